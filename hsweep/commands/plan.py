@@ -12,6 +12,8 @@ from hsweep.paths import Home
 from hsweep.planning.options import SweepOptions
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rich.console import Console
 
     from hsweep.planning.plan import Plan
@@ -106,7 +108,7 @@ def _show_plan(console: "Console", plan: "Plan", seconds: float | None) -> None:
     for label, group in list(points.items())[:_MAX_ROWS]:
         table.add_row(
             label,
-            str(len(group)),
+            str(len({trial.replicate for trial in group})),
             _known(cost_columns(group[0]), "num_params"),
             _known(cost_columns(group[0]), "flops_per_example"),
             _known(cost_columns(group[0]), "train_memory_bytes", "B"),
@@ -118,11 +120,12 @@ def _show_plan(console: "Console", plan: "Plan", seconds: float | None) -> None:
         console.print(f"skipped {point_label(skipped.point)}: {skipped.reason}", style="yellow")
     if plan.is_adaptive:
         console.print("points are proposed during the run; these are random draws for orientation")
-    budget = plan.sweep.budget
     console.print(
-        f"{totals['trials']} trials ({totals['points']} points) of {budget.amount} {budget.unit}; "
+        f"{totals['trials']} trials ({totals['points']} points) of {plan.sweep.budget}; "
         f"{totals['skipped']} points skipped, {totals['merged']} doubles merged"
     )
+    if ladder := plan.ladder():
+        console.print(_ladder_line(ladder))
     if line := processes_line(trial.resources.processes for trial in plan.trials):
         console.print(line)
     if large := on_devices(plan.trials):
@@ -152,6 +155,16 @@ def _show_plan(console: "Console", plan: "Plan", seconds: float | None) -> None:
     preset = plan.sweep.presets.get(plan.preset)
     if preset is not None and preset.note:
         console.print(f"preset {plan.preset}: {preset.note}")
+
+
+def _ladder_line(ladder: "Mapping[str, Any]") -> str:
+    cost, apart = f"{ladder['cost']:.3g}", f"{ladder['cost_apart']:.3g}"
+    line = (
+        f"ladder: the {len(ladder['budgets'])} budgets together cost {cost} times the longest alone"
+    )
+    if why := ladder["not_shared"]:
+        return f"{line}; not all of them go on from the shorter one: {why}"
+    return f"{line} ({apart} if each were trained from its start)"
 
 
 def _known(costs: dict[str, int], name: str, unit: str = "") -> str:

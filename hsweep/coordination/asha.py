@@ -11,6 +11,11 @@ enters an earlier rung, and a value that is not finite never enters one. And a r
 all its contenders are there: a trial that comes early waits on disk while its worker trains
 others, so which trials are stopped depends on their values alone, never on how many run at once or
 which is done first.
+
+On a ladder of budgets the rungs are its shorter budgets. There a contender is what the trials of
+its budgets are together, and is judged by the value at the end of its trial of that budget: a
+decayed one, which tells more of the end than a report in mid-schedule. Its trial of the next budget
+waits before its start, and those that do not go on are never started.
 """
 
 import json
@@ -47,7 +52,8 @@ class _Stratum:
     Attributes:
         contenders: what each of its members competes as, by its key.
         values: at each milestone, each contender's finite values by trial.
-        arrived: at each milestone, the trials that reported there, whatever their value.
+        arrived: at each milestone, the trials that reported there, whatever their value, or never
+            will, since their budget is another.
         waiting: the trials that wait at a rung, which is that of their last report.
         stopped: contenders that lost at a rung, and why.
         exempt: contenders that are never stopped: they count as rivals, not as survivors.
@@ -86,7 +92,7 @@ class StratifiedAsha:
 
     Args:
         settings: None never stops a trial.
-        budget: the trials' common budget.
+        budget: the trials' common budget, or its ladder.
         goal: whether smaller or larger is better.
         knows_all: whether every trial is entered before the first report; if not, rungs are
             decided on arrival.
@@ -96,6 +102,7 @@ class StratifiedAsha:
         self, settings: Asha | None, budget: Budget, goal: Goal, *, knows_all: bool = True
     ) -> None:
         self._settings = settings
+        self._is_ladder = bool(budget.ladder)
         self._milestones = frozenset(settings.milestones(budget) if settings else ())
         self._waits = settings is not None and settings.decide == "together" and knows_all
         self._by_points = settings is not None and settings.compete == "points"
@@ -109,10 +116,16 @@ class StratifiedAsha:
         trial, group = row.trial, self._strata[row.trial.stratum]
         group.members[trial.key] = row
         # A point competes with all its replicates.
-        point = json.dumps(dict(trial.point), default=str) if self._by_points else trial.key
-        group.contenders[trial.key] = point
+        if self._by_points:
+            contender = json.dumps(dict(trial.point), default=str)
+        else:
+            contender = group.contenders.get(trial.shorter, trial.key)
+        group.contenders[trial.key] = contender
         if row.is_exempt and not self._by_points:
-            group.exempt.add(trial.key)
+            group.exempt.add(contender)
+        if self._is_ladder:
+            for unit in self._milestones - {trial.budget.amount}:
+                group.arrived[unit].add(trial.key)
 
     def end(self, row: ScheduledTrial, reason: str) -> None:
         """Note why a trial has ended: the replicates of a point that was stopped end as well."""
@@ -124,12 +137,18 @@ class StratifiedAsha:
         """Enter a recorded report without asking for a decision."""
         if unit not in self._milestones:
             return
+        if self._is_ladder and unit != row.trial.budget.amount:
+            return
         key, group = row.trial.key, self._strata[row.trial.stratum]
         group.arrived[unit].add(key)
         if value is not None and math.isfinite(value):
             group.values[unit][group.contenders[key]].setdefault(key, self._sign * value)
 
     def milestones(self, row: ScheduledTrial) -> frozenset[int]:
+        """Return the units at which a trial in training may be stopped or have to wait."""
+        return frozenset() if self._is_ladder else self._rungs_of(row)
+
+    def _rungs_of(self, row: ScheduledTrial) -> frozenset[int]:
         is_safe = row.is_exempt or row.trial.stratum == PROTECTED
         return frozenset() if is_safe else self._milestones
 
@@ -161,7 +180,14 @@ class StratifiedAsha:
         self._strata[row.trial.stratum].waiting[row.trial.key] = row
 
     def may_wait(self, row: ScheduledTrial) -> bool:
-        return self._waits and not row.is_exempt and row.unit in self._milestones
+        return self._waits and self._rung_before(row) in self._rungs_of(row)
+
+    def _rung_before(self, row: ScheduledTrial) -> int:
+        """Return the unit of the last rung that a trial has come to; on a ladder it is that of the
+        shorter budget."""
+        if not self._is_ladder:
+            return row.unit
+        return 0 if row.shorter is None else row.shorter.trial.budget.amount
 
     @property
     def any_waits(self) -> bool:
@@ -172,11 +198,12 @@ class StratifiedAsha:
         group = self._strata.get(stratum)
         if group is None or not group.waiting:
             return []
-        units = {row.unit for row in group.waiting.values()}
+        units = {self._rung_before(row) for row in group.waiting.values()}
         losers = {unit: self._losers(group, stratum, unit) for unit in units}
         released = []
         for row in group.waiting.values():
-            verdict = self._verdict_at_rung(row, row.unit, losers[row.unit])
+            unit = self._rung_before(row)
+            verdict = self._verdict_at_rung(row, unit, losers[unit])
             if not verdict.wait:
                 released.append((row, verdict))
         for row, _ in released:
@@ -190,7 +217,7 @@ class StratifiedAsha:
         if lost := self.lost(row):
             return Verdict(True, lost)
         if losers is None:
-            return Verdict(False, f"waits at {_rung(unit, stratum)} for the others", wait=True)
+            return Verdict(False, f"waits at {self._rung(unit, stratum)} for the others", wait=True)
         reason = losers.get(self._strata[stratum].contenders[row.trial.key], "")
         return Verdict(True, reason) if reason else _GO_ON
 
@@ -205,7 +232,7 @@ class StratifiedAsha:
         means = group.means(unit)
         ranked = sorted(means.keys() - group.exempt, key=lambda name: (-means[name], name))
         losers = ranked[: self._num_stops(group, means.keys())]
-        where, kept = _rung(unit, stratum), len(means) - len(losers)
+        where, kept = self._rung(unit, stratum), len(means) - len(losers)
         return {
             name: f"rank {sum(other < means[name] for other in means.values()) + 1} of "
             f"{len(means)} at {where}; the best {kept} go on"
@@ -233,7 +260,7 @@ class StratifiedAsha:
             return _GO_ON
         if len(self._survivors(group) - {contender}) < self._settings.min_survivors:
             return _GO_ON
-        where = _rung(unit, row.trial.stratum)
+        where = self._rung(unit, row.trial.stratum)
         return Verdict(True, f"rank {rank + 1} of {len(means)} at {where}; the best {kept} go on")
 
     def _survivors(self, group: _Stratum) -> Set[str]:
@@ -263,14 +290,20 @@ class StratifiedAsha:
                 rivals = group.values[unit].keys() | to_come
                 stops = self._num_stops(group, rivals, stopped)
                 stopped += stops
-                members = sum(name in rivals for name in group.contenders.values())
-                spared += round(stops * members / len(rivals)) * max(0, budget - unit)
+                members = [
+                    group.members[key] for key, name in group.contenders.items() if name in rivals
+                ]
+                if self._is_ladder:
+                    left = sum(row.units_left for row in members if row.trial.budget.amount > unit)
+                    spared += round(stops * left / len(rivals))
+                else:
+                    spared += round(stops * len(members) / len(rivals)) * max(0, budget - unit)
         return spared
+
+    def _rung(self, unit: int, stratum: str) -> str:
+        rung = "budget" if self._is_ladder else "rung"
+        return f"{rung} {unit} of stratum [{stratum or 'all'}]"
 
 
 def _may_finish(row: ScheduledTrial) -> bool:
     return not row.status.is_final or row.status is TrialStatus.FINISHED
-
-
-def _rung(unit: int, stratum: str) -> str:
-    return f"rung {unit} of stratum [{stratum or 'all'}]"

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from hsweep.coordination.asha import StratifiedAsha
 from hsweep.coordination.device_shares import DeviceShares
@@ -39,6 +39,10 @@ from hsweep.redaction import redact
 from hsweep.training.stacked.candidates import joining
 
 Result = TypeVar("Result")
+
+_SHARED_ENDS: Final = (TrialStatus.DIVERGED, TrialStatus.TOO_LARGE)
+"""What a longer training of the same comes to as well, the former within what both have in common.
+"""
 
 
 @dataclass(slots=True)
@@ -106,12 +110,15 @@ class Coordinator:
 
     def _recall(self, keys: Collection[str]) -> None:
         rows = {key: row for key, row in self._table.rows.items() if key in keys}
-        for known in self.journal.trials():
+        recorded = self.journal.trials()
+        shorter = self.journal.trials_of({known.continues for known in recorded} - {""})
+        for known in recorded:
             row = rows.get(known.key)
             if row is None:
                 continue
             row.attempt = known.attempt
-            row.continues = known.continues or None
+            if (source := shorter.get(known.continues)) is not None:
+                self._table.go_on_from(row, source.key, row.trial.shared_with(source.budget))
             row.is_exclusive = known.exclusive
             if known.unit:
                 self._table.reach(row, known.unit, known.value)
@@ -130,17 +137,51 @@ class Coordinator:
 
     def _line_up(self, trials: Iterable[Trial]) -> None:
         """Make trials that have not ended wait for a worker, or for the others at their rung."""
-        strata: dict[str, None] = {}
-        for row in sorted((self._table.rows[trial.key] for trial in trials), key=priority):
-            if row.is_done:
-                continue
-            if self._asha.may_wait(row):
-                self._asha.wait(row)
-                strata[row.trial.stratum] = None
-            else:
-                self._queue.add(row)
-        for stratum in strata:
+        due = [row for row in (self._table.rows[trial.key] for trial in trials) if row.is_due]
+        for row in sorted(due, key=priority):
+            self._place(row)
+        for stratum in dict.fromkeys(row.trial.stratum for row in due):
             self._release(stratum)
+
+    def _place(self, row: ScheduledTrial) -> None:
+        """Make a trial that is due wait where it has to."""
+        if row.is_done or self._ends_like_the_shorter(row):
+            return
+        if self._asha.may_wait(row):
+            self._asha.wait(row)
+        else:
+            self._queue.add(row)
+
+    def _ends_like_the_shorter(self, row: ScheduledTrial) -> bool:
+        """End a trial whose training would end as that of the shorter budget has."""
+        shorter = row.shorter
+        if shorter is None or shorter.status not in _SHARED_ENDS:
+            return False
+        status = shorter.status
+        if status is TrialStatus.DIVERGED and shorter.unit > row.trial.shared:
+            return False
+        while not shorter.attempt and shorter.shorter is not None:
+            shorter = shorter.shorter  # the one that was trained
+        source, through, value = shorter.trial, shorter.unit, shorter.value
+        known = self.journal.trials_of([source.key])[source.key]
+        reason = f"as with {source.budget}: {known.reason}"
+        if status is TrialStatus.DIVERGED:
+            self._guarded(
+                lambda: self.journal.take_over(
+                    row.trial.key,
+                    source.key,
+                    through=through,
+                    metric=self.sweep.metric,
+                    status=status,
+                    reason=reason,
+                    continues=source.key,
+                )
+            )
+            self._table.reach(row, through, value)
+        else:
+            self._set_status(row, status, reason)
+        self._end(row, status, reason)
+        return True
 
     def _release(self, stratum: str) -> None:
         """Let the trials go on, or end them, that wait at a rung which can be decided now."""
@@ -241,7 +282,10 @@ class Coordinator:
     ) -> Assignment | None:
         """Begin an attempt of one of the stacked trials; None if the record cannot hold that."""
         trial, timeout = row.trial, self.sweep.report_timeout
-        attempt = self._guarded(lambda: self.journal.begin_attempt(trial.key, trial.origin))
+        self._choose_start(row)
+        attempt = self._guarded(
+            lambda: self.journal.begin_attempt(trial.key, trial.origin, row.continues or "")
+        )
         if attempt is None:
             return None
         row.attempt = attempt
@@ -256,6 +300,7 @@ class Coordinator:
             probe=self.sweep.probe,
             is_exclusive=row.is_exclusive,
             continues=row.continues,
+            shared=row.shared,
             # As one program they take as long to report as one after another, at most.
             report_timeout=None if timeout is None else timeout * len(stacked),
             waits_at=self._asha.milestones(row),
@@ -265,6 +310,18 @@ class Coordinator:
             always_stacked=self.sweep.stacked == "always",
             weights="" if self.keeping is None else self.keeping.root,
         )
+
+    def _choose_start(self, row: ScheduledTrial) -> None:
+        """Let a trial go on from the longest one of its ladder that was trained here."""
+        shorter = row.shorter
+        while shorter is not None and not (shorter.attempt and shorter.unit):
+            shorter = shorter.shorter
+        known = row.shared if row.continues is not None else 0
+        shared = 0 if shorter is None else row.trial.shared_with(shorter.trial.budget.amount)
+        if shorter is not None and shared > known:
+            self._table.go_on_from(row, shorter.trial.key, shared)
+        elif not known:
+            self._table.go_on_from(row, None, 0)
 
     def share_devices(self, device_bytes: int) -> None:
         """Share devices out among trials; ``device_bytes`` is the smallest one's memory."""
@@ -366,9 +423,9 @@ class Coordinator:
     ) -> tuple[TrialStatus, str]:
         if report.diverged_at is not None:
             return TrialStatus.DIVERGED, f"not finite at step {report.diverged_at}"
+        self._asha.record(row, report.unit, value)
         if report.is_last:
             return TrialStatus.FINISHED, ""
-        self._asha.record(row, report.unit, value)
         verdict = self._asha.verdict(row, report.unit)
         if verdict.stop:
             return TrialStatus.STOPPED_EARLY, verdict.reason
@@ -495,6 +552,8 @@ class Coordinator:
             proposer = self.proposer
             self._guarded(lambda: proposer.tell(row.trial, status, row.unit, row.value))
         self._notify(lambda observer: observer.ended(row.trial, status, reason))
+        if row.longer is not None:
+            self._place(row.longer)
 
     def _current(self, assignment: Assignment) -> ScheduledTrial | None:
         row = self._table.rows.get(assignment.trial.key)

@@ -33,6 +33,7 @@ class Keeping:
         self.root = root
         self._folder = WeightsFolder(root)
         self._keeps_all = sweep.keep == _ALL
+        self._longest = sweep.budget.amount
         self._best = BestTrials(sweep.goal, describe(sweep.question))
         self._attempts: dict[str, int] = {}
 
@@ -58,4 +59,6 @@ class Keeping:
     def _add(self, row: ScheduledTrial) -> set[str]:
         trial = row.trial
         self._attempts[trial.key] = row.attempt
+        if trial.budget.amount < self._longest:
+            return {trial.key}
         return self._best.add(trial.key, trial.ordinal, trial.stratum, trial.point, row.value)

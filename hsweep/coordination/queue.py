@@ -60,12 +60,14 @@ class TrialQueue:
         return not (self._shared or self._exclusive)
 
 
-def priority(row: ScheduledTrial) -> tuple[int, int, int, int]:
-    """Order of handing out: interrupted trials first, then every point once before any point
-    twice, expensive points first so that none is the only one left at the end."""
+def priority(row: ScheduledTrial) -> tuple[int, int, int, int, int]:
+    """Order of handing out: interrupted trials first, then shorter budgets of a ladder before
+    longer ones, every point once before any point twice, expensive points first so that none is
+    the only one left at the end."""
     trial = row.trial
     return (
         0 if row.unit else 1,
+        trial.budget.amount,
         trial.replicate,
         -trial.forward_flops,
         trial.ordinal,

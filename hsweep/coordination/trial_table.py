@@ -19,7 +19,9 @@ class ScheduledTrial:
         value: of the study's metric in the last report; None if it was not finite.
         attempt: number of the current attempt, 0 before the first.
         noted_attempt: the attempt whose first report says how many processes train it.
+        shorter, longer: the trials of the same ladder with the next smaller and larger budget.
         continues: key of the shorter training that it goes on from.
+        shared: budget units that it need not train, since it has them in common with that.
         is_exclusive: it trains with nothing beside it, because it did not fit beside others.
         needs_new_worker: it is trained in a process that trains nothing else.
         num_lost: how often in a row its place was lost without a report.
@@ -33,6 +35,9 @@ class ScheduledTrial:
     value: float | None = None
     attempt: int = 0
     noted_attempt: int = 0
+    shorter: "ScheduledTrial | None" = None
+    longer: "ScheduledTrial | None" = None
+    shared: int = 0
     continues: str | None = None
     is_exclusive: bool = False
     needs_new_worker: bool = False
@@ -44,9 +49,19 @@ class ScheduledTrial:
         return self.status.is_final or not self.is_wanted
 
     @property
+    def is_due(self) -> bool:
+        """Whether it need not wait for the shorter training that it goes on from."""
+        return self.shorter is None or self.shorter.is_done
+
+    @property
+    def reached(self) -> int:
+        """Budget units that need no training of its own any more."""
+        return max(self.unit, self.shared)
+
+    @property
     def units_left(self) -> int:
         """Budget units that this run may still train."""
-        return 0 if self.is_done else self.trial.budget.amount - self.unit
+        return 0 if self.is_done else self.trial.budget.amount - self.reached
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +69,7 @@ class Overview:
     """How far a study has come.
 
     Attributes:
-        units_done: budget units on record.
+        units_done: budget units trained, those that trials have in common once.
         best: by stratum, the best value of the metric so far and the trial that reached it.
         running: units done by the trials in training, in the order of the plan.
     """
@@ -95,6 +110,8 @@ class TrialTable:
                 is_wanted = self.only is None or trial.key in self.only
                 row = ScheduledTrial(trial, is_wanted, is_exempt=trial.key in self.exempt)
                 self.rows[trial.key] = row
+                if (shorter := self.rows.get(trial.shorter)) is not None:
+                    row.shorter, shorter.longer, row.shared = shorter, row, trial.shared
                 self._counts[row.status] += 1
                 self.units_left += row.units_left
                 new.append(row)
@@ -114,8 +131,9 @@ class TrialTable:
     def reach(self, row: ScheduledTrial, unit: int, value: float | None) -> None:
         """Note a trial's report; a trial never goes back."""
         self.units_left -= row.units_left
-        self._units_done += max(0, unit - row.unit)
+        before = row.reached
         row.unit = max(row.unit, unit)
+        self._units_done += row.reached - before
         self.units_left += row.units_left
         row.value = value
         if value is None:
@@ -124,6 +142,12 @@ class TrialTable:
         sign = 1 if self.goal == "min" else -1
         if best is None or sign * value < sign * best[0]:
             self._best[row.trial.stratum] = (value, row.trial.key)
+
+    def go_on_from(self, row: ScheduledTrial, key: str | None, shared: int) -> None:
+        """Note what shorter training a trial goes on from, and how many units that spares."""
+        self.units_left -= row.units_left
+        row.continues, row.shared = key, shared
+        self.units_left += row.units_left
 
     def overview(self) -> Overview:
         running = sorted(self.running.values(), key=lambda row: row.trial.ordinal)

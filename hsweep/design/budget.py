@@ -1,6 +1,8 @@
 """How long a trial trains, counted by the tool itself (never by calls to a scheduler)."""
 
-from dataclasses import dataclass
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Final, Literal, get_args
 
 from hsweep.errors import UserError, check_choice, shown
@@ -21,15 +23,20 @@ class Budget:
             such a trial does not repeat to the bit, since a faster machine takes more steps).
         report_every: units between two reports; evaluation, early stopping and checkpoints happen
             at reports only. The last report always falls on ``amount``.
+        ladder: amounts, ascending, each of which a trial of its own trains: a longer one goes on
+            from where the shorter one's learning rate begins to depend on its length
+            (``Recipe.shared``). The last is ``amount``, and is added where it is left out; empty
+            for one budget.
 
     Raises:
-        UserError: an amount or interval below 1, more reports than anybody reads, or an unknown
-            unit.
+        UserError: an amount or interval below 1, more reports than anybody reads, an unknown unit,
+            or a ladder that does not ascend to ``amount`` or counts seconds.
     """
 
     amount: int
     unit: BudgetUnit = "epochs"
     report_every: int = 1
+    ladder: Sequence[int] = ()
 
     def __post_init__(self) -> None:
         check_choice("budget unit", self.unit, get_args(BudgetUnit))
@@ -46,6 +53,40 @@ class Budget:
                 f"would report more than {_MOST_REPORTS:,} times; raise report_every to at least "
                 f"{-(-self.amount // _MOST_REPORTS):,} (before the budget, where both are set)"
             )
+        object.__setattr__(self, "ladder", self._whole_ladder())
+
+    def _whole_ladder(self) -> tuple[int, ...]:
+        if not isinstance(self.ladder, Sequence) or any(type(n) is not int for n in self.ladder):
+            raise UserError(
+                f"a ladder is a list of whole numbers of {self.unit}, not {shown(self.ladder)}"
+            )
+        rungs = tuple(self.ladder)
+        if rungs[-1:] != (self.amount,):
+            rungs = (*rungs, self.amount)
+        if len(rungs) == 1:
+            return ()
+        if self.unit == "seconds":
+            raise UserError(
+                "a ladder counts epochs or steps: how many updates a second holds depends on the "
+                "machine, so budgets in seconds have no beginning in common"
+            )
+        if rungs[0] < 1 or any(low >= high for low, high in itertools.pairwise(rungs)):
+            raise UserError(
+                f"a ladder ascends from at least 1 to the budget's {self.amount} {self.unit}; got "
+                f"{', '.join(map(str, self.ladder))}"
+            )
+        return rungs
+
+    @property
+    def rungs(self) -> "tuple[Budget, ...]":
+        """The budgets that trials have, shortest first."""
+        if not self.ladder:
+            return (self,)
+        return tuple(replace(self, amount=amount, ladder=()) for amount in self.ladder)
+
+    def __str__(self) -> str:
+        *shorter, last = map(str, self.ladder or (self.amount,))
+        return f"{', '.join(shorter)} and {last} {self.unit}" if shorter else f"{last} {self.unit}"
 
     def report_units(self) -> list[int]:
         """Return the unit counts at which a trial reports, ascending, ending with ``amount``."""
@@ -53,14 +94,15 @@ class Budget:
         return [*units, self.amount]
 
 
-def epochs(amount: int, *, report_every: int = 1) -> Budget:
-    """Return a budget of ``amount`` passes over the training set."""
-    return Budget(amount, "epochs", report_every)
+def epochs(amount: int, *, report_every: int = 1, ladder: Sequence[int] = ()) -> Budget:
+    """Return a budget of ``amount`` passes over the training set, or a ladder up to it."""
+    return Budget(amount, "epochs", report_every, ladder)
 
 
-def steps(amount: int, *, report_every: int = 100) -> Budget:
-    """Return a budget of ``amount`` optimizer updates."""
-    return Budget(amount, "steps", min(report_every, max(amount, 1)))
+def steps(amount: int, *, report_every: int = 100, ladder: Sequence[int] = ()) -> Budget:
+    """Return a budget of ``amount`` optimizer updates, or a ladder up to it."""
+    budget = Budget(amount, "steps", min(report_every, max(amount, 1)), ladder)
+    return replace(budget, report_every=min(budget.report_every, budget.rungs[0].amount))
 
 
 def seconds(amount: int, *, report_every: int = 60) -> Budget:

@@ -43,7 +43,9 @@ class Asha:
     """Early stopping by successive halving within strata.
 
     Attributes:
-        grace: budget units before the first rung; nothing is stopped earlier.
+        grace: budget units before the first rung; nothing is stopped earlier. With a ladder of
+            budgets it is left out: the rungs are the shorter budgets, and what competes there are
+            the values at their ends.
         reduction_factor: a rung keeps the best 1/reduction_factor of its stratum.
         strata: axes whose values make a stratum, or a ``SizeBand``; an empty tuple lets all
             trials compete, which is wrong for a transition study.
@@ -59,7 +61,7 @@ class Asha:
         UserError: a value outside its range.
     """
 
-    grace: int
+    grace: int | None = None
     reduction_factor: int = 3
     strata: tuple[str, ...] | SizeBand = ()
     min_survivors: int = _DEFAULT_MIN_SURVIVORS
@@ -72,6 +74,8 @@ class Asha:
             ("the reduction factor", self.reduction_factor, 2),
             ("min_survivors", self.min_survivors, 1),
         ):
+            if value is None and what == "the grace period":
+                continue
             if type(value) is not int or value < least:
                 raise UserError(f"{what} must be a whole number of at least {least}, not {value!r}")
         strata: object = self.strata
@@ -82,7 +86,10 @@ class Asha:
 
     def milestones(self, budget: Budget) -> list[int]:
         """Return the units at which trials are compared: grace * reduction_factor**k, each moved
-        up to the next report, below the full budget."""
+        up to the next report, below the full budget; the shorter budgets of a ladder."""
+        if budget.ladder:
+            return list(budget.ladder[:-1])
+        assert self.grace is not None
         units = budget.report_units()
         rungs: list[int] = []
         target = self.grace

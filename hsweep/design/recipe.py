@@ -8,11 +8,12 @@ from typing import Any, Final, Literal, get_args
 from hsweep.errors import UserError, check_choice, shown
 from tasks.base import not_in_key
 
-Schedule = Literal["cosine", "linear", "constant"]
+Schedule = Literal["cosine", "linear", "constant", "wsd"]
 Precision = Literal["float32", "tf32", "bfloat16", "float16"]
 Compile = Literal["off", "on", "graphs"]
 
 _BETAS: Final = (0.9, 0.999)
+_ROUNDING: Final = 1e-9
 _FIELD_OF: Final = {"params": "", "lr": "lr", "weight_decay": "weight_decay"}
 """Arguments that every optimizer is given by the recipe, and the field that each one is."""
 _BETAS_ARE: Final = {"adamw": "betas", "sgd": "momentum"}
@@ -38,8 +39,16 @@ class Recipe:
             what comes after the last block has the whole rate (Bao et al. 2022, arXiv 2106.08254,
             appendix). None for one rate.
         warmup_fraction: share of all steps over which the rate rises linearly.
+        warmup_steps: optimizer steps over which it does, however long the training is; in place of
+            ``warmup_fraction``.
         warmup_lr: the rate that the warm-up starts from.
-        schedule: ``cosine`` (to ``min_lr``), ``linear`` (to ``min_lr``) or ``constant``.
+        schedule: ``cosine`` (to ``min_lr``), ``linear`` (to ``min_lr``), ``constant`` or ``wsd``
+            (warm-up, stable, decay; Hu et al. 2024, arXiv 2404.06395, section 4): the rate stays
+            ``lr`` and falls to ``min_lr`` at the end, by 1 - sqrt of the share of the decay that is
+            done (Haegele et al. 2024, arXiv 2405.18392, section 3.2, who find it better than a
+            linear one). Trainings of different lengths then have their beginning in common, unless
+            ``warmup_fraction`` spreads the warm-up over all steps.
+        decay_fraction: share of all steps over which a ``wsd`` schedule falls, in (0, 1).
         min_lr: the rate that the schedule would reach one step after the last.
         clip_norm: largest gradient norm, or None for no clipping.
         accumulate: parts that each batch is computed in, one after another, their gradients added
@@ -81,8 +90,10 @@ class Recipe:
     weight_decay: float = 0.0
     layer_decay: float | None = None
     warmup_fraction: float = 0.0
+    warmup_steps: int = 0
     warmup_lr: float = 0.0
     schedule: Schedule = "cosine"
+    decay_fraction: float = 0.2
     min_lr: float = 0.0
     clip_norm: float | None = None
     accumulate: int = 1
@@ -124,6 +135,7 @@ class Recipe:
             ("sharding", ("none", "full")),
         ):
             check_choice(name, getattr(self, name), choices)
+        self._check_schedule()
         if not isinstance(self.channels_last, bool):
             raise UserError(f"channels_last must be True or False, not {self.channels_last!r}")
         if self.clip_norm is not None and not self.clip_norm > 0:
@@ -135,6 +147,25 @@ class Recipe:
         self._settle_optimizer()
         if self.sharding == "full":
             self._check_can_be_sharded()
+
+    def _check_schedule(self) -> None:
+        steps, decay = self.warmup_steps, self.decay_fraction
+        if type(steps) is not int or steps < 0:
+            raise UserError(
+                f"warmup_steps must be a whole number of at least 0, not {shown(steps)}"
+            )
+        if steps and self.warmup_fraction:
+            raise UserError(
+                f"the warm-up takes a number of steps or a share of all, not both; got "
+                f"warmup_steps={steps} and warmup_fraction={self.warmup_fraction:g}"
+            )
+        if not 0 < decay < 1:
+            raise UserError(f"decay_fraction must lie between 0 and 1, not {decay!r}")
+        if self.schedule == "wsd" and self.warmup_fraction + decay > 1:
+            raise UserError(
+                "warm-up and decay must fit into the training: warmup_fraction="
+                f"{self.warmup_fraction:g} and decay_fraction={decay:g} are more than the whole"
+            )
 
     def _check_can_be_sharded(self) -> None:
         for is_asked, setting, why in (
@@ -202,34 +233,52 @@ class Recipe:
 
     @property
     def length_dependence(self) -> str:
-        """Why the learning rate depends on how long the training is; empty if it does not."""
-        if self.schedule != "constant":
+        """Why trainings of different lengths have no beginning in common; empty if they have."""
+        if self.schedule not in ("constant", "wsd"):
             return f"the {self.schedule} schedule spreads the learning rate over the whole budget"
         if self.warmup_fraction:
             return f"the warm-up takes {self.warmup_fraction:.3g} of the whole budget"
         return ""
+
+    def shared(self, length: int) -> int:
+        """Return how much of a training of this length, in steps or in units of whole steps, any
+        longer one begins with."""
+        if self.length_dependence:
+            return 0
+        if self.schedule == "constant":
+            return length
+        # No later than the step at which the rate begins to fall, however many a unit has.
+        return length - math.ceil(self.decay_fraction * length - _ROUNDING)
 
     def lr_at(self, step: int, num_steps: int) -> float:
         """Return the learning rate of the update numbered ``step`` (from 0) of ``num_steps``.
 
         A pure function of the position, so a resumed trial needs no scheduler state.
         """
-        warmup = round(self.warmup_fraction * num_steps)
+        warmup = self.warmup_steps or round(self.warmup_fraction * num_steps)
         if step < warmup:
             return self._warming_up((step + 1) / warmup)
-        return self._after_warmup((step - warmup) / max(1, num_steps - warmup))
+        decay = round(self.decay_fraction * num_steps)
+        return self._after_warmup(step, warmup, decay, num_steps)
 
     def lr_at_share(self, share: float) -> float:
         """Return the learning rate when this share of the budget, from 0 to 1, is used up."""
         if share < self.warmup_fraction:
             return self._warming_up(share / self.warmup_fraction)
-        return self._after_warmup((share - self.warmup_fraction) / (1 - self.warmup_fraction))
+        return self._after_warmup(share, self.warmup_fraction, self.decay_fraction, 1)
 
     def _warming_up(self, done: float) -> float:
         return self.warmup_lr + (self.lr - self.warmup_lr) * done
 
-    def _after_warmup(self, done: float) -> float:
-        if self.schedule == "constant":
+    def _after_warmup(self, at: float, warmup: float, decay: float, end: float) -> float:
+        first = max(warmup, end - decay) if self.schedule == "wsd" else warmup
+        if self.schedule == "constant" or at <= first:
             return self.lr
-        share = 1 - done if self.schedule == "linear" else 0.5 * (1 + math.cos(math.pi * done))
+        done = (at - first) / (end - first)
+        if self.schedule == "wsd":
+            share = 1 - math.sqrt(done)
+        elif self.schedule == "linear":
+            share = 1 - done
+        else:
+            share = 0.5 * (1 + math.cos(math.pi * done))
         return self.min_lr + (self.lr - self.min_lr) * share

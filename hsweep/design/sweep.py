@@ -84,7 +84,7 @@ class Sweep:
         space: the points.
         metric: the metric that decides, of the task or of one's own training.
         goal: whether smaller or larger is better.
-        budget: how long a trial trains when nothing stops it.
+        budget: how long a trial trains when nothing stops it; a ladder has a trial of each length.
         task: what is learned.
         model: how a point becomes a model.
         train: one's own training in place of task, model and recipe: a function ``train(point,
@@ -125,9 +125,9 @@ class Sweep:
             (see ``hsweep.training.process_state``), so this is for models and tasks with libraries
             that keep state of their own. The inline runner has but one process and refuses it.
         keep: whose final weights the study keeps: ``none``; ``best``: of the best trial of each
-            stratum, and of the best baseline of a lean question; ``last``: of all trials that
-            finish. Of training by a function it is the checkpoint of the last report. It is no part
-            of a trial's key.
+            stratum, and of the best baseline of a lean question, at the longest budget; ``last``:
+            of all trials that finish. Of training by a function it is the checkpoint of the last
+            report. It is no part of a trial's key.
         presets: variants by name; the sweep as it stands is the preset ``quick``.
         description: the lab note; the loader fills in the file's docstring.
         folder: where ``depends_on`` and a command start from; the loader fills in the file's.
@@ -203,6 +203,7 @@ class Sweep:
             )
         if self.search.method == "grid" and not self.space.is_finite:
             next(iter(self.space.points()))  # raises, naming the infinite axis
+        self._check_rungs()
         self._check_question()
 
     def _check_kinds(self) -> None:
@@ -235,6 +236,32 @@ class Sweep:
         for name in self.presets:
             if not isinstance(name, str):
                 raise UserError(f"presets are named by text, not {shown(name)}")
+
+    def _check_rungs(self) -> None:
+        """Refuse early stopping without rungs or with two kinds of them, and a ladder where points
+        are proposed."""
+        stopping, has_ladder = self.early_stopping, bool(self.budget.ladder)
+        if has_ladder and self.search.method == "optuna":
+            raise UserError(
+                f"a search that proposes its points learns from one budget, and the ladder has "
+                f"{self.budget}; give one budget, or a search that lists or draws its points"
+            )
+        if stopping is None:
+            return
+        if not has_ladder and stopping.grace is None:
+            raise UserError(
+                "early stopping needs rungs: give Asha(grace=...), the budget units before the "
+                "first, or a budget with a ladder, whose shorter budgets are the rungs"
+            )
+        if has_ladder and stopping.grace is not None:
+            raise UserError(
+                f"the rungs of a ladder are its shorter budgets ({self.budget}), so Asha needs no "
+                f"grace; leave grace={stopping.grace} out"
+            )
+        if has_ladder and stopping.decide != "together":
+            raise UserError(
+                'the rungs of a ladder are decided together; leave decide="on_arrival" out'
+            )
 
     def _check_training(self) -> None:
         """Refuse a sweep that says twice, or not at all, how its trials are trained."""
@@ -348,6 +375,8 @@ class Sweep:
             return replace(self, stacked=cast(Stacked, values[0] if len(values) == 1 else values))
         if name == "keep":
             return replace(self, keep=cast(Keep, values[0] if len(values) == 1 else values))
+        if name == self.budget.unit and len(values) > 1:
+            return self._with_ladder(values)
         number = values[0] if len(values) == 1 else None
         if name == "gpus" and number == AUTO:
             return replace(self, resources=_with_resource(self.resources, name, AUTO))
@@ -369,7 +398,14 @@ class Sweep:
         if name == "report_every":
             return replace(self, budget=replace(self.budget, report_every=number))
         every = min(self.budget.report_every, max(1, number))
-        return replace(self, budget=replace(self.budget, amount=number, report_every=every))
+        return replace(self, budget=Budget(number, self.budget.unit, every))
+
+    def _with_ladder(self, values: Sequence[AxisValue]) -> "Sweep":
+        rungs = [each for each in values if type(each) is int]
+        if len(rungs) < len(values):
+            raise UserError(f"{self.budget.unit} takes whole numbers, not {list(values)!r}")
+        every = min(self.budget.report_every, max(1, min(rungs)))
+        return replace(self, budget=Budget(max(rungs), self.budget.unit, every, rungs))
 
     def with_points(self, points: Sequence[Mapping[str, Any]]) -> "Sweep":
         """Return the sweep restricted to the points that have all the values of one of ``points``.

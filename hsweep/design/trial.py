@@ -140,6 +140,9 @@ class Trial:
         parts: what the key is made of, part by part (see ``hsweep.planning.identity``).
         origin: what it is trained with in this process, code and versions, as text; empty where
             that is not known.
+        shorter: key of the trial that is the same but for the next smaller budget of the ladder;
+            empty for none.
+        shared: budget units that both have in common, so that this one goes on from there.
     """
 
     key: str
@@ -159,17 +162,38 @@ class Trial:
     train_memory_bytes: int | None
     parts: Mapping[str, str] = field(default_factory=dict)
     origin: str = ""
+    shorter: str = ""
+    shared: int = 0
 
     @property
-    def can_be_lengthened(self) -> bool:
-        """Whether a longer budget can go on from where this trial ends, to the same result as if
-        it had been that long from the start: so its last checkpoint is written and kept.
-
-        The learning rate must not depend on the budget's length, and the result not on the clock.
-        """
+    def length_dependence(self) -> str:
+        """Why trainings of other lengths have no beginning in common with this one; empty if they
+        have."""
         if self.model is None:
-            return False
-        return not self.recipe.length_dependence and self.budget.unit != "seconds"
+            return "one's own training knows its budget, and may train otherwise from the start"
+        if self.budget.unit == "seconds":
+            return "how many updates a second holds depends on the machine"
+        return self.recipe.length_dependence
+
+    def shared_with(self, amount: int) -> int:
+        """Return how many budget units this trial and one of ``amount`` units, the same else, have
+        in common, to the bit: up to the last report that both have before the learning rate of the
+        shorter one begins to depend on its length."""
+        if self.length_dependence:
+            return 0
+        every = self.budget.report_every
+        return self.recipe.shared(min(amount, self.budget.amount)) // every * every
+
+    @property
+    def trunk(self) -> int:
+        """Budget units after which a longer training can go on from this one's checkpoint, which is
+        written and kept; 0 for none."""
+        return self.shared_with(self.budget.amount)
+
+    @property
+    def units_to_train(self) -> int:
+        """Budget units that are trained for this trial alone, where the shorter one is there."""
+        return self.budget.amount - self.shared
 
     @property
     def built(self) -> tuple[Task, AnyModelConfig]:
@@ -218,6 +242,7 @@ class Assignment:
             whole one: the trial did not fit beside others.
         continues: key of the same training with a shorter budget, whose checkpoints it goes on
             from as long as it has none of its own; None for none.
+        shared: the last unit that both trainings have in common.
         report_timeout: seconds without a report after which the process counts as hung and is
             ended; None waits for ever.
         waits_at: units at which the trial may be stopped or have to wait for others, so that it
@@ -237,6 +262,7 @@ class Assignment:
     probe: Conditioning | None = None
     is_exclusive: bool = False
     continues: str | None = None
+    shared: int = 0
     report_timeout: float | None = None
     waits_at: frozenset[int] = frozenset()
     isolate: bool = False

@@ -62,7 +62,7 @@ class Calibration:
             if kind not in fitted:
                 fitted[kind] = _fitted(kinds[kind])
             constant, slope = fitted[kind]
-            total += (constant + slope * _flops(trial)) * trial.budget.amount
+            total += (constant + slope * _flops(trial)) * trial.units_to_train
         return total
 
 

@@ -91,6 +91,7 @@ class Extension:
                     "key": each.trial.key,
                     "point": dict(each.trial.point),
                     "replicate": each.trial.replicate,
+                    "budget": each.trial.budget.amount,
                     "how": each.how,
                 }
                 for each in self.additions
@@ -173,12 +174,16 @@ def carried_over(
 
     kept = [[new for old in each["trials"] for new in carried(old)] for each in extensions]
     grown = with_extensions(plan, [{"trials": entries} for entries in kept])
-    keys = {(trial.point, trial.replicate): trial.key for trial in grown.trials}
+    keys: dict[tuple[Mapping[str, Any], int], dict[int, str]] = {}
+    for trial in grown.trials:
+        keys.setdefault((trial.point, trial.replicate), {})[trial.budget.amount] = trial.key
 
     def with_keys(entries: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
         for entry in entries:
-            if key := keys.get((recorded_point(entry["point"]), int(entry["replicate"]))):
-                yield {**entry, "key": key}
+            if found := keys.get((recorded_point(entry["point"]), int(entry["replicate"]))):
+                budget = int(entry["budget"])
+                budget = budget if budget in found else max(found)
+                yield {**entry, "budget": budget, "key": found[budget]}
 
     return grown, [
         {**extension, "trials": [*with_keys(entries)]}
@@ -198,17 +203,25 @@ def _fill(
     trials: Mapping[str, Trial],
     planner: Planner,
 ) -> tuple[list[Addition], str]:
-    """Return the trials one point is given, and why there are fewer than asked for."""
-    order = list(_TAKEN_UP)
+    """Return the trials one point is given, and why there are fewer than asked for.
+
+    Of a ladder those with the longest budget are asked for, and the shorter ones that they go on
+    from come with them.
+    """
+    order, rungs = list(_TAKEN_UP), planner.sweep.budget.rungs
+    by_key = {row.key: row for row in rows if row.status in _TAKEN_UP and row.key in trials}
     usable = sorted(
-        (row for row in rows if row.status in _TAKEN_UP and row.key in trials),
+        (row for row in by_key.values() if row.budget == rungs[-1].amount),
         key=lambda row: (order.index(row.status), row.replicate),
-    )
-    found = [
-        Addition(cell.label, trials[row.key], _TAKEN_UP[row.status], is_recorded=True)
-        for row in usable[: cell.trials]
-    ]
-    lacking = cell.trials - len(found)
+    )[: cell.trials]
+    found = []
+    for row in usable:
+        key = row.key
+        while key in by_key:
+            how = _TAKEN_UP[by_key[key].status]
+            found.append(Addition(cell.label, trials[key], how, is_recorded=True))
+            key = trials[key].shorter
+    lacking = cell.trials - len(usable)
     if not lacking:
         return found, ""
     first = max((row.replicate for row in rows), default=-1) + 1
@@ -218,8 +231,8 @@ def _fill(
     found += [Addition(cell.label, trial, how, is_recorded=False) for trial in new]
     if len(planner.skipped) > skipped:
         return found, planner.skipped[-1].reason
-    if len(new) < lacking:
-        return found, f"{lacking - len(new)} trials would repeat others of the study"
+    if len(new) < lacking * len(rungs):
+        return found, f"{lacking - len(new) // len(rungs)} trials would repeat others of the study"
     return found, ""
 
 

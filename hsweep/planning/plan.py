@@ -6,6 +6,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from hsweep.design.budget import Budget
 from hsweep.design.early_stopping import PROTECTED
 from hsweep.design.own_training import Command, OwnTask
 from hsweep.design.question import Lean
@@ -61,7 +62,8 @@ class Plan:
     """What a study will run.
 
     Attributes:
-        trials: in the order of the space, replicates of a point together.
+        trials: in the order of the space, replicates of a point together, the shorter budgets of
+            each before the longer ones.
         skipped: impossible points and those outside the limits.
         merged: trials that were another one again and were dropped.
         data_problems: why data could not be read; a study cannot start while there are any.
@@ -101,16 +103,32 @@ class Plan:
             "min_params": min(params, default=None),
             "max_params": max(params, default=None),
             "max_train_memory_bytes": max(memory, default=None),
-            "budget": self.sweep.budget.amount * len(self.trials),
+            "budget": sum(trial.units_to_train for trial in self.trials),
+        }
+
+    def ladder(self) -> dict[str, Any] | None:
+        """Return what the ladder of budgets costs, as multiples of the longest alone: as planned,
+        and if each were trained from its start; None without one."""
+        budget = self.sweep.budget
+        if not budget.ladder:
+            return None
+        alone = budget.amount * sum(trial.budget.amount == budget.amount for trial in self.trials)
+        return {
+            "budgets": list(budget.ladder),
+            "unit": budget.unit,
+            "cost": sum(trial.units_to_train for trial in self.trials) / alone,
+            "cost_apart": sum(trial.budget.amount for trial in self.trials) / alone,
+            "not_shared": next(filter(None, map(_why_not_shared, self.trials)), ""),
         }
 
     def accepting(self, code: Accepted) -> "Plan":
         """Return the plan with further code taken for other code in its trials' keys."""
         accepted = {**self.accepted, **code}
+        keys = {trial.key: key_of(trial.parts, accepted) for trial in self.trials}
         trials: dict[str, Trial] = {}
         for trial in self.trials:
-            key = key_of(trial.parts, accepted)
-            trials.setdefault(key, replace(trial, key=key, ordinal=len(trials)))
+            key, shorter = keys[trial.key], keys.get(trial.shorter, trial.shorter)
+            trials.setdefault(key, replace(trial, key=key, shorter=shorter, ordinal=len(trials)))
         merged = self.merged + len(self.trials) - len(trials)
         return replace(self, trials=tuple(trials.values()), merged=merged, accepted=accepted)
 
@@ -127,6 +145,7 @@ class Plan:
                     "point": dict(trial.point),
                     "seed": trial.replicate,
                     "stratum": trial.stratum,
+                    "budget": trial.budget.amount,
                     **cost_columns(trial),
                 }
                 for trial in self.trials
@@ -136,6 +155,7 @@ class Plan:
             "data_problems": list(self.data_problems),
             "totals": self.totals(),
             "weights": planned_weights(self.sweep, self.trials),
+            "ladder": self.ladder(),
         }
 
 
@@ -172,6 +192,10 @@ class Planner:
     _own_task: OwnTask | None = None
     _scripts: dict[tuple[str, ...], Code] = field(default_factory=dict)
     _num_planned: int = 0
+    _rungs: tuple[Budget, ...] = ()
+
+    def __post_init__(self) -> None:
+        self._rungs = self.sweep.budget.rungs
 
     @classmethod
     def like(cls, plan: "Plan") -> "Planner":
@@ -187,8 +211,8 @@ class Planner:
         return planner
 
     def plan_point(self, point: Point, replicates: Iterable[int] | None = None) -> list[Trial]:
-        """Return the trials of one point, one a replicate (the sweep's by default); none if it is
-        skipped or a double.
+        """Return the trials of one point, one for each replicate (the sweep's by default) and each
+        budget; none if it is skipped or a double.
 
         Raises:
             UserError: the sweep's own functions cannot be used.
@@ -242,15 +266,11 @@ class Planner:
         trials = []
         for replicate in range(sweep.replicates) if replicates is None else replicates:
             seeds, described_seeds = _seeds_of(self.study_seed, replicate)
-            parts = {**shared, "seeds": described_seeds}
-            key = key_of(parts, self.accepted)
-            if key in self._keys:
-                self.merged += 1
-                continue
-            self._keys.add(key)
-            trials.append(
-                Trial(
-                    key=key,
+            below = None
+            for budget in self._rungs:
+                parts = {**shared, "budget": hashed(budget), "seeds": described_seeds}
+                trial = Trial(
+                    key=key_of(parts, self.accepted),
                     ordinal=self._num_planned,
                     point=point,
                     replicate=replicate,
@@ -258,7 +278,7 @@ class Planner:
                     task=asked.task,
                     model=asked.model,
                     recipe=asked.recipe,
-                    budget=sweep.budget,
+                    budget=budget,
                     seeds=seeds,
                     resources=asked.resources,
                     metric=sweep.metric,
@@ -268,10 +288,18 @@ class Planner:
                     parts=parts,
                     origin=origin,
                 )
-            )
-            self._num_planned += 1
-            if self._num_planned > MAX_TRIALS:
-                raise _too_many()
+                if below is not None:
+                    shared_units = trial.shared_with(below.budget.amount)
+                    trial = replace(trial, shorter=below.key, shared=shared_units)
+                below = trial
+                if trial.key in self._keys:
+                    self.merged += 1
+                    continue
+                self._keys.add(trial.key)
+                trials.append(trial)
+                self._num_planned += 1
+                if self._num_planned > MAX_TRIALS:
+                    raise _too_many()
         return trials
 
     def _asked(self, point: Point) -> "_Asked":
@@ -287,7 +315,7 @@ class Planner:
         resources = evaluated("resources", sweep.resources, point)
         check_kinds(task, model, recipe, resources)
         task, recipe = called("recipe", lambda: settled(task, recipe))
-        called("recipe", lambda: self._recipes.check(recipe, model, resources))
+        called("recipe", lambda: self._recipes.check(recipe, model, resources, sweep.budget))
         counts = self._counts_of(model)
         if sweep.keep != "none" and type(model) not in self._with_loadable_weights:
             counted(partial(check_can_be_kept, sweep_module=self.sweep_module), model)
@@ -363,6 +391,17 @@ def _seeds_of(study_seed: int, replicate: int) -> tuple[Seeds, str]:
     return seeds, content_hash(seeds)
 
 
+def _why_not_shared(trial: Trial) -> str:
+    """Return why a trial of a ladder does not go on from the shorter one; empty if it does."""
+    if not trial.shorter or trial.shared:
+        return ""
+    budget = trial.budget
+    return trial.length_dependence or (
+        f"reports every {budget.report_every} {budget.unit} leave none before a shorter budget's "
+        "decay"
+    )
+
+
 def _too_many() -> UserError:
     return UserError(
         f"a study has at most {MAX_TRIALS:,} trials; restrict its space, its replicates or the "
@@ -387,7 +426,8 @@ def make_plan(
     planner = Planner(sweep, study_seed, limits, sweep_module, accepted or {})
     points = _points(sweep, study_seed)
     # Refused at once where no doubles and no limits could bring so many down to what is allowed.
-    if sweep.replicates > MAX_TRIALS or len(points) * sweep.replicates > _MAX_LOOKED_AT:
+    each = sweep.replicates * len(sweep.budget.rungs)
+    if each > MAX_TRIALS or len(points) * each > _MAX_LOOKED_AT:
         raise _too_many()
     trials = [trial for point in points for trial in planner.plan_point(point)]
     if not trials:

@@ -3,6 +3,7 @@
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, Final
 
+from hsweep.design.budget import Budget
 from hsweep.design.recipe import Recipe
 from hsweep.design.trial import Resources
 from hsweep.errors import UserError
@@ -46,12 +47,25 @@ class RecipeChecks:
     def __init__(self) -> None:
         self._passed: set[tuple[str, ...]] = set()
 
-    def check(self, recipe: Recipe, model: AnyModelConfig, resources: Resources) -> None:
+    def check(
+        self, recipe: Recipe, model: AnyModelConfig, resources: Resources, budget: Budget
+    ) -> None:
         """Refuse a recipe that cannot be followed; torch is imported where that has to be tried.
 
         Raises:
             UserError: with what is missing.
         """
+        if recipe.warmup_steps and budget.unit == "seconds":
+            raise UserError(
+                f"warmup_steps={recipe.warmup_steps} counts steps, and how many a budget of "
+                f"{budget} holds is not known beforehand: give warmup_fraction, or a budget in "
+                "epochs or steps"
+            )
+        if budget.unit == "steps" and recipe.warmup_steps >= budget.rungs[0].amount:
+            raise UserError(
+                f"warmup_steps={recipe.warmup_steps} leave nothing of a budget of "
+                f"{budget.rungs[0]}: give fewer"
+            )
         if recipe.precision == "tf32" and not resources.gpus:
             raise UserError(
                 "precision='tf32' is how CUDA devices multiply, and the trial trains on the CPU, "

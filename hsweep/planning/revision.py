@@ -167,6 +167,7 @@ def _orphans(
 ) -> Iterator[Orphan]:
     """Yield trials on record that are not planned any more, with the reason why."""
     planned = {(each.point, each.replicate): each for each in plan.trials}
+    at_budget = {(each.point, each.replicate, each.budget.amount): each for each in plan.trials}
     points = {point for point, _ in planned}
     skipped = {each.point: each.reason for each in plan.skipped}
     lengthened = {each.source.key: each for each in found}
@@ -175,7 +176,8 @@ def _orphans(
         if row.key in lengthened:
             why = _why_of_another_length(lengthened[row.key], plan)
         elif (point, row.replicate) in planned:
-            why = _what_changed(row, planned[point, row.replicate], plan, files)
+            like = at_budget.get((point, row.replicate, row.budget), planned[point, row.replicate])
+            why = _what_changed(row, like, plan, files)
         elif point in skipped:
             why = f"skipped, {skipped[point]}"
         else:
@@ -203,7 +205,7 @@ def _what_changed(row: TrialRow, trial: Trial, plan: Plan, files: Files) -> str:
 
 
 def _length(plan: Plan) -> str:
-    return f"{plan.sweep.budget.amount} {plan.sweep.budget.unit}"
+    return str(plan.sweep.budget)
 
 
 def proposed_trials(plan: Plan, journal: Journal) -> list[Trial]:

@@ -154,13 +154,19 @@ class Journal(JournalReader):
             for row in rows:
                 self._enter(row.entry())
 
-    def begin_attempt(self, key: str, origin: str = "") -> int:
+    def begin_attempt(self, key: str, origin: str = "", continues: str = "") -> int:
         """Mark a trial as running under a new attempt number, and return that number; ``origin``
-        is what it is trained with (``Trial.origin``), empty where that is not known."""
+        is what it is trained with (``Trial.origin``), empty where that is not known, and
+        ``continues`` the key of the shorter training that it goes on from."""
         with self.transaction():
-            trained_with = self._trained_with([origin] if origin else [])
+            origins = [origin] if origin else []
+            more: dict[str, Any] = {}
+            if continues:
+                origins += self.origins(continues).get(continues, [])
+                more["continues"] = continues
+            more |= self._trained_with(origins)
             attempt: int = self._state(key, "attempt") + 1
-            self._enter_status(key, attempt, TrialStatus.RUNNING, "", **trained_with)
+            self._enter_status(key, attempt, TrialStatus.RUNNING, "", **more)
         return attempt
 
     def _trained_with(self, texts: Iterable[str]) -> dict[str, Any]:
@@ -250,6 +256,36 @@ class Journal(JournalReader):
                 self._enter_report(key, report.time, 0, report.unit, value, report.payload)
             more = {"reused_from": reused_from, "continues": continues, **trained_with}
             self._enter_status(key, 0, status, reason, **more)
+
+    def take_over(
+        self,
+        key: str,
+        source: str,
+        *,
+        through: int,
+        metric: str,
+        status: TrialStatus,
+        reason: str,
+        continues: str = "",
+    ) -> None:
+        """Give a planned trial what a shorter one of this record has reported ``through`` a unit.
+
+        ``continues`` is the key of the trial whose checkpoints it goes on from.
+        """
+        reports = [
+            each for each in self.reports(source) if each.unit is not None and each.unit <= through
+        ]
+        value = reports[-1].payload["metrics"].get(metric)
+        origins = self.origins(source).get(source, [])
+        self.adopt(
+            key,
+            reports,
+            status=status,
+            reason=reason,
+            value=value,
+            continues=continues,
+            origins=origins,
+        )
 
     def reopen(self, keys: Iterable[str], reason: str) -> None:
         """Plan trials again that had ended; what they reported stays, and failures are forgiven."""

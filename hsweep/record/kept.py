@@ -37,14 +37,16 @@ def kept_weights(
     Args:
         rows: all trials of the study, orphaned ones included.
     """
-    sizes = folder.sizes()
+    sizes, rows = folder.sizes(), list(rows)
+    longest = max((row.budget for row in rows if not row.orphaned), default=0)
     finished = [row for row in rows if row.status is TrialStatus.FINISHED]
     current = [row for row in finished if not row.orphaned]
     wanted = {row.key for row in current} if keep == "last" else set()
     if keep == "best":
         best = BestTrials(goal, question)
         for row in current:
-            best.add(row.key, row.ordinal, row.stratum, row.point, row.value)
+            if row.budget == longest:
+                best.add(row.key, row.ordinal, row.stratum, row.point, row.value)
         wanted = best.keys
     there = {row.key for row in finished if (row.key, row.attempt) in sizes}
     return Kept(

@@ -14,9 +14,14 @@ _MOST_NAMED: Final = 5
 
 
 def labels_of(rows: Sequence[TrialRow]) -> dict[str, str]:
-    """Return trials in words, by key: ``heads=2 #0``."""
+    """Return trials in words, by key: ``heads=2 #0``, on a ladder ``heads=2 #0 at 38``."""
     varying = varying_axes(rows)
-    return {row.key: f"{point_label(row.point, varying)} #{row.replicate}" for row in rows}
+    has_ladder = len({row.budget for row in rows}) > 1
+    return {
+        row.key: f"{point_label(row.point, varying)} #{row.replicate}"
+        f"{f' at {row.budget}' if has_ladder else ''}"
+        for row in rows
+    }
 
 
 def trial_named(study: "Study", name: str, *, orphaned: bool = False) -> TrialRow:

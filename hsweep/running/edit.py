@@ -110,14 +110,14 @@ def _enter(journal: Journal, revision: Revision) -> None:
     journal.place_trials(row for row in placed if row.entry() != before[row.key].entry())
     for each in revision.continued:
         assert each.status is not None, "it goes on from the shorter training"
-        journal.adopt(
+        journal.take_over(
             each.trial.key,
-            list(journal.reports(each.source.key)),
+            each.source.key,
+            through=each.through,
+            metric=revision.plan.sweep.metric,
             status=each.status,
             reason=each.reason,
-            value=each.source.value,
             continues=each.checkpoints,
-            origins=journal.origins(each.source.key).get(each.source.key, []),
         )
     journal.set_orphaned([row.key for row in revision.back], "")
     for why, orphans in revision.reasons().items():

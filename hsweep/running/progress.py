@@ -63,6 +63,7 @@ class Progress:
         self._coordinator = coordinator
         self._metric = coordinator.sweep.metric
         self._varying = varying_axes(trials)
+        self._has_ladder = bool(coordinator.sweep.budget.ladder)
         self._started = time.monotonic()
         self._units_before = coordinator.overview().units_done
         self.is_live = False
@@ -132,7 +133,8 @@ class Progress:
         self._console.print(text.append(what, style=style), soft_wrap=True)
 
     def _label(self, trial: Trial) -> str:
-        return f"{point_label(trial.point, self._varying)} #{trial.replicate}"
+        label = f"{point_label(trial.point, self._varying)} #{trial.replicate}"
+        return f"{label} {trial.budget}" if self._has_ladder else label
 
     def _render(self) -> Group:
         overview = self._coordinator.overview()

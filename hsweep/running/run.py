@@ -156,7 +156,7 @@ def _greet(console: Console, job: Job, browse: str, runner: Runner) -> None:
     budget = plan.sweep.budget
     of_all = "" if job.only is None else f"{len(job.only)} of "
     console.print(
-        f"study {job.name}: {of_all}{len(plan.trials)} trials of {budget.amount} {budget.unit}"
+        f"study {job.name}: {of_all}{len(plan.trials)} trials of {budget}"
         f"{', proposed one by one' if plan.is_adaptive else ''}",
         style="bold",
         soft_wrap=True,
@@ -190,7 +190,9 @@ def _train(
         keys = [row.key for row in journal.trials() if row.status in given_up]
         journal.reopen(keys, "asked for again")
     stopping = plan.sweep.early_stopping
-    rungs = frozenset(stopping.milestones(plan.sweep.budget) if stopping is not None else ())
+    budget = plan.sweep.budget
+    # On a ladder nothing is decided within a trial.
+    rungs = frozenset(stopping.milestones(budget) if stopping and not budget.ladder else ())
     reuse = reuse_for(
         study,
         journal,
@@ -349,16 +351,12 @@ def remove_checkpoints(study: Study, coordinator: Coordinator) -> None:
     finished = {
         row.key for row in coordinator.journal.trials() if row.status is TrialStatus.FINISHED
     }
-    can_go_on = {
-        trial.key
-        for trial in coordinator.planned_trials()
-        if trial.key in finished and trial.can_be_lengthened
-    }
+    trunks = {trial.key: trial.trunk for trial in coordinator.planned_trials()}
     with contextlib.suppress(OSError):
         for key in coordinator.final_keys():
-            store = CheckpointStore(root, key, attempt=0)
-            if key in can_go_on:
-                store.remove_but_newest()
+            store = CheckpointStore(root, key, attempt=0, trunk=trunks[key])
+            if key in finished and trunks[key]:
+                store.remove_but_trunk()
             else:
                 store.remove()
 

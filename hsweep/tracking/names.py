@@ -53,7 +53,12 @@ def run_name(trial: TrialRow) -> str:
 
 def run_params(trial: TrialRow) -> dict[str, str]:
     """Return what runs are compared by: every axis, the replicate, and what the model costs."""
-    values = {**trial.point, "replicate": trial.replicate, **trial.counts}
+    values = {
+        **trial.point,
+        "replicate": trial.replicate,
+        "budget": trial.budget,
+        **trial.counts,
+    }
     names = safe_names(values)
     return {names[name]: str(value) for name, value in values.items()}
 

@@ -70,14 +70,17 @@ class Found(NamedTuple):
 class CheckpointStore:
     """The checkpoints of the trial ``key`` below a folder or URI, as an attempt sees them.
 
+    That of the unit ``trunk`` is kept beside the newest ones: a longer training goes on from there.
+
     Its methods raise a StorageError where the storage does not work.
 
     Raises:
         UserError: a URI that pyarrow cannot use.
     """
 
-    def __init__(self, root: str, key: str, attempt: int) -> None:
+    def __init__(self, root: str, key: str, attempt: int, trunk: int = 0) -> None:
         self._files, base = file_system(root)
+        self._trunk = trunk
         self._folder = f"{base}/{key}"
         self._attempt = attempt
 
@@ -99,7 +102,8 @@ class CheckpointStore:
         # Files ahead of this one are damaged, or another attempt's: not what it supersedes.
         superseded = [e for e in _entries(names) if e.attempt <= self._attempt and e <= entry]
         for old in superseded[:-_KEPT]:
-            self._delete(f"{self._folder}/{old.name}")
+            if old.unit != self._trunk:
+                self._delete(f"{self._folder}/{old.name}")
         # What an earlier attempt was writing when it died.
         for name in names:
             half = _TEMPORARY.fullmatch(name)
@@ -107,9 +111,13 @@ class CheckpointStore:
                 self._delete(f"{self._folder}/{name}")
 
     def search(
-        self, device: torch.device, is_usable: Callable[[dict[str, Any]], bool] | None = None
+        self,
+        device: torch.device,
+        is_usable: Callable[[dict[str, Any]], bool] | None = None,
+        through: int | None = None,
     ) -> Found:
-        """Return the newest valid checkpoint, and what was passed over for it.
+        """Return the newest valid checkpoint, of a unit ``through`` at most, and what was passed
+        over for it.
 
         Passed over is a file whose content does not match its name, that holds anything but plain
         data (loading never runs code), or that the caller cannot use.
@@ -120,7 +128,7 @@ class CheckpointStore:
         damaged: list[int] = []
         with self._saying_why("read"):
             for entry in reversed(_entries(self._names())):
-                if entry.attempt > self._attempt:
+                if entry.attempt > self._attempt or (through is not None and entry.unit > through):
                     continue
                 try:
                     with self._files.open_input_stream(f"{self._folder}/{entry.name}") as stream:
@@ -146,10 +154,11 @@ class CheckpointStore:
             if self._files.get_file_info(self._folder).type is FileType.Directory:
                 self._files.delete_dir(self._folder)
 
-    def remove_but_newest(self) -> None:
+    def remove_but_trunk(self) -> None:
         with self._saying_why("removed"):
-            for old in _entries(self._names())[:-1]:
-                self._delete(f"{self._folder}/{old.name}")
+            for entry in _entries(self._names()):
+                if entry.unit != self._trunk:
+                    self._delete(f"{self._folder}/{entry.name}")
 
     def _names(self) -> list[str]:
         from pyarrow.fs import FileSelector

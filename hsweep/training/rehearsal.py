@@ -119,6 +119,13 @@ class _Rehearsal:
                 "epoch would train nothing",
                 "",
             )
+        warmup, budget = trial.recipe.warmup_steps, trial.budget
+        if budget.unit == "epochs" and warmup >= (num_steps := budget.amount * steps):
+            raise RehearsalError(
+                f"warmup_steps={warmup} leave nothing of the {num_steps} steps in {budget}: give "
+                "fewer",
+                "",
+            )
         with _accusing("the batches of"):
             batch = next(iter(data.batches(0)), None)
         if batch is None:

@@ -75,7 +75,9 @@ class TrialState:
         self._world = world
         self.is_sharded = world.size > 1 and assignment.trial.recipe.sharding == "full"
         self._trial = assignment.trial
-        self._store = _store(assignment.checkpoints, assignment.trial.key, assignment.attempt)
+        self._store = _store(
+            assignment.checkpoints, assignment.trial.key, assignment.attempt, assignment.trial.trunk
+        )
         self._writer = BackgroundWriter(self._store)
         self.train_seconds = 0.0
         self.data_seconds = 0.0
@@ -167,10 +169,10 @@ class TrialState:
         return None
 
     def _keep(self, report: Report, until_next: float) -> None:
-        if not report.is_last:
-            self._bound_risk(until_next)
-        elif self._trial.can_be_lengthened and report.diverged_at is None:
+        if report.unit == self._trial.trunk and report.diverged_at is None:
             self._save_now()
+        elif not report.is_last:
+            self._bound_risk(until_next)
 
     def _bound_risk(self, until_next: float) -> None:
         """Write a checkpoint, or wait for one, if a kill before the next report would cost more
@@ -240,7 +242,7 @@ class TrialState:
         """
         # Loaded on the CPU where it is passed on, and put on each device from there.
         place = device if self._world.size == 1 else torch.device("cpu")
-        saved, damaged = from_rank_0(self._world, lambda: self._found(place))
+        saved, is_own, damaged = from_rank_0(self._world, lambda: self._found(place))
         if saved is not None:
             self._load(saved)
             self.history = [self._report(row) for row in saved["history"]]
@@ -250,19 +252,25 @@ class TrialState:
             self.data_seconds = self.history[-1].data_seconds
             # They are this attempt's only if it has written them.
             self._keep_weights()
+            if not is_own and self.unit == self._trial.trunk:
+                # A longer training yet looks for it here.
+                self._saved_unit = 0
+                self.save_if_possible()
         self._note = self._restart_note(damaged)
         self.resume_clock()
 
-    def _found(self, device: torch.device) -> tuple[dict[str, Any] | None, tuple[int, ...]]:
-        """Return the newest checkpoint, and the units of those that are damaged."""
+    def _found(self, device: torch.device) -> tuple[dict[str, Any] | None, bool, tuple[int, ...]]:
+        """Return the newest checkpoint, whether it is the trial's own, and the units of those that
+        are damaged."""
         found = self._store.search(device, self._is_usable)
         damaged = found.damaged
         other = self._assignment.continues
-        if found.state is None and other is not None:
+        is_own = found.state is not None or other is None
+        if not is_own and other is not None:
             shorter = _store(self._assignment.checkpoints, other, LAST_ATTEMPT)
-            found = shorter.search(device, self._is_usable)
+            found = shorter.search(device, self._is_usable, self._assignment.shared)
             damaged += found.damaged
-        return found.state, damaged
+        return found.state, is_own, damaged
 
     def _load(self, saved: Mapping[str, Any]) -> None:
         if self.is_sharded:
@@ -302,7 +310,8 @@ class TrialState:
             return f"the checkpoint{s} of unit{s} {units} {are} damaged: {again}"
         recorded, limit = self._assignment.recorded_through, self._assignment.checkpoint_seconds
         if not recorded:
-            return ""
+            is_lost = self._assignment.continues is not None and not self.unit
+            return f"no checkpoint of the shorter training is left: {again}" if is_lost else ""
         if not self.unit:
             return f"no checkpoint is left, with unit {recorded} on record: {again}"
         pace = self.history[-1].wall_seconds / self.unit
@@ -324,9 +333,9 @@ class Opened(NamedTuple):
     world: World = ALONE
 
 
-def _store(root: str, key: str, attempt: int) -> CheckpointStore:
+def _store(root: str, key: str, attempt: int, trunk: int = 0) -> CheckpointStore:
     try:
-        return CheckpointStore(root, key, attempt)
+        return CheckpointStore(root, key, attempt, trunk)
     except UserError as error:
         # The same storage was fine where the study was started.
         raise StorageError(str(error)) from error

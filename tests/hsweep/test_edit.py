@@ -59,6 +59,7 @@ SWEEP = tiny_sweep(
     checkpoint_seconds=0.0,
 )
 '''
+WSD = SWEEP.replace('"constant"', '"wsd"')
 COSINE = SWEEP.replace('"constant"', '"cosine"')
 PRUNED = SWEEP.replace("[1, 2, 3]", "[1, 2, 3, 4, 5, 6]").replace(
     "checkpoint_seconds=0.0,",
@@ -379,19 +380,22 @@ class TestAcceptedCode:
 
 
 class TestLongerBudgets:
-    def test_finished_trials_go_on_and_end_as_if_there_had_been_no_stop(self, bench: Bench) -> None:
-        study = bench.ran(SWEEP)
+    @pytest.mark.parametrize(("source", "shared"), [(SWEEP, 3), (WSD, 2)])
+    def test_finished_trials_go_on_and_end_as_if_there_had_been_no_stop(
+        self, bench: Bench, source: str, shared: int
+    ) -> None:
+        study = bench.ran(source)
         edit = bench.edit(study, epochs=6)
         assert {each.how for each in edit.revision.continued} == {"finished, now longer"}
         assert set(orphans(study).values()) == {"continued with a budget of 6 epochs"}
-        assert {row.unit for row in rows_of(study).values()} == {3}
+        assert {row.unit for row in rows_of(study).values() if not row.orphaned} == {shared}
         updates: list[int] = []
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(tiny.TinyTask, "before_update", lambda _, number: updates.append(number))
             bench.run(study)
         # Only what was not there yet was trained.
-        assert set(updates) == set(range(13, 25))
-        assert trained(study) == trained(bench.ran(SWEEP, "whole", epochs=6))
+        assert set(updates) == set(range(4 * shared + 1, 25))
+        assert trained(study) == trained(bench.ran(source, "whole", epochs=6))
 
     @pytest.mark.parametrize(("most", "budgets"), [(5, [6]), (None, [4, 6])])
     def test_unfinished_trials_go_on_too_and_lengthened_ones_once_more(
@@ -464,9 +468,9 @@ class TestLongerBudgets:
             (SWEEP, {"epochs": 2}, "a shorter training is not cut out of a longer one"),
             (SWEEP, {"epochs": 6, "report_every": 3}, "reports every 3 epochs instead of every 1"),
             (
-                SWEEP.replace("checkpoint_", "budget=epochs(3, report_every=2), checkpoint_"),
+                SWEEP.replace("checkpoint_", "budget=epochs(3, report_every=4), checkpoint_"),
                 {"epochs": 6},
-                "the old end at 3 epochs is no multiple of report_every 2",
+                "reports every 4 epochs leave none that both trainings have, of 3 epochs",
             ),
         ],
     )
@@ -520,11 +524,11 @@ class TestWhatIsRecorded:
             rows = journal.trials()
         entries = [
             {"key": "of before", "point": {"width": 5, "dropout": 0.2}, "replicate": 0,
-             "how": "new"},
+             "budget": 3, "how": "new"},
             {"key": rows[0].key, "point": dict(rows[0].point), "replicate": 0,
-             "how": "stopped early, now run to the end"},
+             "budget": 3, "how": "stopped early, now run to the end"},
             {"key": "of before", "point": dict(rows[1].point), "replicate": 4,
-             "how": "with a new seed"},
+             "budget": 3, "how": "with a new seed"},
         ]  # fmt: skip
         study.extend({"trials": entries, "wanted": [], "problems": []})
         bench.edit(study, SWEEP.replace("[1, 2, 3]", "[2, 3]").replace("lr=0.05", "lr=0.04"))

@@ -136,6 +136,8 @@ CHANGED_RECIPES: dict[str, object] = {
     "betas": (0.9, 0.99),
     "weight_decay": 0.1,
     "warmup_fraction": 0.1,
+    "warmup_steps": 10,
+    "decay_fraction": 0.3,
     "warmup_lr": 1e-5,
     "schedule": "linear",
     "min_lr": 1e-5,

@@ -80,7 +80,7 @@ def test_all_that_a_function_reports_is_on_record_and_answers(
     metrics = {name for (name,) in store.execute("SELECT DISTINCT key FROM latest_metrics")}
     assert metrics >= {"top1", "loss", "odd/f1", "num_params", "final/top1", "final/odd/f1"}
     params = store.execute("SELECT DISTINCT key FROM params").fetchall()
-    assert sorted(params) == [("heads",), ("replicate",)]
+    assert sorted(params) == [("budget",), ("heads",), ("replicate",)]
     store.close()
 
     other = SWEEP.replace('metric="top1", goal="max"', 'metric="loss", goal="min"').replace(

@@ -421,6 +421,7 @@ class TestJson:
             "point": {"width": 2, "unused": 0},
             "seed": 0,
             "stratum": "",
+            "budget": 3,
             "num_params": 12,
             "flops_per_example": 24,
             "train_flops_per_example": 72,

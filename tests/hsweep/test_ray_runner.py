@@ -6,7 +6,7 @@ import signal
 import sys
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,21 @@ class TestRayRunner(RunnerContract):
         return runner
 
 
+def kill_whoever_waits(
+    coordinator: Coordinator, traces: Path, reported: int, killed: list[int]
+) -> None:
+    """Kill the process that waits in a trial which has reported so far, then let all go on."""
+    deadline = time.monotonic() + 120
+    while not killed and time.monotonic() < deadline:
+        # What it said before is on its way; the record shall have it first.
+        has_said = reported in coordinator.overview().running.values()
+        for trace in traces.glob("waiting-*") if has_said else ():
+            killed.append(int(trace.name.partition("-")[2]))
+            os.kill(killed[0], signal.SIGKILL)
+        time.sleep(0.02)
+    (traces / "go").touch()
+
+
 def test_a_worker_killed_in_the_middle_costs_only_the_way_back_to_its_checkpoint(
     runner: RayRunner, tmp_path: Path, traces: Path
 ) -> None:
@@ -71,20 +86,8 @@ def test_a_worker_killed_in_the_middle_costs_only_the_way_back_to_its_checkpoint
         checkpoint_seconds=0.0,
     )
     killed: list[int] = []
-
-    def kill_whoever_waits(coordinator: Coordinator) -> None:
-        deadline = time.monotonic() + 120
-        while not killed and time.monotonic() < deadline:
-            # What it said before is on its way; the record shall have it first.
-            has_said = 2 in coordinator.overview().running.values()
-            for trace in traces.glob("waiting-*") if has_said else ():
-                killed.append(int(trace.name.partition("-")[2]))
-                os.kill(killed[0], signal.SIGKILL)
-            time.sleep(0.02)
-        (traces / "go").touch()
-
     with coordinating(sweep, tmp_path / "study") as coordinator:
-        killer = threading.Thread(target=kill_whoever_waits, args=(coordinator,))
+        killer = threading.Thread(target=kill_whoever_waits, args=(coordinator, traces, 2, killed))
         killer.start()
         runner.run(coordinator)
         rows = {row.point["width"]: row for row in coordinator.journal.trials()}
@@ -102,6 +105,38 @@ def test_a_worker_killed_in_the_middle_costs_only_the_way_back_to_its_checkpoint
     assert attempts == [(1, 1), (2, 1), (3, 2), (4, 2)]
     with coordinating(sweep, tmp_path / "calm") as undisturbed:
         InlineRunner().run(undisturbed)
+    assert histories(tmp_path / "study") == histories(tmp_path / "calm")
+
+
+def test_a_worker_killed_in_a_decay_costs_a_ladder_nothing_that_was_reported(
+    runner: RayRunner, tmp_path: Path, traces: Path
+) -> None:
+    # Update 37 is in the decay of the trial of 10 epochs, which begins after 8 of them.
+    sweep = tiny_sweep(
+        space=grid(width=[2], dropout=[0.3]),
+        task=TinyTask(waits_at=37, folder=str(traces)),
+        recipe=Recipe(lr=0.05, batch_size=8, schedule="wsd"),
+        budget=epochs(20, ladder=[5, 10]),
+        checkpoint_seconds=0.0,
+    )
+    with coordinating(sweep, tmp_path / "study") as coordinator:
+        killed: list[int] = []
+        killer = threading.Thread(target=kill_whoever_waits, args=(coordinator, traces, 9, killed))
+        killer.start()
+        runner.run(coordinator)
+        rows = coordinator.journal.trials()
+        reports = [(each.key, each.unit, each.attempt) for each in coordinator.journal.reports()]
+    killer.join()
+    assert len(killed) == 1
+    assert [(row.status, row.attempt, row.unit) for row in rows] == [
+        ("finished", 1, 5), ("finished", 2, 10), ("finished", 1, 20),
+    ]  # fmt: skip
+    # What it has in common with the shortest, what it had reported, and only then the rest.
+    second = [(unit, attempt) for key, unit, attempt in reports if key == rows[1].key]
+    assert second == [*((unit, 1) for unit in range(1, 10)), (10, 2)]
+    for budget in sweep.budget.rungs:
+        with coordinating(replace(sweep, budget=budget), tmp_path / "calm") as undisturbed:
+            InlineRunner().run(undisturbed)
     assert histories(tmp_path / "study") == histories(tmp_path / "calm")
 
 

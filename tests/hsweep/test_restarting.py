@@ -380,42 +380,53 @@ def test_a_budget_of_seconds_cannot_be_lengthened_to_the_same_result(
     budget: Any, can_be: bool
 ) -> None:
     constant = Recipe(batch_size=8, schedule="constant")
-    assert trial_of(recipe=constant, budget=budget).can_be_lengthened is can_be
-    assert not trial_of(budget=budget).can_be_lengthened
+    assert trial_of(recipe=constant, budget=budget).trunk == (budget.amount if can_be else 0)
+    assert not trial_of(budget=budget).trunk
 
 
-def open_ended(budget: Any, optimizer: Any = "sgd") -> Trial:
-    recipe = Recipe(lr=0.03, batch_size=8, schedule="constant", optimizer=optimizer)
+def open_ended(budget: Any, optimizer: Any = "sgd", schedule: Any = "constant") -> Trial:
+    recipe = Recipe(lr=0.03, batch_size=8, schedule=schedule, optimizer=optimizer)
     return trial_of(recipe=recipe, budget=budget)
+
+
+def going_on(assignment: Any, short: Trial) -> Any:
+    """The assignment, going on from a shorter training."""
+    shared = assignment.trial.shared_with(short.budget.amount)
+    return replace(assignment, continues=short.key, shared=shared)
 
 
 def lasting(trial: Trial, folder: Path, continues: Trial | None = None, **more: Any) -> Any:
     """All reports of a trial, and its last checkpoint."""
-    assignment = replace(
-        assignment_of(trial, folder, **more), continues=continues.key if continues else None
-    )
+    assignment = assignment_of(trial, folder, **more)
+    if continues is not None:
+        assignment = going_on(assignment, continues)
     reports = [content(report) for report in said(assignment)]
     found = CheckpointStore(str(folder), trial.key, 9).search(CPU)
     assert found.state is not None
     return reports, found
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+@pytest.mark.parametrize(
+    ("optimizer", "schedule"), [("sgd", "constant"), ("adamw", "constant"), ("adamw", "wsd")]
+)
 @pytest.mark.parametrize(
     ("short", "long"),
     [(epochs(2), epochs(4)), (steps(8, report_every=2), steps(14, report_every=2))],
 )
 def test_a_longer_budget_goes_on_to_what_it_would_have_been_at_once_to_the_bit(
-    tmp_path: Path, short: Any, long: Any, optimizer: Any
+    tmp_path: Path, short: Any, long: Any, optimizer: Any, schedule: Any
 ) -> None:
-    begun_with, longer = open_ended(short, optimizer), open_ended(long, optimizer)
+    begun_with, longer = (open_ended(each, optimizer, schedule) for each in (short, long))
     assert begun_with.key != longer.key
-    # No checkpoint but the last one's is due.
-    first, _ = lasting(begun_with, tmp_path)
-    more, end = lasting(longer, tmp_path, begun_with, recorded_through=short.amount)
+    # No checkpoint but that of the trunk is due.
+    first, found = lasting(begun_with, tmp_path)
+    trunks = {"constant": {2: 2, 8: 8}, "wsd": {2: 1, 8: 6}}
+    assert found.unit == begun_with.trunk == trunks[schedule][short.amount]
+    more, end = lasting(longer, tmp_path, begun_with, recorded_through=begun_with.trunk)
     at_once, same = lasting(longer, tmp_path / "at once")
-    assert [report[:3] for report in first] == [report[:3] for report in at_once[: len(first)]]
-    assert more == at_once[len(first) :]
+    taken = sum(report[0] <= begun_with.trunk for report in first)
+    assert [report[:3] for report in first[:taken]] == [report[:3] for report in at_once[:taken]]
+    assert more == at_once[taken:]
     for name, weight in same.state["model"].items():
         assert torch.equal(end.state["model"][name], weight)
     for number, moments in same.state["optimizer"]["state"].items():
@@ -427,7 +438,7 @@ def test_a_longer_budget_goes_on_to_what_it_would_have_been_at_once_to_the_bit(
 def test_reports_of_the_shorter_budget_are_sent_as_the_longer_ones(tmp_path: Path) -> None:
     short, long = open_ended(epochs(2)), open_ended(epochs(4))
     lasting(short, tmp_path)
-    reports = said(replace(assignment_of(long, tmp_path), continues=short.key))
+    reports = said(going_on(assignment_of(long, tmp_path), short))
     assert [(r.unit, r.is_last, r.latency_seconds is None) for r in reports] == [
         (1, False, True), (2, False, True), (3, False, True), (4, True, False),
     ]  # fmt: skip
@@ -437,9 +448,7 @@ def test_its_own_checkpoint_counts_before_the_shorter_trials(tmp_path: Path) -> 
     short, long = open_ended(epochs(3)), open_ended(epochs(6))
     lasting(short, tmp_path)
     begun(long, tmp_path, 2)
-    kept = replace(
-        assignment_of(long, tmp_path, attempt=2, recorded_through=2), continues=short.key
-    )
+    kept = going_on(assignment_of(long, tmp_path, attempt=2, recorded_through=2), short)
     assert [report.unit for report in said(kept)] == [3, 4, 5, 6]
 
 
@@ -468,7 +477,7 @@ def test_without_the_shorter_trials_checkpoint_it_starts_again_and_says_so(
 ) -> None:
     short, long = open_ended(epochs(2)), open_ended(epochs(4))
     assignment = assignment_of(long, tmp_path, recorded_through=2)
-    reports = said(replace(assignment, continues=short.key))
+    reports = said(going_on(assignment, short))
     assert [report.unit for report in reports] == [1, 2, 3, 4]
     assert notes(reports) == {
         3: "no checkpoint is left, with unit 2 on record: trained from the start"

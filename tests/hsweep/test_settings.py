@@ -39,6 +39,15 @@ class TestBudget:
         assert all(unit % every == 0 for unit in units[:-1])
         assert len(units) == math.ceil(amount / every)
 
+    def test_a_ladder_ends_with_the_budget_and_its_rungs_are_plain_budgets(self) -> None:
+        ladder = epochs(150, report_every=5, ladder=[38, 75])
+        assert ladder == epochs(150, report_every=5, ladder=(38, 75, 150))
+        assert ladder.rungs == tuple(epochs(each, report_every=5) for each in (38, 75, 150))
+        assert (str(ladder), str(epochs(3))) == ("38, 75 and 150 epochs", "3 epochs")
+        assert epochs(3, ladder=[3]) == epochs(3)
+        # The trunk of the shortest needs a report.
+        assert steps(400, ladder=[50, 200]).report_every == 50
+
     def test_short_step_budgets_report_once(self) -> None:
         assert steps(40).report_units() == [40]
         assert steps(250).report_units() == [100, 200, 250]
@@ -53,6 +62,12 @@ class TestBudget:
             (lambda: epochs(True), "amount must be .* not True"),
             (lambda: epochs(5, report_every=0), "report_every must be .* not 0"),
             (lambda: Budget(5, "weeks"), "'epochs', 'steps' or 'seconds', not 'weeks'"),
+            (lambda: epochs(9, ladder=[3, 12]), "ascends .* to the budget's 9 epochs; got 3, 12"),
+            (lambda: epochs(9, ladder=[4, 4]), "ladder ascends .* got 4, 4"),
+            (lambda: epochs(9, ladder=[0]), "ladder ascends from at least 1 .* got 0"),
+            (lambda: epochs(9, ladder=[2.5]), "whole numbers of epochs, not .2.5"),
+            (lambda: steps(9, ladder="38"), "whole numbers of steps, not '38'"),
+            (lambda: Budget(9, "seconds", ladder=(3,)), "ladder counts epochs or steps"),
         ],
     )
     def test_an_impossible_budget_says_why(self, build: Callable[[], Any], message: str) -> None:
@@ -69,20 +84,25 @@ class TestLearningRate:
 
     @pytest.mark.parametrize(
         ("schedule", "middle", "end"),
-        [("cosine", 0.55, 0.1), ("linear", 0.55, 0.1), ("constant", 1.0, 1.0)],
+        [
+            ("cosine", 0.55, 0.1),
+            ("linear", 0.55, 0.1),
+            ("constant", 1.0, 1.0),
+            ("wsd", 1.0, 0.1),
+        ],
     )
     def test_the_schedule_falls_from_the_peak_towards_its_end(
-        self, schedule: Literal["cosine", "linear", "constant"], middle: float, end: float
+        self, schedule: Literal["cosine", "linear", "constant", "wsd"], middle: float, end: float
     ) -> None:
         recipe = Recipe(lr=1.0, min_lr=0.1, schedule=schedule)
         assert recipe.lr_at(0, 100) == 1.0
         assert recipe.lr_at(50, 100) == pytest.approx(middle)
         assert recipe.lr_at(100, 100) == pytest.approx(end)
 
-    @pytest.mark.parametrize("schedule", ["cosine", "linear", "constant"])
+    @pytest.mark.parametrize("schedule", ["cosine", "linear", "constant", "wsd"])
     @pytest.mark.parametrize("warmup", [0.0, 0.25])
     def test_a_share_of_the_budget_has_the_rate_of_the_step_there(
-        self, schedule: Literal["cosine", "linear", "constant"], warmup: float
+        self, schedule: Literal["cosine", "linear", "constant", "wsd"], warmup: float
     ) -> None:
         recipe = Recipe(lr=1.0, warmup_fraction=warmup, warmup_lr=0.2, schedule=schedule)
         for step in range(int(1000 * warmup) + 1, 1000, 37):
@@ -93,11 +113,44 @@ class TestLearningRate:
     def test_a_cosine_is_at_a_quarter_of_its_way_where_the_cosine_is(self) -> None:
         assert Recipe(lr=1.0).lr_at(25, 100) == pytest.approx(0.5 * (1 + math.cos(math.pi / 4)))
 
+    def test_a_decay_is_at_half_its_way_after_a_quarter_of_its_steps(self) -> None:
+        recipe = Recipe(lr=1.0, min_lr=0.2, schedule="wsd", decay_fraction=0.4, warmup_steps=10)
+        rates = [recipe.lr_at(step, 100) for step in range(100)]
+        assert rates[9:61] == [1.0] * 52
+        assert rates[70] == pytest.approx(0.6)
+        assert recipe.lr_at(100, 100) == pytest.approx(0.2)
+
+    @CLAIM
+    @given(
+        st.integers(1, 60),
+        st.integers(1, 60),
+        st.integers(1, 30),
+        st.integers(0, 50),
+        st.floats(0.01, 0.99),
+    )
+    def test_trainings_share_the_rates_of_what_they_have_in_common(
+        self, units: int, more: int, steps_a_unit: int, warmup: int, decay: float
+    ) -> None:
+        recipe = Recipe(lr=1.0, schedule="wsd", decay_fraction=decay, warmup_steps=warmup)
+        short, long = units * steps_a_unit, (units + more) * steps_a_unit
+        in_common = recipe.shared(units) * steps_a_unit
+        # All of the trunk, to the unit.
+        assert units * (1 - decay) - in_common / steps_a_unit < 1
+        assert [recipe.lr_at(step, short) for step in range(in_common)] == [
+            recipe.lr_at(step, long) for step in range(in_common)
+        ]
+
+    @pytest.mark.parametrize(("units", "trunk"), [(5, 4), (38, 30), (75, 60), (150, 120)])
+    def test_a_fifth_of_a_budget_that_is_whole_units_is_that_many(
+        self, units: int, trunk: int
+    ) -> None:
+        assert Recipe(schedule="wsd").shared(units) == trunk
+
     @CLAIM
     @given(
         st.integers(1, 400),
-        st.floats(0, 0.99),
-        st.sampled_from(["cosine", "linear", "constant"]),
+        st.floats(0, 0.79),
+        st.sampled_from(["cosine", "linear", "constant", "wsd"]),
         st.floats(1e-6, 1.0),
     )
     def test_every_rate_lies_between_the_ends_and_falls_after_the_warm_up(
@@ -126,6 +179,10 @@ class TestWhatARecipeRefuses:
             ("weight_decay", -0.1),
             ("weight_decay", math.nan),
             ("warmup_fraction", 1.0),
+            ("warmup_steps", -1),
+            ("warmup_steps", 2.5),
+            ("decay_fraction", 0.0),
+            ("decay_fraction", 1.0),
             ("warmup_lr", -1.0),
             ("schedule", "step"),
             ("min_lr", -1.0),

@@ -162,7 +162,7 @@ class TestSettings:
         ("name", "values", "message"),
         [
             ("widht", [1], "unknown setting 'widht'; known: .* Did you mean 'width'"),
-            ("epochs", [1, 2], r"epochs takes one number, not \[1, 2\]"),
+            ("epochs", [1, 2.5], r"epochs takes whole numbers, not \[1, 2.5\]"),
             ("epochs", ["ten"], r"epochs takes one number, not \['ten'\]"),
             ("epochs", [True], "epochs takes one number"),
             ("epochs", [1.5], "epochs takes a whole number, not 1.5"),

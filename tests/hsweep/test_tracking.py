@@ -50,8 +50,8 @@ class TestWhatIsDelivered:
         run, parent = tracked.runs["a"], tracked.runs["parent"]
         assert run.info.run_name == "heads=1 seq_len=16 #1"
         assert run.data.params == {
-            "heads": "1", "seq_len": "16", "replicate": "1", "num_params": "10",
-            "flops_per_example": "20", "train_memory_bytes": "30",
+            "heads": "1", "seq_len": "16", "replicate": "1", "budget": "8",
+            "num_params": "10", "flops_per_example": "20", "train_memory_bytes": "30",
         }  # fmt: skip
         assert run.data.tags["mlflow.parentRunId"] == parent.info.run_id
         expected = {

@@ -344,7 +344,7 @@ class TestWhichStay:
     ) -> None:
         # Its checkpoint at the end is kept, since a longer budget may go on from there.
         trial = planned(tiny_sweep(recipe=Recipe(schedule="constant", batch_size=8)))[0]
-        assert trial.can_be_lengthened
+        assert trial.trunk
         for attempt in (1, 2):
             assignment = replace(
                 assignment_of(trial, tmp_path / "checkpoints", attempt=attempt),
