@@ -101,18 +101,33 @@ def _rates_of(trial: Trial) -> list[float | None]:
     if not isinstance(trial.task, OwnTask):
         return [trial.recipe.lr]
     found = [trial.point.get(name) for name in _RATES]
-    return [rate for rate in found if isinstance(rate, float | int)] or [None]
+    return [rate for rate in found if _is_number(rate)] or [None]
 
 
 def notes(plan: Plan) -> list[str]:
-    """Return what an answer will have to say of itself, however the trials end."""
-    rate = fixed_rate(plan)
-    if plan.sweep.question is None or rate is None:
+    """Return what an answer will say of the settings that its trials have, however they end."""
+    question, rate = plan.sweep.question, fixed_rate(plan)
+    if question is None:
         return []
-    return [
-        f"every trial has the one learning rate {rate:g}, which is not tuned, and the answer will "
-        "say so; an axis lr=tuned(LOW, HIGH) takes each shape at its best"
-    ]
+    found = []
+    what = "cell" if isinstance(question, Transition) else "shape"
+    for axis in question.nuisance:
+        values = dict.fromkeys(trial.point.get(axis) for trial in plan.trials)
+        if len(values) > 1 and not plan.is_adaptive:
+            shown_values = listed(
+                [f"{value:g}" if _is_number(value) else value for value in values]
+            )
+            found.append(f"each {what} is taken at its best {axis} of {shown_values}")
+    if rate is not None:
+        found.append(
+            f"every trial has the one learning rate {rate:g}, which is not tuned, and the answer "
+            "will say so; an axis lr=tuned(LOW, HIGH) takes each shape at its best"
+        )
+    return found
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, float | int) and not isinstance(value, bool)
 
 
 def concerns_json(plan: Plan) -> list[dict[str, str]]:
