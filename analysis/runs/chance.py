@@ -61,7 +61,7 @@ def with_collapsed(
         metric, goal: what decides.
         axes: of the sweep: trials that share all of them differ in their seed alone.
     """
-    if not any(metric in entry.get("chance", {}) for entry in data):
+    if metric not in trials or not any(metric in entry.get("chance", {}) for entry in data):
         return trials
     finished = trials.loc[trials["status"].eq("finished") & trials[metric].notna()]
     parting = sorted({axis for entry in data for axis in entry.get("at", {})} & set(trials))
@@ -70,9 +70,12 @@ def with_collapsed(
     for values, part in tasks:
         chance = study_chance(data, metric, dict(zip(parting, values, strict=True)))
         if chance is not None and len(part):
-            points = part.groupby([name for name in axes if name in part], dropna=False).ngroup()
+            names = [name for name in axes if name in part]
+            point = np.zeros(len(part), dtype=np.int64)
+            if names:
+                point = part.groupby(names, dropna=False).ngroup().to_numpy()
             gain = (part[metric].to_numpy(np.float64) - chance) * (1 if goal == "max" else -1)
-            found += list(part.index[learned_nothing(gain, points.to_numpy())])
+            found += list(part.index[learned_nothing(gain, point)])
     status = trials["status"].mask(trials.index.isin(found), COLLAPSED)
     return trials.assign(status=status)
 

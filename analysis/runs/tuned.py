@@ -222,7 +222,7 @@ def _warnings(tuned: dict[Key, Tuned], nuisance: Sequence[str], what: str) -> li
         found.append(
             f"{single} {what}s have no two seeds that all their settings share: choosing {named}"
             " takes at least 2, the same for every setting, so the best run is shown, which"
-            " flatters it, and nothing is tested"
+            " flatters it and supports no test"
         )
     for name in nuisance:
         if edges := sum(name in each.setting.at_edge for each in tuned.values()):

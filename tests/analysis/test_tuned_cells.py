@@ -217,7 +217,7 @@ def test_a_collapsed_run_is_a_measurement_of_a_cell_and_counted() -> None:
     # Above h* it is a run that is stuck.
     assert (found.reading, found.h_star) == ("attainable", 4)
     named = "8 full-budget runs collapsed (learned no more than a constant predictor): 3 of 3 at"
-    assert any(named in warning for warning in found.warnings)
+    assert any(named in note for note in found.qualifications)
     table = cells_table(found)
     assert dict(zip(table.header, table.rows[0], strict=True))["of these collapsed"] == "3"
 

@@ -1,6 +1,7 @@
 """Which trials ended how, whether that allows an answer, and which trials would."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -87,17 +88,10 @@ def audit(table: RunTable, min_cell_share: float) -> Coverage:
             f"{lost} run{'' if lost == 1 else 's'} gave no number, and a cell is read from those"
             f" that are left: {lossy}"
         )
-    if collapsed := sum(cell.collapsed for cell in counts):
-        cells = [cell for cell in counts if cell.collapsed]
-        places = "; ".join(
-            f"{cell.collapsed} of {cell.complete} at {_cell_name(cell, table)}"
-            for cell in cells[:_MOST_NAMED]
-        )
-        more = f"; and {len(cells) - _MOST_NAMED} more cells" if len(cells) > _MOST_NAMED else ""
-        warnings.append(
-            f"{collapsed} full-budget run{'' if collapsed == 1 else 's'} collapsed (learned no more"
-            f" than a constant predictor): {places}{more}"
-        )
+    if note := _collapsed_note(table, counts):
+        # Where their setting does not compete, the answer does not rest on them.
+        rests_on_them = bool(table.frame["status"].eq(COLLAPSED).any())
+        (qualifications if rests_on_them else warnings).append(note)
     open_runs = sum(cell.running + cell.planned for cell in counts)
     if open_runs:
         qualifications.append(f"{open_runs} trials have not ended yet; the answer may change")
@@ -109,6 +103,23 @@ def audit(table: RunTable, min_cell_share: float) -> Coverage:
         pruned_inside=pruned_inside,
         qualifications=tuple(qualifications),
         warnings=tuple(warnings),
+    )
+
+
+def _collapsed_note(table: RunTable, counts: Sequence[CellCounts]) -> str:
+    cells = [cell for cell in counts if cell.collapsed]
+    if not cells:
+        return ""
+    total = sum(cell.collapsed for cell in cells)
+    places = [
+        f"{cell.collapsed} of {cell.complete} at {_cell_name(cell, table)}"
+        for cell in cells[:_MOST_NAMED]
+    ]
+    if len(cells) > _MOST_NAMED:
+        places.append(f"and {len(cells) - _MOST_NAMED} more cells")
+    return (
+        f"{total} full-budget run{'' if total == 1 else 's'} collapsed (learned no more than a"
+        f" constant predictor): {'; '.join(places)}"
     )
 
 

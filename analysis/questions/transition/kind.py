@@ -179,7 +179,8 @@ def _untold_settings(runs: Runs, x: str, by: str | None) -> list[str]:
     own = [*cell, *([] if replicate is None else [replicate])]
     taken = {*own, runs.metric, *map(str, runs.columns.values())}
     is_read = replicate is not None and set(own) <= set(frame)
-    if not is_read or "budget_column" in runs.columns or not frame.duplicated(own).any():
+    # With a budget, several rows of a cell and seed are reports of one run.
+    if not is_read or runs.columns.get("budget_column") or not frame.duplicated(own).any():
         return []
     found = [
         name
