@@ -236,9 +236,9 @@ def _shapes(
     columns = [runs[name].tolist() for name in config]
     prices = runs[cost].tolist() if cost is not None else [math.nan] * len(runs)
     groups: dict[tuple[AxisValue, ...], list[tuple[str, float, bool, str, float]]] = {}
-    told = (runs[name] for name in ("replicate", "quality", "complete", "status"))
+    recorded = (runs[name] for name in ("replicate", "quality", "complete", "status"))
     for *values, replicate, quality, complete, status, price in zip(
-        *columns, *told, prices, strict=True
+        *columns, *recorded, prices, strict=True
     ):
         key = tuple(plain(value) for value in values)
         groups.setdefault(key, []).append((replicate, quality, complete, status, price))

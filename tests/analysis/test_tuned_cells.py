@@ -53,8 +53,9 @@ def test_a_choice_among_equal_settings_lowers_no_error(rates: int, seeds: int, d
     flattered = frame.groupby(["cell", "lr"])["y"].mean().groupby("cell").min()
     assert flattered.mean() < -4 * flattered.std() / np.sqrt(cells)
     # The variance that is reported is no smaller than that which the cells' means really have.
-    said = [each.fit.variance * each.fit.inflation / seeds for each in tuned.values() if each.fit]
-    assert np.mean(said) >= 0.7 * found.var()
+    fits = [each.fit for each in tuned.values() if each.fit]
+    reported = [each.variance * each.inflation / seeds for each in fits]
+    assert np.mean(reported) >= 0.7 * found.var()
 
 
 def sweep(seeds: int = 3, sd: float = 0.03, **changes: float) -> pd.DataFrame:
@@ -178,7 +179,7 @@ def test_collapsed_is_what_a_constant_predictor_could_have_scored() -> None:
     point = np.array([0, 0, 0, 1, 1, 1, 2, 3, 3, 3])
     collapsed = learned_nothing(1 - nmse, point)
     assert collapsed.tolist() == [False] * 3 + [True] * 5 + [False] * 2
-    # With seeds that scatter more, less can be said.
+    # With seeds that scatter more, less can be reported.
     wide = np.array([0.90, 0.98, 0.94, 1.05, 0.97, 1.0, 1.1, 0.95, 1e-5, 2e-5])
     assert learned_nothing(1 - wide, point)[[3, 4, 5, 6, 7]].all()
     assert learned_nothing(np.array([-0.01, 0.0, -0.2]), np.zeros(3, int)).all()

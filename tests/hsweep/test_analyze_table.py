@@ -183,11 +183,11 @@ def test_a_column_that_alone_tells_runs_of_a_cell_apart_is_taken_for_a_setting(
 ) -> None:
     frame = transition_sweep("tuned_sharp", 3).frame.assign(minutes=lambda runs: runs.index / 7)
     asked = transition(analyze, frame, "--metric", "nmse", "--nuisance", "lr")
-    untold = transition(analyze, frame, "--metric", "nmse")
-    assert (asked["verdict"], asked["nuisance"]) == (untold["verdict"], ["lr"])
-    assert untold["nuisance"] == ["lr"]
+    unnamed = transition(analyze, frame, "--metric", "nmse")
+    assert (asked["verdict"], asked["nuisance"]) == (unnamed["verdict"], ["lr"])
+    assert unnamed["nuisance"] == ["lr"]
     note = "lr varies within the cells and the question does not name it"
-    assert [any(note in text for text in each["qualifications"]) for each in (asked, untold)] == [
+    assert [any(note in text for text in each["qualifications"]) for each in (asked, unnamed)] == [
         False,
         True,
     ]

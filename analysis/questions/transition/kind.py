@@ -120,7 +120,7 @@ class TransitionKind(Kind):
             )
         x, by = x or "heads", ("seq_len" if by is None else by) or None
         asked = list(chosen["nuisance"])
-        untold = [] if asked else _untold_settings(runs, x, by)
+        unnamed = [] if asked else _unnamed_settings(runs, x, by)
         found = fit(
             runs,
             x=x,
@@ -128,11 +128,11 @@ class TransitionKind(Kind):
             goal=goal or ("max" if scale == "accuracy" else "min"),
             scale=scale or ("accuracy" if goal == "max" else "error"),
             eval_size=chosen["eval_size"],
-            nuisance=asked or untold,
+            nuisance=asked or unnamed,
             history=None if history is None else read_table(history),
             settings=with_settings(TransitionSettings(), chosen["settings"]),
         )
-        return TransitionFinding(_telling(found, untold))
+        return TransitionFinding(_with_unnamed(found, unnamed))
 
     def of_study(self, study: StudyRuns, found: Sequence[Finding]) -> Finding | None:
         question, manifest, trials = study.question, study.manifest, study.trials
@@ -166,12 +166,12 @@ class TransitionKind(Kind):
             history=history,
             layers=int(depths.pop()) if len(depths) == 1 else 1,
         )
-        result = _telling(result, [axis for axis in nuisance if axis not in asked])
+        result = _with_unnamed(result, [axis for axis in nuisance if axis not in asked])
         rate = fixed_rate(manifest, varying_columns(trials, manifest.axes))
         return TransitionFinding(replace(result, fixed_rate=rate))
 
 
-def _untold_settings(runs: Runs, x: str, by: str | None) -> list[str]:
+def _unnamed_settings(runs: Runs, x: str, by: str | None) -> list[str]:
     """Return the column of a table that alone tells runs of one cell and seed apart and is no
     result of theirs: each of its values stands in several cells. Empty without exactly one."""
     frame, replicate = runs.frame, runs.replicate
@@ -192,13 +192,13 @@ def _untold_settings(runs: Runs, x: str, by: str | None) -> list[str]:
     return found if len(found) == 1 else []
 
 
-def _telling(result: TransitionResult, untold: Sequence[str]) -> TransitionResult:
+def _with_unnamed(result: TransitionResult, unnamed: Sequence[str]) -> TransitionResult:
     """Return a result that says which nuisance axes the question does not name."""
-    if not untold:
+    if not unnamed:
         return result
     note = (
-        f"{listed(untold)} varies within the cells and the question does not name it: every cell is"
-        f" taken at its best {' and '.join(untold)}"
+        f"{listed(unnamed)} varies within the cells and the question does not name it: every cell"
+        f" is taken at its best {' and '.join(unnamed)}"
     )
     return replace(
         result,
