@@ -8,6 +8,7 @@ so that a shape tried with more settings gains nothing by it.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -86,9 +87,15 @@ def tuned_runs(
     sign = 1.0 if goal == "max" else -1.0
     kept: list[int] = []
     tuned: dict[Key, Tuned] = {}
+    table = _Table(
+        runs["complete"].tolist(),
+        runs["status"].tolist(),
+        runs["replicate"].astype(str).tolist(),
+        runs[value].tolist(),
+    )
     for key, rows in _by_values(runs, config):
         settings = [
-            _Setting.of(values, at, runs, value) for values, at in _by_values(runs, nuisance, rows)
+            _Setting.of(values, at, table) for values, at in _by_values(runs, nuisance, rows)
         ]
         competing = _competing(settings)
         chosen, fit, best = _chosen(competing, settings, sign)
@@ -112,19 +119,25 @@ class _Setting:
     learned: int
 
     @classmethod
-    def of(cls, values: Key, at: list[int], runs: pd.DataFrame, column: str) -> "_Setting":
-        some = runs.iloc[at]
-        full = [row for row, done in zip(at, some["complete"], strict=True) if done]
-        names = [str(name) for name in runs["replicate"].iloc[full]]
-        numbers = runs[column].iloc[full].tolist()
+    def of(cls, values: Key, at: list[int], table: "_Table") -> "_Setting":
+        full = [row for row in at if table.complete[row]]
         return cls(
             values,
-            bool(some["status"].eq("stopped_early").any()),
-            dict(zip(names, full, strict=True)),
-            dict(zip(names, map(float, numbers), strict=True)),
-            frozenset(map(str, some.loc[some["status"].ne("planned"), "replicate"])),
-            int((some["complete"] & some["status"].ne(COLLAPSED)).sum()),
+            any(table.status[row] == "stopped_early" for row in at),
+            {table.replicate[row]: row for row in full},
+            {table.replicate[row]: float(table.value[row]) for row in full},
+            frozenset(table.replicate[row] for row in at if table.status[row] != "planned"),
+            sum(table.status[row] != COLLAPSED for row in full),
         )
+
+
+class _Table(NamedTuple):
+    """The columns of a table of runs that tell how each ended."""
+
+    complete: list[bool]
+    status: list[str]
+    replicate: list[str]
+    value: list[float]
 
 
 def _by_values(
@@ -132,8 +145,10 @@ def _by_values(
 ) -> list[tuple[Key, list[int]]]:
     """Return the rows at each combination of values, in the values' order."""
     rows = list(range(len(runs))) if at is None else list(at)
-    values = [runs[name].tolist() for name in columns]
-    keys = {row: tuple(plain(column[row]) for column in values) for row in rows}
+    values = [runs[name].iloc[rows].tolist() for name in columns]
+    keys = dict(
+        zip(rows, (tuple(map(plain, key)) for key in zip(*values, strict=True)), strict=True)
+    )
     order = {key: rank for rank, key in enumerate(sorted(set(keys.values()), key=_in_order))}
     rows.sort(key=lambda row: order[keys[row]])
     return [(key, list(group)) for key, group in groupby(rows, key=keys.__getitem__)]

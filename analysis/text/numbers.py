@@ -125,9 +125,9 @@ def first_to_lower(sentence: str) -> str:
     return sentence[:1].lower() + sentence[1:]
 
 
-def at_best(nuisance: Sequence[str]) -> str:
-    """Return that every shape stands at its best setting; empty without such axes."""
-    return f", each shape at its best {' and '.join(nuisance)}" if nuisance else ""
+def at_best(nuisance: Sequence[str], what: str = "shape") -> str:
+    """Return that every shape, or cell, stands at its best setting; empty without such axes."""
+    return f", each {what} at its best {' and '.join(nuisance)}" if nuisance else ""
 
 
 def at_fixed_rate(rate: float | None, before: str = "") -> str:
