@@ -269,6 +269,12 @@ def transition_rows(found: Sequence[Found]) -> list[Row]:
         Bar(high=0.05),
     )
     pooled(
+        "several settings a cell: plateau declared on nulls, pooled",
+        TUNED_NULLS,
+        lambda one: one.verdict == "plateau",
+        Bar(high=0.01),
+    )
+    pooled(
         "several settings a cell: h* exact, sharp and small jump",
         TUNED_SHARP[:2],
         lambda one: one.exact,

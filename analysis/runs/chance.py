@@ -71,7 +71,7 @@ def with_collapsed(
         chance = study_chance(data, metric, dict(zip(parting, values, strict=True)))
         if chance is not None and len(part):
             names = [name for name in axes if name in part]
-            point = np.zeros(len(part), dtype=np.int64)
+            point: np.ndarray[Any, Any] = np.zeros(len(part))
             if names:
                 point = part.groupby(names, dropna=False).ngroup().to_numpy()
             gain = (part[metric].to_numpy(np.float64) - chance) * (1 if goal == "max" else -1)
