@@ -125,9 +125,18 @@ def first_to_lower(sentence: str) -> str:
     return sentence[:1].lower() + sentence[1:]
 
 
-def at_best(nuisance: Sequence[str]) -> str:
-    """Return that every shape stands at its best setting; empty without such axes."""
-    return f", each shape at its best {' and '.join(nuisance)}" if nuisance else ""
+def at_best(nuisance: Sequence[str], what: str = "shape") -> str:
+    """Return that every shape, or cell, stands at its best setting; empty without such axes."""
+    return f", each {what} at its best {' and '.join(nuisance)}" if nuisance else ""
+
+
+def at_fixed_rate(rate: float | None, before: str = "") -> str:
+    """Return that all runs had one learning rate; empty where they had not. With ``before`` it is a
+    sentence that begins so, else a clause."""
+    if rate is None:
+        return ""
+    text = f"the one learning rate {axis_text(rate)}, which was not tuned"
+    return f"{before} {text}." if before else f", each at {text}"
 
 
 def setting_header(nuisance: Sequence[str]) -> tuple[str, ...]:

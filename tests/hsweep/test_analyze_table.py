@@ -178,6 +178,24 @@ def test_lean_equivalents_by_name(analyze: Analyze) -> None:
     assert "picks 0 shapes" in missing
 
 
+def test_a_column_that_alone_tells_runs_of_a_cell_apart_is_taken_for_a_setting(
+    analyze: Analyze,
+) -> None:
+    frame = transition_sweep("tuned_sharp", 3).frame.assign(minutes=lambda runs: runs.index / 7)
+    asked = transition(analyze, frame, "--metric", "nmse", "--nuisance", "lr")
+    unnamed = transition(analyze, frame, "--metric", "nmse")
+    assert (asked["verdict"], asked["nuisance"]) == (unnamed["verdict"], ["lr"])
+    assert unnamed["nuisance"] == ["lr"]
+    note = "lr varies within the cells and the question does not name it"
+    assert [any(note in text for text in each["qualifications"]) for each in (asked, unnamed)] == [
+        False,
+        True,
+    ]
+    # With two such columns it is not clear which is meant.
+    twice = analyze(frame.assign(other=frame["lr"]), "--kind", "transition", "--metric", "nmse")
+    assert "name the axes whose settings compete (nuisance)" in refusal(twice)
+
+
 def test_shapes_stand_at_their_best_setting_of_a_nuisance_axis(analyze: Analyze) -> None:
     frame = lean_sweep("tuned_equal", 0).drop(columns="true").rename(columns={"shape": "config"})
     asked = ("--metric", "top1", "--nuisance", "lr", "--json")

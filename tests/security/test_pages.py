@@ -69,7 +69,8 @@ SWEEP = Sweep(
     space=grid(width=[1, 2, 3, 4, 7], word=["plain", ATTACK]),
     task=lambda p: PlantedTask(dim=4 if p.width == 4 else 3, note=p.word),
     model=model, recipe=Recipe(lr=0.05, batch_size=8),
-    metric="nmse", goal="min", budget=epochs(2), question=Transition("width", None), max_failures=0,
+    metric="nmse", goal="min", budget=epochs(2), max_failures=0,
+    question=Transition("width", None, nuisance=("word",)),
 )
 '''
 # Where values come from sweep files: control characters are refused there.

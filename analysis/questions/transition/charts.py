@@ -26,6 +26,7 @@ from analysis.questions.transition.result import CLAIMS, RunValue, TransitionRes
 from analysis.questions.transition.text import abruptness_text, bracket_text
 from analysis.statistics.values import Interval
 from analysis.text.numbers import (
+    at_best,
     interval_text,
     metric_title,
     number_text,
@@ -129,8 +130,8 @@ def _error_chart(result: TransitionResult, axis: GridAxis, trials: pd.DataFrame)
     return Chart(
         "error",
         f"{title} against {result.x}",
-        f"Each point is one full-budget run and each line joins the {cell} seeds{one_each}; lower "
-        f"is better{bracket_caption}{crossed}.{some}",
+        f"Each point is one full-budget run and each line joins the {cell} seeds{one_each}"
+        f"{at_best(result.nuisance, 'cell')}; lower is better{bracket_caption}{crossed}.{some}",
         axis.axis(result.x),
         Axis(title, "log" if result.scale != "loss" else "number"),
         tuple(layers),
