@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, NamedTuple
 
+from analysis.questions.transition.budget_result import Budgets
 from analysis.runs.losses import Losses
 from analysis.runs.scale import THRESHOLDS, Thresholds
 from analysis.statistics.values import Interval
@@ -124,6 +125,8 @@ class TransitionSettings(Jsonable):
             cells do not measure it. None: the scale's own stands in, and nothing is tested by it.
         stuck_share: share of stuck runs at h >= h* from which the attainable reading leads.
         reading: which reading leads; ``auto`` decides by ``stuck_share``.
+        budget_exponent: the slowest power of the budget at which the part of an error that training
+            can still remove is taken to fall.
     """
 
     alpha: float = 0.05
@@ -142,6 +145,7 @@ class TransitionSettings(Jsonable):
     assumed_sd: float | None = None
     stuck_share: float = 0.08
     reading: Literal["auto", "typical", "attainable"] = "auto"
+    budget_exponent: float = 0.7
 
     def limits(self, scale: Scale) -> Thresholds:
         """Return what decides on a scale: its thresholds, where the settings give none.
@@ -163,6 +167,8 @@ class TransitionSettings(Jsonable):
                 raise ValueError(f"{name} must be at least 1, not {value!r}")
         if not 0 <= self.rho <= 1:
             raise ValueError(f"rho must lie from 0 to 1, not {self.rho!r}")
+        if not 0 < self.budget_exponent < math.inf:
+            raise ValueError(f"budget_exponent must be above 0, not {self.budget_exponent!r}")
         if self.rng_seed < 0:
             raise ValueError(f"rng_seed must not be negative, not {self.rng_seed!r}")
         for name in (*LIMITS, "assumed_sd"):
@@ -346,6 +352,7 @@ class TransitionResult(TransitionReading):
         n1_assumed_sd: the seed sd that stands in where the cells do not measure one; else None.
         qualifications: the warnings that limit the answer, to be read with it.
         pruning: what rung histories say of the runs that were stopped early; None without any.
+        budgets: whether it would survive more training; None where that was not asked.
     """
 
     typical: TransitionReading | None
@@ -363,6 +370,7 @@ class TransitionResult(TransitionReading):
     qualifications: tuple[str, ...]
     warnings: tuple[str, ...]
     pruning: Pruning | None = None
+    budgets: Budgets | None = None
 
     @property
     def limits(self) -> Thresholds:
