@@ -33,12 +33,16 @@ class BudgetAnswer:
 
 @dataclass(frozen=True, slots=True)
 class BudgetTrials:
-    """Runs of one cell that would tell whether an answer is settled, at a budget."""
+    """Runs of one cell that would tell whether an answer is settled.
+
+    Attributes:
+        budget: that they are trained to; None for further seeds at the budgets that there are.
+    """
 
     x: Number
     by: Number | None
     trials: int
-    budget: Number
+    budget: Number | None
     why: str
 
 
@@ -47,20 +51,21 @@ class Budgets(Jsonable):
     """Whether the answer would survive more training.
 
     Attributes:
-        verdict: settled (the last two budgets give the same answer, and no change that is still to
-            be expected crosses a threshold), moving, or unknown.
+        verdict: settled (the last two budgets give the same answer, and nothing that training can
+            still change crosses a threshold), moving, or unknown.
         reason: in words.
         unit: what a budget counts; empty where only its column is known.
         column: of the budget; empty without one.
         answers: at each budget, ascending; empty where there is one budget.
-        same: share of draws that give the same answer up to there, whichever cells stop improving.
+        same: share of draws in which nothing that training can still change would change the
+            answer; None where the last two budgets do not give the same one.
         missing: the runs that would tell, decisive cells first.
     """
 
     verdict: Settled
     reason: str
-    unit: str = ""
-    column: str = ""
+    unit: str
+    column: str
     answers: tuple[BudgetAnswer, ...] = ()
     same: float | None = None
     missing: tuple[BudgetTrials, ...] = ()

@@ -125,8 +125,9 @@ class TransitionSettings(Jsonable):
             cells do not measure it. None: the scale's own stands in, and nothing is tested by it.
         stuck_share: share of stuck runs at h >= h* from which the attainable reading leads.
         reading: which reading leads; ``auto`` decides by ``stuck_share``.
-        budget_exponent: the slowest power of the budget at which the part of an error that training
-            can still remove is taken to fall.
+        budget_exponent: smallest power of the budget by which the part of an error above its floor
+            is taken to fall.
+        steep_exponent: an error that falls by this power of the budget has no floor in sight.
     """
 
     alpha: float = 0.05
@@ -145,7 +146,8 @@ class TransitionSettings(Jsonable):
     assumed_sd: float | None = None
     stuck_share: float = 0.08
     reading: Literal["auto", "typical", "attainable"] = "auto"
-    budget_exponent: float = 0.7
+    budget_exponent: float = 1.0
+    steep_exponent: float = 0.5
 
     def limits(self, scale: Scale) -> Thresholds:
         """Return what decides on a scale: its thresholds, where the settings give none.
@@ -167,8 +169,10 @@ class TransitionSettings(Jsonable):
                 raise ValueError(f"{name} must be at least 1, not {value!r}")
         if not 0 <= self.rho <= 1:
             raise ValueError(f"rho must lie from 0 to 1, not {self.rho!r}")
-        if not 0 < self.budget_exponent < math.inf:
-            raise ValueError(f"budget_exponent must be above 0, not {self.budget_exponent!r}")
+        for name in ("budget_exponent", "steep_exponent"):
+            value = getattr(self, name)
+            if not 0 < value < math.inf:
+                raise ValueError(f"{name} must be a number above 0, not {value!r}")
         if self.rng_seed < 0:
             raise ValueError(f"rng_seed must not be negative, not {self.rng_seed!r}")
         for name in (*LIMITS, "assumed_sd"):
