@@ -15,6 +15,7 @@ import pandas as pd
 
 from analysis.charts.chart import Chart
 from analysis.questions.settings import Option
+from analysis.runs.ladder import Ladder, furthest, ladder_of
 from analysis.runs.table import Runs
 from analysis.text.numbers import Tone
 from analysis.text.tables import MAX_ROWS, Table
@@ -205,7 +206,15 @@ class StudyRuns:
 
     @cached_property
     def trials(self) -> pd.DataFrame:
-        return self.tables.trials_frame()
+        """The trials that answers rest on: of one point and seed, that of the largest budget."""
+        return furthest(self.tables.trials_frame(), [*self.manifest.axes, "seed"], "budget")
+
+    @cached_property
+    def ladder(self) -> Ladder:
+        """The trials of each budget, where points were trained to several."""
+        every = Runs(self.tables.trials_frame(), self.manifest.metric)
+        unit = str(self.manifest.budget.get("unit", ""))
+        return ladder_of(every, self.manifest.axes, "budget", unit)
 
     @cached_property
     def runs(self) -> Runs:

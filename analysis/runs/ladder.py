@@ -68,7 +68,7 @@ def ladder_of(runs: Runs, axes: Sequence[str], column: str | None = None, unit: 
     alone = {key: value for key, value in runs.columns.items() if "budget" not in key}
     return Ladder(
         tuple(
-            Rung(budget, Runs(frame[budgets == budget], runs.metric, alone))  # type: ignore[arg-type]
+            Rung(budget, Runs(frame[budgets == budget], runs.metric, alone))
             for budget in found
         ),
         name,
@@ -76,11 +76,10 @@ def ladder_of(runs: Runs, axes: Sequence[str], column: str | None = None, unit: 
     )
 
 
-def furthest(frame: pd.DataFrame, axes: Sequence[str], replicate: str, column: str) -> pd.DataFrame:
-    """Return of each cell and seed the run of the largest budget, in the table's order."""
-    identity = [*axes, replicate]
-    if not frame.duplicated(identity).any():
+def furthest(frame: pd.DataFrame, identity: Sequence[str], column: str) -> pd.DataFrame:
+    """Return of each run, by the columns that tell runs apart, the row of the largest budget."""
+    if not frame.duplicated(list(identity)).any():
         return frame
-    last = frame.sort_values(column, kind="stable").groupby(identity, sort=False, dropna=False)
-    kept: pd.DataFrame = last.tail(1).sort_index()
+    ordered = frame.sort_values(column, kind="stable")
+    kept: pd.DataFrame = ordered.drop_duplicates(list(identity), keep="last").sort_index()
     return kept
