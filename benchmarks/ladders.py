@@ -12,9 +12,11 @@ from typing import Final
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
-from benchmarks.sweeps import LENGTHS, Design, Floats, Shape, collapse, decline, vary
+from benchmarks.sweeps import Design, Floats, Shape, collapse, decline, vary
 
+Indices = NDArray[np.int64]
 BUDGETS: Final = (38, 75, 150)
 HEADS: Final = (1, 2, 3, 4, 5, 6)
 
@@ -141,7 +143,7 @@ def _slow(design: Design, rng: np.random.Generator) -> Curve:
     return replace(curve, start=_starts(design, rng, 15, 40), rate=_rates(design, rng, 0.8, 1.2))
 
 
-def _one_floor(curve: Curve, rows: Floats, reach: float, design: Design) -> Curve:
+def _one_floor(curve: Curve, rows: Indices, reach: float, design: Design) -> Curve:
     """Return the curve with one learning curve for all cells of ``rows`` until each is near its
     limit: the error is E + c b^-a with the same c and a, 10^``reach`` at the largest budget."""
     x = np.log10(design.lengths) - np.mean(np.log10(design.lengths))
@@ -155,7 +157,10 @@ def _one_floor(curve: Curve, rows: Floats, reach: float, design: Design) -> Curv
 
 def _moves(design: Design, rng: np.random.Generator) -> Curve:
     """The head count of the collapse trains slowly: short training sees it one further up."""
-    curve = _settled(design, rng)
+    return _at_h_star(_settled(design, rng), design, rng)
+
+
+def _at_h_star(curve: Curve, design: Design, rng: np.random.Generator) -> Curve:
     at, shape = curve.shape.at, curve.shape
     reach = float(shape.level[at] + rng.uniform(0.3, 0.9) * (shape.level[at - 1] - shape.level[at]))
     return _one_floor(curve, np.array([at]), reach, design)
@@ -198,14 +203,24 @@ def _late(design: Design, rng: np.random.Generator) -> Curve:
     return _one_floor(curve, rows, reach, design)
 
 
+def _moves_slowly(design: Design, rng: np.random.Generator) -> Curve:
+    """The same by slower powers of the budget than the analysis takes for the slowest."""
+    curve = _settled(design, rng)
+    slow = replace(curve, start=_starts(design, rng, 2, 8), rate=_rates(design, rng, 0.5, 0.8))
+    return _at_h_star(slow, design, rng)
+
+
 SETTLED: Final = ("settled", "settled_growth", "settled_none")
-MISLEADING: Final = ("moves", "growth_vanishes", "growth_appears", "shrinks", "late")
+MISLEADING: Final = (
+    *("moves", "moves_slowly", "growth_vanishes", "growth_appears", "shrinks", "late"),
+)
 LADDERS: Final[dict[str, Callable[[Design, np.random.Generator], Curve]]] = {
     "settled": _settled,
     "settled_growth": _settled_growth,
     "settled_none": _settled_none,
     "slow": _slow,
     "moves": _moves,
+    "moves_slowly": _moves_slowly,
     "growth_vanishes": _growth_vanishes,
     "growth_appears": _growth_appears,
     "shrinks": _shrinks,

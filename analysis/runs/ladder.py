@@ -65,12 +65,11 @@ def ladder_of(runs: Runs, axes: Sequence[str], column: str | None = None, unit: 
     found = sorted(set(budgets[several > 1].dropna()))
     if len(found) > _MOST_RUNGS:
         return Ladder((), name, unit, len(found))
-    alone = {key: value for key, value in runs.columns.items() if "budget" not in key}
+    alone = runs.columns.copy()
+    alone.pop("budget_column", None)
+    alone.pop("target_budget", None)
     return Ladder(
-        tuple(
-            Rung(budget, Runs(frame[budgets == budget], runs.metric, alone))
-            for budget in found
-        ),
+        tuple(Rung(budget, Runs(frame[budgets == budget], runs.metric, alone)) for budget in found),
         name,
         unit,
     )

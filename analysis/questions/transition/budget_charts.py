@@ -50,8 +50,8 @@ def _location(result: TransitionResult, answers: tuple[BudgetAnswer, ...], title
     return Chart(
         "budget_location",
         f"{result.x} against the budget",
-        f"Where the largest drop ends by the runs of each budget alone, with the ends of its set; "
-        f"open where no collapse is claimed.",
+        "Where the largest drop ends by the runs of each budget alone, with the ends of its set; "
+        "open where no collapse is claimed.",
         Axis(title, "log"),
         axis.axis(result.x),
         tuple(layers),
@@ -63,10 +63,7 @@ def _slopes(result: TransitionResult, answers: tuple[BudgetAnswer, ...], title: 
     unit = f"{y_unit(result.scale)} per tenfold {result.by}"
     tolerated = result.limits.delta_T
     layers = []
-    for name, shade, symbol in (
-        ("below", palette.GREY, "square"),
-        ("from there on", palette.BLUE, "circle"),
-    ):
+    for name, shade in (("below", palette.GREY), ("from there on", palette.BLUE)):
         points = tuple(
             Point(
                 float(answer.budget),
@@ -78,7 +75,7 @@ def _slopes(result: TransitionResult, answers: tuple[BudgetAnswer, ...], title: 
             if (slope := answer.gamma_below if name == "below" else answer.gamma_above) is not None
         )
         if points:
-            layers.append(Series(points, shade, name, symbol=symbol, line=Line(1.5)))
+            layers.append(Series(points, shade, name, line=Line(1.5)))
     return Chart(
         "budget_slopes",
         f"Growth with {result.by} against the budget",

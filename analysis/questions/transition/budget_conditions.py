@@ -108,11 +108,9 @@ def _claim(ends: Ends, result: TransitionResult) -> Iterator[Condition]:
             yield Condition(goes_on, "the drop", f"end before {heads[star]:g}", beside)
             continue
         if k == star + 1:
-            yield Condition(
-                most[:, k - 1] < enough, "the drop", f"go on to {heads[k]:g}", beside
-            )
-        largest = most[:, k - 1] < drop
-        yield Condition(largest, "the largest drop", f"move to {heads[k]:g}", (*beside, *at))
+            yield Condition(most[:, k - 1] < enough, "the drop", f"go on to {heads[k]:g}", beside)
+        is_smaller = most[:, k - 1] < drop
+        yield Condition(is_smaller, "the largest drop", f"move to {heads[k]:g}", (*beside, *at))
     if result.verdict == "plateau":
         flat = ends.largest_later_fall(star) <= np.minimum(limits.min_drop, settings.rho * drop)
         yield Condition(flat, "the error", f"fall beyond {heads[star]:g}", at)
@@ -125,9 +123,7 @@ def _claim(ends: Ends, result: TransitionResult) -> Iterator[Condition]:
     smallest, largest = ends.slopes(star, len(heads))
     growth, above = f"growth with {result.by}", tuple(range(star, len(heads)))
     if result.verdict == "jump_only":
-        yield Condition(
-            smallest > limits.delta_T, growth, f"vanish from {heads[star]:g} on", above
-        )
+        yield Condition(smallest > limits.delta_T, growth, f"vanish from {heads[star]:g} on", above)
     else:
         shown = f"exceed {limits.delta_T:g} from {heads[star]:g} on"
         yield Condition(largest <= limits.delta_T, growth, shown, above)

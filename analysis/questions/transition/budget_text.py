@@ -1,5 +1,6 @@
 """What is said of an answer and the budget: sentence, badge and table."""
 
+from itertools import groupby
 from typing import Final
 
 from analysis.questions.transition.budget_result import BudgetAnswer, Budgets
@@ -88,17 +89,16 @@ def _note(result: TransitionResult, found: Budgets | None) -> str:
 
 
 def longer_table(result: TransitionResult) -> Table:
-    """Return the trials that would tell whether the answer is settled."""
-    names = (result.x,) if result.by is None else (result.x, result.by)
+    """Return the trials that would tell whether the answer is settled, one row a value of x."""
     found = result.budgets
-    rows = tuple(
-        (
-            *map(number_text, (each.x, each.by)[: len(names)]),
-            "as before" if each.budget is None else found.at(each.budget),
-            str(each.trials),
-            each.why,
-        )
-        for each in (found.missing if found is not None else ())
-        if found is not None
-    )
-    return Table((*names, "budget", "trials to add", "why"), rows)
+    rows = []
+    for x, each in groupby(found.missing if found is not None else (), key=lambda each: each.x):
+        cells = list(each)
+        assert found is not None
+        budget = "as before" if cells[0].budget is None else found.at(cells[0].budget)
+        lengths = ", ".join(number_text(cell.by) for cell in cells)
+        named = (number_text(x),) if result.by is None else (number_text(x), lengths)
+        trials = sum(cell.trials for cell in cells)
+        rows.append((*named, budget, str(trials), cells[0].why))
+    names = (result.x,) if result.by is None else (result.x, result.by)
+    return Table((*names, "budget", "trials to add", "why"), tuple(rows))

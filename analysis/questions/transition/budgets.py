@@ -68,8 +68,12 @@ def _budgets(
         return replace(known, reason=reason)
     longer = number(round(last * last / before))
     if _claimed(found[-2]) != _claimed(result):
-        missing = _longer(result, pairs, range(len(pairs.heads)), longer)
-        reason = f"{_in_words(found[-2])} at {earlier}"
+        places = [
+            pairs.heads.index(each.h_star) for each in found[-2:] if each.h_star in pairs.heads
+        ]
+        beside = {k for place in places for k in (place - 1, place)}
+        missing = _longer(result, pairs, beside, longer)
+        reason = f"{_in_words(found[-2], result)} at {earlier}"
         return replace(known, verdict="moving", reason=reason, missing=missing)
     settings = result.settings
     changes = _changes(pairs, settings.B, settings.rng_seed)
@@ -102,12 +106,13 @@ def _budgets(
     worst = min(ahead, key=lambda each: each.holds.mean())
     # Where the changes as estimated would not matter, their noise does.
     is_noise = _share(rest_on(np.median(changes, axis=0, keepdims=True))) == 1
-    missing = (_more_seeds if is_noise else _longer)(result, pairs, worst.heads, longer)
-    return replace(
-        known,
-        reason=f"with more training {worst.what} may {worst.otherwise}",
-        missing=missing,
+    missing = (
+        _more_seeds(result, pairs, worst.heads)
+        if is_noise
+        else _longer(result, pairs, worst.heads, longer)
     )
+    reason = f"with more training {worst.what} may {worst.otherwise}"
+    return replace(known, reason=reason, missing=missing)
 
 
 def _too_little(
@@ -134,10 +139,13 @@ def _claimed(result: TransitionResult) -> tuple[str, Number | None]:
     return _SAME_CLAIM.get(result.verdict, result.verdict), place
 
 
-def _in_words(result: TransitionResult) -> str:
-    if result.verdict not in PLACED:
-        return f"no transition in {result.x} was established"
-    return f"it was a {result.verdict.replace('_only', '')} at {result.x} = {result.h_star:g}"
+def _in_words(before: TransitionResult, result: TransitionResult) -> str:
+    if before.verdict not in PLACED:
+        return f"no transition in {before.x} was established"
+    kind = f"a {before.verdict.replace('_only', '')} "
+    if _claimed(before)[0] == _claimed(result)[0]:
+        kind = ""
+    return f"it was {kind}at {before.x} = {before.h_star:g}"
 
 
 def _answer(budget: Number, result: TransitionResult) -> BudgetAnswer:
@@ -250,7 +258,7 @@ def _changes(pairs: _Pairs, draws: int, rng_seed: int) -> FloatArray:
 
 
 def _more_seeds(
-    result: TransitionResult, pairs: _Pairs, decisive: Collection[int], longer: Number
+    result: TransitionResult, pairs: _Pairs, decisive: Collection[int]
 ) -> tuple[BudgetTrials, ...]:
     """Return as many seeds again in the decisive cells, at the budgets that there are."""
     return tuple(

@@ -87,15 +87,13 @@ class TransitionFinding(Finding):
     @property
     def missing(self) -> tuple[Missing, ...]:
         found = self.result
-        # A study plans cells; a budget that it does not have is asked for in an edited sweep.
-        seeds = () if found.budgets is None else found.budgets.missing
+        wanted = [(each.x, each.by, each.trials, each.why) for each in found.missing]
+        # Only seeds: a study's missing trials are given by their cell, not by a budget.
+        budgets = found.budgets.missing if found.budgets is not None else ()
+        wanted += [(each.x, each.by, each.trials, each.why) for each in budgets if not each.budget]
         return tuple(
-            Missing(
-                {found.x: cell.x, **({found.by: cell.by} if found.by and cell.by else {})},
-                cell.trials,
-                cell.why,
-            )
-            for cell in (*found.missing, *(each for each in seeds if each.budget is None))
+            Missing({found.x: x, **({found.by: by} if found.by and by else {})}, trials, why)
+            for x, by, trials, why in wanted
         )
 
     @property
