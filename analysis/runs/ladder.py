@@ -63,6 +63,8 @@ def ladder_of(runs: Runs, axes: Sequence[str], column: str | None = None, unit: 
         budgets = budgets.where(budgets <= target)
     several = budgets.groupby([frame[key] for key in identity], dropna=False).transform("nunique")
     found = sorted(set(budgets[several > 1].dropna()))
+    if found and budgets.max() > found[-1]:
+        found.append(float(budgets.max()))
     if len(found) > _MOST_RUNGS:
         return Ladder((), name, unit, len(found))
     alone = runs.columns.copy()
