@@ -1,18 +1,22 @@
 """What more training can still change, from how much the last of it did."""
 
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 
 from analysis.statistics.values import FloatArray
 
+Settled = Literal["settled", "moving", "unknown"]
+"""Whether an answer would survive more training."""
+SINGLE: Final = "longer training was not tried"
+"""Why that is not known with one budget."""
 ENDLESS: Final = 30.0
 """Decades that stand for a fall without a floor in sight."""
 _EVERY_PAIR_OF: Final = 20
 
 
 def still_to_come(
-    change: FloatArray, ratio: float, *, exponent: float, steep: float, is_log: bool
+    change: FloatArray, ratio: float, *, exponent: float, is_log: bool, steep: float = 0.5
 ) -> FloatArray:
     """Return the most that y can still change after it changed by ``change``, any shape.
 
@@ -26,8 +30,8 @@ def still_to_come(
         change: of y over the last ratio of budgets, negative for what got better.
         ratio: the last budget over the one before, above 1.
         exponent: smallest a.
-        steep: power of the budget from which on no floor is in sight.
         is_log: whether y is the log10 of an error.
+        steep: power of the budget from which on no floor is in sight.
     """
     power = ratio**exponent
     come = change / (power - 1)

@@ -1,12 +1,10 @@
 """A transition at each budget that its runs were trained to, as frozen values."""
 
 from dataclasses import dataclass
-from typing import Literal
 
+from analysis.statistics.training import SINGLE, Settled
 from analysis.statistics.values import Interval
 from analysis.values import Jsonable, Number
-
-Settled = Literal["settled", "moving", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +67,11 @@ class Budgets(Jsonable):
     answers: tuple[BudgetAnswer, ...] = ()
     same: float | None = None
     missing: tuple[BudgetTrials, ...] = ()
+
+    @property
+    def is_single(self) -> bool:
+        """Whether there is but one budget."""
+        return not self.answers and self.reason == SINGLE
 
     def at(self, budget: Number) -> str:
         """Return a budget in words."""

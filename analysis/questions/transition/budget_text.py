@@ -24,7 +24,7 @@ def budgets_sentence(result: TransitionResult) -> str:
     found = result.budgets
     if found is None or result.verdict in _UNTESTED:
         return ""
-    if found.verdict == "unknown" and not found.answers and "reports" not in found.reason:
+    if found.is_single:
         return f" One budget only: {found.reason}."
     start = {"settled": "Settled", "moving": "Still moving", "unknown": "Not known to be settled"}
     return f" {start[found.verdict]}: {found.reason}."

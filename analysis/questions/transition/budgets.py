@@ -26,7 +26,7 @@ from analysis.questions.transition.location import step_drops
 from analysis.questions.transition.result import TransitionResult
 from analysis.runs.ladder import Ladder
 from analysis.runs.table import Runs
-from analysis.statistics.training import centre, pulled_together, still_to_come
+from analysis.statistics.training import SINGLE, centre, pulled_together, still_to_come
 from analysis.statistics.values import FloatArray, Interval
 from analysis.values import Number, number
 
@@ -56,7 +56,7 @@ def _budgets(
         reason = f"a run has {ladder.reports} budgets, which are reports on its way"
         return replace(blank, reason=f"{reason}, not runs trained to each of them")
     if len(ladder.rungs) < 2:
-        return replace(blank, reason="longer training was not tried")
+        return replace(blank, reason=SINGLE)
     found = [*(answer(rung.runs) for rung in ladder.rungs[:-1]), result]
     budgets = [number(rung.budget) for rung in ladder.rungs]
     before, last = budgets[-2:]
