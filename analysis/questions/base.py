@@ -212,19 +212,23 @@ class StudyRuns:
     @cached_property
     def ladder(self) -> Ladder:
         """The trials of each budget, where points were trained to several."""
-        every = Runs(self.tables.trials_frame(), self.manifest.metric)
         unit = str(self.manifest.budget.get("unit", ""))
-        return ladder_of(every, self.manifest.axes, "budget", unit)
+        return ladder_of(
+            self._filled(self.tables.trials_frame()), self.manifest.axes, "budget", unit
+        )
 
     @cached_property
     def runs(self) -> Runs:
         """The trials, with `NO_VALUE` for an axis that only part of the space has."""
+        return self._filled(self.trials)
+
+    def _filled(self, trials: pd.DataFrame) -> Runs:
         filled = {
-            axis: self.trials[axis].astype(object).where(self.trials[axis].notna(), NO_VALUE)
+            axis: trials[axis].astype(object).where(trials[axis].notna(), NO_VALUE)
             for axis in self.manifest.axes
-            if self.trials[axis].isna().any()
+            if trials[axis].isna().any()
         }
-        return Runs(self.trials.assign(**filled), self.manifest.metric)
+        return Runs(trials.assign(**filled), self.manifest.metric)
 
 
 class Kind(ABC):

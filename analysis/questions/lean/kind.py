@@ -355,12 +355,15 @@ class LeanKind(Kind):
             return LeanGroupsFinding(groups, front)
         assert front is not None
         try:
-            found_all = fit(runs, config=config, **asked)
-            answer = partial(fit, config=config, **{**asked, "first_report": None})
-            return LeanFinding(with_budgets(found_all, study.ladder, answer), front)
+            result = fit(runs, config=config, **asked)
         except UserError as error:
             # Typically the baseline has not finished; the front stands without it.
             return ParetoFinding(front, str(error))
+
+        def answer(some: Runs) -> LeanResult:
+            return fit(some, config=config, **{**asked, "first_report": None})
+
+        return LeanFinding(with_budgets(result, study.ladder, answer), front)
 
 
 def _looks(extensions: Sequence[Mapping[str, Any]]) -> int:

@@ -25,6 +25,11 @@ def budget_charts(result: TransitionResult) -> list[Chart]:
     return charts
 
 
+def _budget_axis(title: str, answers: tuple[BudgetAnswer, ...]) -> Axis:
+    ticks = tuple((float(each.budget), number_text(each.budget)) for each in answers)
+    return Axis(title, "log", ticks=ticks)
+
+
 def _location(result: TransitionResult, answers: tuple[BudgetAnswer, ...], title: str) -> Chart:
     axis = GridAxis.of({cell.x for cell in result.cells})
     layers = []
@@ -49,10 +54,10 @@ def _location(result: TransitionResult, answers: tuple[BudgetAnswer, ...], title
             layers.append(Series(points, shade, name, is_open=not is_placed, line=Line(1.5)))
     return Chart(
         "budget_location",
-        f"{result.x} against the budget",
+        f"{result.x} by budget",
         "Where the largest drop ends by the runs of each budget alone, with the ends of its set; "
         "open where no collapse is claimed.",
-        Axis(title, "log"),
+        _budget_axis(title, answers),
         axis.axis(result.x),
         tuple(layers),
         panel_of=_PANEL,
@@ -78,10 +83,10 @@ def _slopes(result: TransitionResult, answers: tuple[BudgetAnswer, ...], title: 
             layers.append(Series(points, shade, name, line=Line(1.5)))
     return Chart(
         "budget_slopes",
-        f"Growth with {result.by} against the budget",
+        "Growth by budget",
         f"How fast the error grows with {result.by} below the drop and from there on, by the runs "
         "of each budget alone, with 95% intervals; below the dashed line it does not matter.",
-        Axis(title, "log"),
+        _budget_axis(title, answers),
         Axis(unit),
         (
             Reference("y", 0.0, palette.AXIS),
