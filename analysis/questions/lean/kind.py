@@ -4,7 +4,6 @@ import re
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import chain
 from typing import Any, ClassVar
 
@@ -299,13 +298,12 @@ class LeanKind(Kind):
                 "a lean question needs --baseline (heads=12,depth=12, or a name) and --margin: how "
                 "much worse still counts as equal has no default"
             )
-        answer = partial(
-            fit,
-            baseline=read_baseline(baseline, asked["config"], runs.frame),
-            margin=margin,
-            settings=with_settings(LeanSettings(), chosen["settings"]),
-            **asked,
-        )
+        asked["baseline"] = read_baseline(baseline, asked["config"], runs.frame)
+        settings = with_settings(LeanSettings(), chosen["settings"])
+
+        def answer(some: Runs) -> LeanResult:
+            return fit(some, margin=margin, settings=settings, **asked)
+
         ladder = ladder_of(runs, [*asked["config"], *asked["nuisance"]])
         return LeanFinding(with_budgets(answer(runs), ladder, answer))
 
