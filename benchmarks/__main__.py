@@ -118,7 +118,7 @@ def calibration(
 
 def show(measured: "Calibration") -> None:
     """Print the verdicts by family, and every rate beside its bar."""
-    if measured.found or measured.equivalents:
+    if measured.found or measured.equivalents or measured.ladders:
         click.echo("| family | sweeps | verdicts |\n| --- | --- | --- |")
         for family, counts in measured.verdicts().items():
             words = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())

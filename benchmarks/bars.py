@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.outcomes import Found, FrontFound, LeanFound
+from benchmarks.ladders import SETTLED
+from benchmarks.outcomes import BudgetFound, Found, FrontFound, LeanFound
 from benchmarks.shapes import (
     LEAN_EQUALS,
     LEAN_FEW,
@@ -343,6 +344,20 @@ def _slope_rows(found: Sequence[Found], families: Sequence[str]) -> list[Row]:
             where=worst,
         ),
     ]
+
+
+def budget_rows(found: Sequence[BudgetFound]) -> list[Row]:
+    """Return how often an answer is called settled, wrongly and rightly."""
+    rows: list[Row] = []
+    for family in dict.fromkeys(one.family for one in found):
+        mine = [one for one in found if one.family == family]
+        called = [one.settled == "settled" for one in mine]
+        wrong = [is_settled and not one.right for one, is_settled in zip(mine, called, strict=True)]
+        name = f"budgets, {family}: called settled"
+        rows.append(Row(f"{name}, and wrong", float(np.mean(wrong)), Bar(high=0.05), len(mine)))
+        if family in SETTLED:
+            rows.append(Row(name, float(np.mean(called)), Bar(0.80), len(mine)))
+    return rows
 
 
 def front_rows(found: Sequence[FrontFound]) -> list[Row]:

@@ -8,11 +8,14 @@ from functools import partial
 from typing import Any, TypeVar
 
 from analysis.questions.transition.result import TransitionSettings
-from benchmarks.bars import Row, front_rows, lean_rows, transition_rows
+from benchmarks.bars import Row, budget_rows, front_rows, lean_rows, transition_rows
+from benchmarks.ladders import LADDERS
 from benchmarks.outcomes import (
+    BudgetFound,
     Found,
     FrontFound,
     LeanFound,
+    budget_found,
     front_found,
     lean_found,
     transition_found,
@@ -38,6 +41,7 @@ EVERY_FAMILY = (
     *FAMILIES,
     *(f"pareto_{family}" for family in PARETO),
     *(f"lean_{family}" for family in LEAN),
+    *(f"budgets_{family}" for family in LADDERS),
 )
 LEAN_NULL_SWEEPS = 400
 """The family-wise error rate is small, so fewer cases say little about it."""
@@ -51,12 +55,14 @@ class Calibration:
         found: one entry a transition sweep.
         fronts: one entry a Pareto sweep.
         equivalents: one entry a lean sweep.
+        ladders: one entry a sweep at several budgets.
         rows: the rates beside their bars.
     """
 
     found: list[Found]
     fronts: list[FrontFound]
     equivalents: list[LeanFound]
+    ladders: list[BudgetFound]
     rows: list[Row]
 
     def verdicts(self) -> dict[str, Counter[str]]:
@@ -65,6 +71,10 @@ class Calibration:
         told = [
             *((one.family, one.verdict) for one in self.found),
             *((one.family, one.verdict) for one in self.equivalents),
+            *(
+                (f"budgets_{one.family}", f"{one.settled}{'' if one.right else ' (wrong answer)'}")
+                for one in self.ladders
+            ),
         ]
         for family, verdict in told:
             counted.setdefault(family, Counter())[verdict] += 1
@@ -108,18 +118,25 @@ def calibrate(
         if f"lean_{name}" in families
         for seed in (enough if name in (*LEAN_NULLS, *LEAN_TUNED_NULLS) else numbers)
     ]
+    ladders = [(name, n) for name in LADDERS if f"budgets_{name}" in families for n in numbers]
+    analyse_ladder = partial(_ladder, settings=settings, varied=varied)
     analyse = partial(_transition, settings=settings, varied=varied)
     if processes == 1:
         found = [analyse(task) for task in transitions]
         front_results = [_front(task) for task in fronts]
         lean_results = [_lean(task) for task in equivalents]
+        ladder_results = [analyse_ladder(task) for task in ladders]
     else:
         with ProcessPoolExecutor(processes) as pool:
             found = _spread(pool, analyse, transitions)
             front_results = _spread(pool, _front, fronts)
             lean_results = _spread(pool, _lean, equivalents)
-    rows = [*transition_rows(found), *front_rows(front_results), *lean_rows(lean_results)]
-    return Calibration(found, front_results, lean_results, rows)
+            ladder_results = _spread(pool, analyse_ladder, ladders)
+    rows = [
+        *(*transition_rows(found), *front_rows(front_results)),
+        *(*lean_rows(lean_results), *budget_rows(ladder_results)),
+    ]
+    return Calibration(found, front_results, lean_results, ladder_results, rows)
 
 
 def _spread(
@@ -136,6 +153,10 @@ def _transition(task: tuple[str, int], settings: TransitionSettings, varied: boo
 
 def _front(task: tuple[str, int]) -> FrontFound:
     return front_found(*task)
+
+
+def _ladder(task: tuple[str, int], settings: TransitionSettings, varied: bool) -> BudgetFound:
+    return budget_found(*task, settings, varied)
 
 
 def _lean(task: tuple[str, int]) -> LeanFound:

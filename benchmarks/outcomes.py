@@ -2,13 +2,18 @@
 
 import time
 from dataclasses import dataclass
+from functools import partial
 
 from analysis.questions.lean import fit as lean
 from analysis.questions.lean.result import LeanSettings
 from analysis.questions.pareto import fit as pareto
 from analysis.questions.transition import fit as transition
+from analysis.questions.transition.budgets import with_budgets
 from analysis.questions.transition.result import CLAIMS, TransitionSettings
+from analysis.runs.ladder import ladder_of
+from analysis.runs.table import Runs
 from analysis.statistics.dominance import dominated
+from benchmarks.ladders import ladder_sweep
 from benchmarks.shapes import CHANCE, MARGIN, SHAPE_OPTIONS, lean_sweep, shapes_sweep
 from benchmarks.sweeps import Sweep, transition_sweep
 
@@ -86,6 +91,40 @@ def _steps_off(sweep: Sweep, h_star: float | None) -> int | None:
         return None
     heads = sorted(sweep.slopes)
     return abs(heads.index(int(h_star)) - heads.index(sweep.h_star))
+
+
+@dataclass(frozen=True)
+class BudgetFound:
+    """Whether the answer to one simulated sweep at several budgets is called settled.
+
+    Attributes:
+        family: of the sweep.
+        settled: the verdict: settled, moving or unknown.
+        right: the answer of the largest budget is that of endless training.
+        seconds: of CPU time, taken by the analysis.
+    """
+
+    family: str
+    settled: str
+    right: bool
+    seconds: float
+
+
+def budget_found(family: str, seed: int, settings: TransitionSettings, varied: bool) -> BudgetFound:
+    """Analyse sweep ``seed`` of ``family`` at each of its budgets."""
+    sweep = ladder_sweep(family, seed, varied=varied)
+    answer = partial(transition.fit, settings=settings)
+    began = time.process_time()
+    runs = Runs(sweep.frame, "nmse", {"budget_column": "budget"})
+    result = with_budgets(answer(runs), ladder_of(runs, ["heads", "seq_len"]), answer)
+    seconds = time.process_time() - began
+    assert result.budgets is not None
+    if sweep.h_star is None:
+        right = result.verdict == "none"
+    else:
+        claims = ("jump_only",) if sweep.grows else ("transition", "threshold")
+        right = result.verdict in claims and result.h_star == sweep.h_star
+    return BudgetFound(family, result.budgets.verdict, right, seconds)
 
 
 @dataclass(frozen=True)

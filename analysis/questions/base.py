@@ -16,6 +16,7 @@ import pandas as pd
 from analysis.charts.chart import Chart
 from analysis.questions.settings import Option
 from analysis.runs.chance import with_collapsed
+from analysis.runs.ladder import Ladder, furthest, ladder_of
 from analysis.runs.table import Runs
 from analysis.text.numbers import Tone
 from analysis.text.tables import MAX_ROWS, Table
@@ -206,18 +207,32 @@ class StudyRuns:
 
     @cached_property
     def trials(self) -> pd.DataFrame:
-        """One row a trial, those that have learned nothing with the status ``collapsed``."""
+        """The trials that answers rest on, those that have learned nothing with the status
+        ``collapsed``: of one point and seed, that of the largest budget."""
+        return furthest(self._all_trials, [*self.manifest.axes, "seed"], "budget")
+
+    @cached_property
+    def ladder(self) -> Ladder:
+        """The trials of each budget, where points were trained to several."""
+        unit = str(self.manifest.budget.get("unit", ""))
+        return ladder_of(self._filled(self._all_trials), self.manifest.axes, "budget", unit)
+
+    @cached_property
+    def _all_trials(self) -> pd.DataFrame:
         return study_trials(self.tables, self.manifest)
 
     @cached_property
     def runs(self) -> Runs:
         """The trials, with `NO_VALUE` for an axis that only part of the space has."""
+        return self._filled(self.trials)
+
+    def _filled(self, trials: pd.DataFrame) -> Runs:
         filled = {
-            axis: self.trials[axis].astype(object).where(self.trials[axis].notna(), NO_VALUE)
+            axis: trials[axis].astype(object).where(trials[axis].notna(), NO_VALUE)
             for axis in self.manifest.axes
-            if self.trials[axis].isna().any()
+            if trials[axis].isna().any()
         }
-        return Runs(self.trials.assign(**filled), self.manifest.metric)
+        return Runs(trials.assign(**filled), self.manifest.metric)
 
 
 def study_trials(tables: StudyTables, manifest: Manifest) -> pd.DataFrame:

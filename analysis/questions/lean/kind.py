@@ -20,6 +20,8 @@ from analysis.questions.base import (
     fixed_rate,
     ranked,
 )
+from analysis.questions.lean.budget_text import budgets_sentence, budgets_table, settled_badge
+from analysis.questions.lean.budgets import with_budgets
 from analysis.questions.lean.charts import forest_chart, roles_in
 from analysis.questions.lean.fit import fit
 from analysis.questions.lean.groups import Comparison, LeanGroups, fit_groups
@@ -29,7 +31,6 @@ from analysis.questions.lean.text import (
     group_candidates_table,
     groups_badge,
     groups_sentences,
-    lean_badge,
     lean_sentence,
     lean_table,
     missing_runs_table,
@@ -50,6 +51,7 @@ from analysis.questions.shapes import (
     read_baseline,
 )
 from analysis.runs.chance import study_chance
+from analysis.runs.ladder import ladder_of
 from analysis.runs.statuses import FULL
 from analysis.runs.table import Runs
 from analysis.statistics.noninferiority import confirming_seeds
@@ -164,19 +166,27 @@ class LeanFinding(_Comparisons):
 
     @property
     def sentences(self) -> list[str]:
-        return [lean_sentence(self.result)]
+        return [f"{lean_sentence(self.result)}{budgets_sentence(self.result)}"]
 
     @property
     def badge(self) -> tuple[str, Tone]:
-        return lean_badge(self.result)
+        return settled_badge(self.result)
 
     def _candidates(self) -> list[Section]:
         rows = ranked(self.result.table, lambda row: not row.accepted)
-        return [Section("Candidates", lean_table(replace(self.result, table=rows)))]
+        return [
+            Section("Candidates", lean_table(replace(self.result, table=rows))),
+            *self._budget_section(),
+        ]
+
+    def _budget_section(self) -> list[Section]:
+        table = budgets_table(self.result)
+        return [Section("Gap to the baseline at each budget", table)] if table.rows else []
 
     def terminal_tables(self, *, beside: bool) -> list[Section]:
         return [
             Section("candidates", lean_table(self.result)),
+            *self._budget_section(),
             *self._missing_section("trials that would settle it"),
             *self._shapes("shapes"),
         ]
@@ -298,14 +308,14 @@ class LeanKind(Kind):
                 "a lean question needs --baseline (heads=12,depth=12, or a name) and --margin: how "
                 "much worse still counts as equal has no default"
             )
-        found = fit(
-            runs,
-            baseline=read_baseline(baseline, asked["config"], runs.frame),
-            margin=margin,
-            settings=with_settings(LeanSettings(), chosen["settings"]),
-            **asked,
-        )
-        return LeanFinding(found)
+        asked["baseline"] = read_baseline(baseline, asked["config"], runs.frame)
+        settings = with_settings(LeanSettings(), chosen["settings"])
+
+        def answer(some: Runs) -> LeanResult:
+            return fit(some, margin=margin, settings=settings, **asked)
+
+        ladder = ladder_of(runs, [*asked["config"], *asked["nuisance"]])
+        return LeanFinding(with_budgets(answer(runs), ladder, answer))
 
     def of_study(self, study: StudyRuns, found: Sequence[Finding]) -> Finding | None:
         question, manifest = study.question, study.manifest
@@ -354,11 +364,15 @@ class LeanKind(Kind):
             return LeanGroupsFinding(replace(groups, fixed_rate=rate), front)
         assert front is not None
         try:
-            found_one = fit(runs, config=config, **asked)
-            return LeanFinding(replace(found_one, fixed_rate=rate), front)
+            result = replace(fit(runs, config=config, **asked), fixed_rate=rate)
         except UserError as error:
             # Typically the baseline has not finished; the front stands without it.
             return ParetoFinding(front, str(error))
+
+        def answer(some: Runs) -> LeanResult:
+            return fit(some, config=config, **{**asked, "first_report": None})
+
+        return LeanFinding(with_budgets(result, study.ladder, answer), front)
 
 
 def _looks(extensions: Sequence[Mapping[str, Any]]) -> int:

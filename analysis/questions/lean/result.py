@@ -6,8 +6,9 @@ from typing import Any, Literal
 
 from analysis.runs.losses import NONE_LOST, Losses
 from analysis.runs.tuned import TunedSetting
+from analysis.statistics.training import SINGLE, Settled
 from analysis.statistics.values import Interval
-from analysis.values import Config, Jsonable
+from analysis.values import Config, Jsonable, Number
 from hsweep.design.question import Goal
 
 LeanVerdict = Literal["found", "excluded", "undecided", "untrained", "no_candidates", "unsupported"]
@@ -28,6 +29,8 @@ class LeanSettings(Jsonable):
             known. A baseline that is not shown to be better has learned nothing.
         power: that undecided candidates should have had, if they equalled the baseline.
         looks: how many times the runs have been looked at, seeds being added between.
+        budget_exponent: smallest power of the budget by which the part of a metric that training
+            still changes is taken to fall.
     """
 
     alpha: float = 0.05
@@ -37,6 +40,7 @@ class LeanSettings(Jsonable):
     chance: float | None = None
     power: float = 0.8
     looks: int = 1
+    budget_exponent: float = 1.0
 
     def __post_init__(self) -> None:
         for name in ("alpha", "confidence", "power"):
@@ -45,6 +49,8 @@ class LeanSettings(Jsonable):
                 raise ValueError(f"{name} must lie between 0 and 1, not {value!r}")
         if not self.max_prior_df > 0:
             raise ValueError(f"max_prior_df must be above 0, not {self.max_prior_df!r}")
+        if not 0 < self.budget_exponent < math.inf:
+            raise ValueError(f"budget_exponent must be above 0, not {self.budget_exponent!r}")
         if not 1 <= self.looks <= 20:
             raise ValueError(f"looks must lie from 1 to 20, not {self.looks!r}")
         if self.chance is not None and not math.isfinite(self.chance):
@@ -119,6 +125,55 @@ class MissingRuns:
 
 
 @dataclass(frozen=True, slots=True)
+class LeanGap:
+    """A candidate's difference to the baseline at one budget, positive where it is better."""
+
+    label: str
+    diff: Interval
+    outcome: LeanOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class LeanBudget:
+    """What the runs of one budget say alone."""
+
+    budget: Number
+    verdict: LeanVerdict
+    choice: str | None
+    gaps: tuple[LeanGap, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LeanBudgets:
+    """Whether the answer would survive more training.
+
+    Attributes:
+        verdict: settled (the last two budgets decide the same, and nothing that training can still
+            change takes a gap across the margin), moving, or unknown.
+        unit: what a budget counts; empty where only its column is known.
+        column: of the budget; empty without one.
+        answers: at each budget, ascending; empty where there is one budget.
+        same: share of draws in which no gap crosses the margin; None where it was not asked.
+    """
+
+    verdict: Settled
+    reason: str
+    unit: str
+    column: str
+    answers: tuple[LeanBudget, ...] = ()
+    same: float | None = None
+
+    @property
+    def is_single(self) -> bool:
+        """Whether there is but one budget."""
+        return not self.answers and self.reason == SINGLE
+
+    def at(self, budget: Number) -> str:
+        """Return a budget in words."""
+        return f"{budget:g} {self.unit}" if self.unit else f"{self.column} = {budget:g}"
+
+
+@dataclass(frozen=True, slots=True)
 class LeanResult(Jsonable):
     """Which cheaper configurations are established as no worse than the baseline by the margin.
 
@@ -141,6 +196,7 @@ class LeanResult(Jsonable):
         doubt: why it is not known whether the baseline has learned anything; empty where it has.
         fixed_rate: the one learning rate of all runs, which was not tuned; None where it was, or is
             not known.
+        budgets: whether it would survive more training; None where that was not asked.
     """
 
     verdict: LeanVerdict
@@ -171,6 +227,7 @@ class LeanResult(Jsonable):
     baseline_setting: TunedSetting | None = None
     doubt: str = ""
     fixed_rate: float | None = None
+    budgets: LeanBudgets | None = None
 
     @property
     def undecided(self) -> tuple[LeanRow, ...]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,6 +12,14 @@ from analysis.charts.chart import Chart
 from analysis.questions.base import Finding, Kind, Missing, Section, StudyRuns, fixed_rate
 from analysis.questions.settings import Option, with_settings
 from analysis.questions.shapes import EVAL_SIZE, NUISANCE, columns_text
+from analysis.questions.transition.budget_charts import budget_charts
+from analysis.questions.transition.budget_text import (
+    budgets_sentence,
+    budgets_table,
+    longer_table,
+    settled_badge,
+)
+from analysis.questions.transition.budgets import with_budgets
 from analysis.questions.transition.charts import transition_charts
 from analysis.questions.transition.fit import fit
 from analysis.questions.transition.history import UNIT, study_history
@@ -20,9 +29,9 @@ from analysis.questions.transition.text import (
     head_rows,
     missing_table,
     reading_table,
-    transition_badge,
     transition_sentence,
 )
+from analysis.runs.ladder import ladder_of
 from analysis.runs.load import read_table
 from analysis.runs.table import Runs
 from analysis.text.numbers import Tone
@@ -43,11 +52,11 @@ class TransitionFinding(Finding):
 
     @property
     def sentences(self) -> list[str]:
-        return [transition_sentence(self.result)]
+        return [f"{transition_sentence(self.result)}{budgets_sentence(self.result)}"]
 
     @property
     def badge(self) -> tuple[str, Tone]:
-        return transition_badge(self.result)
+        return settled_badge(self.result)
 
     @property
     def qualifications(self) -> tuple[str, ...]:
@@ -57,28 +66,36 @@ class TransitionFinding(Finding):
         numbers = Section("Numbers of the transition", reading_table(self.result), in_columns=True)
         missing = missing_table(self.result)
         settling = [Section("Trials that would settle it", missing)] if missing.rows else []
-        return [numbers, *settling]
+        return [numbers, *self._budget_tables(), *settling]
 
     def terminal_tables(self, *, beside: bool) -> list[Section]:
         return [
             Section("numbers", reading_table(self.result)),
+            *self._budget_tables(),
             Section("trials that would settle it", missing_table(self.result)),
             *([Section("cells", cells_table(self.result))] if self.result.nuisance else []),
         ]
 
+    def _budget_tables(self) -> list[Section]:
+        tables = {
+            "Answer at each budget": budgets_table(self.result),
+            "Trials that would tell whether it is settled": longer_table(self.result),
+        }
+        return [Section(title, table) for title, table in tables.items() if table.rows]
+
     def charts(self, trials: pd.DataFrame) -> list[Chart]:
-        return transition_charts(self.result, trials)
+        return [*transition_charts(self.result, trials), *budget_charts(self.result)]
 
     @property
     def missing(self) -> tuple[Missing, ...]:
         found = self.result
+        wanted = [(each.x, each.by, each.trials, each.why) for each in found.missing]
+        # Only seeds: a study's missing trials are given by their cell, not by a budget.
+        budgets = found.budgets.missing if found.budgets is not None else ()
+        wanted += [(each.x, each.by, each.trials, each.why) for each in budgets if not each.budget]
         return tuple(
-            Missing(
-                {found.x: cell.x, **({found.by: cell.by} if found.by and cell.by else {})},
-                cell.trials,
-                cell.why,
-            )
-            for cell in found.missing
+            Missing({found.x: x, **({found.by: by} if found.by and by else {})}, trials, why)
+            for x, by, trials, why in wanted
         )
 
     @property
@@ -121,18 +138,21 @@ class TransitionKind(Kind):
         x, by = x or "heads", ("seq_len" if by is None else by) or None
         asked = list(chosen["nuisance"])
         unnamed = [] if asked else _unnamed_settings(runs, x, by)
-        found = fit(
-            runs,
+        nuisance = asked or unnamed
+        answer = partial(
+            fit,
             x=x,
             by=by,
             goal=goal or ("max" if scale == "accuracy" else "min"),
             scale=scale or ("accuracy" if goal == "max" else "error"),
             eval_size=chosen["eval_size"],
-            nuisance=asked or unnamed,
-            history=None if history is None else read_table(history),
+            nuisance=nuisance,
             settings=with_settings(TransitionSettings(), chosen["settings"]),
         )
-        return TransitionFinding(_with_unnamed(found, unnamed))
+        found = answer(runs, history=None if history is None else read_table(history))
+        axes = [x, *([by] if by is not None else []), *nuisance]
+        found = with_budgets(_with_unnamed(found, unnamed), ladder_of(runs, axes), answer)
+        return TransitionFinding(found)
 
     def of_study(self, study: StudyRuns, found: Sequence[Finding]) -> Finding | None:
         question, manifest, trials = study.question, study.manifest, study.trials
@@ -155,18 +175,20 @@ class TransitionKind(Kind):
             history = study_history(trials, study.tables.history(manifest.metric), manifest.metric)
         if history is not None:
             runs = Runs(runs.frame, runs.metric, {"budget_column": UNIT})
-        result = fit(
-            runs,
+        answer = partial(
+            fit,
             x=x,
             by=by,
             goal=study.goal,
             scale=question["scale"],
             eval_size=question["eval_size"],
             nuisance=nuisance,
-            history=history,
             layers=int(depths.pop()) if len(depths) == 1 else 1,
         )
-        result = _with_unnamed(result, [axis for axis in nuisance if axis not in asked])
+        result = _with_unnamed(
+            with_budgets(answer(runs, history=history), study.ladder, answer),
+            [axis for axis in nuisance if axis not in asked],
+        )
         rate = fixed_rate(manifest, varying_columns(trials, manifest.axes))
         return TransitionFinding(replace(result, fixed_rate=rate))
 

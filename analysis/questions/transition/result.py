@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, NamedTuple
 
+from analysis.questions.transition.budget_result import Budgets
 from analysis.runs.losses import Losses
 from analysis.runs.scale import THRESHOLDS, Thresholds
 from analysis.runs.tuned import TunedSetting
@@ -125,6 +126,9 @@ class TransitionSettings(Jsonable):
             cells do not measure it. None: the scale's own stands in, and nothing is tested by it.
         stuck_share: share of stuck runs at h >= h* from which the attainable reading leads.
         reading: which reading leads; ``auto`` decides by ``stuck_share``.
+        budget_exponent: smallest power of the budget by which the part of an error above its floor
+            is taken to fall.
+        steep_exponent: an error that falls by this power of the budget has no floor in sight.
     """
 
     alpha: float = 0.05
@@ -143,6 +147,8 @@ class TransitionSettings(Jsonable):
     assumed_sd: float | None = None
     stuck_share: float = 0.08
     reading: Literal["auto", "typical", "attainable"] = "auto"
+    budget_exponent: float = 1.0
+    steep_exponent: float = 0.5
 
     def limits(self, scale: Scale) -> Thresholds:
         """Return what decides on a scale: its thresholds, where the settings give none.
@@ -164,6 +170,10 @@ class TransitionSettings(Jsonable):
                 raise ValueError(f"{name} must be at least 1, not {value!r}")
         if not 0 <= self.rho <= 1:
             raise ValueError(f"rho must lie from 0 to 1, not {self.rho!r}")
+        for name in ("budget_exponent", "steep_exponent"):
+            value = getattr(self, name)
+            if not 0 < value < math.inf:
+                raise ValueError(f"{name} must be a number above 0, not {value!r}")
         if self.rng_seed < 0:
             raise ValueError(f"rng_seed must not be negative, not {self.rng_seed!r}")
         for name in (*LIMITS, "assumed_sd"):
@@ -371,6 +381,7 @@ class TransitionResult(TransitionReading):
         nuisance: axes of whose settings every cell stands at its best.
         fixed_rate: the one learning rate of all its runs, which was not tuned; None where it was,
             or is not known.
+        budgets: whether it would survive more training; None where that was not asked.
     """
 
     typical: TransitionReading | None
@@ -390,6 +401,7 @@ class TransitionResult(TransitionReading):
     pruning: Pruning | None = None
     nuisance: tuple[str, ...] = ()
     fixed_rate: float | None = None
+    budgets: Budgets | None = None
 
     @property
     def limits(self) -> Thresholds:

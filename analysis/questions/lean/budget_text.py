@@ -1,0 +1,50 @@
+"""What is said of a lean answer and the budget: sentence, badge and table."""
+
+from analysis.questions.lean.result import LeanResult
+from analysis.questions.lean.text import lean_badge
+from analysis.text.numbers import NONE, Tone, number_text
+from analysis.text.tables import Table
+
+
+def budgets_sentence(result: LeanResult) -> str:
+    """Return whether the answer would survive more training; empty where nothing is decided."""
+    found = result.budgets
+    if found is None or result.verdict not in ("found", "excluded"):
+        return ""
+    if found.is_single:
+        return f" One budget only: {found.reason}."
+    start = {"settled": "Settled", "moving": "Still moving", "unknown": "Not known to be settled"}
+    return f" {start[found.verdict]}: {found.reason}."
+
+
+def settled_badge(result: LeanResult) -> tuple[str, Tone]:
+    """Return the badge, with ``settled`` or ``still moving`` where that is known."""
+    label, tone = lean_badge(result)
+    match result.budgets.verdict if result.budgets is not None else "unknown":
+        case "settled":
+            return f"{label}, settled", tone
+        case "moving":
+            return f"{label}, still moving", "partial" if tone == "found" else tone
+    return label, tone
+
+
+def budgets_table(result: LeanResult) -> Table:
+    """Return each candidate's difference at each budget; without rows where there is one budget."""
+    found = result.budgets
+    answers = found.answers if found is not None else ()
+    gaps = {(gap.label, each.budget): gap.diff for each in answers for gap in each.gaps}
+    rows = []
+    for row in result.table if answers else ():
+        shown = [gaps.get((row.label, each.budget)) for each in answers]
+        texts = (
+            NONE
+            if gap is None
+            else " ".join(
+                (number_text(gap.estimate), f"({number_text(gap.low)} to {number_text(gap.high)})")
+            )
+            for gap in shown
+        )
+        rows.append((row.label, *texts))
+    header = ("shape", *(found.at(each.budget) for each in answers)) if found else ("shape",)
+    note = "Difference to the baseline, positive where the shape is better, with its interval."
+    return Table(header, tuple(rows), note)

@@ -1,0 +1,87 @@
+"""Whether a lean answer would survive more training, from runs of several budgets."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+from analysis.questions.lean.kind import LeanFinding
+from analysis.questions.lean.result import LeanResult
+from hsweep.cli import main
+
+BUDGETS = (38, 75, 150)
+
+
+def shapes(left: dict[int, float], *, limit: float = 0.302, seed: int = 0) -> pd.DataFrame:
+    """Return errors that fall as 1 / budget: ``left`` over the budget is what each shape has to go.
+
+    Of two cheaper shapes, 2 heads end at ``limit`` and 1 head far above the baseline's 0.3.
+    """
+    rng = np.random.default_rng(seed)
+    rows = []
+    for heads, end in ((4, 0.3), (2, limit), (1, 0.45)):
+        for replicate in range(6):
+            own = 0.004 * rng.standard_normal()
+            for budget in BUDGETS:
+                error = end + left.get(heads, 1.0) / budget + own + 0.002 * rng.standard_normal()
+                rows.append((heads, heads * 1000, replicate, budget, error))
+    return pd.DataFrame(rows, columns=["heads", "num_params", "seed", "budget", "error"])
+
+
+def analyze(frame: pd.DataFrame, path: Path, margin: str = "0.02") -> dict[str, Any]:
+    frame.to_csv(path / "runs.csv", index=False)
+    asked = ["analyze", "--table", str(path / "runs.csv"), "--kind", "lean", "--metric", "error"]
+    asked += ["--goal", "min", "--config", "heads", "--cost", "num_params", "--json"]
+    asked += ["--baseline", "heads=4", "--margin", margin, "--budget-column", "budget"]
+    shown = CliRunner().invoke(main, asked)
+    assert shown.exit_code == 0, shown.output
+    content: dict[str, Any] = json.loads(shown.stdout)
+    return content
+
+
+def test_a_gap_that_stays_settles_the_answer_and_is_shown_at_each_budget(tmp_path: Path) -> None:
+    found = analyze(shapes({}), tmp_path)
+    assert (found["verdict"], found["choice"]) == ("found", "heads=2")
+    budgets = found["budgets"]
+    assert budgets["verdict"] == "settled"
+    assert "Settled: the same at budget = 75" in found["answer"]
+    assert [each["budget"] for each in budgets["answers"]] == list(BUDGETS)
+    gaps = {row["label"]: row["diff"] for row in budgets["answers"][-1]["gaps"]}
+    assert gaps == {row["label"]: row["ci"] for row in found["table"]}
+
+
+@pytest.mark.parametrize(
+    ("left", "limit", "verdict"),
+    [
+        # The lean shape is at its end, and the baseline still falls: the gap opens.
+        ({4: 2.5, 2: 1.0}, 0.316, "unknown"),
+        # Within the margin at the last budget, far beyond it at the next.
+        ({4: 6.0, 2: -3.0}, 0.370, "moving"),
+    ],
+)
+def test_a_gap_that_opens_is_not_settled(
+    left: dict[int, float], limit: float, verdict: str, tmp_path: Path
+) -> None:
+    budgets = analyze(shapes(left, limit=limit), tmp_path)["budgets"]
+    assert budgets["verdict"] == verdict
+
+
+def test_another_choice_at_a_shorter_budget_is_moving(tmp_path: Path) -> None:
+    found = analyze(shapes({2: 8.0}, limit=0.26), tmp_path)
+    assert found["verdict"] == "found"
+    assert found["budgets"]["reason"] == "every cheaper shape was worse at budget = 75"
+
+
+def test_one_budget_says_so_and_a_result_survives_its_file(tmp_path: Path) -> None:
+    found = analyze(shapes({}).query("budget == 150"), tmp_path)
+    assert found["answer"].endswith("One budget only: longer training was not tried.")
+    several = analyze(shapes({}), tmp_path)
+    fields = {name: several[name] for name in LeanResult.__dataclass_fields__}
+    result = LeanResult.from_json(fields)
+    titles = [each.title for each in LeanFinding(result).page_tables(beside=False)]
+    assert titles[:2] == ["Candidates", "Gap to the baseline at each budget"]
+    assert LeanFinding(result).badge == ("leaner equivalent found, settled", "found")
