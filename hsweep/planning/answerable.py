@@ -205,7 +205,7 @@ def _of_rivals(plan: Plan, question: Transition) -> Iterator[Concern]:
         contenders = {
             trial.point if stopping.compete == "points" else trial.key for trial in trials
         }
-        if len(contenders) > stopping.min_survivors:
+        if len(contenders) > stopping.num_survivors:
             competing |= {axis for axis in axes if len({trial.point[axis] for trial in trials}) > 1}
     if not competing:
         return
