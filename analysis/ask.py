@@ -17,6 +17,7 @@ from analysis.questions.surrogate.kind import SURROGATE
 from analysis.questions.transition.kind import TRANSITION
 from analysis.runs.columns import RunColumns, numbers_if_all_are
 from analysis.runs.load import read_table
+from analysis.runs.statuses import FULL
 from analysis.runs.table import Runs
 from hsweep.design.labels import listed
 from hsweep.errors import UserError, unknown_name
@@ -47,7 +48,7 @@ def answer_study(study: Study, tables: StudyTables | None = None) -> Answer:
     own = _own_kind(runs)
     if own is not None:
         try:
-            if not runs.trials["status"].eq("finished").any():
+            if not runs.trials["status"].isin(FULL).any():
                 raise UserError("no trial has run to its full budget yet")
             found += filter(None, [own.of_study(runs, ())])
         except UserError as error:

@@ -24,6 +24,8 @@ from benchmarks.sweeps import (
     SHARP,
     SINGLE_NULLS,
     SINGLE_SHARP,
+    TUNED_NULLS,
+    TUNED_SHARP,
 )
 
 ONE_LAYER = PAPER[:3]
@@ -253,6 +255,36 @@ def transition_rows(found: Sequence[Found]) -> list[Row]:
         NO_TRANSITION,
         lambda one: one.verdict == "plateau",
         Bar(high=0.01),
+    )
+    pooled(
+        "several settings a cell: transition or jump declared on nulls, pooled",
+        TUNED_NULLS,
+        lambda one: one.verdict in declared,
+        Bar(high=0.03),
+    )
+    each(
+        "several settings a cell: anything declared, worst null but tuned_null_above",
+        [family for family in TUNED_NULLS if family != "tuned_null_above"],
+        lambda cases: _share(cases, lambda one: one.positive),
+        Bar(high=0.05),
+    )
+    pooled(
+        "several settings a cell: h* exact, sharp and small jump",
+        TUNED_SHARP[:2],
+        lambda one: one.exact,
+        Bar(0.95),
+    )
+    each(
+        "several settings a cell: detected, sharp",
+        TUNED_SHARP[:1],
+        lambda cases: _share(cases, lambda one: one.positive),
+        Bar(0.95),
+    )
+    each(
+        "several settings a cell: detected, noisy",
+        TUNED_SHARP[2:],
+        lambda cases: _share(cases, lambda one: one.positive),
+        Bar(0.45),
     )
     rows += _slope_rows(found, measured)
     pooled(

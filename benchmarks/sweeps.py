@@ -33,6 +33,11 @@ SINGLE_SHARP: Final = ("single_paper_D4", "single_sharp", "single_second")
 SINGLE_NULLS: Final = ("single_null_power", "single_null_above", "single_null_stuck")
 PARTLY_SHARP: Final = ("partly_sharp",)
 PARTLY_NULLS: Final = ("partly_null_power", "partly_null_above")
+TUNED_SHARP: Final = ("tuned_sharp", "tuned_sharp_small", "tuned_noisy")
+TUNED_NULLS: Final = (
+    *("tuned_null_flat", "tuned_null_power", "tuned_null_exp", "tuned_null_exp_floor"),
+    *("tuned_null_fade", "tuned_null_above", "tuned_null_uneven"),
+)
 SLOPE_BELOW: Final = (0.25, 0.6)
 _H_STAR: Final = {"D4": 4, "E32": 4, "D3": 3, "two_layers": 2}
 
@@ -441,6 +446,44 @@ def _partly(family: str, rng: np.random.Generator, varied: bool) -> Sweep:
     return replace(sweep, frame=frame.loc[kept])
 
 
+def _tuned(family: str, rng: np.random.Generator, varied: bool) -> Sweep:
+    """Several learning rates a cell, the best of which has the true value.
+
+    How far the others lie behind is drawn for every cell: from ties to three seed standard
+    deviations. ``tuned_null_uneven`` is flat, five times as noisy, and tries one rate below four
+    heads and eight from there on: the best of eight runs would look like a drop.
+    """
+    kind = family.removeprefix("tuned_")
+    heads = other_heads(rng, 5) if varied else (1, 2, 3, 4, 5, 6)
+    seeds, rates = _seeds(rng), int(rng.integers(3, 7))
+    if kind in ("sharp", "sharp_small", "noisy"):
+        jump = {"sharp": (0.7, 2.0), "sharp_small": (0.35, 0.8), "noisy": (0.6, 1.6)}[kind]
+        shape = collapse(rng, heads=heads, jump=jump)
+        design = Design(seed_sd=0.3 if kind == "noisy" else 0.1)
+    else:
+        uneven = kind == "null_uneven"
+        shape = decline("null_flat" if uneven else kind, rng, heads)
+        wobble = 0.08 if kind == "null_above" else 0.0
+        design = Design(wobble=wobble, seed_sd=0.5 if uneven else 0.1)
+        rates = 8 if uneven else rates
+    if varied:
+        design = vary(design, rng)
+        seeds = design.seeds
+    sweep = simulate(shape, replace(design, seeds=seeds * rates), rng)
+    rate, seed = divmod(sweep.frame["seed"].to_numpy(), seeds)
+    cell = sweep.frame.groupby(["heads", "seq_len"]).ngroup().to_numpy()
+    behind = design.seed_sd * rng.choice([0.0, 0.5, 1.0, 3.0]) * rng.random((cell.max() + 1, rates))
+    behind[np.arange(len(behind)), rng.integers(rates, size=len(behind))] = 0.0
+    if kind == "null_uneven":
+        behind[:] = 0.0
+    frame = sweep.frame.assign(
+        seed=seed, lr=10.0**-rate, nmse=sweep.frame["nmse"] * 10 ** behind[cell, rate]
+    )
+    if kind == "null_uneven":
+        frame = frame.loc[(rate == 0) | (frame["heads"] >= 4).to_numpy()]
+    return replace(sweep, frame=frame, options={**sweep.options, "nuisance": ["lr"]})
+
+
 ASHA: Final = ("asha_global", "asha_null_global", "asha_cell", "asha_null_cell")
 FAMILIES: Final[dict[str, Callable[[str, np.random.Generator, bool], Sweep]]] = {
     **dict.fromkeys(PAPER, _paper),
@@ -452,4 +495,5 @@ FAMILIES: Final[dict[str, Callable[[str, np.random.Generator, bool], Sweep]]] = 
     **dict.fromkeys(PLATEAUS, _plateau),
     **dict.fromkeys((*SINGLE_SHARP, *SINGLE_NULLS), _single),
     **dict.fromkeys((*PARTLY_SHARP, *PARTLY_NULLS), _partly),
+    **dict.fromkeys((*TUNED_SHARP, *TUNED_NULLS), _tuned),
 }

@@ -1,6 +1,7 @@
 """The names that a sweep file uses, for which ``hsweep`` is the place to look."""
 
 from hsweep.design.budget import Budget, epochs, seconds, steps
+from hsweep.design.domain import tuned
 from hsweep.design.early_stopping import Asha, SizeBand
 from hsweep.design.own_training import Command, Cost, command
 from hsweep.design.question import Lean, Transition, lean
@@ -69,6 +70,7 @@ __all__ = [
     "steps",
     "tensorboard",
     "trainer_state",
+    "tuned",
     "uniform",
     "zipped",
 ]

@@ -95,7 +95,7 @@ SWEEP = Sweep(
             replicates=5,
             early_stopping=Asha(grace=200, strata=("rank", "depth", "widening")),
             resources=Resources(cpus=1, gpus=0.25),
-            question=Transition(x="rank", by="depth"),
+            question=Transition(x="rank", by="depth", nuisance=("widening",)),
         ),
         "lengths": preset(
             note="the figure over the number of points: two layers, 64 times the width",

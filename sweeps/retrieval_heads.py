@@ -102,10 +102,11 @@ SWEEP = Sweep(
             * SETTING,
         ),
         "tuned": preset(
-            note="learning rates compete within each cell of heads and length; every cell keeps "
-            "at least three runs of full length",
+            note="learning rates compete within each cell of heads and length",
             space=grid(heads=HEADS, seq_len=[8, 16], lr=[3e-3, 1e-2, 3e-2])
             * grid(dim=4, depth=1, head_dim=8),
+            question=Transition(x="heads", by="seq_len", nuisance=("lr",)),
+            early_stopping=Asha(grace=15, strata=("seq_len", "heads"), compete="points"),
         ),
         "smoke": preset(
             note="half a minute, to see that everything works; far too short for an answer",

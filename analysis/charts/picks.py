@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from analysis.runs.statuses import FULL
 from analysis.text.numbers import NONE
 from analysis.values import Config
 
@@ -45,7 +46,7 @@ def runs_by_values(trials: pd.DataFrame, names: Sequence[str]) -> dict[Key, list
     """Return seed and page of the finished trials, by their values of ``names`` (`config_key`)."""
     if trials.empty or not names or not set(names) <= set(trials.columns):
         return {}
-    finished = trials[trials["status"] == "finished"] if "status" in trials.columns else trials
+    finished = trials[trials["status"].isin(FULL)] if "status" in trials.columns else trials
     shown = [name for name in ("seed", "mlflow_url") if name in trials.columns]
     values = {name: finished[name].tolist() for name in dict.fromkeys([*names, *shown])}
     found: dict[Key, list[dict[str, Any]]] = {}

@@ -15,6 +15,7 @@ import pandas as pd
 
 from analysis.charts.chart import Chart
 from analysis.questions.settings import Option
+from analysis.runs.chance import with_collapsed
 from analysis.runs.table import Runs
 from analysis.text.numbers import Tone
 from analysis.text.tables import MAX_ROWS, Table
@@ -205,7 +206,8 @@ class StudyRuns:
 
     @cached_property
     def trials(self) -> pd.DataFrame:
-        return self.tables.trials_frame()
+        """One row a trial, those that have learned nothing with the status ``collapsed``."""
+        return study_trials(self.tables, self.manifest)
 
     @cached_property
     def runs(self) -> Runs:
@@ -216,6 +218,25 @@ class StudyRuns:
             if self.trials[axis].isna().any()
         }
         return Runs(self.trials.assign(**filled), self.manifest.metric)
+
+
+def study_trials(tables: StudyTables, manifest: Manifest) -> pd.DataFrame:
+    """Return a study's trials, one a row; those that have learned nothing are ``collapsed``."""
+    return with_collapsed(
+        tables.trials_frame(),
+        manifest.provenance.get("data", ()),
+        metric=manifest.metric,
+        goal="max" if manifest.goal == "max" else "min",
+        axes=manifest.axes,
+    )
+
+
+def fixed_rate(manifest: Manifest, varying: Sequence[str]) -> float | None:
+    """Return the one learning rate of a study's trials, of which the axes ``varying`` vary.
+
+    None where a later trial was given another one, or where it is not known.
+    """
+    return None if {"lr", "learning_rate"} & set(varying) else manifest.fixed_rate
 
 
 class Kind(ABC):

@@ -7,6 +7,7 @@ from analysis.questions.base import StudyRuns
 from analysis.questions.settings import Option
 from analysis.questions.shapes import shape_columns
 from analysis.runs.shape_runs import TASK_AXES, ShapeRuns, read_shapes
+from analysis.runs.statuses import FULL
 from analysis.runs.table import Runs
 
 AXES: Final = Option("x", "Axes of the shape, with commas between, besides those found.")
@@ -65,7 +66,7 @@ def untold_shapes(study: StudyRuns, crash_sd: float) -> ShapeRuns | None:
     Raises:
         UserError: as `read_shapes` does.
     """
-    if not study.trials["status"].eq("finished").any():
+    if not study.trials["status"].isin(FULL).any():
         return None
     shapes = study_shapes(study, crash_sd)
     is_answered = {*shapes.axes, *shapes.names} <= set(answered_axes(study))

@@ -13,6 +13,7 @@ import pandas as pd
 from analysis.answer import Answer
 from analysis.charts.chart import Chart, uniquely_named
 from analysis.charts.learning_curves import curve_chart, drawn_keys, learning_curves
+from analysis.questions.base import study_trials
 from analysis.report.page import embed, render, write_page
 from analysis.text import endings, tables, trials
 from analysis.text.numbers import number_text, sentence
@@ -82,7 +83,7 @@ def report_input(
     if tables is None:
         with study.reading() as tables:
             return report_input(study, answer, run_urls, tables)
-    trials = tables.trials_frame()
+    trials = study_trials(tables, study.manifest)
     if run_urls:
         trials["mlflow_url"] = trials["key"].map(dict(run_urls))
     manifest = study.manifest

@@ -1,7 +1,23 @@
-"""What a constant predictor scores in a study, as its tasks declared when it began."""
+"""What a constant predictor scores in a study, and which runs have learned no more than that."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from analysis.runs.statuses import COLLAPSED
+from analysis.statistics.values import FloatArray, Mask
+from hsweep.design.question import Goal
+
+_LEVEL: Final = 1.645
+"""One-sided 95 % quantile of a normal."""
+_ABS_NORMAL_DIFFERENCE: Final = 0.9539
+"""Median of |a - b| for two draws of a normal with sd 1."""
+_NEAR: Final = 0.5
+"""Share of the best gain up to which a run tells how much runs without success scatter."""
+_NOTHING: Final = 0.01
+"""Share of the best gain that counts as none, however little the runs scatter."""
 
 
 def study_chance(
@@ -26,3 +42,54 @@ def study_chance(
         )
     }
     return scores.pop() if len(scores) == 1 else None
+
+
+def with_collapsed(
+    trials: pd.DataFrame,
+    data: Sequence[Mapping[str, Any]],
+    *,
+    metric: str,
+    goal: Goal,
+    axes: Sequence[str],
+) -> pd.DataFrame:
+    """Return a study's trials, the finished ones that have learned nothing with the status
+    ``collapsed``.
+
+    Args:
+        trials: one row a trial.
+        data: see `study_chance`; trials of a task whose chance is not known stay as they are.
+        metric, goal: what decides.
+        axes: of the sweep: trials that share all of them differ in their seed alone.
+    """
+    if not any(metric in entry.get("chance", {}) for entry in data):
+        return trials
+    finished = trials.loc[trials["status"].eq("finished") & trials[metric].notna()]
+    parting = sorted({axis for entry in data for axis in entry.get("at", {})} & set(trials))
+    tasks = finished.groupby(parting, dropna=False) if parting else [((), finished)]
+    found: list[Any] = []
+    for values, part in tasks:
+        chance = study_chance(data, metric, dict(zip(parting, values, strict=True)))
+        if chance is not None and len(part):
+            points = part.groupby([name for name in axes if name in part], dropna=False).ngroup()
+            gain = (part[metric].to_numpy(np.float64) - chance) * (1 if goal == "max" else -1)
+            found += list(part.index[learned_nothing(gain, points.to_numpy())])
+    status = trials["status"].mask(trials.index.isin(found), COLLAPSED)
+    return trials.assign(status=status)
+
+
+def learned_nothing(gain: FloatArray, point: "np.ndarray[Any, Any]") -> Mask:
+    """Return which runs are no better than a constant predictor, but for noise.
+
+    The noise of a run without success is that between seeds of one point, seen at runs that are
+    nearer to the constant predictor than to the best run. A gain is none if a run of a constant
+    predictor has it once in twenty times, or if it is less than a hundredth of the best one.
+
+    Args:
+        gain: by how much each run is better than a constant predictor, in the metric's unit.
+        point: which runs differ in their seed alone.
+    """
+    best = float(gain.max())
+    near = np.abs(gain) <= _NEAR * best
+    apart = pd.Series(gain[near]).groupby(point[near]).diff().abs().median()
+    noise = 0.0 if np.isnan(apart) else float(apart) / _ABS_NORMAL_DIFFERENCE
+    return np.asarray(gain <= max(_LEVEL * noise, _NOTHING * best))

@@ -10,6 +10,7 @@ import pandas as pd
 
 from analysis.runs.columns import plain
 from analysis.runs.losses import LOST_WORDS, NONE_LOST, Losses, losses_named
+from analysis.runs.statuses import FULL
 from analysis.runs.table import Runs
 from analysis.runs.tuned import Tuned, tuned_runs
 from analysis.statistics.moderated import Moderated, moderate, moderate_variances, screen_crashes
@@ -18,7 +19,7 @@ from analysis.values import AxisValue, Config
 from hsweep.design.question import Goal
 from hsweep.errors import UserError, unknown_name
 
-_ENDED: Final = frozenset({"finished", "stopped_early", *LOST_WORDS})
+_ENDED: Final = frozenset({*FULL, "stopped_early", *LOST_WORDS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,7 @@ class Configuration:
         values: metric of every full-budget run that did not crash, in the table's order.
         costs: mean of each cost over the runs that have it.
         cost_values: each cost, run by run, as long as ``values``.
-        crash_share: screened, failed, diverged and too large runs among all that ended.
+        crash_share: screened, collapsed, failed, diverged and too large runs among all that ended.
         outcomes: (metric, costs...) of every full-budget run, crashed ones too, by replicate.
         tuned: its settings of a nuisance axis; None without such an axis.
     """
@@ -128,6 +129,7 @@ def group_configurations(
     tuned: dict[tuple[AxisValue, ...], Tuned] = {}
     if nuisance:
         runs, tuned, notes = tuned_runs(runs, config=config, nuisance=nuisance, goal=goal)
+        runs = runs.reset_index(drop=True)
         warnings += notes
     sign = 1.0 if goal == "max" else -1.0
     groups = _groups(runs, config, costs)

@@ -235,14 +235,15 @@ def _shapes(
 ) -> list[Shape]:
     columns = [runs[name].tolist() for name in config]
     prices = runs[cost].tolist() if cost is not None else [math.nan] * len(runs)
-    groups: dict[tuple[AxisValue, ...], list[tuple[str, float, str, float]]] = {}
-    for *values, replicate, quality, status, price in zip(
-        *columns, runs["replicate"], runs["quality"], runs["status"], prices, strict=True
+    groups: dict[tuple[AxisValue, ...], list[tuple[str, float, bool, str, float]]] = {}
+    told = (runs[name] for name in ("replicate", "quality", "complete", "status"))
+    for *values, replicate, quality, complete, status, price in zip(
+        *columns, *told, prices, strict=True
     ):
         key = tuple(plain(value) for value in values)
-        groups.setdefault(key, []).append((replicate, quality, status, price))
+        groups.setdefault(key, []).append((replicate, quality, complete, status, price))
     done = [
-        [(replicate, quality) for replicate, quality, status, _ in rows if status == "finished"]
+        [(replicate, quality) for replicate, quality, complete, *_ in rows if complete]
         for rows in groups.values()
     ]
     full = [np.array([quality for _, quality in own], dtype=np.float64) for own in done]

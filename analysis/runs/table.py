@@ -17,7 +17,7 @@ from analysis.runs.columns import (
     replicate_words,
     require,
 )
-from analysis.runs.statuses import read_statuses
+from analysis.runs.statuses import COLLAPSED, FULL, read_statuses
 from analysis.statistics.values import FloatArray
 from hsweep.errors import UserError
 
@@ -62,9 +62,12 @@ class Runs:
         return self.columns.get("replicate", "seed")
 
     def rows(
-        self, keys: Sequence[str], numbers: Sequence[str] = ()
+        self, keys: Sequence[str], numbers: Sequence[str] = (), *, collapsed_count: bool = False
     ) -> tuple[pd.DataFrame, list[str]]:
         """Return one checked row a run, and warnings.
+
+        A collapsed run beside others of its ``keys`` that learned something is no result but a
+        failure of training, and not complete; ``collapsed_count`` takes all of them for results.
 
         Columns: ``keys`` and ``numbers`` as they were, then ``replicate`` (str), ``value`` (float,
         NaN unless known), ``status`` (one of `analysis.runs.statuses.STATUSES`), ``complete``
@@ -103,11 +106,16 @@ class Runs:
             runs = _furthest_row(runs, list(keys))
         _refuse_duplicates(runs, list(keys), replicate)
         warnings = list(notes)
-        blank = runs["status"].eq("finished") & runs["value"].isna()
+        blank = runs["status"].isin(FULL) & runs["value"].isna()
         if count := int(blank.sum()):
             runs.loc[blank, "status"] = "failed"
             warnings.append(f"{count} finished runs have no {self.metric}; counted as failed")
-        runs["complete"] = runs["status"].eq("finished")
+        runs["complete"] = runs["status"].isin(FULL)
+        collapsed = runs["status"].eq(COLLAPSED)
+        if not collapsed_count and collapsed.any():
+            learned = runs["status"].eq("finished")
+            by_keys = learned.groupby([runs[name] for name in keys], dropna=False)
+            runs["complete"] = learned | (collapsed & ~by_keys.transform("any"))
         return runs, warnings
 
     def _status_column(self, keys: Sequence[str]) -> str | None:
@@ -146,7 +154,7 @@ class Runs:
             runs["reached"] = reached
             full = _full_budget(reached, budget_column, self.columns.get("target_budget"))
             runs["budget"] = full
-            short = runs["status"].eq("finished") & ~(reached >= full)
+            short = runs["status"].isin(FULL) & ~(reached >= full)
             runs.loc[short, "status"] = "stopped_early"
         _refuse_infinities(runs, self.metric)
         return runs, warnings
@@ -165,7 +173,7 @@ def _full_budget(reached: FloatArray, name: str, target: float | None) -> float:
 def _refuse_infinities(runs: pd.DataFrame, metric: str) -> None:
     """Refuse an infinite result; an infinity of a run that is none is no value."""
     infinite = np.isinf(runs["value"].to_numpy(np.float64))
-    results = np.flatnonzero(infinite & runs["status"].eq("finished").to_numpy(bool))
+    results = np.flatnonzero(infinite & runs["status"].isin(FULL).to_numpy(bool))
     if results.size:
         raise UserError(
             f"column {metric!r} holds an infinity in row {int(results[0])}; leave the entry of a"

@@ -1,4 +1,5 @@
-"""Shapes that were tried with several settings of a nuisance axis: one run a seed is kept of each.
+"""Shapes, or cells, that were tried with several settings of a nuisance axis: one run a seed is
+kept of each.
 
 Which setting a seed's run is taken from is decided by the other seeds (`statistics.cross_fitting`),
 so that a shape tried with more settings gains nothing by it.
@@ -12,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.runs.columns import in_order, plain
+from analysis.runs.statuses import COLLAPSED
 from analysis.statistics.cross_fitting import CrossFit, cross_fit
 from analysis.values import AxisValue, Config
 from hsweep.design.question import Goal
@@ -37,6 +39,11 @@ class TunedSetting:
     at_edge: tuple[str, ...]
     is_single: bool
 
+    @property
+    def competed(self) -> bool:
+        """Whether any setting competes; else the shape stands as it was recorded."""
+        return self.set_aside < self.tried
+
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
@@ -52,53 +59,71 @@ class Tuned:
 
 
 def tuned_runs(
-    runs: pd.DataFrame, *, config: Sequence[str], nuisance: Sequence[str], goal: Goal
+    runs: pd.DataFrame,
+    *,
+    config: Sequence[str],
+    nuisance: Sequence[str],
+    goal: Goal,
+    value: str = "value",
+    what: str = "shape",
 ) -> tuple[pd.DataFrame, dict[Key, Tuned], list[str]]:
     """Return one run a shape and seed, each shape's settings by its axis values, and warnings.
 
-    Settings compete if they lost no run to early stopping and have as many full-budget runs as any
-    setting of their shape; the others are set aside and counted. A shape of which none competes is
-    returned as it is.
+    Settings compete if they lost no run to early stopping and have as many full-budget runs that
+    learned something as any setting of their shape; the others are set aside and counted. Where a
+    single one is left that was given more seeds than all others, these confirm it: the seeds that
+    it shares with others had a part in choosing it, and are left out. A shape of which no setting
+    competes is returned as it is.
 
-    ``runs`` are checked rows (`Runs.rows`), one a shape, setting and seed; ``config`` and
-    ``nuisance`` the columns that name shapes and settings.
+    Args:
+        runs: checked rows (`Runs.rows`), one a shape, setting and seed.
+        config, nuisance: the columns that name shapes and settings.
+        goal: whether smaller or larger is better in the column ``value``.
+        what: what a shape is called in warnings.
+
+    The rows that are returned keep their index.
     """
     sign = 1.0 if goal == "max" else -1.0
     kept: list[int] = []
     tuned: dict[Key, Tuned] = {}
     for key, rows in _by_values(runs, config):
         settings = [
-            _Setting.of(values, at, runs) for values, at in _by_values(runs, nuisance, rows)
+            _Setting.of(values, at, runs, value) for values, at in _by_values(runs, nuisance, rows)
         ]
         competing = _competing(settings)
-        chosen, fit, best = _chosen(competing, sign)
+        chosen, fit, best = _chosen(competing, settings, sign)
         kept += chosen if competing else rows
         tuned[key] = Tuned(_told(settings, competing, best, fit, nuisance), fit)
-    numbers = sorted({each.setting.tried for each in tuned.values()})
-    warnings = _warnings(tuned, nuisance, numbers)
-    return runs.iloc[sorted(kept)].reset_index(drop=True), tuned, warnings
+    return runs.iloc[sorted(kept)], tuned, _warnings(tuned, nuisance, what)
 
 
 @dataclass(frozen=True, slots=True)
 class _Setting:
-    """One setting of a shape: its values, and row and quality of each full-budget seed."""
+    """One setting of a shape: its values, and row and quality of each full-budget seed.
+
+    ``started`` are the seeds of all its runs, ``learned`` how many have learned something.
+    """
 
     values: Key
     is_stopped: bool
     rows: dict[str, int]
     value: dict[str, float]
+    started: frozenset[str]
+    learned: int
 
     @classmethod
-    def of(cls, values: Key, at: list[int], runs: pd.DataFrame) -> "_Setting":
+    def of(cls, values: Key, at: list[int], runs: pd.DataFrame, column: str) -> "_Setting":
         some = runs.iloc[at]
         full = [row for row, done in zip(at, some["complete"], strict=True) if done]
         names = [str(name) for name in runs["replicate"].iloc[full]]
-        numbers = runs["value"].iloc[full].tolist()
+        numbers = runs[column].iloc[full].tolist()
         return cls(
             values,
             bool(some["status"].eq("stopped_early").any()),
             dict(zip(names, full, strict=True)),
             dict(zip(names, map(float, numbers), strict=True)),
+            frozenset(map(str, some.loc[some["status"].ne("planned"), "replicate"])),
+            int((some["complete"] & some["status"].ne(COLLAPSED)).sum()),
         )
 
 
@@ -120,17 +145,21 @@ def _in_order(key: Key) -> list[tuple[bool, float, str]]:
 
 def _competing(settings: Sequence[_Setting]) -> list[_Setting]:
     usable = [each for each in settings if each.rows and not each.is_stopped]
-    most = max((len(each.rows) for each in usable), default=0)
-    return [each for each in usable if len(each.rows) == most]
+    most = max((each.learned for each in usable), default=0)
+    if most:
+        return [each for each in usable if each.learned == most]
+    # Nothing was learned at any setting: the values are what there is to say.
+    full = max((len(each.rows) for each in usable), default=0)
+    return [each for each in usable if len(each.rows) == full]
 
 
 def _chosen(
-    competing: Sequence[_Setting], sign: float
+    competing: Sequence[_Setting], settings: Sequence[_Setting], sign: float
 ) -> tuple[list[int], CrossFit | None, _Setting | None]:
     """Return the rows that stand for a shape, how they were chosen, and the best setting."""
     if len(competing) < 2:
         best = competing[0] if competing else None
-        return list(best.rows.values()) if best else [], None, best
+        return _confirmed(best, settings) if best else [], None, best
     common = [
         name for name in competing[0].rows if all(name in other.rows for other in competing[1:])
     ]
@@ -143,6 +172,13 @@ def _chosen(
     fit = cross_fit(quality)
     rows = [competing[k].rows[name] for k, name in zip(fit.picked, common, strict=True)]
     return rows, fit, competing[fit.best]
+
+
+def _confirmed(best: _Setting, settings: Sequence[_Setting]) -> list[int]:
+    """Return the runs with seeds that no other setting was given, all runs if these are too few."""
+    others = frozenset[str]().union(*(each.started for each in settings if each is not best))
+    own = [row for name, row in best.rows.items() if name not in others]
+    return own if len(own) >= 2 else list(best.rows.values())
 
 
 def _told(
@@ -168,31 +204,30 @@ def _told(
     )
 
 
-def _warnings(
-    tuned: dict[Key, Tuned], nuisance: Sequence[str], numbers: Sequence[int]
-) -> list[str]:
+def _warnings(tuned: dict[Key, Tuned], nuisance: Sequence[str], what: str) -> list[str]:
     named = ", ".join(nuisance)
+    numbers = sorted({each.setting.tried for each in tuned.values()})
     found = []
     if len(numbers) > 1:
         found.append(
-            f"shapes were tried with {numbers[0]} to {numbers[-1]} settings of {named}; each seed's"
-            " run is taken from the setting that the other seeds chose, which favours none"
+            f"{what}s were tried with {numbers[0]} to {numbers[-1]} settings of {named}; each"
+            " seed's run is taken from the setting that the other seeds chose, which favours none"
         )
     if aside := sum(each.setting.set_aside for each in tuned.values()):
         found.append(
-            f"{aside} settings of {named} lack full-budget runs that others of their shape have"
-            " (stopped early, diverged, failed or not run yet) and do not compete"
+            f"{aside} settings of {named} lack full-budget runs that others of their {what} have"
+            " (stopped early, diverged, collapsed, failed or not run yet) and do not compete"
         )
     if single := sum(each.setting.is_single for each in tuned.values()):
         found.append(
-            f"{single} shapes have no two seeds that all their settings share: choosing {named}"
+            f"{single} {what}s have no two seeds that all their settings share: choosing {named}"
             " takes at least 2, the same for every setting, so the best run is shown, which"
             " flatters it, and nothing is tested"
         )
     for name in nuisance:
         if edges := sum(name in each.setting.at_edge for each in tuned.values()):
             found.append(
-                f"the best {name} of {edges} of {len(tuned)} shapes is the smallest or largest"
+                f"the best {name} of {edges} of {len(tuned)} {what}s is the smallest or largest"
                 f" tried; a wider range of {name} may change the answer"
             )
     return found

@@ -28,6 +28,7 @@ class CrossFit:
         variance: between the seeds of one setting, over the settings picked.
         df: degrees of freedom behind it.
         inflation: variance of the mean over that of as many independent runs, at least 1.
+        samples: quality of each setting that was picked, seed by seed.
     """
 
     picked: tuple[int, ...]
@@ -35,6 +36,7 @@ class CrossFit:
     variance: float
     df: int
     inflation: float
+    samples: tuple[tuple[float, ...], ...]
 
 
 def cross_fit(quality: FloatArray) -> CrossFit:
@@ -61,6 +63,7 @@ def cross_fit(quality: FloatArray) -> CrossFit:
         variance,
         (seeds - 1) * len(used),
         inflation,
+        tuple(tuple(map(float, quality[k])) for k in used),
     )
 
 

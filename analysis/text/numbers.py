@@ -130,6 +130,15 @@ def at_best(nuisance: Sequence[str]) -> str:
     return f", each shape at its best {' and '.join(nuisance)}" if nuisance else ""
 
 
+def at_fixed_rate(rate: float | None, before: str = "") -> str:
+    """Return that all runs had one learning rate; empty where they had not. With ``before`` it is a
+    sentence that begins so, else a clause."""
+    if rate is None:
+        return ""
+    text = f"the one learning rate {axis_text(rate)}, which was not tuned"
+    return f"{before} {text}." if before else f", each at {text}"
+
+
 def setting_header(nuisance: Sequence[str]) -> tuple[str, ...]:
     """Return the title of the column of best settings, where there is one."""
     return (f"best {', '.join(nuisance)}",) if nuisance else ()

@@ -16,6 +16,7 @@ from analysis.text.tables import Table, varying_columns
 
 STATUS_LABELS: Final = {
     "finished": "finished",
+    "collapsed": "collapsed",
     "stopped_early": "stopped early",
     "failed": "failed",
     "diverged": "diverged",
@@ -170,8 +171,9 @@ def cell_table(trials: pd.DataFrame, axes: Sequence[str]) -> Table:
 
     A cell is a stratum where there are several, else a shape.
     """
-    has_too_large = "status" in trials.columns and bool(trials["status"].eq("too_large").any())
-    ways = (*_ALWAYS_COUNTED, *(("too_large",) if has_too_large else ()))
+    found = set(trials["status"]) if "status" in trials.columns else set()
+    others = (way for way in ("collapsed", "too_large") if way in found)
+    ways = (*_ALWAYS_COUNTED, *others)
     endings = ("started", "complete", *(STATUS_LABELS[way] for way in ways[1:]))
     names = varying_columns(trials, axes) or [name for name in axes if name in trials.columns]
     if "stratum" in trials.columns and trials["stratum"].astype(str).nunique() > 1:

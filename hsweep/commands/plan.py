@@ -52,7 +52,7 @@ def plan(
 ) -> None:
     """Show every trial of SWEEP before any trains: shape, parameters, FLOPs, memory."""
     from hsweep.commands.power import show_power
-    from hsweep.planning.answerable import concerns_json
+    from hsweep.planning.answerable import concerns_json, notes
     from hsweep.planning.calibration import Calibration
     from hsweep.planning.checking import check_trials
     from hsweep.planning.prepare import prepare, refuse_unread_data
@@ -76,6 +76,7 @@ def plan(
         found: dict[str, Any] = {
             "estimated_seconds": seconds,
             "concerns": concerns_json(prepared.plan),
+            "notes": notes(prepared.plan),
             "devices": on_devices(prepared.plan.trials),
         }
         if checked is not None:
@@ -94,7 +95,7 @@ def plan(
 def _show_plan(console: "Console", plan: "Plan", seconds: float | None) -> None:
     from hsweep.design.labels import point_label, processes_line, varying_axes
     from hsweep.design.trial import cost_columns
-    from hsweep.planning.answerable import analysable
+    from hsweep.planning.answerable import analysable, notes
     from hsweep.planning.devices import on_devices
     from hsweep.planning.weights import planned_weights
     from hsweep.running.progress import duration
@@ -150,6 +151,8 @@ def _show_plan(console: "Console", plan: "Plan", seconds: float | None) -> None:
     for concern in analysable(plan):
         style = "red" if concern.kind == "impossible" else "yellow"
         console.print(concern.line, style=style)
+    for note in notes(plan):
+        console.print(f"note: {note}")
     for problem in plan.data_problems:
         console.print(f"data: {problem}", style="yellow")
     preset = plan.sweep.presets.get(plan.preset)

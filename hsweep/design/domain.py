@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 MAX_VALUES: Final = 100_000
+_MOST_PER_DECADE: Final = 20
 _MOST_DIGITS: Final = 300
 """What a number of the machine can still stand for."""
 _NO_TEXT: Final = ("Cc", "Cs", "Zl", "Zp")
@@ -24,11 +25,15 @@ AxisValue = int | float | str | bool | None | tuple[Any, ...]
 class Choice:
     """A finite list of values, in the order given.
 
+    Attributes:
+        is_tuned: the best of the values is wanted for each shape; the axis is no part of it.
+
     Raises:
         UserError: no value, a repeated one, or one of an unusable type.
     """
 
     values: tuple[AxisValue, ...]
+    is_tuned: bool = False
 
     def __post_init__(self) -> None:
         if not self.values:
@@ -136,8 +141,35 @@ def is_text(value: str) -> bool:
     return True
 
 
-def as_choice(values: Sequence[AxisValue] | AxisValue) -> Choice:
+def tuned(low: float, high: float, *, per_decade: int = 2) -> Choice:
+    """Return the values of an axis, such as a learning rate, of which each shape takes its best.
+
+    ``grid(heads=[1, 2, 4], lr=tuned(1e-3, 1e-1))`` lists 0.001, 0.0032, 0.01, 0.032 and 0.1: evenly
+    spaced in their logarithm, at least ``per_decade`` a factor of ten, both ends included and those
+    between rounded to two digits. The axis is a nuisance axis of the sweep's question without being
+    named there.
+
+    Raises:
+        UserError: ends that are not 0 < low < high, or fewer than one value a decade.
+    """
+    Interval(low, high, log=True)
+    if type(per_decade) is not int or not 1 <= per_decade <= _MOST_PER_DECADE:
+        raise UserError(
+            f"per_decade must be a whole number from 1 to {_MOST_PER_DECADE}, not "
+            f"{shown(per_decade)}"
+        )
+    decades = math.log10(high / low)
+    # Ends such as 1e-3 and 1e-1 lie a whole number of decades apart but for rounding.
+    steps = max(1, math.ceil(decades * per_decade - 1e-9))
+    between = (float(f"{low * 10 ** (decades * k / steps):.1e}") for k in range(1, steps))
+    values = (float(low), *between, float(high))
+    return Choice(tuple(dict.fromkeys(values)), is_tuned=True)
+
+
+def as_choice(values: Sequence[AxisValue] | AxisValue | Choice) -> Choice:
     """Return the finite domain of a list of values, or of a single one."""
+    if isinstance(values, Choice):
+        return values
     if isinstance(values, (list, range, tuple)) and bool(values[MAX_VALUES:]):
         raise UserError(
             f"an axis lists at most {MAX_VALUES:,} values; draw from more of them with "

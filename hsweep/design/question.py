@@ -22,6 +22,8 @@ class Transition:
         by: the modulating axis (usually ``seq_len``), or None.
         scale: how the metric is transformed.
         eval_size: evaluation examples, needed by the ``accuracy`` scale to floor the error.
+        nuisance: axes that are settings and no part of a cell of ``x`` and ``by``, such as ``lr``;
+            each cell is taken at its best setting.
 
     Raises:
         UserError: a field of another kind.
@@ -31,6 +33,7 @@ class Transition:
     by: str | None = "seq_len"
     scale: Scale = "error"
     eval_size: int | None = None
+    nuisance: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _check_axes("x", self.x)
@@ -43,6 +46,7 @@ class Transition:
                 "eval_size must be a whole number of at least 1, or None, not "
                 f"{shown(self.eval_size)}"
             )
+        _check_nuisance(self.nuisance, {self.x: "is searched (x)", self.by: "modulates (by)"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,26 +90,14 @@ class Lean:
         _check_axes("costs", *self.costs)
         _check_axes("within", *(() if self.within is None else (self.within,)))
         check_choice("scale", self.scale, get_args(Scale))
-        self._check_nuisance()
-
-    def _check_nuisance(self) -> None:
-        axes: object = self.nuisance
-        if not isinstance(axes, tuple):
-            raise UserError(f"nuisance must be a tuple of axes, as ('lr',), not {shown(axes)}")
-        _check_axes("nuisance", *self.nuisance)
-        taken = {
-            **dict.fromkeys((axis for axis, _ in self.baseline), "is named by the baseline"),
-            **({} if self.within is None else {self.within: "parts the comparisons (within)"}),
-            **dict.fromkeys(self.costs, "is a cost"),
-        }
-        for axis in self.nuisance:
-            if axis in taken:
-                raise UserError(
-                    f"nuisance axis {axis!r} {taken[axis]}; a nuisance axis is a setting of which "
-                    "each shape takes the best value, so leave it out of one of the two"
-                )
-        if len(set(self.nuisance)) < len(self.nuisance):
-            raise UserError(f"nuisance names an axis twice: {shown(self.nuisance)}")
+        _check_nuisance(
+            self.nuisance,
+            {
+                **dict.fromkeys((axis for axis, _ in self.baseline), "is named by the baseline"),
+                self.within: "parts the comparisons (within)",
+                **dict.fromkeys(self.costs, "is a cost"),
+            },
+        )
 
     def is_baseline(self, point: Mapping[str, Any]) -> bool:
         """Whether a point is the baseline, at any value of the nuisance axes."""
@@ -113,6 +105,21 @@ class Lean:
 
 
 Question = Transition | Lean
+
+
+def _check_nuisance(axes: object, taken: Mapping[str | None, str]) -> None:
+    """Refuse what are no nuisance axes; ``taken`` says what other axes are in the question."""
+    if not isinstance(axes, tuple):
+        raise UserError(f"nuisance must be a tuple of axes, as ('lr',), not {shown(axes)}")
+    _check_axes("nuisance", *axes)
+    for axis in axes:
+        if axis in taken:
+            raise UserError(
+                f"nuisance axis {axis!r} {taken[axis]}; a nuisance axis is a setting of which the "
+                "best value is taken, so leave it out of one of the two"
+            )
+    if len(set(axes)) < len(axes):
+        raise UserError(f"nuisance names an axis twice: {shown(axes)}")
 
 
 def _is_axis_and_value(pair: object) -> bool:

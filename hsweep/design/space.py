@@ -118,6 +118,18 @@ class Space(ABC):
         """Return how many combinations there are to list, infinity for an infinite space."""
 
     @property
+    def tuned_axes(self) -> tuple[str, ...]:
+        """Names of the axes of which every shape is to be taken at its best value."""
+        domains = self.parameters().items()
+        # A parameter on one side of a union is named after the side too.
+        found = (
+            name.rpartition(".")[2]
+            for name, domain in domains
+            if isinstance(domain, Choice) and domain.is_tuned
+        )
+        return tuple(dict.fromkeys(found))
+
+    @property
     def is_finite(self) -> bool:
         """Whether the points can be listed."""
         return math.isfinite(self._most_points())
@@ -246,9 +258,15 @@ class Axes(Space):
 
     def override(self, axis: str, values: Sequence[AxisValue]) -> Space:
         _require_axis(self, axis)
+        new = as_choice(list(values))
         return Axes(
             tuple(
-                (name, as_choice(list(values)) if name == axis else domain)
+                (
+                    name,
+                    replace(new, is_tuned=getattr(domain, "is_tuned", False))
+                    if name == axis
+                    else domain,
+                )
                 for name, domain in self.domains
             )
         )
@@ -495,8 +513,9 @@ def _require_axis(space: Space, axis: str) -> None:
         raise unknown_name("axis", axis, space.axes)
 
 
-def grid(**axes: Sequence[AxisValue] | AxisValue) -> Space:
-    """Return every combination of the listed values; a single value fixes its axis."""
+def grid(**axes: Sequence[AxisValue] | AxisValue | Choice) -> Space:
+    """Return every combination of the listed values; a single value fixes its axis, and
+    ``lr=tuned(1e-3, 1e-1)`` lists values of which each shape takes its best."""
     return Axes(tuple((name, as_choice(values)) for name, values in axes.items()))
 
 
@@ -524,6 +543,12 @@ def zipped(**axes: Sequence[AxisValue]) -> Space:
 
     An axis may repeat a value; no combination may be listed twice.
     """
+    for name, values in axes.items():
+        if isinstance(values, Choice):
+            raise UserError(
+                f"axis {name!r} is to be tuned, so it cannot change in step with others; give it "
+                f"in a grid({name}=tuned(...)) of its own, multiplied with zipped(...)"
+            )
     lengths = {name: len(values) for name, values in axes.items()}
     if not lengths or 0 in lengths.values():
         raise UserError(f"zipped needs at least one axis, and at least one value each; got {axes}")

@@ -348,6 +348,7 @@ class Sweep:
         named: list[tuple[str, str | None]] = []
         if isinstance(asked, Transition):
             named = [("axis in the sweep's question", axis) for axis in (asked.x, asked.by)]
+            named += [("nuisance axis in the sweep's question", axis) for axis in asked.nuisance]
         elif isinstance(asked, Lean):
             named += [("axis in the lean question's baseline", axis) for axis, _ in asked.baseline]
             named += [("axis in the lean question", asked.within)]
@@ -355,6 +356,20 @@ class Sweep:
         for what, axis in named:
             if axis is not None and axis not in self.space.axes:
                 raise unknown_name(what, axis, self.space.axes)
+
+    def with_tuned_axes(self) -> "Sweep":
+        """Return the sweep with the axes of its space that are to be tuned as nuisance axes of its
+        question.
+
+        Raises:
+            UserError: an axis that has another part in the question.
+        """
+        asked = self.question
+        axes = () if asked is None else self.space.tuned_axes
+        if asked is None or set(axes) <= set(asked.nuisance):
+            return self
+        nuisance = tuple(dict.fromkeys((*asked.nuisance, *axes)))
+        return replace(self, question=replace(asked, nuisance=nuisance))
 
     def with_preset(self, name: str | None) -> "Sweep":
         """Return the variant called ``name`` (None: the default, ``quick``).

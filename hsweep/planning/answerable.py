@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal
 
 from hsweep.design.labels import listed, point_label
-from hsweep.design.own_training import Command
+from hsweep.design.own_training import Command, OwnTask
 from hsweep.design.question import Lean, Transition
 from hsweep.design.template import fields_in
 from hsweep.design.trial import Trial, cost_columns
@@ -31,6 +31,8 @@ _NOT_REPORTED: Final = (
     "latency_seconds",
 )
 """Costs that no report of one's own training can tell."""
+_RATES: Final = ("lr", "learning_rate")
+"""What an axis is called that holds learning rates."""
 _GENEROUS: Final = 3.0
 """A margin in seed sd above which a design that needs more is said to be weak."""
 
@@ -84,6 +86,48 @@ def analysable(plan: Plan) -> list[Concern]:
 def _seeds_are_unused(plan: Plan) -> bool:
     train = plan.sweep.train
     return isinstance(train, Command) and "seed" not in fields_in(train.template)
+
+
+def fixed_rate(plan: Plan) -> float | None:
+    """Return the one learning rate that all trials have; None where they differ in it.
+
+    Of one's own training only an axis called ``lr`` or ``learning_rate`` tells.
+    """
+    rates = {rate for trial in plan.trials for rate in _rates_of(trial)}
+    return float(rate) if len(rates) == 1 and (rate := rates.pop()) is not None else None
+
+
+def _rates_of(trial: Trial) -> list[float | None]:
+    if not isinstance(trial.task, OwnTask):
+        return [trial.recipe.lr]
+    found = [trial.point.get(name) for name in _RATES]
+    return [rate for rate in found if _is_number(rate)] or [None]
+
+
+def notes(plan: Plan) -> list[str]:
+    """Return what an answer will say of the settings that its trials have, however they end."""
+    question, rate = plan.sweep.question, fixed_rate(plan)
+    if question is None:
+        return []
+    found = []
+    what = "cell" if isinstance(question, Transition) else "shape"
+    for axis in question.nuisance:
+        values = dict.fromkeys(trial.point.get(axis) for trial in plan.trials)
+        if len(values) > 1 and not plan.is_adaptive:
+            shown_values = listed(
+                [f"{value:g}" if _is_number(value) else value for value in values]
+            )
+            found.append(f"each {what} is taken at its best {axis} of {shown_values}")
+    if rate is not None:
+        found.append(
+            f"every trial has the one learning rate {rate:g}, which is not tuned, and the answer "
+            "will say so; an axis lr=tuned(LOW, HIGH) takes each shape at its best"
+        )
+    return found
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, float | int) and not isinstance(value, bool)
 
 
 def concerns_json(plan: Plan) -> list[dict[str, str]]:
@@ -162,6 +206,7 @@ def _of_a_transition(plan: Plan, question: Transition) -> Iterator[Concern]:
                     f"give {axis} numbers",
                 )
                 return
+    yield from _of_settings(plan, question)
     yield from _of_rivals(plan, question)
     if plan.is_adaptive:  # which values are tried is not known yet
         return
@@ -189,6 +234,49 @@ def _of_a_transition(plan: Plan, question: Transition) -> Iterator[Concern]:
             f"{by} has one value, {min(lengths)}, so growth with {by} cannot be judged",
             f"give {by} two values or more, or ask with by=None",
         )
+
+
+def _of_settings(plan: Plan, question: Transition) -> Iterator[Concern]:
+    """Yield what is wrong with the settings of a transition's cells."""
+    axes = (question.x,) if question.by is None else (question.x, question.by)
+    cells: dict[tuple[Any, ...], list[Trial]] = {}
+    for trial in plan.trials:
+        cells.setdefault(tuple(trial.point[axis] for axis in axes), []).append(trial)
+    varying = {
+        axis: None
+        for trials in cells.values()
+        for axis in trials[0].point
+        if len({repr(trial.point.get(axis)) for trial in trials}) > 1
+    }
+    unnamed = [axis for axis in varying if axis not in question.nuisance]
+    if unnamed:
+        nuisance = tuple(dict.fromkeys((*question.nuisance, *unnamed)))
+        each = "each has" if len(unnamed) > 1 else "it has"
+        yield _impossible(
+            f"{listed(unnamed)} varies within the cells of {listed(axes)}, and the question does "
+            "not say what becomes of that",
+            f"ask with nuisance={nuisance!r}, which takes each cell at its best setting, or see "
+            f"that {each} one value in a cell (--set {unnamed[0]}=...)",
+        )
+    tuned = [axis for axis in question.nuisance if axis in varying]
+    if tuned and plan.sweep.replicates == 1:
+        yield _chosen_by_one_seed(tuned, "cell")
+    stopping = plan.sweep.early_stopping
+    stops = stopping is not None and bool(stopping.milestones(plan.sweep.budget))
+    if tuned and stopping is not None and stops and stopping.compete == "trials":
+        yield _weak(
+            f"early stopping stops single runs, so settings of {listed(tuned)} lose some of their "
+            "seeds and cannot be compared",
+            'give Asha compete="points"',
+        )
+
+
+def _chosen_by_one_seed(nuisance: Sequence[str], what: str) -> Concern:
+    return _weak(
+        f"with one seed the best {', '.join(nuisance)} of a {what} is chosen by the run that then "
+        f"stands for it, which flatters {what}s with many settings",
+        "--set replicates=3",
+    )
 
 
 def _of_rivals(plan: Plan, question: Transition) -> Iterator[Concern]:
@@ -248,11 +336,7 @@ def _of_a_lean_question(plan: Plan, question: Lean) -> Iterator[Concern]:
     yield from _of_unknown_costs(plan, question)
     seeds = plan.sweep.replicates
     if question.nuisance and seeds == 1:
-        yield _weak(
-            f"with one seed the best {', '.join(question.nuisance)} of a shape is chosen by "
-            "the run that then stands for it, which flatters shapes with many settings",
-            "--set replicates=3",
-        )
+        yield _chosen_by_one_seed(question.nuisance, "shape")
     if seeds > 1 and most:
         alpha = _ALPHA / len(groups)
         margin = _margin_with_even_odds(seeds, most, alpha)

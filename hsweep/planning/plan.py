@@ -425,6 +425,7 @@ def make_plan(
     Raises:
         UserError: the space or the sweep's functions cannot be used, or no trial is left.
     """
+    sweep = sweep.with_tuned_axes()
     planner = Planner(sweep, study_seed, limits, sweep_module, accepted or {})
     points = _points(sweep, study_seed)
     # Refused at once where no doubles and no limits could bring so many down to what is allowed.

@@ -39,6 +39,8 @@ class Manifest:
         training: the user's own function or command that trains the trials, and may report metrics
             beside ``metrics``; empty where this project's loop does.
         keep: whose final weights are kept (see ``Sweep.keep``).
+        fixed_rate: the one learning rate that all trials have; None where they differ in it, or
+            where it is not known.
         own_folders: folders with packages of the user's that are called like this project's
             (see ``hsweep.own_packages``).
     """
@@ -70,6 +72,7 @@ class Manifest:
     own_folders: Sequence[str] = field(default_factory=list)
     training: str = ""
     keep: str = "none"
+    fixed_rate: float | None = None
 
     @property
     def accepted_code(self) -> dict[str, str]:

@@ -12,6 +12,7 @@ from hsweep.design.own_training import TRAINING_PARTS, OwnTask
 from hsweep.design.trial import Trial
 from hsweep.errors import UserError
 from hsweep.own_packages import folders_in_use
+from hsweep.planning.answerable import fixed_rate
 from hsweep.planning.code import files_of
 from hsweep.planning.content import describe
 from hsweep.planning.extension import Extension
@@ -56,6 +57,7 @@ def new_manifest(
         training="" if sweep.train is None else sweep.own_task().text,
         probe=describe(sweep.probe),
         keep=sweep.keep,
+        fixed_rate=fixed_rate(plan),
     )
 
 

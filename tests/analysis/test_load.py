@@ -161,7 +161,10 @@ def test_nuisance_settings_compete_and_never_pool():
     good, bad = small(lr=0.1), small(lr=0.2, nmse=[1.0, 2.0, 0.001, 0.002])
     table = load(pd.concat([good, bad]), nuisance=["lr"])
     assert table.frame["value"].tolist() == [0.1, 0.2, 0.001, 0.002]
-    assert any("lr=0.1 at (1, 8); lr=0.2 at (2, 8)" in note for note in table.warnings)
+    chosen = [table.tuned_at(heads, 8.0) for heads in (1.0, 2.0)]
+    assert [each.setting.values["lr"] for each in chosen if each] == [0.1, 0.2]
+    assert table.aside is not None
+    assert sorted(table.aside["value"]) == [0.01, 0.02, 1.0, 2.0]
 
 
 def test_the_setting_with_more_full_runs_beats_a_better_median():

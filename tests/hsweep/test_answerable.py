@@ -13,9 +13,13 @@ from tiny_studies import new_study
 
 from hsweep import (
     Asha,
+    Point,
+    Recipe,
+    Run,
     SizeBand,
     Sweep,
     Transition,
+    UserError,
     epochs,
     grid,
     int_range,
@@ -23,9 +27,10 @@ from hsweep import (
     log_uniform,
     optuna_search,
     random_search,
+    tuned,
 )
 from hsweep.paths import Home
-from hsweep.planning.answerable import Concern, analysable
+from hsweep.planning.answerable import Concern, analysable, fixed_rate, notes
 from hsweep.planning.baseline import baseline_proposals
 from hsweep.planning.options import Limits
 from hsweep.planning.plan import make_plan
@@ -48,6 +53,10 @@ def concerns(limits: Limits | None = None, **changes: Any) -> list[Concern]:
 def only(found: list[Concern]) -> tuple[str, str, str]:
     (concern,) = found
     return concern.kind, concern.text, concern.remedy
+
+
+def own_training(point: Point, run: Run) -> None:
+    run.report(1, nmse=0.5)
 
 
 @dataclass(frozen=True)
@@ -155,6 +164,91 @@ class TestTransitions:
         space, question = grid(width=[1, 2, 3, 4, 5, 6]), Transition("width", None)
         for asha in (Asha(grace=3), Asha(grace=1, min_survivors=18)):
             assert concerns(space=space, question=question, early_stopping=asha) == []
+
+
+class TestSettings:
+    SPACE: Final = grid(width=[1, 2, 3, 4, 5, 6], lr=[0.01, 0.1])
+    RECIPE: Final = staticmethod(lambda point: Recipe(lr=point.lr, batch_size=8))
+
+    def test_an_axis_that_varies_within_cells_and_is_not_named_is_refused_with_the_fix(
+        self,
+    ) -> None:
+        asked = {"space": self.SPACE, "recipe": self.RECIPE}
+        kind, text, remedy = only(concerns(**asked, question=Transition("width", None)))
+        assert kind == "impossible"
+        assert text.startswith("lr varies within the cells of width, and the question does not say")
+        assert "ask with nuisance=('lr',), which takes each cell at its best setting" in remedy
+        assert remedy.endswith("(--set lr=...)")
+        assert concerns(**asked, question=Transition("width", None, nuisance=("lr",))) == []
+
+    def test_an_axis_that_follows_from_the_cells_is_no_setting(self) -> None:
+        space = grid(width=[1, 2, 3, 4, 5, 6]).derive(twice=lambda point: 2 * point.width)
+        assert concerns(space=space, question=Transition("width", None)) == []
+
+    def test_one_seed_and_early_stopping_of_single_runs_choose_badly(self) -> None:
+        asked = {
+            "space": self.SPACE,
+            "recipe": self.RECIPE,
+            "question": Transition("width", None, nuisance=("lr",)),
+        }
+        first, second = concerns(**asked, replicates=1)
+        assert "the best lr of a cell is chosen by the run that then stands for it" in first.text
+        assert second.text.startswith("with one seed the noise between seeds")
+        stopping = Asha(grace=1, strata=("width",), min_survivors=1)
+        early = {**asked, "budget": epochs(9), "early_stopping": stopping}
+        kind, text, remedy = only(concerns(**early))
+        assert (kind, remedy) == ("weak", 'give Asha compete="points"')
+        assert "settings of lr lose some of their seeds" in text
+        whole = Asha(grace=1, strata=("width",), min_survivors=1, compete="points")
+        assert concerns(**{**early, "early_stopping": whole}) == []
+
+    @pytest.mark.parametrize("question", [Transition("width", None), lean({"width": 6}, 0.1)])
+    def test_a_tuned_axis_is_a_nuisance_axis_without_being_named(self, question: Any) -> None:
+        sweep = tiny_sweep(
+            space=grid(width=[1, 2, 3, 4, 5, 6], lr=tuned(1e-2, 1e-1)),
+            recipe=self.RECIPE,
+            replicates=3,
+            question=question,
+        )
+        plan = make_plan(sweep, preset="quick", study_seed=0)
+        asked = plan.sweep.question
+        assert asked is not None
+        assert asked.nuisance == ("lr",)
+        assert analysable(plan) == []
+        assert notes(plan) == [
+            f"each {'cell' if isinstance(question, Transition) else 'shape'} is taken at its best "
+            "lr of 0.01, 0.032 and 0.1"
+        ]
+        # Other values of it are tuned too; one value is none to choose from.
+        fixed = make_plan(sweep.with_setting("lr", [0.1]), preset="quick", study_seed=0)
+        assert fixed_rate(fixed) == 0.1
+        (note,) = notes(fixed)
+        assert note.startswith("every trial has the one learning rate 0.1, which is not tuned")
+        other = sweep.with_setting("lr", [0.1, 0.2]).with_tuned_axes()
+        assert other.question == asked
+
+    def test_a_tuned_axis_cannot_be_searched_as_well(self) -> None:
+        sweep = tiny_sweep(
+            space=grid(width=tuned(1, 100)),
+            model=lambda point: TinyModel(round(point.width)),
+            question=Transition("width", None),
+        )
+        with pytest.raises(UserError, match=r"nuisance axis 'width' is searched \(x\)"):
+            make_plan(sweep, preset="quick", study_seed=0)
+
+    def test_the_rate_of_training_of_ones_own_is_known_by_the_name_of_its_axis(self) -> None:
+        own: dict[str, Any] = {"model": None, "task": None, "train": own_training}
+        question = Transition("width", None)
+
+        def plan(**axes: Any) -> Any:
+            sweep = tiny_sweep(
+                **own, recipe=Recipe(), space=grid(width=[1, 2, 3, 4], **axes), question=question
+            )
+            return make_plan(sweep, preset="quick", study_seed=0)
+
+        assert fixed_rate(plan(learning_rate=[0.5])) == 0.5
+        assert fixed_rate(plan()) is None
+        assert notes(plan()) == []
 
 
 class TestLeanQuestions:

@@ -22,6 +22,7 @@ from hsweep import (
     grid,
     int_range,
     log_uniform,
+    tuned,
     uniform,
     zipped,
 )
@@ -421,3 +422,42 @@ class TestParseValues:
     @pytest.mark.parametrize("text", ["(" * 5_000, "-" * 50_000 + "1", "{[]}", "{[]: 1}", "\0"])
     def test_not_even_hostile_text_raises(self, text: str) -> None:
         assert isinstance(parse_values(text), list)
+
+
+class TestTunedAxes:
+    @pytest.mark.parametrize(
+        ("ends", "per_decade", "values"),
+        [
+            ((1e-3, 1e-1), 2, [0.001, 0.0032, 0.01, 0.032, 0.1]),
+            ((1e-3, 1e-1), 3, [0.001, 0.0022, 0.0046, 0.01, 0.022, 0.046, 0.1]),
+            ((3e-3, 3e-2), 2, [0.003, 0.0095, 0.03]),
+            ((1, 2), 1, [1.0, 2.0]),
+            ((1e-4, 5e-4), 2, [0.0001, 0.00022, 0.0005]),
+        ],
+    )
+    def test_it_lists_values_evenly_spaced_in_their_logarithm(
+        self, ends: tuple[float, float], per_decade: int, values: list[float]
+    ) -> None:
+        space = grid(lr=tuned(*ends, per_decade=per_decade))
+        assert [point.lr for point in space.points()] == values
+
+    def test_a_space_knows_its_tuned_axes_wherever_they_stand(self) -> None:
+        space = (grid(a=[1]) * grid(lr=tuned(1, 10))) + (grid(a=[2], lr=[3.0]))
+        space = space.derive(b=lambda point: point.a).where(lambda point: point.a > 0)
+        assert space.tuned_axes == ("lr",)
+        assert space.override("lr", [5.0, 6.0]).tuned_axes == ("lr",)
+        assert grid(lr=[1.0, 10.0]).tuned_axes == ()
+
+    @pytest.mark.parametrize(
+        ("make", "message"),
+        [
+            (lambda: tuned(1e-1, 1e-3), "low < high"),
+            (lambda: tuned(0, 1), "low > 0"),
+            (lambda: tuned(1, 10, per_decade=0), "per_decade must be a whole number from 1 to 20"),
+            (lambda: tuned("a", 1), "given by numbers; got 'a'"),  # type: ignore[arg-type]
+            (lambda: zipped(a=[1, 2], lr=tuned(1, 10)), "cannot change in step with others"),  # type: ignore[arg-type]
+        ],
+    )
+    def test_what_cannot_be_tuned_is_refused(self, make: Callable[[], Any], message: str) -> None:
+        with pytest.raises(UserError, match=message):
+            make()

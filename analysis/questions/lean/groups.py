@@ -54,12 +54,15 @@ class LeanGroups(Jsonable):
         problems: why there is none, at the others.
         fronts: the front at each value, where the study learns more than one task, so that one
             front over all of it would hold results of different tasks against each other.
+        fixed_rate: the one learning rate of all runs, which was not tuned; None where it was, or is
+            not known.
     """
 
     within: str
     found: dict[str, LeanResult]
     problems: dict[str, str]
     fronts: dict[str, ParetoResult] = field(default_factory=dict)
+    fixed_rate: float | None = None
 
     @property
     def established(self) -> tuple[str, ...]:

@@ -10,7 +10,16 @@ from typing import Any, ClassVar
 import pandas as pd
 
 from analysis.charts.chart import Chart
-from analysis.questions.base import Confirmation, Finding, Kind, Missing, Section, StudyRuns, ranked
+from analysis.questions.base import (
+    Confirmation,
+    Finding,
+    Kind,
+    Missing,
+    Section,
+    StudyRuns,
+    fixed_rate,
+    ranked,
+)
 from analysis.questions.lean.charts import forest_chart, roles_in
 from analysis.questions.lean.fit import fit
 from analysis.questions.lean.groups import Comparison, LeanGroups, fit_groups
@@ -41,6 +50,7 @@ from analysis.questions.shapes import (
     read_baseline,
 )
 from analysis.runs.chance import study_chance
+from analysis.runs.statuses import FULL
 from analysis.runs.table import Runs
 from analysis.statistics.noninferiority import confirming_seeds
 from analysis.text.numbers import Tone
@@ -307,6 +317,7 @@ class LeanKind(Kind):
             for axis in manifest.axes
             if (axis in axes or axis in baseline) and axis not in nuisance
         ]
+        rate = fixed_rate(manifest, axes)
         within = question.get("within")
         if within is not None and study.trials[within].nunique() < 2:
             within = None
@@ -340,10 +351,11 @@ class LeanKind(Kind):
                 with_fronts=several_tasks,
                 **asked,
             )
-            return LeanGroupsFinding(groups, front)
+            return LeanGroupsFinding(replace(groups, fixed_rate=rate), front)
         assert front is not None
         try:
-            return LeanFinding(fit(runs, config=config, **asked), front)
+            found_one = fit(runs, config=config, **asked)
+            return LeanFinding(replace(found_one, fixed_rate=rate), front)
         except UserError as error:
             # Typically the baseline has not finished; the front stands without it.
             return ParetoFinding(front, str(error))
@@ -359,7 +371,7 @@ def _looks(extensions: Sequence[Mapping[str, Any]]) -> int:
 def _first_reports(study: StudyRuns, baseline: Mapping[str, Any]) -> "pd.Series[float]":
     """Return what the baseline's finished trials scored at their first of several reports."""
     trials, metric = study.runs.frame, study.manifest.metric
-    own = trials["status"].eq("finished")
+    own = trials["status"].isin(FULL)
     for axis, value in baseline.items():
         own &= trials[axis].eq(value)
     reports = frame(study.tables.reports_of(list(trials.loc[own, "key"])))

@@ -139,6 +139,8 @@ class LeanResult(Jsonable):
         nuisance: axes of whose settings every configuration stands at its best.
         baseline_setting: that of the baseline; None without such axes.
         doubt: why it is not known whether the baseline has learned anything; empty where it has.
+        fixed_rate: the one learning rate of all runs, which was not tuned; None where it was, or is
+            not known.
     """
 
     verdict: LeanVerdict
@@ -168,6 +170,7 @@ class LeanResult(Jsonable):
     nuisance: tuple[str, ...] = ()
     baseline_setting: TunedSetting | None = None
     doubt: str = ""
+    fixed_rate: float | None = None
 
     @property
     def undecided(self) -> tuple[LeanRow, ...]:

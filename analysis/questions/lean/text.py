@@ -12,6 +12,7 @@ from analysis.text.numbers import (
     NONE,
     Tone,
     at_best,
+    at_fixed_rate,
     axis_text,
     cost_title,
     first_to_lower,
@@ -71,7 +72,7 @@ def _found(result: LeanResult) -> str:
         f"{savings or 'nothing that was recorded'}; its difference is "
         f"{interval_text(chosen.ci, result.settings.confidence)} "
         f"(Holm {p_text(chosen.p_holm)} over {_cheaper(result)}, {chosen.n} seeds"
-        f"{chosen.lost.behind}){at_best(result.nuisance)}."
+        f"{chosen.lost.behind}){_at_settings(result)}."
     )
 
 
@@ -81,7 +82,7 @@ def _excluded(result: LeanResult) -> str:
     return (
         f"{'The cheaper shape' if one else f'Each of the {_cheaper(result)}'} tried is worse than "
         f"the baseline {result.baseline_label} by more than {_margin(result)} "
-        f"({'' if one else 'largest '}Holm {worst}){at_best(result.nuisance)}."
+        f"({'' if one else 'largest '}Holm {worst}){_at_settings(result)}."
     )
 
 
@@ -99,13 +100,13 @@ def _undecided(result: LeanResult) -> str:
         return (
             f"Undecided: the cheaper shape tried is neither established as no worse than the "
             f"baseline {result.baseline_label} by {_margin(result)} nor shown to be worse by more"
-            f"{at_best(result.nuisance)}. {_what_it_takes(result)}"
+            f"{_at_settings(result)}. {_what_it_takes(result)}"
         )
     return (
         f"Undecided: of the {_cheaper(result)} tried, none is established as no worse than the "
         f"baseline {result.baseline_label} by {_margin(result)}, "
         f"{rest}"
-        f"{at_best(result.nuisance)}. {_what_it_takes(result)}"
+        f"{_at_settings(result)}. {_what_it_takes(result)}"
     ).rstrip()
 
 
@@ -137,6 +138,10 @@ def _what_it_takes(result: LeanResult) -> str:
         f"To establish an equal shape with a power of {power} takes {span} seeds of each{rest}; "
         f"there are {have}."
     )
+
+
+def _at_settings(result: LeanResult) -> str:
+    return at_best(result.nuisance) or at_fixed_rate(result.fixed_rate)
 
 
 def _margin(result: LeanResult) -> str:
@@ -206,7 +211,8 @@ def groups_sentences(groups: LeanGroups) -> list[str]:
     unsettled = every - established - excluded
     rest = [f"excluded in {excluded}"] if excluded else []
     rest += [f"undecided in {unsettled}"] if unsettled else []
-    return [f"{', '.join([summary, *rest])}.", *parts]
+    fixed = at_fixed_rate(groups.fixed_rate)
+    return [f"{', '.join([summary, *rest])}{fixed}.", *parts]
 
 
 def chosen_row(result: LeanResult) -> LeanRow | None:

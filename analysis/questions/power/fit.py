@@ -26,7 +26,7 @@ from analysis.questions.power.result import (
 )
 from analysis.questions.transition import fit as transition
 from analysis.questions.transition.result import TransitionResult, TransitionSettings
-from analysis.questions.transition.table import RunTable
+from analysis.questions.transition.run_table import RunTable
 from analysis.runs.scale import THRESHOLDS
 from analysis.statistics.noninferiority import power, seeds_for
 from analysis.statistics.values import FloatArray, Interval

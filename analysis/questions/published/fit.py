@@ -18,6 +18,7 @@ from analysis.questions.published.result import (
 from analysis.questions.transition.result import CLAIMS, TransitionResult
 from analysis.runs.columns import RunColumns
 from analysis.runs.losses import LOST_WORDS, Losses
+from analysis.runs.statuses import COLLAPSED
 from analysis.runs.table import Runs
 from analysis.statistics.moderated import moderate
 from analysis.statistics.printed import printed_difference
@@ -159,7 +160,11 @@ def _cells(
             ),
             setup.settings(point, tasks),
             rows.loc[rows["complete"]],
-            int(rows["status"].isin(["stopped_early", *LOST_WORDS]).sum()),
+            int(
+                rows.loc[~rows["complete"], "status"]
+                .isin(["stopped_early", COLLAPSED, *LOST_WORDS])
+                .sum()
+            ),
             Losses.of(rows["status"]).text,
         )
         for point, rows in points

@@ -15,6 +15,7 @@ from analysis.questions.published.text import (
     published_table,
 )
 from analysis.questions.transition.result import TransitionResult
+from analysis.runs.statuses import FULL
 from analysis.text.tables import Table
 from analysis.values import Jsonable
 from hsweep.errors import unknown_name
@@ -64,7 +65,7 @@ class PublishedKind(Kind):
     takes_tables = False
 
     def of_study(self, study: StudyRuns, found: Sequence[Finding]) -> Finding | None:
-        if not study.trials["status"].eq("finished").any():
+        if not study.trials["status"].isin(FULL).any():
             return None
         result = beside_published(study, found)
         return None if result is None else PublishedFinding(result)

@@ -3,13 +3,14 @@
 Arrays are indexed [h, T]; a cell without a full-budget run is NaN.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from math import comb
 
 import numpy as np
-import pandas as pd
 
 from analysis.runs.scale import Thresholds
+from analysis.statistics.cross_fitting import CrossFit
 from analysis.statistics.values import FloatArray
 
 _ABS_NORMAL_DIFFERENCE = 0.9539
@@ -29,16 +30,37 @@ class Grid:
         heads: distinct h with at least one full-budget run, ascending, shape [K].
         lengths: distinct T, ascending, shape [J]; one NaN without a modulating axis.
         runs: y of each cell, ascending, ``runs[k][j]``.
+        chosen: how settings were chosen in the cell [k, j], where there was a choice (see
+            `analysis.runs.tuned`).
     """
 
     heads: FloatArray
     lengths: FloatArray
     runs: tuple[tuple[FloatArray, ...], ...]
+    chosen: Mapping[tuple[int, int], CrossFit] = field(default_factory=dict)
 
     @property
     def counts(self) -> FloatArray:
         """Full-budget runs per cell, shape [K, J]."""
         return np.array([[float(cell.size) for cell in row] for row in self.runs])
+
+    @property
+    def inflation(self) -> FloatArray:
+        """Variance of each cell's value over that of as many independent runs, shape [K, J]: above
+        1 where its runs chose each other's settings."""
+        found = np.ones((len(self.heads), len(self.lengths)))
+        for cell, choice in self.chosen.items():
+            found[cell] = choice.inflation
+        return found
+
+    def alike(self, k: int) -> list[FloatArray]:
+        """Return the runs at a head count by what they share but for the seed: those of a cell, or
+        of each setting that stands for a seed of it."""
+        found: list[FloatArray] = []
+        for j, cell in enumerate(self.runs[k]):
+            choice = self.chosen.get((k, j))
+            found += [np.array(runs) for runs in choice.samples] if choice else [cell]
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,41 +112,25 @@ class Cells:
     noise: SeedNoise
 
 
-def build_grid(frame: pd.DataFrame) -> Grid:
-    """Return the complete runs of a canonical frame (`table.RunTable`) cell by cell."""
-    done = frame.loc[frame["complete"]]
-    heads = np.unique(done["x"].to_numpy(np.float64))
-    lengths = np.unique(done["by"].to_numpy(np.float64))
-    x, by = done["x"].to_numpy(np.float64), done["by"].to_numpy(np.float64)
-    y = done["y"].to_numpy(np.float64)
-    rows = tuple(
-        tuple(
-            np.sort(y[(x == head) & ((by == length) | (np.isnan(by) & np.isnan(length)))])
-            for length in lengths
-        )
-        for head in heads
-    )
-    return Grid(heads, lengths, rows)
-
-
 def seed_noise(grid: Grid, thresholds: Thresholds, stated_sd: float | None) -> SeedNoise:
     """Return the seed sd per head count.
 
-    The median absolute difference of pairs within a cell, pooled over T and scaled to a normal sd,
-    is shrunk on the log scale to the geometric mean over h with 2 pseudo degrees of freedom. It
-    counts as measured where at least half of the cells hold two runs; else ``stated_sd`` takes its
-    place, and without one there is a gap.
+    The median absolute difference of pairs that differ in their seed alone, pooled over T and
+    scaled to a normal sd, is shrunk on the log scale to the geometric mean over h with 2 pseudo
+    degrees of freedom. It counts as measured where at least half of the cells hold two runs; else
+    ``stated_sd`` takes its place, and without one there is a gap.
     """
     num_heads = len(grid.heads)
     raw = np.full(num_heads, np.nan)
     df = np.zeros(num_heads)
-    for index, row in enumerate(grid.runs):
+    for index in range(num_heads):
+        alike = grid.alike(index)
         pairs = [
-            np.abs(cell[:, None] - cell[None, :])[np.triu_indices(cell.size, 1)]
-            for cell in map(_thinned, row)
+            np.abs(runs[:, None] - runs[None, :])[np.triu_indices(runs.size, 1)]
+            for runs in map(_thinned, alike)
         ]
         differences = np.concatenate(pairs) if pairs else np.zeros(0)
-        df[index] = sum(max(cell.size - 1, 0) for cell in row)
+        df[index] = sum(max(runs.size - 1, 0) for runs in alike)
         if differences.size:
             raw[index] = max(
                 float(np.median(differences)) / _ABS_NORMAL_DIFFERENCE, thresholds.sd_floor
@@ -163,7 +169,7 @@ def read_cells(grid: Grid, noise: SeedNoise, best_of: int | None) -> Cells:
             for row in grid.runs
         ]
     )
-    inflation = _MEDIAN_VARIANCE if best_of is None else 1.0
+    inflation = grid.inflation * (_MEDIAN_VARIANCE if best_of is None else 1.0)
     # The survivors of a pruned cell lie closer together than its runs did: each tells of one run.
     behind = np.minimum(counts, 1) if best_of == 0 else counts
     with np.errstate(divide="ignore"):
@@ -191,7 +197,8 @@ def resampled_cells(cells: Cells, draws: int, rng: np.random.Generator) -> Float
     """Return ``draws`` versions of z, shape [draws, K, J].
 
     Seeds are resampled within each cell; a t-distributed term s_h sqrt(1 / (n (n - 1))) restores
-    the variance that resampling few seeds loses (n = 1: the whole of s_h).
+    the variance that resampling few seeds loses (n = 1: the whole of s_h), and another one adds
+    that by which a tuned cell's value scatters more than that of independent runs.
     """
     z = np.full((draws, *cells.z.shape), np.nan)
     for k, row in enumerate(cells.grid.runs):
@@ -204,4 +211,8 @@ def resampled_cells(cells: Cells, draws: int, rng: np.random.Generator) -> Float
             scale = cells.noise.sd[k] / np.sqrt(max(n * (n - 1), 1))
             extra = rng.standard_t(df, draws) if df > 0 else rng.standard_normal(draws)
             z[:, k, j] = cell_values(cell[picks], cells.best_of) + scale * extra
+            inflation = cells.grid.inflation[k, j]
+            if inflation > 1:
+                beyond = cells.variance[k, j] * (1 - 1 / inflation)
+                z[:, k, j] += np.sqrt(beyond) * rng.standard_normal(draws)
     return z

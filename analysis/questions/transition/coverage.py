@@ -7,9 +7,12 @@ import numpy as np
 import pandas as pd
 
 from analysis.questions.transition.result import CellCounts, MissingTrials
+from analysis.questions.transition.run_table import RunTable
 from analysis.runs.losses import losses_named
+from analysis.runs.statuses import COLLAPSED
 from analysis.values import Number, number
 
+_MOST_NAMED = 6
 _SEEDS_A_CELL = 3
 """Seeds that an untested answer asks for in every cell."""
 
@@ -34,25 +37,23 @@ class Coverage:
     warnings: tuple[str, ...]
 
 
-def audit(frame: pd.DataFrame, min_cell_share: float, x: str, by: str | None) -> Coverage:
-    """Return what the canonical ``frame`` covers (see `table.RunTable`).
-
-    ``x`` and ``by`` are what messages call its axes.
+def audit(table: RunTable, min_cell_share: float) -> Coverage:
+    """Return what a table covers.
 
     A sweep is refused when fewer than ``min_cell_share`` of its cells, or any head count not at
     all, have a full-budget run. Cells that the table does not name were never part of the sweep:
     they are reported, not held against it.
     """
-    counts = _counts(frame)
+    counts = _counts(table)
     named = {(cell.x, cell.by): cell for cell in counts}
     xs = sorted({cell.x for cell in counts})
     bys = sorted({cell.by for cell in counts}, key=lambda by: -np.inf if by is None else by)
     lacking = tuple(
-        (x, by) for x in xs for by in bys if (x, by) not in named or named[(x, by)].complete == 0
+        (x, by) for x in xs for by in bys if (x, by) not in named or named[(x, by)].read == 0
     )
-    unfinished = [cell for cell in counts if cell.complete == 0]
-    done = [cell for cell in counts if cell.complete > 0]
-    empty_heads = [x for x in xs if all(cell.complete == 0 for cell in counts if cell.x == x)]
+    unfinished = [cell for cell in counts if cell.read == 0]
+    done = [cell for cell in counts if cell.read > 0]
+    empty_heads = [x for x in xs if all(cell.read == 0 for cell in counts if cell.x == x)]
     share = len(done) / len(counts)
     refusal = ""
     if share < min_cell_share or empty_heads:
@@ -60,15 +61,15 @@ def audit(frame: pd.DataFrame, min_cell_share: float, x: str, by: str | None) ->
         if empty_heads:
             refusal += ", none at " + ", ".join(f"{x:g}" for x in empty_heads)
     pruned_out = bool(refusal) and any(cell.pruned > 0 for cell in unfinished)
-    pruned_inside = any(cell.pruned > 0 for cell in done)
+    pruned_inside = any(cell.pruned > 0 and not cell.is_whole for cell in done)
     qualifications, warnings = [], []
     absent = len(xs) * len(bys) - len(counts)
     if absent:
         qualifications.append(
             f"{absent} of {len(xs) * len(bys)} cells of the grid are not in the table"
         )
-    if len({cell.complete for cell in done}) > 1:
-        sizes = [cell.complete for cell in done]
+    if len({cell.read for cell in done}) > 1:
+        sizes = [cell.read for cell in done]
         warnings.append(f"cells hold between {min(sizes)} and {max(sizes)} full-budget runs")
     if pruned_inside:
         qualifications.append(
@@ -81,10 +82,21 @@ def audit(frame: pd.DataFrame, min_cell_share: float, x: str, by: str | None) ->
             )
     lost = sum(cell.losses.total for cell in counts)
     if lost:
-        lossy = losses_named([(_cell_name(cell, x, by), cell.losses) for cell in counts])
+        lossy = losses_named([(_cell_name(cell, table), cell.losses) for cell in counts])
         warnings.append(
             f"{lost} run{'' if lost == 1 else 's'} gave no number, and a cell is read from those"
             f" that are left: {lossy}"
+        )
+    if collapsed := sum(cell.collapsed for cell in counts):
+        cells = [cell for cell in counts if cell.collapsed]
+        places = "; ".join(
+            f"{cell.collapsed} of {cell.complete} at {_cell_name(cell, table)}"
+            for cell in cells[:_MOST_NAMED]
+        )
+        more = f"; and {len(cells) - _MOST_NAMED} more cells" if len(cells) > _MOST_NAMED else ""
+        warnings.append(
+            f"{collapsed} full-budget run{'' if collapsed == 1 else 's'} collapsed (learned no more"
+            f" than a constant predictor): {places}{more}"
         )
     open_runs = sum(cell.running + cell.planned for cell in counts)
     if open_runs:
@@ -100,8 +112,9 @@ def audit(frame: pd.DataFrame, min_cell_share: float, x: str, by: str | None) ->
     )
 
 
-def _cell_name(cell: CellCounts, x: str, by: str | None) -> str:
-    return f"{x}={cell.x:g}" + (f", {by}={cell.by:g}" if cell.by is not None else "")
+def _cell_name(cell: CellCounts, table: RunTable) -> str:
+    by = f", {table.by}={cell.by:g}" if cell.by is not None else ""
+    return f"{table.x}={cell.x:g}{by}"
 
 
 def trials_to_fill(coverage: Coverage) -> tuple[MissingTrials, ...]:
@@ -116,10 +129,10 @@ def trials_to_repeat(coverage: Coverage) -> tuple[MissingTrials, ...]:
     """
     return tuple(
         MissingTrials(
-            cell.x, cell.by, _SEEDS_A_CELL - cell.complete, "too few seeds to measure their noise"
+            cell.x, cell.by, _SEEDS_A_CELL - cell.read, "too few seeds to measure their noise"
         )
         for cell in coverage.counts
-        if cell.complete < _SEEDS_A_CELL
+        if cell.read < _SEEDS_A_CELL
     )
 
 
@@ -169,7 +182,7 @@ def _cross(
 
 def _usual_seeds(coverage: Coverage) -> int:
     """Return how many full-budget runs other cells hold, or how many are enough if it is one."""
-    sizes = [cell.complete for cell in coverage.counts if cell.complete > 0]
+    sizes = [cell.read for cell in coverage.counts if cell.read > 0]
     usual = int(np.median(sizes)) if sizes else 0
     return usual if usual > 1 else _SEEDS_A_CELL
 
@@ -178,7 +191,9 @@ def _lengths(coverage: Coverage) -> list[Number | None]:
     return list(dict.fromkeys(cell.by for cell in coverage.counts))
 
 
-def _counts(frame: pd.DataFrame) -> tuple[CellCounts, ...]:
+def _counts(table: RunTable) -> tuple[CellCounts, ...]:
+    frame = table.frame if table.aside is None else pd.concat([table.frame, table.aside])
+    standing = _complete(table.frame)
     cells: dict[tuple[float, float | None], Counter[str]] = {}
     counted = frame.groupby(["x", "by", "status"], sort=False, dropna=False).size()
     for (x, by, status), number_of in zip(counted.index.tolist(), counted.tolist(), strict=True):
@@ -188,13 +203,24 @@ def _counts(frame: pd.DataFrame) -> tuple[CellCounts, ...]:
             x=number(x),
             by=None if by is None else number(by),
             started=ended.total() - ended["planned"],
-            complete=ended["finished"],
+            complete=ended["finished"] + ended[COLLAPSED],
             pruned=ended["stopped_early"],
             failed=ended["failed"],
             diverged=ended["diverged"],
             running=ended["running"],
             planned=ended["planned"],
             too_large=ended["too_large"],
+            collapsed=ended[COLLAPSED],
+            setting=each.setting if (each := table.tuned_at(x, by)) else None,
+            tuned=standing[x, by] if table.nuisance else None,
         )
         for (x, by), ended in sorted(cells.items(), key=lambda item: (item[0][0], item[0][1] or 0))
+    )
+
+
+def _complete(frame: pd.DataFrame) -> Counter[tuple[float, float | None]]:
+    done = frame.loc[frame["complete"]]
+    return Counter(
+        (x, None if np.isnan(by) else by)
+        for x, by in zip(done["x"].tolist(), done["by"].tolist(), strict=True)
     )

@@ -11,7 +11,7 @@ from typing import Unpack
 import numpy as np
 import pandas as pd
 
-from analysis.questions.transition.cells import Grid, build_grid, read_cells, seed_noise
+from analysis.questions.transition.cells import Grid, read_cells, seed_noise
 from analysis.questions.transition.coverage import (
     Coverage,
     audit,
@@ -34,7 +34,8 @@ from analysis.questions.transition.result import (
     TransitionResult,
     TransitionSettings,
 )
-from analysis.questions.transition.table import RunTable, canonical
+from analysis.questions.transition.run_table import RunTable
+from analysis.questions.transition.table import build_grid, canonical
 from analysis.questions.transition.verdict import Context
 from analysis.runs.columns import RunColumns
 from analysis.runs.table import Runs
@@ -93,8 +94,8 @@ def fit(
         raise UserError(f"layers must be at least 1, not {layers!r}")
     limits = settings.limits(table.scale)
     settings = replace(settings, **{name: getattr(limits, name) for name in LIMITS})
-    coverage = audit(table.frame, settings.min_cell_share, table.x, table.by)
-    grid = build_grid(table.frame)
+    coverage = audit(table, settings.min_cell_share)
+    grid = build_grid(table)
     context = Context(settings, limits, layers, "head" in table.x, table.by is not None, coverage)
     noise = seed_noise(grid, limits, settings.assumed_sd)
     typical, needs_lengths = read(read_cells(grid, noise, None), context)
@@ -137,6 +138,7 @@ def fit(
         qualifications=tuple(dict.fromkeys(qualifications)),
         warnings=tuple(dict.fromkeys([*qualifications, *coverage.warnings])),
         pruning=pruning,
+        nuisance=table.nuisance,
     )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.runs.columns import as_numbers, replicate_words, require
+from analysis.runs.statuses import FULL
 from analysis.runs.table import Runs
 from hsweep.errors import UserError
 
@@ -89,7 +90,7 @@ def study_history(trials: pd.DataFrame, reports: pd.DataFrame, metric: str) -> p
         return None
     known = reports[["key", UNIT, metric]].dropna()
     known = known[known["key"].isin(trials["key"])].drop_duplicates(["key", UNIT], keep="last")
-    finished = trials.loc[trials["status"].eq("finished"), "key"]
+    finished = trials.loc[trials["status"].isin(FULL), "key"]
     ends = known.groupby("key")[UNIT].max().reindex(finished)
     if ends.nunique(dropna=False) != 1 or ends.isna().any() or known[UNIT].max() > ends.max():
         return None
@@ -122,9 +123,9 @@ def with_history(
     merged["budget"] = budget
     merged.loc[added, "value"] = merged.loc[added, "_value"]
     merged.loc[added, "status"] = "finished"
-    short = merged["status"].eq("finished") & (added | late) & ~(merged["reached"] >= budget)
+    short = merged["status"].isin(FULL) & (added | late) & ~(merged["reached"] >= budget)
     merged.loc[short, "status"] = "stopped_early"
-    merged["complete"] = merged["status"].eq("finished")
+    merged["complete"] = merged["status"].isin(FULL)
     notes = []
     if added.any():
         notes.append(

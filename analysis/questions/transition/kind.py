@@ -1,14 +1,14 @@
 """The transition: at which value of an axis does the error collapse?"""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pandas as pd
 
 from analysis.charts.chart import Chart
-from analysis.questions.base import Finding, Kind, Missing, Section, StudyRuns
+from analysis.questions.base import Finding, Kind, Missing, Section, StudyRuns, fixed_rate
 from analysis.questions.settings import Option, with_settings
 from analysis.questions.shapes import EVAL_SIZE, NUISANCE, columns_text
 from analysis.questions.transition.charts import transition_charts
@@ -27,6 +27,7 @@ from analysis.runs.load import read_table
 from analysis.runs.table import Runs
 from analysis.text.numbers import Tone
 from analysis.text.tables import Table, varying_columns
+from hsweep.design.labels import listed
 from hsweep.errors import UserError
 
 
@@ -62,6 +63,7 @@ class TransitionFinding(Finding):
         return [
             Section("numbers", reading_table(self.result)),
             Section("trials that would settle it", missing_table(self.result)),
+            *([Section("cells", cells_table(self.result))] if self.result.nuisance else []),
         ]
 
     def charts(self, trials: pd.DataFrame) -> list[Chart]:
@@ -116,18 +118,21 @@ class TransitionKind(Kind):
                 "name the modulating axis with --by COLUMN, or --by '' for none; "
                 f"{columns_text(frame)}"
             )
+        x, by = x or "heads", ("seq_len" if by is None else by) or None
+        asked = list(chosen["nuisance"])
+        untold = [] if asked else _untold_settings(runs, x, by)
         found = fit(
             runs,
-            x=x or "heads",
-            by="seq_len" if by is None else by or None,
+            x=x,
+            by=by,
             goal=goal or ("max" if scale == "accuracy" else "min"),
             scale=scale or ("accuracy" if goal == "max" else "error"),
             eval_size=chosen["eval_size"],
-            nuisance=chosen["nuisance"],
+            nuisance=asked or untold,
             history=None if history is None else read_table(history),
             settings=with_settings(TransitionSettings(), chosen["settings"]),
         )
-        return TransitionFinding(found)
+        return TransitionFinding(_telling(found, untold))
 
     def of_study(self, study: StudyRuns, found: Sequence[Finding]) -> Finding | None:
         question, manifest, trials = study.question, study.manifest, study.trials
@@ -135,8 +140,16 @@ class TransitionKind(Kind):
         if by is not None and trials[by].nunique() < 1:
             by = None
         depths = set(trials["depth"]) if "depth" in trials and x != "depth" else set()
-        varying = varying_columns(trials, manifest.axes)
-        nuisance = [axis for axis in varying if axis not in (x, by)]
+        cells = trials.groupby([x] if by is None else [x, by], dropna=False)
+        varying = [
+            axis
+            for axis in varying_columns(trials, manifest.axes)
+            if axis not in (x, by) and (cells[axis].nunique(dropna=False) > 1).any()
+        ]
+        # An axis with one value in every cell follows from x and by, and is a setting of nothing.
+        asked = question.get("nuisance", ())
+        nuisance = [axis for axis in (*asked, *varying) if axis in varying]
+        nuisance = list(dict.fromkeys(nuisance))
         runs, history = study.runs, None
         if not nuisance and trials["status"].eq("stopped_early").any():
             history = study_history(trials, study.tables.history(manifest.metric), manifest.metric)
@@ -153,7 +166,44 @@ class TransitionKind(Kind):
             history=history,
             layers=int(depths.pop()) if len(depths) == 1 else 1,
         )
-        return TransitionFinding(result)
+        result = _telling(result, [axis for axis in nuisance if axis not in asked])
+        rate = fixed_rate(manifest, varying_columns(trials, manifest.axes))
+        return TransitionFinding(replace(result, fixed_rate=rate))
+
+
+def _untold_settings(runs: Runs, x: str, by: str | None) -> list[str]:
+    """Return the column of a table that alone tells runs of one cell and seed apart and is no
+    result of theirs: each of its values stands in several cells. Empty without exactly one."""
+    frame, replicate = runs.frame, runs.replicate
+    cell = [x, *([] if by is None else [by])]
+    own = [*cell, *([] if replicate is None else [replicate])]
+    taken = {*own, runs.metric, *map(str, runs.columns.values())}
+    is_read = replicate is not None and set(own) <= set(frame)
+    if not is_read or "budget_column" in runs.columns or not frame.duplicated(own).any():
+        return []
+    found = [
+        name
+        for name in map(str, frame.columns)
+        if name not in taken
+        and not frame.duplicated([*own, name]).any()
+        and (frame.groupby(name)[x].nunique() > 1).all()
+    ]
+    return found if len(found) == 1 else []
+
+
+def _telling(result: TransitionResult, untold: Sequence[str]) -> TransitionResult:
+    """Return a result that says which nuisance axes the question does not name."""
+    if not untold:
+        return result
+    note = (
+        f"{listed(untold)} varies within the cells and the question does not name it: every cell is"
+        f" taken at its best {' and '.join(untold)}"
+    )
+    return replace(
+        result,
+        qualifications=(note, *result.qualifications),
+        warnings=(note, *result.warnings),
+    )
 
 
 TRANSITION = TransitionKind()

@@ -14,7 +14,7 @@ import pandas as pd
 
 from analysis.questions.transition.history import KEYS
 from analysis.questions.transition.result import Bound, Competition, Pruning, Refit, Rung
-from analysis.questions.transition.table import RunTable
+from analysis.questions.transition.run_table import RunTable
 from analysis.statistics.values import FloatArray
 from analysis.values import number
 

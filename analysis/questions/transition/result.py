@@ -11,6 +11,7 @@ from typing import Final, Literal, NamedTuple
 
 from analysis.runs.losses import Losses
 from analysis.runs.scale import THRESHOLDS, Thresholds
+from analysis.runs.tuned import TunedSetting
 from analysis.statistics.values import Interval
 from analysis.values import Jsonable, Number
 from hsweep.design.question import Goal, Scale
@@ -196,9 +197,14 @@ class CellValue:
 
 @dataclass(frozen=True, slots=True)
 class CellCounts:
-    """How the trials of one cell ended; ``started`` is everything but planned.
+    """How the trials of one cell ended, at all settings of its nuisance axes.
 
-    ``complete`` counts full-budget runs with a value, the only ones that enter a fit.
+    Attributes:
+        started: everything but planned.
+        complete: full-budget runs with a value, the only ones that enter a fit.
+        collapsed: how many of the complete ones learned no more than a constant predictor.
+        setting: of the nuisance axes that it stands at; None without such axes.
+        tuned: the complete runs that stand for it, one a seed; None without nuisance axes.
     """
 
     x: Number
@@ -211,9 +217,25 @@ class CellCounts:
     running: int
     planned: int
     too_large: int = 0
+    collapsed: int = 0
+    setting: TunedSetting | None = None
+    tuned: int | None = None
+
+    @property
+    def read(self) -> int:
+        """Complete runs that the cell is read from."""
+        return self.complete if self.tuned is None else self.tuned
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether what it lost is set aside: settings with fewer runs do not compete."""
+        return self.setting is not None and self.setting.competed
 
     @property
     def losses(self) -> Losses:
+        """The runs that it is read without."""
+        if self.is_whole:
+            return Losses(self.started)
         return Losses(self.started, self.diverged, self.failed, self.too_large)
 
 
@@ -346,6 +368,9 @@ class TransitionResult(TransitionReading):
         n1_assumed_sd: the seed sd that stands in where the cells do not measure one; else None.
         qualifications: the warnings that limit the answer, to be read with it.
         pruning: what rung histories say of the runs that were stopped early; None without any.
+        nuisance: axes of whose settings every cell stands at its best.
+        fixed_rate: the one learning rate of all its runs, which was not tuned; None where it was,
+            or is not known.
     """
 
     typical: TransitionReading | None
@@ -363,6 +388,8 @@ class TransitionResult(TransitionReading):
     qualifications: tuple[str, ...]
     warnings: tuple[str, ...]
     pruning: Pruning | None = None
+    nuisance: tuple[str, ...] = ()
+    fixed_rate: float | None = None
 
     @property
     def limits(self) -> Thresholds:

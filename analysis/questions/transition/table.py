@@ -1,42 +1,20 @@
 """The runs over a searched and a modulating axis, in the form that the transition starts from."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from analysis.questions.transition.cells import Grid
 from analysis.questions.transition.history import read_history, with_history
+from analysis.questions.transition.run_table import RunTable
 from analysis.runs.columns import as_numbers
 from analysis.runs.scale import check_goal, transform
 from analysis.runs.table import Runs
+from analysis.runs.tuned import Key, Tuned, tuned_runs
 from hsweep.design.question import Goal, Scale
 from hsweep.errors import UserError
-
-
-@dataclass(frozen=True)
-class RunTable:
-    """The runs of a sweep over ``x`` and ``by`` in canonical form.
-
-    Attributes:
-        frame: one row a run, columns ``x`` (float), ``by`` (float, NaN without a modulating axis),
-            ``replicate`` (str), ``value`` (float, NaN unless known), ``y`` (float, NaN unless
-            complete), ``status`` (one of `analysis.runs.statuses.STATUSES`), ``complete`` (bool),
-            ``reached`` and ``budget`` (float, NaN if unknown).
-        scale: how ``value`` became ``y``.
-        history: one row a report (columns ``x``, ``by``, ``replicate``, ``reached``, ``value``,
-            ``y``), or None.
-    """
-
-    frame: pd.DataFrame
-    x: str
-    by: str | None
-    metric: str
-    goal: Goal
-    scale: Scale
-    warnings: tuple[str, ...]
-    history: pd.DataFrame | None = None
 
 
 def canonical(
@@ -55,8 +33,8 @@ def canonical(
     Args:
         by: modulating axis, positive numbers, or None.
         eval_size: evaluation examples behind an accuracy.
-        nuisance: axes (a learning rate, say) whose settings compete within a cell: of the settings
-            with the most full-budget runs the one with the best median is kept.
+        nuisance: axes (a learning rate, say) whose settings compete within a cell: one run a seed
+            is kept, of the setting that the other seeds choose (`analysis.runs.tuned`).
         history: one row a report of a run; adds the runs that only it knows, and says how far each
             got where the table does not (see `analysis.questions.transition.history`).
 
@@ -73,7 +51,7 @@ def canonical(
         reports = read_history(history, runs, x, by)
         if runs.columns.get("budget_column") not in runs.frame.columns:
             runs = Runs(runs.frame, metric, {**runs.columns, "budget_column": None})
-    rows, warnings = runs.rows([*axes, *nuisance])
+    rows, warnings = runs.rows([*axes, *nuisance], collapsed_count=True)
     rows = rows.rename(columns={x: "x"} if by is None else {x: "x", by: "by"})
     rows["x"] = _axis(rows["x"], x, positive=False)
     rows["by"] = np.nan if by is None else _axis(rows["by"], by, positive=True)
@@ -89,13 +67,30 @@ def canonical(
     if reports is not None:
         values = np.concatenate([results, reports["value"].to_numpy(np.float64)])
         reports["y"] = transform(values, scale, eval_size, metric)[0][len(results) :]
-    if nuisance:
-        rows, notes = _best_setting(rows, list(nuisance))
-        warnings += notes
     names = ["x", "by", "replicate", "value", "y", "status", "complete", "reached", "budget"]
-    rows = rows.sort_values(["x", "by", "replicate"], kind="stable")[names]
-    notes = list(dict.fromkeys(warnings))
-    return RunTable(rows.reset_index(drop=True), x, by, metric, goal, scale, tuple(notes), reports)
+    aside: pd.DataFrame | None = None
+    tuned: dict[Key, Tuned] = {}
+    if nuisance:
+        every, cell = rows, ["x"] if by is None else ["x", "by"]
+        rows, tuned, notes = tuned_runs(
+            every, config=cell, nuisance=nuisance, goal="min", value="y", what="cell"
+        )
+        aside = every.drop(index=rows.index)[names]
+        warnings += notes
+    rows = rows.sort_values(["x", "by", "replicate"], kind="stable")[names].reset_index(drop=True)
+    return RunTable(
+        frame=rows,
+        x=x,
+        by=by,
+        metric=metric,
+        goal=goal,
+        scale=scale,
+        warnings=tuple(dict.fromkeys(warnings)),
+        history=reports,
+        nuisance=tuple(nuisance),
+        aside=aside,
+        tuned=tuned,
+    )
 
 
 def _axis(column: "pd.Series[Any]", name: str, *, positive: bool) -> "pd.Series[float]":
@@ -108,33 +103,24 @@ def _axis(column: "pd.Series[Any]", name: str, *, positive: bool) -> "pd.Series[
     return values
 
 
-def _best_setting(runs: pd.DataFrame, nuisance: list[str]) -> tuple[pd.DataFrame, list[str]]:
-    """Keep one nuisance setting a cell: the best median among those with the most full runs."""
-    kept: list[pd.DataFrame] = []
-    places: dict[str, list[str]] = {}
-    competed = False
-    for _, cell in runs.groupby(["x", "by"], sort=True, dropna=False):
-        settings = list(cell.groupby(nuisance, sort=True))
-        competed |= len(settings) > 1
-        most = max(int(rows["complete"].sum()) for _, rows in settings)
-        best_setting, best_rows = min(
-            (entry for entry in settings if int(entry[1]["complete"].sum()) == most),
-            key=lambda entry: float(entry[1]["y"].median()) if most else 0.0,
+def build_grid(table: RunTable) -> Grid:
+    """Return the complete runs of a table cell by cell."""
+    done = table.frame.loc[table.frame["complete"]]
+    heads = np.unique(done["x"].to_numpy(np.float64))
+    lengths = np.unique(done["by"].to_numpy(np.float64))
+    x, by = done["x"].to_numpy(np.float64), done["by"].to_numpy(np.float64)
+    y = done["y"].to_numpy(np.float64)
+    rows = tuple(
+        tuple(
+            np.sort(y[(x == head) & ((by == length) | (np.isnan(by) & np.isnan(length)))])
+            for length in lengths
         )
-        kept.append(best_rows)
-        words = ", ".join(
-            f"{name}={value}" for name, value in zip(nuisance, best_setting, strict=True)
-        )
-        x, by = float(cell["x"].iloc[0]), float(cell["by"].iloc[0])
-        places.setdefault(words, []).append(f"{x:g}" if np.isnan(by) else f"({x:g}, {by:g})")
-    if not competed:
-        return runs, []
-    chosen = (
-        f"{words} in every cell" if len(places) == 1 else f"{words} at {', '.join(cells)}"
-        for words, cells in places.items()
+        for head in heads
     )
-    note = (
-        f"{', '.join(nuisance)} compete within a cell, best median kept: {'; '.join(chosen)}."
-        " Choice and value come from the same runs, so values are optimistic"
-    )
-    return pd.concat(kept), [note]
+    chosen = {
+        (k, j): found.fit
+        for k, head in enumerate(heads.tolist())
+        for j, length in enumerate(lengths.tolist())
+        if (found := table.tuned_at(head, length)) is not None and found.fit is not None
+    }
+    return Grid(heads, lengths, rows, chosen)

@@ -16,11 +16,14 @@ from analysis.runs.losses import losses_named
 from analysis.text.numbers import (
     NONE,
     Tone,
+    at_fixed_rate,
     first_to_lower,
     interval_text,
     number_text,
     p_text,
     percent_text,
+    setting_header,
+    setting_text,
     y_unit,
 )
 from analysis.text.tables import Table
@@ -46,7 +49,7 @@ def transition_badge(result: TransitionResult) -> tuple[str, Tone]:
 
 
 def transition_sentence(result: TransitionResult) -> str:
-    return f"{_verdict_sentence(result)}{_cells_with_losses(result)}"
+    return f"{_verdict_sentence(result)}{_at_settings(result)}{_cells_with_losses(result)}"
 
 
 def _verdict_sentence(result: TransitionResult) -> str:
@@ -62,6 +65,15 @@ def _verdict_sentence(result: TransitionResult) -> str:
         return found
     stated = f"{number_text(result.stated_sd)} {y_unit(result.scale)}"
     return f"With a stated seed sd of {stated}: {first_to_lower(found)}"
+
+
+def _at_settings(result: TransitionResult) -> str:
+    """Return at which settings of its nuisance axes each cell stands."""
+    if result.verdict == "inconclusive":
+        return ""
+    if result.nuisance:
+        return f" Each cell is taken at its best {' and '.join(result.nuisance)}."
+    return at_fixed_rate(result.fixed_rate, " All runs had")
 
 
 def _suggested_sentence(result: TransitionResult) -> str:
@@ -304,17 +316,30 @@ def missing_table(result: TransitionResult) -> Table:
 
 
 def cells_table(result: TransitionResult) -> Table:
-    """Return how the trials of every cell ended; planned ones have not started."""
+    """Return how the trials of every cell ended, and at which setting it stands; planned ones have
+    not started."""
     names = (result.x,) if result.by is None else (result.x, result.by)
+    has_collapsed = any(cell.collapsed for cell in result.counts)
     has_too_large = any(cell.too_large for cell in result.counts)
     rows = []
     for cell in sorted(result.counts, key=lambda cell: (cell.x, cell.by or 0)):
-        ended = [cell.started, cell.complete, cell.pruned, cell.failed, cell.diverged]
+        ended = [cell.started, cell.complete]
+        ended += [cell.collapsed] if has_collapsed else []
+        ended += [cell.pruned, cell.failed, cell.diverged]
         ended += [cell.too_large] if has_too_large else []
-        rows.append((*map(number_text, (cell.x, cell.by)[: len(names)]), *map(str, ended)))
-    endings = ["started", "complete", "stopped early", "failed", "diverged"]
+        tuned = (str(cell.read), setting_text(cell.setting)) if result.nuisance else ()
+        place = map(number_text, (cell.x, cell.by)[: len(names)])
+        rows.append((*place, *map(str, ended), *tuned))
+    endings = ["started", "complete", *(["of these collapsed"] if has_collapsed else [])]
+    endings += ["stopped early", "failed", "diverged"]
     endings += ["too large"] if has_too_large else []
-    return Table((*names, *endings), tuple(rows))
+    tuned_header = ("read", *setting_header(result.nuisance)) if result.nuisance else ()
+    note = (
+        "“Read” counts the runs that stand for a cell: one a seed, of the setting that its other "
+        "seeds chose."
+    )
+    header = (*names, *endings, *tuned_header)
+    return Table(header, tuple(rows), note if result.nuisance else "")
 
 
 def head_rows(result: TransitionResult) -> pd.DataFrame:

@@ -1,0 +1,144 @@
+"""A study's answer says at which settings its shapes were compared: each at its best, or all at the
+one learning rate that they had."""
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import Result
+from tiny import TinyModel, tiny_sweep
+from tiny_studies import finish, new_study, recording
+
+from analysis.ask import answer_study
+from analysis.questions.transition.kind import TransitionFinding
+from analysis.report.build import build_report, report_input
+from hsweep import Recipe, Sweep, Transition, grid, lean
+from hsweep.paths import Home
+from hsweep.planning.content import describe
+from hsweep.record.study import Study
+
+Invoke = Callable[..., Result]
+WIDTHS = [1, 2, 3, 4, 5, 6]
+ERRORS = {0.001: 3.0, 0.01: 1.0, 0.1: 2.0}
+"""How much worse the error is at each learning rate."""
+
+
+def rates_sweep(question: Any) -> Sweep:
+    return tiny_sweep(
+        space=grid(width=WIDTHS, lr=list(ERRORS)),
+        recipe=lambda point: Recipe(lr=point.lr, batch_size=8),
+        replicates=3,
+        question=question,
+    )
+
+
+def recorded(home: Home, sweep: Sweep, **changes: Any) -> Study:
+    """Record a collapse at a width of four, whose largest rate learns nothing from there on."""
+    data = [{"task": {}, "chance": {"nmse": 1.0}}]
+    study = new_study(home, "mine", sweep, provenance={"data": data}, **changes)
+    with recording(study, sweep) as (journal, trials):
+        for trial in trials:
+            width, lr = trial.point.width, trial.point.get("lr", 0.01)
+            noise = np.random.default_rng([trial.ordinal]).normal()
+            error = (
+                10 ** (-0.3 * min(width, 4) - 1.5 * (width >= 4) + 0.03 * noise) * ERRORS[lr] / 4
+            )
+            finish(journal, trial, 1.0 + 0.001 * noise if width >= 4 and lr == 0.1 else error)
+    return study
+
+
+@pytest.mark.parametrize("nuisance", [("lr",), ()])
+def test_cells_stand_at_their_best_rate_named_or_not(home: Home, nuisance: tuple[str]) -> None:
+    sweep = rates_sweep(Transition("width", None, nuisance=("lr",)))
+    asked = describe(Transition("width", None, nuisance=nuisance))
+    study = recorded(home, sweep, question=asked)
+    answer = answer_study(study)
+    finding = answer.leading
+    assert isinstance(finding, TransitionFinding)
+    found = finding.result
+    assert (found.verdict, found.h_star) == ("transition", 4)
+    assert answer.sentence.endswith("Each cell is taken at its best lr.")
+    untold = "lr varies within the cells and the question does not name it"
+    assert any(untold in text for text in answer.qualifications) == (not nuisance)
+    for cell in found.counts:
+        assert cell.setting is not None
+        assert cell.setting.values == {"lr": 0.01}
+        learned = cell.x < 4
+        assert (cell.started, cell.collapsed, cell.read) == (9, 0 if learned else 3, 3)
+    assert json.loads(json.dumps(answer.to_json(), allow_nan=False))["nuisance"] == ["lr"]
+    page = build_report(report_input(study, answer, {}))
+    assert "<b>9</b><span>collapsed</span>" in page
+    assert "<b>45</b><span>finished</span>" in page
+    assert '<th scope="col">of these collapsed</th>' in page
+    assert ">lr=0.01 (of 3)</td>" in page
+    # No part of the record says so.
+    with study.journal() as journal:
+        assert {str(row.status) for row in journal.trials()} == {"finished"}
+
+
+def test_an_answer_from_one_rate_says_so_as_long_as_there_is_only_one(home: Home) -> None:
+    sweep = tiny_sweep(space=grid(width=WIDTHS), replicates=3, question=Transition("width", None))
+    study = recorded(home, sweep, fixed_rate=0.01)
+    said = "All runs had the one learning rate 0.01, which was not tuned."
+    assert answer_study(study).sentence.endswith(said)
+    unknown = Study(study.paths, dataclasses.replace(study.manifest, fixed_rate=None))
+    assert "learning rate" not in answer_study(unknown).sentence
+    compared = describe(lean({"width": 6}, margin=0.01, scale="error"))
+    other = Study(study.paths, dataclasses.replace(study.manifest, question=compared))
+    sentence = answer_study(other).sentence
+    assert ", each at the one learning rate 0.01, which was not tuned." in sentence
+
+
+def test_comparisons_say_their_one_rate_once(home: Home) -> None:
+    sweep = tiny_sweep(
+        space=grid(family=["even", "odd"], width=[3, 8]),
+        model=lambda point: TinyModel(point.width + (point.family == "odd")),
+        replicates=3,
+        question=lean({"width": 8}, margin=0.01, scale="error", within="family"),
+    )
+    study = recorded(home, sweep, fixed_rate=0.05)
+    sentence = answer_study(study).sentence
+    assert sentence.count("each at the one learning rate 0.05, which was not tuned") == 1
+
+
+SWEEP_FILE = '''"""Which width is enough?"""
+from hsweep import Recipe, Transition, grid, tuned
+from tiny import tiny_sweep
+
+SWEEP = tiny_sweep(
+    name="rates",
+    space=grid(width=[1, 2, 3, 4], lr=tuned(0.01, 0.1)),
+    recipe=lambda point: Recipe(lr=point.lr, batch_size=8),
+    replicates=2,
+    question=Transition("width", None),
+)
+'''
+
+
+def test_what_is_tuned_is_on_record_and_what_is_not_is_refused_before_training(
+    hsweep: Invoke, home: Home, tmp_path: Path
+) -> None:
+    path = tmp_path / "question.py"
+    path.write_text(SWEEP_FILE)
+    run = ("run", path, "--runner", "inline")
+    first = hsweep(*run, "--study", "tuned")
+    assert first.exit_code == 0, first.output
+    manifest = Study.open(home, "tuned").manifest
+    assert manifest.question is not None
+    assert (manifest.question["nuisance"], manifest.fixed_rate) == (["lr"], None)
+    plan = hsweep("plan", path)
+    assert "note: each cell is taken at its best lr of 0.01, 0.032 and 0.1" in plan.output
+    fixed = hsweep(*run, "--study", "fixed", "--set", "lr=0.1")
+    assert fixed.exit_code == 0, fixed.output
+    assert Study.open(home, "fixed").manifest.fixed_rate == 0.1
+    one = hsweep("plan", path, "--set", "lr=0.1", "--json")
+    assert json.loads(one.stdout)["notes"][0].startswith("every trial has the one learning rate")
+    path.write_text(SWEEP_FILE.replace("tuned(0.01, 0.1)", "[0.01, 0.1]"))
+    refused = hsweep(*run, "--study", "listed")
+    assert refused.exit_code == 2
+    assert "ask with nuisance=('lr',)" in refused.output
+    assert not (home.root / "studies" / "listed").exists()
