@@ -284,9 +284,8 @@ class StratifiedAsha:
         losers = ranked[: self._num_stops(group, means.keys(), unit)]
         where, kept = self._rung(unit, stratum), len(means) - len(losers)
         return {
-            name: f"rank {sum(other < means[name] for other in means.values()) + 1} of "
-            f"{len(means)} at {where}; the best {kept} go on"
-            for name in losers
+            name: _rank(len(means) - place, len(means), where, kept)
+            for place, name in enumerate(losers)
         }
 
     def _num_stops(self, group: _Stratum, rivals: Set[str], unit: int, num_gone: int = 0) -> int:
@@ -313,7 +312,7 @@ class StratifiedAsha:
         if len(self._survivors(group) - {contender}) < self._settings.num_survivors:
             return _GO_ON
         where = self._rung(unit, row.trial.stratum)
-        return Verdict(True, f"rank {rank + 1} of {len(means)} at {where}; the best {kept} go on")
+        return Verdict(True, _rank(rank + 1, len(means), where, kept))
 
     def _survivors(self, group: _Stratum) -> Set[str]:
         """Return the contenders that have reached the full budget or may reach it."""
@@ -360,8 +359,14 @@ class StratifiedAsha:
         return spared
 
     def _rung(self, unit: int, stratum: str) -> str:
-        rung = "budget" if self._is_ladder else "rung"
-        return f"{rung} {unit} of stratum [{stratum or 'all'}]"
+        what = "budget" if self._is_ladder else "rung"
+        rung = f"{what} {unit}" if unit in self._milestones else "the end"
+        return f"{rung} of stratum [{stratum or 'all'}]"
+
+
+def _rank(rank: int, rivals: int, where: str, kept: int) -> str:
+    who = f"best {kept} go on" if kept > 1 else "best goes on"
+    return f"rank {rank} of {rivals} at {where}; the {who}"
 
 
 def _may_finish(row: ScheduledTrial) -> bool:

@@ -266,7 +266,7 @@ class Sweep:
             )
 
     def _check_scouts(self, scouts: int) -> None:
-        if not getattr(self.question, "nuisance", ()):
+        if not getattr(self.question, "nuisance", ()) and not self.space.tuned_axes:
             raise UserError(
                 f"scouts={scouts} compete for settings of nuisance axes, and the question names "
                 'none; name them, as in Transition(nuisance=("lr",))'
@@ -359,17 +359,20 @@ class Sweep:
 
     def with_tuned_axes(self) -> "Sweep":
         """Return the sweep with the axes of its space that are to be tuned as nuisance axes of its
-        question.
+        question, and with scouts that tune them where nothing else is said of early stopping.
 
         Raises:
             UserError: an axis that has another part in the question.
         """
         asked = self.question
         axes = () if asked is None else self.space.tuned_axes
-        if asked is None or set(axes) <= set(asked.nuisance):
+        if asked is None or not axes:
             return self
         nuisance = tuple(dict.fromkeys((*asked.nuisance, *axes)))
-        return replace(self, question=replace(asked, nuisance=nuisance))
+        stopping = self.early_stopping
+        if stopping is None and self.replicates > 1 and self.search.method != "optuna":
+            stopping = Asha(scouts=1, reduction_factor=2)
+        return replace(self, question=replace(asked, nuisance=nuisance), early_stopping=stopping)
 
     def with_preset(self, name: str | None) -> "Sweep":
         """Return the variant called ``name`` (None: the default, ``quick``).
