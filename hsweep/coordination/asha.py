@@ -16,12 +16,15 @@ On a ladder of budgets the rungs are its shorter budgets. There a contender is w
 its budgets are together, and is judged by the value at the end of its trial of that budget: a
 decayed one, which tells more of the end than a report in mid-schedule. Its trial of the next budget
 waits before its start, and those that do not go on are never started.
+
+Where scouts compete for their points (``Asha.scouts``), the other replicates wait before their
+start, and those of one point train: that of the setting that won.
 """
 
 import json
 import math
 from collections import defaultdict
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Final
@@ -79,6 +82,10 @@ class _Stratum:
             if key not in arrived and not member.is_done
         }
 
+    def left(self, unit: int, losers: Mapping[str, str]) -> set[str]:
+        """Return who goes on at a milestone or is still to come to it."""
+        return (self.values[unit].keys() | self.to_come(unit)) - losers.keys()
+
     def means(self, unit: int) -> dict[str, float]:
         """Return what each contender is judged by at a milestone, smaller being better."""
         return {name: fmean(values.values()) for name, values in self.values[unit].items()}
@@ -105,7 +112,12 @@ class StratifiedAsha:
         self._is_ladder = bool(budget.ladder)
         self._milestones = frozenset(settings.milestones(budget) if settings else ())
         self._waits = settings is not None and settings.decide == "together" and knows_all
-        self._by_points = settings is not None and settings.compete == "points"
+        self._scouts = None if settings is None else settings.scouts
+        # Where no rung leaves a single one, the ends of the scouts decide.
+        self._deciding = self._milestones | ({budget.amount} if self._scouts else frozenset())
+        self._by_points = settings is not None and (
+            settings.compete == "points" or self._scouts is not None
+        )
         self._sign = 1.0 if goal == "min" else -1.0
         self._strata: defaultdict[str, _Stratum] = defaultdict(_Stratum)
 
@@ -123,9 +135,18 @@ class StratifiedAsha:
         group.contenders[trial.key] = contender
         if row.is_exempt and not self._by_points:
             group.exempt.add(contender)
-        if self._is_ladder:
-            for unit in self._milestones - {trial.budget.amount}:
-                group.arrived[unit].add(trial.key)
+        # What it does not report at is not waited for.
+        others: frozenset[int] = frozenset()
+        if self._follows(row):
+            others = self._deciding
+        elif self._is_ladder:
+            others = self._deciding - {trial.budget.amount}
+        for unit in others:
+            group.arrived[unit].add(trial.key)
+
+    def _follows(self, row: ScheduledTrial) -> bool:
+        """Whether a trial trains only if the scouts of its point have won."""
+        return self._scouts is not None and row.trial.replicate >= self._scouts
 
     def end(self, row: ScheduledTrial, reason: str) -> None:
         """Note why a trial has ended: the replicates of a point that was stopped end as well."""
@@ -135,7 +156,7 @@ class StratifiedAsha:
 
     def record(self, row: ScheduledTrial, unit: int, value: float | None) -> None:
         """Enter a recorded report without asking for a decision."""
-        if unit not in self._milestones:
+        if unit not in self._deciding or self._follows(row):
             return
         if self._is_ladder and unit != row.trial.budget.amount:
             return
@@ -149,12 +170,12 @@ class StratifiedAsha:
         return frozenset() if self._is_ladder else self._rungs_of(row)
 
     def _rungs_of(self, row: ScheduledTrial) -> frozenset[int]:
-        is_safe = row.is_exempt or row.trial.stratum == PROTECTED
+        is_safe = row.is_exempt or row.trial.stratum == PROTECTED or self._follows(row)
         return frozenset() if is_safe else self._milestones
 
     def lost(self, row: ScheduledTrial) -> str:
         """Return why a trial will be stopped at its next rung, empty if nothing is known yet."""
-        if self._settings is None or row.is_exempt:
+        if self._settings is None or row.is_exempt or self._follows(row):
             return ""
         group = self._strata[row.trial.stratum]
         return group.stopped.get(group.contenders[row.trial.key], "")
@@ -180,6 +201,8 @@ class StratifiedAsha:
         self._strata[row.trial.stratum].waiting[row.trial.key] = row
 
     def may_wait(self, row: ScheduledTrial) -> bool:
+        if self._follows(row):
+            return self._waits and not row.is_exempt and not row.unit
         return self._waits and self._rung_before(row) in self._rungs_of(row)
 
     def _rung_before(self, row: ScheduledTrial) -> int:
@@ -198,12 +221,16 @@ class StratifiedAsha:
         group = self._strata.get(stratum)
         if group is None or not group.waiting:
             return []
-        units = {self._rung_before(row) for row in group.waiting.values()}
+        waiting = group.waiting.values()
+        units = {self._rung_before(row) for row in waiting if not self._follows(row)}
         losers = {unit: self._losers(group, stratum, unit) for unit in units}
         released = []
-        for row in group.waiting.values():
-            unit = self._rung_before(row)
-            verdict = self._verdict_at_rung(row, unit, losers[unit])
+        for row in waiting:
+            if self._follows(row):
+                verdict = self._verdict_of_scouts(row, group)
+            else:
+                unit = self._rung_before(row)
+                verdict = self._verdict_at_rung(row, unit, losers[unit])
             if not verdict.wait:
                 released.append((row, verdict))
         for row, _ in released:
@@ -218,33 +245,57 @@ class StratifiedAsha:
             return Verdict(True, lost)
         if losers is None:
             return Verdict(False, f"waits at {self._rung(unit, stratum)} for the others", wait=True)
-        reason = losers.get(self._strata[stratum].contenders[row.trial.key], "")
-        return Verdict(True, reason) if reason else _GO_ON
+        group = self._strata[stratum]
+        if reason := losers.get(group.contenders[row.trial.key], ""):
+            return Verdict(True, reason)
+        if self._scouts is not None and len(group.left(unit, losers)) == 1:
+            where = self._rung(unit, stratum)
+            return Verdict(
+                True, f"the best of {len(group.values[unit])} at {where}; others confirm"
+            )
+        return _GO_ON
+
+    def _verdict_of_scouts(self, row: ScheduledTrial, group: _Stratum) -> Verdict:
+        """Say whether a trial may begin, whose point others compete for."""
+        stratum, contender = row.trial.stratum, group.contenders[row.trial.key]
+        for unit in sorted(self._deciding):
+            losers = self._losers(group, stratum, unit)
+            if losers is None:
+                return Verdict(False, f"waits for the scouts of [{stratum or 'all'}]", wait=True)
+            if reason := losers.get(contender, ""):
+                return Verdict(True, reason)
+            left = group.left(unit, losers)
+            if len(left) == 1:
+                break
+        if contender in left:
+            return _GO_ON
+        return Verdict(True, f"its scouts have no value at {self._rung(unit, stratum)}")
 
     def _losers(self, group: _Stratum, stratum: str, unit: int) -> dict[str, str] | None:
         """Return who loses at a rung and why, None while that cannot be decided."""
         to_come = group.to_come(unit)
         rivals = group.values[unit].keys() | to_come
-        if self._num_stops(group, rivals) == 0:
+        if self._num_stops(group, rivals, unit) == 0:
             return {}
         if to_come:
             return None
         means = group.means(unit)
         ranked = sorted(means.keys() - group.exempt, key=lambda name: (-means[name], name))
-        losers = ranked[: self._num_stops(group, means.keys())]
+        losers = ranked[: self._num_stops(group, means.keys(), unit)]
         where, kept = self._rung(unit, stratum), len(means) - len(losers)
         return {
-            name: f"rank {sum(other < means[name] for other in means.values()) + 1} of "
-            f"{len(means)} at {where}; the best {kept} go on"
-            for name in losers
+            name: _rank(len(means) - place, len(means), where, kept)
+            for place, name in enumerate(losers)
         }
 
-    def _num_stops(self, group: _Stratum, rivals: Set[str], num_gone: int = 0) -> int:
+    def _num_stops(self, group: _Stratum, rivals: Set[str], unit: int, num_gone: int = 0) -> int:
         """Return how many of a rung's rivals in a group do not go on, of whom so many are gone
         since an earlier rung."""
         assert self._settings is not None
         present = len(rivals) - num_gone
-        survivors = self._settings.min_survivors + len(group.exempt & rivals)
+        if unit not in self._milestones:  # the end, where scouts leave one
+            return max(0, present - 1)
+        survivors = self._settings.num_survivors + len(group.exempt & rivals)
         return max(0, present - max(1, present // self._settings.reduction_factor, survivors))
 
     def _verdict_on_arrival(self, group: _Stratum, unit: int, row: ScheduledTrial) -> Verdict:
@@ -258,10 +309,10 @@ class StratifiedAsha:
         kept = max(1, len(means) // self._settings.reduction_factor)
         if rank < kept:
             return _GO_ON
-        if len(self._survivors(group) - {contender}) < self._settings.min_survivors:
+        if len(self._survivors(group) - {contender}) < self._settings.num_survivors:
             return _GO_ON
         where = self._rung(unit, row.trial.stratum)
-        return Verdict(True, f"rank {rank + 1} of {len(means)} at {where}; the best {kept} go on")
+        return Verdict(True, _rank(rank + 1, len(means), where, kept))
 
     def _survivors(self, group: _Stratum) -> Set[str]:
         """Return the contenders that have reached the full budget or may reach it."""
@@ -288,21 +339,34 @@ class StratifiedAsha:
                 if not to_come:
                     continue
                 rivals = group.values[unit].keys() | to_come
-                stops = self._num_stops(group, rivals, stopped)
+                stops = self._num_stops(group, rivals, unit, stopped)
                 stopped += stops
                 members = [
-                    group.members[key] for key, name in group.contenders.items() if name in rivals
+                    group.members[key]
+                    for key, name in group.contenders.items()
+                    if name in rivals and not self._follows(group.members[key])
                 ]
                 if self._is_ladder:
                     left = sum(row.units_left for row in members if row.trial.budget.amount > unit)
                     spared += round(stops * left / len(rivals))
                 else:
                     spared += round(stops * len(members) / len(rivals)) * max(0, budget - unit)
+            following = {
+                key: row.units_left for key, row in group.waiting.items() if self._follows(row)
+            }
+            if points := {group.contenders[key] for key in following}:
+                spared += round(sum(following.values()) * (1 - 1 / len(points)))
         return spared
 
     def _rung(self, unit: int, stratum: str) -> str:
-        rung = "budget" if self._is_ladder else "rung"
-        return f"{rung} {unit} of stratum [{stratum or 'all'}]"
+        what = "budget" if self._is_ladder else "rung"
+        rung = f"{what} {unit}" if unit in self._milestones else "the end"
+        return f"{rung} of stratum [{stratum or 'all'}]"
+
+
+def _rank(rank: int, rivals: int, where: str, kept: int) -> str:
+    who = f"best {kept} go on" if kept > 1 else "best goes on"
+    return f"rank {rank} of {rivals} at {where}; the {who}"
 
 
 def _may_finish(row: ScheduledTrial) -> bool:

@@ -1,7 +1,7 @@
 """Early stopping as a sweep asks for it: rungs, strata and survivors."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -49,13 +49,19 @@ class Asha:
         reduction_factor: a rung keeps the best 1/reduction_factor of its stratum.
         strata: axes whose values make a stratum, or a ``SizeBand``; an empty tuple lets all
             trials compete, which is wrong for a transition study.
-        min_survivors: contenders of every stratum that are left to run to the full budget; three
-            keep the transition fit's answer at a third of the compute.
+        min_survivors: contenders of every stratum that are left to run to the full budget, by
+            default 3, which keeps the transition fit's answer at a third of the compute; with
+            ``scouts`` 1.
         compete: ``trials`` each for itself, or ``points``: shapes, by the mean of their replicates.
         decide: ``together``: a rung is decided once, when all its contenders are there or gone;
             ``on_arrival``: each trial at once, by those that came before it (the stopping variant
             of ASHA), where the first to arrive always go on. A search that proposes its points
             while it runs cannot know who is still to come and decides on arrival.
+        scouts: the replicates of a point, from the first on, that compete for it. The others train
+            only at the setting that won, and from their own start: so no seed that counts has
+            helped to choose. Points compete that differ in nothing but the nuisance axes of the
+            question, which replace ``strata``. The scouts of a winner end where it is one; where no
+            rung leaves a single one, the ends of the trials decide. None: all compete.
 
     Raises:
         UserError: a value outside its range.
@@ -64,17 +70,19 @@ class Asha:
     grace: int | None = None
     reduction_factor: int = 3
     strata: tuple[str, ...] | SizeBand = ()
-    min_survivors: int = _DEFAULT_MIN_SURVIVORS
+    min_survivors: int | None = None
     compete: Literal["trials", "points"] = "trials"
     decide: Literal["together", "on_arrival"] = "together"
+    scouts: int | None = None
 
     def __post_init__(self) -> None:
         for what, value, least in (
             ("the grace period", self.grace, 1),
             ("the reduction factor", self.reduction_factor, 2),
             ("min_survivors", self.min_survivors, 1),
+            ("scouts", self.scouts, 1),
         ):
-            if value is None and what == "the grace period":
+            if value is None:
                 continue
             if type(value) is not int or value < least:
                 raise UserError(f"{what} must be a whole number of at least {least}, not {value!r}")
@@ -83,13 +91,31 @@ class Asha:
             raise UserError(f"strata are a tuple of axes; write ({strata!r},)")
         check_choice("compete", self.compete, ("trials", "points"))
         check_choice("decide", self.decide, ("together", "on_arrival"))
+        if self.scouts is not None:
+            self._check_scouts()
+
+    def _check_scouts(self) -> None:
+        for is_odd, field, why in (
+            (self.strata != (), "strata", "points compete that differ in nuisance axes alone"),
+            (self.decide != "together", "decide", "the other seeds wait until all scouts are in"),
+        ):
+            if is_odd:
+                raise UserError(f"scouts={self.scouts} goes without {field}: {why}")
+
+    @property
+    def num_survivors(self) -> int:
+        """Contenders of every stratum that are left to run to the full budget."""
+        if self.min_survivors is not None:
+            return self.min_survivors
+        return _DEFAULT_MIN_SURVIVORS if self.scouts is None else 1
 
     def milestones(self, budget: Budget) -> list[int]:
         """Return the units at which trials are compared: grace * reduction_factor**k, each moved
         up to the next report, below the full budget; the shorter budgets of a ladder."""
         if budget.ladder:
             return list(budget.ladder[:-1])
-        assert self.grace is not None
+        if self.grace is None:
+            return []
         units = budget.report_units()
         rungs: list[int] = []
         target = self.grace
@@ -100,8 +126,15 @@ class Asha:
             target *= self.reduction_factor
         return rungs
 
-    def stratum(self, point: Mapping[str, Any], num_params: int | None) -> str:
+    def stratum(
+        self, point: Mapping[str, Any], num_params: int | None, nuisance: Sequence[str] = ()
+    ) -> str:
         """Return the label of the group a trial competes in.
+
+        Args:
+            point: its axis values.
+            num_params: of its model.
+            nuisance: axes in which alone those differ that ``scouts`` compete with.
 
         Raises:
             UserError: a stratum axis that the space does not have, or a band of sizes where the
@@ -115,7 +148,13 @@ class Asha:
                     "early_stopping axes as strata"
                 )
             return self.strata.label(num_params)
+        if self.scouts is not None:
+            return _label({axis: point[axis] for axis in point if axis not in nuisance})
         for axis in self.strata:
             if axis not in point:
                 raise unknown_name("axis in early_stopping strata", axis, point)
-        return ",".join(f"{axis}={point[axis]}" for axis in self.strata)
+        return _label({axis: point[axis] for axis in self.strata})
+
+
+def _label(values: Mapping[str, Any]) -> str:
+    return ",".join(f"{axis}={value}" for axis, value in values.items())

@@ -248,7 +248,7 @@ class Sweep:
             )
         if stopping is None:
             return
-        if not has_ladder and stopping.grace is None:
+        if not has_ladder and stopping.grace is None and stopping.scouts is None:
             raise UserError(
                 "early stopping needs rungs: give Asha(grace=...), the budget units before the "
                 "first, or a budget with a ladder, whose shorter budgets are the rungs"
@@ -258,9 +258,28 @@ class Sweep:
                 f"the rungs of a ladder are its shorter budgets ({self.budget}), so Asha needs no "
                 f"grace; leave grace={stopping.grace} out"
             )
+        if stopping.scouts is not None:
+            self._check_scouts(stopping.scouts)
         if has_ladder and stopping.decide != "together":
             raise UserError(
                 'the rungs of a ladder are decided together; leave decide="on_arrival" out'
+            )
+
+    def _check_scouts(self, scouts: int) -> None:
+        if not getattr(self.question, "nuisance", ()) and not self.space.tuned_axes:
+            raise UserError(
+                f"scouts={scouts} compete for settings of nuisance axes, and the question names "
+                'none; name them, as in Transition(nuisance=("lr",))'
+            )
+        if self.replicates <= scouts:
+            raise UserError(
+                f"scouts={scouts} of {self.replicates} replicates leave none that has not helped "
+                f"to choose; set replicates={scouts + 3}"
+            )
+        if self.search.method == "optuna":
+            raise UserError(
+                "scouts choose among points that are known at the start, and an optuna search "
+                "proposes them one by one; give a search that lists or draws its points"
             )
 
     def _check_training(self) -> None:
@@ -340,17 +359,20 @@ class Sweep:
 
     def with_tuned_axes(self) -> "Sweep":
         """Return the sweep with the axes of its space that are to be tuned as nuisance axes of its
-        question.
+        question, and with scouts that tune them where nothing else is said of early stopping.
 
         Raises:
             UserError: an axis that has another part in the question.
         """
         asked = self.question
         axes = () if asked is None else self.space.tuned_axes
-        if asked is None or set(axes) <= set(asked.nuisance):
+        if asked is None or not axes:
             return self
         nuisance = tuple(dict.fromkeys((*asked.nuisance, *axes)))
-        return replace(self, question=replace(asked, nuisance=nuisance))
+        stopping = self.early_stopping
+        if stopping is None and self.replicates > 1 and self.search.method != "optuna":
+            stopping = Asha(scouts=1, reduction_factor=2)
+        return replace(self, question=replace(asked, nuisance=nuisance), early_stopping=stopping)
 
     def with_preset(self, name: str | None) -> "Sweep":
         """Return the variant called ``name`` (None: the default, ``quick``).

@@ -262,8 +262,13 @@ def _of_settings(plan: Plan, question: Transition) -> Iterator[Concern]:
     if tuned and plan.sweep.replicates == 1:
         yield _chosen_by_one_seed(tuned, "cell")
     stopping = plan.sweep.early_stopping
-    stops = stopping is not None and bool(stopping.milestones(plan.sweep.budget))
-    if tuned and stopping is not None and stops and stopping.compete == "trials":
+    if (
+        tuned
+        and stopping is not None
+        and stopping.scouts is None
+        and stopping.milestones(plan.sweep.budget)
+        and stopping.compete == "trials"
+    ):
         yield _weak(
             f"early stopping stops single runs, so settings of {listed(tuned)} lose some of their "
             "seeds and cannot be compared",
@@ -293,7 +298,7 @@ def _of_rivals(plan: Plan, question: Transition) -> Iterator[Concern]:
         contenders = {
             trial.point if stopping.compete == "points" else trial.key for trial in trials
         }
-        if len(contenders) > stopping.min_survivors:
+        if len(contenders) > stopping.num_survivors:
             competing |= {axis for axis in axes if len({trial.point[axis] for trial in trials}) > 1}
     if not competing:
         return

@@ -232,13 +232,15 @@ class Planner:
             self.skipped.append(Skipped(point, str(impossible)))
             return []
         stopping, question = sweep.early_stopping, sweep.question
+        nuisance = getattr(question, "nuisance", ())
         num_params = asked.counts.num_params if asked.counts is not None else None
         stratum = (
-            called("early stopping", lambda: stopping.stratum(point, num_params))
+            called("early stopping", lambda: stopping.stratum(point, num_params, nuisance))
             if stopping
             else ""
         )
-        if stopping and isinstance(question, Lean) and question.is_baseline(point):
+        is_baseline = isinstance(question, Lean) and question.is_baseline(point)
+        if stopping and stopping.scouts is None and is_baseline:
             stratum = PROTECTED  # everything will be compared with it
         fingerprint = self._fingerprint_of(asked.task)
         hashed = partial(self._hash_of, for_key=True)

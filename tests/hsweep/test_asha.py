@@ -378,7 +378,7 @@ class TestDecidedTogether:
         assert rungs.report("c", 3, 0.1) == Verdict(False)
         verdict = rungs.verdict("a", 3)
         assert verdict.stop
-        assert verdict.reason == "rank 2 of 2 at rung 3 of stratum [heads=1]; the best 1 go on"
+        assert verdict.reason == "rank 2 of 2 at rung 3 of stratum [heads=1]; the best goes on"
 
     def test_a_trial_that_is_exempt_goes_on_and_is_no_survivor_to_count_on(self) -> None:
         rungs = Rungs(Asha(grace=3, min_survivors=1))

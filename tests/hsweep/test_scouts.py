@@ -1,0 +1,160 @@
+"""Settings of a cell compete by their first seeds, and the others train at the one that won."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tiny import tiny_sweep
+from tiny_runs import coordinating, planned
+
+from hsweep import Asha, Point, Recipe, Sweep, Transition, epochs, grid, optuna_search, tuned
+from hsweep.coordination.coordinator import Coordinator
+from hsweep.coordination.runner import InlineRunner
+from hsweep.design.budget import Budget
+from hsweep.design.trial import TrialStatus
+from hsweep.errors import UserError
+from hsweep.record.journal import TrialRow
+
+FINISHED, STOPPED = TrialStatus.FINISHED, TrialStatus.STOPPED_EARLY
+QUESTION = Transition(x="width", by=None, nuisance=("lr",))
+RATES = (0.001, 0.01, 0.1)
+WORST, MIDDLE, BEST = RATES
+"""The tiny task learns the quicker the higher the rate is, of these."""
+SIX = epochs(6)
+
+
+def recipe(point: Point) -> Recipe:
+    return Recipe(lr=point.lr, batch_size=8, schedule="wsd")
+
+
+def sweep(budget: Budget = SIX, stopping: Asha | None = None, **parts: object) -> Sweep:
+    found = tiny_sweep(
+        space=grid(width=[2, 3]) * grid(lr=list(RATES)),
+        recipe=recipe,
+        budget=budget,
+        replicates=3,
+        question=QUESTION,
+        early_stopping=stopping or Asha(scouts=1, reduction_factor=2),
+    )
+    return replace(found, **parts)  # type: ignore[arg-type]
+
+
+def run(asked: Sweep, folder: Path, until: Callable[[Coordinator], bool] | None = None) -> None:
+    with coordinating(asked, folder) as coordinator:
+        if until is not None:
+
+            class Watch:
+                def started(self, *_: object) -> None: ...
+
+                def reported(self, *_: object) -> None:
+                    if until(coordinator):
+                        coordinator.request_stop("enough")
+
+                def ended(self, *_: object) -> None: ...
+
+            coordinator.observer = Watch()
+        InlineRunner().run(coordinator)
+
+
+def rows(folder: Path) -> list[TrialRow]:
+    from hsweep.record.journal import Journal
+
+    with Journal(folder / "journal.db", read_only=True) as journal:
+        return list(journal.trials())
+
+
+def ended(folder: Path) -> dict[tuple[int, float, int, int], TrialStatus]:
+    """By width, rate, seed and budget."""
+    return {
+        (row.point["width"], row.point["lr"], row.replicate, row.budget): row.status
+        for row in rows(folder)
+    }
+
+
+def test_without_rungs_the_ends_of_the_scouts_choose(tmp_path: Path) -> None:
+    run(sweep(), tmp_path)
+    for (_, lr, seed, _), status in ended(tmp_path).items():
+        # A scout trains to the end, and another seed at the best rate alone.
+        assert status is (FINISHED if seed == 0 or lr == BEST else STOPPED)
+    reasons = {row.reason for row in rows(tmp_path) if row.point["lr"] == WORST and row.replicate}
+    assert reasons == {
+        f"rank 3 of 3 at the end of stratum [width={width}]; the best goes on" for width in (2, 3)
+    }
+    # What was never started cost nothing.
+    assert all(not row.unit for row in rows(tmp_path) if row.status is STOPPED)
+
+
+def test_a_rung_that_leaves_one_ends_its_scout_too(tmp_path: Path) -> None:
+    run(sweep(stopping=Asha(grace=2, reduction_factor=3, scouts=1)), tmp_path)
+    found = {(row.point["lr"], row.replicate): row for row in rows(tmp_path)}
+    assert {at for at, row in found.items() if row.status is FINISHED} == {(BEST, 1), (BEST, 2)}
+    assert found[BEST, 0].unit == 2
+    assert found[BEST, 0].reason.startswith("the best of 3 at rung 2")
+
+
+def test_on_a_ladder_the_shorter_budgets_choose(tmp_path: Path) -> None:
+    ladder = epochs(8, ladder=[2, 4])
+    run(sweep(ladder, Asha(scouts=1, reduction_factor=2, min_survivors=1)), tmp_path)
+    for (_, lr, seed, budget), status in ended(tmp_path).items():
+        # Three compete at 2 epochs, of which one goes on: the scouts end there.
+        is_trained = budget == 2 if seed == 0 else lr == BEST
+        assert status is (FINISHED if is_trained else STOPPED)
+
+
+def test_a_study_that_is_interrupted_between_chooses_the_same(tmp_path: Path) -> None:
+    asked = sweep(stopping=Asha(grace=2, reduction_factor=2, scouts=1))
+    run(asked, tmp_path / "whole")
+    for number in (1, 4, 9):
+        folder = tmp_path / str(number)
+        reports = iter(range(1000))
+        run(asked, folder, until=lambda _, count=reports, at=number: next(count) >= at)
+        run(asked, folder)
+        assert ended(folder) == ended(tmp_path / "whole")
+
+
+def test_a_setting_whose_scout_diverged_is_not_confirmed(tmp_path: Path) -> None:
+    def diverging(point: Point) -> Recipe:
+        return replace(recipe(point), lr=1e30 if point.lr == BEST else point.lr)
+
+    run(sweep(recipe=diverging), tmp_path)
+    found = {(row.point["lr"], row.replicate): row for row in rows(tmp_path)}
+    assert found[BEST, 0].status is TrialStatus.DIVERGED
+    assert found[BEST, 1].status is STOPPED
+    assert found[MIDDLE, 1].status is found[MIDDLE, 2].status is FINISHED
+
+
+def test_an_axis_to_be_tuned_is_tuned_by_scouts() -> None:
+    asked = tiny_sweep(
+        space=grid(width=[2, 3]) * grid(lr=tuned(1e-3, 1e-1, per_decade=1)),
+        recipe=recipe,
+        replicates=3,
+        question=Transition(x="width", by=None),
+    )
+    assert {trial.stratum for trial in planned(asked)} == {"width=2", "width=3"}
+    assert asked.with_tuned_axes().early_stopping == Asha(scouts=1, reduction_factor=2)
+    own = replace(asked, early_stopping=Asha(grace=1, strata=("width",), compete="points"))
+    assert own.with_tuned_axes().early_stopping == own.early_stopping
+    assert replace(asked, replicates=1).with_tuned_axes().early_stopping is None
+
+
+class TestWhatCannotBe:
+    @pytest.mark.parametrize(
+        ("parts", "why"),
+        [
+            ({"replicates": 1}, "scouts=1 of 1 replicates leave none that has not helped"),
+            ({"question": Transition(x="width", by=None)}, "the question names none"),
+            ({"search": optuna_search(4)}, "an optuna search proposes them one by one"),
+        ],
+    )
+    def test_of_a_sweep(self, parts: dict[str, object], why: str) -> None:
+        with pytest.raises(UserError, match=why):
+            sweep(**parts)
+
+    def test_of_early_stopping(self) -> None:
+        with pytest.raises(UserError, match="scouts=1 goes without strata"):
+            Asha(scouts=1, strata=("width",))
+        with pytest.raises(UserError, match="scouts=1 goes without decide"):
+            Asha(scouts=1, decide="on_arrival")
+        with pytest.raises(UserError, match="scouts must be a whole number of at least 1, not 0"):
+            Asha(scouts=0)
