@@ -67,7 +67,7 @@ class TrialActor(tune.Trainable):
     def _take(self, config: dict[str, Any]) -> None:
         self._queue.give(config[START].assignments)
         # Tune adds it to everything this process returns, with each assignment in it.
-        self.config = {}
+        self.config: dict[str, Any] = {}
 
     def step(self) -> dict[str, Any]:
         """Return what happened to the trials since the last time, as soon as there is something,

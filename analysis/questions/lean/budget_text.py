@@ -1,7 +1,6 @@
 """What is said of a lean answer and the budget: sentence, badge and table."""
 
 from analysis.questions.lean.result import LeanResult
-from analysis.questions.lean.text import lean_badge
 from analysis.text.numbers import NONE, Tone, number_text
 from analysis.text.tables import Table
 
@@ -17,9 +16,9 @@ def budgets_sentence(result: LeanResult) -> str:
     return f" {start[found.verdict]}: {found.reason}."
 
 
-def settled_badge(result: LeanResult) -> tuple[str, Tone]:
-    """Return the badge, with ``settled`` or ``still moving`` where that is known."""
-    label, tone = lean_badge(result)
+def settled_badge(result: LeanResult, badge: tuple[str, Tone]) -> tuple[str, Tone]:
+    """Return the answer's badge with ``settled`` or ``still moving`` where that is known."""
+    label, tone = badge
     match result.budgets.verdict if result.budgets is not None else "unknown":
         case "settled":
             return f"{label}, settled", tone

@@ -31,6 +31,7 @@ from analysis.questions.lean.text import (
     group_candidates_table,
     groups_badge,
     groups_sentences,
+    lean_badge,
     lean_sentence,
     lean_table,
     missing_runs_table,
@@ -170,7 +171,7 @@ class LeanFinding(_Comparisons):
 
     @property
     def badge(self) -> tuple[str, Tone]:
-        return settled_badge(self.result)
+        return settled_badge(self.result, lean_badge(self.result))
 
     def _candidates(self) -> list[Section]:
         rows = ranked(self.result.table, lambda row: not row.accepted)
