@@ -11,7 +11,7 @@ import pandas as pd
 
 from analysis.charts.chart import Chart
 from analysis.questions.base import Confirmation, Finding, Kind, Missing, Section, StudyRuns, ranked
-from analysis.questions.lean.budget_text import budgets_sentence, budgets_table, settled_badge
+from analysis.questions.lean.budget_text import budgets_sentence, budgets_table
 from analysis.questions.lean.budgets import with_budgets
 from analysis.questions.lean.charts import forest_chart, roles_in
 from analysis.questions.lean.fit import fit
@@ -22,6 +22,7 @@ from analysis.questions.lean.text import (
     group_candidates_table,
     groups_badge,
     groups_sentences,
+    lean_badge,
     lean_sentence,
     lean_table,
     missing_runs_table,
@@ -46,6 +47,7 @@ from analysis.runs.ladder import ladder_of
 from analysis.runs.table import Runs
 from analysis.statistics.noninferiority import confirming_seeds
 from analysis.text.numbers import Tone
+from analysis.text.settled import settled_badge
 from analysis.text.tables import varying_columns
 from hsweep.errors import UserError
 from hsweep.record.manifest import NEW_SEED
@@ -160,7 +162,8 @@ class LeanFinding(_Comparisons):
 
     @property
     def badge(self) -> tuple[str, Tone]:
-        return settled_badge(self.result)
+        budgets = self.result.budgets
+        return settled_badge(lean_badge(self.result), budgets.verdict if budgets else None)
 
     def _candidates(self) -> list[Section]:
         rows = ranked(self.result.table, lambda row: not row.accepted)
