@@ -219,7 +219,9 @@ class StudyRuns:
 
     @cached_property
     def _all_trials(self) -> pd.DataFrame:
-        return study_trials(self.tables, self.manifest)
+        trials = study_trials(self.tables, self.manifest)
+        # Those that chose the settings say nothing of them that is not flattered.
+        return trials.loc[trials["seed"] >= self.manifest.scouts].reset_index(drop=True)
 
     @cached_property
     def runs(self) -> Runs:

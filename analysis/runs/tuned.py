@@ -5,6 +5,7 @@ Which setting a seed's run is taken from is decided by the other seeds (`statist
 so that a shape tried with more settings gains nothing by it.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -29,13 +30,15 @@ class TunedSetting:
     Attributes:
         values: the best setting, by the mean over all seeds.
         tried: settings that were tried.
-        set_aside: of these, those that do not compete, as they lack full-budget runs.
+        unstarted: of these, those that lost against others by seeds that are not counted.
+        set_aside: further ones that do not compete, as they lack full-budget runs.
         at_edge: axes of numbers of which it is the smallest or largest value tried.
         is_single: no two seeds are common to the settings, so the best run stands for the shape.
     """
 
     values: Config
     tried: int
+    unstarted: int
     set_aside: int
     at_edge: tuple[str, ...]
     is_single: bool
@@ -43,7 +46,7 @@ class TunedSetting:
     @property
     def competed(self) -> bool:
         """Whether any setting competes; else the shape stands as it was recorded."""
-        return self.set_aside < self.tried
+        return self.unstarted + self.set_aside < self.tried
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +129,7 @@ class _Setting:
             any(table.status[row] == "stopped_early" for row in at),
             {table.replicate[row]: row for row in full},
             {table.replicate[row]: float(table.value[row]) for row in full},
-            frozenset(table.replicate[row] for row in at if table.status[row] != "planned"),
+            frozenset(table.replicate[row] for row in at if table.has_started(row)),
             sum(table.status[row] != COLLAPSED for row in full),
         )
 
@@ -138,6 +141,13 @@ class _Table(NamedTuple):
     status: list[str]
     replicate: list[str]
     value: list[float]
+
+    def has_started(self, row: int) -> bool:
+        """Whether a run was begun; one can be stopped before its start."""
+        status = self.status[row]
+        return status != "planned" and not (
+            status == "stopped_early" and math.isnan(self.value[row])
+        )
 
 
 def _by_values(
@@ -203,6 +213,7 @@ def _told(
     fit: CrossFit | None,
     nuisance: Sequence[str],
 ) -> TunedSetting:
+    unstarted = sum(not each.started for each in settings) if best is not None else 0
     best = best or settings[0]
     at_edge = []
     for place, name in enumerate(nuisance):
@@ -213,7 +224,8 @@ def _told(
     return TunedSetting(
         values=dict(zip(nuisance, best.values, strict=True)),
         tried=len(settings),
-        set_aside=len(settings) - len(competing),
+        unstarted=unstarted,
+        set_aside=len(settings) - len(competing) - unstarted,
         at_edge=tuple(at_edge),
         is_single=len(competing) > 1 and fit is None,
     )
@@ -223,10 +235,15 @@ def _warnings(tuned: dict[Key, Tuned], nuisance: Sequence[str], what: str) -> li
     named = ", ".join(nuisance)
     numbers = sorted({each.setting.tried for each in tuned.values()})
     found = []
-    if len(numbers) > 1:
+    if len(numbers) > 1 and not any(each.setting.unstarted for each in tuned.values()):
         found.append(
             f"{what}s were tried with {numbers[0]} to {numbers[-1]} settings of {named}; each"
             " seed's run is taken from the setting that the other seeds chose, which favours none"
+        )
+    if scouted := sum(each.setting.unstarted > 0 for each in tuned.values()):
+        found.append(
+            f"the {named} of {scouted} of {len(tuned)} {what}s was chosen by seeds of their own,"
+            " which are not counted"
         )
     if aside := sum(each.setting.set_aside for each in tuned.values()):
         found.append(

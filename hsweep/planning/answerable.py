@@ -296,7 +296,8 @@ def _of_rivals(plan: Plan, question: Transition) -> Iterator[Concern]:
     competing: set[str] = set()
     for trials in strata.values():
         contenders = {
-            trial.point if stopping.compete == "points" else trial.key for trial in trials
+            trial.point if stopping.compete == "points" else (trial.point, trial.replicate)
+            for trial in trials
         }
         if len(contenders) > stopping.num_survivors:
             competing |= {axis for axis in axes if len({trial.point[axis] for trial in trials}) > 1}

@@ -41,6 +41,7 @@ class Manifest:
         keep: whose final weights are kept (see ``Sweep.keep``).
         fixed_rate: the one learning rate that all trials have; None where they differ in it, or
             where it is not known.
+        scouts: how many seeds of a point, the first ones, only chose its setting (``Asha.scouts``).
         own_folders: folders with packages of the user's that are called like this project's
             (see ``hsweep.own_packages``).
     """
@@ -73,6 +74,7 @@ class Manifest:
     training: str = ""
     keep: str = "none"
     fixed_rate: float | None = None
+    scouts: int = 0
 
     @property
     def accepted_code(self) -> dict[str, str]:

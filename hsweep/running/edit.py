@@ -41,7 +41,7 @@ from hsweep.tracking.target import TrackingTarget
 
 _REPLACED: Final = (
     *("settings", "limits", "budget", "question", "metrics", "description", "axes"),
-    *("sweep_folder", "own_folders", "extensions", "probe", "keep"),
+    *("sweep_folder", "own_folders", "extensions", "probe", "keep", "fixed_rate", "scouts"),
 )
 """What of a manifest an edited sweep replaces."""
 

@@ -56,6 +56,8 @@ def test_the_answer_is_that_of_the_largest_budget_and_each_budget_has_its_own(ta
     assert [row["budget"] for row in rows] == list(BUDGETS)
     for row, one in zip(rows, alone, strict=True):
         assert (row["verdict"], row["h_star"]) == (one.verdict, one.h_star)
+        assert one.gamma_above is not None
+        assert one.drop is not None
         assert row["gamma_above"] == pytest.approx(list(one.gamma_above))
         assert row["drop"][1] < one.drop < row["drop"][2]
     assert found["budgets"]["verdict"] == "settled"
@@ -174,7 +176,8 @@ def test_noise_is_pulled_together_and_a_real_difference_is_not() -> None:
     assert np.ptp(np.median(alike, axis=0)) < 0.01
     apart = pulled_together(noise + np.array([0.0, 0.0, 0.0, -2.0]))
     assert np.median(apart, axis=0)[3] == pytest.approx(-2.0, abs=0.02)
-    assert centre(np.array([[0.0, 0.1, 9.0]])) == pytest.approx(2.3, abs=2.3)
+    # One run of five that fell much further hardly moves the centre.
+    assert 0 < centre(np.array([[0.0, 0.1, 0.2, 0.1, 9.0]]))[0] < 0.3
 
 
 def test_a_ladder_is_runs_of_one_seed_at_several_budgets() -> None:

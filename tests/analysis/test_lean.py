@@ -330,8 +330,8 @@ def test_each_shape_stands_at_its_best_setting_of_a_nuisance_axis():
     result = asked(tuned(levels, 0.003, 4), nuisance=["lr"])
     (row,) = result.table
     assert result.verdict == "found"
-    assert row.setting == TunedSetting({"lr": 0.01}, 3, 0, (), False)
-    assert result.baseline_setting == TunedSetting({"lr": 0.1}, 2, 0, ("lr",), False)
+    assert row.setting == TunedSetting({"lr": 0.01}, 3, 0, 0, (), False)
+    assert result.baseline_setting == TunedSetting({"lr": 0.1}, 2, 0, 0, ("lr",), False)
     assert row.mean == pytest.approx(0.9, abs=0.01)
     assert any("2 to 3 settings of lr" in warning for warning in result.warnings)
     assert "(lr = 0.1 for the baseline)" in examples.sentence(result)

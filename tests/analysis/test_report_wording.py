@@ -221,7 +221,7 @@ def test_shapes_stopped_early_stand_in_an_undecided_answer() -> None:
 
 
 def test_what_qualifies_an_answer_stands_in_its_sentence() -> None:
-    setting = TunedSetting({"lr": 0.1}, 3, 0, ("lr",), False)
+    setting = TunedSetting({"lr": 0.1}, 3, 0, 0, ("lr",), False)
     result = examples.lean_result(
         doubt="it is not known whether the baseline has learned anything",
         nuisance=("lr",),

@@ -83,8 +83,8 @@ def test_a_cell_says_which_setting_it_stands_at_and_whether_that_is_at_the_edge(
     found = tuned(sweep(h6_r2=1e-5))
     assert (found.verdict, found.h_star, found.nuisance) == ("transition", 4, ("lr",))
     at = {(cell.x, cell.by): cell for cell in found.counts}
-    assert at[4, 8].setting == TunedSetting({"lr": 0.01}, 3, 0, (), False)
-    assert at[6, 32].setting == TunedSetting({"lr": 0.1}, 3, 0, ("lr",), False)
+    assert at[4, 8].setting == TunedSetting({"lr": 0.01}, 3, 0, 0, (), False)
+    assert at[6, 32].setting == TunedSetting({"lr": 0.1}, 3, 0, 0, ("lr",), False)
     assert (at[4, 8].started, at[4, 8].complete, at[4, 8].read) == (9, 9, 3)
     assert len(found.runs) == 12 * 3
     assert examples.sentence(found).endswith("Each cell is taken at its best lr.")
@@ -125,7 +125,7 @@ def test_a_setting_that_lost_runs_or_collapsed_in_one_does_not_compete() -> None
         )
         found = tuned(lost)
         (cell, _) = (each for each in found.counts if each.x == 5)
-        assert cell.setting == TunedSetting({"lr": 0.1}, 3, 1, ("lr",), False)
+        assert cell.setting == TunedSetting({"lr": 0.1}, 3, 0, 1, ("lr",), False)
         assert (cell.read, cell.losses.total) == (3, 0)
         assert cell.collapsed == (word == "collapsed")
         # What was set aside is not held against the cells.

@@ -1,7 +1,8 @@
-"""What is said of a lean answer and the budget: sentence, badge and table."""
+"""What is said of a lean answer and the budget: sentence and table."""
 
 from analysis.questions.lean.result import LeanResult
-from analysis.text.numbers import NONE, Tone, number_text
+from analysis.text.numbers import NONE, number_text
+from analysis.text.settled import settled_sentence
 from analysis.text.tables import Table
 
 
@@ -10,21 +11,7 @@ def budgets_sentence(result: LeanResult) -> str:
     found = result.budgets
     if found is None or result.verdict not in ("found", "excluded"):
         return ""
-    if found.is_single:
-        return f" One budget only: {found.reason}."
-    start = {"settled": "Settled", "moving": "Still moving", "unknown": "Not known to be settled"}
-    return f" {start[found.verdict]}: {found.reason}."
-
-
-def settled_badge(result: LeanResult, badge: tuple[str, Tone]) -> tuple[str, Tone]:
-    """Return the answer's badge with ``settled`` or ``still moving`` where that is known."""
-    label, tone = badge
-    match result.budgets.verdict if result.budgets is not None else "unknown":
-        case "settled":
-            return f"{label}, settled", tone
-        case "moving":
-            return f"{label}, still moving", "partial" if tone == "found" else tone
-    return label, tone
+    return settled_sentence(found.verdict, found.reason, is_single=found.is_single)
 
 
 def budgets_table(result: LeanResult) -> Table:

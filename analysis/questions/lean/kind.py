@@ -20,7 +20,7 @@ from analysis.questions.base import (
     fixed_rate,
     ranked,
 )
-from analysis.questions.lean.budget_text import budgets_sentence, budgets_table, settled_badge
+from analysis.questions.lean.budget_text import budgets_sentence, budgets_table
 from analysis.questions.lean.budgets import with_budgets
 from analysis.questions.lean.charts import forest_chart, roles_in
 from analysis.questions.lean.fit import fit
@@ -57,6 +57,7 @@ from analysis.runs.statuses import FULL
 from analysis.runs.table import Runs
 from analysis.statistics.noninferiority import confirming_seeds
 from analysis.text.numbers import Tone
+from analysis.text.settled import settled_badge
 from analysis.text.tables import varying_columns
 from hsweep.errors import UserError
 from hsweep.record.manifest import NEW_SEED
@@ -171,7 +172,8 @@ class LeanFinding(_Comparisons):
 
     @property
     def badge(self) -> tuple[str, Tone]:
-        return settled_badge(self.result, lean_badge(self.result))
+        budgets = self.result.budgets
+        return settled_badge(lean_badge(self.result), budgets.verdict if budgets else None)
 
     def _candidates(self) -> list[Section]:
         rows = ranked(self.result.table, lambda row: not row.accepted)

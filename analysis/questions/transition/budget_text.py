@@ -1,19 +1,18 @@
-"""What is said of an answer and the budget: sentence, badge and table."""
+"""What is said of an answer and the budget: sentence and table."""
 
 from itertools import groupby
 from typing import Final
 
 from analysis.questions.transition.budget_result import BudgetAnswer, Budgets
 from analysis.questions.transition.result import TransitionResult
-from analysis.questions.transition.text import transition_badge
 from analysis.statistics.values import Interval
 from analysis.text.numbers import (
     NONE,
-    Tone,
     number_text,
     percent_text,
     y_unit,
 )
+from analysis.text.settled import settled_sentence
 from analysis.text.tables import Table
 
 _UNTESTED: Final = ("inconclusive", "suggested")
@@ -24,21 +23,7 @@ def budgets_sentence(result: TransitionResult) -> str:
     found = result.budgets
     if found is None or result.verdict in _UNTESTED:
         return ""
-    if found.is_single:
-        return f" One budget only: {found.reason}."
-    start = {"settled": "Settled", "moving": "Still moving", "unknown": "Not known to be settled"}
-    return f" {start[found.verdict]}: {found.reason}."
-
-
-def settled_badge(result: TransitionResult) -> tuple[str, Tone]:
-    """Return the transition's badge, with ``settled`` or ``still moving`` where that is known."""
-    label, tone = transition_badge(result)
-    match result.budgets.verdict if result.budgets is not None else "unknown":
-        case "settled":
-            return f"{label}, settled", tone
-        case "moving":
-            return f"{label}, still moving", "partial" if tone == "found" else tone
-    return label, tone
+    return settled_sentence(found.verdict, found.reason, is_single=found.is_single)
 
 
 def budgets_table(result: TransitionResult) -> Table:

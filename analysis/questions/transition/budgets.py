@@ -121,7 +121,9 @@ def _too_little(
     """Return why the last two budgets cannot be compared; empty where they can."""
     if result.verdict in _UNTESTED:
         return "the largest budget has no answer that is tested"
-    if any(cell.pruned for cell in result.counts):
+    # A setting that competes has lost no run.
+    pruned = (cell for cell in result.counts if cell.pruned)
+    if any(cell.setting is None or not cell.setting.competed for cell in pruned):
         return "runs were stopped early, so that budgets hold different runs"
     if before.verdict in _UNTESTED:
         return f"no answer is tested at {earlier}"

@@ -17,7 +17,6 @@ from analysis.questions.transition.budget_text import (
     budgets_sentence,
     budgets_table,
     longer_table,
-    settled_badge,
 )
 from analysis.questions.transition.budgets import with_budgets
 from analysis.questions.transition.charts import transition_charts
@@ -29,12 +28,14 @@ from analysis.questions.transition.text import (
     head_rows,
     missing_table,
     reading_table,
+    transition_badge,
     transition_sentence,
 )
 from analysis.runs.ladder import ladder_of
 from analysis.runs.load import read_table
 from analysis.runs.table import Runs
 from analysis.text.numbers import Tone
+from analysis.text.settled import settled_badge
 from analysis.text.tables import Table, varying_columns
 from hsweep.design.labels import listed
 from hsweep.errors import UserError
@@ -56,7 +57,8 @@ class TransitionFinding(Finding):
 
     @property
     def badge(self) -> tuple[str, Tone]:
-        return settled_badge(self.result)
+        budgets = self.result.budgets
+        return settled_badge(transition_badge(self.result), budgets.verdict if budgets else None)
 
     @property
     def qualifications(self) -> tuple[str, ...]:
