@@ -119,13 +119,13 @@ class Space(ABC):
 
     @property
     def tuned_axes(self) -> tuple[str, ...]:
-        """Names of the axes of which every shape is to be taken at its best value."""
+        """Names of the axes of which every shape is to be taken at its best of several values."""
         domains = self.parameters().items()
         # A parameter on one side of a union is named after the side too.
         found = (
             name.rpartition(".")[2]
             for name, domain in domains
-            if isinstance(domain, Choice) and domain.is_tuned
+            if isinstance(domain, Choice) and domain.is_tuned and len(domain.values) > 1
         )
         return tuple(dict.fromkeys(found))
 

@@ -1,21 +1,27 @@
 """Settings of a cell compete by their first seeds, and the others train at the one that won."""
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from click.testing import Result
 from tiny import tiny_sweep
 from tiny_runs import coordinating, planned
 
+from analysis.ask import answer_study
 from hsweep import Asha, Point, Recipe, Sweep, Transition, epochs, grid, optuna_search, tuned
 from hsweep.coordination.coordinator import Coordinator
 from hsweep.coordination.runner import InlineRunner
 from hsweep.design.budget import Budget
 from hsweep.design.trial import TrialStatus
 from hsweep.errors import UserError
-from hsweep.record.journal import TrialRow
+from hsweep.paths import Home
+from hsweep.record.journal import Journal, TrialRow
+from hsweep.record.study import Study
 
+Invoke = Callable[..., Result]
 FINISHED, STOPPED = TrialStatus.FINISHED, TrialStatus.STOPPED_EARLY
 QUESTION = Transition(x="width", by=None, nuisance=("lr",))
 RATES = (0.001, 0.01, 0.1)
@@ -28,7 +34,7 @@ def recipe(point: Point) -> Recipe:
     return Recipe(lr=point.lr, batch_size=8, schedule="wsd")
 
 
-def sweep(budget: Budget = SIX, stopping: Asha | None = None, **parts: object) -> Sweep:
+def sweep(budget: Budget = SIX, stopping: Asha | None = None, **parts: Any) -> Sweep:
     found = tiny_sweep(
         space=grid(width=[2, 3]) * grid(lr=list(RATES)),
         recipe=recipe,
@@ -37,29 +43,33 @@ def sweep(budget: Budget = SIX, stopping: Asha | None = None, **parts: object) -
         question=QUESTION,
         early_stopping=stopping or Asha(scouts=1, reduction_factor=2),
     )
-    return replace(found, **parts)  # type: ignore[arg-type]
+    return replace(found, **parts)
 
 
-def run(asked: Sweep, folder: Path, until: Callable[[Coordinator], bool] | None = None) -> None:
+@dataclass
+class Stopping:
+    """Asks a run to end once there were so many reports."""
+
+    coordinator: Coordinator
+    left: int
+
+    def started(self, *_: object) -> None: ...
+
+    def reported(self, *_: object) -> None:
+        self.left -= 1
+        if not self.left:
+            self.coordinator.request_stop("enough")
+
+    def ended(self, *_: object) -> None: ...
+
+
+def run(asked: Sweep, folder: Path, most_reports: int = 0) -> None:
     with coordinating(asked, folder) as coordinator:
-        if until is not None:
-
-            class Watch:
-                def started(self, *_: object) -> None: ...
-
-                def reported(self, *_: object) -> None:
-                    if until(coordinator):
-                        coordinator.request_stop("enough")
-
-                def ended(self, *_: object) -> None: ...
-
-            coordinator.observer = Watch()
+        coordinator.observer = Stopping(coordinator, most_reports)
         InlineRunner().run(coordinator)
 
 
 def rows(folder: Path) -> list[TrialRow]:
-    from hsweep.record.journal import Journal
-
     with Journal(folder / "journal.db", read_only=True) as journal:
         return list(journal.trials())
 
@@ -105,10 +115,9 @@ def test_on_a_ladder_the_shorter_budgets_choose(tmp_path: Path) -> None:
 def test_a_study_that_is_interrupted_between_chooses_the_same(tmp_path: Path) -> None:
     asked = sweep(stopping=Asha(grace=2, reduction_factor=2, scouts=1))
     run(asked, tmp_path / "whole")
-    for number in (1, 4, 9):
+    for number in (1, 5, 10):
         folder = tmp_path / str(number)
-        reports = iter(range(1000))
-        run(asked, folder, until=lambda _, count=reports, at=number: next(count) >= at)
+        run(asked, folder, most_reports=number)
         run(asked, folder)
         assert ended(folder) == ended(tmp_path / "whole")
 
@@ -138,6 +147,53 @@ def test_an_axis_to_be_tuned_is_tuned_by_scouts() -> None:
     assert replace(asked, replicates=1).with_tuned_axes().early_stopping is None
 
 
+SWEEP_FILE = '''"""Which width is enough, each at its own rate?"""
+from hsweep import Recipe, Transition, epochs, grid, tuned
+from tiny import TinyTask, tiny_sweep
+
+SWEEP = tiny_sweep(
+    name="scouted",
+    space=grid(width=[1, 2, 3, 4, 5, 6], lr=tuned(0.01, 0.1, per_decade=1)),
+    task=TinyTask(dim=4),
+    recipe=lambda point: Recipe(lr=point.lr, batch_size=8, schedule="wsd"),
+    budget=epochs(20, ladder=[5, 10]),
+    replicates=4,
+    question=Transition("width", None),
+)
+'''
+
+
+def test_seeds_that_chose_do_not_count_in_the_answer_nor_at_any_budget(
+    hsweep: Invoke, home: Home, tmp_path: Path
+) -> None:
+    (tmp_path / "sweep.py").write_text(SWEEP_FILE)
+    run = ("run", tmp_path / "sweep.py", "--runner", "inline")
+    assert hsweep(*run, "--study", "tuned").exit_code == 0
+    study = Study.open(home, "tuned")
+    assert study.manifest.scouts == 1
+    answer = answer_study(study).to_json()
+    assert {each["replicate"] for each in answer["runs"]} == {"1", "2", "3"}
+    chosen = [each["setting"] for each in answer["counts"]]
+    assert [(each["values"], each["tried"], each["unstarted"]) for each in chosen] == [
+        ({"lr": 0.1}, 2, 1)
+    ] * 6
+    told = "the lr of 6 of 6 cells was chosen by seeds of their own, which are not counted"
+    assert told in answer["warnings"]
+    # The smallest of two is an edge as well as the largest.
+    assert any("is the smallest or largest tried" in each for each in answer["qualifications"])
+    budgets = answer["budgets"]
+    assert [(each["budget"], each["runs"]) for each in budgets["answers"]] == [
+        (5, 18),
+        (10, 18),
+        (20, 18),
+    ]
+    assert "stopped early" not in budgets["reason"]
+    # One rate needs no scouts, and all its seeds count.
+    fixed = (*run, "--study", "fixed", "--set", "lr=0.1", "--set", "replicates=2")
+    assert hsweep(*fixed).exit_code == 0
+    assert Study.open(home, "fixed").manifest.scouts == 0
+
+
 class TestWhatCannotBe:
     @pytest.mark.parametrize(
         ("parts", "why"),
@@ -147,7 +203,7 @@ class TestWhatCannotBe:
             ({"search": optuna_search(4)}, "an optuna search proposes them one by one"),
         ],
     )
-    def test_of_a_sweep(self, parts: dict[str, object], why: str) -> None:
+    def test_of_a_sweep(self, parts: dict[str, Any], why: str) -> None:
         with pytest.raises(UserError, match=why):
             sweep(**parts)
 
