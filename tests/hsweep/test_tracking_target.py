@@ -138,5 +138,5 @@ def test_a_run_is_named_and_compared_by_its_shape() -> None:
     trial = TrialRow("k", 0, {"heads": 3, "seq_len": 16}, 1, "", 8, {"num_params": 10})
     assert run_name(trial) == "heads=3 seq_len=16 #1"
     assert run_params(trial) == {
-        "heads": "3", "seq_len": "16", "replicate": "1", "num_params": "10",
+        "heads": "3", "seq_len": "16", "replicate": "1", "budget": "8", "num_params": "10",
     }  # fmt: skip
