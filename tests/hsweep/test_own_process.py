@@ -231,9 +231,9 @@ import os, signal, sys
 state = os.path.join(sys.argv[1], "state")
 start = int(open(state).read()) if "--resume" in sys.argv else 0
 for epoch in range(start + 1, 6):
-    print(f"epoch {epoch}: top1 {epoch / 8}")
     with open(state, "w") as file:
         file.write(str(epoch))
+    print(f"epoch {epoch}: top1 {epoch / 8}")
     if epoch == 3 and not start:
         signal.pause()
 """
