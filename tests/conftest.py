@@ -20,6 +20,8 @@ TOGETHER = ("hsweep/", "examples/", "analysis/test_report_browser.py", "chaos/te
 trained trials, or a process that forks."""
 
 
+# Before xdist reads what group a test is of.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not config.pluginmanager.hasplugin("xdist"):
         return
