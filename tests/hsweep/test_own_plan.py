@@ -91,10 +91,12 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project
     """Write a project, some of its text replaced, and plan it."""
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    others = set(sys.modules)
 
     def forget() -> None:
-        for name in [name for name in sys.modules if name.startswith(("own_", "hsweep_sweep_"))]:
-            del sys.modules[name]
+        for name in sys.modules.keys() - others:
+            if name.startswith(("own_", "hsweep_sweep_")):
+                del sys.modules[name]
         importlib.invalidate_caches()
 
     def planned(
