@@ -8,6 +8,7 @@ import pandas as pd
 
 from analysis.runs.columns import as_numbers, require
 from analysis.runs.table import Runs
+from analysis.statistics.training import SINGLE
 
 _MOST_RUNGS: Final = 8
 """More budgets a run than this are reports on its way, not runs of their own."""
@@ -36,6 +37,16 @@ class Ladder:
     column: str = ""
     unit: str = ""
     reports: int = 0
+
+    @property
+    def obstacle(self) -> str:
+        """Why no two budgets can be compared; empty where they can."""
+        if self.reports:
+            return (
+                f"a run has {self.reports} budgets, which are reports on its way, not runs trained"
+                " to each of them"
+            )
+        return SINGLE if len(self.rungs) < 2 else ""
 
     def at(self, budget: float) -> str:
         """Return a budget in words."""

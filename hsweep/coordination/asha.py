@@ -224,10 +224,12 @@ class StratifiedAsha:
         waiting = group.waiting.values()
         units = {self._rung_before(row) for row in waiting if not self._follows(row)}
         losers = {unit: self._losers(group, stratum, unit) for unit in units}
+        following = {group.contenders[row.trial.key] for row in waiting if self._follows(row)}
+        of_scouts = {each: self._verdict_of_scouts(each, group, stratum) for each in following}
         released = []
         for row in waiting:
             if self._follows(row):
-                verdict = self._verdict_of_scouts(row, group)
+                verdict = of_scouts[group.contenders[row.trial.key]]
             else:
                 unit = self._rung_before(row)
                 verdict = self._verdict_at_rung(row, unit, losers[unit])
@@ -255,9 +257,8 @@ class StratifiedAsha:
             )
         return _GO_ON
 
-    def _verdict_of_scouts(self, row: ScheduledTrial, group: _Stratum) -> Verdict:
-        """Say whether a trial may begin, whose point others compete for."""
-        stratum, contender = row.trial.stratum, group.contenders[row.trial.key]
+    def _verdict_of_scouts(self, contender: str, group: _Stratum, stratum: str) -> Verdict:
+        """Say whether those trials of a contender may begin that others compete for."""
         for unit in sorted(self._deciding):
             losers = self._losers(group, stratum, unit)
             if losers is None:

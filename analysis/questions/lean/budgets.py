@@ -14,7 +14,7 @@ import numpy as np
 from analysis.questions.lean.result import LeanBudget, LeanBudgets, LeanGap, LeanResult, LeanRow
 from analysis.runs.ladder import Ladder
 from analysis.runs.table import Runs
-from analysis.statistics.training import SINGLE, centre, still_to_come
+from analysis.statistics.training import centre, still_to_come
 from analysis.statistics.values import FloatArray, Mask
 from analysis.text.numbers import number_text
 from analysis.values import AxisValue, number
@@ -40,11 +40,8 @@ def _budgets(
     result: LeanResult, ladder: Ladder, answer: Callable[[Runs], LeanResult]
 ) -> LeanBudgets:
     blank = LeanBudgets("unknown", "", ladder.unit, ladder.column)
-    if ladder.reports:
-        reason = f"a run has {ladder.reports} budgets, which are reports on its way"
-        return replace(blank, reason=f"{reason}, not runs trained to each of them")
-    if len(ladder.rungs) < 2:
-        return replace(blank, reason=SINGLE)
+    if ladder.obstacle:
+        return replace(blank, reason=ladder.obstacle)
     before, last = ladder.rungs[-2:]
     earlier = ladder.at(before.budget)
     try:

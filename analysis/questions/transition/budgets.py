@@ -26,7 +26,7 @@ from analysis.questions.transition.location import step_drops
 from analysis.questions.transition.result import TransitionResult
 from analysis.runs.ladder import Ladder
 from analysis.runs.table import Runs
-from analysis.statistics.training import SINGLE, centre, pulled_together, still_to_come
+from analysis.statistics.training import centre, pulled_together, still_to_come
 from analysis.statistics.values import FloatArray, Interval
 from analysis.values import Number, number
 
@@ -52,11 +52,8 @@ def _budgets(
     result: TransitionResult, ladder: Ladder, answer: Callable[[Runs], TransitionResult]
 ) -> Budgets:
     blank = Budgets("unknown", "", ladder.unit, ladder.column)
-    if ladder.reports:
-        reason = f"a run has {ladder.reports} budgets, which are reports on its way"
-        return replace(blank, reason=f"{reason}, not runs trained to each of them")
-    if len(ladder.rungs) < 2:
-        return replace(blank, reason=SINGLE)
+    if ladder.obstacle:
+        return replace(blank, reason=ladder.obstacle)
     found = [*(answer(rung.runs) for rung in ladder.rungs[:-1]), result]
     budgets = [number(rung.budget) for rung in ladder.rungs]
     before, last = budgets[-2:]
