@@ -189,11 +189,13 @@ class StudyRuns:
     """A study whose record is read once for all kinds.
 
     Attributes:
+        longest: trials of longer budgets are left out; None leaves out none.
         shared: what kinds read from the runs for each other, by name.
     """
 
     manifest: Manifest
     tables: StudyTables
+    longest: int | None = None
     shared: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -209,19 +211,30 @@ class StudyRuns:
     def trials(self) -> pd.DataFrame:
         """The trials that answers rest on, those that have learned nothing with the status
         ``collapsed``: of one point and seed, that of the largest budget."""
-        return furthest(self._all_trials, [*self.manifest.axes, "seed"], "budget")
+        return furthest(self.counted, [*self.manifest.axes, "seed"], "budget")
+
+    @property
+    def answering(self) -> pd.DataFrame:
+        """The trials, without those of a setting that lost before they began."""
+        if not self.manifest.scouts:
+            return self.trials
+        return self.trials.loc[~is_unstarted(self.trials)].reset_index(drop=True)
 
     @cached_property
     def ladder(self) -> Ladder:
         """The trials of each budget, where points were trained to several."""
         unit = str(self.manifest.budget.get("unit", ""))
-        return ladder_of(self._filled(self._all_trials), self.manifest.axes, "budget", unit)
+        return ladder_of(self._filled(self.counted), self.manifest.axes, "budget", unit)
 
     @cached_property
-    def _all_trials(self) -> pd.DataFrame:
+    def counted(self) -> pd.DataFrame:
+        """The trials of every budget, without those that only chose a setting."""
         trials = study_trials(self.tables, self.manifest)
         # Those that chose the settings say nothing of them that is not flattered.
-        return trials.loc[trials["seed"] >= self.manifest.scouts].reset_index(drop=True)
+        counted = trials["seed"] >= self.manifest.scouts
+        if self.longest is not None:
+            counted &= trials["budget"] <= self.longest
+        return trials.loc[counted].reset_index(drop=True)
 
     @cached_property
     def runs(self) -> Runs:
@@ -246,6 +259,12 @@ def study_trials(tables: StudyTables, manifest: Manifest) -> pd.DataFrame:
         goal="max" if manifest.goal == "max" else "min",
         axes=manifest.axes,
     )
+
+
+def is_unstarted(trials: pd.DataFrame) -> "pd.Series[bool]":
+    """Return which of a study's trials were stopped before their start: what they compete as had
+    lost by other seeds, or at a shorter budget."""
+    return trials["status"].eq("stopped_early") & trials["reached"].fillna(0).eq(0)
 
 
 def fixed_rate(manifest: Manifest, varying: Sequence[str]) -> float | None:

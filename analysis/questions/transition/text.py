@@ -16,6 +16,7 @@ from analysis.runs.losses import losses_named
 from analysis.text.numbers import (
     NONE,
     Tone,
+    all_at_best,
     at_fixed_rate,
     first_to_lower,
     interval_text,
@@ -72,7 +73,7 @@ def _at_settings(result: TransitionResult) -> str:
     if result.verdict == "inconclusive":
         return ""
     if result.nuisance:
-        return f" Each cell is taken at its best {' and '.join(result.nuisance)}."
+        return f" {all_at_best(result.nuisance, 'cell')}"
     return at_fixed_rate(result.fixed_rate, " All runs had")
 
 
