@@ -227,9 +227,21 @@ class StudyRuns:
         return ladder_of(self._filled(self.counted), self.manifest.axes, "budget", unit)
 
     @cached_property
+    def every_trial(self) -> pd.DataFrame:
+        """One a row; those that have learned nothing are ``collapsed``."""
+        manifest = self.manifest
+        return with_collapsed(
+            self.tables.trials_frame(),
+            manifest.provenance.get("data", ()),
+            metric=manifest.metric,
+            goal=self.goal,
+            axes=manifest.axes,
+        )
+
+    @cached_property
     def counted(self) -> pd.DataFrame:
         """The trials of every budget, without those that only chose a setting."""
-        trials = study_trials(self.tables, self.manifest)
+        trials = self.every_trial
         # Those that chose the settings say nothing of them that is not flattered.
         counted = trials["seed"] >= self.manifest.scouts
         if self.longest is not None:
@@ -250,21 +262,9 @@ class StudyRuns:
         return Runs(trials.assign(**filled), self.manifest.metric)
 
 
-def study_trials(tables: StudyTables, manifest: Manifest) -> pd.DataFrame:
-    """Return a study's trials, one a row; those that have learned nothing are ``collapsed``."""
-    return with_collapsed(
-        tables.trials_frame(),
-        manifest.provenance.get("data", ()),
-        metric=manifest.metric,
-        goal="max" if manifest.goal == "max" else "min",
-        axes=manifest.axes,
-    )
-
-
 def is_unstarted(trials: pd.DataFrame) -> "pd.Series[bool]":
-    """Return which of a study's trials were stopped before their start: what they compete as had
-    lost by other seeds, or at a shorter budget."""
-    return trials["status"].eq("stopped_early") & trials["reached"].fillna(0).eq(0)
+    """Return which of a study's trials were stopped before their start (see `never_began`)."""
+    return trials["status"].eq("stopped_early") & trials["attempt"].eq(0)
 
 
 def fixed_rate(manifest: Manifest, varying: Sequence[str]) -> float | None:

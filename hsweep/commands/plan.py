@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from hsweep.planning.early_ends import EarlyEnds
     from hsweep.planning.plan import Plan
 
 _MAX_ROWS: Final = 200
@@ -55,6 +56,7 @@ def plan(
     from hsweep.planning.answerable import concerns_json, notes
     from hsweep.planning.calibration import Calibration
     from hsweep.planning.checking import check_trials
+    from hsweep.planning.early_ends import early_ends
     from hsweep.planning.prepare import prepare, refuse_unread_data
     from hsweep.record.provenance import hardware
     from hsweep.running.progress import duration
@@ -65,7 +67,9 @@ def plan(
     if power:
         show_power(prepared.plan, home, study_name, jumps, simulated, as_json)
         return
-    seconds = Calibration(home.calibration, hardware()).estimate(prepared.plan.trials)
+    ends = early_ends(prepared.plan)
+    shares = {} if ends is None else ends.shares
+    seconds = Calibration(home.calibration, hardware()).estimate(prepared.plan.trials, shares)
     checked = None
     if check:
         refuse_unread_data(prepared.plan)
@@ -75,6 +79,7 @@ def plan(
 
         found: dict[str, Any] = {
             "estimated_seconds": seconds,
+            "early_stopping": None if ends is None else ends.to_json(),
             "concerns": concerns_json(prepared.plan),
             "notes": notes(prepared.plan),
             "devices": on_devices(prepared.plan.trials),
@@ -84,7 +89,7 @@ def plan(
         print_json({**prepared.plan.to_json(), **found})
         return
     console = console_for(as_json=False)
-    _show_plan(console, prepared.plan, seconds)
+    _show_plan(console, prepared.plan, ends, seconds)
     if checked is not None:
         shapes = "; ".join(checked.shapes)
         console.print(f"tried out in {duration(checked.seconds)}: {shapes}")
@@ -92,7 +97,9 @@ def plan(
             console.print(line, style="yellow")
 
 
-def _show_plan(console: "Console", plan: "Plan", seconds: float | None) -> None:
+def _show_plan(
+    console: "Console", plan: "Plan", ends: "EarlyEnds | None", seconds: float | None
+) -> None:
     from hsweep.design.labels import point_label, processes_line, varying_axes
     from hsweep.design.trial import cost_columns
     from hsweep.planning.answerable import analysable, notes
@@ -127,6 +134,8 @@ def _show_plan(console: "Console", plan: "Plan", seconds: float | None) -> None:
     )
     if ladder := plan.ladder():
         console.print(_ladder_line(ladder))
+    for line in _early_lines(plan, ends):
+        console.print(line)
     if line := processes_line(trial.resources.processes for trial in plan.trials):
         console.print(line)
     if large := on_devices(plan.trials):
@@ -168,6 +177,34 @@ def _ladder_line(ladder: "Mapping[str, Any]") -> str:
     if why := ladder["not_shared"]:
         return f"{line}; not all of them go on from the shorter one: {why}"
     return f"{line} ({apart} if each were trained from its start)"
+
+
+def _early_lines(plan: "Plan", ends: "EarlyEnds | None") -> list[str]:
+    from hsweep.design.labels import listed
+    from hsweep.design.question import Transition
+
+    if ends is None:
+        return []
+    total = sum(trial.units_to_train for trial in plan.trials)
+    lines = [
+        f"early stopping: about {ends.trials} of {len(plan.trials)} trials are started, and "
+        f"{ends.units / total:.0%} of their training is done"
+    ]
+    if (tuning := ends.tuning) is not None:
+        question = plan.sweep.question
+        what = "cell" if isinstance(question, Transition) else "shape"
+        seeds = f"{tuning.confirming} other seed{'s' if tuning.confirming > 1 else ''}"
+        scouts = "1 scout" if tuning.scouts == 1 else f"{tuning.scouts} scouts"
+        where = f"each of {tuning.groups} {what}s" if tuning.groups > 1 else f"the {what}"
+        by_ladder = f"; the tuning alone is {tuning.cost_of_tuning:.3g} times"
+        lines += [
+            f"tuning: in {where} the settings ({tuning.settings} at most) of "
+            f"{listed(question.nuisance) if question else ''} compete by {scouts} each, seeds that "
+            f"count in no answer, and {seeds} train at the one that wins",
+            f"cost of tuning: {tuning.cost:.3g} times what those {seeds} would cost at one setting "
+            f"and one budget{by_ladder if plan.sweep.budget.ladder else ''}",
+        ]
+    return lines
 
 
 def _known(costs: dict[str, int], name: str, unit: str = "") -> str:

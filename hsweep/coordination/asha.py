@@ -296,8 +296,9 @@ class StratifiedAsha:
         present = len(rivals) - num_gone
         if unit not in self._milestones:  # the end, where scouts leave one
             return max(0, present - 1)
-        survivors = self._settings.num_survivors + len(group.exempt & rivals)
-        return max(0, present - max(1, present // self._settings.reduction_factor, survivors))
+        return max(0, present) - self._settings.num_kept(
+            max(0, present), len(group.exempt & rivals)
+        )
 
     def _verdict_on_arrival(self, group: _Stratum, unit: int, row: ScheduledTrial) -> Verdict:
         assert self._settings is not None
@@ -342,6 +343,8 @@ class StratifiedAsha:
                 rivals = group.values[unit].keys() | to_come
                 stops = self._num_stops(group, rivals, unit, stopped)
                 stopped += stops
+                is_last = self._scouts is not None and len(rivals) - stopped == 1
+                ended = stops + is_last  # the scouts of a winner end with the others'
                 members = [
                     group.members[key]
                     for key, name in group.contenders.items()
@@ -349,11 +352,15 @@ class StratifiedAsha:
                 ]
                 if self._is_ladder:
                     left = sum(row.units_left for row in members if row.trial.budget.amount > unit)
-                    spared += round(stops * left / len(rivals))
+                    spared += round(ended * left / len(rivals))
                 else:
-                    spared += round(stops * len(members) / len(rivals)) * max(0, budget - unit)
+                    spared += round(ended * len(members) / len(rivals)) * max(0, budget - unit)
+                if is_last:
+                    break
             following = {
-                key: row.units_left for key, row in group.waiting.items() if self._follows(row)
+                key: row.units_left
+                for key, row in group.members.items()
+                if self._follows(row) and not row.is_done and not row.is_exempt
             }
             if points := {group.contenders[key] for key in following}:
                 spared += round(sum(following.values()) * (1 - 1 / len(points)))

@@ -117,6 +117,8 @@ class Progress:
         is_planned = status is TrialStatus.PLANNED
         (self._tried_again.add if is_planned else self._tried_again.discard)(trial.key)
         word = "will be tried again" if is_planned else str(status).replace("_", " ")
+        if status is TrialStatus.STOPPED_EARLY and trial.key not in self._seen and value is None:
+            word = "never started"
         why = first_line(reason)
         self._line(
             trial,
@@ -134,7 +136,7 @@ class Progress:
 
     def _label(self, trial: Trial) -> str:
         label = f"{point_label(trial.point, self._varying)} #{trial.replicate}"
-        return f"{label} {trial.budget}" if self._has_ladder else label
+        return f"{label} at {trial.budget.amount}" if self._has_ladder else label
 
     def _render(self) -> Group:
         overview = self._coordinator.overview()

@@ -18,6 +18,8 @@ from hsweep.design.budget import Budget
 from hsweep.design.trial import TrialStatus
 from hsweep.errors import UserError
 from hsweep.paths import Home
+from hsweep.planning.early_ends import early_ends
+from hsweep.planning.plan import make_plan
 from hsweep.record.journal import Journal, TrialRow
 from hsweep.record.study import Study
 
@@ -110,6 +112,30 @@ def test_on_a_ladder_the_shorter_budgets_choose(tmp_path: Path) -> None:
         # Three compete at 2 epochs, of which one goes on: the scouts end there.
         is_trained = budget == 2 if seed == 0 else lr == BEST
         assert status is (FINISHED if is_trained else STOPPED)
+
+
+@pytest.mark.parametrize(
+    ("budget", "stopping"),
+    [
+        (SIX, Asha(scouts=1, reduction_factor=2)),
+        (SIX, Asha(scouts=2, grace=2, reduction_factor=3)),
+        (epochs(8, ladder=[2, 4]), Asha(scouts=1, reduction_factor=2)),
+        (epochs(8, ladder=[2, 4]), Asha(reduction_factor=2, min_survivors=1)),
+        (SIX, Asha(grace=2, reduction_factor=2, strata=("width",), compete="points")),
+        (SIX, Asha(grace=1, reduction_factor=2, min_survivors=2)),
+    ],
+)
+def test_what_the_plan_says_of_early_stopping_is_what_is_trained(
+    tmp_path: Path, budget: Budget, stopping: Asha
+) -> None:
+    asked = sweep(budget, stopping)
+    ends = early_ends(make_plan(asked, preset="quick", study_seed=0))
+    assert ends is not None
+    with coordinating(asked, tmp_path) as coordinator:
+        expected = coordinator.units_left()
+        InlineRunner().run(coordinator)
+        assert coordinator.overview().units_done == ends.units == expected
+    assert sum(row.attempt > 0 for row in rows(tmp_path)) == ends.trials
 
 
 def test_a_study_that_is_interrupted_between_chooses_the_same(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def _location(result: TransitionResult, answers: tuple[BudgetAnswer, ...], title
 
 def _slopes(result: TransitionResult, answers: tuple[BudgetAnswer, ...], title: str) -> Chart:
     unit = f"{y_unit(result.scale)} per tenfold {result.by}"
-    tolerated = result.limits.delta_T
+    tolerated = result.limits.max_growth
     layers = []
     for name, shade in (("below", palette.GREY), ("from there on", palette.BLUE)):
         points = tuple(

@@ -123,10 +123,12 @@ def _claim(ends: Ends, result: TransitionResult) -> Iterator[Condition]:
     smallest, largest = ends.slopes(star, len(heads))
     growth, above = f"growth with {result.by}", tuple(range(star, len(heads)))
     if result.verdict == "jump_only":
-        yield Condition(smallest > limits.delta_T, growth, f"vanish from {heads[star]:g} on", above)
+        yield Condition(
+            smallest > limits.max_growth, growth, f"vanish from {heads[star]:g} on", above
+        )
     else:
-        shown = f"exceed {limits.delta_T:g} from {heads[star]:g} on"
-        yield Condition(largest <= limits.delta_T, growth, shown, above)
+        shown = f"exceed {limits.max_growth:g} from {heads[star]:g} on"
+        yield Condition(largest <= limits.max_growth, growth, shown, above)
 
 
 def _no_claim(ends: Ends, result: TransitionResult) -> Iterator[Condition]:
@@ -143,8 +145,8 @@ def _no_claim(ends: Ends, result: TransitionResult) -> Iterator[Condition]:
             looks |= _excess(most, least, k, heads) >= limits.min_excess
         if result.by is not None:
             above, below = ends.slopes(k, len(heads))[0], ends.slopes(0, k)[1]
-            change = np.where(below > limits.delta_T, 0.0, limits.delta_T)
-            looks |= (above <= limits.delta_T) & (below > 0) & (below - above > change)
+            change = np.where(below > limits.max_growth, 0.0, limits.max_growth)
+            looks |= (above <= limits.max_growth) & (below > 0) & (below - above > change)
         if k == 1:
             flat = np.minimum(limits.min_drop, settings.rho * drop)
             looks |= ends.smallest_later_fall(k) <= flat
