@@ -11,6 +11,8 @@ from tiny import tiny_sweep
 from tiny_runs import coordinating, planned
 
 from analysis.ask import answer_study
+from analysis.compare.fit import compare_studies
+from analysis.compare.result import CompareSettings
 from hsweep import Asha, Point, Recipe, Sweep, Transition, epochs, grid, optuna_search, tuned
 from hsweep.coordination.coordinator import Coordinator
 from hsweep.coordination.runner import InlineRunner
@@ -194,7 +196,10 @@ def test_seeds_that_chose_do_not_count_in_the_answer_nor_at_any_budget(
 ) -> None:
     (tmp_path / "sweep.py").write_text(SWEEP_FILE)
     run = ("run", tmp_path / "sweep.py", "--runner", "inline")
-    assert hsweep(*run, "--study", "tuned").exit_code == 0
+    ran = hsweep(*run, "--study", "tuned")
+    assert ran.exit_code == 0
+    # Of six widths two rates compete by a scout, at 5 epochs; three seeds train at one.
+    assert "66 finished, 78 stopped early (78 never started)" in ran.output
     study = Study.open(home, "tuned")
     assert study.manifest.scouts == 1
     answer = answer_study(study).to_json()
@@ -216,8 +221,24 @@ def test_seeds_that_chose_do_not_count_in_the_answer_nor_at_any_budget(
     assert "stopped early" not in budgets["reason"]
     # One rate needs no scouts, and all its seeds count.
     fixed = (*run, "--study", "fixed", "--set", "lr=0.1", "--set", "replicates=2")
-    assert hsweep(*fixed).exit_code == 0
-    assert Study.open(home, "fixed").manifest.scouts == 0
+    assert hsweep(*fixed, "--set", "epochs=10").exit_code == 0
+    other = Study.open(home, "fixed")
+    assert other.manifest.scouts == 0
+    # Of both what was trained to 10 epochs, and of the tuned one at the rates that won.
+    beside = compare_studies([study, other], settings=CompareSettings(draws=20))
+    assert [(each.budget, each.trials, each.finished) for each in beside.studies] == [
+        ("10 epochs", 18, 18),
+        ("10 epochs", 12, 12),
+    ]
+    assert beside.studies[0].answer.startswith("At 10 epochs: ")
+    told = "tuned was trained to 20 epochs too; it is compared at 10 epochs"
+    assert [told in each for each in beside.warnings] == [True]
+    whole = "144 trials: 12 points with 4 seeds at 3 budgets (5, 10 and 20 epochs)"
+    scouts = "36 of them are scouts: seed 0 of each point only chooses its setting"
+    for shown in (study.paths.report.read_text(), hsweep("show", "tuned").output):
+        for text in (whole, scouts, "78 of them never started", "never started"):
+            assert text in " ".join(shown.split())
+    assert "scout 0" in hsweep("show", "tuned").output
 
 
 class TestWhatCannotBe:
