@@ -183,7 +183,7 @@ def _show_study(
         console.print(_trials_table(shown, varying, manifest, is_running=is_running))
     if more := status["trials"] - len(shown):
         never = 0 if is_best else len(rows) - len(listed)
-        which = f", {never} of them never started" if never else ""
+        which = f", {never} of which never started" if never else ""
         what = f"... and {more} more trials{which}" if shown else f"{more} trials"
         console.print(f"{what} (--all lists all, --json too)")
     console.print(f"{counts}; folder {status['folder']}")

@@ -72,7 +72,7 @@ def composition_lines(trials: Sequence[Recorded], unit: str, scouts: int) -> lis
         )
     if unstarted := sum(map(never_began, trials)):
         lines.append(
-            f"{unstarted} of them never started: their setting or shape had lost before, by its "
-            "scouts or at a shorter budget"
+            f"{unstarted} of them never started: they had lost before, by the scouts of their "
+            "setting or at a shorter budget"
         )
     return lines
