@@ -134,7 +134,7 @@ def _show_plan(
     )
     if ladder := plan.ladder():
         console.print(_ladder_line(ladder))
-    for line in _early_lines(plan, ends):
+    for line in ends.lines(plan) if ends is not None else ():
         console.print(line)
     if line := processes_line(trial.resources.processes for trial in plan.trials):
         console.print(line)
@@ -177,34 +177,6 @@ def _ladder_line(ladder: "Mapping[str, Any]") -> str:
     if why := ladder["not_shared"]:
         return f"{line}; not all of them go on from the shorter one: {why}"
     return f"{line} ({apart} if each were trained from its start)"
-
-
-def _early_lines(plan: "Plan", ends: "EarlyEnds | None") -> list[str]:
-    from hsweep.design.labels import listed
-    from hsweep.design.question import Transition
-
-    if ends is None:
-        return []
-    total = sum(trial.units_to_train for trial in plan.trials)
-    lines = [
-        f"early stopping: about {ends.trials} of {len(plan.trials)} trials are started, and "
-        f"{ends.units / total:.0%} of their training is done"
-    ]
-    if (tuning := ends.tuning) is not None:
-        question = plan.sweep.question
-        what = "cell" if isinstance(question, Transition) else "shape"
-        seeds = f"{tuning.confirming} other seed{'s' if tuning.confirming > 1 else ''}"
-        scouts = "1 scout" if tuning.scouts == 1 else f"{tuning.scouts} scouts"
-        where = f"each of {tuning.groups} {what}s" if tuning.groups > 1 else f"the {what}"
-        by_ladder = f"; the tuning alone is {tuning.cost_of_tuning:.3g} times"
-        lines += [
-            f"tuning: in {where} the settings ({tuning.settings} at most) of "
-            f"{listed(question.nuisance) if question else ''} compete by {scouts} each, seeds that "
-            f"count in no answer, and {seeds} train at the one that wins",
-            f"cost of tuning: {tuning.cost:.3g} times what those {seeds} would cost at one setting "
-            f"and one budget{by_ladder if plan.sweep.budget.ladder else ''}",
-        ]
-    return lines
 
 
 def _known(costs: dict[str, int], name: str, unit: str = "") -> str:

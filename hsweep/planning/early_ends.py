@@ -11,6 +11,8 @@ from statistics import fmean
 from typing import Any
 
 from hsweep.design.early_stopping import PROTECTED, Asha
+from hsweep.design.labels import listed
+from hsweep.design.question import Transition
 from hsweep.design.trial import Trial
 from hsweep.planning.plan import Plan
 
@@ -34,6 +36,30 @@ class EarlyEnds:
     def to_json(self) -> dict[str, Any]:
         tuning = None if self.tuning is None else asdict(self.tuning)
         return {"trials": self.trials, "units": round(self.units), "tuning": tuning}
+
+    def lines(self, plan: Plan) -> list[str]:
+        """Return what is trained in words, for those who are about to run the plan."""
+        total = sum(trial.units_to_train for trial in plan.trials)
+        lines = [
+            f"early stopping: about {self.trials} of {len(plan.trials)} trials are started, and "
+            f"{self.units / total:.0%} of their training is done"
+        ]
+        question, tuning = plan.sweep.question, self.tuning
+        if tuning is None or question is None:
+            return lines
+        what = "cell" if isinstance(question, Transition) else "shape"
+        seeds = f"{tuning.confirming} other seed{'s' if tuning.confirming > 1 else ''}"
+        scouts = "1 scout" if tuning.scouts == 1 else f"{tuning.scouts} scouts"
+        where = f"each of {tuning.groups} {what}s" if tuning.groups > 1 else f"the {what}"
+        by_ladder = f"; the tuning alone is {tuning.cost_of_tuning:.3g} times"
+        return [
+            *lines,
+            f"tuning: in {where} the settings ({tuning.settings} at most) of "
+            f"{listed(question.nuisance)} compete by {scouts} each, seeds that count in no answer, "
+            f"and {seeds} train at the one that wins",
+            f"cost of tuning: {tuning.cost:.3g} times what those {seeds} would cost at one setting "
+            f"and one budget{by_ladder if plan.sweep.budget.ladder else ''}",
+        ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -200,6 +200,8 @@ def test_seeds_that_chose_do_not_count_in_the_answer_nor_at_any_budget(
     assert ran.exit_code == 0
     # Of six widths two rates compete by a scout, at 5 epochs; three seeds train at one.
     assert "66 finished, 78 stopped early (78 never started)" in ran.output
+    assert "early stopping: about 66 of 144 trials are started" in ran.output
+    assert "in each of 6 cells the settings (2 at most) of lr compete by 1 scout each" in ran.output
     study = Study.open(home, "tuned")
     assert study.manifest.scouts == 1
     answer = answer_study(study).to_json()
