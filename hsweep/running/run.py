@@ -162,7 +162,8 @@ def _greet(console: Console, job: Job, browse: str, runner: Runner) -> None:
         style="bold",
         soft_wrap=True,
     )
-    ends = early_ends(plan) if job.only is None else None
+    # Of a study that goes on, much of this is trained already.
+    ends = early_ends(plan) if len(job.new) == len(plan.trials) else None
     for line in ends.lines(plan) if ends is not None else ():
         console.print(line, soft_wrap=True)
     for skipped in plan.skipped[:_MAX_SKIPPED]:
