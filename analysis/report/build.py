@@ -72,6 +72,11 @@ class ReportInput:
     composition: tuple[str, ...] = ()
     counted: pd.DataFrame | None = None
 
+    @property
+    def answering(self) -> pd.DataFrame:
+        """The trials that answers rest on."""
+        return self.trials if self.counted is None else self.counted
+
 
 def searched_axis(answer: Answer) -> str | None:
     """Return the axis that a finding searches; None where none does."""
@@ -95,8 +100,10 @@ def report_input(
     trials = _with_unstarted(runs.every_trial)
     if study.manifest.scouts:
         trials["role"] = np.where(trials["seed"] < study.manifest.scouts, "scout", "")
+    counted = _with_unstarted(runs.trials)
     if run_urls:
-        trials["mlflow_url"] = trials["key"].map(dict(run_urls))
+        for each in (trials, counted):
+            each["mlflow_url"] = each["key"].map(dict(run_urls))
     manifest = study.manifest
     axes, accepted = tuple(manifest.axes), list(manifest.accepted)
     drawn = drawn_keys(trials, tables.reported, axes, searched_axis(answer))
@@ -127,7 +134,7 @@ def report_input(
         orphaned=tables.orphaned_counts(),
         revisions=manifest.revisions,
         composition=tuple(_composition(tables, trials, manifest)),
-        counted=_with_unstarted(runs.trials),
+        counted=counted,
     )
 
 
@@ -147,7 +154,7 @@ def report_charts(report_input: ReportInput) -> list[Chart]:
     found = [
         chart
         for finding in report_input.answer.findings
-        for chart in finding.charts(report_input.trials)
+        for chart in finding.charts(report_input.answering)
     ]
     curves = learning_curves(
         report_input.trials,
@@ -196,7 +203,7 @@ def build_report(report_input: ReportInput) -> str:
         for section in finding.page_tables(beside=finding is not leading)
     ]
     counted = (finding.cells() for finding in answer.findings)
-    answering = shown if report_input.counted is None else report_input.counted
+    answering = report_input.answering
     cells = next(filter(None, counted), None) or trials_text.cell_table(answering, axes)
     if report_input.composition:
         which = f"Counted are the trials that the answer rests on, {len(answering)} of {len(shown)}"
