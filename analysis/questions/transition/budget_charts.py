@@ -83,7 +83,7 @@ def _slopes(result: TransitionResult, answers: tuple[BudgetAnswer, ...], title: 
             layers.append(Series(points, shade, name, line=Line(1.5)))
     return Chart(
         "budget_slopes",
-        "Growth by budget",
+        f"Growth with {result.by} by budget",
         f"How fast the error grows with {result.by} below the drop and from there on, by the runs "
         "of each budget alone, with 95% intervals; below the dashed line it does not matter.",
         _budget_axis(title, answers),
