@@ -110,6 +110,7 @@ class StratifiedAsha:
     ) -> None:
         self._settings = settings
         self._is_ladder = bool(budget.ladder)
+        self._unit = budget.unit
         self._milestones = frozenset(settings.milestones(budget) if settings else ())
         self._waits = settings is not None and settings.decide == "together" and knows_all
         self._scouts = None if settings is None else settings.scouts
@@ -252,9 +253,8 @@ class StratifiedAsha:
             return Verdict(True, reason)
         if self._scouts is not None and len(group.left(unit, losers)) == 1:
             where = self._rung(unit, stratum)
-            return Verdict(
-                True, f"the best of {len(group.values[unit])} at {where}; others confirm"
-            )
+            rivals = len(group.values[unit])
+            return Verdict(True, f"the best of {rivals} at {where}; its other seeds confirm it")
         return _GO_ON
 
     def _verdict_of_scouts(self, contender: str, group: _Stratum, stratum: str) -> Verdict:
@@ -262,7 +262,7 @@ class StratifiedAsha:
         for unit in sorted(self._deciding):
             losers = self._losers(group, stratum, unit)
             if losers is None:
-                return Verdict(False, f"waits for the scouts of [{stratum or 'all'}]", wait=True)
+                return Verdict(False, "waits for the scouts", wait=True)
             if reason := losers.get(contender, ""):
                 return Verdict(True, reason)
             left = group.left(unit, losers)
@@ -367,9 +367,12 @@ class StratifiedAsha:
         return spared
 
     def _rung(self, unit: int, stratum: str) -> str:
-        what = "budget" if self._is_ladder else "rung"
-        rung = f"{what} {unit}" if unit in self._milestones else "the end"
-        return f"{rung} of stratum [{stratum or 'all'}]"
+        if unit not in self._milestones:
+            rung = "the end"
+        else:
+            rung = f"{unit} {self._unit}" if self._is_ladder else f"rung {unit}"
+        # Scouts' strata are what their points have in common, which is told beside them.
+        return rung if self._scouts is not None else f"{rung} of stratum [{stratum or 'all'}]"
 
 
 def _rank(rank: int, rivals: int, where: str, kept: int) -> str:

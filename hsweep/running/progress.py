@@ -113,6 +113,9 @@ class Progress:
             self._line(trial, report.note)
 
     def ended(self, trial: Trial, status: TrialStatus, reason: str) -> None:
+        if status is TrialStatus.STOPPED_EARLY and trial.key not in self._seen:
+            self._dropped(trial, reason)
+            return
         value = self._coordinator.value(trial.key)
         is_planned = status is TrialStatus.PLANNED
         (self._tried_again.add if is_planned else self._tried_again.discard)(trial.key)
@@ -127,11 +130,22 @@ class Progress:
             STATUS_STYLES[status],
         )
 
+    def _dropped(self, trial: Trial, reason: str) -> None:
+        """Say once of a point why its other seeds or longer budgets are not trained."""
+        label = point_label(trial.point, self._varying)
+        if label not in self._noted:
+            self._noted.add(label)
+            style = STATUS_STYLES[TrialStatus.STOPPED_EARLY]
+            self._print(label, first_line(reason), style)
+
     def _line(self, trial: Trial, what: str, style: str = "default") -> None:
+        self._print(self._label(trial), what, style)
+
+    def _print(self, label: str, what: str, style: str) -> None:
         counts = self._coordinator.overview().counts
         done = sum(number for status, number in counts.items() if status.is_final)
         total = sum(counts.values()) + self._coordinator.num_to_come
-        text = Text(f"[{done:>{len(str(total))}}/{total}] {self._label(trial)}  ")
+        text = Text(f"[{done:>{len(str(total))}}/{total}] {label}  ")
         self._console.print(text.append(what, style=style), soft_wrap=True)
 
     def _label(self, trial: Trial) -> str:
