@@ -135,8 +135,8 @@ def _claim(ends: Ends, result: TransitionResult) -> Iterator[Condition]:
 
 
 def _no_claim(ends: Ends, result: TransitionResult, slopes: Slopes) -> Iterator[Condition]:
-    """Yield that no step may come to be a collapse: abrupt, or one from which growth with T is gone,
-    or one to the second head count and no further.
+    """Yield that no step may come to be a collapse: abrupt, or one from which growth with T is
+    gone, or one to the second head count and no further.
 
     As in the answer, growth with T has to change by more than its standard error tells.
     """
