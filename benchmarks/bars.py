@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.ladders import SETTLED
+from benchmarks.lean_ladders import LEAN_SETTLED
 from benchmarks.outcomes import BudgetFound, Found, FrontFound, LeanFound
 from benchmarks.shapes import (
     LEAN_EQUALS,
@@ -349,13 +350,15 @@ def _slope_rows(found: Sequence[Found], families: Sequence[str]) -> list[Row]:
 def budget_rows(found: Sequence[BudgetFound]) -> list[Row]:
     """Return how often an answer is called settled, wrongly and rightly."""
     rows: list[Row] = []
+    reached = {*SETTLED, *(f"lean_{name}" for name in LEAN_SETTLED)}
+    reached |= {"lean_groups_a", "lean_groups_b", "lean_groups_c"}
     for family in dict.fromkeys(one.family for one in found):
         mine = [one for one in found if one.family == family]
         called = [one.settled == "settled" for one in mine]
         wrong = [is_settled and not one.right for one, is_settled in zip(mine, called, strict=True)]
         name = f"budgets, {family}: called settled"
         rows.append(Row(f"{name}, and wrong", float(np.mean(wrong)), Bar(high=0.05), len(mine)))
-        if family in SETTLED:
+        if family in reached:
             rows.append(Row(name, float(np.mean(called)), Bar(0.80), len(mine)))
     return rows
 

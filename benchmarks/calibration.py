@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from analysis.questions.transition.result import TransitionSettings
 from benchmarks.bars import Row, budget_rows, front_rows, lean_rows, transition_rows
 from benchmarks.ladders import LADDERS
+from benchmarks.lean_ladders import LEAN_LADDERS
 from benchmarks.outcomes import (
     BudgetFound,
     Found,
@@ -17,6 +18,7 @@ from benchmarks.outcomes import (
     LeanFound,
     budget_found,
     front_found,
+    lean_budget_found,
     lean_found,
     transition_found,
 )
@@ -42,6 +44,7 @@ EVERY_FAMILY = (
     *(f"pareto_{family}" for family in PARETO),
     *(f"lean_{family}" for family in LEAN),
     *(f"budgets_{family}" for family in LADDERS),
+    *(f"budgets_lean_{family}" for family in LEAN_LADDERS),
 )
 LEAN_NULL_SWEEPS = 400
 """The family-wise error rate is small, so fewer cases say little about it."""
@@ -119,6 +122,13 @@ def calibrate(
         for seed in (enough if name in (*LEAN_NULLS, *LEAN_TUNED_NULLS) else numbers)
     ]
     ladders = [(name, n) for name in LADDERS if f"budgets_{name}" in families for n in numbers]
+    shapes = [
+        (name, seed)
+        for name in LEAN_LADDERS
+        if f"budgets_lean_{name}" in families
+        for seed in numbers
+    ]
+    analyse_shapes = partial(_lean_ladder, varied=varied)
     analyse_ladder = partial(_ladder, settings=settings, varied=varied)
     analyse = partial(_transition, settings=settings, varied=varied)
     if processes == 1:
@@ -126,12 +136,15 @@ def calibrate(
         front_results = [_front(task) for task in fronts]
         lean_results = [_lean(task) for task in equivalents]
         ladder_results = [analyse_ladder(task) for task in ladders]
+        shape_results = [analyse_shapes(task) for task in shapes]
     else:
         with ProcessPoolExecutor(processes) as pool:
             found = _spread(pool, analyse, transitions)
             front_results = _spread(pool, _front, fronts)
             lean_results = _spread(pool, _lean, equivalents)
             ladder_results = _spread(pool, analyse_ladder, ladders)
+            shape_results = _spread(pool, analyse_shapes, shapes)
+    ladder_results += [each for found_in in shape_results for each in found_in]
     rows = [
         *(*transition_rows(found), *front_rows(front_results)),
         *(*lean_rows(lean_results), *budget_rows(ladder_results)),
@@ -157,6 +170,10 @@ def _front(task: tuple[str, int]) -> FrontFound:
 
 def _ladder(task: tuple[str, int], settings: TransitionSettings, varied: bool) -> BudgetFound:
     return budget_found(*task, settings, varied)
+
+
+def _lean_ladder(task: tuple[str, int], varied: bool) -> list[BudgetFound]:
+    return lean_budget_found(*task, varied)
 
 
 def _lean(task: tuple[str, int]) -> LeanFound:
