@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from analysis.questions.transition.result import TransitionSettings
-from benchmarks.bars import Row, budget_rows, front_rows, lean_rows, transition_rows
+from benchmarks.bars import Row, budget_rows, front_rows, lean_rows, scouted_rows, transition_rows
 from benchmarks.ladders import LADDERS
 from benchmarks.lean_ladders import LEAN_LADDERS
 from benchmarks.outcomes import (
@@ -22,6 +22,7 @@ from benchmarks.outcomes import (
     lean_found,
     transition_found,
 )
+from benchmarks.scouts import SCOUTED, ScoutedFound, scouted_found
 from benchmarks.shapes import (
     LEAN_EQUALS,
     LEAN_FEW,
@@ -45,6 +46,7 @@ EVERY_FAMILY = (
     *(f"lean_{family}" for family in LEAN),
     *(f"budgets_{family}" for family in LADDERS),
     *(f"budgets_lean_{family}" for family in LEAN_LADDERS),
+    *(f"scouts_{family}" for family in SCOUTED),
 )
 LEAN_NULL_SWEEPS = 400
 """The family-wise error rate is small, so fewer cases say little about it."""
@@ -129,6 +131,8 @@ def calibrate(
         for seed in numbers
     ]
     analyse_shapes = partial(_lean_ladder, varied=varied)
+    chosen = [(name, n) for name in SCOUTED if f"scouts_{name}" in families for n in numbers]
+    analyse_scouted = partial(_scouted, settings=settings)
     analyse_ladder = partial(_ladder, settings=settings, varied=varied)
     analyse = partial(_transition, settings=settings, varied=varied)
     if processes == 1:
@@ -136,6 +140,7 @@ def calibrate(
         front_results = [_front(task) for task in fronts]
         lean_results = [_lean(task) for task in equivalents]
         ladder_results = [analyse_ladder(task) for task in ladders]
+        scouted = [analyse_scouted(task) for task in chosen]
         shape_results = [analyse_shapes(task) for task in shapes]
     else:
         with ProcessPoolExecutor(processes) as pool:
@@ -144,10 +149,12 @@ def calibrate(
             lean_results = _spread(pool, _lean, equivalents)
             ladder_results = _spread(pool, analyse_ladder, ladders)
             shape_results = _spread(pool, analyse_shapes, shapes)
+            scouted = _spread(pool, analyse_scouted, chosen)
     ladder_results += [each for found_in in shape_results for each in found_in]
     rows = [
         *(*transition_rows(found), *front_rows(front_results)),
         *(*lean_rows(lean_results), *budget_rows(ladder_results)),
+        *scouted_rows([each for found_in in scouted for each in found_in]),
     ]
     return Calibration(found, front_results, lean_results, ladder_results, rows)
 
@@ -170,6 +177,10 @@ def _front(task: tuple[str, int]) -> FrontFound:
 
 def _ladder(task: tuple[str, int], settings: TransitionSettings, varied: bool) -> BudgetFound:
     return budget_found(*task, settings, varied)
+
+
+def _scouted(task: tuple[str, int], settings: TransitionSettings) -> list[ScoutedFound]:
+    return scouted_found(*task, settings)
 
 
 def _lean_ladder(task: tuple[str, int], varied: bool) -> list[BudgetFound]:

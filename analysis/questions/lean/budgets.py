@@ -67,7 +67,7 @@ def _budgets(
         return replace(known, reason=f"nothing is decided at {earlier}")
     if result.stopped:
         return replace(known, reason="runs were stopped early, so that budgets hold different runs")
-    if (found[-2].verdict, found[-2].choice) != (result.verdict, result.choice):
+    if _contradict(found[-2], result):
         choice = found[-2].choice
         was = f"it was {choice}" if choice else "every cheaper shape was worse"
         return replace(known, verdict="moving", reason=f"{was} at {earlier}")
@@ -81,7 +81,8 @@ def _budgets(
     same = float(np.logical_and.reduce(list(_holds(result, rows, come))).mean())
     known = replace(known, same=same)
     if same >= result.settings.confidence:
-        reason = f"the same at {earlier}"
+        is_same = found[-2].choice == result.choice
+        reason = f"the same at {earlier}" if is_same else f"nothing speaks against it at {earlier}"
         if result.choice is not None:
             k = next(k for k, row in enumerate(rows) if row.label == result.choice)
             change = float(np.median(moved[k]))
@@ -92,6 +93,17 @@ def _budgets(
         longer = ladder.at(last.budget**2 / before.budget)
         return replace(known, verdict="moving", reason=f"at {longer} a gap would pass the margin")
     return replace(known, reason="with more training a gap may pass the margin")
+
+
+def _contradict(before: LeanResult, result: LeanResult) -> bool:
+    """Whether two answers exclude each other: they differ too where one merely leaves undecided
+    what the other decides."""
+    if before.verdict != result.verdict:
+        return True
+    then = {row.label: row.outcome for row in before.table}
+    now = {row.label: row.outcome for row in result.table}
+    decided = {"established", "excluded"}
+    return any({then.get(label), outcome} == decided for label, outcome in now.items())
 
 
 def _holds(result: LeanResult, rows: list[LeanRow], change: FloatArray) -> Iterator[Mask]:
