@@ -73,7 +73,7 @@ def _plan() -> tuple[Sweep, tuple[Trial, ...]]:
         question=Transition(nuisance=("lr",)),
         early_stopping=Asha(scouts=SCOUTS, reduction_factor=2),
     )
-    return sweep, make_plan(sweep, preset=None, study_seed=0).trials
+    return sweep, make_plan(sweep, preset="quick", study_seed=0).trials
 
 
 def selected(value_of: Callable[[Trial], float]) -> pd.DataFrame:
@@ -213,6 +213,9 @@ def _values(family: str, rng: np.random.Generator) -> tuple[Floats, Floats, int 
     start, power = 10 ** rng.uniform(0.5, 1.2, cells), rng.uniform(0.8, 1.5, cells)
     left = np.log10(1 + (np.array(BUDGETS) / start[..., None]) ** -power[..., None])
     size = (*cells, SEEDS)
+    if family.startswith("lean"):
+        # Exactly at the margin, or equal, at the largest budget.
+        left = left - left[..., -1:]
     heavy = family.endswith("heavy")
     shared = rng.standard_t(3, size) if heavy else rng.standard_normal(size)
     own = rng.standard_normal((*size, len(BUDGETS)))

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 import pandas as pd
 
@@ -48,7 +48,7 @@ class Ladder:
             )
         return SINGLE if len(self.rungs) < 2 else ""
 
-    def where(self, column: str, value: object) -> "Ladder":
+    def where(self, column: str, value: Any) -> "Ladder":
         """Return the budgets of those runs alone that have a value in a column."""
         parts = (
             Rung(rung.budget, Runs(rows, rung.runs.metric, rung.runs.columns))

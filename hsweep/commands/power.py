@@ -116,7 +116,7 @@ def _choice(plan: "Plan", question: Any) -> "Choice":
 
     settings: dict[Any, set[Any]] = {}
     for trial in plan.trials:
-        values = {False: [], True: []}
+        values: dict[bool, list[Any]] = {False: [], True: []}
         for axis, value in trial.point.items():
             values[axis in question.nuisance].append((axis, value))
         settings.setdefault(str(values[False]), set()).add(str(values[True]))

@@ -7,7 +7,7 @@ each part over the family's candidates.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -145,7 +145,7 @@ def fit_groups(
         }
         part = Runs(rows, runs.metric, runs.columns)
         chance = (chances or {}).get(str(value), whole.chance)
-        answer = partial(
+        answer: Callable[..., LeanResult] = partial(
             lean.fit,
             baseline=baseline,
             margin=margin,
