@@ -1,8 +1,8 @@
 """Runs that were trained to several budgets: the same seed of the same cell, one run at each."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import pandas as pd
 
@@ -47,6 +47,15 @@ class Ladder:
                 " to each of them"
             )
         return SINGLE if len(self.rungs) < 2 else ""
+
+    def where(self, column: str, value: Any) -> "Ladder":
+        """Return the budgets of those runs alone that have a value in a column."""
+        parts = (
+            Rung(rung.budget, Runs(rows, rung.runs.metric, rung.runs.columns))
+            for rung in self.rungs
+            if len(rows := rung.runs.frame.loc[rung.runs.frame[column].eq(value)])
+        )
+        return replace(self, rungs=tuple(parts))
 
     def at(self, budget: float) -> str:
         """Return a budget in words."""

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from analysis.questions.lean.kind import LeanFinding
 from analysis.questions.lean.result import LeanResult
+from analysis.statistics.training import gains
 from hsweep.cli import main
 
 BUDGETS = (38, 75, 150)
@@ -85,3 +86,23 @@ def test_one_budget_says_so_and_a_result_survives_its_file(tmp_path: Path) -> No
     titles = [each.title for each in LeanFinding(result).page_tables(beside=False)]
     assert titles[:2] == ["Candidates", "Gap to the baseline at each budget"]
     assert LeanFinding(result).badge == ("leaner equivalent found, settled", "found")
+
+
+@pytest.mark.parametrize(("power", "budgets"), [(0.5, BUDGETS), (1.2, BUDGETS), (0.7, BUDGETS[1:])])
+def test_what_is_left_follows_from_the_power_that_the_budgets_show(
+    power: float, budgets: tuple[int, ...]
+) -> None:
+    rng = np.random.default_rng(0)
+    left = np.array([0.02, 0.05, 0.01])
+    relative = np.array(budgets) / budgets[-1]
+    curves = [
+        0.8 - each * relative**-power + 1e-3 * rng.standard_normal((8, len(budgets)))
+        for each in left
+    ]
+    found = gains(curves, budgets, exponent=0.7, draws=400, rng=rng)
+    assert found.last.shape == found.left.shape == (3, 400)
+    low, high = np.quantile(found.left, [0.025, 0.975], axis=1)
+    assert np.all((low < left) & (left < high))
+    # Two budgets leave the power to what is believed beforehand.
+    is_wide = high[1] - low[1] > 0.5 * left[1]
+    assert is_wide == (len(budgets) == 2)

@@ -5,16 +5,16 @@ come from seeds that were trained to both, what each shape can still change is b
 `still_to_come`, and an answer is settled if every combination of what is left leaves it as it is.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
 from analysis.questions.lean.result import LeanBudget, LeanBudgets, LeanGap, LeanResult, LeanRow
-from analysis.runs.ladder import Ladder
+from analysis.runs.ladder import Ladder, Rung
 from analysis.runs.table import Runs
-from analysis.statistics.training import centre, still_to_come
+from analysis.statistics.training import Gains, gains
 from analysis.statistics.values import FloatArray, Mask
 from analysis.text.numbers import number_text
 from analysis.values import AxisValue, number
@@ -67,75 +67,78 @@ def _budgets(
         return replace(known, reason=f"nothing is decided at {earlier}")
     if result.stopped:
         return replace(known, reason="runs were stopped early, so that budgets hold different runs")
-    if (found[-2].verdict, found[-2].choice) != (result.verdict, result.choice):
+    if _contradict(found[-2], result):
         choice = found[-2].choice
         was = f"it was {choice}" if choice else "every cheaper shape was worse"
         return replace(known, verdict="moving", reason=f"{was} at {earlier}")
     rows = [row for row in result.table if row.outcome == "excluded" or row.label == result.choice]
-    changes = _changes(result, rows, before.runs, last.runs)
-    if changes is None:
+    gain = _gains(result, rows, ladder.rungs)
+    if gain is None:
         return replace(
             known, reason="fewer than two seeds of a shape have both of the last budgets"
         )
-    base, own = changes[0], changes[1:]
-    ratio = last.budget / before.budget
-    come = still_to_come(changes, ratio, exponent=result.settings.budget_exponent, is_log=False)
-    low = np.minimum(come[1:], 0) - np.maximum(come[0], 0)
-    high = np.maximum(come[1:], 0) - np.minimum(come[0], 0)
-    same = float(np.logical_and.reduce(list(_holds(result, rows, low, high))).mean())
+    come, moved = gain.left[1:] - gain.left[0], gain.last[1:] - gain.last[0]
+    same = float(np.logical_and.reduce(list(_holds(result, rows, come))).mean())
     known = replace(known, same=same)
-    moved = own - base
     if same >= result.settings.confidence:
-        reason = f"the same at {earlier}"
+        is_same = found[-2].choice == result.choice
+        reason = f"the same at {earlier}" if is_same else f"nothing speaks against it at {earlier}"
         if result.choice is not None:
             k = next(k for k, row in enumerate(rows) if row.label == result.choice)
             change = float(np.median(moved[k]))
             reason += f"; its difference has changed by {number_text(change, 2)} since"
         return replace(known, verdict="settled", reason=reason)
-    course = float(np.logical_and.reduce(list(_holds(result, rows, moved, moved))).mean())
+    course = float(np.logical_and.reduce(list(_holds(result, rows, moved))).mean())
     if course <= 1 - result.settings.confidence:
-        longer = ladder.at(last.budget * ratio)
+        longer = ladder.at(last.budget**2 / before.budget)
         return replace(known, verdict="moving", reason=f"at {longer} a gap would pass the margin")
     return replace(known, reason="with more training a gap may pass the margin")
 
 
-def _holds(
-    result: LeanResult, rows: list[LeanRow], low: FloatArray, high: FloatArray
-) -> Iterator[Mask]:
+def _contradict(before: LeanResult, result: LeanResult) -> bool:
+    """Whether two answers exclude each other: they differ too where one merely leaves undecided
+    what the other decides."""
+    if before.verdict != result.verdict:
+        return True
+    then = {row.label: row.outcome for row in before.table}
+    now = {row.label: row.outcome for row in result.table}
+    decided = {"established", "excluded"}
+    return any({then.get(label), outcome} == decided for label, outcome in now.items())
+
+
+def _holds(result: LeanResult, rows: list[LeanRow], change: FloatArray) -> Iterator[Mask]:
     """Yield in which draws each gap stays on its side of the margin, shapes [B]."""
-    for row, least, most in zip(rows, low, high, strict=True):
-        if row.outcome == "excluded":
-            yield row.diff + most < -result.margin
-        else:
-            yield row.diff + least >= -result.margin
+    for row, gained in zip(rows, change, strict=True):
+        is_worse = row.diff + gained < -result.margin
+        yield is_worse if row.outcome == "excluded" else ~is_worse
 
 
-def _changes(
-    result: LeanResult, rows: list[LeanRow], before: Runs, last: Runs
-) -> FloatArray | None:
-    """Return draws of how much better the baseline and each shape became, shape [1 + K, B]; None
-    where a shape has fewer than two seeds at both budgets."""
+def _gains(result: LeanResult, rows: list[LeanRow], rungs: Sequence[Rung]) -> Gains | None:
+    """Return how much better the baseline and each shape becomes with training, by the seeds that
+    were trained to all of the budgets, or to as many of the last as it takes; None where a shape
+    has fewer than two seeds at both of the last budgets."""
     settings = [result.baseline_setting, *(row.setting for row in rows)]
     configs = [result.baseline, *(row.config for row in rows)]
     sign = 1.0 if result.goal == "max" else -1.0
-    paired = []
-    for config, setting in zip(configs, settings, strict=True):
-        at = {**config, **(setting.values if setting is not None else {})}
-        earlier, now = _by_seed(before, at), _by_seed(last, at)
-        common = [seed for seed in now if seed in earlier]
-        if len(common) < 2:
-            return None
-        paired.append(np.array([sign * (now[seed] - earlier[seed]) for seed in common]))
-    df = sum(each.size - 1 for each in paired)
-    sd = np.sqrt(sum(float(np.sum((each - each.mean()) ** 2)) for each in paired) / df)
-    rng = np.random.default_rng(0)
-    return np.array(
-        [
-            centre(each[rng.integers(0, each.size, size=(_DRAWS, each.size))])
-            + sd / np.sqrt(each.size * (each.size - 1)) * rng.standard_t(df, _DRAWS)
-            for each in paired
-        ]
-    )
+    places = [
+        {**config, **(setting.values if setting is not None else {})}
+        for config, setting in zip(configs, settings, strict=True)
+    ]
+    known = [[_by_seed(rung.runs, at) for rung in rungs] for at in places]
+    for first in range(len(rungs) - 1):
+        curves = []
+        for values in known:
+            common = sorted(set.intersection(*(set(each) for each in values[first:])))
+            curves.append(sign * np.array([[each[n] for each in values[first:]] for n in common]))
+        if all(len(curve) >= 2 for curve in curves):
+            return gains(
+                curves,
+                [rung.budget for rung in rungs[first:]],
+                exponent=result.settings.budget_exponent,
+                draws=_DRAWS,
+                rng=np.random.default_rng(0),
+            )
+    return None
 
 
 def _by_seed(runs: Runs, at: Mapping[str, AxisValue]) -> dict[str, float]:

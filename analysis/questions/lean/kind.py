@@ -20,6 +20,7 @@ from analysis.questions.base import (
     fixed_rate,
     ranked,
 )
+from analysis.questions.lean.budget_charts import budget_chart
 from analysis.questions.lean.budget_text import budgets_sentence, budgets_table
 from analysis.questions.lean.budgets import with_budgets
 from analysis.questions.lean.charts import forest_chart, roles_in
@@ -98,6 +99,15 @@ class _Comparisons(Finding):
         table = missing_runs_table(found, within or "")
         return [Section(title, table)] if table.rows else []
 
+    def _budget_sections(self) -> list[Section]:
+        title = "Gap to the baseline at each budget"
+        tables = [(each.heading, budgets_table(each.result)) for each in self.comparisons]
+        return [
+            Section(f"{title}, {heading}" if heading else title, table)
+            for heading, table in tables
+            if table.rows
+        ]
+
     def _shapes(self, title: str, *, most_likely: bool = False) -> list[Section]:
         return [
             Section(
@@ -125,8 +135,8 @@ class _Comparisons(Finding):
             for heading, front in self.fronts
             for chart in front_charts(front, self.trials_of(heading, trials), roles)
         ]
-        forest = forest_chart(self.comparisons)
-        return [*found, *([forest] if forest is not None else [])]
+        own = (forest_chart(self.comparisons), budget_chart(self.comparisons))
+        return [*found, *(chart for chart in own if chart is not None)]
 
     def trials_of(self, heading: str, trials: pd.DataFrame) -> pd.DataFrame:
         """Return the trials of the front under a heading."""
@@ -179,17 +189,13 @@ class LeanFinding(_Comparisons):
         rows = ranked(self.result.table, lambda row: not row.accepted)
         return [
             Section("Candidates", lean_table(replace(self.result, table=rows))),
-            *self._budget_section(),
+            *self._budget_sections(),
         ]
-
-    def _budget_section(self) -> list[Section]:
-        table = budgets_table(self.result)
-        return [Section("Gap to the baseline at each budget", table)] if table.rows else []
 
     def terminal_tables(self, *, beside: bool) -> list[Section]:
         return [
             Section("candidates", lean_table(self.result)),
-            *self._budget_section(),
+            *self._budget_sections(),
             *self._missing_section("trials that would settle it"),
             *self._shapes("shapes"),
         ]
@@ -236,6 +242,7 @@ class LeanGroupsFinding(_Comparisons):
         return [
             Section("Candidates", group_candidates_table(self.result)),
             Section("Baselines", group_baselines_table(self.result)),
+            *self._budget_sections(),
         ]
 
     def terminal_tables(self, *, beside: bool) -> list[Section]:
@@ -245,6 +252,7 @@ class LeanGroupsFinding(_Comparisons):
                 Section(f"candidates, {each.heading}", lean_table(each.result))
                 for each in self.comparisons
             ),
+            *self._budget_sections(),
             *self._shapes("shapes"),
         ]
 
@@ -362,6 +370,7 @@ class LeanKind(Kind):
                 axes=config,
                 chances={name: chance for name, chance in chances.items() if chance is not None},
                 with_fronts=several_tasks,
+                ladder=study.ladder,
                 **asked,
             )
             return LeanGroupsFinding(replace(groups, fixed_rate=rate), front)

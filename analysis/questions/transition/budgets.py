@@ -16,12 +16,14 @@ import numpy as np
 from analysis.questions.transition.budget_conditions import PLACED, Condition, Ends, conditions
 from analysis.questions.transition.budget_result import BudgetAnswer, Budgets, BudgetTrials
 from analysis.questions.transition.cells import (
+    Cells,
     Grid,
     SeedNoise,
     read_cells,
     resampled_cells,
     seed_noise,
 )
+from analysis.questions.transition.lengths import fit_slopes
 from analysis.questions.transition.location import step_drops
 from analysis.questions.transition.result import TransitionResult
 from analysis.runs.ladder import Ladder
@@ -74,6 +76,7 @@ def _budgets(
         return replace(known, verdict="moving", reason=reason, missing=missing)
     settings = result.settings
     changes = _changes(pairs, settings.B, settings.rng_seed)
+    slopes = fit_slopes(_cells(result))
 
     def rest_on(change: FloatArray, *, all_go_on: bool = False) -> list[Condition]:
         come = change
@@ -87,7 +90,7 @@ def _budgets(
             )
         low, high = pairs.z + np.minimum(come, 0), pairs.z + np.maximum(come, 0)
         ends = (low, high) if not all_go_on else (pairs.z + come, pairs.z + come)
-        return list(conditions(Ends(pairs.heads, pairs.lengths, *ends), result))
+        return list(conditions(Ends(pairs.heads, pairs.lengths, *ends), result, slopes))
 
     ahead = rest_on(changes)
     same = _share(ahead)
@@ -163,18 +166,22 @@ def _answer(budget: Number, result: TransitionResult) -> BudgetAnswer:
 def _drop_interval(result: TransitionResult) -> Interval | None:
     if result.drop is None or result.noise_gap or result.h_peak is None:
         return None
-    heads, lengths = _axes(result)
+    heads, _ = _axes(result)
+    rng = np.random.default_rng([result.settings.rng_seed, 2])
+    drops = step_drops(resampled_cells(_cells(result), result.settings.B, rng))
+    low, high = np.quantile(drops[:, heads.index(result.h_peak) - 1], [0.025, 0.975])
+    return Interval(result.drop, float(low), float(high))
+
+
+def _cells(result: TransitionResult) -> Cells:
+    """Return the cells that an answer was read from."""
     runs: dict[tuple[Number, Number | None], list[float]] = {}
     for run in result.runs:
         runs.setdefault((run.x, run.by), []).append(run.y)
-    grid = _grid(heads, lengths, {cell: np.sort(y) for cell, y in runs.items()})
+    grid = _grid(*_axes(result), {cell: np.sort(y) for cell, y in runs.items()})
     noise = seed_noise(grid, result.limits, result.settings.assumed_sd)
     fewest = int(grid.counts[grid.counts > 0].min())
-    cells = read_cells(grid, noise, None if result.reading == "typical" else fewest)
-    rng = np.random.default_rng([result.settings.rng_seed, 2])
-    drops = step_drops(resampled_cells(cells, result.settings.B, rng))
-    low, high = np.quantile(drops[:, heads.index(result.h_peak) - 1], [0.025, 0.975])
-    return Interval(result.drop, float(low), float(high))
+    return read_cells(grid, noise, None if result.reading == "typical" else fewest)
 
 
 def _axes(result: TransitionResult) -> tuple[list[Number], list[Number | None]]:
@@ -233,7 +240,7 @@ def _changes(pairs: _Pairs, draws: int, rng_seed: int) -> FloatArray:
     """Return draws of the change of every cell, shape [draws, K, J].
 
     Seeds are resampled as in `cells.resampled_cells`. Over T a cell's change is smoothed by a line
-    in log10 T; the head counts' mean changes are pulled together as far as they differ by noise.
+    in log10 T; lines of head counts are pulled together as far as they differ by noise.
     """
     rng = np.random.default_rng([rng_seed, 3])
     found = np.full((draws, *pairs.z.shape), np.nan)
@@ -247,13 +254,23 @@ def _changes(pairs: _Pairs, draws: int, rng_seed: int) -> FloatArray:
             scale = pairs.noise.sd[k] / np.sqrt(max(n * (n - 1), 1))
             extra = rng.standard_t(df, draws) if df > 0 else rng.standard_normal(draws)
             found[:, k, j] = centre(cell[picks]) + scale * extra
-        present = ~np.isnan(found[0, k])
-        if present.sum() > 2:
-            x = np.log10(pairs.lengths[present])
-            line = np.column_stack([np.ones(x.size), x])
-            found[:, k, present] = found[:, k, present] @ (line @ np.linalg.pinv(line)).T
+    return _smoothed(found, pairs.lengths)
+
+
+def _smoothed(found: FloatArray, lengths: FloatArray) -> FloatArray:
+    """Return changes, shape [draws, K, J], as a line in log10 T for each head count. Their means
+    are pulled together, and so are their slopes."""
     level = np.nanmean(found, axis=2)
-    return np.asarray(found + (pulled_together(level) - level)[:, :, None])
+    shift = (pulled_together(level) - level)[:, :, None]
+    present = ~np.isnan(found[0])
+    rows = np.flatnonzero(present.sum(axis=1) >= 2)
+    if not rows.size:
+        return np.asarray(found + shift)
+    x = np.where(present, np.log10(lengths), np.nan)[rows]
+    x -= np.nanmean(x, axis=1, keepdims=True)
+    slope = np.nansum(found[:, rows] * x, axis=2) / np.nansum(x**2, axis=1)
+    found[:, rows] = level[:, rows, None] + pulled_together(slope)[:, :, None] * x
+    return np.asarray(found + shift)
 
 
 def _more_seeds(
