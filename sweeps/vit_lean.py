@@ -123,6 +123,9 @@ SWEEP = Sweep(
                 lambda point: (point.heads, point.head_dim) != (6, 8)
             )
             * grid(data="digits", patch_size=2, embed_dim=48, mlp_ratio=2, whole=True),
+            recipe=Recipe(
+                lr=5e-3, batch_size=64, weight_decay=0.05, warmup_fraction=0.1, clip_norm=1.0
+            ),
             budget=epochs(20, report_every=5),
             replicates=3,
             early_stopping=None,
@@ -167,7 +170,7 @@ SWEEP = Sweep(
         "smoke": preset(
             note="half a minute, to see that everything works; far too short for an answer",
             space=grid(heads=[2, 8], depth=[2], mlp_ratio=[2])
-            * grid(data="digits", patch_size=2, embed_dim=48, head_dim=12),
+            * grid(data="digits", patch_size=2, embed_dim=48, head_dim=12, lr=5e-3),
             budget=epochs(2),
             replicates=1,
             early_stopping=None,
