@@ -81,7 +81,7 @@ SWEEP = Sweep(
     metric="squared_error",
     goal="min",
     budget=epochs(20, ladder=[5, 10, 20]),
-    replicates=4,
+    replicates=3,
     question=Transition(x="rank", by="seq_len"),
     presets={
         "heads": preset(

@@ -110,7 +110,7 @@ SWEEP = Sweep(
     metric="top1",
     goal="max",
     budget=epochs(28, ladder=[7, 14, 28]),
-    replicates=5,
+    replicates=4,
     question=lean(baseline={"heads": 4, "depth": 4, "mlp_ratio": 4}, margin=0.02),
     presets={
         "conditioning": preset(

@@ -9,7 +9,7 @@ from hsweep.planning.plan import Plan
 from hsweep.planning.prepare import prepare
 
 SWEEPS = Path(__file__).parents[2] / "sweeps"
-TUNED = ["cifar10_heads", "nearest_neighbor_rank", "vit_lean"]
+TUNED = ["nearest_neighbor_rank", "vit_lean"]
 
 
 def planned(name: str, preset: str | None = None) -> Plan:
