@@ -67,7 +67,7 @@ def recipe(point: Point) -> Recipe:
 
 
 SMALL = grid(dim=8, depth=1, mlp_dim=64, batch_size=128, positions="none") * grid(
-    lr=tuned(3e-3, 1e-1)
+    lr=tuned(1e-2, 3.2e-1)
 )
 PUBLISHED = grid(dim=64, mlp_dim=2048, batch_size=256, positions="none")
 RANKS = [1, 2, 4, 8, 16, 32, 64]
