@@ -9,6 +9,7 @@ from hsweep.design.budget import Budget
 from hsweep.errors import UserError, check_choice, unknown_name
 
 _DEFAULT_MIN_SURVIVORS: Final = 3
+_FINALISTS: Final = 2
 PROTECTED: Final = "baseline"
 """The stratum of trials that are never stopped: what a study compares everything with."""
 
@@ -44,14 +45,15 @@ class Asha:
 
     Attributes:
         grace: budget units before the first rung; nothing is stopped earlier. With a ladder of
-            budgets it is left out: the rungs are the shorter budgets, and what competes there are
-            the values at their ends.
+            budgets the rungs are the shorter budgets from there on, and what competes are the
+            values at their ends; None takes all of them, with ``scouts`` those from half of the
+            longest on: at a quarter the best learning rate was often not that of the end.
         reduction_factor: a rung keeps the best 1/reduction_factor of its stratum.
         strata: axes whose values make a stratum, or a ``SizeBand``; an empty tuple lets all
             trials compete, which is wrong for a transition study.
         min_survivors: contenders of every stratum that are left to run to the full budget, by
             default 3, which keeps the transition fit's answer at a third of the compute; with
-            ``scouts`` 1.
+            ``scouts`` 2, so that the end chooses.
         compete: ``trials`` each for itself, or ``points``: shapes, by the mean of their replicates.
         decide: ``together``: a rung is decided once, when all its contenders are there or gone;
             ``on_arrival``: each trial at once, by those that came before it (the stopping variant
@@ -107,7 +109,7 @@ class Asha:
         """Contenders of every stratum that are left to run to the full budget."""
         if self.min_survivors is not None:
             return self.min_survivors
-        return _DEFAULT_MIN_SURVIVORS if self.scouts is None else 1
+        return _DEFAULT_MIN_SURVIVORS if self.scouts is None else _FINALISTS
 
     def num_kept(self, contenders: int, exempt: int = 0) -> int:
         """Return how many of a rung's contenders go on, with so many that are never stopped."""
@@ -116,9 +118,11 @@ class Asha:
 
     def milestones(self, budget: Budget) -> list[int]:
         """Return the units at which trials are compared: grace * reduction_factor**k, each moved
-        up to the next report, below the full budget; the shorter budgets of a ladder."""
+        up to the next report, below the full budget; of a ladder the shorter budgets."""
         if budget.ladder:
-            return list(budget.ladder[:-1])
+            half = 0 if self.scouts is None else budget.amount / 2
+            first = half if self.grace is None else self.grace
+            return [unit for unit in budget.ladder[:-1] if unit >= first]
         if self.grace is None:
             return []
         units = budget.report_units()

@@ -253,11 +253,6 @@ class Sweep:
                 "early stopping needs rungs: give Asha(grace=...), the budget units before the "
                 "first, or a budget with a ladder, whose shorter budgets are the rungs"
             )
-        if has_ladder and stopping.grace is not None:
-            raise UserError(
-                f"the rungs of a ladder are its shorter budgets ({self.budget}), so Asha needs no "
-                f"grace; leave grace={stopping.grace} out"
-            )
         if stopping.scouts is not None:
             self._check_scouts(stopping.scouts)
         if has_ladder and stopping.decide != "together":

@@ -158,7 +158,7 @@ def _steps(trials: Sequence[Trial], ends: Sequence[int], *, is_ladder: bool) -> 
     before = 0
     for end in ends:
         if is_ladder:
-            own = [trial for trial in trials if trial.budget.amount == end]
+            own = [trial for trial in trials if before < trial.budget.amount <= end]
             yield _Trained(len(own), sum(trial.units_to_train for trial in own))
         else:
             yield _Trained(len(trials) * (not before), len(trials) * (end - before))

@@ -285,7 +285,6 @@ def test_a_cell_that_lacks_seeds_is_given_whole_ladders(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"early_stopping": Asha(grace=5)}, "rungs of a ladder are its shorter budgets .* grace=5"),
         ({"early_stopping": Asha(decide="on_arrival")}, "rungs of a ladder are decided together"),
         ({"budget": epochs(9), "early_stopping": Asha()}, "early stopping needs rungs"),
         ({"search": optuna_search(num_points=3)}, "learns from one budget, and the ladder has 5, "),

@@ -98,7 +98,8 @@ def test_without_rungs_the_ends_of_the_scouts_choose(tmp_path: Path) -> None:
 
 
 def test_a_rung_that_leaves_one_ends_its_scout_too(tmp_path: Path) -> None:
-    run(sweep(stopping=Asha(grace=2, reduction_factor=3, scouts=1)), tmp_path)
+    stopping = Asha(grace=2, reduction_factor=3, scouts=1, min_survivors=1)
+    run(sweep(stopping=stopping), tmp_path)
     found = {(row.point["lr"], row.replicate): row for row in rows(tmp_path)}
     assert {at for at, row in found.items() if row.status is FINISHED} == {(BEST, 1), (BEST, 2)}
     assert found[BEST, 0].unit == 2
@@ -106,11 +107,21 @@ def test_a_rung_that_leaves_one_ends_its_scout_too(tmp_path: Path) -> None:
 
 
 def test_on_a_ladder_the_shorter_budgets_choose(tmp_path: Path) -> None:
-    ladder = epochs(8, ladder=[2, 4])
-    run(sweep(ladder, Asha(scouts=1, reduction_factor=2, min_survivors=1)), tmp_path)
+    ladder, stopping = epochs(8, ladder=[2, 4]), Asha(scouts=1, min_survivors=1)
+    for grace, first in ((None, 4), (2, 2)):
+        folder = tmp_path / str(grace)
+        run(sweep(ladder, replace(stopping, grace=grace)), folder)
+        for (_, lr, seed, budget), status in ended(folder).items():
+            # Three compete at half of the longest budget or at the one that is named, and one goes
+            # on: the scouts end there.
+            is_trained = budget <= first if seed == 0 else lr == BEST
+            assert status is (FINISHED if is_trained else STOPPED)
+
+
+def test_the_end_chooses_between_the_two_best(tmp_path: Path) -> None:
+    run(sweep(epochs(8, ladder=[4])), tmp_path)
     for (_, lr, seed, budget), status in ended(tmp_path).items():
-        # Three compete at 2 epochs, of which one goes on: the scouts end there.
-        is_trained = budget == 2 if seed == 0 else lr == BEST
+        is_trained = (lr != WORST or budget == 4) if seed == 0 else lr == BEST
         assert status is (FINISHED if is_trained else STOPPED)
 
 
@@ -184,6 +195,7 @@ SWEEP = tiny_sweep(
     recipe=lambda point: Recipe(lr=point.lr, batch_size=8, schedule="wsd"),
     budget=epochs(20, ladder=[5, 10]),
     replicates=4,
+    early_stopping=Asha(scouts=1, grace=5, min_survivors=1),
     question=Transition("width", None),
 )
 '''
