@@ -9,7 +9,7 @@ from hsweep.planning.plan import Plan
 from hsweep.planning.prepare import prepare
 
 SWEEPS = Path(__file__).parents[2] / "sweeps"
-TUNED = ["nearest_neighbor_rank", "vit_lean"]
+TUNED = ["nearest_neighbor_rank"]
 
 
 def planned(name: str, preset: str | None = None) -> Plan:
