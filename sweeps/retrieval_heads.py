@@ -61,7 +61,7 @@ def recipe(point: Point) -> Recipe:
     return replace(shared, optimizer=point.optimizer, optimizer_args={"betas": (0.95, 0.95)})
 
 
-RATES = tuned(3e-3, 3e-2)
+RATES = tuned(1e-3, 1e-2)
 SETTING = grid(lr=RATES, optimizer="soap", dim=4, depth=1, head_dim=8, samples="stream")
 
 SWEEP = Sweep(
@@ -72,14 +72,14 @@ SWEEP = Sweep(
     recipe=recipe,
     metric="nmse",
     goal="min",
-    budget=epochs(100, ladder=[25, 50, 100]),
+    budget=epochs(80, ladder=[40, 80], report_every=4),
     replicates=3,
     question=Transition(x="heads", by="seq_len"),
     presets={
         "paper": preset(
             note="the paper's lengths, five seeds, the same 8,000 sequences in every epoch",
             space=grid(heads=HEADS, seq_len=PAPER_LENGTHS) * SETTING.override("samples", ["fixed"]),
-            budget=epochs(150, ladder=[38, 75, 150]),
+            budget=epochs(150, ladder=[75, 150], report_every=15),
             replicates=5,
         ),
         "d3": preset(

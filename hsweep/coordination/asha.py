@@ -273,14 +273,31 @@ class StratifiedAsha:
         return Verdict(True, f"its scouts have no value at {self._rung(unit, stratum)}")
 
     def _losers(self, group: _Stratum, stratum: str, unit: int) -> dict[str, str] | None:
-        """Return who loses at a rung and why, None while that cannot be decided."""
-        to_come = group.to_come(unit)
-        rivals = group.values[unit].keys() | to_come
+        """Return who has lost up to a rung and why, None while that rung cannot be decided.
+
+        Those that an earlier rung dropped are no rivals, though results of other studies may have
+        brought them their values here.
+        """
+        found: dict[str, str] = {}
+        for at in sorted(self._deciding):
+            if at > unit:
+                break
+            losers = self._losers_at(group, stratum, at, found.keys())
+            if losers is None and at == unit:
+                return None
+            found |= losers or {}
+        return found
+
+    def _losers_at(
+        self, group: _Stratum, stratum: str, unit: int, gone: Set[str]
+    ) -> dict[str, str] | None:
+        to_come = group.to_come(unit) - gone
+        rivals = (group.values[unit].keys() | to_come) - gone
         if self._num_stops(group, rivals, unit) == 0:
             return {}
         if to_come:
             return None
-        means = group.means(unit)
+        means = {name: mean for name, mean in group.means(unit).items() if name not in gone}
         ranked = sorted(means.keys() - group.exempt, key=lambda name: (-means[name], name))
         losers = ranked[: self._num_stops(group, means.keys(), unit)]
         where, kept = self._rung(unit, stratum), len(means) - len(losers)

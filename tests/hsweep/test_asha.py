@@ -478,3 +478,13 @@ class TestStrata:
 def test_settings_out_of_range_say_so(build: Any, message: str) -> None:
     with pytest.raises(UserError, match=message):
         build()
+
+
+def test_who_has_lost_at_a_rung_is_no_rival_at_the_next() -> None:
+    """Results of other studies bring losers the values of later rungs, too."""
+    rungs = Rungs(Asha(grace=3, reduction_factor=2, min_survivors=1)).enter(*map(row_of, "abcd"))
+    for unit, values in ((3, (1, 2, 3, 4)), (6, (1, 2, 0.5, 0))):
+        for key, value in zip("abcd", values, strict=True):
+            rungs.record(key, unit, value)
+    assert [rungs.verdict(key, 6).stop for key in "abcd"] == [False, True, True, True]
+    assert rungs.verdict("c", 6).reason.startswith("rank 3 of 4 at rung 3")

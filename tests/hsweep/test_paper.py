@@ -139,7 +139,12 @@ def study_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A home with a study of one head at length 8, barely trained."""
     folder = tmp_path_factory.mktemp("paper")
     source = (Path(__file__).parents[2] / "sweeps" / "retrieval_heads.py").read_text()
-    small = [*("--set", "epochs=1"), *("--set", "heads=1"), *("--set", "replicates=2")]
+    small = [
+        *("--set", "epochs=5"),
+        *("--set", "samples=fixed"),
+        *("--set", "heads=1"),
+        *("--set", "replicates=2"),
+    ]
     return trained(folder / "home", folder, source, "--preset", "smoke", *small, study="s").root
 
 
@@ -151,7 +156,7 @@ def test_a_study_stands_beside_what_it_repeats(study_home: Path) -> None:
     (row,) = content["rows"]
     assert (row["printed"]["value"], row["n"], row["standing"]) == (0.0701, 2, "worse")
     assert len(content["missing"]) == 12
-    assert "train for 1 epoch" in " ".join(content["assumptions"])
+    assert "train for 5 epochs" in " ".join(content["assumptions"])
     analysed = CliRunner().invoke(main, ["analyze", "s", "--home", str(study_home), "--json"])
     assert json.loads(analysed.stdout)["published"] == content
     assert "Beside the paper" in (study_home / "studies" / "s" / "report.html").read_text()
