@@ -42,7 +42,7 @@ def answer_study(study: Study, tables: StudyTables | None = None) -> Answer:
     if tables is None:
         with study.reading() as tables:
             return answer_study(study, tables)
-    runs = StudyRuns(study.manifest, tables)
+    runs = StudyRuns(study.manifest, tables, is_listed=not study.is_adaptive())
     found: list[Finding] = []
     problem = None
     own = _own_kind(runs)

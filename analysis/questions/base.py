@@ -7,7 +7,7 @@ and know no kind by name: a new kind is a folder and a line in `analysis.ask`.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -46,17 +46,20 @@ def ranked(rows: tuple[Row, ...], key: Callable[[Row], float]) -> tuple[Row, ...
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Full-budget runs that would settle an open finding.
+    """Runs that would settle an open finding.
 
     Attributes:
         at: axis values of the cell or shape, as the table of trials has them.
         trials: how many runs.
         why: what the finding lacks.
+        budget: another one than the sweep's, to which that many seeds are trained; None for runs
+            of the sweep's own.
     """
 
     at: dict[str, AxisValue]
     trials: int
     why: str
+    budget: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,11 +193,13 @@ class StudyRuns:
 
     Attributes:
         shared: what kinds read from the runs for each other, by name.
+        is_listed: its points are listed or drawn, so that its cells can be given further trials.
     """
 
     manifest: Manifest
     tables: StudyTables
     shared: dict[str, Any] = field(default_factory=dict)
+    is_listed: bool = True
 
     @property
     def goal(self) -> Goal:
@@ -208,14 +213,19 @@ class StudyRuns:
     @cached_property
     def trials(self) -> pd.DataFrame:
         """The trials that answers rest on, those that have learned nothing with the status
-        ``collapsed``: of one point and seed, that of the largest budget."""
-        return furthest(self._all_trials, [*self.manifest.axes, "seed"], "budget")
+        ``collapsed``: of one point and seed, that of the sweep's largest budget. Longer ones that
+        were asked for later say whether an answer is settled."""
+        own = self._all_trials.loc[self._all_trials["budget"] <= self.manifest.budget["amount"]]
+        return furthest(own.reset_index(drop=True), [*self.manifest.axes, "seed"], "budget")
 
     @cached_property
     def ladder(self) -> Ladder:
         """The trials of each budget, where points were trained to several."""
-        unit = str(self.manifest.budget.get("unit", ""))
-        return ladder_of(self._filled(self._all_trials), self.manifest.axes, "budget", unit)
+        unit, amount = str(self.manifest.budget["unit"]), int(self.manifest.budget["amount"])
+        runs = self._filled(self._all_trials)
+        found = ladder_of(runs, self.manifest.axes, "budget", unit, answered=amount)
+        can_be_extended = self.is_listed and unit != "seconds"
+        return replace(found, unit=unit, to_extend=amount if can_be_extended else None)
 
     @cached_property
     def _all_trials(self) -> pd.DataFrame:

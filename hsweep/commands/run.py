@@ -94,6 +94,8 @@ def _run_missing(
     """
     from analysis.ask import answer_study
     from hsweep.commands.conclusion import Conclusion, conclude, print_answer
+    from hsweep.planning.calibration import Calibration
+    from hsweep.record.provenance import hardware
     from hsweep.running import missing
     from hsweep.running.resume import target_of
     from hsweep.running.run import run as run_job
@@ -110,7 +112,10 @@ def _run_missing(
             print_json({**study.status(), **answer.to_json(), "added": None})
         return
     prepared, extension = missing.plan_missing(study, wanted)
-    _announce(console, study, answer, extension)
+    seconds = Calibration(home.calibration, hardware()).estimate(
+        each.trial for each in extension.additions
+    )
+    _announce(console, study, answer, extension, seconds)
     if not extension.additions:
         raise UserError("none of the missing trials can be run; the reasons are above")
     job = missing.extended(study, prepared, extension, target)
@@ -129,16 +134,29 @@ def _wanted(study: "Study", answer: "Answer") -> "list[Wanted]":
     wanted = []
     for each in (missing for finding in answer.findings for missing in finding.missing):
         point = recorded_point(points, each.at) or each.at
-        wanted.append(Wanted({axis: point[axis] for axis in each.at}, each.trials, each.why))
+        at = {axis: point[axis] for axis in each.at}
+        wanted.append(Wanted(at, each.trials, each.why, each.budget))
     return wanted
 
 
-def _announce(console: "Console", study: "Study", answer: "Answer", extension: "Extension") -> None:
+def _announce(
+    console: "Console",
+    study: "Study",
+    answer: "Answer",
+    extension: "Extension",
+    seconds: float | None,
+) -> None:
+    from hsweep.running.progress import duration
+
     number = len(extension.additions)
+    budget = extension.plan.sweep.budget
+    cost = f"together as much training as {extension.cost:.3g} of {budget.of(budget.amount)}"
+    if seconds is not None:
+        cost += f", about {duration(seconds)} by what was measured here"
     console.print(answer.text)
     console.print(
         f"{number} trial{'' if number == 1 else 's'} will be run in {study.name}, each to its full "
-        "budget; what has finished stays:",
+        f"budget, {cost}; what has finished stays:",
         style="bold",
     )
     for line in extension.lines():

@@ -117,13 +117,13 @@ def test_a_head_count_that_still_falls_keeps_the_answer_open_and_comes_first() -
     assert result.budgets is not None
     assert result.budgets.verdict != "settled"
     assert {each.budget for each in result.budgets.missing} == {300}
-    cells = len(sweep.frame[["heads", "seq_len"]].drop_duplicates())
-    assert len(result.budgets.missing) == cells
-    decisive = {each.x for each in result.budgets.missing[:5]}
-    assert decisive <= {before - 1, before, sweep.h_star}
+    decisive = {each.x for each in result.budgets.missing}
+    assert before in decisive <= {before - 1, before, sweep.h_star}
+    lengths = sweep.frame["seq_len"].nunique()
+    assert len(result.budgets.missing) == len(decisive) * lengths
     finding = TransitionFinding(result)
-    # A study's missing trials know no budgets.
-    assert finding.missing == ()
+    assert {(each.budget, each.trials) for each in finding.missing} == {(300, 4)}
+    assert {each.at["heads"] for each in finding.missing} == decisive
     assert TransitionResult.from_json(json.loads(json.dumps(result.to_json()))) == result
     titles = [section.title for section in finding.page_tables(beside=False)]
     assert titles[1:] == ["Answer at each budget", "Trials that would tell whether it is settled"]

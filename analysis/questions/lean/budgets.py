@@ -1,26 +1,30 @@
 """Would a lean answer survive more training? Each shape's gap to the baseline at each budget.
 
-As for a transition (`analysis.questions.transition.budgets`): changes between the last two budgets
-come from seeds that were trained to both, what each shape can still change is bounded by
+As for a transition (`analysis.questions.transition.budgets`): changes between a shape's last two
+budgets come from seeds that were trained to both, what it can still change is bounded by
 `still_to_come`, and an answer is settled if every combination of what is left leaves it as it is.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Final
 
 import numpy as np
 
-from analysis.questions.lean.result import LeanBudget, LeanBudgets, LeanGap, LeanResult, LeanRow
+from analysis.questions.lean.budget_changes import Course
+from analysis.questions.lean.result import (
+    LeanBudget,
+    LeanBudgets,
+    LeanGap,
+    LeanResult,
+    LeanRow,
+    LeanTrials,
+)
 from analysis.runs.ladder import Ladder
 from analysis.runs.table import Runs
-from analysis.statistics.training import centre, still_to_come
 from analysis.statistics.values import FloatArray, Mask
 from analysis.text.numbers import number_text
-from analysis.values import AxisValue, number
+from analysis.values import number
 from hsweep.errors import UserError
-
-_DRAWS: Final = 1000
 
 
 def with_budgets(
@@ -29,7 +33,7 @@ def with_budgets(
     """Return the answer with the gaps at every budget, and whether it is settled.
 
     Args:
-        result: the answer, that of the largest budget.
+        result: the answer, that of the largest budget that all shapes have.
         ladder: the runs of each budget.
         answer: compares the runs of one budget.
     """
@@ -39,11 +43,14 @@ def with_budgets(
 def _budgets(
     result: LeanResult, ladder: Ladder, answer: Callable[[Runs], LeanResult]
 ) -> LeanBudgets:
-    blank = LeanBudgets("unknown", "", ladder.unit, ladder.column)
+    blank = LeanBudgets(unit=ladder.unit, column=ladder.column)
+    # What the answer turns on: the shapes it excludes, and the one it chooses.
+    rows = [row for row in result.table if row.outcome == "excluded" or row.label == result.choice]
+    is_decided = result.verdict in ("found", "excluded")
     if ladder.obstacle:
-        return replace(blank, reason=ladder.obstacle)
-    before, last = ladder.rungs[-2:]
-    earlier = ladder.at(before.budget)
+        other = 0 if ladder.to_extend is None else ladder.to_extend // 2 or 2 * ladder.to_extend
+        missing = _trials(result, [None, *rows], other) if other and is_decided else ()
+        return replace(blank, reason=ladder.obstacle, missing=missing)
     try:
         found = [*(answer(rung.runs) for rung in ladder.rungs[:-1]), result]
     except UserError as error:
@@ -60,92 +67,110 @@ def _budgets(
             )
             for rung, each in zip(ladder.rungs, found, strict=True)
         ),
+        further=tuple(number(rung.budget) for rung in ladder.further),
     )
-    if result.verdict not in ("found", "excluded"):
+    if not is_decided:
         return replace(known, reason="the largest budget decides nothing")
-    if found[-2].verdict not in ("found", "excluded"):
-        return replace(known, reason=f"nothing is decided at {earlier}")
     if result.stopped:
         return replace(known, reason="runs were stopped early, so that budgets hold different runs")
-    if (found[-2].verdict, found[-2].choice) != (result.verdict, result.choice):
-        choice = found[-2].choice
-        was = f"it was {choice}" if choice else "every cheaper shape was worse"
-        return replace(known, verdict="moving", reason=f"{was} at {earlier}")
-    rows = [row for row in result.table if row.outcome == "excluded" or row.label == result.choice]
-    changes = _changes(result, rows, before.runs, last.runs)
-    if changes is None:
+    answered = ladder.rungs[-1].budget
+    course = Course.of(result, rows, [*ladder.rungs[-2:], *ladder.further], answered)
+    earlier = ladder.at(ladder.rungs[-2].budget) if len(found) > 1 else ""
+    if earlier and (found[-2].verdict, found[-2].choice) != (result.verdict, result.choice):
+        before = found[-2]
+        turning = [row for row in rows if row.label in (before.choice, result.choice)] or rows
+        # What was trained on since says more than the budget before.
+        if not ladder.further or course.are_behind(turning):
+            missing = _longer(result, course, turning)
+            if before.verdict not in ("found", "excluded"):
+                return replace(known, reason=f"nothing is decided at {earlier}", missing=missing)
+            was = f"it was {before.choice}" if before.choice else "every cheaper shape was worse"
+            reason = f"{was} at {earlier}"
+            return replace(known, verdict="moving", reason=reason, missing=missing)
+    if lacking := [row for row in (None, *rows) if not course.is_known(row)]:
+        other = ladder.rungs[-2].budget if earlier else course.longest
         return replace(
-            known, reason="fewer than two seeds of a shape have both of the last budgets"
+            known,
+            reason="fewer than two seeds of a shape have both of the last budgets",
+            missing=_trials(result, lacking, other),
         )
-    base, own = changes[0], changes[1:]
-    ratio = last.budget / before.budget
-    come = still_to_come(changes, ratio, exponent=result.settings.budget_exponent, is_log=False)
-    low = np.minimum(come[1:], 0) - np.maximum(come[0], 0)
-    high = np.maximum(come[1:], 0) - np.minimum(come[0], 0)
-    same = float(np.logical_and.reduce(list(_holds(result, rows, low, high))).mean())
+    holds = _holds(result, rows, *course.ends())
+    same = float(np.logical_and.reduce(holds).mean())
     known = replace(known, same=same)
-    moved = own - base
-    if same >= result.settings.confidence:
-        reason = f"the same at {earlier}"
+    confidence = result.settings.confidence
+    if same >= confidence:
+        at, since = earlier, "since"
+        if ladder.further:
+            at = f"{ladder.at(course.longest)} where it is decided"
+            since = f"since {ladder.at(answered)}"
+        reason = f"the same at {at}"
         if result.choice is not None:
-            k = next(k for k, row in enumerate(rows) if row.label == result.choice)
-            change = float(np.median(moved[k]))
-            reason += f"; its difference has changed by {number_text(change, 2)} since"
+            moved = course.since if ladder.further else course.last
+            k = next(k for k, row in enumerate(rows, start=1) if row.label == result.choice)
+            change = float(np.median(moved[k] - moved[0]))
+            reason += f"; its difference has changed by {number_text(change, 2)} {since}"
         return replace(known, verdict="settled", reason=reason)
-    course = float(np.logical_and.reduce(list(_holds(result, rows, moved, moved))).mean())
-    if course <= 1 - result.settings.confidence:
-        longer = ladder.at(last.budget * ratio)
-        return replace(known, verdict="moving", reason=f"at {longer} a gap would pass the margin")
-    return replace(known, reason="with more training a gap may pass the margin")
+    for budget in [*([course.longest] if ladder.further else []), course.longer]:
+        there = course.at(budget)
+        then = _holds(result, rows, there, there)
+        if np.logical_and.reduce(then).mean() <= 1 - confidence:
+            reason = f"at {ladder.at(number(round(budget)))} a gap would pass the margin"
+            turning = _turning(rows, then, confidence)
+            missing = _longer(result, course, turning)
+            return replace(known, verdict="moving", reason=reason, missing=missing)
+    missing = _longer(result, course, _turning(rows, holds, confidence))
+    reason = "with more training a gap may pass the margin"
+    return replace(known, reason=reason, missing=missing)
 
 
 def _holds(
-    result: LeanResult, rows: list[LeanRow], low: FloatArray, high: FloatArray
-) -> Iterator[Mask]:
-    """Yield in which draws each gap stays on its side of the margin, shapes [B]."""
-    for row, least, most in zip(rows, low, high, strict=True):
-        if row.outcome == "excluded":
-            yield row.diff + most < -result.margin
-        else:
-            yield row.diff + least >= -result.margin
+    result: LeanResult, rows: Sequence[LeanRow], low: FloatArray, high: FloatArray
+) -> list[Mask]:
+    """Return in which draws each gap stays on its side of the margin, shapes [B].
+
+    ``low`` and ``high`` are what is added to each difference, shape [K, B].
+    """
+    return [
+        row.diff + most < -result.margin
+        if row.outcome == "excluded"
+        else row.diff + least >= -result.margin
+        for row, least, most in zip(rows, low, high, strict=True)
+    ]
 
 
-def _changes(
-    result: LeanResult, rows: list[LeanRow], before: Runs, last: Runs
-) -> FloatArray | None:
-    """Return draws of how much better the baseline and each shape became, shape [1 + K, B]; None
-    where a shape has fewer than two seeds at both budgets."""
-    settings = [result.baseline_setting, *(row.setting for row in rows)]
-    configs = [result.baseline, *(row.config for row in rows)]
-    sign = 1.0 if result.goal == "max" else -1.0
-    paired = []
-    for config, setting in zip(configs, settings, strict=True):
-        at = {**config, **(setting.values if setting is not None else {})}
-        earlier, now = _by_seed(before, at), _by_seed(last, at)
-        common = [seed for seed in now if seed in earlier]
-        if len(common) < 2:
-            return None
-        paired.append(np.array([sign * (now[seed] - earlier[seed]) for seed in common]))
-    df = sum(each.size - 1 for each in paired)
-    sd = np.sqrt(sum(float(np.sum((each - each.mean()) ** 2)) for each in paired) / df)
-    rng = np.random.default_rng(0)
-    return np.array(
-        [
-            centre(each[rng.integers(0, each.size, size=(_DRAWS, each.size))])
-            + sd / np.sqrt(each.size * (each.size - 1)) * rng.standard_t(df, _DRAWS)
-            for each in paired
-        ]
+def _turning(rows: Sequence[LeanRow], holds: Sequence[Mask], confidence: float) -> list[LeanRow]:
+    """Return the shapes whose gaps do not surely enough stay on their side."""
+    return [row for row, each in zip(rows, holds, strict=True) if each.mean() < confidence]
+
+
+def _longer(
+    result: LeanResult, course: Course, turning: Sequence[LeanRow]
+) -> tuple[LeanTrials, ...]:
+    """Return runs of the baseline and of the shapes that decide at a longer budget: the longest
+    that any shape has, and once they all have that, one beyond it."""
+    budget = course.longest if course.are_behind(turning) else course.longer
+    behind = [row for row in (None, *turning) if course.budget_of(row) < budget]
+    return _trials(result, behind, budget)
+
+
+def _trials(
+    result: LeanResult, rows: Sequence[LeanRow | None], budget: float
+) -> tuple[LeanTrials, ...]:
+    """Return runs of shapes at a budget; None stands for the baseline."""
+    shapes = [
+        (result.baseline, result.baseline_setting, result.baseline_label, result.baseline_n)
+        if row is None
+        else (row.config, row.setting, row.label, row.n)
+        for row in rows
+    ]
+    why = "more training may change the answer"
+    return tuple(
+        LeanTrials(
+            {**config, **(setting.values if setting is not None else {})},
+            label,
+            n,
+            number(round(budget)),
+            why,
+        )
+        for config, setting, label, n in shapes
     )
-
-
-def _by_seed(runs: Runs, at: Mapping[str, AxisValue]) -> dict[str, float]:
-    try:
-        rows, _ = runs.rows(list(at))
-    except UserError:
-        # Rows that more columns tell apart than the shape has: its settings compete.
-        return {}
-    here = rows["complete"].to_numpy(bool)
-    for name, value in at.items():
-        here = here & rows[name].eq(value).to_numpy(bool)
-    chosen = rows.loc[here]
-    return dict(zip(chosen["replicate"], chosen["value"].astype(float), strict=True))

@@ -20,7 +20,7 @@ from analysis.questions.base import (
     fixed_rate,
     ranked,
 )
-from analysis.questions.lean.budget_text import budgets_sentence, budgets_table
+from analysis.questions.lean.budget_text import budgets_sentence, budgets_table, longer_table
 from analysis.questions.lean.budgets import with_budgets
 from analysis.questions.lean.charts import forest_chart, roles_in
 from analysis.questions.lean.fit import fit
@@ -183,8 +183,22 @@ class LeanFinding(_Comparisons):
         ]
 
     def _budget_section(self) -> list[Section]:
-        table = budgets_table(self.result)
-        return [Section("Gap to the baseline at each budget", table)] if table.rows else []
+        tables = {
+            "Gap to the baseline at each budget": budgets_table(self.result),
+            "Trials that would tell whether it is settled": longer_table(self.result),
+        }
+        return [Section(title, table) for title, table in tables.items() if table.rows]
+
+    @property
+    def missing(self) -> tuple[Missing, ...]:
+        budgets = self.result.budgets
+        if super().missing or budgets is None:
+            # An answer first, and then whether it would survive.
+            return super().missing
+        return tuple(
+            Missing(each.config, each.trials, each.why, int(each.budget))
+            for each in budgets.missing
+        )
 
     def terminal_tables(self, *, beside: bool) -> list[Section]:
         return [

@@ -1,0 +1,144 @@
+"""How shapes changed between budgets, and where training may take their gaps to the baseline."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+
+from analysis.questions.lean.result import LeanResult, LeanRow
+from analysis.runs.ladder import Rung
+from analysis.runs.table import Runs
+from analysis.statistics.training import centre, still_to_come
+from analysis.statistics.values import FloatArray
+from analysis.values import AxisValue
+from hsweep.errors import UserError
+
+_DRAWS: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """Where the baseline, the first, and K shapes are after all their training, and how they go on,
+    each by its own last two budgets. Changes are positive where a shape became better.
+
+    Attributes:
+        places: of the shapes, by their labels.
+        since: draws of what changed after the answer's budget, shape [1 + K, B].
+        last: draws of the change over the last two budgets, the same shape; NaN without two.
+        budgets: to which each was trained, shape [1 + K].
+        ratios: of the last two, the same shape.
+        exponent: smallest power of the budget by which what is left falls.
+    """
+
+    places: Mapping[str, int]
+    since: FloatArray
+    last: FloatArray
+    budgets: FloatArray
+    ratios: FloatArray
+    exponent: float
+
+    @classmethod
+    def of(
+        cls, result: LeanResult, rows: Sequence[LeanRow], rungs: Sequence[Rung], answered: float
+    ) -> "Course":
+        """Return the course over ascending budgets, among them that of the answer."""
+        number = 1 + len(rows)
+        last = np.full((number, _DRAWS), np.nan)
+        since = np.zeros_like(last)
+        budgets, ratios = np.full(number, answered), np.full(number, np.nan)
+        for seed, (before, after) in enumerate(pairwise(rungs)):
+            change = _changes(result, rows, before.runs, after.runs, np.random.default_rng(seed))
+            here = ~np.isnan(change[:, 0])
+            last[here] = change[here]
+            ratios[here] = after.budget / before.budget
+            if after.budget > answered:
+                since[here] += change[here]
+                budgets[here] = after.budget
+        places = {row.label: k for k, row in enumerate(rows, start=1)}
+        return cls(places, since, last, budgets, ratios, result.settings.budget_exponent)
+
+    @property
+    def longest(self) -> float:
+        """The longest budget that any shape was trained to."""
+        return float(self.budgets.max())
+
+    @property
+    def longer(self) -> float:
+        """The budget to try next."""
+        return self.longest * float(self.ratios[~np.isnan(self.ratios)].max(initial=1))
+
+    def budget_of(self, row: LeanRow | None) -> float:
+        """Return the budget that a shape was trained to; None stands for the baseline."""
+        return float(self.budgets[self._place(row)])
+
+    def is_known(self, row: LeanRow | None) -> bool:
+        """Whether a shape has two budgets; None stands for the baseline."""
+        return not np.isnan(self.ratios[self._place(row)])
+
+    def _place(self, row: LeanRow | None) -> int:
+        return 0 if row is None else self.places[row.label]
+
+    def are_behind(self, rows: Iterable[LeanRow]) -> bool:
+        """Whether one of these or the baseline was not trained to the longest budget."""
+        return any(self.budget_of(row) < self.longest for row in (None, *rows))
+
+    def ends(self) -> tuple[FloatArray, FloatArray]:
+        """Return the least and the most by which each gap ends above the answer's, wherever the
+        trainings stop from here on, shapes [K, B]."""
+        come = np.array(
+            [
+                still_to_come(change, float(ratio), exponent=self.exponent, is_log=False)
+                for change, ratio in zip(self.last, self.ratios, strict=True)
+            ]
+        )
+        low, high = self.since + np.minimum(come, 0), self.since + np.maximum(come, 0)
+        return low[1:] - high[0], high[1:] - low[0]
+
+    def at(self, budget: float) -> FloatArray:
+        """Return by how much each gap is above the answer's at a budget, if all go on as over their
+        last two, shape [K, B]."""
+        steps = np.log(budget / self.budgets) / np.log(self.ratios)
+        there = self.since + self.last * steps[:, None]
+        return np.asarray(there[1:] - there[0])
+
+
+def _changes(
+    result: LeanResult, rows: Sequence[LeanRow], before: Runs, after: Runs, rng: np.random.Generator
+) -> FloatArray:
+    """Return draws of how much better the baseline and each shape became, shape [1 + K, B]; NaN for
+    a shape with fewer than two seeds at both budgets."""
+    settings = [result.baseline_setting, *(row.setting for row in rows)]
+    configs = [result.baseline, *(row.config for row in rows)]
+    sign = 1.0 if result.goal == "max" else -1.0
+    paired = []
+    for config, setting in zip(configs, settings, strict=True):
+        at = {**config, **(setting.values if setting is not None else {})}
+        earlier, now = _by_seed(before, at), _by_seed(after, at)
+        common = [seed for seed in now if seed in earlier]
+        paired.append(np.array([sign * (now[seed] - earlier[seed]) for seed in common]))
+    draws = np.full((len(paired), _DRAWS), np.nan)
+    usable = {k: each for k, each in enumerate(paired) if each.size > 1}
+    if not usable:
+        return draws
+    df = sum(each.size - 1 for each in usable.values())
+    sd = np.sqrt(sum(float(np.sum((each - each.mean()) ** 2)) for each in usable.values()) / df)
+    for k, each in usable.items():
+        picks = rng.integers(0, each.size, size=(_DRAWS, each.size))
+        scale = sd / np.sqrt(each.size * (each.size - 1))
+        draws[k] = centre(each[picks]) + scale * rng.standard_t(df, _DRAWS)
+    return draws
+
+
+def _by_seed(runs: Runs, at: Mapping[str, AxisValue]) -> dict[str, float]:
+    try:
+        rows, _ = runs.rows(list(at))
+    except UserError:
+        # Rows that more columns tell apart than the shape has: its settings compete.
+        return {}
+    here = rows["complete"].to_numpy(bool)
+    for name, value in at.items():
+        here = here & rows[name].eq(value).to_numpy(bool)
+    chosen = rows.loc[here]
+    return dict(zip(chosen["replicate"], chosen["value"].astype(float), strict=True))

@@ -1,0 +1,227 @@
+"""How the cells of a transition changed between budgets, and where training may take them."""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from analysis.questions.transition.budget_conditions import Ends
+from analysis.questions.transition.cells import Grid, seed_noise
+from analysis.questions.transition.result import RunValue, TransitionResult
+from analysis.runs.columns import plain
+from analysis.runs.ladder import Rung
+from analysis.runs.table import Runs
+from analysis.statistics.training import centre, pulled_together, still_to_come
+from analysis.statistics.values import FloatArray, Mask
+from analysis.values import Number
+
+Cell = tuple[Number, Number | None]
+
+
+def axes_of(result: TransitionResult) -> tuple[list[Number], list[Number | None]]:
+    """Return the values of x and of by that the answer is read at."""
+    heads = sorted({cell.x for cell in result.cells})
+    return heads, sorted({cell.by for cell in result.cells}, key=lambda by: by or 0)
+
+
+def grid_of(
+    heads: Sequence[Number], lengths: Sequence[Number | None], cells: dict[Cell, list[float]]
+) -> Grid:
+    """Return y of the cells that there are as a grid."""
+    return Grid(
+        np.array(heads, dtype=np.float64),
+        np.array([np.nan if by is None else by for by in lengths], dtype=np.float64),
+        tuple(tuple(np.sort(cells.get((x, by), [])) for by in lengths) for x in heads),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """How the cells changed from one budget to a longer one, by the seeds that have both.
+
+    Attributes:
+        change: draws of the change of y, shape [B, K, J]; NaN for a cell without such a seed.
+        gap: why the noise of single seeds' changes is not measured; empty where it is.
+    """
+
+    before: float
+    after: float
+    change: FloatArray
+    gap: str
+
+    @classmethod
+    def of(
+        cls,
+        budgets: tuple[float, float],
+        before: Iterable[RunValue],
+        after: Iterable[RunValue],
+        result: TransitionResult,
+        rng: np.random.Generator,
+    ) -> "Step":
+        heads, lengths = axes_of(result)
+        earlier = {(run.x, run.by, run.replicate): run.y for run in before}
+        changes: dict[Cell, list[float]] = {}
+        for run in after:
+            y = earlier.get((run.x, run.by, run.replicate))
+            if y is not None:
+                changes.setdefault((run.x, run.by), []).append(run.y - y)
+        at = [k for k, x in enumerate(heads) if any((x, by) in changes for by in lengths)]
+        grid = grid_of([heads[k] for k in at], lengths, changes)
+        draws = np.full((result.settings.B, len(heads), len(lengths)), np.nan)
+        if not at:
+            return cls(*budgets, draws, "")
+        noise = seed_noise(grid, result.limits, None)
+        draws[:, at] = _draws(grid, noise.sd, noise.df, result.settings.B, rng)
+        return cls(*budgets, draws, noise.gap)
+
+
+def _draws(
+    grid: Grid, sd: FloatArray, df: FloatArray, number: int, rng: np.random.Generator
+) -> FloatArray:
+    """Return draws of the change of every cell, shape [draws, K, J].
+
+    Seeds are resampled as in `cells.resampled_cells`. Over T a cell's change is smoothed by a line
+    in log10 T; the head counts' mean changes are pulled together as far as they differ by noise.
+    """
+    found = np.full((number, len(grid.heads), len(grid.lengths)), np.nan)
+    for k, row in enumerate(grid.runs):
+        for j, cell in enumerate(row):
+            if not cell.size:
+                continue
+            n = cell.size
+            picks = rng.integers(0, n, size=(number, n))
+            scale = sd[k] / np.sqrt(max(n * (n - 1), 1))
+            known = rng.standard_t(df[k], number) if df[k] > 0 else rng.standard_normal(number)
+            found[:, k, j] = centre(cell[picks]) + scale * known
+        present = ~np.isnan(found[0, k])
+        if present.sum() > 2:
+            x = np.log10(grid.lengths[present])
+            line = np.column_stack([np.ones(x.size), x])
+            found[:, k, present] = found[:, k, present] @ (line @ np.linalg.pinv(line)).T
+    level = np.nanmean(found, axis=2)
+    return np.asarray(found + (pulled_together(level) - level)[:, :, None])
+
+
+def further_steps(
+    rungs: Sequence[Rung], result: TransitionResult, answer: Callable[[Runs], TransitionResult]
+) -> list[Step]:
+    """Return the steps from the answer's budget, that of the first rung, to longer ones.
+
+    A cell is looked at in its chosen settings, which are those that were trained longer.
+    """
+    if len(rungs) < 2:
+        return []
+    runs = [answer(_at_settings(rung.runs, result)).runs for rung in rungs]
+    return [
+        Step.of(
+            (rungs[i].budget, rungs[i + 1].budget),
+            runs[i],
+            runs[i + 1],
+            result,
+            np.random.default_rng([result.settings.rng_seed, 3, i + 1]),
+        )
+        for i in range(len(rungs) - 1)
+    ]
+
+
+def _at_settings(runs: Runs, result: TransitionResult) -> Runs:
+    if not result.nuisance:
+        return runs
+    names = [result.x, *([] if result.by is None else [result.by]), *result.nuisance]
+    chosen = {
+        (cell.x, *([] if cell.by is None else [cell.by]), *cell.setting.values.values())
+        for cell in result.counts
+        if cell.setting is not None
+    }
+    rows = zip(*(map(plain, runs.frame[name].tolist()) for name in names), strict=True)
+    return Runs(runs.frame[[row in chosen for row in rows]], runs.metric, runs.columns)
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """Where the cells are after all their training, and how they go on, each by its own last step.
+
+    Attributes:
+        z: the answer's own cell values, shape [K, J].
+        since: draws of what changed after the answer's budget, shape [B, K, J].
+        last: draws of the change over each cell's last step, the same shape; NaN without one.
+        budget: to which each cell was trained, shape [K, J].
+        ratio: of its last two budgets, the same shape; NaN without two.
+        gap: why the noise of changes is not measured; empty where it is.
+    """
+
+    heads: list[Number]
+    lengths: FloatArray
+    z: FloatArray
+    since: FloatArray
+    last: FloatArray
+    budget: FloatArray
+    ratio: FloatArray
+    gap: str
+    result: TransitionResult
+
+    @classmethod
+    def of(cls, steps: Sequence[Step], answered: float, result: TransitionResult) -> "Course":
+        heads, lengths = axes_of(result)
+        known = {(cell.x, cell.by): cell.z for cell in result.cells}
+        z = np.array([[known.get((x, by), np.nan) for by in lengths] for x in heads])
+        last = np.full((result.settings.B, *z.shape), np.nan)
+        since = np.zeros_like(last)
+        budget, ratio = np.full(z.shape, answered), np.full(z.shape, np.nan)
+        for step in steps:
+            here = ~np.isnan(step.change[0])
+            last[:, here] = step.change[:, here]
+            ratio[here] = step.after / step.before
+            if step.after > answered:
+                since[:, here] += step.change[:, here]
+                budget[here] = step.after
+        gap = next((step.gap for step in steps if step.gap), "")
+        at = grid_of(heads, lengths, {}).lengths
+        return cls(heads, at, z, since, last, budget, ratio, gap, result)
+
+    @property
+    def longest(self) -> float:
+        """The longest budget that any cell was trained to."""
+        return float(self.budget.max(initial=0))
+
+    def place(self, by: Number | None) -> int:
+        """Return the index of a length."""
+        return 0 if by is None else self.lengths.tolist().index(by)
+
+    def typical(self) -> "Course":
+        """Return the same with the median of its draws for each change."""
+        since, last = (np.median(each, axis=0, keepdims=True) for each in (self.since, self.last))
+        return replace(self, since=since, last=last)
+
+    @property
+    def unknown(self) -> Mask:
+        """The cells without a step, shape [K, J]."""
+        return np.asarray(~np.isnan(self.z) & np.isnan(self.ratio))
+
+    def ends(self) -> Ends:
+        """Return between what each cell lies, wherever its training stops from here on."""
+        come, settings = np.full_like(self.last, np.nan), self.result.settings
+        for ratio in np.unique(self.ratio[~np.isnan(self.ratio)]):
+            here = self.ratio == ratio
+            come[:, here] = still_to_come(
+                self.last[:, here],
+                float(ratio),
+                exponent=settings.budget_exponent,
+                steep=settings.steep_exponent,
+                is_log=self.result.scale != "loss",
+            )
+        now = self.z + self.since
+        low, high = now + np.minimum(come, 0), now + np.maximum(come, 0)
+        return Ends(self.heads, self.lengths, low, high)
+
+    def at(self, budget: float) -> Ends:
+        """Return where each cell is at a budget if it goes on as over its last step."""
+        steps = np.log(budget / self.budget) / np.log(self.ratio)
+        there = self.z + self.since + self.last * steps
+        return Ends(self.heads, self.lengths, there, there)
+
+    def are_behind(self, heads: Collection[int]) -> bool:
+        """Whether a cell of these head counts was not trained to the longest budget."""
+        here = [k for k in range(len(self.heads)) if k in heads]
+        is_behind = (self.budget < self.longest) & ~np.isnan(self.z)
+        return bool(is_behind[here].any())
