@@ -17,6 +17,7 @@ from analysis.charts.chart import Chart
 from analysis.questions.settings import Option
 from analysis.runs.chance import with_collapsed
 from analysis.runs.ladder import Ladder, furthest, ladder_of
+from analysis.runs.statuses import FULL
 from analysis.runs.table import Runs
 from analysis.text.numbers import Tone
 from analysis.text.tables import MAX_ROWS, Table
@@ -213,19 +214,36 @@ class StudyRuns:
     @cached_property
     def trials(self) -> pd.DataFrame:
         """The trials that answers rest on, those that have learned nothing with the status
-        ``collapsed``: of one point and seed, that of the sweep's largest budget. Longer ones that
-        were asked for later say whether an answer is settled."""
-        own = self._all_trials.loc[self._all_trials["budget"] <= self.manifest.budget["amount"]]
-        return furthest(own.reset_index(drop=True), [*self.manifest.axes, "seed"], "budget")
+        ``collapsed``: of one point and seed, that of ``budget``."""
+        trials = self._all_trials
+        of_others = trials["budget"] > self.budget
+        if self.budget > self.manifest.budget["amount"]:
+            # What has run to its end at a shorter budget is not compared with them.
+            of_others |= trials["status"].isin(FULL) & (trials["budget"] < self.budget)
+        own = trials.loc[~of_others].reset_index(drop=True)
+        return furthest(own, [*self.manifest.axes, "seed"], "budget")
+
+    @cached_property
+    def budget(self) -> int:
+        """The budget that answers are of: the largest that all cells have full runs of, which is
+        the sweep's or one that was asked for later. Nuisance axes make no cells."""
+        own = int(self.manifest.budget["amount"])
+        full = self._all_trials.loc[self._all_trials["status"].isin(FULL)]
+        nuisance = self.question.get("nuisance") or ()
+        cells = [axis for axis in self.manifest.axes if axis not in nuisance]
+        if not cells or not (full["budget"] > own).any():
+            return own
+        by_cell = full["budget"].groupby([full[axis] for axis in cells], dropna=False).agg(set)
+        common = set.intersection(*(found for found in by_cell if max(found) >= own))
+        return int(max(common | {own}))
 
     @cached_property
     def ladder(self) -> Ladder:
         """The trials of each budget, where points were trained to several."""
-        unit, amount = str(self.manifest.budget["unit"]), int(self.manifest.budget["amount"])
-        runs = self._filled(self._all_trials)
-        found = ladder_of(runs, self.manifest.axes, "budget", unit, answered=amount)
+        unit, runs = str(self.manifest.budget["unit"]), self._filled(self._all_trials)
+        found = ladder_of(runs, self.manifest.axes, "budget", unit, answered=self.budget)
         can_be_extended = self.is_listed and unit != "seconds"
-        return replace(found, unit=unit, to_extend=amount if can_be_extended else None)
+        return replace(found, unit=unit, to_extend=self.budget if can_be_extended else None)
 
     @cached_property
     def _all_trials(self) -> pd.DataFrame:

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from analysis.questions.lean.result import LeanResult, LeanRow
-from analysis.runs.ladder import Rung
+from analysis.runs.ladder import Ladder
 from analysis.runs.table import Runs
 from analysis.statistics.training import centre, still_to_come
 from analysis.statistics.values import FloatArray
@@ -29,6 +29,7 @@ class Course:
         last: draws of the change over the last two budgets, the same shape; NaN without two.
         budgets: to which each was trained, shape [1 + K].
         ratios: of the last two, the same shape.
+        answered: the answer's budget.
         exponent: smallest power of the budget by which what is left falls.
     """
 
@@ -37,27 +38,31 @@ class Course:
     last: FloatArray
     budgets: FloatArray
     ratios: FloatArray
+    answered: float
     exponent: float
 
     @classmethod
-    def of(
-        cls, result: LeanResult, rows: Sequence[LeanRow], rungs: Sequence[Rung], answered: float
-    ) -> "Course":
-        """Return the course over ascending budgets, among them that of the answer."""
+    def of(cls, result: LeanResult, rows: Sequence[LeanRow], ladder: Ladder) -> "Course":
         number = 1 + len(rows)
+        *shorter, own = ladder.rungs
+        answered = own.budget
         last = np.full((number, _DRAWS), np.nan)
         since = np.zeros_like(last)
         budgets, ratios = np.full(number, answered), np.full(number, np.nan)
-        for seed, (before, after) in enumerate(pairwise(rungs)):
-            change = _changes(result, rows, before.runs, after.runs, np.random.default_rng(seed))
+        # Of the shorter budgets that a shape has, the last one counts.
+        steps = [*((each, own) for each in shorter), *pairwise([own, *ladder.further])]
+        for before, after in steps:
+            rng = np.random.default_rng(0 if after is own else int(after.budget))
+            change = _changes(result, rows, before.runs, after.runs, rng)
             here = ~np.isnan(change[:, 0])
             last[here] = change[here]
             ratios[here] = after.budget / before.budget
-            if after.budget > answered:
+            if after is not own:
                 since[here] += change[here]
                 budgets[here] = after.budget
         places = {row.label: k for k, row in enumerate(rows, start=1)}
-        return cls(places, since, last, budgets, ratios, result.settings.budget_exponent)
+        exponent = result.settings.budget_exponent
+        return cls(places, since, last, budgets, ratios, answered, exponent)
 
     @property
     def longest(self) -> float:
@@ -71,14 +76,20 @@ class Course:
 
     def budget_of(self, row: LeanRow | None) -> float:
         """Return the budget that a shape was trained to; None stands for the baseline."""
-        return float(self.budgets[self._place(row)])
+        place = self._place(row)
+        return self.answered if place is None else float(self.budgets[place])
 
     def is_known(self, row: LeanRow | None) -> bool:
         """Whether a shape has two budgets; None stands for the baseline."""
-        return not np.isnan(self.ratios[self._place(row)])
+        place = self._place(row)
+        return place is not None and not np.isnan(self.ratios[place])
 
-    def _place(self, row: LeanRow | None) -> int:
-        return 0 if row is None else self.places[row.label]
+    def _place(self, row: LeanRow | None) -> int | None:
+        return 0 if row is None else self.places.get(row.label)
+
+    def went_on(self, rows: Iterable[LeanRow]) -> bool:
+        """Whether these and the baseline were trained beyond the answer's budget."""
+        return all(self.budget_of(row) > self.answered for row in (None, *rows))
 
     def are_behind(self, rows: Iterable[LeanRow]) -> bool:
         """Whether one of these or the baseline was not trained to the longest budget."""

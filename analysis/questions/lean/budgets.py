@@ -5,6 +5,7 @@ budgets come from seeds that were trained to both, what it can still change is b
 `still_to_come`, and an answer is settled if every combination of what is left leaves it as it is.
 """
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -51,21 +52,24 @@ def _budgets(
         other = 0 if ladder.to_extend is None else ladder.to_extend // 2 or 2 * ladder.to_extend
         missing = _trials(result, [None, *rows], other) if other and is_decided else ()
         return replace(blank, reason=ladder.obstacle, missing=missing)
-    try:
-        found = [*(answer(rung.runs) for rung in ladder.rungs[:-1]), result]
-    except UserError as error:
+    found: dict[float, LeanResult] = {}
+    for rung in ladder.rungs[:-1]:
         # Typically the baseline has no run at a shorter budget; the answer stands without it.
-        return replace(blank, reason=f"a shorter budget has no answer: {error}")
+        with contextlib.suppress(UserError):
+            each = answer(rung.runs)
+            if {row.label for row in rows} <= {row.label for row in each.table}:
+                found[rung.budget] = each
+    answered = ladder.rungs[-1].budget
     known = replace(
         blank,
         answers=tuple(
             LeanBudget(
-                number(rung.budget),
+                number(budget),
                 each.verdict,
                 each.choice,
                 tuple(LeanGap(row.label, row.ci, row.outcome) for row in each.table),
             )
-            for rung, each in zip(ladder.rungs, found, strict=True)
+            for budget, each in (*found.items(), (answered, result))
         ),
         further=tuple(number(rung.budget) for rung in ladder.further),
     )
@@ -73,14 +77,14 @@ def _budgets(
         return replace(known, reason="the largest budget decides nothing")
     if result.stopped:
         return replace(known, reason="runs were stopped early, so that budgets hold different runs")
-    answered = ladder.rungs[-1].budget
-    course = Course.of(result, rows, [*ladder.rungs[-2:], *ladder.further], answered)
-    earlier = ladder.at(ladder.rungs[-2].budget) if len(found) > 1 else ""
-    if earlier and (found[-2].verdict, found[-2].choice) != (result.verdict, result.choice):
-        before = found[-2]
+    course = Course.of(result, rows, ladder)
+    last = max(found, default=0.0)
+    earlier = ladder.at(last)
+    if found and (found[last].verdict, found[last].choice) != (result.verdict, result.choice):
+        before = found[last]
         turning = [row for row in rows if row.label in (before.choice, result.choice)] or rows
         # What was trained on since says more than the budget before.
-        if not ladder.further or course.are_behind(turning):
+        if not ladder.further or not course.went_on(turning):
             missing = _longer(result, course, turning)
             if before.verdict not in ("found", "excluded"):
                 return replace(known, reason=f"nothing is decided at {earlier}", missing=missing)
@@ -88,7 +92,7 @@ def _budgets(
             reason = f"{was} at {earlier}"
             return replace(known, verdict="moving", reason=reason, missing=missing)
     if lacking := [row for row in (None, *rows) if not course.is_known(row)]:
-        other = ladder.rungs[-2].budget if earlier else course.longest
+        other = last or ladder.rungs[0].budget if len(ladder.rungs) > 1 else course.longest
         return replace(
             known,
             reason="fewer than two seeds of a shape have both of the last budgets",
@@ -116,6 +120,9 @@ def _budgets(
         if np.logical_and.reduce(then).mean() <= 1 - confidence:
             reason = f"at {ladder.at(number(round(budget)))} a gap would pass the margin"
             turning = _turning(rows, then, confidence)
+            if budget == course.longest and course.went_on(turning):
+                # Another answer is to be had where these have been trained to: of all shapes.
+                turning = list(result.table)
             missing = _longer(result, course, turning)
             return replace(known, verdict="moving", reason=reason, missing=missing)
     missing = _longer(result, course, _turning(rows, holds, confidence))

@@ -41,6 +41,7 @@ class Step:
 
     Attributes:
         change: draws of the change of y, shape [B, K, J]; NaN for a cell without such a seed.
+        answered: the answer's budget.
         gap: why the noise of single seeds' changes is not measured; empty where it is.
     """
 
@@ -157,6 +158,7 @@ class Course:
     last: FloatArray
     budget: FloatArray
     ratio: FloatArray
+    answered: float
     gap: str
     result: TransitionResult
 
@@ -175,9 +177,9 @@ class Course:
             if step.after > answered:
                 since[:, here] += step.change[:, here]
                 budget[here] = step.after
-        gap = next((step.gap for step in steps if step.gap), "")
+        gap = next((step.gap for step in reversed(steps) if step.gap), "")
         at = grid_of(heads, lengths, {}).lengths
-        return cls(heads, at, z, since, last, budget, ratio, gap, result)
+        return cls(heads, at, z, since, last, budget, ratio, answered, gap, result)
 
     @property
     def longest(self) -> float:
@@ -219,6 +221,11 @@ class Course:
         steps = np.log(budget / self.budget) / np.log(self.ratio)
         there = self.z + self.since + self.last * steps
         return Ends(self.heads, self.lengths, there, there)
+
+    def went_on(self, heads: Collection[int]) -> bool:
+        """Whether all cells of these head counts were trained beyond the answer's budget."""
+        here = [k for k in range(len(self.heads)) if k in heads]
+        return bool((self.budget > self.answered)[here][~np.isnan(self.z[here])].all())
 
     def are_behind(self, heads: Collection[int]) -> bool:
         """Whether a cell of these head counts was not trained to the longest budget."""

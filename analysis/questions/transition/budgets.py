@@ -10,7 +10,7 @@ Cells may have longer budgets than the answer's, those that decide it before oth
 compared with one of another budget: each goes on from where it is, by its own last two budgets.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -59,17 +59,21 @@ def _budgets(
     blank = Budgets(unit=ladder.unit, column=ladder.column)
     if ladder.obstacle:
         return replace(blank, reason=ladder.obstacle, missing=_first(result, ladder))
-    found = [*(answer(rung.runs) for rung in ladder.rungs[:-1]), result]
+    found = {rung.budget: answer(rung.runs) for rung in ladder.rungs[:-1]}
+    course = _course(result, found, ladder, answer)
+    # A longer budget that only some cells have leaves a gap below one that all have.
+    cells = {(cell.x, cell.by) for cell in result.cells}
+    whole = [b for b, each in found.items() if cells <= {(cell.x, cell.by) for cell in each.cells}]
+    before, earlier = (found[whole[-1]], ladder.at(whole[-1])) if whole else (None, "")
+    answers = [(budget, found[budget]) for budget in whole]
     known = replace(
         blank,
         answers=tuple(
-            _answer(number(rung.budget), each)
-            for rung, each in zip(ladder.rungs, found, strict=True)
+            _answer(number(budget), each)
+            for budget, each in [*answers, (ladder.rungs[-1].budget, result)]
         ),
         further=tuple(number(rung.budget) for rung in ladder.further),
     )
-    course = _course(result, found, ladder, answer)
-    earlier = ladder.at(ladder.rungs[-2].budget) if len(found) > 1 else ""
     longer = course.longest * course.ratio[~np.isnan(course.ratio)].max(initial=1)
     if result.verdict in _UNTESTED:
         return replace(known, reason="the largest budget has no answer that is tested")
@@ -77,10 +81,10 @@ def _budgets(
     pruned = (cell for cell in result.counts if cell.pruned)
     if any(cell.setting is None or not cell.setting.competed for cell in pruned):
         return replace(known, reason="runs were stopped early, so that budgets hold different runs")
-    beside = _beside(course.heads, found[-2:])
+    beside = _beside(course.heads, (before, result))
     # What was trained on since says more than the budget before.
-    is_passed = bool(ladder.further) and not course.are_behind(beside)
-    if earlier and found[-2].verdict in _UNTESTED and not is_passed:
+    is_passed = bool(ladder.further) and course.went_on(beside)
+    if before is not None and before.verdict in _UNTESTED and not is_passed:
         missing = _longer(result, course, beside, longer)
         return replace(known, reason=f"no answer is tested at {earlier}", missing=missing)
     if course.unknown.any():
@@ -88,13 +92,13 @@ def _budgets(
             f"{course.unknown.sum()} cells hold no seed that was trained to both of the last "
             "budgets"
         )
-        other = ladder.rungs[-2].budget if earlier else course.longest
+        other = whole[-1] if whole else course.longest
         return replace(known, reason=reason, missing=_lacking(result, course, other))
     if course.gap:
         return replace(known, reason=f"{course.gap} at both of the last budgets")
-    if earlier and _claimed(found[-2]) != _claimed(result) and not is_passed:
+    if before is not None and _claimed(before) != _claimed(result) and not is_passed:
         missing = _longer(result, course, beside, longer)
-        reason = f"{_in_words(found[-2], result)} at {earlier}"
+        reason = f"{_in_words(before, result)} at {earlier}"
         return replace(known, verdict="moving", reason=reason, missing=missing)
     mass = result.settings.set_mass
     ahead = list(conditions(course.ends(), result))
@@ -108,7 +112,10 @@ def _budgets(
         if _share(then) <= 1 - mass:
             worst = min(then, key=lambda each: each.holds.mean())
             reason = f"at {ladder.at(number(round(budget)))} {worst.what} would {worst.otherwise}"
-            missing = _longer(result, course, worst.heads, longer)
+            # Another answer is to be had where the cells that decide have been trained to: of all.
+            is_there = budget == course.longest and course.went_on(worst.heads)
+            decisive = range(len(course.heads)) if is_there else worst.heads
+            missing = _longer(result, course, decisive, longer)
             return replace(known, verdict="moving", reason=reason, missing=missing)
     worst = min(ahead, key=lambda each: each.holds.mean())
     # Where the changes as estimated would not matter, their noise does.
@@ -124,23 +131,29 @@ def _budgets(
 
 def _course(
     result: TransitionResult,
-    found: Sequence[TransitionResult],
+    found: Mapping[float, TransitionResult],
     ladder: Ladder,
     answer: Callable[[Runs], TransitionResult],
 ) -> Course:
-    *_, last = ladder.rungs
-    steps = []
-    if len(found) > 1:
-        rng = np.random.default_rng([result.settings.rng_seed, 3])
-        budgets = ladder.rungs[-2].budget, last.budget
-        steps.append(Step.of(budgets, found[-2].runs, result.runs, result, rng))
+    """Return how the cells go on: each from the last budget before the answer's that it has."""
+    last = ladder.rungs[-1]
+    seed = result.settings.rng_seed
+    steps: list[Step] = []
+    course = Course.of(steps, last.budget, result)
+    for budget, before in reversed(found.items()):
+        if course.unknown.any():
+            rng = np.random.default_rng([seed, 3, 0, len(steps)] if steps else [seed, 3])
+            step = Step.of((budget, last.budget), before.runs, result.runs, result, rng)
+            steps.insert(0, step)
+            course = Course.of(steps, last.budget, result)
     steps += further_steps([last, *ladder.further], result, answer)
     return Course.of(steps, last.budget, result)
 
 
-def _beside(heads: Sequence[Number], found: Iterable[TransitionResult]) -> set[int]:
+def _beside(heads: Sequence[Number], found: Iterable[TransitionResult | None]) -> set[int]:
     """Return the indices of the head counts on both sides of where the answers lie."""
-    places = [heads.index(each.h_star) for each in found if each.h_star in heads]
+    stars = [each.h_star for each in found if each is not None]
+    places = [heads.index(star) for star in stars if star in heads]
     return {k for place in places for k in (place - 1, place) if k >= 0}
 
 
