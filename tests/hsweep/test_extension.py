@@ -2,7 +2,7 @@
 
 import json
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -71,6 +71,10 @@ def rows_of(study: Study) -> dict[str, TrialRow]:
         return {row.key: row for row in journal.trials()}
 
 
+def added(home: Home) -> Sequence[Mapping[str, Any]]:
+    return Study.open(home, "mine").manifest.extensions
+
+
 def reports_of(study: Study) -> dict[str, list[tuple[int | None, str]]]:
     with study.journal() as journal:
         found: dict[str, list[tuple[int | None, str]]] = {}
@@ -115,19 +119,22 @@ class TestFromTheCommandLine:
             assert [unit for unit, _ in reports_of(study)[key]] == list(range(1, 10))
             assert status_log(study.paths.root, key).count("finished") == 1
 
-        (extension,) = Study.open(home, "mine").manifest.extensions
+        (extension,) = added(home)
         assert {entry["key"] for entry in extension["trials"]} == wanted
         assert [cell["at"] for cell in extension["wanted"]] == [
             {"width": width} for width in range(1, 6)
         ]
         assert "commit" in json.dumps(extension["provenance"])
 
+        # Answered, it is asked whether it would survive: by a second budget of every cell.
+        assert "(hsweep run --only-missing trains 15 runs of 4 epochs)" in result.output
         again = hsweep(*run, "--only-missing")
         assert again.exit_code == 0
-        assert "mine lacks no trial; there is nothing to run" in again.output
-        assert len(Study.open(home, "mine").manifest.extensions) == 1
-        resumed = hsweep("resume", "mine", "--runner", "inline", "--json")
-        assert json.loads(resumed.stdout)["finished"] == 15
+        assert "together as much training as 6.67 of 9 epochs" in again.output
+        assert {entry["budget"] for entry in added(home)[1]["trials"]} == {4}
+        resumed = json.loads(hsweep("resume", "mine", "--runner", "inline", "--json").stdout)
+        assert resumed["finished"] == 30
+        assert [each["budget"] for each in resumed["budgets"]["answers"]] == [4, 9]
 
     def test_failed_cells_are_tried_again(self, hsweep: Invoke, home: Home, tmp_path: Path) -> None:
         path = written(tmp_path, FAILING.format(folder=str(tmp_path)))
@@ -159,7 +166,7 @@ class TestFromTheCommandLine:
         tested = json.loads(second.stdout)
         # Three seeds take back what one suggested.
         assert (tested["verdict"], tested["finished"]) == ("none", 15)
-        assert "settle_command" not in tested
+        assert "trains 15 runs of 4 epochs" in tested["answer"]
 
     @pytest.mark.parametrize(
         ("arguments", "message"),

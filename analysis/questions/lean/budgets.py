@@ -50,7 +50,8 @@ def _budgets(
     is_decided = result.verdict in ("found", "excluded")
     if ladder.obstacle:
         other = 0 if ladder.to_extend is None else ladder.to_extend // 2 or 2 * ladder.to_extend
-        missing = _trials(result, [None, *rows], other) if other and is_decided else ()
+        is_asked = bool(other) and is_decided and not result.missing
+        missing = _trials(result, [None, *rows], other) if is_asked else ()
         return replace(blank, reason=ladder.obstacle, missing=missing)
     found: dict[float, LeanResult] = {}
     for rung in ladder.rungs[:-1]:
@@ -92,7 +93,8 @@ def _budgets(
             reason = f"{was} at {earlier}"
             return replace(known, verdict="moving", reason=reason, missing=missing)
     if lacking := [row for row in (None, *rows) if not course.is_known(row)]:
-        other = last or ladder.rungs[0].budget if len(ladder.rungs) > 1 else course.longest
+        *shorter, _ = ladder.rungs
+        other = last or (shorter[-1].budget if shorter else course.longest)
         return replace(
             known,
             reason="fewer than two seeds of a shape have both of the last budgets",

@@ -140,7 +140,7 @@ def _course(
     seed = result.settings.rng_seed
     steps: list[Step] = []
     course = Course.of(steps, last.budget, result)
-    for budget, before in reversed(found.items()):
+    for budget, before in reversed([*found.items()]):
         if course.unknown.any():
             rng = np.random.default_rng([seed, 3, 0, len(steps)] if steps else [seed, 3])
             step = Step.of((budget, last.budget), before.runs, result.runs, result, rng)
