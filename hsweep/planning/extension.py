@@ -162,7 +162,7 @@ def with_extensions(plan: Plan, extensions: Iterable[Mapping[str, Any]]) -> Plan
     ``Extension.to_json`` wrote them), oldest first."""
     planner = Planner.following(plan)
     rungs = {budget.amount for budget in plan.sweep.budget.rungs}
-    amounts: dict[tuple[Point, int], set[int]] = {}
+    amounts: dict[tuple[Mapping[str, Any], int], set[int]] = {}
     for trial in plan.trials:
         amounts.setdefault((trial.point, trial.replicate), set()).add(trial.budget.amount)
     added: list[Trial] = []
@@ -292,17 +292,17 @@ def _at_another_budget(
     ][: cell.trials]
     found, problems = [], []
     for seed in ready:
-        row = seeds[seed].get(cell.budget)
-        if row is None:
+        known = seeds[seed].get(cell.budget)
+        if known is None:
             new, problem = _planned(point, [seed], {*seeds[seed], cell.budget}, planner)
             how = f"at {sweep.budget.of(cell.budget)}"
             found += [Addition(cell, trial, how, is_recorded=False) for trial in new]
             problems += [problem] * bool(problem)
-        elif row.status in _TAKEN_UP:
-            how = _TAKEN_UP[row.status]
-            found.append(Addition(cell, trials[row.key], how, is_recorded=True))
-        elif row.status is not TrialStatus.FINISHED:
-            ended = str(row.status).replace("_", " ")
+        elif known.status in _TAKEN_UP:
+            how = _TAKEN_UP[known.status]
+            found.append(Addition(cell, trials[known.key], how, is_recorded=True))
+        elif known.status is not TrialStatus.FINISHED:
+            ended = str(known.status).replace("_", " ")
             problems.append(f"seed {seed} at {sweep.budget.of(cell.budget)} is {ended}")
     if len(ready) < cell.trials:
         problems.append(f"{cell.trials - len(ready)} seeds have no finished trial")

@@ -1,6 +1,7 @@
 """Whether a lean answer would survive more training, from runs of several budgets."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,12 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
+from analysis.questions.lean.budgets import with_budgets
+from analysis.questions.lean.fit import fit
 from analysis.questions.lean.kind import LeanFinding
 from analysis.questions.lean.result import LeanResult
+from analysis.runs.ladder import ladder_of
+from analysis.runs.table import Runs
 from hsweep.cli import main
 
 BUDGETS = (38, 75, 150)
@@ -68,6 +73,35 @@ def test_a_gap_that_opens_is_not_settled(
 ) -> None:
     budgets = analyze(shapes(left, limit=limit), tmp_path)["budgets"]
     assert budgets["verdict"] == verdict
+
+
+def test_the_shapes_that_decide_are_trained_longer_and_settle_the_answer() -> None:
+    frame = shapes({4: 2.5, 2: 1.0}, limit=0.316)
+
+    def asked(frame: pd.DataFrame) -> LeanResult:
+        answer = partial(
+            fit, config=["heads"], costs=["num_params"], baseline={"heads": 4}, margin=0.02,
+            goal="min",
+        )  # fmt: skip
+        ladder = ladder_of(Runs(frame, "error"), ["heads"], "budget", "epochs", answered=150)
+        return with_budgets(answer(Runs(frame.query("budget == 150"), "error")), ladder, answer)
+
+    budgets = asked(frame).budgets
+    assert budgets is not None
+    assert [(each.label, each.budget) for each in budgets.missing] == [
+        ("heads=4", 300), ("heads=2", 300)
+    ]  # fmt: skip
+    last = frame.query("budget == 150 and heads != 1").assign(budget=300)
+    found = asked(pd.concat([frame, last]))
+    assert found.budgets is not None
+    assert (found.budgets.verdict, found.budgets.further) == ("settled", (300,))
+    assert "the same at 300 epochs where it is decided" in found.budgets.reason
+    # Where the gap has passed the margin there, every shape follows.
+    worse = last.assign(error=last["error"] + np.where(last["heads"] == 2, 0.05, 0.0))
+    then = asked(pd.concat([frame, worse])).budgets
+    assert then is not None
+    assert (then.verdict, then.reason) == ("moving", "at 300 epochs a gap would pass the margin")
+    assert [(each.label, each.budget) for each in then.missing] == [("heads=1", 300)]
 
 
 def test_another_choice_at_a_shorter_budget_is_moving(tmp_path: Path) -> None:

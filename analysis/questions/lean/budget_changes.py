@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -43,21 +42,22 @@ class Course:
 
     @classmethod
     def of(cls, result: LeanResult, rows: Sequence[LeanRow], ladder: Ladder) -> "Course":
-        number = 1 + len(rows)
         *shorter, own = ladder.rungs
         answered = own.budget
-        last = np.full((number, _DRAWS), np.nan)
+        last = np.full((1 + len(rows), _DRAWS), np.nan)
         since = np.zeros_like(last)
-        budgets, ratios = np.full(number, answered), np.full(number, np.nan)
-        # Of the shorter budgets that a shape has, the last one counts.
-        steps = [*((each, own) for each in shorter), *pairwise([own, *ladder.further])]
-        for before, after in steps:
-            rng = np.random.default_rng(0 if after is own else int(after.budget))
-            change = _changes(result, rows, before.runs, after.runs, rng)
+        budgets, ratios = np.full(len(last), answered), np.full(len(last), np.nan)
+        for before in shorter:  # of which the last one counts that a shape has
+            change = _changes(result, rows, before.runs, own.runs, np.random.default_rng(0))
             here = ~np.isnan(change[:, 0])
-            last[here] = change[here]
-            ratios[here] = after.budget / before.budget
-            if after is not own:
+            last[here], ratios[here] = change[here], answered / before.budget
+        for number, after in enumerate(ladder.further, start=1):
+            before_that = budgets.copy()
+            for before in (own, *ladder.further[: number - 1]):
+                rng = np.random.default_rng(number)
+                change = _changes(result, rows, before.runs, after.runs, rng)
+                here = ~np.isnan(change[:, 0]) & (before_that == before.budget)
+                last[here], ratios[here] = change[here], after.budget / before.budget
                 since[here] += change[here]
                 budgets[here] = after.budget
         places = {row.label: k for k, row in enumerate(rows, start=1)}
@@ -71,8 +71,9 @@ class Course:
 
     @property
     def longer(self) -> float:
-        """The budget to try next."""
-        return self.longest * float(self.ratios[~np.isnan(self.ratios)].max(initial=1))
+        """The budget to try next, one usual step beyond the longest."""
+        known = self.ratios[~np.isnan(self.ratios)]
+        return self.longest * float(known.min()) if known.size else self.longest
 
     def budget_of(self, row: LeanRow | None) -> float:
         """Return the budget that a shape was trained to; None stands for the baseline."""

@@ -1,6 +1,6 @@
 """How the cells of a transition changed between budgets, and where training may take them."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -35,45 +35,54 @@ def grid_of(
     )
 
 
+At = tuple[float, Sequence[RunValue]]
+"""A budget and its runs."""
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
-    """How the cells changed from one budget to a longer one, by the seeds that have both.
+    """How cells changed from the last budget that they had to a longer one, by seeds with both.
 
     Attributes:
-        change: draws of the change of y, shape [B, K, J]; NaN for a cell without such a seed.
-        answered: the answer's budget.
+        after: the longer budget.
+        before: the other of each cell, shape [K, J]; NaN for a cell without seeds that have both.
+        change: draws of the change of y, shape [B, K, J].
         gap: why the noise of single seeds' changes is not measured; empty where it is.
     """
 
-    before: float
     after: float
+    before: FloatArray
     change: FloatArray
     gap: str
 
     @classmethod
     def of(
-        cls,
-        budgets: tuple[float, float],
-        before: Iterable[RunValue],
-        after: Iterable[RunValue],
-        result: TransitionResult,
-        rng: np.random.Generator,
+        cls, earlier: Sequence[At], after: At, result: TransitionResult, rng: np.random.Generator
     ) -> "Step":
+        """Return the step to ``after``; ``earlier`` are the shorter budgets, ascending."""
         heads, lengths = axes_of(result)
-        earlier = {(run.x, run.by, run.replicate): run.y for run in before}
-        changes: dict[Cell, list[float]] = {}
-        for run in after:
-            y = earlier.get((run.x, run.by, run.replicate))
-            if y is not None:
-                changes.setdefault((run.x, run.by), []).append(run.y - y)
-        at = [k for k, x in enumerate(heads) if any((x, by) in changes for by in lengths)]
-        grid = grid_of([heads[k] for k in at], lengths, changes)
-        draws = np.full((result.settings.B, len(heads), len(lengths)), np.nan)
-        if not at:
-            return cls(*budgets, draws, "")
-        noise = seed_noise(grid, result.limits, None)
-        draws[:, at] = _draws(grid, noise.sd, noise.df, result.settings.B, rng)
-        return cls(*budgets, draws, noise.gap)
+        now = {(run.x, run.by, run.replicate): run.y for run in after[1]}
+        before = np.full((len(heads), len(lengths)), np.nan)
+        draws = np.full((result.settings.B, *before.shape), np.nan)
+        gap, taken = "", set[Cell]()
+        for budget, runs in reversed(earlier):
+            changes: dict[Cell, list[float]] = {}
+            for run in runs:
+                y = now.get((run.x, run.by, run.replicate))
+                if y is not None and (run.x, run.by) not in taken:
+                    changes.setdefault((run.x, run.by), []).append(y - run.y)
+            taken |= changes.keys()
+            at = [k for k, x in enumerate(heads) if any((x, by) in changes for by in lengths)]
+            if at:
+                grid = grid_of([heads[k] for k in at], lengths, changes)
+                noise = seed_noise(grid, result.limits, None)
+                found = _draws(grid, noise.sd, noise.df, result.settings.B, rng)
+                gap = gap or noise.gap
+                here = np.zeros(before.shape, dtype=bool)
+                here[at] = grid.counts > 0
+                draws[:, here] = found[:, here[at]]
+                before[here] = budget
+        return cls(after[0], before, draws, gap)
 
 
 def _draws(
@@ -112,16 +121,11 @@ def further_steps(
     """
     if len(rungs) < 2:
         return []
-    runs = [answer(_at_settings(rung.runs, result)).runs for rung in rungs]
+    found = [(rung.budget, answer(_at_settings(rung.runs, result)).runs) for rung in rungs]
+    seed = result.settings.rng_seed
     return [
-        Step.of(
-            (rungs[i].budget, rungs[i + 1].budget),
-            runs[i],
-            runs[i + 1],
-            result,
-            np.random.default_rng([result.settings.rng_seed, 3, i + 1]),
-        )
-        for i in range(len(rungs) - 1)
+        Step.of(found[:i], found[i], result, np.random.default_rng([seed, 3, i]))
+        for i in range(1, len(found))
     ]
 
 
@@ -171,13 +175,13 @@ class Course:
         since = np.zeros_like(last)
         budget, ratio = np.full(z.shape, answered), np.full(z.shape, np.nan)
         for step in steps:
-            here = ~np.isnan(step.change[0])
+            here = ~np.isnan(step.before)
             last[:, here] = step.change[:, here]
-            ratio[here] = step.after / step.before
+            ratio[here] = step.after / step.before[here]
             if step.after > answered:
                 since[:, here] += step.change[:, here]
                 budget[here] = step.after
-        gap = next((step.gap for step in reversed(steps) if step.gap), "")
+        gap = next((step.gap for step in steps if step.gap), "")
         at = grid_of(heads, lengths, {}).lengths
         return cls(heads, at, z, since, last, budget, ratio, answered, gap, result)
 
@@ -185,6 +189,12 @@ class Course:
     def longest(self) -> float:
         """The longest budget that any cell was trained to."""
         return float(self.budget.max(initial=0))
+
+    @property
+    def longer(self) -> float:
+        """The budget to try next, one usual step beyond the longest."""
+        known = self.ratio[~np.isnan(self.ratio)]
+        return self.longest * float(known.min()) if known.size else self.longest
 
     def place(self, by: Number | None) -> int:
         """Return the index of a length."""

@@ -74,7 +74,7 @@ def _budgets(
         ),
         further=tuple(number(rung.budget) for rung in ladder.further),
     )
-    longer = course.longest * course.ratio[~np.isnan(course.ratio)].max(initial=1)
+    longer = course.longer
     if result.verdict in _UNTESTED:
         return replace(known, reason="the largest budget has no answer that is tested")
     # A setting that competes has lost no run.
@@ -135,19 +135,12 @@ def _course(
     ladder: Ladder,
     answer: Callable[[Runs], TransitionResult],
 ) -> Course:
-    """Return how the cells go on: each from the last budget before the answer's that it has."""
     last = ladder.rungs[-1]
-    seed = result.settings.rng_seed
-    steps: list[Step] = []
-    course = Course.of(steps, last.budget, result)
-    for budget, before in reversed([*found.items()]):
-        if course.unknown.any():
-            rng = np.random.default_rng([seed, 3, 0, len(steps)] if steps else [seed, 3])
-            step = Step.of((budget, last.budget), before.runs, result.runs, result, rng)
-            steps.insert(0, step)
-            course = Course.of(steps, last.budget, result)
-    steps += further_steps([last, *ladder.further], result, answer)
-    return Course.of(steps, last.budget, result)
+    rng = np.random.default_rng([result.settings.rng_seed, 3])
+    earlier = [(budget, each.runs) for budget, each in found.items()]
+    first = Step.of(earlier, (last.budget, result.runs), result, rng)
+    further = further_steps([last, *ladder.further], result, answer)
+    return Course.of([first, *further], last.budget, result)
 
 
 def _beside(heads: Sequence[Number], found: Iterable[TransitionResult | None]) -> set[int]:
