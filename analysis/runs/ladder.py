@@ -9,7 +9,7 @@ import pandas as pd
 
 from analysis.runs.columns import as_numbers, require
 from analysis.runs.table import Runs
-from analysis.statistics.training import SINGLE
+from analysis.statistics.settled import SINGLE, Budgeted
 
 _MOST_RUNGS: Final = 8
 """More budgets a run than this are reports on its way, not runs of their own."""
@@ -21,23 +21,6 @@ class Rung:
 
     budget: float
     runs: Runs
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Budgeted:
-    """What a budget is called.
-
-    Attributes:
-        unit: what it counts (epochs); empty where only its column is known.
-        column: of the budget; empty without one.
-    """
-
-    unit: str = ""
-    column: str = ""
-
-    def at(self, budget: float) -> str:
-        """Return a budget in words."""
-        return f"{budget:g} {self.unit}" if self.unit else f"{self.column} = {budget:g}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

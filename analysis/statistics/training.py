@@ -1,15 +1,11 @@
 """What more training can still change, from how much the last of it did."""
 
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 
 from analysis.statistics.values import FloatArray
 
-Settled = Literal["settled", "moving", "unknown"]
-"""Whether an answer would survive more training."""
-SINGLE: Final = "longer training was not tried"
-"""Why that is not known with one budget."""
 ENDLESS: Final = 30.0
 """Decades that stand for a fall without a floor in sight."""
 _EVERY_PAIR_OF: Final = 20

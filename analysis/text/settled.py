@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from analysis.statistics.training import Settled
+from analysis.statistics.settled import Settled
 from analysis.text.numbers import Tone
 
 _STARTS: Final[dict[Settled, str]] = {

@@ -37,6 +37,11 @@ if TYPE_CHECKING:
     is_flag=True,
     help="In a study that has run: train what its analysis lists as missing, and nothing else.",
 )
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="With --only-missing: show these trials and their cost, and stop.",
+)
 @sweep_options
 @options_of(RunOptions, "options", but=("retry_failed",))
 @click.option("--storage", metavar="URI", help="Folder or URI for checkpoints; shared by nodes.")
@@ -47,6 +52,7 @@ def run(
     sweep_file: Path,
     study_name: str | None,
     only_missing: bool,
+    dry_run: bool,
     chosen: SweepOptions,
     options: RunOptions,
     storage: str | None,
@@ -68,8 +74,12 @@ def run(
     if only_missing:
         if storage is not None:
             raise UserError("--storage is chosen when a study begins; leave it out")
-        _run_missing(sweep_file, study_name, chosen, options, home, console, as_json)
+        _run_missing(sweep_file, study_name, chosen, options, home, console, as_json, dry_run)
         return
+    if dry_run:
+        raise UserError(
+            "--dry-run belongs to --only-missing; `hsweep plan` shows the trials of a new study"
+        )
     prepared = prepare(sweep_file, chosen)
     job = new_study(prepared, options, home, study_name, storage, console)
     concerns = {"concerns": concerns_json(prepared.plan)} if as_json else {}
@@ -86,6 +96,7 @@ def _run_missing(
     home: Home,
     console: "Console",
     as_json: bool,
+    dry_run: bool,
 ) -> None:
     """Run what the analysis of a study lists as missing, and answer its question again.
 
@@ -118,6 +129,10 @@ def _run_missing(
     _announce(console, study, answer, extension, seconds)
     if not extension.additions:
         raise UserError("none of the missing trials can be run; the reasons are above")
+    if dry_run:
+        if as_json:
+            print_json({"study": study.name, "dry_run": True, "added": extension.to_json()})
+        return
     job = missing.extended(study, prepared, extension, target)
     conclusion = Conclusion(job.target)
     ended = run_job(job, options, home, console, conclusion)

@@ -41,6 +41,20 @@ SWEEP = tiny_sweep(
 '''
 """One stratum for all widths: narrow ones lose although their errors are the measurement."""
 
+DECIDED = '''"""Does the error collapse?"""
+from hsweep import Recipe, Transition, epochs, grid
+from tiny import tiny_sweep
+
+SWEEP = tiny_sweep(
+    name="decided",
+    space=grid(width=[1, 2, 3, 4, 5]),
+    recipe=Recipe(lr=0.02, batch_size=8, schedule="wsd"),
+    budget=epochs(20, ladder=[10]),
+    replicates=3,
+    question=Transition(x="width", by=None),
+)
+'''
+
 FAILING = '''"""Does the error collapse?"""
 from pathlib import Path
 
@@ -135,6 +149,43 @@ class TestFromTheCommandLine:
         resumed = json.loads(hsweep("resume", "mine", "--runner", "inline", "--json").stdout)
         assert resumed["finished"] == 30
         assert [each["budget"] for each in resumed["budgets"]["answers"]] == [4, 9]
+
+    def test_the_cells_that_decide_are_trained_longer_and_no_other_cell_is(
+        self, hsweep: Invoke, home: Home, tmp_path: Path
+    ) -> None:
+        path = written(tmp_path, DECIDED)
+        run = ("run", path, "--study", "mine", "--runner", "inline")
+        first = json.loads(hsweep(*run, "--json").stdout)
+        lacking = first["budgets"]["missing"]
+        assert first["budgets"]["verdict"] == "moving"
+        assert "only-missing" in first["answer"]
+        shown = json.loads(hsweep(*run, "--only-missing", "--dry-run", "--json").stdout)
+        assert added(home) == []
+        before = rows_of(Study.open(home, "mine"))
+
+        result = hsweep(*run, "--only-missing", "--json")
+        assert result.exit_code == 0, result.output
+        second = json.loads(result.stdout)
+        new = rows_of(Study.open(home, "mine"))
+        assert {key: new.pop(key) for key in before} == before
+        assert [each["key"] for each in shown["added"]["trials"]] == list(new)
+        widths = {row.point["width"] for row in new.values()}
+        assert widths == {each["x"] for each in lacking} < {1, 2, 3, 4, 5}
+        for row in new.values():
+            assert (row.budget, row.status) == (40, TrialStatus.FINISHED)
+            assert (before[row.continues].budget, before[row.continues].replicate) == (
+                20,
+                row.replicate,
+            )
+        assert shown["added"]["cost"] == len(new) * (40 - 16) / 20
+        # The answer rests on the same runs, and the longer ones say whether it would survive.
+        for name in ("h_star", "drop", "runs"):
+            assert second[name] == first[name]
+        budgets = second["budgets"]
+        assert budgets["further"] == [40]
+        assert budgets["answers"] == first["budgets"]["answers"]
+        assert budgets["reason"] != first["budgets"]["reason"]
+        assert second["finished"] == 30 + len(new)
 
     def test_failed_cells_are_tried_again(self, hsweep: Invoke, home: Home, tmp_path: Path) -> None:
         path = written(tmp_path, FAILING.format(folder=str(tmp_path)))

@@ -49,9 +49,9 @@ def _budgets(
     rows = [row for row in result.table if row.outcome == "excluded" or row.label == result.choice]
     is_decided = result.verdict in ("found", "excluded")
     if ladder.obstacle:
-        other = 0 if ladder.to_extend is None else ladder.to_extend // 2 or 2 * ladder.to_extend
-        is_asked = bool(other) and is_decided and not result.missing
-        missing = _trials(result, [None, *rows], other) if is_asked else ()
+        half = 0 if ladder.to_extend is None else ladder.to_extend // 2 or 2 * ladder.to_extend
+        is_asked = bool(half) and is_decided and not result.missing
+        missing = _trials(result, [None, *rows], half) if is_asked else ()
         return replace(blank, reason=ladder.obstacle, missing=missing)
     found: dict[float, LeanResult] = {}
     for rung in ladder.rungs[:-1]:

@@ -4,9 +4,9 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from analysis.questions.budgets import SettledBy
 from analysis.runs.losses import NONE_LOST, Losses
 from analysis.runs.tuned import TunedSetting
+from analysis.statistics.settled import SettledBy
 from analysis.statistics.values import Interval
 from analysis.values import Config, Jsonable, Number
 from hsweep.design.question import Goal
@@ -156,7 +156,7 @@ class LeanTrials:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeanBudgets(SettledBy):
+class LeanBudgets(SettledBy, Jsonable):
     """Whether a lean answer would survive more training: whether a gap can cross the margin.
 
     Attributes:

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from analysis.questions.budgets import SettledBy
+from analysis.statistics.settled import SettledBy
 from analysis.statistics.values import Interval
-from analysis.values import Number
+from analysis.values import Jsonable, Number
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class BudgetTrials:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Budgets(SettledBy):
+class Budgets(SettledBy, Jsonable):
     """Whether a transition would survive more training.
 
     Attributes:

@@ -1,14 +1,33 @@
-"""Whether an answer would survive more training, as far as all kinds of question share it."""
+"""Whether an answer would survive more training, and what a budget is called."""
 
 from dataclasses import dataclass
+from typing import Final, Literal
 
-from analysis.runs.ladder import Budgeted
-from analysis.statistics.training import SINGLE, Settled
-from analysis.values import Jsonable
+Settled = Literal["settled", "moving", "unknown"]
+"""Whether an answer would survive more training."""
+SINGLE: Final = "longer training was not tried"
+"""Why that is not known with one budget."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SettledBy(Budgeted, Jsonable):
+class Budgeted:
+    """What a budget is called.
+
+    Attributes:
+        unit: what it counts (epochs); empty where only its column is known.
+        column: of the budget; empty without one.
+    """
+
+    unit: str = ""
+    column: str = ""
+
+    def at(self, budget: float) -> str:
+        """Return a budget in words."""
+        return f"{budget:g} {self.unit}" if self.unit else f"{self.column} = {budget:g}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettledBy(Budgeted):
     """Whether an answer would survive more training.
 
     A subclass adds ``answers``, what the runs of each budget say alone, and ``missing``, the runs
