@@ -70,6 +70,11 @@ class Course:
         return float(self.budgets.max())
 
     @property
+    def goes_on(self) -> bool:
+        """Whether a shape was trained beyond the answer's budget."""
+        return self.longest > self.answered
+
+    @property
     def longer(self) -> float:
         """The budget to try next, one usual step beyond the longest."""
         known = self.ratios[~np.isnan(self.ratios)]

@@ -85,7 +85,7 @@ def _budgets(
         before = found[last]
         turning = [row for row in rows if row.label in (before.choice, result.choice)] or rows
         # What was trained on since says more than the budget before.
-        if not ladder.further or not course.went_on(turning):
+        if not course.went_on(turning):
             missing = _longer(result, course, turning)
             if before.verdict not in ("found", "excluded"):
                 return replace(known, reason=f"nothing is decided at {earlier}", missing=missing)
@@ -106,17 +106,17 @@ def _budgets(
     confidence = result.settings.confidence
     if same >= confidence:
         at, since = earlier, "since"
-        if ladder.further:
+        if course.goes_on:
             at = f"{ladder.at(course.longest)} where it is decided"
             since = f"since {ladder.at(answered)}"
         reason = f"the same at {at}"
         if result.choice is not None:
-            moved = course.since if ladder.further else course.last
+            moved = course.since if course.goes_on else course.last
             k = next(k for k, row in enumerate(rows, start=1) if row.label == result.choice)
             change = float(np.median(moved[k] - moved[0]))
             reason += f"; its difference has changed by {number_text(change, 2)} {since}"
         return replace(known, verdict="settled", reason=reason)
-    for budget in [*([course.longest] if ladder.further else []), course.longer]:
+    for budget in [*([course.longest] if course.goes_on else []), course.longer]:
         there = course.at(budget)
         then = _holds(result, rows, there, there)
         if np.logical_and.reduce(then).mean() <= 1 - confidence:

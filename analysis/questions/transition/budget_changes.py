@@ -57,9 +57,19 @@ class Step:
 
     @classmethod
     def of(
-        cls, earlier: Sequence[At], after: At, result: TransitionResult, rng: np.random.Generator
+        cls,
+        earlier: Sequence[At],
+        after: At,
+        result: TransitionResult,
+        rng: np.random.Generator,
+        fewest: int = 1,
     ) -> "Step":
-        """Return the step to ``after``; ``earlier`` are the shorter budgets, ascending."""
+        """Return the step to ``after``.
+
+        Args:
+            earlier: the shorter budgets, ascending.
+            fewest: seeds that a cell must have at both.
+        """
         heads, lengths = axes_of(result)
         now = {(run.x, run.by, run.replicate): run.y for run in after[1]}
         before = np.full((len(heads), len(lengths)), np.nan)
@@ -71,16 +81,17 @@ class Step:
                 y = now.get((run.x, run.by, run.replicate))
                 if y is not None and (run.x, run.by) not in taken:
                     changes.setdefault((run.x, run.by), []).append(y - run.y)
+            changes = {cell: found for cell, found in changes.items() if len(found) >= fewest}
             taken |= changes.keys()
             at = [k for k, x in enumerate(heads) if any((x, by) in changes for by in lengths)]
             if at:
                 grid = grid_of([heads[k] for k in at], lengths, changes)
                 noise = seed_noise(grid, result.limits, None)
-                found = _draws(grid, noise.sd, noise.df, result.settings.B, rng)
+                drawn = _draws(grid, noise.sd, noise.df, result.settings.B, rng)
                 gap = gap or noise.gap
                 here = np.zeros(before.shape, dtype=bool)
                 here[at] = grid.counts > 0
-                draws[:, here] = found[:, here[at]]
+                draws[:, here] = drawn[:, here[at]]
                 before[here] = budget
         return cls(after[0], before, draws, gap)
 
@@ -124,7 +135,7 @@ def further_steps(
     found = [(rung.budget, answer(_at_settings(rung.runs, result)).runs) for rung in rungs]
     seed = result.settings.rng_seed
     return [
-        Step.of(found[:i], found[i], result, np.random.default_rng([seed, 3, i]))
+        Step.of(found[:i], found[i], result, np.random.default_rng([seed, 3, i]), fewest=2)
         for i in range(1, len(found))
     ]
 
@@ -189,6 +200,11 @@ class Course:
     def longest(self) -> float:
         """The longest budget that any cell was trained to."""
         return float(self.budget.max(initial=0))
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether a cell was trained beyond the answer's budget."""
+        return self.longest > self.answered
 
     @property
     def longer(self) -> float:

@@ -60,7 +60,6 @@ def _budgets(
     if ladder.obstacle:
         return replace(blank, reason=ladder.obstacle, missing=_first(result, ladder))
     found = {rung.budget: answer(rung.runs) for rung in ladder.rungs[:-1]}
-    course = _course(result, found, ladder, answer)
     # A longer budget that only some cells have leaves a gap below one that all have.
     cells = {(cell.x, cell.by) for cell in result.cells}
     whole = [b for b, each in found.items() if cells <= {(cell.x, cell.by) for cell in each.cells}]
@@ -74,16 +73,17 @@ def _budgets(
         ),
         further=tuple(number(rung.budget) for rung in ladder.further),
     )
-    longer = course.longer
     if result.verdict in _UNTESTED:
         return replace(known, reason="the largest budget has no answer that is tested")
     # A setting that competes has lost no run.
     pruned = (cell for cell in result.counts if cell.pruned)
     if any(cell.setting is None or not cell.setting.competed for cell in pruned):
         return replace(known, reason="runs were stopped early, so that budgets hold different runs")
+    course = _course(result, found, ladder, answer)
+    longer = course.longer
     beside = _beside(course.heads, (before, result))
     # What was trained on since says more than the budget before.
-    is_passed = bool(ladder.further) and course.went_on(beside)
+    is_passed = course.goes_on and course.went_on(beside)
     if before is not None and before.verdict in _UNTESTED and not is_passed:
         missing = _longer(result, course, beside, longer)
         return replace(known, reason=f"no answer is tested at {earlier}", missing=missing)
@@ -92,8 +92,8 @@ def _budgets(
             f"{course.unknown.sum()} cells hold no seed that was trained to both of the last "
             "budgets"
         )
-        other = whole[-1] if whole else course.longest
-        return replace(known, reason=reason, missing=_lacking(result, course, other))
+        others = whole or [rung.budget for rung in ladder.rungs[:-1]] or [course.longest]
+        return replace(known, reason=reason, missing=_lacking(result, course, others[-1]))
     if course.gap:
         return replace(known, reason=f"{course.gap} at both of the last budgets")
     if before is not None and _claimed(before) != _claimed(result) and not is_passed:
@@ -105,9 +105,9 @@ def _budgets(
     same = _share(ahead)
     known = replace(known, same=same)
     if same >= mass:
-        at = f"{ladder.at(course.longest)} where it is decided" if ladder.further else earlier
+        at = f"{ladder.at(course.longest)} where it is decided" if course.goes_on else earlier
         return replace(known, verdict="settled", reason=f"the same at {at}")
-    for budget in [*([course.longest] if ladder.further else []), longer]:
+    for budget in [*([course.longest] if course.goes_on else []), longer]:
         then = list(conditions(course.at(budget), result))
         if _share(then) <= 1 - mass:
             worst = min(then, key=lambda each: each.holds.mean())
