@@ -42,7 +42,11 @@ def answer_study(study: Study, tables: StudyTables | None = None) -> Answer:
     if tables is None:
         with study.reading() as tables:
             return answer_study(study, tables)
-    runs = StudyRuns(study.manifest, tables, is_listed=not study.is_adaptive())
+    return answer_runs(study, StudyRuns(study.manifest, tables, is_listed=not study.is_adaptive()))
+
+
+def answer_runs(study: Study, runs: StudyRuns) -> Answer:
+    """Answer a study's question from these runs of it."""
     found: list[Finding] = []
     problem = None
     own = _own_kind(runs)

@@ -26,16 +26,18 @@ SPEED = (
     "own",
     "processes",
 )
+OTHERS = ("rungs",)
+"""Such modules that measure something else; they are not in the suite."""
 
 
 class _Lazy(click.Group):
-    """A group whose benchmarks of speed are imported only when they are asked for."""
+    """A group whose commands of modules are imported only when they are asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*SPEED, *super().list_commands(ctx)]
+        return [*SPEED, *OTHERS, *super().list_commands(ctx)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name in SPEED:
+        if cmd_name in (*SPEED, *OTHERS):
             command = importlib.import_module(f"benchmarks.{cmd_name}").command
             assert isinstance(command, click.Command)
             return command

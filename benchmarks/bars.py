@@ -7,7 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.ladders import SETTLED
+from benchmarks.lean_ladders import LEAN_SETTLED
 from benchmarks.outcomes import BudgetFound, Found, FrontFound, LeanFound
+from benchmarks.scouts import ScoutedFound
 from benchmarks.shapes import (
     LEAN_EQUALS,
     LEAN_FEW,
@@ -48,6 +50,8 @@ class Bar:
 
     def text(self, write: Callable[[float], str]) -> str:
         """Return the bar in words."""
+        if math.isinf(self.low) and math.isinf(self.high):
+            return "none"
         if math.isinf(self.high):
             return f"at least {write(self.low)}"
         if math.isinf(self.low):
@@ -349,14 +353,36 @@ def _slope_rows(found: Sequence[Found], families: Sequence[str]) -> list[Row]:
 def budget_rows(found: Sequence[BudgetFound]) -> list[Row]:
     """Return how often an answer is called settled, wrongly and rightly."""
     rows: list[Row] = []
+    reached = {*SETTLED, *(f"lean_{name}" for name in LEAN_SETTLED)}
+    reached |= {"lean_groups_a", "lean_groups_b", "lean_groups_c"}
     for family in dict.fromkeys(one.family for one in found):
         mine = [one for one in found if one.family == family]
         called = [one.settled == "settled" for one in mine]
         wrong = [is_settled and not one.right for one, is_settled in zip(mine, called, strict=True)]
         name = f"budgets, {family}: called settled"
         rows.append(Row(f"{name}, and wrong", float(np.mean(wrong)), Bar(high=0.05), len(mine)))
-        if family in SETTLED:
+        if family in reached:
             rows.append(Row(name, float(np.mean(called)), Bar(0.80), len(mine)))
+    return rows
+
+
+def scouted_rows(found: Sequence[ScoutedFound]) -> list[Row]:
+    """Return how often a sweep whose rate was chosen claims something, wrongly and rightly, and how
+    much better than the truth its cells look, beside other ways to a rate."""
+    rows: list[Row] = []
+    for family, way in dict.fromkeys((one.family, one.way) for one in found):
+        mine = [one for one in found if (one.family, one.way) == (family, way)]
+        name = f"rate by {way}, {family}"
+        is_own = way == "scouts"
+        wrong = float(np.mean([one.claims and not one.right for one in mine]))
+        bar = Bar(high=0.05) if is_own else Bar()
+        rows.append(Row(f"{name}: wrong claims", wrong, bar, len(mine)))
+        if "null" not in family:
+            right = float(np.mean([one.right for one in mine]))
+            rows.append(Row(f"{name}: found", right, Bar(), len(mine)))
+        flattery = float(np.mean([one.flattery for one in mine]))
+        bar = Bar(high=0.02) if is_own else Bar()
+        rows.append(Row(f"{name}: decades better than the truth", flattery, bar, len(mine), False))
     return rows
 
 

@@ -8,8 +8,9 @@ from functools import partial
 from typing import Any, TypeVar
 
 from analysis.questions.transition.result import TransitionSettings
-from benchmarks.bars import Row, budget_rows, front_rows, lean_rows, transition_rows
+from benchmarks.bars import Row, budget_rows, front_rows, lean_rows, scouted_rows, transition_rows
 from benchmarks.ladders import LADDERS
+from benchmarks.lean_ladders import LEAN_LADDERS
 from benchmarks.outcomes import (
     BudgetFound,
     Found,
@@ -17,9 +18,11 @@ from benchmarks.outcomes import (
     LeanFound,
     budget_found,
     front_found,
+    lean_budget_found,
     lean_found,
     transition_found,
 )
+from benchmarks.scouts import SCOUTED, ScoutedFound, scouted_found
 from benchmarks.shapes import (
     LEAN_EQUALS,
     LEAN_FEW,
@@ -42,6 +45,8 @@ EVERY_FAMILY = (
     *(f"pareto_{family}" for family in PARETO),
     *(f"lean_{family}" for family in LEAN),
     *(f"budgets_{family}" for family in LADDERS),
+    *(f"budgets_lean_{family}" for family in LEAN_LADDERS),
+    *(f"scouts_{family}" for family in SCOUTED),
 )
 LEAN_NULL_SWEEPS = 400
 """The family-wise error rate is small, so fewer cases say little about it."""
@@ -119,6 +124,15 @@ def calibrate(
         for seed in (enough if name in (*LEAN_NULLS, *LEAN_TUNED_NULLS) else numbers)
     ]
     ladders = [(name, n) for name in LADDERS if f"budgets_{name}" in families for n in numbers]
+    shapes = [
+        (name, seed)
+        for name in LEAN_LADDERS
+        if f"budgets_lean_{name}" in families
+        for seed in numbers
+    ]
+    analyse_shapes = partial(_lean_ladder, varied=varied)
+    chosen = [(name, n) for name in SCOUTED if f"scouts_{name}" in families for n in numbers]
+    analyse_scouted = partial(_scouted, settings=settings)
     analyse_ladder = partial(_ladder, settings=settings, varied=varied)
     analyse = partial(_transition, settings=settings, varied=varied)
     if processes == 1:
@@ -126,15 +140,21 @@ def calibrate(
         front_results = [_front(task) for task in fronts]
         lean_results = [_lean(task) for task in equivalents]
         ladder_results = [analyse_ladder(task) for task in ladders]
+        scouted = [analyse_scouted(task) for task in chosen]
+        shape_results = [analyse_shapes(task) for task in shapes]
     else:
         with ProcessPoolExecutor(processes) as pool:
             found = _spread(pool, analyse, transitions)
             front_results = _spread(pool, _front, fronts)
             lean_results = _spread(pool, _lean, equivalents)
             ladder_results = _spread(pool, analyse_ladder, ladders)
+            shape_results = _spread(pool, analyse_shapes, shapes)
+            scouted = _spread(pool, analyse_scouted, chosen)
+    ladder_results += [each for found_in in shape_results for each in found_in]
     rows = [
         *(*transition_rows(found), *front_rows(front_results)),
         *(*lean_rows(lean_results), *budget_rows(ladder_results)),
+        *scouted_rows([each for found_in in scouted for each in found_in]),
     ]
     return Calibration(found, front_results, lean_results, ladder_results, rows)
 
@@ -157,6 +177,14 @@ def _front(task: tuple[str, int]) -> FrontFound:
 
 def _ladder(task: tuple[str, int], settings: TransitionSettings, varied: bool) -> BudgetFound:
     return budget_found(*task, settings, varied)
+
+
+def _scouted(task: tuple[str, int], settings: TransitionSettings) -> list[ScoutedFound]:
+    return scouted_found(*task, settings)
+
+
+def _lean_ladder(task: tuple[str, int], varied: bool) -> list[BudgetFound]:
+    return lean_budget_found(*task, varied)
 
 
 def _lean(task: tuple[str, int]) -> LeanFound:

@@ -5,15 +5,17 @@ from dataclasses import dataclass
 from functools import partial
 
 from analysis.questions.lean import fit as lean
+from analysis.questions.lean.groups import fit_groups
 from analysis.questions.lean.result import LeanSettings
 from analysis.questions.pareto import fit as pareto
 from analysis.questions.transition import fit as transition
 from analysis.questions.transition.budgets import with_budgets
 from analysis.questions.transition.result import CLAIMS, TransitionSettings
-from analysis.runs.ladder import ladder_of
+from analysis.runs.ladder import furthest, ladder_of
 from analysis.runs.table import Runs
 from analysis.statistics.dominance import dominated
 from benchmarks.ladders import ladder_sweep
+from benchmarks.lean_ladders import lean_ladder
 from benchmarks.shapes import CHANCE, MARGIN, SHAPE_OPTIONS, lean_sweep, shapes_sweep
 from benchmarks.sweeps import Sweep, transition_sweep
 
@@ -125,6 +127,35 @@ def budget_found(family: str, seed: int, settings: TransitionSettings, varied: b
         claims = ("jump_only",) if sweep.grows else ("transition", "threshold")
         right = result.verdict in claims and result.h_star == sweep.h_star
     return BudgetFound(family, result.budgets.verdict, right, seconds)
+
+
+def lean_budget_found(family: str, seed: int, varied: bool) -> list[BudgetFound]:
+    """Analyse study ``seed`` of ``family`` at each of its budgets: one a comparison."""
+    study = lean_ladder(family, seed, varied=varied)
+    base = max(study.frame["shape"])
+    began = time.process_time()
+    runs = Runs(study.frame, "top1", {"budget_column": "budget"})
+    groups = fit_groups(
+        Runs(furthest(study.frame, ["group", "shape", "seed"], "budget"), "top1"),
+        within="group",
+        baseline={"shape": base},
+        margin=MARGIN,
+        axes=["group", "shape"],
+        ladder=ladder_of(runs, ["group", "shape"]),
+    )
+    seconds = time.process_time() - began
+    found = []
+    for group, result in groups.found.items():
+        limit = study.limit[group]
+        worst = limit[base] - MARGIN
+        worse = [row for row in result.table if row.outcome == "excluded"]
+        right = all(limit[str(row.config["shape"])] < worst for row in worse)
+        if result.choice_config is not None:
+            right &= limit[str(result.choice_config["shape"])] >= worst
+        assert result.budgets is not None
+        name = f"{family}_{group}" if group else family
+        found.append(BudgetFound(f"lean_{name}", result.budgets.verdict, right, seconds))
+    return found
 
 
 @dataclass(frozen=True)

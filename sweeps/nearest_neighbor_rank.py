@@ -29,7 +29,9 @@ six hours of a GPU each by the paper.
     hsweep plan sweeps/nearest_neighbor_rank.py --preset paper
 """
 
-from hsweep import Asha, Point, Recipe, Resources, Sweep, Transition, epochs, grid, preset
+from dataclasses import replace
+
+from hsweep import Asha, Point, Recipe, Resources, Sweep, Transition, epochs, grid, preset, tuned
 from models.rank_encoder import RankEncoder, nearest_neighbor_encoder
 from tasks.synthetic.nearest_neighbor import NearestNeighbor
 
@@ -54,12 +56,19 @@ def model(point: Point) -> RankEncoder:
     )
 
 
-def recipe(point: Point) -> Recipe:
+def published_recipe(point: Point) -> Recipe:
     """The published optimiser and schedule."""
     return Recipe(lr=point.lr, batch_size=point.batch_size, betas=(0.9, 0.95), warmup_fraction=0.05)
 
 
-SMALL = grid(dim=8, depth=1, mlp_dim=64, lr=0.03, batch_size=128, positions="none")
+def recipe(point: Point) -> Recipe:
+    """The published optimiser, its rate held until it falls, so that budgets share a beginning."""
+    return replace(published_recipe(point), schedule="wsd", warmup_fraction=0.0, warmup_steps=100)
+
+
+SMALL = grid(dim=8, depth=1, mlp_dim=64, batch_size=128, positions="none") * grid(
+    lr=tuned(1e-2, 3.2e-1)
+)
 PUBLISHED = grid(dim=64, mlp_dim=2048, batch_size=256, positions="none")
 RANKS = [1, 2, 4, 8, 16, 32, 64]
 
@@ -71,7 +80,7 @@ SWEEP = Sweep(
     recipe=recipe,
     metric="squared_error",
     goal="min",
-    budget=epochs(20, report_every=2),
+    budget=epochs(20, ladder=[5, 10, 20]),
     replicates=3,
     question=Transition(x="rank", by="seq_len"),
     presets={
@@ -91,6 +100,7 @@ SWEEP = Sweep(
             space=grid(rank=RANKS, depth=[1, 3, 5], widening=[1, 8, 64])
             * grid(seq_len=16, lr=0.01)
             * PUBLISHED,
+            recipe=published_recipe,
             budget=epochs(1000, report_every=20),
             replicates=5,
             early_stopping=Asha(grace=200, strata=("rank", "depth", "widening")),
@@ -102,6 +112,7 @@ SWEEP = Sweep(
             space=grid(rank=[1, 8, 16, 32, 64], seq_len=[4, 16, 64, 256])
             * grid(depth=2, widening=64, lr=0.005)
             * PUBLISHED,
+            recipe=published_recipe,
             budget=epochs(2000, report_every=40),
             replicates=5,
             early_stopping=Asha(grace=400, strata=("rank", "seq_len")),
@@ -109,7 +120,7 @@ SWEEP = Sweep(
         ),
         "smoke": preset(
             note="to see that everything works; far too short for an answer",
-            space=grid(rank=[1, 8], seq_len=[4], widening=2) * SMALL,
+            space=(grid(rank=[1, 8], seq_len=[4], widening=2) * SMALL).override("lr", [0.03]),
             budget=epochs(1),
             replicates=1,
         ),

@@ -19,7 +19,9 @@ Cost. `quick`: two lengths, two seeds, two minutes on two cores. `paper`: five l
     hsweep plan sweeps/retrieval_heads.py --preset paper
 """
 
-from hsweep import Asha, Point, Recipe, Sweep, Transition, epochs, grid, preset
+from dataclasses import replace
+
+from hsweep import Point, Recipe, Sweep, Transition, epochs, grid, preset, tuned
 from models.retrieval import RetrievalTransformer
 from tasks.synthetic.retrieval import Retrieval
 
@@ -34,7 +36,7 @@ def task(point: Point) -> Retrieval:
         dim=point.dim,
         outer=point.get("outer", "sum"),
         sets=point.get("sets", "all"),
-        samples=point.get("samples", "fixed"),
+        samples=point.samples,
     )
 
 
@@ -52,65 +54,68 @@ def model(point: Point) -> RetrievalTransformer:
 
 
 def recipe(point: Point) -> Recipe:
-    """AdamW with a short warm-up and a cosine to zero: 1e-5 is reached only at the very end."""
-    return Recipe(lr=point.lr, batch_size=256, betas=(0.9, 0.99), warmup_fraction=0.05)
+    """SOAP (Vyas et al. 2024, arXiv 2409.11321), or AdamW; the rate stays, then falls to zero."""
+    shared = Recipe(lr=point.lr, batch_size=256, schedule="wsd", warmup_steps=100)
+    if point.optimizer == "adamw":
+        return replace(shared, betas=(0.9, 0.99))
+    return replace(shared, optimizer=point.optimizer, optimizer_args={"betas": (0.95, 0.95)})
 
 
-SETTING = grid(dim=4, depth=1, head_dim=8, lr=1e-2)
+RATES = tuned(3e-3, 3e-2)
+SETTING = grid(lr=RATES, optimizer="soap", dim=4, depth=1, head_dim=8, samples="stream")
 
 SWEEP = Sweep(
     name="retrieval_heads",
-    space=grid(heads=HEADS, seq_len=[8, 16]) * SETTING,
+    space=grid(heads=HEADS, seq_len=[8, 32]) * SETTING,
     task=task,
     model=model,
     recipe=recipe,
     metric="nmse",
     goal="min",
-    budget=epochs(150, report_every=5),
-    replicates=2,
-    early_stopping=Asha(grace=15, strata=("seq_len", "heads")),
+    budget=epochs(100, ladder=[25, 50, 100]),
+    replicates=3,
     question=Transition(x="heads", by="seq_len"),
     presets={
         "paper": preset(
-            note="the paper's grid; 125 trials, about three core-hours by what `quick` took a FLOP",
-            space=grid(heads=HEADS, seq_len=PAPER_LENGTHS) * SETTING,
-            budget=epochs(1000, report_every=20),
+            note="the paper's lengths, five seeds, the same 8,000 sequences in every epoch",
+            space=grid(heads=HEADS, seq_len=PAPER_LENGTHS) * SETTING.override("samples", ["fixed"]),
+            budget=epochs(150, ladder=[38, 75, 150]),
             replicates=5,
         ),
         "d3": preset(
             note="three maxima: the transition should move to 3 heads",
-            space=grid(heads=HEADS, seq_len=[8, 16]) * grid(dim=3, depth=1, head_dim=8, lr=1e-2),
+            space=grid(heads=HEADS, seq_len=[8, 32]) * SETTING.override("dim", [3]),
+        ),
+        "d5": preset(
+            note="five maxima: the transition should move to 5 heads",
+            space=grid(heads=[2, 3, 4, 5, 6], seq_len=[8, 32]) * SETTING.override("dim", [5]),
+        ),
+        "adamw": preset(
+            note="the same with AdamW: it collapses at as many heads, and what is left grows",
+            space=grid(heads=HEADS, seq_len=[8, 32]) * SETTING.override("optimizer", ["adamw"]),
         ),
         "fixed_width": preset(
             note="total width 32 for every number of heads: is it heads or parameters? Where 32 is "
             "not divisible the heads are narrower and a projection leads back to 32",
             space=(
-                grid(heads=HEADS, seq_len=[8, 16]) * grid(dim=4, depth=1, embed_dim=32, lr=1e-2)
+                grid(heads=HEADS, seq_len=[8, 32])
+                * grid(lr=RATES, optimizer="soap", dim=4, depth=1, samples="stream", embed_dim=32)
             ).derive(head_dim=lambda point: 32 // point.heads),
         ),
         "two_layers": preset(
             note="the paper's conjecture: what counts is heads times layers. With a residual: "
             "without one the second layer loses what the first has read",
-            space=grid(heads=[1, 2, 3, 4], seq_len=[8, 16])
-            * grid(dim=4, depth=2, head_dim=8, residual=True, lr=1e-2),
+            space=grid(heads=[1, 2, 3, 4], seq_len=[8, 32], residual=True)
+            * SETTING.override("depth", [2]),
         ),
         "sets": preset(
-            note="each maximum over a block of positions of its own, from sequences that never "
-            "repeat; `--set outer=squares` (product, sine) for another function of the maxima",
-            space=grid(heads=HEADS, seq_len=[8, 16])
-            * grid(sets="blocks", samples="stream", outer="sum")
-            * SETTING,
-        ),
-        "tuned": preset(
-            note="learning rates compete within each cell of heads and length",
-            space=grid(heads=HEADS, seq_len=[8, 16], lr=[3e-3, 1e-2, 3e-2])
-            * grid(dim=4, depth=1, head_dim=8),
-            question=Transition(x="heads", by="seq_len", nuisance=("lr",)),
-            early_stopping=Asha(grace=15, strata=("seq_len", "heads"), compete="points"),
+            note="each maximum over a block of positions of its own; `--set outer=squares` "
+            "(product, sine) for another function of the maxima",
+            space=grid(heads=HEADS, seq_len=[8, 32], sets="blocks", outer="sum") * SETTING,
         ),
         "smoke": preset(
             note="half a minute, to see that everything works; far too short for an answer",
-            space=grid(heads=[1, 4], seq_len=[8]) * SETTING,
+            space=grid(heads=[1, 4], seq_len=[8]) * SETTING.override("lr", [1e-2]),
             budget=epochs(4),
             replicates=1,
             early_stopping=None,

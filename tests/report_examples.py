@@ -74,7 +74,7 @@ def transition_result(**changes: Any) -> TransitionResult:
     drops = tuple(
         DropStep(a, b, level[a] - level[b], level[a] - level[b], {}) for a, b in pairwise(HEADS)
     )
-    settings = TransitionSettings(delta_T=0.1, min_drop=0.5, min_excess=0.3, d_min=0.1)
+    settings = TransitionSettings(max_growth=0.1, min_drop=0.5, min_excess=0.3, d_min=0.1)
     result = TransitionResult(
         verdict="transition",
         reason="abrupt drop of 2.7 decades at heads = 4",
@@ -96,8 +96,8 @@ def transition_result(**changes: Any) -> TransitionResult:
         gamma={h: Interval(g := 0.5 if h < 4 else 0.01, g - 0.06, g + 0.06) for h in HEADS},
         gamma_below=Interval(0.5, 0.46, 0.54),
         gamma_above=Interval(0.01, -0.02, 0.04),
-        h_T=LengthIndependence(4, 3, 4),
-        law_weights={"logT": 0.93, "T": 0.04, "1/T": 0.03},
+        flat_from=LengthIndependence(4, 3, 4),
+        law_weights={"log": 0.93, "linear": 0.04, "inverse": 0.03},
         level={h: Estimate(z, 0.02) for h, z in level.items()},
         seed_sd=dict.fromkeys(HEADS, 0.05),
         phi=1.1,
@@ -107,7 +107,7 @@ def transition_result(**changes: Any) -> TransitionResult:
         },
         h_50=4,
         d_eff=RetrievalDimension(4, 4, 1, False),
-        per_T=dict.fromkeys(LENGTHS, 4),
+        h_star_at=dict.fromkeys(LENGTHS, 4),
         typical=None,
         attainable=None,
         x="heads",

@@ -1,14 +1,16 @@
 """Two or more studies side by side: what each found, how far apart, and what they do not share."""
 
+import contextlib
 import difflib
 import itertools
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import pandas as pd
 
 from analysis.answer import Answer
-from analysis.ask import answer_study
+from analysis.ask import answer_runs
 from analysis.compare.result import (
     CompareSettings,
     Comparison,
@@ -19,6 +21,7 @@ from analysis.compare.result import (
     VolumePair,
 )
 from analysis.compare.volumes import Volume, volume_difference, volume_interval, volumes
+from analysis.questions.base import StudyRuns
 from analysis.questions.lean.groups import LeanGroups
 from analysis.questions.lean.kind import LeanFinding, LeanGroupsFinding
 from analysis.questions.lean.result import LeanResult
@@ -27,6 +30,7 @@ from analysis.questions.pareto.result import ParetoResult, ParetoSettings
 from analysis.questions.transition.fit import common_dimension
 from analysis.questions.transition.result import TransitionResult
 from analysis.runs.configurations import Configuration, group_configurations
+from analysis.runs.statuses import FULL
 from analysis.runs.table import Runs
 from analysis.statistics.values import Interval
 from analysis.text.numbers import NONE
@@ -48,7 +52,10 @@ def compare_studies(
     costs: Sequence[str] = (),
     settings: CompareSettings = _DEFAULT_SETTINGS,
 ) -> Comparison:
-    """Lay studies side by side.
+    """Lay studies side by side, at the longest budget that all of them have trained to.
+
+    Trials that only chose a setting and longer budgets are left out; where the studies have no
+    budget in common, each stands at its longest, and a warning says so.
 
     Args:
         studies: two or more.
@@ -66,13 +73,16 @@ def compare_studies(
         if folders.count(folder) > 1:
             raise UserError(f"the study in {folder} was given twice")
     labels = unique_labels(studies)
-    answers, tables = [], []
-    for study in studies:
-        with study.reading() as read:
-            answers.append(answer_study(study, read))
-            tables.append(read.trials_frame())
-    tasks = [_tasks(study) for study in studies]
-    apart = _apart(labels, tasks)
+    with contextlib.ExitStack() as reading:
+        runs = [
+            StudyRuns(study.manifest, reading.enter_context(study.reading())) for study in studies
+        ]
+        tasks = [_tasks(study) for study in studies]
+        apart = _apart(labels, tasks)
+        budgets = _Budgets(runs, is_apart=bool(apart))
+        compared = [replace(each, longest=budgets.common, shared={}) for each in runs]
+        answers = [answer_runs(study, each) for study, each in zip(studies, compared, strict=True)]
+        tables = [each.answering for each in compared]
     fronts = _Fronts(studies, answers, tables, tuple(costs), settings, apart)
     sides = [
         StudySide(
@@ -81,8 +91,9 @@ def compare_studies(
             sweep=study.manifest.sweep,
             preset=study.manifest.preset,
             trials=len(table),
-            finished=int((table["status"] == "finished").sum()),
-            answer=answer.text,
+            finished=int(table["status"].isin(FULL).sum()),
+            budget=budgets.text(at),
+            answer=f"At {budgets.text(at)}: {answer.text}" if budgets.is_cut(at) else answer.text,
             problem=answer.problem,
             transition=answer.result(TransitionResult),
             lean=answer.result(LeanResult),
@@ -108,9 +119,60 @@ def compare_studies(
         differences=tuple(_differences(studies, tasks)),
         source_diff=_source_diff(studies, labels),
         settings=settings,
-        warnings=tuple(_warnings(sides)),
+        warnings=tuple(_warnings(sides, budgets)),
         apart=apart,
     )
+
+
+class _Budgets:
+    """The budgets that studies have trained to, and the longest that all have.
+
+    Attributes:
+        longest: of each study; None where it has no trial at its full budget.
+        common: the longest that all have in common; None for none.
+    """
+
+    def __init__(self, studies: Sequence[StudyRuns], *, is_apart: bool) -> None:
+        self._is_apart = is_apart
+        self._units = [str(runs.manifest.budget.get("unit", "")) for runs in studies]
+        found = [_trained(runs) for runs in studies]
+        self.longest: list[int | None] = [max(each, default=None) for each in found]
+        is_shared = not is_apart and len(set(self._units)) == 1
+        shared = set.intersection(*found) if is_shared else set()
+        self.common: int | None = max(shared, default=None)
+
+    def at(self, study: int) -> int | None:
+        """Return the budget that a study is compared at."""
+        return self.longest[study] if self.common is None else self.common
+
+    def text(self, study: int) -> str:
+        budget = self.at(study)
+        return NONE if budget is None else f"{budget} {self._units[study]}"
+
+    def is_cut(self, study: int) -> bool:
+        """Whether a study has trained to more than what it is compared at."""
+        return self.at(study) != self.longest[study]
+
+    def notes(self, labels: Sequence[str]) -> list[str]:
+        trained = [budget for budget in self.longest if budget is not None]
+        if self.common is None and len(trained) == len(labels) and not self._is_apart:
+            each = "; ".join(f"{label}: {self.text(at)}" for at, label in enumerate(labels))
+            return [
+                f"the studies have no budget in common and each stands at its longest ({each}): "
+                "a difference may be that of the budgets"
+            ]
+        return [
+            f"{label} was trained to {self.longest[at]} {self._units[at]} too; it is compared at "
+            f"{self.text(at)}, the longest budget that all have"
+            for at, label in enumerate(labels)
+            if self.is_cut(at)
+        ]
+
+
+def _trained(runs: StudyRuns) -> set[int]:
+    """Return the budgets that a study was trained to, without those of part of its cells alone."""
+    full = runs.counted.loc[runs.counted["status"].isin(FULL), "budget"]
+    return set(full[full <= runs.budget])
 
 
 def _front(answer: Answer) -> ParetoResult | None:
@@ -389,8 +451,9 @@ def _source_diff(studies: Sequence[Study], labels: Sequence[str]) -> str:
     return "\n".join(lines[:_MOST_DIFF_LINES] + ([f"... {left} more lines"] if left > 0 else []))
 
 
-def _warnings(sides: Sequence[StudySide]) -> list[str]:
-    found = [f"{side.label}: {side.problem}" for side in sides if side.problem]
+def _warnings(sides: Sequence[StudySide], budgets: _Budgets) -> list[str]:
+    found = budgets.notes([side.label for side in sides])
+    found += [f"{side.label}: {side.problem}" for side in sides if side.problem]
     for side in sides:
         if side.finished < side.trials:
             found.append(f"{side.label}: {side.finished} of {side.trials} trials ran to their end")

@@ -33,7 +33,9 @@ class StudySide(Jsonable):
 
     Attributes:
         label: its name, made unique among those compared.
-        finished: how many of its trials ran to their end.
+        trials: that its answer rests on, at the budget that it is compared at.
+        finished: how many of them ran to their end.
+        budget: that it is compared at, in words.
         answer, problem: its own answer in a sentence, or why it has none.
         pareto: its front, over the costs that are compared.
         hv: the hypervolume of that front, scaled and bounded as all of them are; None without one.
@@ -45,6 +47,7 @@ class StudySide(Jsonable):
     preset: str
     trials: int
     finished: int
+    budget: str
     answer: str
     problem: str | None
     transition: TransitionResult | None

@@ -39,10 +39,10 @@ def comparison_tables(comparison: Comparison) -> list[tuple[str, Table]]:
 
 def studies_table(comparison: Comparison) -> Table:
     rows = tuple(
-        (side.label, side.sweep, side.preset, f"{side.finished} of {side.trials}")
+        (side.label, side.sweep, side.preset, side.budget, f"{side.finished} of {side.trials}")
         for side in comparison.studies
     )
-    return Table(("study", "sweep", "preset", "trials run to their end"), rows)
+    return Table(("study", "sweep", "preset", "compared at", "trials run to their end"), rows)
 
 
 def transitions_table(comparison: Comparison) -> Table:

@@ -193,12 +193,14 @@ class StudyRuns:
     """A study whose record is read once for all kinds.
 
     Attributes:
+        longest: trials of longer budgets are left out; None leaves out none.
         shared: what kinds read from the runs for each other, by name.
         is_listed: its points are listed or drawn, so that its cells can be given further trials.
     """
 
     manifest: Manifest
     tables: StudyTables
+    longest: int | None = None
     shared: dict[str, Any] = field(default_factory=dict)
     is_listed: bool = True
 
@@ -215,7 +217,7 @@ class StudyRuns:
     def trials(self) -> pd.DataFrame:
         """The trials that answers rest on, those that have learned nothing with the status
         ``collapsed``: of one point and seed, that of ``budget``."""
-        trials = self._all_trials
+        trials = self.counted
         of_others = trials["budget"] > self.budget
         if self.budget > self.manifest.budget["amount"]:
             # What has run to its end at a shorter budget is not compared with them.
@@ -228,7 +230,7 @@ class StudyRuns:
         """The budget that answers are of: the largest that all cells have full runs of, which is
         the sweep's or one that was asked for later. Nuisance axes make no cells."""
         own = int(self.manifest.budget["amount"])
-        full = self._all_trials.loc[self._all_trials["status"].isin(FULL)]
+        full = self.counted.loc[self.counted["status"].isin(FULL)]
         nuisance = self.question.get("nuisance") or ()
         cells = [axis for axis in self.manifest.axes if axis not in nuisance]
         if not cells or not (full["budget"] > own).any():
@@ -237,19 +239,42 @@ class StudyRuns:
         common = set.intersection(*(found for found in by_cell if max(found) >= own))
         return int(max(common | {own}))
 
+    @property
+    def answering(self) -> pd.DataFrame:
+        """The trials, without those of a setting that lost before they began."""
+        if not self.manifest.scouts:
+            return self.trials
+        return self.trials.loc[~is_unstarted(self.trials)].reset_index(drop=True)
+
     @cached_property
     def ladder(self) -> Ladder:
         """The trials of each budget, where points were trained to several."""
-        unit, runs = str(self.manifest.budget["unit"]), self._filled(self._all_trials)
+        unit, runs = str(self.manifest.budget.get("unit", "")), self._filled(self.counted)
         found = ladder_of(runs, self.manifest.axes, "budget", unit, answered=self.budget)
         can_be_extended = self.is_listed and unit != "seconds"
         return replace(found, unit=unit, to_extend=self.budget if can_be_extended else None)
 
     @cached_property
-    def _all_trials(self) -> pd.DataFrame:
-        trials = study_trials(self.tables, self.manifest)
+    def every_trial(self) -> pd.DataFrame:
+        """One a row; those that have learned nothing are ``collapsed``."""
+        manifest = self.manifest
+        return with_collapsed(
+            self.tables.trials_frame(),
+            manifest.provenance.get("data", ()),
+            metric=manifest.metric,
+            goal=self.goal,
+            axes=manifest.axes,
+        )
+
+    @cached_property
+    def counted(self) -> pd.DataFrame:
+        """The trials of every budget, without those that only chose a setting."""
+        trials = self.every_trial
         # Those that chose the settings say nothing of them that is not flattered.
-        return trials.loc[trials["seed"] >= self.manifest.scouts].reset_index(drop=True)
+        counted = trials["seed"] >= self.manifest.scouts
+        if self.longest is not None:
+            counted &= trials["budget"] <= self.longest
+        return trials.loc[counted].reset_index(drop=True)
 
     @cached_property
     def runs(self) -> Runs:
@@ -265,15 +290,9 @@ class StudyRuns:
         return Runs(trials.assign(**filled), self.manifest.metric)
 
 
-def study_trials(tables: StudyTables, manifest: Manifest) -> pd.DataFrame:
-    """Return a study's trials, one a row; those that have learned nothing are ``collapsed``."""
-    return with_collapsed(
-        tables.trials_frame(),
-        manifest.provenance.get("data", ()),
-        metric=manifest.metric,
-        goal="max" if manifest.goal == "max" else "min",
-        axes=manifest.axes,
-    )
+def is_unstarted(trials: pd.DataFrame) -> "pd.Series[bool]":
+    """Return which of a study's trials were stopped before their start (see `never_began`)."""
+    return trials["status"].eq("stopped_early") & trials["attempt"].eq(0)
 
 
 def fixed_rate(manifest: Manifest, varying: Sequence[str]) -> float | None:

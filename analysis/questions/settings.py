@@ -38,7 +38,7 @@ class Option:
 
 
 def with_settings(defaults: Settings, given: Sequence[str]) -> Settings:
-    """Return the dataclass ``defaults`` with the values of ``given`` (``delta_T=0.2``) in it.
+    """Return the dataclass ``defaults`` with the values of ``given`` (``max_growth=0.2``) in it.
 
     Raises:
         UserError: no such setting, or a value that it cannot have.

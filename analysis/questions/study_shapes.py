@@ -9,6 +9,7 @@ from analysis.questions.shapes import shape_columns
 from analysis.runs.shape_runs import TASK_AXES, ShapeRuns, read_shapes
 from analysis.runs.statuses import FULL
 from analysis.runs.table import Runs
+from analysis.text.tables import varying_columns
 
 AXES: Final = Option("x", "Axes of the shape, with commas between, besides those found.")
 
@@ -29,6 +30,7 @@ def table_shapes(runs: Runs, chosen: Mapping[str, Any], crash_sd: float) -> Shap
         eval_size=chosen["eval_size"],
         costs=tuple(chosen["cost"]) or ("num_params",),
         crash_sd=crash_sd,
+        nuisance=tuple(chosen["nuisance"]),
     )
 
 
@@ -42,9 +44,10 @@ def study_shapes(study: StudyRuns, crash_sd: float) -> ShapeRuns:
     if name not in study.shared:
         manifest, question = study.manifest, study.question
         scale, is_transition = question.get("scale"), question.get("type") == "Transition"
+        nuisance = nuisance_axes(study)
         study.shared[name] = read_shapes(
             study.runs,
-            config=manifest.axes,
+            config=[axis for axis in manifest.axes if axis not in nuisance],
             metric=manifest.metric,
             goal=study.goal,
             # A lean question's margin is in the metric's own unit, and so are its effects.
@@ -52,6 +55,8 @@ def study_shapes(study: StudyRuns, crash_sd: float) -> ShapeRuns:
             eval_size=question.get("eval_size"),
             costs=question.get("costs") or ("num_params",),
             crash_sd=crash_sd,
+            nuisance=nuisance,
+            what="cell" if is_transition else "shape",
         )
     shapes: ShapeRuns = study.shared[name]
     return shapes
@@ -79,6 +84,12 @@ def answered_axes(study: StudyRuns) -> tuple[str, ...]:
         return ()
     found = (study.question.get(role) for role in ("x", "by"))
     return tuple(str(axis) for axis in found if axis is not None)
+
+
+def nuisance_axes(study: StudyRuns) -> tuple[str, ...]:
+    """Return the axes of whose settings a study's shapes are compared at their best."""
+    varying = varying_columns(study.trials, study.manifest.axes)
+    return tuple(axis for axis in study.question.get("nuisance", ()) if axis in varying)
 
 
 def task_axes(study: StudyRuns) -> tuple[str, ...]:

@@ -8,16 +8,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import pandas as pd
 
 from analysis.answer import Answer
 from analysis.charts.chart import Chart, uniquely_named
 from analysis.charts.learning_curves import curve_chart, drawn_keys, learning_curves
-from analysis.questions.base import study_trials
+from analysis.questions.base import StudyRuns, is_unstarted
 from analysis.report.page import embed, render, write_page
-from analysis.text import endings, tables, trials
+from analysis.text import endings, tables
+from analysis.text import trials as trials_text
 from analysis.text.numbers import number_text, sentence
 from hsweep.design.question import Goal, Scale
+from hsweep.record.composition import composition_lines
+from hsweep.record.manifest import Manifest
 from hsweep.record.reading import StudyTables
 from hsweep.record.study import Study
 from hsweep.record.tables import frame
@@ -42,6 +46,8 @@ class ReportInput:
         reported: keys of the trials that have a report, where ``reports`` holds only those of the
             trials whose learning curves are drawn; None where it holds all.
         notes: of the reports, by trial; None where ``reports`` has them.
+        composition: what the trials are, where not each is one seed of a point and counts.
+        counted: the trials that answers rest on; None for all.
     """
 
     study: str
@@ -63,6 +69,13 @@ class ReportInput:
     revisions: Sequence[Mapping[str, Any]] = ()
     reported: Collection[str] | None = None
     notes: Mapping[str, tuple[str, ...]] | None = None
+    composition: tuple[str, ...] = ()
+    counted: pd.DataFrame | None = None
+
+    @property
+    def answering(self) -> pd.DataFrame:
+        """The trials that answers rest on."""
+        return self.trials if self.counted is None else self.counted
 
 
 def searched_axis(answer: Answer) -> str | None:
@@ -83,9 +96,14 @@ def report_input(
     if tables is None:
         with study.reading() as tables:
             return report_input(study, answer, run_urls, tables)
-    trials = study_trials(tables, study.manifest)
+    runs = StudyRuns(study.manifest, tables)
+    trials = _with_unstarted(runs.every_trial)
+    if study.manifest.scouts:
+        trials["role"] = np.where(trials["seed"] < study.manifest.scouts, "scout", "")
+    counted = _with_unstarted(runs.trials)
     if run_urls:
-        trials["mlflow_url"] = trials["key"].map(dict(run_urls))
+        for each in (trials, counted):
+            each["mlflow_url"] = each["key"].map(dict(run_urls))
     manifest = study.manifest
     axes, accepted = tuple(manifest.axes), list(manifest.accepted)
     drawn = drawn_keys(trials, tables.reported, axes, searched_axis(answer))
@@ -115,7 +133,20 @@ def report_input(
         budget_unit=str(manifest.budget["unit"]),
         orphaned=tables.orphaned_counts(),
         revisions=manifest.revisions,
+        composition=tuple(_composition(tables, trials, manifest)),
+        counted=counted,
     )
+
+
+def _with_unstarted(trials: pd.DataFrame) -> pd.DataFrame:
+    """Return the trials with a status of its own for those that were stopped before their start."""
+    return trials.assign(status=trials["status"].mask(is_unstarted(trials), trials_text.UNSTARTED))
+
+
+def _composition(tables: StudyTables, trials: pd.DataFrame, manifest: Manifest) -> list[str]:
+    if trials["budget"].nunique() < 2 and not manifest.scouts:
+        return []
+    return composition_lines(tables.rows, str(manifest.budget["unit"]), manifest.scouts)
 
 
 def report_charts(report_input: ReportInput) -> list[Chart]:
@@ -123,7 +154,7 @@ def report_charts(report_input: ReportInput) -> list[Chart]:
     found = [
         chart
         for finding in report_input.answer.findings
-        for chart in finding.charts(report_input.trials)
+        for chart in finding.charts(report_input.answering)
     ]
     curves = learning_curves(
         report_input.trials,
@@ -162,7 +193,7 @@ def build_report(report_input: ReportInput) -> str:
     note = paragraphs(report_input.question) or [Paragraph("No question was written down.", False)]
     # A docstring's first paragraph is often no more than its title.
     first = 2 if len(note[0].text) < _TITLE_LENGTH else 1
-    counts = trials.status_counts(shown)
+    counts = trials_text.status_counts(shown)
     endings_shown = endings.endings_table(
         shown, report_input.reports, axes, report_input.orphaned, report_input.notes
     )
@@ -172,7 +203,12 @@ def build_report(report_input: ReportInput) -> str:
         for section in finding.page_tables(beside=finding is not leading)
     ]
     counted = (finding.cells() for finding in answer.findings)
-    cells = next(filter(None, counted), None) or trials.cell_table(shown, axes)
+    answering = report_input.answering
+    cells = next(filter(None, counted), None) or trials_text.cell_table(answering, axes)
+    if report_input.composition:
+        which = f"Counted are the trials that the answer rests on, {len(answering)} of {len(shown)}"
+        budgets = "those of the answer's budget, without scouts"
+        cells = dataclasses.replace(cells, note=f"{which}: {budgets}. {cells.note}".strip())
     own = [text for text in report_input.warnings if text not in answer.qualifications]
     return render(
         "report.html.j2",
@@ -184,9 +220,10 @@ def build_report(report_input: ReportInput) -> str:
         question=note[:first],
         question_rest=note[first:],
         swept=tables.varying_columns(shown, axes),
-        fixed=trials.fixed_axes(shown, axes),
+        fixed=trials_text.fixed_axes(shown, axes),
         counts=counts,
         num_trials=len(shown),
+        composition=[sentence(text) for text in report_input.composition],
         endings=tables.first_rows(endings_shown),
         revisions=endings.revisions_table(report_input.revisions),
         answer=answer,
@@ -197,7 +234,9 @@ def build_report(report_input: ReportInput) -> str:
         settings=settings_table(answer),
         provenance=tables.provenance_table(report_input.provenance),
         statuses=[count for count in counts if count.count],
-        trials_json=embed(trials.embedded(trials.trial_table(shown, axes, report_input.metric))),
+        trials_json=embed(
+            trials_text.embedded(trials_text.trial_table(shown, axes, report_input.metric))
+        ),
     )
 
 

@@ -2,8 +2,8 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import pandas as pd
 
@@ -40,6 +40,11 @@ class Ladder(Budgeted):
     to_extend: int | None = None
 
     @property
+    def is_fixed(self) -> bool:
+        """Whether it is of a study that takes no runs of other budgets."""
+        return bool(self.unit) and self.to_extend is None
+
+    @property
     def obstacle(self) -> str:
         """Why no two budgets can be compared; empty where they can."""
         if self.reports:
@@ -48,6 +53,18 @@ class Ladder(Budgeted):
                 " to each of them"
             )
         return SINGLE if len(self.rungs) + len(self.further) < 2 else ""
+
+    def where(self, column: str, value: Any) -> "Ladder":
+        """Return the budgets of those runs alone that have a value in a column."""
+        rungs, further = (
+            tuple(
+                Rung(rung.budget, Runs(rows, rung.runs.metric, rung.runs.columns))
+                for rung in each
+                if len(rows := rung.runs.frame.loc[rung.runs.frame[column].eq(value)])
+            )
+            for each in (self.rungs, self.further)
+        )
+        return replace(self, rungs=rungs, further=further)
 
 
 def ladder_of(

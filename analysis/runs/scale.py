@@ -26,8 +26,8 @@ class Thresholds:
         unit: unit of y, for sentences.
         min_drop: smallest drop that counts as a transition.
         min_excess: smallest unexplained part of it.
-        delta_T: largest slope of y in log10 T that counts as no growth (0.10 decades: a factor of
-            1.32 over a 16-fold T).
+        max_growth: largest slope of y in log10 T that counts as no growth (0.10 decades: a factor
+            of 1.32 over a 16-fold T).
         d_min: smallest next drop that can move h* up.
         head_sd: scatter of single head counts about a smooth decline that no seed shows.
         assumed_sd: seed sd assumed when no cell holds two runs and the user states none.
@@ -37,7 +37,7 @@ class Thresholds:
     unit: str
     min_drop: float
     min_excess: float
-    delta_T: float  # noqa: N815
+    max_growth: float
     d_min: float
     head_sd: float
     assumed_sd: float

@@ -19,6 +19,7 @@ from analysis.runs.configurations import describe
 from analysis.runs.losses import Losses, losses_named
 from analysis.runs.scale import check_goal, metric_span, transform
 from analysis.runs.table import Runs
+from analysis.runs.tuned import tuned_runs
 from analysis.statistics.bounds import ANYWHERE, Span, difference_span
 from analysis.statistics.moderated import screen_crashes
 from analysis.values import AxisValue, Config
@@ -61,6 +62,7 @@ class ShapeRuns:
         scale: how the metric became quality; None is the metric's own unit.
         cost: name of the cost column, or None.
         are_replicates_named: whether runs of the same name in two shapes share their seed.
+        nuisance: axes of whose settings every shape stands at its best.
     """
 
     shapes: tuple[Shape, ...]
@@ -73,6 +75,7 @@ class ShapeRuns:
     cost: str | None
     warnings: tuple[str, ...]
     are_replicates_named: bool
+    nuisance: tuple[str, ...] = ()
 
     @property
     def usable(self) -> tuple[Shape, ...]:
@@ -110,6 +113,8 @@ def read_shapes(
     eval_size: int | None = None,
     costs: Sequence[str] = ("num_params",),
     crash_sd: float = 6.0,
+    nuisance: Sequence[str] = (),
+    what: str = "shape",
     **run_columns: Unpack[RunColumns],
 ) -> ShapeRuns:
     """Return the shapes of a table.
@@ -122,6 +127,9 @@ def read_shapes(
         eval_size: evaluation examples behind an accuracy (scale ``accuracy``).
         costs: the first decides which shapes cost the same, and which are smaller.
         crash_sd: runs this many pooled robust sd below their shape's median are left out.
+        nuisance: axes whose settings compete within a shape: one run a seed is kept, of the setting
+            that the other seeds choose (`analysis.runs.tuned`).
+        what: what a shape is called in warnings about its settings.
         run_columns: which columns tell runs apart and say how each ended (`RunColumns`).
 
     Raises:
@@ -135,14 +143,23 @@ def read_shapes(
         check_goal(goal, scale)
     if not config:
         raise UserError("name at least one configuration column (heads, depth, ...)")
+    if both := sorted(set(config) & set(nuisance)):
+        raise UserError(
+            f"{both[0]!r} cannot both be an axis of the shape and a nuisance axis, of which every"
+            " shape stands at its best value"
+        )
     warnings: list[str] = []
     cost = costs[0] if costs else None
     table = Runs.of(frame, metric, run_columns)
     if cost is not None and cost not in table.frame.columns:
         warnings.append(f"the table has no column {cost!r}, so nothing is said about cost")
         cost = None
-    runs, notes = table.rows(list(config), [] if cost is None else [cost])
+    runs, notes = table.rows([*config, *nuisance], [] if cost is None else [cost])
     warnings += notes
+    if nuisance:
+        runs, _, notes = tuned_runs(runs, config=config, nuisance=nuisance, goal=goal, what=what)
+        runs = runs.reset_index(drop=True)
+        warnings += notes
     done = runs["complete"].to_numpy(bool)
     if not done.any():
         raise UserError(f"no run of the table reached its full budget with a {metric}")
@@ -177,6 +194,7 @@ def read_shapes(
         cost,
         tuple(dict.fromkeys(warnings)),
         table.replicate is not None,
+        tuple(nuisance),
     )
 
 

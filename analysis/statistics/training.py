@@ -1,5 +1,7 @@
 """What more training can still change, from how much the last of it did."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -9,6 +11,10 @@ from analysis.statistics.values import FloatArray
 ENDLESS: Final = 30.0
 """Decades that stand for a fall without a floor in sight."""
 _EVERY_PAIR_OF: Final = 20
+_POWER_SD: Final = 0.4
+_POWER_REACH: Final = 3.0
+"""Standard deviations to either side over which powers of the budget are looked at."""
+_POWERS: Final = 61
 
 
 def still_to_come(
@@ -47,6 +53,76 @@ def centre(samples: FloatArray) -> FloatArray:
         return np.asarray(np.median(samples, axis=1))
     first, second = np.triu_indices(n)
     return np.asarray(np.median((samples[:, first] + samples[:, second]) / 2, axis=1))
+
+
+@dataclass(frozen=True, slots=True)
+class Gains:
+    """Draws of how quantities change with training.
+
+    Attributes:
+        at: each at each budget, about its mean, shape [K, B, budgets]; NaN where it has none.
+        last: over the last two budgets of each, shape [K, B].
+        left: from the last budget of each to the end of training, shape [K, B].
+    """
+
+    at: FloatArray
+    last: FloatArray
+    left: FloatArray
+
+
+def gains(
+    curves: Sequence[FloatArray],
+    budgets: Sequence[float],
+    *,
+    exponent: float,
+    draws: int,
+    rng: np.random.Generator,
+) -> Gains:
+    """Return draws of what training has changed last and will still change.
+
+    Every y is a limit less a part that falls as b^-a with the budget b. The power a is common to
+    all; before the curves are seen its logarithm is normal about that of ``exponent`` with an sd of
+    0.4, and what lies between more than two budgets tells it more closely. Noise is that of single
+    values about the mean of their seed, pooled.
+
+    Args:
+        curves: of each quantity y of its seeds at each budget, shape [seeds, budgets], at least two
+            of each; NaN at budgets that it does not have.
+        budgets: ascending.
+    """
+    known = np.array([~np.isnan(curve).any(axis=0) for curve in curves])
+    relative = [curve[:, has] for curve, has in zip(curves, known, strict=True)]
+    relative = [each - each.mean(axis=1, keepdims=True) for each in relative]
+    course = np.zeros(known.shape)
+    course[known] = np.concatenate([centre(each.T) for each in relative])
+    counts, of_each = np.array([len(each) for each in relative]), known.sum(axis=1)
+    df = int((counts - 1) @ (of_each - 1))
+    scatter = sum(float(np.sum((each - each.mean(axis=0)) ** 2)) for each in relative)
+    powers = exponent * np.exp(_POWER_SD * np.linspace(-_POWER_REACH, _POWER_REACH, _POWERS))
+    order = [np.flatnonzero(has)[-2:] for has in known]
+    before, end = np.array(order).T
+    to_end = np.array(budgets) / np.array(budgets)[end, None]
+    x = -(to_end[:, None] ** -powers[:, None])
+    x -= np.mean(x, axis=2, keepdims=True, where=known[:, None])
+    x *= known[:, None]
+    slope = x / (x**2).sum(axis=2, keepdims=True)
+    found = (slope @ course[:, :, None])[:, :, 0]
+    misfit = ((course[:, None] - found[:, :, None] * x) ** 2).sum(axis=2)
+    # A t distribution's likelihood, as the noise is estimated.
+    chi_square = counts @ misfit / max(scatter, 1e-300)
+    likelihood = -0.5 * (df + int((of_each - 2).sum())) * np.log1p(chi_square)
+    weight = likelihood - 0.5 * np.linspace(-_POWER_REACH, _POWER_REACH, _POWERS) ** 2
+    weight = np.exp(weight - weight.max())
+    chosen = rng.choice(_POWERS, size=draws, p=weight / weight.sum())
+    noise = rng.standard_t(df, size=(len(curves), draws, len(budgets)))
+    noise *= np.sqrt(scatter / df / counts)[:, None, None]
+    drawn = course[:, None] + noise
+    each = np.arange(len(curves))
+    return Gains(
+        np.where(known[:, None], drawn, np.nan),
+        drawn[each, :, end] - drawn[each, :, before],
+        (drawn * slope[:, chosen]).sum(axis=2),
+    )
 
 
 def pulled_together(draws: FloatArray) -> FloatArray:

@@ -130,6 +130,11 @@ def at_best(nuisance: Sequence[str], what: str = "shape") -> str:
     return f", each {what} at its best {' and '.join(nuisance)}" if nuisance else ""
 
 
+def all_at_best(nuisance: Sequence[str], what: str = "shape") -> str:
+    """Return the same as a sentence."""
+    return f"Each {what} is taken at its best {' and '.join(nuisance)}."
+
+
 def at_fixed_rate(rate: float | None, before: str = "") -> str:
     """Return that all runs had one learning rate; empty where they had not. With ``before`` it is a
     sentence that begins so, else a clause."""

@@ -14,10 +14,13 @@ import pandas as pd
 from analysis.text.numbers import NONE, number_text
 from analysis.text.tables import Table, varying_columns
 
+UNSTARTED: Final = "never_started"
+"""What the page calls the status of a trial that was stopped before its start."""
 STATUS_LABELS: Final = {
     "finished": "finished",
     "collapsed": "collapsed",
     "stopped_early": "stopped early",
+    UNSTARTED: "never started",
     "failed": "failed",
     "diverged": "diverged",
     "too_large": "too large",
@@ -105,7 +108,7 @@ def trial_table(trials: pd.DataFrame, axes: Sequence[str], metric: str) -> Trial
     """
     varying = varying_columns(trials, axes)
     fixed = [name for name in axes if name not in varying]
-    leading = ["status", *varying, "seed", metric, "reached", "budget", "num_params"]
+    leading = ["status", *varying, "seed", "role", metric, "reached", "budget", "num_params"]
     trailing = ["reason", "reused_from", "mlflow_url", *fixed, "stratum", "ordinal"]
     trailing += ["attempt", "failures", "key"]
     names = [str(name) for name in trials.columns]
@@ -169,10 +172,11 @@ def _kind(name: str, values: Collection[str | float | int | None]) -> ColumnKind
 def cell_table(trials: pd.DataFrame, axes: Sequence[str]) -> Table:
     """Return how the trials of every cell ended; planned ones have not started.
 
-    A cell is a stratum where there are several, else a shape.
+    A cell is a stratum where there are several, else a shape. Those that never started are counted
+    apart.
     """
     found = set(trials["status"]) if "status" in trials.columns else set()
-    others = (way for way in ("collapsed", "too_large") if way in found)
+    others = (way for way in ("collapsed", UNSTARTED, "too_large") if way in found)
     ways = (*_ALWAYS_COUNTED, *others)
     endings = ("started", "complete", *(STATUS_LABELS[way] for way in ways[1:]))
     names = varying_columns(trials, axes) or [name for name in axes if name in trials.columns]
@@ -189,7 +193,9 @@ def cell_table(trials: pd.DataFrame, axes: Sequence[str]) -> Table:
     rows = tuple(
         (
             *key,
-            str(sum(count for name, count in numbers.items() if name != "planned")),
+            str(
+                sum(count for name, count in numbers.items() if name not in ("planned", UNSTARTED))
+            ),
             *(str(numbers.get(name, 0)) for name in ways),
         )
         for key, numbers in cells.items()

@@ -46,7 +46,7 @@ def _show_studies(console: "Console", studies: Sequence[Mapping[str, Any]]) -> N
             study["study"],
             study["state"],
             _with(study["finished"], study["reused"], "({} reused)"),
-            str(study["stopped_early"]),
+            _with(study["stopped_early"], study["never_started"], "({} never started)"),
             _lost_in_words(study),
             _with(study["trials"], study["orphaned"], "(+{} orphaned)"),
             minute(study["created"]),

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from hsweep.planning.early_ends import EarlyEnds
     from hsweep.planning.plan import Plan
 
 _MAX_ROWS: Final = 200
@@ -55,6 +56,7 @@ def plan(
     from hsweep.planning.answerable import concerns_json, notes
     from hsweep.planning.calibration import Calibration
     from hsweep.planning.checking import check_trials
+    from hsweep.planning.early_ends import early_ends
     from hsweep.planning.prepare import prepare, refuse_unread_data
     from hsweep.record.provenance import hardware
     from hsweep.running.progress import duration
@@ -65,7 +67,9 @@ def plan(
     if power:
         show_power(prepared.plan, home, study_name, jumps, simulated, as_json)
         return
-    seconds = Calibration(home.calibration, hardware()).estimate(prepared.plan.trials)
+    ends = early_ends(prepared.plan)
+    shares = {} if ends is None else ends.shares
+    seconds = Calibration(home.calibration, hardware()).estimate(prepared.plan.trials, shares)
     checked = None
     if check:
         refuse_unread_data(prepared.plan)
@@ -75,6 +79,7 @@ def plan(
 
         found: dict[str, Any] = {
             "estimated_seconds": seconds,
+            "early_stopping": None if ends is None else ends.to_json(),
             "concerns": concerns_json(prepared.plan),
             "notes": notes(prepared.plan),
             "devices": on_devices(prepared.plan.trials),
@@ -84,7 +89,7 @@ def plan(
         print_json({**prepared.plan.to_json(), **found})
         return
     console = console_for(as_json=False)
-    _show_plan(console, prepared.plan, seconds)
+    _show_plan(console, prepared.plan, ends, seconds)
     if checked is not None:
         shapes = "; ".join(checked.shapes)
         console.print(f"tried out in {duration(checked.seconds)}: {shapes}")
@@ -92,7 +97,9 @@ def plan(
             console.print(line, style="yellow")
 
 
-def _show_plan(console: "Console", plan: "Plan", seconds: float | None) -> None:
+def _show_plan(
+    console: "Console", plan: "Plan", ends: "EarlyEnds | None", seconds: float | None
+) -> None:
     from hsweep.design.labels import point_label, processes_line, varying_axes
     from hsweep.design.trial import cost_columns
     from hsweep.planning.answerable import analysable, notes
@@ -127,6 +134,8 @@ def _show_plan(console: "Console", plan: "Plan", seconds: float | None) -> None:
     )
     if ladder := plan.ladder():
         console.print(_ladder_line(ladder))
+    for line in ends.lines(plan) if ends is not None else ():
+        console.print(line)
     if line := processes_line(trial.resources.processes for trial in plan.trials):
         console.print(line)
     if large := on_devices(plan.trials):

@@ -9,7 +9,7 @@ from hsweep.errors import UserError
 from hsweep.paths import Home
 
 if TYPE_CHECKING:
-    from analysis.questions.power.result import LeanPowerResult, PowerResult
+    from analysis.questions.power.result import Choice, LeanPowerResult, PowerResult
     from hsweep.planning.plan import Plan
     from hsweep.record.study import Study
 
@@ -91,13 +91,13 @@ def _transition_power(
             raise UserError(f"the study {study.name!r} has no full-budget run to learn noise from")
         noise = noise_of(seen)
         h_star = seen.h_star if seen.verdict in ("transition", "jump_only", "threshold") else None
-    by = question.by
+    by, choice = question.by, _choice(plan, question)
     with Progress(console=console_for(as_json=True), transient=True) as progress:
         task = progress.add_task("simulating sweeps", total=None)
         return plan_transition(
             [point[question.x] for point in points],
             [None] if by is None else [point[by] for point in points],
-            plan.sweep.replicates,
+            plan.sweep.replicates - choice.scouts,
             x=question.x,
             by=by,
             scale=question.scale,
@@ -105,8 +105,24 @@ def _transition_power(
             h_star=h_star,
             jumps=list(jumps) or None,
             settings=PowerSettings(sweeps=sweeps),
+            choice=choice,
             progressed=lambda done, of: progress.update(task, completed=done, total=of),
         )
+
+
+def _choice(plan: "Plan", question: Any) -> "Choice":
+    """Return how many settings of nuisance axes compete for a point, and what chooses."""
+    from analysis.questions.power.result import Choice
+
+    settings: dict[Any, set[Any]] = {}
+    for trial in plan.trials:
+        values: dict[bool, list[Any]] = {False: [], True: []}
+        for axis, value in trial.point.items():
+            values[axis in question.nuisance].append((axis, value))
+        settings.setdefault(str(values[False]), set()).add(str(values[True]))
+    stopping = plan.sweep.early_stopping
+    most = max(map(len, settings.values()), default=1)
+    return Choice(most, (stopping.scouts if stopping else None) or 0)
 
 
 def _lean_power(plan: "Plan", question: Any, study: "Study | None") -> "LeanPowerResult":
@@ -141,10 +157,12 @@ def _lean_power(plan: "Plan", question: Any, study: "Study | None") -> "LeanPowe
     for family in families.values():
         most = family.pop("baseline", math.inf)
         counts.append(sum(cost < most or cost == 0.0 for cost in family.values()))
+    choice = _choice(plan, question)
     return plan_lean(
         margin=question.margin,
         candidates=max(counts, default=0),
-        seeds=plan.sweep.replicates,
+        seeds=plan.sweep.replicates - choice.scouts,
+        choice=choice,
         alpha=0.05 / max(1, len(families)),
         seen=seen,
     )

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from hsweep.record.endings import TrialEnd
     from hsweep.record.journal import Journal
+    from hsweep.record.manifest import Manifest
     from hsweep.record.rows import TrialRow
     from hsweep.record.study import Study
 
@@ -133,6 +134,7 @@ def _show_study(
     """Print a study and its trials: the first ones, or of very many the best; ``every`` one."""
     from hsweep.design.labels import point_label, varying_in
     from hsweep.planning.code_changes import acceptance_line
+    from hsweep.record.composition import composition_lines, never_began
     from hsweep.record.endings import counts_in_words, orphaned_lines, remarks, trial_ends
     from hsweep.record.reading import mixed_versions_lines
     from hsweep.record.study import CLOSELY
@@ -158,12 +160,18 @@ def _show_study(
         lines += mixed_versions_lines(journal, trained)
         lines += weights_lines(study, journal)
         reused = Counter(journal.reused_from())
-    shown = rows if every else rows[:_MAX_ROWS]
+    listed = [
+        (row, end)
+        for row, end in zip(rows, ends, strict=True)
+        if every or is_best or not never_began(row)
+    ]
+    shown = listed if every else listed[:_MAX_ROWS]
     counts = counts_in_words(
         _counted(status),
         reused.elements(),
         sum(end.is_waiting for end in ends),
         sum(end.is_interrupted for end in ends),
+        status["never_started"],
     )
 
     title = f"{status['study']} ({status['sweep']}, preset {status['preset']})"
@@ -172,11 +180,16 @@ def _show_study(
         console.print(f"the best by {manifest.metric}:")
     if shown or not is_best:
         is_running = status["state"] == "running"
-        console.print(_trials_table(shown, ends, varying, manifest.metric, is_running=is_running))
+        console.print(_trials_table(shown, varying, manifest, is_running=is_running))
     if more := status["trials"] - len(shown):
-        what = f"... and {more} more trials" if shown else f"{more} trials"
+        never = 0 if is_best else len(rows) - len(listed)
+        which = f", {never} of which never started" if never else ""
+        what = f"... and {more} more trials{which}" if shown else f"{more} trials"
         console.print(f"{what} (--all lists all, --json too)")
     console.print(f"{counts}; folder {status['folder']}")
+    if not is_best:
+        for line in composition_lines(rows, manifest.budget["unit"], manifest.scouts):
+            console.print(line)
     for line in lines:
         console.print(line)
     if status["tried_again"] or status["failed"]:
@@ -208,10 +221,9 @@ def _losses(journal: "Journal", status: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _trials_table(
-    rows: Sequence["TrialRow"],
-    ends: Sequence["TrialEnd"],
+    trials: Sequence[tuple["TrialRow", "TrialEnd"]],
     varying: tuple[str, ...],
-    metric: str,
+    manifest: "Manifest",
     *,
     is_running: bool,
 ) -> "Table":
@@ -219,12 +231,13 @@ def _trials_table(
 
     from hsweep.design.labels import point_label
     from hsweep.design.trial import TrialStatus
+    from hsweep.record.composition import never_began
     from hsweep.record.endings import INTERRUPTED, first_line
     from hsweep.running.progress import STATUS_STYLES, duration, number
 
-    table = table_of("trial", ">seed", "status", ">done", f">{metric}", ">time", "reason")
-    for row, end in zip(rows, ends, strict=False):
-        status = str(row.status).replace("_", " ")
+    table = table_of("trial", ">seed", "status", ">done", f">{manifest.metric}", ">time", "reason")
+    for row, end in trials:
+        status = "never started" if never_began(row) else str(row.status).replace("_", " ")
         if end.is_waiting:
             status = "waiting"
         if not is_running and (row.status is TrialStatus.RUNNING or end.is_interrupted):
@@ -234,7 +247,7 @@ def _trials_table(
             how = f"{end.micro_batch} examples at once: memory"
         table.add_row(
             point_label(row.point, varying),
-            str(row.replicate),
+            f"scout {row.replicate}" if row.replicate < manifest.scouts else str(row.replicate),
             Text(status, STATUS_STYLES[row.status]),
             f"{row.unit}/{row.budget}",
             number(row.value),

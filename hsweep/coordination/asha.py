@@ -111,6 +111,7 @@ class StratifiedAsha:
         self._settings = settings
         self._is_ladder = bool(budget.ladder)
         self._amounts = frozenset(each.amount for each in budget.rungs)
+        self._unit = budget.unit
         self._milestones = frozenset(settings.milestones(budget) if settings else ())
         self._waits = settings is not None and settings.decide == "together" and knows_all
         self._scouts = None if settings is None else settings.scouts
@@ -256,9 +257,8 @@ class StratifiedAsha:
             return Verdict(True, reason)
         if self._scouts is not None and len(group.left(unit, losers)) == 1:
             where = self._rung(unit, stratum)
-            return Verdict(
-                True, f"the best of {len(group.values[unit])} at {where}; others confirm"
-            )
+            rivals = len(group.values[unit])
+            return Verdict(True, f"the best of {rivals} at {where}; its other seeds confirm it")
         return _GO_ON
 
     def _verdict_of_scouts(self, contender: str, group: _Stratum, stratum: str) -> Verdict:
@@ -266,7 +266,7 @@ class StratifiedAsha:
         for unit in sorted(self._deciding):
             losers = self._losers(group, stratum, unit)
             if losers is None:
-                return Verdict(False, f"waits for the scouts of [{stratum or 'all'}]", wait=True)
+                return Verdict(False, "waits for the scouts", wait=True)
             if reason := losers.get(contender, ""):
                 return Verdict(True, reason)
             left = group.left(unit, losers)
@@ -300,8 +300,9 @@ class StratifiedAsha:
         present = len(rivals) - num_gone
         if unit not in self._milestones:  # the end, where scouts leave one
             return max(0, present - 1)
-        survivors = self._settings.num_survivors + len(group.exempt & rivals)
-        return max(0, present - max(1, present // self._settings.reduction_factor, survivors))
+        return max(0, present) - self._settings.num_kept(
+            max(0, present), len(group.exempt & rivals)
+        )
 
     def _verdict_on_arrival(self, group: _Stratum, unit: int, row: ScheduledTrial) -> Verdict:
         assert self._settings is not None
@@ -346,6 +347,8 @@ class StratifiedAsha:
                 rivals = group.values[unit].keys() | to_come
                 stops = self._num_stops(group, rivals, unit, stopped)
                 stopped += stops
+                is_last = self._scouts is not None and len(rivals) - stopped == 1
+                ended = stops + is_last  # the scouts of a winner end with the others'
                 members = [
                     group.members[key]
                     for key, name in group.contenders.items()
@@ -353,20 +356,27 @@ class StratifiedAsha:
                 ]
                 if self._is_ladder:
                     left = sum(row.units_left for row in members if row.trial.budget.amount > unit)
-                    spared += round(stops * left / len(rivals))
+                    spared += round(ended * left / len(rivals))
                 else:
-                    spared += round(stops * len(members) / len(rivals)) * max(0, budget - unit)
+                    spared += round(ended * len(members) / len(rivals)) * max(0, budget - unit)
+                if is_last:
+                    break
             following = {
-                key: row.units_left for key, row in group.waiting.items() if self._follows(row)
+                key: row.units_left
+                for key, row in group.members.items()
+                if self._follows(row) and not row.is_done and not row.is_exempt
             }
             if points := {group.contenders[key] for key in following}:
                 spared += round(sum(following.values()) * (1 - 1 / len(points)))
         return spared
 
     def _rung(self, unit: int, stratum: str) -> str:
-        what = "budget" if self._is_ladder else "rung"
-        rung = f"{what} {unit}" if unit in self._milestones else "the end"
-        return f"{rung} of stratum [{stratum or 'all'}]"
+        if unit not in self._milestones:
+            rung = "the end"
+        else:
+            rung = f"{unit} {self._unit}" if self._is_ladder else f"rung {unit}"
+        # Scouts' strata are what their points have in common, which is told beside them.
+        return rung if self._scouts is not None else f"{rung} of stratum [{stratum or 'all'}]"
 
 
 def _rank(rank: int, rivals: int, where: str, kept: int) -> str:

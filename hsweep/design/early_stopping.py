@@ -109,6 +109,11 @@ class Asha:
             return self.min_survivors
         return _DEFAULT_MIN_SURVIVORS if self.scouts is None else 1
 
+    def num_kept(self, contenders: int, exempt: int = 0) -> int:
+        """Return how many of a rung's contenders go on, with so many that are never stopped."""
+        least = max(1, contenders // self.reduction_factor, self.num_survivors + exempt)
+        return min(contenders, least)
+
     def milestones(self, budget: Budget) -> list[int]:
         """Return the units at which trials are compared: grace * reduction_factor**k, each moved
         up to the next report, below the full budget; the shorter budgets of a ladder."""

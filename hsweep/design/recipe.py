@@ -28,8 +28,9 @@ class Recipe:
         lr: peak learning rate.
         batch_size: examples an optimizer step (the effective batch).
         optimizer: ``adamw``, ``sgd``, any other of ``torch.optim`` by the name of its class in
-            small letters, or one of timm's (``timm.optim.list_optimizers()``). Where both have
-            one, torch's is meant, but for ``muon``, of which torch's takes matrices alone.
+            small letters, or one of timm's (``timm.optim.list_optimizers()``) or of the package
+            pytorch-optimizer's, such as ``soap``. Where several have one, the first of them is
+            meant, but for ``muon``, of which torch's takes matrices alone.
         optimizer_args: further arguments of that optimizer, by their names there.
         betas: Adam's moment decay rates; for ``sgd`` the first is the momentum. Other optimizers
             have theirs in ``optimizer_args``.

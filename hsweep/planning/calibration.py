@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 from hsweep.design.own_training import TRAINING_PARTS
@@ -50,8 +51,13 @@ class Calibration:
                 del samples[:-_KEPT_SAMPLES]
         write_text(self._path, json.dumps(self._content))
 
-    def estimate(self, trials: Iterable[Trial]) -> float | None:
-        """Return the training seconds of all trials together, None where any is unknown."""
+    def estimate(
+        self, trials: Iterable[Trial], shares: Mapping[str, float] = MappingProxyType({})
+    ) -> float | None:
+        """Return the training seconds of all trials together, None where any is unknown.
+
+        ``shares``: how much of the trials of a stratum is trained, where that is not all.
+        """
         kinds = self._content.get(self._machine, {})
         fitted: dict[str, tuple[float, float]] = {}
         total = 0.0
@@ -62,7 +68,11 @@ class Calibration:
             if kind not in fitted:
                 fitted[kind] = _fitted(kinds[kind])
             constant, slope = fitted[kind]
-            total += (constant + slope * _flops(trial)) * trial.units_to_train
+            total += (
+                (constant + slope * _flops(trial))
+                * trial.units_to_train
+                * shares.get(trial.stratum, 1.0)
+            )
         return total
 
 

@@ -95,18 +95,24 @@ class JournalReader:
 
         Orphaned trials count only under ``orphaned`` and in the share of the training time that
         was waiting for data (None if none was measured), reused ones not in ``wall_seconds``;
-        ``tried_again`` are the trials of which an attempt failed, ``budget`` is the largest.
+        ``tried_again`` are the trials of which an attempt failed, ``never_started`` those that were
+        stopped before their start, ``budget`` is the largest.
         """
         counts = self.status_counts()
         [(*sums, trained, waited)] = self._rows(
             "SELECT COALESCE(SUM(reused_from != '' AND here), 0),"
-            " COALESCE(SUM(failures > 0 AND here), 0), COALESCE(SUM(orphaned != ''), 0),"
+            " COALESCE(SUM(failures > 0 AND here), 0),"
+            f" COALESCE(SUM(status = '{TrialStatus.STOPPED_EARLY}' AND attempt = 0 AND here), 0),"
+            " COALESCE(SUM(orphaned != ''), 0),"
             " COALESCE(SUM(unit * here), 0),"
             " COALESCE(MAX(budget * here), 0), TOTAL(wall_seconds * (reused_from = '' AND here)),"
             " TOTAL(train_seconds), TOTAL(data_seconds)"
             " FROM (SELECT *, orphaned = '' AS here FROM trials)"
         )
-        names = ("reused", "tried_again", "orphaned", "units_done", "budget", "wall_seconds")
+        names = (
+            *("reused", "tried_again", "never_started", "orphaned"),
+            *("units_done", "budget", "wall_seconds"),
+        )
         return {
             "trials": sum(counts.values()),
             **{str(status): number for status, number in counts.items()},

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from hsweep.design.origin import Origin
 from hsweep.record.endings import SEARCH_END
 from hsweep.record.journal_reader import ORIGIN_META, JournalReader
+from hsweep.record.rows import TrialRow
 from hsweep.record.schema import RawTrial
 from hsweep.record.tables import frame, is_probed, reports_schema, reports_table, trials_table
 
@@ -85,6 +86,11 @@ class StudyTables:
 
     def mixed_versions(self) -> list[str]:
         return mixed_versions_lines(self._journal, [row[0] for row in self._rows])
+
+    @cached_property
+    def rows(self) -> list[TrialRow]:
+        """The trials, in the order of the plan."""
+        return self._journal.trials(orphaned=self._orphaned)
 
     @cached_property
     def _keys(self) -> frozenset[str]:

@@ -6,6 +6,7 @@ from hsweep.command_line import command
 from hsweep.design.labels import point_label, varying_axes
 from hsweep.design.trial import TrialStatus
 from hsweep.paths import Home
+from hsweep.record.composition import never_began
 from hsweep.record.endings import (
     SEARCH_END,
     counts_in_words,
@@ -82,6 +83,7 @@ def closing_lines(outcome: Outcome, study: Study, target: TrackingTarget) -> lis
         [end.reused_from for end in ends if end.reused_from],
         sum(end.is_waiting for end in ends),
         sum(end.is_interrupted for end in ends),
+        sum(map(never_began, rows)),
     )
     lines = [f"{counts} in {duration(outcome.wall_seconds)}"]
     if search_end is not None:

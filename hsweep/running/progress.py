@@ -113,10 +113,15 @@ class Progress:
             self._line(trial, report.note)
 
     def ended(self, trial: Trial, status: TrialStatus, reason: str) -> None:
+        if status is TrialStatus.STOPPED_EARLY and trial.key not in self._seen:
+            self._dropped(trial, reason)
+            return
         value = self._coordinator.value(trial.key)
         is_planned = status is TrialStatus.PLANNED
         (self._tried_again.add if is_planned else self._tried_again.discard)(trial.key)
         word = "will be tried again" if is_planned else str(status).replace("_", " ")
+        if status is TrialStatus.STOPPED_EARLY and trial.key not in self._seen and value is None:
+            word = "never started"
         why = first_line(reason)
         self._line(
             trial,
@@ -125,16 +130,27 @@ class Progress:
             STATUS_STYLES[status],
         )
 
+    def _dropped(self, trial: Trial, reason: str) -> None:
+        """Say once of a point why its other seeds or longer budgets are not trained."""
+        label = point_label(trial.point, self._varying)
+        if label not in self._noted:
+            self._noted.add(label)
+            style = STATUS_STYLES[TrialStatus.STOPPED_EARLY]
+            self._print(label, first_line(reason), style)
+
     def _line(self, trial: Trial, what: str, style: str = "default") -> None:
+        self._print(self._label(trial), what, style)
+
+    def _print(self, label: str, what: str, style: str) -> None:
         counts = self._coordinator.overview().counts
         done = sum(number for status, number in counts.items() if status.is_final)
         total = sum(counts.values()) + self._coordinator.num_to_come
-        text = Text(f"[{done:>{len(str(total))}}/{total}] {self._label(trial)}  ")
+        text = Text(f"[{done:>{len(str(total))}}/{total}] {label}  ")
         self._console.print(text.append(what, style=style), soft_wrap=True)
 
     def _label(self, trial: Trial) -> str:
         label = f"{point_label(trial.point, self._varying)} #{trial.replicate}"
-        return f"{label} {trial.budget}" if self._has_ladder else label
+        return f"{label} at {trial.budget.amount}" if self._has_ladder else label
 
     def _render(self) -> Group:
         overview = self._coordinator.overview()

@@ -27,6 +27,7 @@ from hsweep.interrupts import EXIT_INTERRUPTED, on_record
 from hsweep.paths import Home, StudyPaths
 from hsweep.planning.calibration import Calibration
 from hsweep.planning.checking import check_trials
+from hsweep.planning.early_ends import early_ends
 from hsweep.planning.plan import Plan, Planner
 from hsweep.ray_tune.environment import prepare_ray
 from hsweep.record.journal import Journal
@@ -165,6 +166,10 @@ def _greet(console: Console, job: Job, browse: str, runner: Runner) -> None:
         style="bold",
         soft_wrap=True,
     )
+    # Of a study that goes on, much of this is trained already.
+    ends = early_ends(plan) if len(job.new) == len(plan.trials) else None
+    for line in ends.lines(plan) if ends is not None else ():
+        console.print(line, soft_wrap=True)
     for skipped in plan.skipped[:_MAX_SKIPPED]:
         console.print(f"skipped {dict(skipped.point)}: {skipped.reason}", soft_wrap=True)
     if len(plan.skipped) > _MAX_SKIPPED:

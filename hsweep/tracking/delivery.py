@@ -21,8 +21,8 @@ from filelock import FileLock, Timeout
 
 from hsweep.design.trial import TrialStatus
 from hsweep.paths import StudyPaths
+from hsweep.record.composition import never_began
 from hsweep.record.journal import Journal, LogRow, TrialRow
-from hsweep.tracking.names import run_name
 from hsweep.tracking.runs import Runs
 from hsweep.tracking.state import PARENT, Refusal, StoreState
 from hsweep.tracking.store import (
@@ -173,13 +173,18 @@ class Delivery:
         for key, run_rows in runs.items():
             if self._should_stop():
                 return
+            if never_began(trials[key]) and key not in self._state.runs:
+                done.add(key)  # it has a run once it is asked for and begins
+                continue
             try:
                 self._send_run(trials[key], run_rows)
                 self._state.refused.pop(key, None)
             except Exception as error:
                 if not is_refusal(error):
                     raise
-                self._state.refused[key] = Refusal(key, run_name(trials[key]), described(error))
+                self._state.refused[key] = Refusal(
+                    key, self._runs.name_of(trials[key]), described(error)
+                )
             done.add(key)
 
     def _send_run(self, trial: TrialRow, rows: RunRows) -> None:

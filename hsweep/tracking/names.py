@@ -3,7 +3,7 @@
 import hashlib
 import posixpath
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from hsweep.record.rows import TrialRow
@@ -14,6 +14,11 @@ if TYPE_CHECKING:
 
 STUDY_ID: Final = "hsweep.study_id"
 """The tag by which a study's runs are found; it tells studies of one name in two homes apart."""
+
+LADDER: Final = "hsweep.ladder"
+"""The tag with the budgets of a study that trains each point to several."""
+SCOUTS: Final = "hsweep.scouts"
+"""The tag with the number of a point's seeds that only choose its setting."""
 
 # MLflow allows 250; the rest is room for a prefix.
 _LONGEST_NAME: Final = 240
@@ -45,10 +50,15 @@ def _safe_name(name: str) -> str:
     return safe
 
 
-def run_name(trial: TrialRow) -> str:
-    """Return a readable name, for example ``heads=3 seq_len=16 #1`` for the second replicate."""
+def run_name(trial: TrialRow, tags: Mapping[str, str]) -> str:
+    """Return a readable name, for example ``heads=3 seq_len=16 #1`` for the second replicate, on a
+    ladder of budgets ``heads=3 seq_len=16 #1 at 38``.
+
+    ``tags`` are the study's.
+    """
     shape = " ".join(f"{axis}={value}" for axis, value in trial.point.items())
-    return f"{shape} #{trial.replicate}".strip()
+    at = f" at {trial.budget}" if LADDER in tags else ""
+    return f"{shape} #{trial.replicate}{at}".strip()
 
 
 def run_params(trial: TrialRow) -> dict[str, str]:
@@ -76,6 +86,10 @@ def study_tags(manifest: "Manifest") -> dict[str, str]:
         "hsweep.preset": manifest.preset,
         STUDY_ID: hashlib.sha256(identity.encode()).hexdigest()[:32],
     }
+    if ladder := manifest.budget.get("ladder"):
+        tags[LADDER] = f"{', '.join(map(str, ladder))} {manifest.budget['unit']}"
+    if manifest.scouts:
+        tags[SCOUTS] = str(manifest.scouts)
     if manifest.training:
         tags["hsweep.training"] = acceptable(manifest.training)
     for name in ("tool", "sweep"):

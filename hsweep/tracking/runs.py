@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from hsweep.design.trial import TrialStatus
 from hsweep.record.rows import TrialRow
-from hsweep.tracking.names import STUDY_ID, run_name
+from hsweep.tracking.names import SCOUTS, STUDY_ID, run_name
 from hsweep.tracking.state import PARENT, StoreState
 from hsweep.tracking.store import is_missing, milliseconds
 from hsweep.tracking.target import TrackingTarget
@@ -73,7 +73,12 @@ class Runs:
             "hsweep.stratum": trial.stratum,
             "hsweep.status": TrialStatus.RUNNING.value,
         }
-        return self._create(trial.key, run_name(trial), tags, started), True
+        if trial.replicate < int(self._tags.get(SCOUTS, 0)):
+            tags["hsweep.role"] = "scout"
+        return self._create(trial.key, self.name_of(trial), tags, started), True
+
+    def name_of(self, trial: TrialRow) -> str:
+        return run_name(trial, self._tags)
 
     def is_deleted(self, run_id: str) -> bool:
         try:

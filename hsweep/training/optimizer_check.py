@@ -47,6 +47,11 @@ def _goes_on_exactly(recipe: Recipe) -> bool:
     torch.manual_seed(0)
     model = _Usual()
     optimizer = build_optimizer(model, recipe)
+    if hasattr(optimizer, "eval"):
+        raise UserError(
+            f"the optimizer {recipe.optimizer!r} evaluates other weights than it trains, which is "
+            "not done here; choose another (ema= averages weights)"
+        )
     for number in range(_UPDATES):
         _update(model, optimizer, number)
     resumed = copy.deepcopy(model)

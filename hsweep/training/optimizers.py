@@ -53,7 +53,7 @@ def set_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
 
 
 def check_arguments(recipe: Recipe) -> None:
-    """Refuse an optimizer that neither library has, and arguments that it does not take.
+    """Refuse an optimizer that no library has, and arguments that it does not take.
 
     Raises:
         UserError: with the names there are.
@@ -114,15 +114,21 @@ def _library_of(name: str) -> _Library:
     import timm.optim
 
     of_timm: Any = timm.optim
-    if name not in (names := of_timm.list_optimizers()):
-        raise unknown_name("optimizer", name, {*of_torch, *names})
-    try:
-        kind = of_timm.get_optimizer_class(name, bind_defaults=False)
-    except (AssertionError, ImportError) as error:
-        raise UserError(
-            f"the optimizer {name!r} cannot be used here ({error}); choose another"
-        ) from error
-    return _Library(functools.partial(of_timm.create_optimizer_v2, opt=name), _arguments(kind))
+    if name in (names := of_timm.list_optimizers()):
+        try:
+            kind = of_timm.get_optimizer_class(name, bind_defaults=False)
+        except (AssertionError, ImportError) as error:
+            raise UserError(
+                f"the optimizer {name!r} cannot be used here ({error}); choose another"
+            ) from error
+        return _Library(functools.partial(of_timm.create_optimizer_v2, opt=name), _arguments(kind))
+    import pytorch_optimizer
+
+    if name not in (others := pytorch_optimizer.get_supported_optimizers()):
+        raise unknown_name("optimizer", name, {*of_torch, *names, *others})
+    kind = pytorch_optimizer.load_optimizer(name)
+    # These take any argument and pass over what they do not know.
+    return _Library(kind, _named(kind))
 
 
 def _of_torch() -> dict[str, Any]:
@@ -135,7 +141,12 @@ def _arguments(kind: Any) -> frozenset[str] | None:
     found = inspect.signature(kind).parameters.values()
     if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in found):
         return None
-    return frozenset(each.name for each in found)
+    return _named(kind)
+
+
+def _named(kind: Any) -> frozenset[str]:
+    found = inspect.signature(kind).parameters.values()
+    return frozenset(each.name for each in found if each.kind is not each.VAR_KEYWORD)
 
 
 class AdamW(torch.optim.AdamW):

@@ -10,9 +10,9 @@ from hsweep.errors import UserError
 
 
 def test_texts_become_settings() -> None:
-    given = ["alpha=0.01", "delta_T = 0.2", "B=50", "reading=attainable", "threshold_width=1"]
+    given = ["alpha=0.01", "max_growth = 0.2", "B=50", "reading=attainable", "threshold_width=1"]
     assert with_settings(TransitionSettings(), given) == TransitionSettings(
-        alpha=0.01, delta_T=0.2, B=50, reading="attainable", threshold_width=1
+        alpha=0.01, max_growth=0.2, B=50, reading="attainable", threshold_width=1
     )
     assert with_settings(ParetoSettings(), ["epsilon=0.01"]) == ParetoSettings(epsilon=0.01)
     assert with_settings(LeanSettings(), []) == LeanSettings()
@@ -21,7 +21,7 @@ def test_texts_become_settings() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("delta_t=0.1", "unknown setting 'delta_t'; known: .*delta_T"),
+        ("delta_t=0.1", "unknown setting 'delta_t'; known: .*max_growth"),
         ("alpha", "a setting is NAME=VALUE, not 'alpha'; names: alpha, rho"),
         ("alpha=1.5", "setting alpha must lie between 0 and 1"),
         ("alpha=high", "setting alpha is a number, not 'high'"),
@@ -31,7 +31,7 @@ def test_texts_become_settings() -> None:
         ("rho=2", "setting rho must lie from 0 to 1"),
         ("rng_seed=-1", "setting rng_seed must not be negative"),
         ("min_drop=nan", "setting min_drop must be a number from 0"),
-        ("delta_T=inf", "setting delta_T must be a number from 0"),
+        ("max_growth=inf", "setting max_growth must be a number from 0"),
         ("assumed_sd=0", "setting assumed_sd must be above 0"),
     ],
 )

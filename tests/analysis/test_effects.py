@@ -43,6 +43,17 @@ def test_an_additive_truth_is_found_and_its_steps_too():
     }
 
 
+def test_shapes_of_several_settings_are_compared_at_their_best():
+    best, worse = grid(additive, 1, sd=0.05, seeds=5), grid(additive, 2, sd=0.05, seeds=5)
+    worse["score"] -= 1.0
+    both = pd.concat([best.assign(lr=0.1), worse.assign(lr=0.01)], ignore_index=True)
+    result = run(both, nuisance=["lr"])
+    assert (result.axes, result.nuisance) == (run(best).axes, ("lr",))
+    assert effects_sentence(result).endswith("Each shape is taken at its best lr.")
+    with pytest.raises(UserError, match="'depth' cannot both be an axis of the shape and a nuis"):
+        run(both, nuisance=["depth"])
+
+
 def test_with_every_pair_in_every_seed_it_is_the_t_test_over_seeds():
     frame = grid(additive, 2, seeds=4)
     by_seed = frame.pivot_table(index="seed", columns="heads", values="score")

@@ -1,6 +1,7 @@
 """Whether a lean answer would survive more training, from runs of several budgets."""
 
 import json
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from analysis.questions.lean.kind import LeanFinding
 from analysis.questions.lean.result import LeanResult
 from analysis.runs.ladder import ladder_of
 from analysis.runs.table import Runs
+from analysis.statistics.training import gains
 from hsweep.cli import main
 
 BUDGETS = (38, 75, 150)
@@ -84,7 +86,8 @@ def test_the_shapes_that_decide_are_trained_longer_and_settle_the_answer() -> No
             goal="min",
         )  # fmt: skip
         ladder = ladder_of(Runs(frame, "error"), ["heads"], "budget", "epochs", answered=150)
-        return with_budgets(answer(Runs(frame.query("budget == 150"), "error")), ladder, answer)
+        alone = Runs(frame.query("budget == 150"), "error")
+        return with_budgets(answer(alone), replace(ladder, to_extend=150), answer)
 
     budgets = asked(frame).budgets
     assert budgets is not None
@@ -119,3 +122,30 @@ def test_one_budget_says_so_and_a_result_survives_its_file(tmp_path: Path) -> No
     titles = [each.title for each in LeanFinding(result).page_tables(beside=False)]
     assert titles[:2] == ["Candidates", "Gap to the baseline at each budget"]
     assert LeanFinding(result).badge == ("leaner equivalent found, settled", "found")
+
+
+@pytest.mark.parametrize(("power", "budgets"), [(0.5, BUDGETS), (1.2, BUDGETS), (0.7, BUDGETS[1:])])
+def test_what_is_left_follows_from_the_power_that_the_budgets_show(
+    power: float, budgets: tuple[int, ...]
+) -> None:
+    rng = np.random.default_rng(0)
+    left = np.array([0.02, 0.05, 0.01])
+    relative = np.array(budgets) / budgets[-1]
+    curves = [
+        0.8 - each * relative**-power + 1e-3 * rng.standard_normal((8, len(budgets)))
+        for each in left
+    ]
+    found = gains(curves, budgets, exponent=0.7, draws=400, rng=rng)
+    assert found.last.shape == found.left.shape == (3, 400)
+    low, high = np.quantile(found.left, [0.025, 0.975], axis=1)
+    assert np.all((low < left) & (left < high))
+    # One that stops earlier has as much more to gain; the others lend it the power.
+    short = [*curves[:2], np.where(relative < 1, curves[2], np.nan)] if len(budgets) > 2 else curves
+    ahead = gains(short, budgets, exponent=0.7, draws=400, rng=rng)
+    own = left[2] * (2**power if len(budgets) > 2 else 1)
+    assert np.isnan(ahead.at[2, :, -1]).all() == (len(budgets) > 2)
+    first, end = np.quantile(ahead.left[2], [0.025, 0.975])
+    assert first < own < end
+    # Two budgets leave the power to what is believed beforehand.
+    is_wide = high[1] - low[1] > 0.5 * left[1]
+    assert is_wide == (len(budgets) == 2)

@@ -14,9 +14,11 @@ from tiny_studies import finish, new_study, recording
 
 from analysis.answer import Answer
 from analysis.ask import answer_study
+from analysis.charts.chart import Series
 from analysis.questions.lean.groups import LeanGroups, fit_groups
 from analysis.questions.lean.kind import LeanGroupsFinding
 from analysis.report.build import build_report, report_charts, report_input
+from analysis.runs.ladder import Ladder, ladder_of
 from analysis.runs.table import Runs
 from analysis.terminal import show_answer
 from hsweep import Asha, Sweep, UserError, grid, lean
@@ -202,3 +204,71 @@ def test_every_original_is_kept_from_early_stopping() -> None:
 def test_the_axis_must_exist() -> None:
     with pytest.raises(UserError, match="unknown axis in the lean question 'familly'"):
         tiny_sweep(question=lean(baseline={"width": 3}, margin=0.1, within="familly"))
+
+
+def ladders(**left: float) -> tuple[pd.DataFrame, Ladder]:
+    """Return the families' runs at the largest of two budgets and those of both: ``left`` is how
+    much better the original of a family still is after the last doubling."""
+    parts = []
+    for budget in (75, 150):
+        frame = runs(budget=budget)
+        short = (frame["variant"] == "original") & (budget == 75)
+        frame["top1"] -= frame["family"].map(left).fillna(0.0).where(short, 0.0)
+        parts.append(frame)
+    ladder = ladder_of(Runs(pd.concat(parts), "top1"), AXES, "budget", "epochs")
+    return parts[-1], ladder
+
+
+def test_every_comparison_says_whether_more_training_would_change_it() -> None:
+    frame, ladder = ladders(equal=0.03)
+    groups = compare(frame, ladder=ladder)
+    verdicts = {
+        name: found.budgets and found.budgets.verdict for name, found in groups.found.items()
+    }
+    assert verdicts == {"equal": "moving", "worse": "settled"}
+    finding = LeanGroupsFinding(groups)
+    head, *parts = finding.sentences
+    assert head.endswith("Of the 2 answered 1 is settled, 1 still moving.")
+    assert parts[0].endswith("Still moving: at 300 epochs a gap would pass the margin.")
+    assert parts[1].endswith("Settled: the same at 75 epochs.")
+    assert finding.missing == ()
+    extended = LeanGroupsFinding(compare(frame, ladder=replace(ladder, to_extend=150)))
+    assert [(each.at["family"], each.at["variant"], each.budget) for each in extended.missing] == [
+        ("equal", "original", 300), ("equal", "lean", 300)
+    ]  # fmt: skip
+    assert "--only-missing trains 10 runs of 300 epochs" in extended.sentences[1]
+    assert finding.badge[0].endswith(", still moving")
+    titles = [section.title for section in finding.page_tables(beside=False)]
+    assert "Gap to the baseline at each budget, family = equal" in titles
+    chart = finding.charts(pd.DataFrame())[-1]
+    assert chart.name == "budget_gaps"
+    assert sum(isinstance(layer, Series) for layer in chart.layers) == 2
+    assert LeanGroups.from_json(json.loads(json.dumps(groups.to_json()))) == groups
+
+
+def test_a_comparison_that_was_trained_longer_than_others_asks_for_no_more() -> None:
+    frame, ladder = ladders(equal=0.03)
+    last = frame.query("family == 'equal'").assign(budget=300)
+    last["top1"] -= 0.05 * (last["variant"] == "lean")
+    further = replace(ladder.rungs[-1], budget=300, runs=Runs(last, "top1"))
+    gone_on = replace(ladder, further=(further,), to_extend=150)
+    finding = LeanGroupsFinding(compare(frame, ladder=gone_on))
+    assert finding.sentences[1].endswith("Still moving: at 300 epochs a gap would pass the margin.")
+    found = finding.result.found["worse"].budgets
+    assert found is not None
+    assert (found.further, finding.missing) == ((), ())
+
+
+def test_comparisons_settled_together_say_so_and_one_budget_is_no_ladder() -> None:
+    frame, ladder = ladders()
+    assert LeanGroupsFinding(compare(frame, ladder=ladder)).badge[0].endswith(", settled")
+    # A family that was trained to one budget alone does not speak for the others.
+    short = ladder.rungs[0].runs.frame["family"] != "equal"
+    first = replace(ladder.rungs[0], runs=Runs(ladder.rungs[0].runs.frame[short], "top1"))
+    groups = compare(frame, ladder=replace(ladder, rungs=(first, ladder.rungs[1])))
+    assert groups.found["equal"].budgets is not None
+    assert groups.found["equal"].budgets.is_single
+    assert groups.budget_verdicts() == ["unknown", "settled"]
+    alone = compare(frame, ladder=Ladder())
+    assert alone.budget_verdicts() == []
+    assert "One budget only" in LeanGroupsFinding(alone).sentences[1]

@@ -74,7 +74,7 @@ def test_slopes_levels_and_laws_recover_what_was_put_in():
     np.testing.assert_allclose(slopes.estimate, [0.3, 0.2, -0.5])
     assert (slopes.phi, slopes.df) == (1.0, 6.0)
     np.testing.assert_allclose(mean_levels(cells, slopes)[0], [-1, -2, -4])
-    assert law_weights(cells, np.array([True, True, False]))["logT"] > 0.9
+    assert law_weights(cells, np.array([True, True, False]))["log"] > 0.9
 
 
 def test_a_missing_cell_does_not_bend_the_level():

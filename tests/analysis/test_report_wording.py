@@ -102,7 +102,7 @@ def test_a_plateau_says_what_is_known_and_what_would_tell_more() -> None:
 
 
 def test_a_stated_seed_sd_is_part_of_the_answer() -> None:
-    settings = TransitionSettings(delta_T=0.1, assumed_sd=0.05)
+    settings = TransitionSettings(max_growth=0.1, assumed_sd=0.05)
     stated = examples.transition_result(n1_assumed_sd=0.05, settings=settings)
     assert examples.sentence(stated).startswith(
         "With a stated seed sd of 0.05 decades: the error collapses at heads = 4"

@@ -221,6 +221,31 @@ def test_effects_that_the_answer_has_told_are_left_out(tmp_path: Path) -> None:
     assert told.to_json()["axes"][0]["verdict"] == "answered"
 
 
+def test_settings_that_a_question_names_are_no_shapes(tmp_path: Path) -> None:
+    sweep = tiny_sweep(
+        space=hsweep.grid(heads=[1, 2, 4], width=[4, 8], lr=[0.01, 0.1]),
+        recipe=lambda point: hsweep.Recipe(lr=point.lr, batch_size=8),
+        replicates=2,
+        question=hsweep.lean({"heads": 4, "width": 8}, margin=0.1, scale="error", nuisance=("lr",)),
+    )
+    found = new_study(Home(tmp_path), sweep=sweep)
+    with recording(found, sweep) as (journal, trials):
+        for trial in trials:
+            point = trial.point
+            error = 0.01 * point["width"] / point["heads"] / (1 + 9 * (point["lr"] == 0.1))
+            finish(journal, trial, error * (1 + trial.replicate / 100))
+    answer = answer_study(found)
+    told, predicted = answer.result(EffectsResult), answer.result(SurrogateResult)
+    assert told is not None
+    assert predicted is not None
+    assert [axis.axis for axis in told.axes] == ["heads", "width"] == list(predicted.axes)
+    assert told.nuisance == predicted.nuisance == ("lr",)
+    # Of the better rate.
+    shape = next(each for each in predicted.shapes if each.config["heads"] == 1)
+    assert shape.metric == pytest.approx(0.004, rel=0.02)
+    assert len(predicted.shapes) == 6
+
+
 def test_a_study_can_be_asked_for_them_alone(study: Study) -> None:
     assert "One step up in lr" in asked(study).sentence
     found = ask_study(

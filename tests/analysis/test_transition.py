@@ -133,7 +133,7 @@ def test_growth_on_a_plateau_does_not_place_a_collapse_above_it():
 def test_error_falling_with_length_at_the_transition_is_no_growth():
     result = fit(published("D4"), metric="nmse")
     assert result.gamma[4].estimate == pytest.approx(-0.886, abs=0.01)
-    assert result.h_T.point == 4
+    assert result.flat_from.point == 4
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,7 @@ def test_one_length_makes_no_claim_about_growth():
     frame = transition_sweep("paper_D3", 2).frame.query("seq_len == 8")
     alone = fit(frame, metric="nmse", by=None, settings=QUICK)
     assert alone.verdict == "transition"
-    assert "nothing is said about growth" in alone.reason
+    assert "growth" not in alone.reason
     assert (alone.gamma, alone.gamma_above, alone.law_weights) == ({}, None, {})
     assert {run.by for run in alone.runs} == {None}
     asked = fit(frame, metric="nmse", settings=QUICK)
@@ -307,7 +307,7 @@ def test_every_threshold_is_recorded_and_obeyed():
     sweep = transition_sweep("sharp", 4)
     result = fit(sweep.frame, settings=QUICK, **sweep.options)
     assert result.settings.min_drop == 0.5
-    assert result.settings.delta_T == 0.1
+    assert result.settings.max_growth == 0.1
     strict = fit(sweep.frame, settings=dataclasses.replace(QUICK, min_drop=4.0), **sweep.options)
     assert strict.verdict == "none"
     assert strict.settings.min_drop == 4.0

@@ -117,7 +117,15 @@ NAMES = st.one_of(st.sampled_from(COLUMNS), st.sampled_from(["", "none", "nmse,t
 SETTING = st.sampled_from(
     [
         *("B=0", "B=-1", "B=5", "B=1e9", "B=x", "alpha=nan", "alpha=2", "alpha=0.5", "rho=inf"),
-        *("delta_T=-1", "delta_T=0", "min_drop=nan", "rng_seed=-1", "rng_seed=x", "n_mc=0", "=1"),
+        *(
+            "max_growth=-1",
+            "max_growth=0",
+            "min_drop=nan",
+            "rng_seed=-1",
+            "rng_seed=x",
+            "n_mc=0",
+            "=1",
+        ),
         *("confidence=1", "confidence=0", "margin=-1", "draws=0", "nonsense=1", "B", "n_mc=99"),
         *("draws=1", "draws=100000000000", "B=100000000000", "permutations=100000000000"),
         *("suggestions=100000000000", "crash_sd=nan", "crash_sd=0", "tolerance=-1", "on=2"),

@@ -105,8 +105,8 @@ def test_the_fields_that_are_documented(analyze: Analyze) -> None:
     assert {
         *("kind", "answer", "verdict", "reason", "reading", "h_star", "bracket", "h_peak", "width"),
         *("h_set", "p_h", "p_abrupt", "abrupt_testable", "drop", "excess", "gamma"),
-        *("gamma_below", "gamma_above", "h_T", "law_weights", "level", "success", "h_50"),
-        *("d_eff", "per_T", "counts", "n1_assumed_sd", "settings", "warnings", "typical"),
+        *("gamma_below", "gamma_above", "flat_from", "law_weights", "level", "success", "h_50"),
+        *("d_eff", "h_star_at", "counts", "n1_assumed_sd", "settings", "warnings", "typical"),
         *("attainable", "missing", "pruning", "qualifications", "noise_gap", "later_fall"),
     } <= set(found)
     assert sum(found["p_h"].values()) == pytest.approx(1)
@@ -296,9 +296,9 @@ def test_what_is_wrong_with_a_table_is_said(
 @pytest.mark.parametrize(
     ("query", "by", "reason"),
     [
-        ("heads == 2", "seq_len", "1 head count(s) cannot show a collapse"),
-        ("heads <= 2", "seq_len", "two head counts cannot tell"),
-        ("seq_len == 8", "seq_len", "with one length only"),
+        ("heads == 2", "seq_len", "1 value of heads cannot show a collapse"),
+        ("heads <= 2", "seq_len", "2 values of heads cannot tell"),
+        ("seq_len == 8", "seq_len", "with one value of seq_len only"),
     ],
 )
 def test_a_sweep_too_small_is_inconclusive_and_asks_for_more(

@@ -231,7 +231,7 @@ def test_early_stopping_takes_the_ends_of_the_shorter_budgets_for_rungs(tmp_path
     assert reached[best][1:] == [(10, "finished", 10), (20, "finished", 20)]
     assert reached[other][1:] == [(10, "finished", 10), (20, "stopped_early", 0)]
     worst = max(at_5, key=lambda width: at_5[width])
-    expected = "rank 5 of 5 at budget 5 of stratum [all]; the best 2 go on"
+    expected = "rank 5 of 5 at 5 epochs of stratum [all]; the best 2 go on"
     assert {row.reason for row in by_width[worst][1:]} == {expected}
     # Whenever it is interrupted, the same are stopped.
     for most in (12, 16, 9):

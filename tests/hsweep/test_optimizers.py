@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from pytorch_optimizer import SOAP
 from tiny import TinyModel, TinyTask, tiny_sweep
 from tiny_runs import assignment_of, planned
 from torch import nn
@@ -41,6 +42,10 @@ OF_LIBRARIES = {
     ),
     "timm's": Recipe(
         lr=0.01, batch_size=16, optimizer="lamb", weight_decay=0.1, optimizer_args={"eps": 1e-5}
+    ),
+    "pytorch-optimizer's": Recipe(
+        lr=0.01, batch_size=16, optimizer="soap", weight_decay=0.1,
+        optimizer_args={"betas": (0.9, 0.95), "precondition_frequency": 2},
     ),
     "timm's where torch's takes matrices alone": Recipe(lr=0.01, batch_size=16, optimizer="muon"),
     "arguments": Recipe(
@@ -118,6 +123,10 @@ def plain_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
         return torch.optim.SGD(groups, lr, momentum=recipe.betas[0], weight_decay=decay, **more)
     if recipe.optimizer == "nadam":
         return torch.optim.NAdam(groups, lr, weight_decay=decay, **more)
+    if recipe.optimizer == "soap":
+        for group in groups:
+            group.setdefault("weight_decay", decay)
+        return SOAP(groups, lr, **more)
     make_torchvision_importable()
     import timm.optim
 
@@ -194,6 +203,7 @@ import sys
 from pathlib import Path
 sys.path.insert(0, {str(ROOT / "tests")!r})
 import torch
+from pytorch_optimizer import SOAP
 from tiny import tiny_sweep
 from tiny_runs import assignment_of, planned
 from hsweep import Recipe

@@ -144,3 +144,41 @@ def test_its_options_mean_nothing_without_it(hsweep: Invoke, tmp_path: Path) -> 
     path.write_text(HEADS)
     result = hsweep("plan", path, "--jump", 1)
     assert (result.exit_code, "belong to --power" in result.stderr) == (2, True)
+
+
+TUNED = """from hsweep import Asha, Recipe, Transition, grid
+from tiny import tiny_sweep
+
+SWEEP = tiny_sweep(
+    space=grid(width=[1, 2, 3, 4, 5]) * grid(lr=[0.001, 0.01, 0.1]), replicates=4,
+    recipe=lambda point: Recipe(lr=point.lr, batch_size=8),
+    question=Transition(x="width", by=None, nuisance=("lr",)), early_stopping=STOPPING,
+)
+"""
+
+
+def test_seeds_that_choose_a_rate_do_not_count_and_those_that_cross_scatter_more(
+    plan: Invoke,
+) -> None:
+    asked = ("--jump", 1.5, "--simulated", 3, "--json")
+    found = {}
+    for name, stopping in (("scouts", "Asha(scouts=1)"), ("crossed", "None")):
+        shown = plan(TUNED.replace("STOPPING", stopping), *asked)
+        assert shown.exit_code == 0, shown.output
+        found[name] = json.loads(shown.stdout)["power"]
+    own = {
+        name: next(row for row in power["table"] if row["design"]["is_own"])
+        for name, power in found.items()
+    }
+    # Five widths: three rates by one scout each and three more seeds; or four seeds at each rate.
+    assert (own["scouts"]["design"]["seeds"], own["scouts"]["trials"]) == (3, 5 * (3 + 3))
+    assert (own["crossed"]["design"]["seeds"], own["crossed"]["trials"]) == (4, 5 * 4 * 3)
+    assert found["crossed"]["choice"] == {"settings": 3, "scouts": 0}
+    lean_source = TUNED.replace(
+        'Transition(x="width", by=None, ', 'lean({"width": 5}, margin=0.05, '
+    )
+    lean_source = lean_source.replace("Transition, grid", "grid, lean").replace("STOPPING", "None")
+    tuned = json.loads(plan(lean_source, "--json").stdout)["power"]
+    single = lean_source.replace("[0.001, 0.01, 0.1]", "[0.01]")
+    fixed = json.loads(plan(single, "--json").stdout)["power"]
+    assert tuned["power"]["2"]["4"] < fixed["power"]["2"]["4"]

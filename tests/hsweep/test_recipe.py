@@ -54,6 +54,8 @@ def one_trial(recipe: Recipe, **changes: Any) -> Trial:
     [
         ({"optimizer": "lambb"}, r"unknown optimizer 'lambb'; .*Did you mean 'lamb'\?"),
         ({"optimizer": "adahessian"}, "'adahessian' cannot be used: RuntimeError"),
+        ({"optimizer": "schedulefreeadamw"}, "evaluates other weights than it trains"),
+        ({"optimizer": "soap", "optimizer_args": {"beta": 0.9}}, "unknown argument"),
         ({"optimizer": "sparseadam"}, "does not support dense gradients"),
         ({"optimizer": "bnbadam"}, "cannot be used here"),
         (

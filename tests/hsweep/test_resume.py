@@ -2,10 +2,17 @@
 
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from driving import Driver, Workplace
-from tiny_runs import History, status_log, statuses
+from tiny import tiny_sweep
+from tiny_runs import History, coordinating, histories, status_log, statuses
+
+from hsweep import Recipe, epochs, grid
+from hsweep.coordination.runner import InlineRunner
+from hsweep.record.journal import Journal
 
 
 @pytest.fixture(scope="module")
@@ -144,3 +151,64 @@ def test_on_ray_a_study_survives_an_interrupt_and_the_loss_of_rays_files(
     assert driver.stderr() == "planning the trials of rayed ...\nstarting Ray ...\n"
     for noise in ("Tune", "tune", "WARNING", "Trial name", "ray.init", "(raylet)", "(pid="):
         assert noise not in driver.stdout()
+
+
+LADDER = '''
+"""Three budgets of one shape; a trial waits in the decay of the second one."""
+
+from pathlib import Path
+
+from hsweep import Recipe, Sweep, epochs, grid
+from tiny_beside import TinyModel, TinyTask
+
+SWEEP = Sweep(
+    name="ladder",
+    space=grid(width=[2], dropout=[0.3]),
+    task=TinyTask(waits_at=37, folder=str(Path({traces!r}))),
+    model=lambda point: TinyModel(point.width, dropout=point.dropout),
+    recipe=Recipe(lr=0.05, batch_size=8, schedule="wsd"),
+    metric="nmse",
+    goal="min",
+    budget=epochs(20, ladder=[5, 10]),
+    checkpoint_seconds=1e9,
+)
+'''
+"""Of the 40 updates of 10 epochs, those from the 33rd on are the decay; no checkpoint is in it."""
+
+
+@pytest.mark.parametrize(
+    ("study", "runner"),
+    [("cut", INLINE), pytest.param("cut-on-ray", ON_RAY, marks=pytest.mark.slow)],
+)
+def test_a_driver_killed_in_a_decay_costs_a_ladder_the_way_back_to_its_trunk(
+    held: Workplace, tmp_path: Path, study: str, runner: tuple[str, ...]
+) -> None:
+    (held.root / "ladder.py").write_text(LADDER.format(traces=str(held.traces)))
+    driver = held.start("run", "ladder.py", "--no-reuse", "--study", study, *runner)
+    driver.until(
+        lambda: (
+            len(held.waiting()) == 1
+            and sorted(map(len, held.histories(study).values())) == [0, 5, 9]
+        )
+    )
+    driver.kill()
+    held.let_go()
+    held.run("resume", study, *runner)
+    undisturbed = tiny_sweep(
+        space=grid(width=[2], dropout=[0.3]),
+        recipe=Recipe(lr=0.05, batch_size=8, schedule="wsd"),
+    )
+    for amount in (5, 10, 20):
+        with coordinating(replace(undisturbed, budget=epochs(amount)), tmp_path) as coordinator:
+            InlineRunner().run(coordinator)
+    # Every report once, and of each budget the same as of a plain run of that length.
+    assert sorted(held.histories(study).values(), key=len) == sorted(
+        histories(tmp_path).values(), key=len
+    )
+    with Journal(held.study(study) / "journal.db", read_only=True) as journal:
+        rows = journal.trials()
+        attempts = [(each.unit, each.attempt) for each in journal.reports() if each.attempt > 1]
+    assert [(row.status, row.budget, row.attempt) for row in rows] == [
+        ("finished", 5, 1), ("finished", 10, 2), ("finished", 20, 1),
+    ]  # fmt: skip
+    assert attempts == [(10, 2)]

@@ -11,6 +11,8 @@ from tiny import tiny_sweep
 from tiny_runs import coordinating, planned
 
 from analysis.ask import answer_study
+from analysis.compare.fit import compare_studies
+from analysis.compare.result import CompareSettings
 from hsweep import Asha, Point, Recipe, Sweep, Transition, epochs, grid, optuna_search, tuned
 from hsweep.coordination.coordinator import Coordinator
 from hsweep.coordination.runner import InlineRunner
@@ -18,6 +20,8 @@ from hsweep.design.budget import Budget
 from hsweep.design.trial import TrialStatus
 from hsweep.errors import UserError
 from hsweep.paths import Home
+from hsweep.planning.early_ends import early_ends
+from hsweep.planning.plan import make_plan
 from hsweep.record.journal import Journal, TrialRow
 from hsweep.record.study import Study
 
@@ -88,9 +92,7 @@ def test_without_rungs_the_ends_of_the_scouts_choose(tmp_path: Path) -> None:
         # A scout trains to the end, and another seed at the best rate alone.
         assert status is (FINISHED if seed == 0 or lr == BEST else STOPPED)
     reasons = {row.reason for row in rows(tmp_path) if row.point["lr"] == WORST and row.replicate}
-    assert reasons == {
-        f"rank 3 of 3 at the end of stratum [width={width}]; the best goes on" for width in (2, 3)
-    }
+    assert reasons == {"rank 3 of 3 at the end; the best goes on"}
     # What was never started cost nothing.
     assert all(not row.unit for row in rows(tmp_path) if row.status is STOPPED)
 
@@ -110,6 +112,30 @@ def test_on_a_ladder_the_shorter_budgets_choose(tmp_path: Path) -> None:
         # Three compete at 2 epochs, of which one goes on: the scouts end there.
         is_trained = budget == 2 if seed == 0 else lr == BEST
         assert status is (FINISHED if is_trained else STOPPED)
+
+
+@pytest.mark.parametrize(
+    ("budget", "stopping"),
+    [
+        (SIX, Asha(scouts=1, reduction_factor=2)),
+        (SIX, Asha(scouts=2, grace=2, reduction_factor=3)),
+        (epochs(8, ladder=[2, 4]), Asha(scouts=1, reduction_factor=2)),
+        (epochs(8, ladder=[2, 4]), Asha(reduction_factor=2, min_survivors=1)),
+        (SIX, Asha(grace=2, reduction_factor=2, strata=("width",), compete="points")),
+        (SIX, Asha(grace=1, reduction_factor=2, min_survivors=2)),
+    ],
+)
+def test_what_the_plan_says_of_early_stopping_is_what_is_trained(
+    tmp_path: Path, budget: Budget, stopping: Asha
+) -> None:
+    asked = sweep(budget, stopping)
+    ends = early_ends(make_plan(asked, preset="quick", study_seed=0))
+    assert ends is not None
+    with coordinating(asked, tmp_path) as coordinator:
+        expected = coordinator.units_left()
+        InlineRunner().run(coordinator)
+        assert coordinator.overview().units_done == ends.units == expected
+    assert sum(row.attempt > 0 for row in rows(tmp_path)) == ends.trials
 
 
 def test_a_study_that_is_interrupted_between_chooses_the_same(tmp_path: Path) -> None:
@@ -168,7 +194,12 @@ def test_seeds_that_chose_do_not_count_in_the_answer_nor_at_any_budget(
 ) -> None:
     (tmp_path / "sweep.py").write_text(SWEEP_FILE)
     run = ("run", tmp_path / "sweep.py", "--runner", "inline")
-    assert hsweep(*run, "--study", "tuned").exit_code == 0
+    ran = hsweep(*run, "--study", "tuned")
+    assert ran.exit_code == 0
+    # Of six widths two rates compete by a scout, at 5 epochs; three seeds train at one.
+    assert "66 finished, 78 stopped early (78 never started)" in ran.output
+    assert "early stopping: about 66 of 144 trials are started" in ran.output
+    assert "in each of 6 cells the settings (2 at most) of lr compete by 1 scout each" in ran.output
     study = Study.open(home, "tuned")
     assert study.manifest.scouts == 1
     answer = answer_study(study).to_json()
@@ -190,8 +221,24 @@ def test_seeds_that_chose_do_not_count_in_the_answer_nor_at_any_budget(
     assert "stopped early" not in budgets["reason"]
     # One rate needs no scouts, and all its seeds count.
     fixed = (*run, "--study", "fixed", "--set", "lr=0.1", "--set", "replicates=2")
-    assert hsweep(*fixed).exit_code == 0
-    assert Study.open(home, "fixed").manifest.scouts == 0
+    assert hsweep(*fixed, "--set", "epochs=10").exit_code == 0
+    other = Study.open(home, "fixed")
+    assert other.manifest.scouts == 0
+    # Of both what was trained to 10 epochs, and of the tuned one at the rates that won.
+    beside = compare_studies([study, other], settings=CompareSettings(draws=20))
+    assert [(each.budget, each.trials, each.finished) for each in beside.studies] == [
+        ("10 epochs", 18, 18),
+        ("10 epochs", 12, 12),
+    ]
+    assert beside.studies[0].answer.startswith("At 10 epochs: ")
+    told = "tuned was trained to 20 epochs too; it is compared at 10 epochs"
+    assert [told in each for each in beside.warnings] == [True]
+    whole = "144 trials: 12 points with 4 seeds at 3 budgets (5, 10 and 20 epochs)"
+    scouts = "36 of them are scouts: seed 0 of each point only chooses its setting"
+    for shown in (study.paths.report.read_text(), hsweep("show", "tuned").output):
+        for text in (whole, scouts, "78 of them never started", "never started"):
+            assert text in " ".join(shown.split())
+    assert "scout 0" in hsweep("show", "tuned").output
 
 
 class TestWhatCannotBe:

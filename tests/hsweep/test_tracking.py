@@ -28,12 +28,12 @@ from tiny_studies import manifest
 
 from hsweep.design.trial import Report, TrialStatus
 from hsweep.record.journal import Journal
-from hsweep.tracking.names import STUDY_ID, study_tags
+from hsweep.tracking.names import LADDER, SCOUTS, STUDY_ID, study_tags
 from hsweep.tracking.pages import LOCAL_UI, run_urls
 from hsweep.tracking.state import StoreState
 from hsweep.tracking.store import connect, initialise_database
 from hsweep.tracking.target import TrackingTarget
-from hsweep.tracking.tracker import TrackingSummary, rest_when_done, rest_while_behind
+from hsweep.tracking.tracker import Tracker, TrackingSummary, rest_when_done, rest_while_behind
 
 FINISHED = TrialStatus.FINISHED
 
@@ -62,6 +62,30 @@ class TestWhatIsDelivered:
         assert expected.items() <= run.data.tags.items()
         assert parent.info.run_name == "heads-1"
         assert parent.data.tags["hsweep.metric"] == "nmse"
+
+    def test_rungs_and_scouts_are_told_apart_and_what_never_began_has_no_run(
+        self, tracked: Tracked
+    ) -> None:
+        tracked.trains("a", range(1, 3), FINISHED)
+        tracked.plan("b")
+        tracked.journal.set_status("b", 0, TrialStatus.STOPPED_EARLY, "rank 2 of 2")
+        tags = {STUDY_ID: "5eed", LADDER: "4, 8 epochs", SCOUTS: "2"}
+
+        def sync() -> TrackingSummary:
+            tracker = Tracker(
+                tracked.path, tracked.target, study="heads-1", tags=tags, metric="nmse"
+            )
+            return tracker.sync()
+
+        assert sync().is_complete
+        assert set(tracked.runs) == {"parent", "a"}
+        run = tracked.runs["a"]
+        assert run.info.run_name == "heads=1 seq_len=16 #1 at 8"
+        assert run.data.tags["hsweep.role"] == "scout"
+        # Asked for after all, it has one.
+        tracked.train("b", range(1, 3), FINISHED)
+        assert sync().is_complete
+        tracked.assert_all_there("a", "b")
 
     def test_rate_norm_and_speed_of_updates_are_metrics_but_no_results(
         self, tracked: Tracked

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hsweep.errors import UserError
 from hsweep.paths import Home
 from hsweep.record.journal import TrialRow
-from hsweep.tracking.names import run_name, run_params, safe_names
+from hsweep.tracking.names import LADDER, run_name, run_params, safe_names
 from hsweep.tracking.pages import ui_command
 from hsweep.tracking.target import TrackingTarget, tracking_target
 
@@ -136,7 +136,8 @@ def test_any_names_become_different_acceptable_ones(names: list[str]) -> None:
 
 def test_a_run_is_named_and_compared_by_its_shape() -> None:
     trial = TrialRow("k", 0, {"heads": 3, "seq_len": 16}, 1, "", 8, {"num_params": 10})
-    assert run_name(trial) == "heads=3 seq_len=16 #1"
+    assert run_name(trial, {}) == "heads=3 seq_len=16 #1"
+    assert run_name(trial, {LADDER: "4, 8 epochs"}) == "heads=3 seq_len=16 #1 at 8"
     assert run_params(trial) == {
         "heads": "3", "seq_len": "16", "replicate": "1", "budget": "8", "num_params": "10",
     }  # fmt: skip

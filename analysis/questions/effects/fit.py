@@ -104,6 +104,7 @@ def fit(
         cost=runs.cost,
         settings=settings,
         warnings=(*runs.warnings, *_warnings(runs, axes, matched, len(seeds))),
+        nuisance=runs.nuisance,
     )
 
 

@@ -19,7 +19,7 @@ from analysis.questions.effects.text import (
     interaction_table,
 )
 from analysis.questions.settings import with_settings
-from analysis.questions.shapes import CONFIG, COSTS, EVAL_SIZE
+from analysis.questions.shapes import CONFIG, COSTS, EVAL_SIZE, NUISANCE
 from analysis.questions.study_shapes import (
     AXES,
     answered_axes,
@@ -97,7 +97,7 @@ class EffectsKind(Kind):
     about = "What does each axis do with the others held?"
     settings = EffectsSettings
     result = EffectsResult
-    options = (AXES, EVAL_SIZE, CONFIG, COSTS)
+    options = (AXES, EVAL_SIZE, CONFIG, COSTS, NUISANCE)
     study_options = ("settings",)
 
     def of_table(self, runs: Runs, chosen: Mapping[str, Any]) -> Finding:

@@ -184,6 +184,7 @@ class EffectsResult(Jsonable):
         lost: why shapes cannot be compared, with their number.
         held: axes of names, held but not tested.
         follows: axes that move with others, and with which.
+        nuisance: axes of whose settings every shape stands at its best.
     """
 
     axes: tuple[AxisEffect, ...]
@@ -203,3 +204,4 @@ class EffectsResult(Jsonable):
     cost: str | None
     settings: EffectsSettings
     warnings: tuple[str, ...]
+    nuisance: tuple[str, ...] = ()

@@ -12,6 +12,7 @@ from analysis.statistics.bounds import negated
 from analysis.statistics.values import Interval
 from analysis.text.numbers import (
     NONE,
+    all_at_best,
     cost_text,
     cost_title,
     ends_text,
@@ -42,6 +43,8 @@ def effects_sentence(result: EffectsResult) -> str:
     parts += [interaction_sentence(found, result) for found in result.interactions[:1]]
     if result.equal_cost:
         parts.append(equal_cost_sentence(result))
+    if result.nuisance:
+        parts.append(all_at_best(result.nuisance))
     return " ".join(parts)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from analysis.questions.lean.result import LeanResult, LeanRow
 from analysis.runs.ladder import Ladder
 from analysis.runs.table import Runs
-from analysis.statistics.training import centre, still_to_come
+from analysis.statistics.training import gains
 from analysis.statistics.values import FloatArray
 from analysis.values import AxisValue
 from hsweep.errors import UserError
@@ -20,49 +20,65 @@ _DRAWS: Final = 1000
 @dataclass(frozen=True, slots=True)
 class Course:
     """Where the baseline, the first, and K shapes are after all their training, and how they go on,
-    each by its own last two budgets. Changes are positive where a shape became better.
+    each by its own budgets. Changes are positive where a shape became better.
 
     Attributes:
         places: of the shapes, by their labels.
         since: draws of what changed after the answer's budget, shape [1 + K, B].
         last: draws of the change over the last two budgets, the same shape; NaN without two.
+        left: draws of what is left to gain after the last one, the same shape; NaN without two.
         budgets: to which each was trained, shape [1 + K].
         ratios: of the last two, the same shape.
         answered: the answer's budget.
-        exponent: smallest power of the budget by which what is left falls.
+        others: to which the shapes were trained that decide nothing, by their labels.
     """
 
     places: Mapping[str, int]
     since: FloatArray
     last: FloatArray
+    left: FloatArray
     budgets: FloatArray
     ratios: FloatArray
     answered: float
-    exponent: float
+    others: Mapping[str, float]
 
     @classmethod
     def of(cls, result: LeanResult, rows: Sequence[LeanRow], ladder: Ladder) -> "Course":
-        *shorter, own = ladder.rungs
-        answered = own.budget
-        last = np.full((1 + len(rows), _DRAWS), np.nan)
-        since = np.zeros_like(last)
-        budgets, ratios = np.full(len(last), answered), np.full(len(last), np.nan)
-        for before in shorter:  # of which the last one counts that a shape has
-            change = _changes(result, rows, before.runs, own.runs, np.random.default_rng(0))
-            here = ~np.isnan(change[:, 0])
-            last[here], ratios[here] = change[here], answered / before.budget
-        for number, after in enumerate(ladder.further, start=1):
-            before_that = budgets.copy()
-            for before in (own, *ladder.further[: number - 1]):
-                rng = np.random.default_rng(number)
-                change = _changes(result, rows, before.runs, after.runs, rng)
-                here = ~np.isnan(change[:, 0]) & (before_that == before.budget)
-                last[here], ratios[here] = change[here], after.budget / before.budget
-                since[here] += change[here]
-                budgets[here] = after.budget
+        own = len(ladder.rungs) - 1
+        rungs = (*ladder.rungs, *ladder.further)
+        amounts = np.array([rung.budget for rung in rungs])
+        known = {row.label for row in rows}
+        rest = [row for row in result.table if row.label not in known]
+        every = [
+            _curve([_by_seed(rung.runs, at) for rung in rungs], own, result.goal == "max")
+            for at in _places(result, [*rows, *rest])
+        ]
+        curves, beside = every[: 1 + len(rows)], every[1 + len(rows) :]
+        usable = [k for k, curve in enumerate(curves) if curve is not None]
+        last = np.full((len(curves), _DRAWS), np.nan)
+        left, since = last.copy(), np.zeros_like(last)
+        budgets = np.full(len(curves), amounts[own])
+        ratios = np.full(len(curves), np.nan)
+        if usable:
+            found = gains(
+                [curve for curve in curves if curve is not None],
+                amounts.tolist(),
+                exponent=result.settings.budget_exponent,
+                draws=_DRAWS,
+                rng=np.random.default_rng(0),
+            )
+            last[usable], left[usable] = found.last, found.left
+            for k, at in zip(usable, found.at, strict=True):
+                before, end = np.flatnonzero(~np.isnan(at[0]))[-2:]
+                since[k] = at[:, end] - at[:, own]
+                budgets[k], ratios[k] = amounts[end], amounts[end] / amounts[before]
         places = {row.label: k for k, row in enumerate(rows, start=1)}
-        exponent = result.settings.budget_exponent
-        return cls(places, since, last, budgets, ratios, answered, exponent)
+        others = {
+            row.label: float(amounts[~np.isnan(curve[0])][-1])
+            for row, curve in zip(rest, beside, strict=True)
+            if curve is not None
+        }
+        return cls(places, since, last, left, budgets, ratios, float(amounts[own]), others)
 
     @property
     def longest(self) -> float:
@@ -83,7 +99,10 @@ class Course:
     def budget_of(self, row: LeanRow | None) -> float:
         """Return the budget that a shape was trained to; None stands for the baseline."""
         place = self._place(row)
-        return self.answered if place is None else float(self.budgets[place])
+        if place is None:
+            assert row is not None
+            return self.others.get(row.label, self.answered)
+        return float(self.budgets[place])
 
     def is_known(self, row: LeanRow | None) -> bool:
         """Whether a shape has two budgets; None stands for the baseline."""
@@ -97,21 +116,14 @@ class Course:
         """Whether these and the baseline were trained beyond the answer's budget."""
         return all(self.budget_of(row) > self.answered for row in (None, *rows))
 
-    def are_behind(self, rows: Iterable[LeanRow]) -> bool:
-        """Whether one of these or the baseline was not trained to the longest budget."""
-        return any(self.budget_of(row) < self.longest for row in (None, *rows))
+    def behind(self, rows: Iterable[LeanRow], budget: float) -> list[LeanRow | None]:
+        """Return which of these and of the baseline, None, were not trained to a budget."""
+        return [row for row in (None, *rows) if self.budget_of(row) < budget]
 
-    def ends(self) -> tuple[FloatArray, FloatArray]:
-        """Return the least and the most by which each gap ends above the answer's, wherever the
-        trainings stop from here on, shapes [K, B]."""
-        come = np.array(
-            [
-                still_to_come(change, float(ratio), exponent=self.exponent, is_log=False)
-                for change, ratio in zip(self.last, self.ratios, strict=True)
-            ]
-        )
-        low, high = self.since + np.minimum(come, 0), self.since + np.maximum(come, 0)
-        return low[1:] - high[0], high[1:] - low[0]
+    def end(self) -> FloatArray:
+        """Return by how much each gap ends above the answer's, shape [K, B]."""
+        there = self.since + self.left
+        return np.asarray(there[1:] - there[0])
 
     def at(self, budget: float) -> FloatArray:
         """Return by how much each gap is above the answer's at a budget, if all go on as over their
@@ -121,31 +133,37 @@ class Course:
         return np.asarray(there[1:] - there[0])
 
 
-def _changes(
-    result: LeanResult, rows: Sequence[LeanRow], before: Runs, after: Runs, rng: np.random.Generator
-) -> FloatArray:
-    """Return draws of how much better the baseline and each shape became, shape [1 + K, B]; NaN for
-    a shape with fewer than two seeds at both budgets."""
+def _places(result: LeanResult, rows: Sequence[LeanRow]) -> list[dict[str, AxisValue]]:
+    """Return the columns that pick the runs of the baseline and of each shape."""
     settings = [result.baseline_setting, *(row.setting for row in rows)]
     configs = [result.baseline, *(row.config for row in rows)]
-    sign = 1.0 if result.goal == "max" else -1.0
-    paired = []
-    for config, setting in zip(configs, settings, strict=True):
-        at = {**config, **(setting.values if setting is not None else {})}
-        earlier, now = _by_seed(before, at), _by_seed(after, at)
-        common = [seed for seed in now if seed in earlier]
-        paired.append(np.array([sign * (now[seed] - earlier[seed]) for seed in common]))
-    draws = np.full((len(paired), _DRAWS), np.nan)
-    usable = {k: each for k, each in enumerate(paired) if each.size > 1}
-    if not usable:
-        return draws
-    df = sum(each.size - 1 for each in usable.values())
-    sd = np.sqrt(sum(float(np.sum((each - each.mean()) ** 2)) for each in usable.values()) / df)
-    for k, each in usable.items():
-        picks = rng.integers(0, each.size, size=(_DRAWS, each.size))
-        scale = sd / np.sqrt(each.size * (each.size - 1))
-        draws[k] = centre(each[picks]) + scale * rng.standard_t(df, _DRAWS)
-    return draws
+    return [
+        {**config, **(setting.values if setting is not None else {})}
+        for config, setting in zip(configs, settings, strict=True)
+    ]
+
+
+def _curve(values: Sequence[Mapping[str, float]], own: int, is_max: bool) -> FloatArray | None:
+    """Return how good the seeds of a shape were at each budget, shape [seeds, budgets], higher is
+    better: those that were trained to all of its budgets, or to as many of the longest as two
+    seeds have. NaN at the others; None with fewer than two budgets.
+
+    Args:
+        values: by seed, at each budget.
+        own: place of the answer's budget.
+    """
+    common, shown = set(values[own]), []
+    for place in reversed(range(len(values))):
+        both = common & values[place].keys()
+        if len(both) > 1:
+            common = both
+            shown.append(place)
+    if len(shown) < 2:
+        return None
+    curve = np.full((len(common), len(values)), np.nan)
+    for place in shown:
+        curve[:, place] = [values[place][seed] for seed in sorted(common)]
+    return curve if is_max else -curve
 
 
 def _by_seed(runs: Runs, at: Mapping[str, AxisValue]) -> dict[str, float]:

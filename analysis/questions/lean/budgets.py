@@ -1,8 +1,8 @@
 """Would a lean answer survive more training? Each shape's gap to the baseline at each budget.
 
-As for a transition (`analysis.questions.transition.budgets`): changes between a shape's last two
-budgets come from seeds that were trained to both, what it can still change is bounded by
-`still_to_come`, and an answer is settled if every combination of what is left leaves it as it is.
+What each shape still gains with training is read from all its budgets (`gains`), by the seeds that
+were trained to each of them. An answer is settled if its gaps at the end of training decide the
+same, in enough draws.
 """
 
 import contextlib
@@ -38,7 +38,8 @@ def with_budgets(
         ladder: the runs of each budget.
         answer: compares the runs of one budget.
     """
-    return replace(result, budgets=_budgets(result, ladder, answer))
+    found = _budgets(result, ladder, answer)
+    return replace(result, budgets=replace(found, missing=()) if ladder.is_fixed else found)
 
 
 def _budgets(
@@ -81,13 +82,14 @@ def _budgets(
     course = Course.of(result, rows, ladder)
     last = max(found, default=0.0)
     earlier = ladder.at(last)
-    if found and (found[last].verdict, found[last].choice) != (result.verdict, result.choice):
-        before = found[last]
+    before = found.get(last)
+    is_open = before is not None and before.verdict not in ("found", "excluded")
+    if before is not None and (is_open or _contradict(before, result)):
         turning = [row for row in rows if row.label in (before.choice, result.choice)] or rows
         # What was trained on since says more than the budget before.
         if not course.went_on(turning):
             missing = _longer(result, course, turning)
-            if before.verdict not in ("found", "excluded"):
+            if is_open:
                 return replace(known, reason=f"nothing is decided at {earlier}", missing=missing)
             was = f"it was {before.choice}" if before.choice else "every cheaper shape was worse"
             reason = f"{was} at {earlier}"
@@ -100,16 +102,18 @@ def _budgets(
             reason="fewer than two seeds of a shape have both of the last budgets",
             missing=_trials(result, lacking, other),
         )
-    holds = _holds(result, rows, *course.ends())
+    holds = _holds(result, rows, course.end())
     same = float(np.logical_and.reduce(holds).mean())
     known = replace(known, same=same)
     confidence = result.settings.confidence
     if same >= confidence:
-        at, since = earlier, "since"
+        is_same = before is not None and before.choice == result.choice
+        reason, since = f"the same at {earlier}", "since"
         if course.goes_on:
-            at = f"{ladder.at(course.longest)} where it is decided"
+            reason = f"the same at {ladder.at(course.longest)} where it is decided"
             since = f"since {ladder.at(answered)}"
-        reason = f"the same at {at}"
+        elif not is_same:
+            reason = f"nothing speaks against it at {earlier}"
         if result.choice is not None:
             moved = course.since if course.goes_on else course.last
             k = next(k for k, row in enumerate(rows, start=1) if row.label == result.choice)
@@ -117,33 +121,37 @@ def _budgets(
             reason += f"; its difference has changed by {number_text(change, 2)} {since}"
         return replace(known, verdict="settled", reason=reason)
     for budget in [*([course.longest] if course.goes_on else []), course.longer]:
-        there = course.at(budget)
-        then = _holds(result, rows, there, there)
+        then = _holds(result, rows, course.at(budget))
         if np.logical_and.reduce(then).mean() <= 1 - confidence:
             reason = f"at {ladder.at(number(round(budget)))} a gap would pass the margin"
             turning = _turning(rows, then, confidence)
+            missing = _longer(result, course, turning)
             if budget == course.longest and course.went_on(turning):
                 # Another answer is to be had where these have been trained to: of all shapes.
-                turning = list(result.table)
-            missing = _longer(result, course, turning)
+                missing = _trials(result, course.behind(result.table, budget), budget)
             return replace(known, verdict="moving", reason=reason, missing=missing)
     missing = _longer(result, course, _turning(rows, holds, confidence))
     reason = "with more training a gap may pass the margin"
     return replace(known, reason=reason, missing=missing)
 
 
-def _holds(
-    result: LeanResult, rows: Sequence[LeanRow], low: FloatArray, high: FloatArray
-) -> list[Mask]:
-    """Return in which draws each gap stays on its side of the margin, shapes [B].
+def _contradict(before: LeanResult, result: LeanResult) -> bool:
+    """Whether two answers exclude each other: they differ too where one merely leaves undecided
+    what the other decides."""
+    if before.verdict != result.verdict:
+        return True
+    then = {row.label: row.outcome for row in before.table}
+    now = {row.label: row.outcome for row in result.table}
+    decided = {"established", "excluded"}
+    return any({then.get(label), outcome} == decided for label, outcome in now.items())
 
-    ``low`` and ``high`` are what is added to each difference, shape [K, B].
-    """
+
+def _holds(result: LeanResult, rows: Sequence[LeanRow], change: FloatArray) -> list[Mask]:
+    """Return in which draws each gap stays on its side of the margin after these changes, shape
+    [K, B]; shapes [B]."""
+    worse = [row.diff + gained < -result.margin for row, gained in zip(rows, change, strict=True)]
     return [
-        row.diff + most < -result.margin
-        if row.outcome == "excluded"
-        else row.diff + least >= -result.margin
-        for row, least, most in zip(rows, low, high, strict=True)
+        each if row.outcome == "excluded" else ~each for row, each in zip(rows, worse, strict=True)
     ]
 
 
@@ -157,9 +165,8 @@ def _longer(
 ) -> tuple[LeanTrials, ...]:
     """Return runs of the baseline and of the shapes that decide at a longer budget: the longest
     that any shape has, and once they all have that, one beyond it."""
-    budget = course.longest if course.are_behind(turning) else course.longer
-    behind = [row for row in (None, *turning) if course.budget_of(row) < budget]
-    return _trials(result, behind, budget)
+    budget = course.longest if course.behind(turning, course.longest) else course.longer
+    return _trials(result, course.behind(turning, budget), budget)
 
 
 def _trials(

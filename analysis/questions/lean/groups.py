@@ -7,15 +7,19 @@ each part over the family's candidates.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from analysis.questions.lean import fit as lean
+from analysis.questions.lean.budgets import with_budgets
 from analysis.questions.lean.result import LeanResult, LeanSettings, LeanVerdict
 from analysis.questions.pareto import fit as pareto
 from analysis.questions.pareto.result import ParetoResult
+from analysis.runs.ladder import Ladder
 from analysis.runs.table import Runs
+from analysis.statistics.settled import Settled
 from analysis.values import AxisValue, Jsonable
 from hsweep.design.question import Goal
 from hsweep.errors import UserError
@@ -74,6 +78,18 @@ class LeanGroups(Jsonable):
         """The values at which every cheaper shape is shown to be worse by more than the margin."""
         return self._with_verdict("excluded")
 
+    def budget_verdicts(self) -> list[Settled]:
+        """Return whether the answers that were given would survive more training; empty where that
+        was not asked or every one of them has a single budget."""
+        known = [
+            result.budgets
+            for result in self.found.values()
+            if result.budgets is not None and result.verdict in ("found", "excluded")
+        ]
+        if all(budgets.is_single for budgets in known):
+            return []
+        return [budgets.verdict for budgets in known]
+
     def _with_verdict(self, verdict: LeanVerdict) -> tuple[str, ...]:
         return tuple(name for name, result in self.found.items() if result.verdict == verdict)
 
@@ -92,6 +108,7 @@ def fit_groups(
     chances: Mapping[str, float] | None = None,
     first_report: str | None = None,
     with_fronts: bool = False,
+    ladder: Ladder | None = None,
 ) -> LeanGroups:
     """Compare the shapes at each value of ``within`` with the baseline there.
 
@@ -101,6 +118,7 @@ def fit_groups(
         chances: what a constant predictor scores, by the value of ``within`` in words, where that
             is known.
         with_fronts: whether each value gets a front of its own.
+        ladder: the runs of each budget; None leaves open whether the answers are settled.
 
     Raises:
         UserError: a margin that is not a positive number.
@@ -127,17 +145,20 @@ def fit_groups(
         }
         part = Runs(rows, runs.metric, runs.columns)
         chance = (chances or {}).get(str(value), whole.chance)
+        answer: Callable[..., LeanResult] = partial(
+            lean.fit,
+            baseline=baseline,
+            margin=margin,
+            settings=replace(shared, chance=chance),
+            **asked,
+        )
         try:
             if with_fronts:
                 fronts[str(value)] = pareto.fit(part, **asked)
-            found[str(value)] = lean.fit(
-                part,
-                baseline=baseline,
-                margin=margin,
-                settings=replace(shared, chance=chance),
-                first_report=first_report,
-                **asked,
-            )
+            result = answer(part, first_report=first_report)
+            if ladder is not None:
+                result = with_budgets(result, ladder.where(within, value), answer)
+            found[str(value)] = result
         except UserError as error:
             # Typically the baseline has not finished; the other comparisons stand without it.
             problems[str(value)] = str(error)

@@ -20,6 +20,7 @@ from analysis.questions.base import (
     fixed_rate,
     ranked,
 )
+from analysis.questions.lean.budget_charts import budget_chart
 from analysis.questions.lean.budget_text import budgets_sentence, budgets_table, longer_table
 from analysis.questions.lean.budgets import with_budgets
 from analysis.questions.lean.charts import forest_chart, roles_in
@@ -98,6 +99,18 @@ class _Comparisons(Finding):
         table = missing_runs_table(found, within or "")
         return [Section(title, table)] if table.rows else []
 
+    def _budget_sections(self) -> list[Section]:
+        tables = {
+            "Gap to the baseline at each budget": budgets_table,
+            "Trials that would tell whether it is settled": longer_table,
+        }
+        return [
+            Section(f"{title}, {each.heading}" if each.heading else title, table)
+            for title, table_of in tables.items()
+            for each in self.comparisons
+            if (table := table_of(each.result)).rows
+        ]
+
     def _shapes(self, title: str, *, most_likely: bool = False) -> list[Section]:
         return [
             Section(
@@ -125,8 +138,8 @@ class _Comparisons(Finding):
             for heading, front in self.fronts
             for chart in front_charts(front, self.trials_of(heading, trials), roles)
         ]
-        forest = forest_chart(self.comparisons)
-        return [*found, *([forest] if forest is not None else [])]
+        own = (forest_chart(self.comparisons), budget_chart(self.comparisons))
+        return [*found, *(chart for chart in own if chart is not None)]
 
     def trials_of(self, heading: str, trials: pd.DataFrame) -> pd.DataFrame:
         """Return the trials of the front under a heading."""
@@ -134,11 +147,7 @@ class _Comparisons(Finding):
 
     @property
     def missing(self) -> tuple[Missing, ...]:
-        return tuple(
-            Missing({**each.at, **run.config}, run.trials, run.why)
-            for each in self.comparisons
-            for run in each.result.missing
-        )
+        return tuple(chain(*map(_missing, self.comparisons)))
 
     @property
     def confirmation(self) -> Confirmation | None:
@@ -179,31 +188,13 @@ class LeanFinding(_Comparisons):
         rows = ranked(self.result.table, lambda row: not row.accepted)
         return [
             Section("Candidates", lean_table(replace(self.result, table=rows))),
-            *self._budget_section(),
+            *self._budget_sections(),
         ]
-
-    def _budget_section(self) -> list[Section]:
-        tables = {
-            "Gap to the baseline at each budget": budgets_table(self.result),
-            "Trials that would tell whether it is settled": longer_table(self.result),
-        }
-        return [Section(title, table) for title, table in tables.items() if table.rows]
-
-    @property
-    def missing(self) -> tuple[Missing, ...]:
-        budgets = self.result.budgets
-        if super().missing or budgets is None:
-            # An answer first, and then whether it would survive.
-            return super().missing
-        return tuple(
-            Missing(each.config, each.trials, each.why, int(each.budget))
-            for each in budgets.missing
-        )
 
     def terminal_tables(self, *, beside: bool) -> list[Section]:
         return [
             Section("candidates", lean_table(self.result)),
-            *self._budget_section(),
+            *self._budget_sections(),
             *self._missing_section("trials that would settle it"),
             *self._shapes("shapes"),
         ]
@@ -250,6 +241,7 @@ class LeanGroupsFinding(_Comparisons):
         return [
             Section("Candidates", group_candidates_table(self.result)),
             Section("Baselines", group_baselines_table(self.result)),
+            *self._budget_sections(),
         ]
 
     def terminal_tables(self, *, beside: bool) -> list[Section]:
@@ -259,12 +251,26 @@ class LeanGroupsFinding(_Comparisons):
                 Section(f"candidates, {each.heading}", lean_table(each.result))
                 for each in self.comparisons
             ),
+            *self._budget_sections(),
             *self._shapes("shapes"),
         ]
 
     @property
     def saved(self) -> Finding | None:
         return None if self.front is None else ParetoFinding(self.front)
+
+
+def _missing(compared: Comparison) -> list[Missing]:
+    """Return what an answer lacks, and where there is one, what would tell if it would survive."""
+    result = compared.result
+    if result.missing or result.budgets is None:
+        return [
+            Missing({**compared.at, **run.config}, run.trials, run.why) for run in result.missing
+        ]
+    return [
+        Missing({**compared.at, **run.config}, run.trials, run.why, int(run.budget))
+        for run in result.budgets.missing
+    ]
 
 
 def _confirmation(comparisons: Sequence[Comparison]) -> Confirmation | None:
@@ -376,6 +382,7 @@ class LeanKind(Kind):
                 axes=config,
                 chances={name: chance for name, chance in chances.items() if chance is not None},
                 with_fronts=several_tasks,
+                ladder=study.ladder,
                 **asked,
             )
             return LeanGroupsFinding(replace(groups, fixed_rate=rate), front)

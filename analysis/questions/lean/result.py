@@ -29,8 +29,8 @@ class LeanSettings(Jsonable):
             known. A baseline that is not shown to be better has learned nothing.
         power: that undecided candidates should have had, if they equalled the baseline.
         looks: how many times the runs have been looked at, seeds being added between.
-        budget_exponent: smallest power of the budget by which the part of a metric that training
-            still changes is taken to fall.
+        budget_exponent: the likeliest power of the budget by which the part of a metric that
+            training still changes falls, before the runs are seen (`analysis.statistics.training`).
     """
 
     alpha: float = 0.05
@@ -40,7 +40,7 @@ class LeanSettings(Jsonable):
     chance: float | None = None
     power: float = 0.8
     looks: int = 1
-    budget_exponent: float = 1.0
+    budget_exponent: float = 0.7
 
     def __post_init__(self) -> None:
         for name in ("alpha", "confidence", "power"):

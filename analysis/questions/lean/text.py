@@ -4,10 +4,12 @@ import math
 from collections.abc import Mapping
 from typing import Final
 
+from analysis.questions.lean.budget_text import budgets_sentence
 from analysis.questions.lean.groups import LeanGroups
 from analysis.questions.lean.result import LeanResult, LeanRow, LeanVerdict
 from analysis.runs.losses import runs_text
 from analysis.statistics.noninferiority import MOST_SEEDS_ASKED_FOR
+from analysis.statistics.settled import Settled
 from analysis.text.numbers import (
     NONE,
     Tone,
@@ -24,6 +26,7 @@ from analysis.text.numbers import (
     setting_header,
     setting_text,
 )
+from analysis.text.settled import settled_badge
 from analysis.text.tables import Table
 
 _VERDICTS: Final[dict[LeanVerdict, tuple[str, Tone]]] = {
@@ -185,18 +188,27 @@ def groups_badge(groups: LeanGroups) -> tuple[str, Tone]:
     established, every = len(groups.established), len(groups.found) + len(groups.problems)
     if not groups.found:
         return "no verdict", "unknown"
+    verdicts = groups.budget_verdicts()
+    together: Settled | None = None
+    if "moving" in verdicts:
+        together = "moving"
+    elif verdicts and set(verdicts) == {"settled"}:
+        together = "settled"
     if len(groups.excluded) == every:
-        return _VERDICTS["excluded"]
+        return settled_badge(_VERDICTS["excluded"], together)
     unsettled = every - established - len(groups.excluded)
     if not established:
         return f"undecided in {unsettled} of {every}", "unknown"
     tone: Tone = "found" if established == every else "partial"
     rest = f", undecided in {unsettled}" if unsettled else ""
-    return f"leaner equivalent in {established} of {every}{rest}", tone
+    return settled_badge((f"leaner equivalent in {established} of {every}{rest}", tone), together)
 
 
 def groups_sentences(groups: LeanGroups) -> list[str]:
-    found = {value: lean_sentence(result) for value, result in groups.found.items()}
+    found = {
+        value: f"{lean_sentence(result)}{budgets_sentence(result)}"
+        for value, result in groups.found.items()
+    }
     found |= {value: f"No answer: {problem}." for value, problem in groups.problems.items()}
     parts = []
     for text in dict.fromkeys(found.values()):
@@ -212,7 +224,17 @@ def groups_sentences(groups: LeanGroups) -> list[str]:
     rest = [f"excluded in {excluded}"] if excluded else []
     rest += [f"undecided in {unsettled}"] if unsettled else []
     fixed = at_fixed_rate(groups.fixed_rate)
-    return [f"{', '.join([summary, *rest])}{fixed}.", *parts]
+    return [f"{', '.join([summary, *rest])}{fixed}.{_settled_groups(groups)}", *parts]
+
+
+def _settled_groups(groups: LeanGroups) -> str:
+    verdicts = groups.budget_verdicts()
+    if not verdicts:
+        return ""
+    settled, moving = verdicts.count("settled"), verdicts.count("moving")
+    is_or_are = "is" if settled == 1 else "are"
+    rest = f", {moving} still moving" if moving else ""
+    return f" Of the {len(verdicts)} answered {settled} {is_or_are} settled{rest}."
 
 
 def chosen_row(result: LeanResult) -> LeanRow | None:

@@ -16,6 +16,7 @@ import pandas as pd
 
 from analysis.questions.lean.result import LeanResult
 from analysis.questions.power.result import (
+    Choice,
     Collapse,
     Design,
     LeanPowerResult,
@@ -28,6 +29,8 @@ from analysis.questions.transition import fit as transition
 from analysis.questions.transition.result import TransitionResult, TransitionSettings
 from analysis.questions.transition.run_table import RunTable
 from analysis.runs.scale import THRESHOLDS
+from analysis.runs.tuned import tuned_runs
+from analysis.statistics.cross_fitting import cross_fit
 from analysis.statistics.noninferiority import power, seeds_for
 from analysis.statistics.values import FloatArray, Interval
 from analysis.values import Number, number
@@ -90,16 +93,18 @@ def plan_transition(
     jumps: Sequence[float] | None = None,
     settings: PowerSettings | None = None,
     fit_settings: TransitionSettings | None = None,
+    choice: Choice = Choice(),  # noqa: B008
     progressed: Progressed | None = None,
 ) -> PowerResult:
     """Return the power of a sweep's design and of others at jumps of the given sizes.
 
     Args:
-        seeds: runs of every cell.
+        seeds: runs of every cell that count.
         x, by: names of the axes; ``by`` None for a sweep at one length.
         h_star: where the jump is put; None: in the middle of the grid, never before its third
             value, since a break at the second cannot be told from diminishing returns.
         jumps: sizes; None: 0.4, 0.8 and 1.5 decades (a tenth of them in nats for losses).
+        choice: of settings of nuisance axes.
         fit_settings: of the analysis; draws and seed are taken from ``settings``.
         progressed: called with the number of sweeps done and of all.
 
@@ -143,12 +148,14 @@ def plan_transition(
     for design, jump in asked:
         found: list[TransitionResult] = []
         for sweep in range(settings.sweeps):
-            y = simulate(design, jump, truth, noise, (settings.rng_seed, sweep))
-            found.append(transition.fit(_table(design, y, x, by, scale), settings=fit_settings))
+            drawn = replace(design, seeds=design.seeds * choice.crossed)
+            y = simulate(drawn, jump, truth, noise, (settings.rng_seed, sweep))
+            runs = _table(design, y, x, by, scale)
+            found.append(transition.fit(runs, settings=fit_settings))
             if progressed is not None:
                 done = len(table) * settings.sweeps + sweep + 1
                 progressed(done, len(asked) * settings.sweeps)
-        table.append(_row(design, jump, truth, found))
+        table.append(_row(design, jump, truth, found, choice))
     return PowerResult(
         x=x,
         by=by,
@@ -159,6 +166,7 @@ def plan_transition(
         recommended={float(jump): _smallest(table, float(jump), settings) for jump in jumps},
         settings=settings,
         warnings=tuple(warnings),
+        choice=choice,
     )
 
 
@@ -170,6 +178,7 @@ def plan_lean(
     alpha: float = 0.05,
     seen: LeanResult | None = None,
     target: float = 0.8,
+    choice: Choice = Choice(),  # noqa: B008
 ) -> LeanPowerResult:
     """Return the power to establish an exactly equal candidate.
 
@@ -177,6 +186,8 @@ def plan_lean(
         candidates: cheaper shapes that will be tested.
         alpha: family-wise error rate; divided already where several comparisons share it.
         seen: a study's result, for its seed sd and its number of candidates.
+        choice: of settings of nuisance axes. Seeds that choose for each other scatter more in their
+            mean, as if the margin were narrower.
 
     Raises:
         UserError: no candidate.
@@ -194,6 +205,7 @@ def plan_lean(
     ratios = _LEAN_RATIOS if sd is None else (margin / sd,)
     prior_df = _LEAN_PRIOR_DF if candidates > 1 else 0.0
     tried = sorted({*_LEAN_SEEDS, seeds})
+    narrower = _inflation(choice.crossed, seeds) ** -0.5
     return LeanPowerResult(
         margin=margin,
         sd=sd,
@@ -201,14 +213,28 @@ def plan_lean(
         alpha=alpha,
         own_seeds=seeds,
         power={
-            ratio: {n: power(ratio, n, candidates, alpha, prior_df) for n in tried if n > 1}
+            ratio: {
+                n: power(ratio * narrower, n, candidates, alpha, prior_df) for n in tried if n > 1
+            }
             for ratio in ratios
         },
-        enough={ratio: seeds_for(ratio, candidates, alpha, target, prior_df) for ratio in ratios},
+        enough={
+            ratio: seeds_for(ratio * narrower, candidates, alpha, target, prior_df)
+            for ratio in ratios
+        },
         prior_df=prior_df,
         target=target,
         source=source,
+        choice=choice,
     )
+
+
+def _inflation(settings: int, seeds: int) -> float:
+    """Return the usual inflation of a mean whose seeds choose for each other among equals."""
+    if settings < 2 or seeds < 2:
+        return 1.0
+    draws = np.random.default_rng(0).standard_normal((20, settings, seeds))
+    return float(np.mean([cross_fit(quality).inflation for quality in draws]))
 
 
 def simulate(
@@ -239,14 +265,18 @@ def simulate(
 
 
 def _row(
-    design: Design, jump: float, truth: Collapse, found: Sequence[TransitionResult]
+    design: Design,
+    jump: float,
+    truth: Collapse,
+    found: Sequence[TransitionResult],
+    choice: Choice,
 ) -> PowerRow:
     verdicts = Counter(str(each.verdict) for each in found)
     hits = verdicts["transition"]
     located = sum(each.verdict == "transition" and each.h_star == truth.h_star for each in found)
     return PowerRow(
         design=design,
-        trials=design.trials,
+        trials=choice.trials(len(design.heads) * len(design.lengths), design.seeds),
         jump=jump,
         power=_share(hits, len(found)),
         located=located / hits if hits else None,
@@ -255,8 +285,9 @@ def _row(
 
 
 def _table(design: Design, y: FloatArray, x: str, by: str | None, scale: Scale) -> RunTable:
+    """Return the runs of y, shape [heads, lengths, settings * seeds]."""
     shape = y.shape
-    heads, lengths, seeds = (index.ravel() for index in np.indices(shape))
+    heads, lengths, runs = (index.ravel() for index in np.indices(shape))
     length_values = np.array(
         [np.nan if length is None else length for length in design.lengths], dtype=np.float64
     )
@@ -264,7 +295,8 @@ def _table(design: Design, y: FloatArray, x: str, by: str | None, scale: Scale) 
         {
             "x": np.array(design.heads, dtype=np.float64)[heads],
             "by": length_values[lengths],
-            "replicate": seeds.astype(str),
+            "setting": runs // design.seeds,
+            "replicate": (runs % design.seeds).astype(str),
             "value": y.ravel(),
             "y": y.ravel(),
             "status": "finished",
@@ -274,7 +306,19 @@ def _table(design: Design, y: FloatArray, x: str, by: str | None, scale: Scale) 
         }
     )
     goal: Goal = "max" if scale == "accuracy" else "min"
-    return RunTable(frame, x, by, "simulated", goal, scale, ())
+    whole = RunTable(frame, x, by, "simulated", goal, scale, ())
+    if shape[2] == design.seeds:
+        return whole
+    rows, tuned, _ = tuned_runs(
+        frame,
+        config=["x"] if by is None else ["x", "by"],
+        nuisance=["setting"],
+        goal="min",
+        value="y",
+        what="cell",
+    )
+    aside = frame.drop(index=rows.index)
+    return replace(whole, frame=rows, nuisance=("setting",), aside=aside, tuned=tuned)
 
 
 def _truth(heads: tuple[Number, ...], h_star: Number | None, unit: float) -> Collapse:

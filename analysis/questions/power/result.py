@@ -48,6 +48,42 @@ class Noise(Jsonable):
 
 
 @dataclass(frozen=True, slots=True)
+class Choice(Jsonable):
+    """How the settings of nuisance axes are chosen.
+
+    Attributes:
+        settings: that compete for a cell or shape.
+        scouts: seeds that choose and are not counted; 0 where each seed's setting is chosen by the
+            other seeds.
+    """
+
+    settings: int = 1
+    scouts: int = 0
+
+    @property
+    def crossed(self) -> int:
+        """Settings of which each seed's is chosen by the other seeds; 1 where scouts choose."""
+        return 1 if self.scouts else self.settings
+
+    def trials(self, cells: int, seeds: int) -> int:
+        """Return how many trials start, of whose seeds so many count."""
+        return cells * (seeds * self.crossed + self.scouts * self.settings)
+
+    @property
+    def words(self) -> str:
+        """A sentence on it; empty without a choice."""
+        if self.settings == 1:
+            return ""
+        how = (
+            f"by {self.scouts} seed{'' if self.scouts == 1 else 's'} each, which the seeds here do"
+            " not include"
+            if self.scouts
+            else "by the other seeds, all settings taken to be equally good"
+        )
+        return f" Of {self.settings} settings one is chosen {how}."
+
+
+@dataclass(frozen=True, slots=True)
 class Collapse(Jsonable):
     """The truth that is simulated beside the jump, in units of y.
 
@@ -120,6 +156,7 @@ class PowerResult(Jsonable):
     recommended: dict[float, int]
     settings: PowerSettings
     warnings: tuple[str, ...] = ()
+    choice: Choice = Choice()
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,3 +188,4 @@ class LeanPowerResult(Jsonable):
     target: float
     prior_df: float
     source: str
+    choice: Choice = Choice()

@@ -43,7 +43,7 @@ def power_table(result: PowerResult) -> Table:
         rows.append(
             (
                 _design(result, found[jumps[0]]) + own,
-                str(design.trials),
+                str(found[jumps[0]].trials),
                 *(_power(found[jump]) for jump in jumps),
             )
         )
@@ -54,7 +54,7 @@ def power_table(result: PowerResult) -> Table:
         f"seeds, {number_text(noise.cell_sd)} between cells, {number_text(noise.head_sd)} between "
         f"values of {result.x}. The jump is at {result.x} = {number_text(truth.h_star)} and comes "
         f"on top of a decline of {number_text(truth.decline)} a step before it. Each fit takes "
-        f"{settings.n_mc} draws of the null (an analysis takes 999)."
+        f"{settings.n_mc} draws of the null (an analysis takes 999).{result.choice.words}"
     )
     return Table(header, tuple(rows), note)
 
@@ -97,7 +97,7 @@ def lean_power_table(result: LeanPowerResult) -> Table:
     note = (
         f"Chance to establish one exactly equal shape among {result.candidates} cheaper ones at a "
         f"family-wise error of {number_text(result.alpha)}, the others taken to be hopeless. Seed "
-        f"sd: {result.source}."
+        f"sd: {result.source}.{result.choice.words}"
     )
     return Table(header, rows, note)
 

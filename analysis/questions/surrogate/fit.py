@@ -128,6 +128,7 @@ def fit(
         cost=runs.cost,
         settings=settings,
         warnings=(*runs.warnings, *_warnings(model)),
+        nuisance=runs.nuisance,
     )
 
 

@@ -16,6 +16,7 @@ from analysis.questions.shapes import (
     COSTS,
     EVAL_SIZE,
     MARGIN,
+    NUISANCE,
     read_baseline,
     shape_columns,
 )
@@ -131,7 +132,7 @@ class SurrogateKind(Kind):
     settings = SurrogateSettings
     result = SurrogateResult
     options = (
-        *(AXES, EVAL_SIZE, CONFIG, COSTS, BASELINE, MARGIN),
+        *(AXES, EVAL_SIZE, CONFIG, COSTS, NUISANCE, BASELINE, MARGIN),
         Option(
             *("predict", "A shape to predict, as heads=8,depth=3; repeat."),
             multiple=True,

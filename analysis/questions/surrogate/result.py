@@ -128,6 +128,7 @@ class SurrogateResult(Jsonable):
         candidates: untried smaller shapes looked at.
         cost_error: largest relative error of the cost estimate when a shape is left out.
         surface_axes: the two axes of ``surface``; the others are held at the reference's values.
+        nuisance: axes of whose settings every shape stands at its best.
     """
 
     verdict: SkillVerdict
@@ -158,3 +159,4 @@ class SurrogateResult(Jsonable):
     cost: str | None
     settings: SurrogateSettings
     warnings: tuple[str, ...]
+    nuisance: tuple[str, ...] = ()

@@ -6,6 +6,7 @@ from analysis.questions.surrogate.result import Prediction, SurrogateResult
 from analysis.statistics.values import Interval
 from analysis.text.numbers import (
     NONE,
+    all_at_best,
     cost_text,
     cost_title,
     interval_text,
@@ -25,6 +26,8 @@ def surrogate_sentence(result: SurrogateResult) -> str:
         parts.append("It suggests no untried shape.")
     elif result.candidates:
         parts.append(_suggestions_sentence(result))
+    if result.nuisance:
+        parts.append(all_at_best(result.nuisance))
     return " ".join(parts)
 
 

@@ -102,7 +102,7 @@ def _draws(
     """Return draws of the change of every cell, shape [draws, K, J].
 
     Seeds are resampled as in `cells.resampled_cells`. Over T a cell's change is smoothed by a line
-    in log10 T; the head counts' mean changes are pulled together as far as they differ by noise.
+    in log10 T; lines of head counts are pulled together as far as they differ by noise.
     """
     found = np.full((number, len(grid.heads), len(grid.lengths)), np.nan)
     for k, row in enumerate(grid.runs):
@@ -114,13 +114,23 @@ def _draws(
             scale = sd[k] / np.sqrt(max(n * (n - 1), 1))
             known = rng.standard_t(df[k], number) if df[k] > 0 else rng.standard_normal(number)
             found[:, k, j] = centre(cell[picks]) + scale * known
-        present = ~np.isnan(found[0, k])
-        if present.sum() > 2:
-            x = np.log10(grid.lengths[present])
-            line = np.column_stack([np.ones(x.size), x])
-            found[:, k, present] = found[:, k, present] @ (line @ np.linalg.pinv(line)).T
+    return _smoothed(found, grid.lengths)
+
+
+def _smoothed(found: FloatArray, lengths: FloatArray) -> FloatArray:
+    """Return changes, shape [draws, K, J], as a line in log10 T for each head count. Their means
+    are pulled together, and so are their slopes."""
     level = np.nanmean(found, axis=2)
-    return np.asarray(found + (pulled_together(level) - level)[:, :, None])
+    shift = (pulled_together(level) - level)[:, :, None]
+    present = ~np.isnan(found[0])
+    rows = np.flatnonzero(present.sum(axis=1) >= 2)
+    if not rows.size:
+        return np.asarray(found + shift)
+    x = np.where(present, np.log10(lengths), np.nan)[rows]
+    x -= np.nanmean(x, axis=1, keepdims=True)
+    slope = np.nansum(found[:, rows] * x, axis=2) / np.nansum(x**2, axis=1)
+    found[:, rows] = level[:, rows, None] + pulled_together(slope)[:, :, None] * x
+    return np.asarray(found + shift)
 
 
 def further_steps(

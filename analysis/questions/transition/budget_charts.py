@@ -66,7 +66,7 @@ def _location(result: TransitionResult, answers: tuple[BudgetAnswer, ...], title
 
 def _slopes(result: TransitionResult, answers: tuple[BudgetAnswer, ...], title: str) -> Chart:
     unit = f"{y_unit(result.scale)} per tenfold {result.by}"
-    tolerated = result.limits.delta_T
+    tolerated = result.limits.max_growth
     layers = []
     for name, shade in (("below", palette.GREY), ("from there on", palette.BLUE)):
         points = tuple(
@@ -83,7 +83,7 @@ def _slopes(result: TransitionResult, answers: tuple[BudgetAnswer, ...], title: 
             layers.append(Series(points, shade, name, line=Line(1.5)))
     return Chart(
         "budget_slopes",
-        "Growth by budget",
+        f"Growth with {result.by} by budget",
         f"How fast the error grows with {result.by} below the drop and from there on, by the runs "
         "of each budget alone, with 95% intervals; below the dashed line it does not matter.",
         _budget_axis(title, answers),

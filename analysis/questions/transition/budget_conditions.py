@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from analysis.questions.transition.lengths import Slopes
 from analysis.questions.transition.location import step_drops
 from analysis.questions.transition.result import CLAIMS, TransitionResult
 from analysis.statistics.values import FloatArray, Mask
@@ -81,10 +82,14 @@ class Ends:
         return _later_fall(self.low, self.high, star)
 
 
-def conditions(ends: Ends, result: TransitionResult) -> Iterator[Condition]:
-    """Yield what the answer rests on; each holds in a draw only if it does wherever cells lie."""
+def conditions(ends: Ends, result: TransitionResult, slopes: Slopes) -> Iterator[Condition]:
+    """Yield what the answer rests on; each holds in a draw only if it does wherever cells lie.
+
+    Args:
+        slopes: growth with T as the answer has it.
+    """
     if result.verdict not in PLACED:
-        return _no_claim(ends, result)
+        return _no_claim(ends, result, slopes)
     return _claim(ends, result)
 
 
@@ -123,33 +128,65 @@ def _claim(ends: Ends, result: TransitionResult) -> Iterator[Condition]:
     smallest, largest = ends.slopes(star, len(heads))
     growth, above = f"growth with {result.by}", tuple(range(star, len(heads)))
     if result.verdict == "jump_only":
-        yield Condition(smallest > limits.delta_T, growth, f"vanish from {heads[star]:g} on", above)
+        yield Condition(
+            smallest > limits.max_growth, growth, f"vanish from {heads[star]:g} on", above
+        )
     else:
-        shown = f"exceed {limits.delta_T:g} from {heads[star]:g} on"
-        yield Condition(largest <= limits.delta_T, growth, shown, above)
+        shown = f"exceed {limits.max_growth:g} from {heads[star]:g} on"
+        yield Condition(largest <= limits.max_growth, growth, shown, above)
 
 
-def _no_claim(ends: Ends, result: TransitionResult) -> Iterator[Condition]:
-    """Yield that no step looks like a collapse: abrupt, or one from which growth with T is gone, or
-    one to the second head count and no further."""
+def _no_claim(ends: Ends, result: TransitionResult, slopes: Slopes) -> Iterator[Condition]:
+    """Yield that no step may come to be a collapse: abrupt, or one from which growth with T is
+    gone, or one to the second head count and no further.
+
+    As in the answer, growth with T has to change by more than its standard error tells.
+    """
     limits, settings, heads = result.limits, result.settings, ends.heads
     least, most = ends.drops()
     for k in range(1, len(heads)):
-        drop = most[:, k - 1]
-        if np.isnan(drop[0]):
+        if np.isnan(most[0, k - 1]):
             continue
-        looks = np.zeros(len(drop), dtype=bool)
+        is_peak = _may_be_largest(least, most, k) & (most[:, k - 1] >= limits.min_drop)
+        looks = np.zeros(len(most), dtype=bool)
         if k >= 2 and len(heads) >= 4:
-            looks |= _excess(most, least, k, heads) >= limits.min_excess
-        if result.by is not None:
-            above, below = ends.slopes(k, len(heads))[0], ends.slopes(0, k)[1]
-            change = np.where(below > limits.delta_T, 0.0, limits.delta_T)
-            looks |= (above <= limits.delta_T) & (below > 0) & (below - above > change)
+            looks |= is_peak & (_excess(most, least, k, heads) >= limits.min_excess)
+        # The drop may go on from the largest one to where growth with T is gone.
+        goes_on = is_peak
+        for star in range(k, min(k + settings.threshold_width, len(heads))):
+            if star > k:
+                enough = np.maximum(limits.d_min, settings.rho * least[:, k - 1])
+                goes_on = goes_on & (most[:, star - 1] >= enough)
+            looks |= goes_on & _growth_may_vanish(ends, result, slopes, star)
         if k == 1:
-            flat = np.minimum(limits.min_drop, settings.rho * drop)
-            looks |= ends.smallest_later_fall(k) <= flat
-        holds = ~(looks & (drop >= limits.min_drop))
-        yield Condition(holds, "the error", f"collapse at {heads[k]:g}", (k - 1, k))
+            flat = np.minimum(limits.min_drop, settings.rho * most[:, 0])
+            looks |= is_peak & (ends.smallest_later_fall(k) <= flat)
+        yield Condition(~looks, "the error", f"collapse at {heads[k]:g}", (k - 1, k))
+
+
+def _may_be_largest(least: FloatArray, most: FloatArray, k: int) -> Mask:
+    others = np.delete(least, k - 1, axis=1)
+    others = others[:, ~np.isnan(others[0])]
+    if not others.shape[1]:
+        return np.ones(len(most), dtype=bool)
+    return np.asarray(most[:, k - 1] >= others.max(axis=1))
+
+
+def _growth_may_vanish(ends: Ends, result: TransitionResult, slopes: Slopes, star: int) -> Mask:
+    """Return in which draws growth with T may be there below a head count and gone from it on."""
+    known = slopes.se[np.isfinite(slopes.se)] if result.by is not None else np.zeros(0)
+    below, above = ends.slopes(0, star)[1], ends.slopes(star, len(ends.heads))[0]
+    if not known.size:
+        return np.zeros(len(below), dtype=bool)
+    sides = slopes.se[:star], slopes.se[star:]
+    # The least that a pooled slope's standard error can be.
+    errors = [float(np.nansum(1 / side**2)) ** -0.5 for side in sides if np.isfinite(side).any()]
+    if len(errors) < 2:
+        return np.zeros(len(below), dtype=bool)
+    delta, t = result.limits.max_growth, slopes.quantile(1 - result.settings.alpha)
+    surely = below - above - t * float(np.hypot(*errors))
+    change = np.where(below > delta, 0.0, delta)
+    return np.asarray((above + t * errors[1] <= delta) & (below > 0) & (surely > change))
 
 
 def _excess(drop: FloatArray, earlier: FloatArray, peak: int, heads: list[Number]) -> FloatArray:

@@ -24,9 +24,10 @@ from analysis.questions.transition.budget_changes import (
     further_steps,
     grid_of,
 )
-from analysis.questions.transition.budget_conditions import PLACED, Condition, conditions
+from analysis.questions.transition.budget_conditions import PLACED, Condition, Ends, conditions
 from analysis.questions.transition.budget_result import BudgetAnswer, Budgets, BudgetTrials
-from analysis.questions.transition.cells import read_cells, resampled_cells, seed_noise
+from analysis.questions.transition.cells import Cells, read_cells, resampled_cells, seed_noise
+from analysis.questions.transition.lengths import fit_slopes
 from analysis.questions.transition.location import step_drops
 from analysis.questions.transition.result import CellValue, TransitionResult
 from analysis.runs.ladder import Ladder
@@ -50,7 +51,11 @@ def with_budgets(
         ladder: the runs of each budget.
         answer: fits the runs of one budget.
     """
-    return replace(result, budgets=_budgets(result, ladder, answer))
+    found = _budgets(result, ladder, answer)
+    if ladder.is_fixed:
+        seeds = tuple(each for each in found.missing if each.budget is None)
+        found = replace(found, missing=seeds)
+    return replace(result, budgets=found)
 
 
 def _budgets(
@@ -100,15 +105,19 @@ def _budgets(
         missing = _longer(result, course, beside, longer)
         reason = f"{_in_words(before, result)} at {earlier}"
         return replace(known, verdict="moving", reason=reason, missing=missing)
-    mass = result.settings.set_mass
-    ahead = list(conditions(course.ends(), result))
+    mass, slopes = result.settings.set_mass, fit_slopes(_cells(result))
+
+    def rest_on(ends: Ends) -> list[Condition]:
+        return list(conditions(ends, result, slopes))
+
+    ahead = rest_on(course.ends())
     same = _share(ahead)
     known = replace(known, same=same)
     if same >= mass:
         at = f"{ladder.at(course.longest)} where it is decided" if course.goes_on else earlier
         return replace(known, verdict="settled", reason=f"the same at {at}")
     for budget in [*([course.longest] if course.goes_on else []), longer]:
-        then = list(conditions(course.at(budget), result))
+        then = rest_on(course.at(budget))
         if _share(then) <= 1 - mass:
             worst = min(then, key=lambda each: each.holds.mean())
             reason = f"at {ladder.at(number(round(budget)))} {worst.what} would {worst.otherwise}"
@@ -119,7 +128,7 @@ def _budgets(
             return replace(known, verdict="moving", reason=reason, missing=missing)
     worst = min(ahead, key=lambda each: each.holds.mean())
     # Where the changes as estimated would not matter, their noise does.
-    is_noise = _share(list(conditions(course.typical().ends(), result))) == 1
+    is_noise = _share(rest_on(course.typical().ends())) == 1
     missing = (
         _more_seeds(result, course, worst.heads)
         if is_noise
@@ -184,18 +193,22 @@ def _answer(budget: Number, result: TransitionResult) -> BudgetAnswer:
 def _drop_interval(result: TransitionResult) -> Interval | None:
     if result.drop is None or result.noise_gap or result.h_peak is None:
         return None
-    heads, lengths = axes_of(result)
+    heads, _ = axes_of(result)
+    rng = np.random.default_rng([result.settings.rng_seed, 2])
+    drops = step_drops(resampled_cells(_cells(result), result.settings.B, rng))
+    low, high = np.quantile(drops[:, heads.index(result.h_peak) - 1], [0.025, 0.975])
+    return Interval(result.drop, float(low), float(high))
+
+
+def _cells(result: TransitionResult) -> Cells:
+    """Return the cells that an answer was read from."""
     runs: dict[Cell, list[float]] = {}
     for run in result.runs:
         runs.setdefault((run.x, run.by), []).append(run.y)
-    grid = grid_of(heads, lengths, runs)
+    grid = grid_of(*axes_of(result), runs)
     noise = seed_noise(grid, result.limits, result.settings.assumed_sd)
     fewest = int(grid.counts[grid.counts > 0].min())
-    cells = read_cells(grid, noise, None if result.reading == "typical" else fewest)
-    rng = np.random.default_rng([result.settings.rng_seed, 2])
-    drops = step_drops(resampled_cells(cells, result.settings.B, rng))
-    low, high = np.quantile(drops[:, heads.index(result.h_peak) - 1], [0.025, 0.975])
-    return Interval(result.drop, float(low), float(high))
+    return read_cells(grid, noise, None if result.reading == "typical" else fewest)
 
 
 def _first(result: TransitionResult, ladder: Ladder) -> tuple[BudgetTrials, ...]:

@@ -176,7 +176,7 @@ def _bracket(result: TransitionResult, axis: GridAxis) -> tuple[list[Band], str]
 
 def _slope_chart(result: TransitionResult, axis: GridAxis) -> Chart:
     unit = f"{y_unit(result.scale)} per tenfold {result.by}"
-    tolerated = result.limits.delta_T
+    tolerated = result.limits.max_growth
     label = f"tolerated\n{number_text(tolerated)}"
     looks = {shade: Series((), shade) for shade in _SLOPE_SHADES}
     points = (
@@ -205,7 +205,7 @@ def _slope_shade(result: TransitionResult, slope: Interval) -> palette.Shade:
     """Return blue for growth that does not matter, vermillion for growth, grey if it is open."""
     if result.noise_gap:
         return palette.GREY
-    limit = result.limits.delta_T
+    limit = result.limits.max_growth
     if slope.high <= limit:
         return palette.BLUE
     return palette.VERMILLION if slope.low > limit else palette.GREY

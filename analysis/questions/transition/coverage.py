@@ -23,12 +23,15 @@ class Coverage:
     """How much of a sweep reached its full budget.
 
     Attributes:
+        x, by: the searched axis and the modulating one, which may be None.
         lacking: cells of the h x T grid without a full-budget run, named by the table or not.
         refusal: why no verdict may be given; empty when one may.
         pruned_out: refused because early stopping emptied cells, so what is left is selected.
         pruned_inside: some cell holds runs stopped early beside its full-budget runs.
     """
 
+    x: str
+    by: str | None
     counts: tuple[CellCounts, ...]
     lacking: tuple[tuple[Number, Number | None], ...]
     refusal: str
@@ -96,6 +99,8 @@ def audit(table: RunTable, min_cell_share: float) -> Coverage:
     if open_runs:
         qualifications.append(f"{open_runs} trials have not ended yet; the answer may change")
     return Coverage(
+        x=table.x,
+        by=table.by,
         counts=counts,
         lacking=lacking,
         refusal=refusal,
@@ -173,7 +178,7 @@ def trials_for_more_heads(coverage: Coverage, needed: int) -> tuple[MissingTrial
         coverage,
         [number(xs[-1] + step * ahead) for ahead in range(1, needed + 1)],
         _lengths(coverage),
-        "too few head counts",
+        f"too few values of {coverage.x}",
     )
 
 
@@ -181,7 +186,8 @@ def trials_for_more_lengths(coverage: Coverage) -> tuple[MissingTrials, ...]:
     """Return trials at two further lengths (4 and 16 times the largest), at every head count."""
     longest = max(by for by in _lengths(coverage) if by is not None)
     xs = sorted({cell.x for cell in coverage.counts})
-    return _cross(coverage, xs, [number(longest * 4), number(longest * 16)], "one length only")
+    wanted = [number(longest * 4), number(longest * 16)]
+    return _cross(coverage, xs, wanted, f"one value of {coverage.by} only")
 
 
 def _cross(
@@ -204,7 +210,9 @@ def _lengths(coverage: Coverage) -> list[Number | None]:
 
 def _counts(table: RunTable) -> tuple[CellCounts, ...]:
     frame = table.frame if table.aside is None else pd.concat([table.frame, table.aside])
-    standing = _complete(table.frame)
+    standing = _cells_of(table.frame.loc[table.frame["complete"]])
+    without_value = frame.loc[frame["status"].eq("stopped_early") & frame["value"].isna()]
+    silent = _cells_of(without_value)
     cells: dict[tuple[float, float | None], Counter[str]] = {}
     counted = frame.groupby(["x", "by", "status"], sort=False, dropna=False).size()
     for (x, by, status), number_of in zip(counted.index.tolist(), counted.tolist(), strict=True):
@@ -222,16 +230,16 @@ def _counts(table: RunTable) -> tuple[CellCounts, ...]:
             planned=ended["planned"],
             too_large=ended["too_large"],
             collapsed=ended[COLLAPSED],
-            setting=each.setting if (each := table.tuned_at(x, by)) else None,
+            setting=(setting := each.setting if (each := table.tuned_at(x, by)) else None),
+            unstarted=silent[x, by] if setting is not None and setting.unstarted else 0,
             tuned=standing[x, by] if table.nuisance else None,
         )
         for (x, by), ended in sorted(cells.items(), key=lambda item: (item[0][0], item[0][1] or 0))
     )
 
 
-def _complete(frame: pd.DataFrame) -> Counter[tuple[float, float | None]]:
-    done = frame.loc[frame["complete"]]
+def _cells_of(rows: pd.DataFrame) -> Counter[tuple[float, float | None]]:
     return Counter(
         (x, None if np.isnan(by) else by)
-        for x, by in zip(done["x"].tolist(), done["by"].tolist(), strict=True)
+        for x, by in zip(rows["x"].tolist(), rows["by"].tolist(), strict=True)
     )

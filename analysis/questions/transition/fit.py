@@ -96,7 +96,7 @@ def fit(
     settings = replace(settings, **{name: getattr(limits, name) for name in LIMITS})
     coverage = audit(table, settings.min_cell_share)
     grid = build_grid(table)
-    context = Context(settings, limits, layers, "head" in table.x, table.by is not None, coverage)
+    context = Context(settings, limits, layers, "head" in table.x, table.x, table.by, coverage)
     noise = seed_noise(grid, limits, settings.assumed_sd)
     typical, needs_lengths = read(read_cells(grid, noise, None), context)
     attainable: TransitionReading | None = None

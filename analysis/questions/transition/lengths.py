@@ -140,7 +140,7 @@ def law_weights(cells: Cells, below: Mask) -> dict[str, float]:
     rows = [k for k in np.flatnonzero(below) if np.sum(~np.isnan(cells.z[k])) >= 4]
     if not rows or np.isnan(t).any():
         return {}
-    laws = {"logT": np.log10(t), "T": t / t.max(), "1/T": t.min() / t}
+    laws = {"log": np.log10(t), "linear": t / t.max(), "inverse": t.min() / t}
     deviance: dict[str, float] = {}
     for name, g in laws.items():
         residual_sum, cells_used = 0.0, 0

@@ -41,7 +41,7 @@ def read(cells: Cells, context: Context) -> tuple[TransitionReading, bool]:
     heads = cells.grid.heads
     refusal = context.coverage.refusal
     if context.coverage.pruned_out or len(heads) < 2:
-        reason = refusal or f"{len(heads)} head count(s) cannot show a collapse"
+        reason = refusal or f"{_number_of(len(heads), context.x)} cannot show a collapse"
         if context.coverage.pruned_out:
             reason += "; early stopping chose which, so what is left is not a fair sample"
         return replace(blank, reason=reason), False
@@ -49,7 +49,9 @@ def read(cells: Cells, context: Context) -> tuple[TransitionReading, bool]:
     rng = np.random.default_rng([settings.rng_seed, 0 if cells.best_of is None else 1])
     location = find_location(cells.z, settings.rho, limits.d_min)
     if location is None:
-        return replace(blank, reason="no two neighbouring head counts share a length"), False
+        return replace(
+            blank, reason=f"no two neighbouring values of {context.x} share one of {context.by}"
+        ), False
     peak, star = location.peak, location.star
     slopes = fit_slopes(cells)
     level, variance = mean_levels(cells, slopes)
@@ -92,7 +94,7 @@ def read(cells: Cells, context: Context) -> tuple[TransitionReading, bool]:
         },
         gamma_below=slopes.interval(below.estimate, below.se, settings.alpha) if below else None,
         gamma_above=slopes.interval(above.estimate, above.se, settings.alpha) if above else None,
-        h_T=_length_independence(heads, slopes, context),
+        flat_from=_length_independence(heads, slopes, context),
         law_weights=law_weights(cells, index < star),
         level={
             number(heads[k]): Estimate(float(level[k]), float(np.sqrt(variance[k]))) for k in index
@@ -100,14 +102,15 @@ def read(cells: Cells, context: Context) -> tuple[TransitionReading, bool]:
         phi=slopes.phi,
         success=success,
         h_50=h_50,
-        per_T=_stars_alone(cells, context),
+        h_star_at=_stars_alone(cells, context),
     )
     growth = Growth(slopes, below, above, len(cells.grid.lengths))
     decision = decide(found, growth, cells.noise.words(limits.unit), context)
     if refusal:
         decision = Decision("inconclusive", refusal)
     elif len(heads) < 3:
-        decision = Decision("inconclusive", "two head counts cannot tell a collapse from a decline")
+        few = _number_of(len(heads), context.x)
+        decision = Decision("inconclusive", f"{few} cannot tell a collapse from a decline")
     return replace(
         found,
         verdict=decision.verdict,
@@ -115,6 +118,10 @@ def read(cells: Cells, context: Context) -> tuple[TransitionReading, bool]:
         none_kind=decision.none_kind,
         d_eff=_dimension(decision, heads[star - 1], heads[star], heads, context),
     ), decision.needs_lengths
+
+
+def _number_of(values: int, axis: str) -> str:
+    return f"{values} value{'' if values == 1 else 's'} of {axis}"
 
 
 def _blank(cells: Cells, context: Context) -> TransitionReading:
@@ -187,7 +194,7 @@ def _drop_steps(cells: Cells, location: Location) -> tuple[DropStep, ...]:
 
 
 def _length_independence(heads: FloatArray, slopes: Slopes, context: Context) -> LengthIndependence:
-    lo, hi = independence(slopes, context.limits.delta_T, context.settings.alpha)
+    lo, hi = independence(slopes, context.limits.max_growth, context.settings.alpha)
     if lo is None or hi is None:
         return LengthIndependence()
     return LengthIndependence(number(heads[hi]), number(heads[lo]), number(heads[hi]))

@@ -25,7 +25,7 @@ ReadingName = Literal["typical", "attainable"]
 Competition = Literal["within_cells", "across_x", "unclear"]
 CLAIMS: Final[tuple[Verdict, ...]] = ("transition", "jump_only", "threshold")
 """The verdicts that say a collapse is there."""
-LIMITS: Final = ("delta_T", "min_drop", "min_excess", "d_min", "head_sd")
+LIMITS: Final = ("max_growth", "min_drop", "min_excess", "d_min", "head_sd")
 """The settings that default to the thresholds of the metric's scale."""
 
 
@@ -111,7 +111,7 @@ class TransitionSettings(Jsonable):
 
     Attributes:
         rho: h* moves up past the largest drop while the next step still drops by this share of it.
-        delta_T: largest slope of y in log10 T that still counts as "does not grow with T".
+        max_growth: largest slope of y in log10 T that still counts as "does not grow with T".
         min_drop: smallest drop that counts as a transition.
         min_excess: smallest part of the drop not explained by the decline before it.
         d_min: smallest next drop that can move h* up.
@@ -133,7 +133,7 @@ class TransitionSettings(Jsonable):
 
     alpha: float = 0.05
     rho: float = 0.25
-    delta_T: float | None = None  # noqa: N815
+    max_growth: float | None = None
     min_drop: float | None = None
     min_excess: float | None = None
     d_min: float | None = None
@@ -213,6 +213,7 @@ class CellCounts:
         started: everything but planned.
         complete: full-budget runs with a value, the only ones that enter a fit.
         collapsed: how many of the complete ones learned no more than a constant predictor.
+        unstarted: how many of the pruned ones belong to settings that lost before these began.
         setting: of the nuisance axes that it stands at; None without such axes.
         tuned: the complete runs that stand for it, one a seed; None without nuisance axes.
     """
@@ -228,6 +229,7 @@ class CellCounts:
     planned: int
     too_large: int = 0
     collapsed: int = 0
+    unstarted: int = 0
     setting: TunedSetting | None = None
     tuned: int | None = None
 
@@ -276,8 +278,8 @@ class LengthIndependence:
 
     Attributes:
         point: the same as ``hi``; None when even the largest h is not shown free of growth.
-        lo: first h above the last one that surely grows; the true h_T lies in [lo, hi].
-        hi: smallest h reached from the largest while the upper bound stays within delta_T.
+        lo: first h above the last one that surely grows; the true flat_from lies in [lo, hi].
+        hi: smallest h reached from the largest while the upper bound stays within max_growth.
     """
 
     point: Number | None = None
@@ -326,8 +328,10 @@ class TransitionReading(Jsonable):
         gamma: slope of z in log10 T at each h, with its 1 - alpha interval.
         gamma_below: pooled slope for h < h_star.
         gamma_above: pooled slope for h >= h_star.
-        h_T: smallest h from which the growth with T is gone.
-        law_weights: AICc weights of growth in logT, T and 1/T below h_star (descriptive).
+        flat_from: smallest h from which the growth with T is gone.
+        h_star_at: where each T alone places the largest drop's end.
+        law_weights: AICc weights of growth in log T, T and 1/T below h_star, as ``log``, ``linear``
+            and ``inverse`` (descriptive).
         level: mean z at each h with its standard error.
         seed_sd: of y, at each h.
         phi: over-dispersion of the cells about their lines in log10 T, at least 1.
@@ -356,7 +360,7 @@ class TransitionReading(Jsonable):
     gamma: dict[Number, Interval] = field(default_factory=dict)
     gamma_below: Interval | None = None
     gamma_above: Interval | None = None
-    h_T: LengthIndependence = LengthIndependence()  # noqa: N815
+    flat_from: LengthIndependence = LengthIndependence()
     law_weights: dict[str, float] = field(default_factory=dict)
     level: dict[Number, Estimate] = field(default_factory=dict)
     seed_sd: dict[Number, float]
@@ -365,7 +369,7 @@ class TransitionReading(Jsonable):
     success: dict[Number, Interval] = field(default_factory=dict)
     h_50: Number | None = None
     d_eff: RetrievalDimension | None = None
-    per_T: dict[Number, Number] = field(default_factory=dict)  # noqa: N815
+    h_star_at: dict[Number, Number] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from analysis.runs.losses import losses_named
 from analysis.text.numbers import (
     NONE,
     Tone,
+    all_at_best,
     at_fixed_rate,
     first_to_lower,
     interval_text,
@@ -40,6 +41,7 @@ _VERDICTS: Final[dict[Verdict, tuple[str, Tone]]] = {
 }
 
 
+_LAWS: Final = {"log": "log {}", "linear": "{}", "inverse": "1/{}"}
 _SLOPE: Final = ("slope", "slope_low", "slope_high")
 _SUCCESS: Final = ("success", "success_low", "success_high")
 
@@ -72,7 +74,7 @@ def _at_settings(result: TransitionResult) -> str:
     if result.verdict == "inconclusive":
         return ""
     if result.nuisance:
-        return f" Each cell is taken at its best {' and '.join(result.nuisance)}."
+        return f" {all_at_best(result.nuisance, 'cell')}"
     return at_fixed_rate(result.fixed_rate, " All runs had")
 
 
@@ -96,7 +98,7 @@ def _plateau_sentence(result: TransitionResult) -> str:
     confidence = percent_text(1 - result.settings.alpha)
     growth = result.gamma_above
     grows = ""
-    if result.by is not None and growth is not None and growth.low > result.limits.delta_T:
+    if result.by is not None and growth is not None and growth.low > result.limits.max_growth:
         grows = f"; there it still grows with {result.by} (slope {interval_text(growth)})"
     return (
         f"A plateau from {high} on: the error drops by {number_text(result.drop)} {unit} from "
@@ -206,7 +208,7 @@ def _growth_above(result: TransitionResult, joint: str) -> str:
     slope = f"slope {interval_text(result.gamma_above)}"
     if result.verdict == "jump_only":
         return f", {joint} above it the error still grows with {result.by} ({slope})"
-    vanishes = result.gamma_above.high <= result.limits.delta_T
+    vanishes = result.gamma_above.high <= result.limits.max_growth
     if result.verdict == "threshold" or vanishes:
         return f", {joint} from there on it no longer grows with {result.by} ({slope})"
     # A transition only needs that growth is not shown to persist, which is less than its absence.
@@ -236,7 +238,7 @@ def reading_table(result: TransitionResult) -> Table:
 def _reading_numbers(result: TransitionResult, reading: TransitionReading) -> dict[str, str]:
     unit = y_unit(result.scale)
     x, by = result.x, result.by
-    flat = reading.h_T
+    flat = reading.flat_from
     numbers = {
         "verdict": reading.verdict.replace("_", " "),
         f"{x} where the drop ends": number_text(reading.h_star),
@@ -259,11 +261,14 @@ def _reading_numbers(result: TransitionResult, reading: TransitionReading) -> di
             else ""
         )
         numbers[f"law in {by} (AICc weights)"] = (
-            ", ".join(f"{law} {number_text(w, 2)}" for law, w in reading.law_weights.items())
+            ", ".join(
+                f"{_LAWS[law].format(by)} {number_text(w, 2)}"
+                for law, w in reading.law_weights.items()
+            )
             or NONE
         )
         numbers[f"located at each {by} alone"] = (
-            ", ".join(f"{number_text(t)}: {number_text(h)}" for t, h in reading.per_T.items())
+            ", ".join(f"{number_text(t)}: {number_text(h)}" for t, h in reading.h_star_at.items())
             or NONE
         )
     # A reading without it has the row all the same, as the other one may have it.
@@ -320,19 +325,22 @@ def cells_table(result: TransitionResult) -> Table:
     not started."""
     names = (result.x,) if result.by is None else (result.x, result.by)
     has_collapsed = any(cell.collapsed for cell in result.counts)
+    has_unstarted = any(cell.unstarted for cell in result.counts)
     has_too_large = any(cell.too_large for cell in result.counts)
     rows = []
     for cell in sorted(result.counts, key=lambda cell: (cell.x, cell.by or 0)):
-        ended = [cell.started, cell.complete]
+        ended = [cell.started - cell.unstarted, cell.complete]
         ended += [cell.collapsed] if has_collapsed else []
-        ended += [cell.pruned, cell.failed, cell.diverged]
+        ended += [cell.pruned - cell.unstarted, cell.failed, cell.diverged]
         ended += [cell.too_large] if has_too_large else []
+        ended += [cell.unstarted] if has_unstarted else []
         tuned = (str(cell.read), setting_text(cell.setting)) if result.nuisance else ()
         place = map(number_text, (cell.x, cell.by)[: len(names)])
         rows.append((*place, *map(str, ended), *tuned))
     endings = ["started", "complete", *(["of these collapsed"] if has_collapsed else [])]
     endings += ["stopped early", "failed", "diverged"]
     endings += ["too large"] if has_too_large else []
+    endings += ["never started"] if has_unstarted else []
     tuned_header = ("read", *setting_header(result.nuisance)) if result.nuisance else ()
     note = (
         "“Read” counts the runs that stand for a cell: one a seed, of the setting that its other "

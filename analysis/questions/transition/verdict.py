@@ -26,7 +26,7 @@ class Context:
         limits: the thresholds that decide: those of the scale where the settings give none.
         layers: attention layers of the models.
         counts_heads: the searched axis counts heads, so a retrieval dimension makes sense.
-        has_by: the sweep has a modulating axis.
+        x, by: the searched axis and the modulating one, which may be None.
         coverage: which trials ended how.
     """
 
@@ -34,7 +34,8 @@ class Context:
     limits: Thresholds
     layers: int
     counts_heads: bool
-    has_by: bool
+    x: str
+    by: str | None
     coverage: Coverage
 
 
@@ -97,7 +98,7 @@ def _decide_as_measured(reading: TransitionReading, growth: Growth, context: Con
     diminishing returns, and shown not to fall further from there. Else ``none``. A jump whose
     growth with T was asked about but seen at one length only is ``inconclusive``.
     """
-    settings, limits = context.settings, context.limits
+    settings, limits, by = context.settings, context.limits, context.by
     above, below, drop, excess = growth.above, growth.below, reading.drop, reading.excess
     assert drop is not None
     assert excess is not None
@@ -114,18 +115,19 @@ def _decide_as_measured(reading: TransitionReading, growth: Growth, context: Con
     if abrupt and large and excess >= limits.min_excess:
         words = f"{drop_words}, {excess:.2f} more than the decline before it ({p_words})"
         if above is None:
-            if context.has_by and growth.num_lengths < 2:
+            if context.by is not None and growth.num_lengths < 2:
                 return Decision(
                     "inconclusive",
-                    f"{words}; with one length only, growth with T cannot be judged",
+                    f"{words}; with one value of {by} only, growth with it cannot be judged",
                     needs_lengths=True,
                 )
-            return Decision("transition", f"{words}; nothing is said about growth with T")
-        slope_words = f"slope in log T from there on {above.estimate:+.2f}"
-        if above.estimate - t * above.se > limits.delta_T:
-            return Decision("jump_only", f"{words}, but growth with T persists ({slope_words})")
+            unknown = "" if by is None else f"; nothing is said about growth with {by}"
+            return Decision("transition", f"{words}{unknown}")
+        slope_words = f"slope in log {by} from there on {above.estimate:+.2f}"
+        if above.estimate - t * above.se > limits.max_growth:
+            return Decision("jump_only", f"{words}, but growth with {by} persists ({slope_words})")
         return Decision(
-            "transition", f"{words}, and growth with T does not persist ({slope_words})"
+            "transition", f"{words}, and growth with {by} does not persist ({slope_words})"
         )
     if above is not None and below is not None and large:
         change = below.estimate - above.estimate
@@ -133,13 +135,13 @@ def _decide_as_measured(reading: TransitionReading, growth: Growth, context: Con
         if (
             reading.width <= settings.threshold_width
             and below.estimate > 0
-            and above.estimate + t * above.se <= limits.delta_T
-            and surely > (0 if below.estimate > limits.delta_T else limits.delta_T)
+            and above.estimate + t * above.se <= limits.max_growth
+            and surely > (0 if below.estimate > limits.max_growth else limits.max_growth)
         ):
             return Decision(
                 "threshold",
-                f"growth with T vanishes at {reading.h_star:g} (slope {below.estimate:+.2f} before,"
-                f" {above.estimate:+.2f} from there on) and {drop_words}, but not abruptly:"
+                f"growth with {by} vanishes at {reading.h_star:g} (slope {below.estimate:+.2f}"
+                f" before, {above.estimate:+.2f} from there on) and {drop_words}, but not abruptly:"
                 f" {p_words}",
             )
     # Flat: less than would have moved h* up.
@@ -149,8 +151,8 @@ def _decide_as_measured(reading: TransitionReading, growth: Growth, context: Con
         return Decision(
             "plateau",
             f"{drop_words}, and no further from there (by at most"
-            f" {max(reading.later_fall, 0.0):.2f} {limits.unit}); one head count below it cannot"
-            " tell a collapse from diminishing returns",
+            f" {max(reading.later_fall, 0.0):.2f} {limits.unit}); one value of {context.x}"
+            " below it cannot tell a collapse from diminishing returns",
         )
     return _none(reading, growth, context, abrupt, drop_words, p_words)
 
@@ -177,9 +179,9 @@ def _none(
     # collapse above.
     is_over = large and _falls_no_more_than(limits.min_drop, reading)
     if not reading.noise_gap:
-        if lower[-1] > limits.delta_T and not is_over:
+        if lower[-1] > limits.max_growth and not is_over:
             kind = "above_range"
-        elif np.isfinite(lower).any() and not (lower > limits.delta_T).any() and not large:
+        elif np.isfinite(lower).any() and not (lower > limits.max_growth).any() and not large:
             kind = "below_range"
     if not large:
         size = text_below(drop, limits.min_drop)
@@ -192,7 +194,7 @@ def _none(
             f" (needs {limits.min_excess:g})"
         )
     if kind == "above_range":
-        reason += "; growth with T is still there at the largest head count"
+        reason += f"; growth with {context.by} is still there at the largest {context.x}"
     elif kind == "below_range":
-        reason += "; growth with T is shown at no head count"
+        reason += f"; growth with {context.by} is shown at no {context.x}"
     return Decision("none", reason, kind)

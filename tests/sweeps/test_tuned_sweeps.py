@@ -1,0 +1,47 @@
+"""Studies that compare shapes each at its own learning rate: what they plan."""
+
+from pathlib import Path
+
+import pytest
+
+from hsweep.planning.options import SweepOptions
+from hsweep.planning.plan import Plan
+from hsweep.planning.prepare import prepare
+
+SWEEPS = Path(__file__).parents[2] / "sweeps"
+TUNED = ["nearest_neighbor_rank", "vit_lean"]
+
+
+def planned(name: str, preset: str | None = None) -> Plan:
+    return prepare(SWEEPS / f"{name}.py", SweepOptions(preset=preset)).plan
+
+
+@pytest.fixture(autouse=True)
+def no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HSWEEP_CACHE", str(tmp_path / "cache"))
+    for variable in ("HSWEEP_DATA", "HSWEEP_HUB"):
+        monkeypatch.delenv(variable, raising=False)
+
+
+@pytest.mark.parametrize("name", TUNED)
+def test_budgets_share_their_beginning_and_two_seeds_confirm_each_rate(name: str) -> None:
+    plan = planned(name)
+    ladder = plan.ladder()
+    assert ladder is not None
+    assert ladder["not_shared"] == ""
+    assert ladder["cost"] < 1.25
+    asked, stopping = plan.sweep.question, plan.sweep.early_stopping
+    assert asked is not None
+    assert asked.nuisance == ("lr",)
+    assert stopping is not None
+    assert stopping.scouts == 1
+    assert plan.sweep.replicates >= 3
+    assert len({trial.recipe.lr for trial in plan.trials}) == 5
+
+
+@pytest.mark.parametrize("name", TUNED)
+def test_what_repeats_a_publication_keeps_one_rate_and_one_budget(name: str) -> None:
+    plan = planned(name, "paper")
+    assert plan.sweep.budget.ladder == ()
+    assert len({trial.recipe.lr for trial in plan.trials}) == 1
+    assert {trial.recipe.schedule for trial in plan.trials} == {"cosine"}
