@@ -131,7 +131,7 @@ def test_a_head_count_that_still_falls_keeps_the_answer_open_and_comes_first() -
     assert drawn[-2:] == ["budget_location", "budget_slopes"]
 
 
-def asked(frame: pd.DataFrame) -> TransitionResult:
+def asked(frame: pd.DataFrame, *, can_be_extended: bool = True) -> TransitionResult:
     """Answer runs as of a study: of the largest budget that all cells have."""
     cells = frame.groupby(["heads", "seq_len"])["budget"].agg(set)
     budget = max(set.intersection(*cells))
@@ -139,7 +139,8 @@ def asked(frame: pd.DataFrame) -> TransitionResult:
     ladder = ladder_of(runs, ["heads", "seq_len"], "budget", "epochs", answered=budget)
     answer = partial(fit, settings=QUICK)
     alone = Runs(frame[frame["budget"] == budget], "nmse")
-    return with_budgets(answer(alone), replace(ladder, to_extend=budget), answer)
+    ladder = replace(ladder, to_extend=budget if can_be_extended else None)
+    return with_budgets(answer(alone), ladder, answer)
 
 
 def given(frame: pd.DataFrame, result: TransitionResult, fall: float) -> pd.DataFrame:
@@ -158,6 +159,9 @@ def test_the_cells_that_decide_are_trained_longer_and_settle_the_answer() -> Non
     sweep = ladder_sweep("settled", 3)
     assert sweep.h_star is not None
     frame = moved(sweep.frame, heads=sweep.h_star - 1, fall=0.3)
+    fixed = asked(frame, can_be_extended=False).budgets
+    assert fixed is not None
+    assert (fixed.verdict, fixed.missing) == ("unknown", ())
     still = given(frame, asked(frame), 0.0)
     cells = still.groupby(["heads", "seq_len"])["budget"].max()
     assert set(cells) == {150, 300}
