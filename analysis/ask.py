@@ -42,7 +42,7 @@ def answer_study(study: Study, tables: StudyTables | None = None) -> Answer:
     if tables is None:
         with study.reading() as tables:
             return answer_study(study, tables)
-    return answer_runs(study, StudyRuns(study.manifest, tables))
+    return answer_runs(study, StudyRuns(study.manifest, tables, is_listed=not study.is_adaptive()))
 
 
 def answer_runs(study: Study, runs: StudyRuns) -> Answer:

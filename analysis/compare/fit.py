@@ -135,9 +135,7 @@ class _Budgets:
     def __init__(self, studies: Sequence[StudyRuns], *, is_apart: bool) -> None:
         self._is_apart = is_apart
         self._units = [str(runs.manifest.budget.get("unit", "")) for runs in studies]
-        found = [
-            set(runs.counted.loc[runs.counted["status"].isin(FULL), "budget"]) for runs in studies
-        ]
+        found = [_trained(runs) for runs in studies]
         self.longest: list[int | None] = [max(each, default=None) for each in found]
         is_shared = not is_apart and len(set(self._units)) == 1
         shared = set.intersection(*found) if is_shared else set()
@@ -169,6 +167,12 @@ class _Budgets:
             for at, label in enumerate(labels)
             if self.is_cut(at)
         ]
+
+
+def _trained(runs: StudyRuns) -> set[int]:
+    """Return the budgets that a study was trained to, without those of part of its cells alone."""
+    full = runs.counted.loc[runs.counted["status"].isin(FULL), "budget"]
+    return set(full[full <= runs.budget])
 
 
 def _front(answer: Answer) -> ParetoResult | None:

@@ -7,7 +7,7 @@ and know no kind by name: a new kind is a folder and a line in `analysis.ask`.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -17,6 +17,7 @@ from analysis.charts.chart import Chart
 from analysis.questions.settings import Option
 from analysis.runs.chance import with_collapsed
 from analysis.runs.ladder import Ladder, furthest, ladder_of
+from analysis.runs.statuses import FULL
 from analysis.runs.table import Runs
 from analysis.text.numbers import Tone
 from analysis.text.tables import MAX_ROWS, Table
@@ -46,17 +47,20 @@ def ranked(rows: tuple[Row, ...], key: Callable[[Row], float]) -> tuple[Row, ...
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Full-budget runs that would settle an open finding.
+    """Runs that would settle an open finding.
 
     Attributes:
         at: axis values of the cell or shape, as the table of trials has them.
         trials: how many runs.
         why: what the finding lacks.
+        budget: another one than the sweep's, to which that many seeds are trained; None for runs
+            of the sweep's own.
     """
 
     at: dict[str, AxisValue]
     trials: int
     why: str
+    budget: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,12 +195,14 @@ class StudyRuns:
     Attributes:
         longest: trials of longer budgets are left out; None leaves out none.
         shared: what kinds read from the runs for each other, by name.
+        is_listed: its points are listed or drawn, so that its cells can be given further trials.
     """
 
     manifest: Manifest
     tables: StudyTables
     longest: int | None = None
     shared: dict[str, Any] = field(default_factory=dict)
+    is_listed: bool = True
 
     @property
     def goal(self) -> Goal:
@@ -210,8 +216,28 @@ class StudyRuns:
     @cached_property
     def trials(self) -> pd.DataFrame:
         """The trials that answers rest on, those that have learned nothing with the status
-        ``collapsed``: of one point and seed, that of the largest budget."""
-        return furthest(self.counted, [*self.manifest.axes, "seed"], "budget")
+        ``collapsed``: of one point and seed, that of ``budget``."""
+        trials = self.counted
+        of_others = trials["budget"] > self.budget
+        if self.budget > self.manifest.budget["amount"]:
+            # What has run to its end at a shorter budget is not compared with them.
+            of_others |= trials["status"].isin(FULL) & (trials["budget"] < self.budget)
+        own = trials.loc[~of_others].reset_index(drop=True)
+        return furthest(own, [*self.manifest.axes, "seed"], "budget")
+
+    @cached_property
+    def budget(self) -> int:
+        """The budget that answers are of: the largest that all cells have full runs of, which is
+        the sweep's or one that was asked for later. Nuisance axes make no cells."""
+        own = int(self.manifest.budget["amount"])
+        full = self.counted.loc[self.counted["status"].isin(FULL)]
+        nuisance = self.question.get("nuisance") or ()
+        cells = [axis for axis in self.manifest.axes if axis not in nuisance]
+        if not cells or not (full["budget"] > own).any():
+            return own
+        by_cell = full["budget"].groupby([full[axis] for axis in cells], dropna=False).agg(set)
+        common = set.intersection(*(found for found in by_cell if max(found) >= own))
+        return int(max(common | {own}))
 
     @property
     def answering(self) -> pd.DataFrame:
@@ -223,8 +249,10 @@ class StudyRuns:
     @cached_property
     def ladder(self) -> Ladder:
         """The trials of each budget, where points were trained to several."""
-        unit = str(self.manifest.budget.get("unit", ""))
-        return ladder_of(self._filled(self.counted), self.manifest.axes, "budget", unit)
+        unit, runs = str(self.manifest.budget.get("unit", "")), self._filled(self.counted)
+        found = ladder_of(runs, self.manifest.axes, "budget", unit, answered=self.budget)
+        can_be_extended = self.is_listed and unit != "seconds"
+        return replace(found, unit=unit, to_extend=self.budget if can_be_extended else None)
 
     @cached_property
     def every_trial(self) -> pd.DataFrame:

@@ -207,7 +207,7 @@ def build_report(report_input: ReportInput) -> str:
     cells = next(filter(None, counted), None) or trials_text.cell_table(answering, axes)
     if report_input.composition:
         which = f"Counted are the trials that the answer rests on, {len(answering)} of {len(shown)}"
-        budgets = "those of the longest budget, without scouts"
+        budgets = "those of the answer's budget, without scouts"
         cells = dataclasses.replace(cells, note=f"{which}: {budgets}. {cells.note}".strip())
     own = [text for text in report_input.warnings if text not in answer.qualifications]
     return render(

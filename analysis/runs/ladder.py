@@ -1,5 +1,6 @@
 """Runs that were trained to several budgets: the same seed of the same cell, one run at each."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -8,7 +9,7 @@ import pandas as pd
 
 from analysis.runs.columns import as_numbers, require
 from analysis.runs.table import Runs
-from analysis.statistics.training import SINGLE
+from analysis.statistics.settled import SINGLE, Budgeted
 
 _MOST_RUNGS: Final = 8
 """More budgets a run than this are reports on its way, not runs of their own."""
@@ -22,21 +23,26 @@ class Rung:
     runs: Runs
 
 
-@dataclass(frozen=True, slots=True)
-class Ladder:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ladder(Budgeted):
     """The budgets at which runs were trained, ascending.
 
     Attributes:
-        rungs: empty where no run was trained to more than one budget.
-        column: of the budget.
-        unit: what it counts (epochs); empty where only its column is known.
+        rungs: up to that of the answer; empty where no run was trained to more than one budget.
+        further: beyond the answer's, which only part of the cells may have.
         reports: budgets a run, where they are too many to be runs of their own; else 0.
+        to_extend: the answer's budget, where runs of other budgets can be asked for; else None.
     """
 
     rungs: tuple[Rung, ...] = ()
-    column: str = ""
-    unit: str = ""
+    further: tuple[Rung, ...] = ()
     reports: int = 0
+    to_extend: int | None = None
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether it is of a study that takes no runs of other budgets."""
+        return bool(self.unit) and self.to_extend is None
 
     @property
     def obstacle(self) -> str:
@@ -46,23 +52,28 @@ class Ladder:
                 f"a run has {self.reports} budgets, which are reports on its way, not runs trained"
                 " to each of them"
             )
-        return SINGLE if len(self.rungs) < 2 else ""
+        return SINGLE if len(self.rungs) + len(self.further) < 2 else ""
 
     def where(self, column: str, value: Any) -> "Ladder":
         """Return the budgets of those runs alone that have a value in a column."""
-        parts = (
-            Rung(rung.budget, Runs(rows, rung.runs.metric, rung.runs.columns))
-            for rung in self.rungs
-            if len(rows := rung.runs.frame.loc[rung.runs.frame[column].eq(value)])
+        rungs, further = (
+            tuple(
+                Rung(rung.budget, Runs(rows, rung.runs.metric, rung.runs.columns))
+                for rung in each
+                if len(rows := rung.runs.frame.loc[rung.runs.frame[column].eq(value)])
+            )
+            for each in (self.rungs, self.further)
         )
-        return replace(self, rungs=tuple(parts))
-
-    def at(self, budget: float) -> str:
-        """Return a budget in words."""
-        return f"{budget:g} {self.unit}" if self.unit else f"{self.column} = {budget:g}"
+        return replace(self, rungs=rungs, further=further)
 
 
-def ladder_of(runs: Runs, axes: Sequence[str], column: str | None = None, unit: str = "") -> Ladder:
+def ladder_of(
+    runs: Runs,
+    axes: Sequence[str],
+    column: str | None = None,
+    unit: str = "",
+    answered: float = math.inf,
+) -> Ladder:
     """Return the budgets at which runs of one cell and seed were trained.
 
     Args:
@@ -70,6 +81,7 @@ def ladder_of(runs: Runs, axes: Sequence[str], column: str | None = None, unit: 
         axes: columns that tell the cells apart, nuisance axes among them.
         column: of the budget.
         unit: what it counts.
+        answered: the largest budget that the answer may be of.
     """
     frame = runs.frame
     name = column or runs.columns.get("budget_column")
@@ -86,14 +98,16 @@ def ladder_of(runs: Runs, axes: Sequence[str], column: str | None = None, unit: 
     if found and budgets.max() > found[-1]:
         found.append(float(budgets.max()))
     if len(found) > _MOST_RUNGS:
-        return Ladder((), name, unit, len(found))
+        return Ladder(column=name, unit=unit, reports=len(found))
     alone = runs.columns.copy()
     alone.pop("budget_column", None)
     alone.pop("target_budget", None)
+    rungs = [Rung(budget, Runs(frame[budgets == budget], runs.metric, alone)) for budget in found]
     return Ladder(
-        tuple(Rung(budget, Runs(frame[budgets == budget], runs.metric, alone)) for budget in found),
-        name,
-        unit,
+        column=name,
+        unit=unit,
+        rungs=tuple(rung for rung in rungs if rung.budget <= answered),
+        further=tuple(rung for rung in rungs if rung.budget > answered),
     )
 
 

@@ -2,16 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 
 from analysis.statistics.values import FloatArray
 
-Settled = Literal["settled", "moving", "unknown"]
-"""Whether an answer would survive more training."""
-SINGLE: Final = "longer training was not tried"
-"""Why that is not known with one budget."""
 ENDLESS: Final = 30.0
 """Decades that stand for a fall without a floor in sight."""
 _EVERY_PAIR_OF: Final = 20
@@ -61,13 +57,15 @@ def centre(samples: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True, slots=True)
 class Gains:
-    """Draws of how quantities change with training, shapes [K, B].
+    """Draws of how quantities change with training.
 
     Attributes:
-        last: over the last two budgets.
-        left: from the last budget to the end of training.
+        at: each at each budget, about its mean, shape [K, B, budgets]; NaN where it has none.
+        last: over the last two budgets of each, shape [K, B].
+        left: from the last budget of each to the end of training, shape [K, B].
     """
 
+    at: FloatArray
     last: FloatArray
     left: FloatArray
 
@@ -89,30 +87,42 @@ def gains(
 
     Args:
         curves: of each quantity y of its seeds at each budget, shape [seeds, budgets], at least two
-            of each.
+            of each; NaN at budgets that it does not have.
         budgets: ascending.
     """
-    relative = [curve - curve.mean(axis=1, keepdims=True) for curve in curves]
-    course = np.array([centre(each.T) for each in relative])
-    counts = np.array([len(each) for each in relative])
-    df = int(sum(counts - 1)) * (len(budgets) - 1)
+    known = np.array([~np.isnan(curve).any(axis=0) for curve in curves])
+    relative = [curve[:, has] for curve, has in zip(curves, known, strict=True)]
+    relative = [each - each.mean(axis=1, keepdims=True) for each in relative]
+    course = np.zeros(known.shape)
+    course[known] = np.concatenate([centre(each.T) for each in relative])
+    counts, of_each = np.array([len(each) for each in relative]), known.sum(axis=1)
+    df = int((counts - 1) @ (of_each - 1))
     scatter = sum(float(np.sum((each - each.mean(axis=0)) ** 2)) for each in relative)
     powers = exponent * np.exp(_POWER_SD * np.linspace(-_POWER_REACH, _POWER_REACH, _POWERS))
-    x = -((np.array(budgets) / budgets[-1]) ** -powers[:, None])
-    x -= x.mean(axis=1, keepdims=True)
-    slope = x / (x**2).sum(axis=1, keepdims=True)
-    found = course @ slope.T
+    order = [np.flatnonzero(has)[-2:] for has in known]
+    before, end = np.array(order).T
+    to_end = np.array(budgets) / np.array(budgets)[end, None]
+    x = -(to_end[:, None] ** -powers[:, None])
+    x -= np.mean(x, axis=2, keepdims=True, where=known[:, None])
+    x *= known[:, None]
+    slope = x / (x**2).sum(axis=2, keepdims=True)
+    found = (slope @ course[:, :, None])[:, :, 0]
     misfit = ((course[:, None] - found[:, :, None] * x) ** 2).sum(axis=2)
     # A t distribution's likelihood, as the noise is estimated.
     chi_square = counts @ misfit / max(scatter, 1e-300)
-    likelihood = -0.5 * (df + len(curves) * (len(budgets) - 2)) * np.log1p(chi_square)
+    likelihood = -0.5 * (df + int((of_each - 2).sum())) * np.log1p(chi_square)
     weight = likelihood - 0.5 * np.linspace(-_POWER_REACH, _POWER_REACH, _POWERS) ** 2
     weight = np.exp(weight - weight.max())
     chosen = rng.choice(_POWERS, size=draws, p=weight / weight.sum())
     noise = rng.standard_t(df, size=(len(curves), draws, len(budgets)))
     noise *= np.sqrt(scatter / df / counts)[:, None, None]
     drawn = course[:, None] + noise
-    return Gains(drawn[:, :, -1] - drawn[:, :, -2], (drawn * slope[chosen]).sum(axis=2))
+    each = np.arange(len(curves))
+    return Gains(
+        np.where(known[:, None], drawn, np.nan),
+        drawn[each, :, end] - drawn[each, :, before],
+        (drawn * slope[:, chosen]).sum(axis=2),
+    )
 
 
 def pulled_together(draws: FloatArray) -> FloatArray:

@@ -37,6 +37,11 @@ if TYPE_CHECKING:
     is_flag=True,
     help="In a study that has run: train what its analysis lists as missing, and nothing else.",
 )
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="With --only-missing: show these trials and their cost, and stop.",
+)
 @sweep_options
 @options_of(RunOptions, "options", but=("retry_failed",))
 @click.option("--storage", metavar="URI", help="Folder or URI for checkpoints; shared by nodes.")
@@ -47,6 +52,7 @@ def run(
     sweep_file: Path,
     study_name: str | None,
     only_missing: bool,
+    dry_run: bool,
     chosen: SweepOptions,
     options: RunOptions,
     storage: str | None,
@@ -68,8 +74,12 @@ def run(
     if only_missing:
         if storage is not None:
             raise UserError("--storage is chosen when a study begins; leave it out")
-        _run_missing(sweep_file, study_name, chosen, options, home, console, as_json)
+        _run_missing(sweep_file, study_name, chosen, options, home, console, as_json, dry_run)
         return
+    if dry_run:
+        raise UserError(
+            "--dry-run belongs to --only-missing; `hsweep plan` shows the trials of a new study"
+        )
     prepared = prepare(sweep_file, chosen)
     job = new_study(prepared, options, home, study_name, storage, console)
     concerns = {"concerns": concerns_json(prepared.plan)} if as_json else {}
@@ -86,6 +96,7 @@ def _run_missing(
     home: Home,
     console: "Console",
     as_json: bool,
+    dry_run: bool,
 ) -> None:
     """Run what the analysis of a study lists as missing, and answer its question again.
 
@@ -94,6 +105,8 @@ def _run_missing(
     """
     from analysis.ask import answer_study
     from hsweep.commands.conclusion import Conclusion, conclude, print_answer
+    from hsweep.planning.calibration import Calibration
+    from hsweep.record.provenance import hardware
     from hsweep.running import missing
     from hsweep.running.resume import target_of
     from hsweep.running.run import run as run_job
@@ -110,9 +123,16 @@ def _run_missing(
             print_json({**study.status(), **answer.to_json(), "added": None})
         return
     prepared, extension = missing.plan_missing(study, wanted)
-    _announce(console, study, answer, extension)
+    seconds = Calibration(home.calibration, hardware()).estimate(
+        each.trial for each in extension.additions
+    )
+    _announce(console, study, answer, extension, seconds)
     if not extension.additions:
         raise UserError("none of the missing trials can be run; the reasons are above")
+    if dry_run:
+        if as_json:
+            print_json({"study": study.name, "dry_run": True, "added": extension.to_json()})
+        return
     job = missing.extended(study, prepared, extension, target)
     conclusion = Conclusion(job.target)
     ended = run_job(job, options, home, console, conclusion)
@@ -129,16 +149,29 @@ def _wanted(study: "Study", answer: "Answer") -> "list[Wanted]":
     wanted = []
     for each in (missing for finding in answer.findings for missing in finding.missing):
         point = recorded_point(points, each.at) or each.at
-        wanted.append(Wanted({axis: point[axis] for axis in each.at}, each.trials, each.why))
+        at = {axis: point[axis] for axis in each.at}
+        wanted.append(Wanted(at, each.trials, each.why, each.budget))
     return wanted
 
 
-def _announce(console: "Console", study: "Study", answer: "Answer", extension: "Extension") -> None:
+def _announce(
+    console: "Console",
+    study: "Study",
+    answer: "Answer",
+    extension: "Extension",
+    seconds: float | None,
+) -> None:
+    from hsweep.running.progress import duration
+
     number = len(extension.additions)
+    budget = extension.plan.sweep.budget
+    cost = f"together as much training as {extension.cost:.3g} of {budget.of(budget.amount)}"
+    if seconds is not None:
+        cost += f", about {duration(seconds)} by what was measured here"
     console.print(answer.text)
     console.print(
         f"{number} trial{'' if number == 1 else 's'} will be run in {study.name}, each to its full "
-        "budget; what has finished stays:",
+        f"budget, {cost}; what has finished stays:",
         style="bold",
     )
     for line in extension.lines():

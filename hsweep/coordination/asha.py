@@ -110,6 +110,7 @@ class StratifiedAsha:
     ) -> None:
         self._settings = settings
         self._is_ladder = bool(budget.ladder)
+        self._amounts = frozenset(each.amount for each in budget.rungs)
         self._unit = budget.unit
         self._milestones = frozenset(settings.milestones(budget) if settings else ())
         self._waits = settings is not None and settings.decide == "together" and knows_all
@@ -123,8 +124,9 @@ class StratifiedAsha:
         self._strata: defaultdict[str, _Stratum] = defaultdict(_Stratum)
 
     def enter(self, row: ScheduledTrial) -> None:
-        """Announce a planned trial: what it competes as is a possible survivor."""
-        if self._settings is None:
+        """Announce a planned trial: what it competes as is a possible survivor. One of a budget
+        that is none of the sweep's was asked for later and competes with no other."""
+        if self._settings is None or row.trial.budget.amount not in self._amounts:
             return
         trial, group = row.trial, self._strata[row.trial.stratum]
         group.members[trial.key] = row
@@ -158,6 +160,8 @@ class StratifiedAsha:
     def record(self, row: ScheduledTrial, unit: int, value: float | None) -> None:
         """Enter a recorded report without asking for a decision."""
         if unit not in self._deciding or self._follows(row):
+            return
+        if row.trial.budget.amount not in self._amounts:
             return
         if self._is_ladder and unit != row.trial.budget.amount:
             return

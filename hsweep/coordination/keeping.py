@@ -59,6 +59,6 @@ class Keeping:
     def _add(self, row: ScheduledTrial) -> set[str]:
         trial = row.trial
         self._attempts[trial.key] = row.attempt
-        if trial.budget.amount < self._longest:
+        if trial.budget.amount != self._longest:
             return {trial.key}
         return self._best.add(trial.key, trial.ordinal, trial.stratum, trial.point, row.value)

@@ -82,7 +82,11 @@ class Budget:
         """The budgets that trials have, shortest first."""
         if not self.ladder:
             return (self,)
-        return tuple(replace(self, amount=amount, ladder=()) for amount in self.ladder)
+        return tuple(map(self.of, self.ladder))
+
+    def of(self, amount: int) -> "Budget":
+        """Return the budget of a trial that trains so many units."""
+        return replace(self, amount=amount, ladder=())
 
     def __str__(self) -> str:
         *shorter, last = map(str, self.ladder or (self.amount,))

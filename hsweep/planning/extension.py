@@ -31,14 +31,20 @@ the same seed would diverge again."""
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Full-budget runs that an analysis asks for in one cell, given by its axis values, and why."""
+    """Runs that an analysis asks for in one cell, given by its axis values, and why.
+
+    ``budget`` is another one than the sweep's, to which seeds that have finished are trained; None
+    asks for runs of the sweep's own.
+    """
 
     at: Mapping[str, Any]
     trials: int
     why: str
+    budget: int | None = None
 
     @property
     def label(self) -> str:
+        """The cell in words."""
         return " ".join(
             f"{axis}={f'{value:g}' if isinstance(value, float) else value}"
             for axis, value in self.at.items()
@@ -49,7 +55,7 @@ class Wanted:
 class Addition:
     """A trial that a cell is given: how, in words, and whether the record has it already."""
 
-    cell: str
+    cell: Wanted
     trial: Trial
     how: str
     is_recorded: bool
@@ -74,16 +80,27 @@ class Extension:
     def lines(self) -> list[str]:
         lines = []
         for wanted in self.wanted:
-            ways = Counter(each.how for each in self.additions if each.cell == wanted.label)
+            ways = Counter(each.how for each in self.additions if each.cell is wanted)
             if ways:
                 how = ", ".join(f"{number} {way}" for way, number in ways.items())
                 lines.append(f"{wanted.label}: {how} ({wanted.why})")
         return [*lines, *(f"not run: {problem}" for problem in self.problems)]
 
+    @property
+    def cost(self) -> float:
+        """Budget units to train, over those of one run of the sweep's budget."""
+        trials = [each.trial for each in self.additions]
+        return sum(trial.units_to_train for trial in trials) / self.plan.sweep.budget.amount
+
     def to_json(self) -> dict[str, Any]:
         return {
             "wanted": [
-                {"at": dict(cell.at), "trials": cell.trials, "why": cell.why}
+                {
+                    "at": dict(cell.at),
+                    "trials": cell.trials,
+                    "budget": cell.budget,
+                    "why": cell.why,
+                }
                 for cell in self.wanted
             ],
             "trials": [
@@ -96,12 +113,13 @@ class Extension:
                 }
                 for each in self.additions
             ],
+            "cost": self.cost,
             "problems": list(self.problems),
         }
 
 
 def plan_extension(plan: Plan, recorded: Sequence[TrialRow], wanted: Iterable[Wanted]) -> Extension:
-    """Find the trials that give every wanted cell its full-budget runs.
+    """Find the trials that give every wanted cell its runs.
 
     Where several points lie in a cell (settings that compete in it), each is given as many runs:
     the other cells had the choice among all of them. ``plan`` holds earlier extensions, too.
@@ -119,7 +137,8 @@ def plan_extension(plan: Plan, recorded: Sequence[TrialRow], wanted: Iterable[Wa
     trials = {trial.key: trial for trial in plan.trials}
     rows: dict[Point, list[TrialRow]] = {}
     for row in recorded:
-        rows.setdefault(recorded_point(row.point), []).append(row)
+        if row.key in trials:
+            rows.setdefault(recorded_point(row.point), []).append(row)
     additions: list[Addition] = []
     problems: list[str] = []
     for cell in wanted:
@@ -128,8 +147,9 @@ def plan_extension(plan: Plan, recorded: Sequence[TrialRow], wanted: Iterable[Wa
         except UserError as error:
             problems.append(f"{cell.label}: {error}")
             continue
+        give = _fill if cell.budget is None else _at_another_budget
         for point in points:
-            found, problem = _fill(cell, point, rows.get(point, []), trials, planner)
+            found, problem = give(cell, point, rows.get(point, []), trials, planner)
             additions += found
             if problem:
                 problems.append(f"{cell.label}: {problem}")
@@ -141,31 +161,48 @@ def with_extensions(plan: Plan, extensions: Iterable[Mapping[str, Any]]) -> Plan
     """Return the plan of a sweep with the trials of a study's recorded extensions (as
     ``Extension.to_json`` wrote them), oldest first."""
     planner = Planner.following(plan)
-    known = {trial.key for trial in plan.trials}
+    rungs = {budget.amount for budget in plan.sweep.budget.rungs}
+    amounts: dict[tuple[Mapping[str, Any], int], set[int]] = {}
+    for trial in plan.trials:
+        amounts.setdefault((trial.point, trial.replicate), set()).add(trial.budget.amount)
     added: list[Trial] = []
-    for entry in (each for extension in extensions for each in extension["trials"]):
-        if entry["key"] not in known:
-            point = recorded_point(entry["point"])
-            added += planner.plan_point(point, replicates=[int(entry["replicate"])])
+    for extension in extensions:
+        lacking: dict[tuple[Point, int], None] = {}
+        for entry in extension["trials"]:
+            place = recorded_point(entry["point"]), int(entry["replicate"])
+            if entry["budget"] not in amounts.get(place, ()):
+                amounts.setdefault(place, set(rungs)).add(entry["budget"])
+                lacking[place] = None
+        for point, replicate in lacking:
+            added += planner.plan_point(point, [replicate], amounts[point, replicate])
     return _grown(plan, planner, added)
 
 
 def carried_over(
-    extensions: Sequence[Mapping[str, Any]], plan: Plan
+    extensions: Sequence[Mapping[str, Any]], plan: Plan, before: Mapping[str, Any]
 ) -> tuple[Plan, list[dict[str, Any]]]:
     """Carry a study's recorded extensions over to the plan of an edited sweep.
 
     A trial that was added stays if its point is in the edited space, or was never in the space and
-    still has the space's axes: then no edit has taken it out.
+    still has the space's axes: then no edit has taken it out. One of a budget of the sweep
+    (``before``, as recorded) has one of now; one of another budget keeps that while the unit is the
+    same.
 
     Returns:
         The plan with the trials that stay, and the extensions with these, by their keys of now.
     """
     points = {trial.point for trial in plan.trials}
     axes = {frozenset(point) for point in points}
+    now = plan.sweep.budget
+    rungs = {budget.amount for budget in now.rungs}
+    own = {before["amount"], *before["ladder"]} - rungs
 
     def carried(entry: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         is_new = entry["how"] == "new"
+        if entry["budget"] in own:
+            entry = {**entry, "budget": now.amount}
+        elif entry["budget"] not in rungs and before["unit"] != now.unit:
+            return
         if recorded_point(entry["point"]) in points:
             # Once in the space, it is the space that decides.
             yield {**entry, "how": "in the sweep since"} if is_new else entry
@@ -174,16 +211,13 @@ def carried_over(
 
     kept = [[new for old in each["trials"] for new in carried(old)] for each in extensions]
     grown = with_extensions(plan, [{"trials": entries} for entries in kept])
-    keys: dict[tuple[Mapping[str, Any], int], dict[int, str]] = {}
-    for trial in grown.trials:
-        keys.setdefault((trial.point, trial.replicate), {})[trial.budget.amount] = trial.key
+    keys = {(t.point, t.replicate, t.budget.amount): t.key for t in grown.trials}
 
     def with_keys(entries: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
         for entry in entries:
-            if found := keys.get((recorded_point(entry["point"]), int(entry["replicate"]))):
-                budget = int(entry["budget"])
-                budget = budget if budget in found else max(found)
-                yield {**entry, "budget": budget, "key": found[budget]}
+            place = recorded_point(entry["point"]), int(entry["replicate"]), entry["budget"]
+            if key := keys.get(place):
+                yield {**entry, "key": key}
 
     return grown, [
         {**extension, "trials": [*with_keys(entries)]}
@@ -205,13 +239,13 @@ def _fill(
 ) -> tuple[list[Addition], str]:
     """Return the trials one point is given, and why there are fewer than asked for.
 
-    Of a ladder those with the longest budget are asked for, and the shorter ones that they go on
-    from come with them.
+    Those with the sweep's longest budget are asked for; the shorter ones that they go on from come
+    with them, and a new seed has every budget that others of its point have.
     """
-    order, rungs = list(_TAKEN_UP), planner.sweep.budget.rungs
-    by_key = {row.key: row for row in rows if row.status in _TAKEN_UP and row.key in trials}
+    order, longest = list(_TAKEN_UP), planner.sweep.budget.amount
+    by_key = {row.key: row for row in rows if row.status in _TAKEN_UP}
     usable = sorted(
-        (row for row in by_key.values() if row.budget == rungs[-1].amount),
+        (row for row in by_key.values() if row.budget == longest),
         key=lambda row: (order.index(row.status), row.replicate),
     )[: cell.trials]
     found = []
@@ -219,21 +253,69 @@ def _fill(
         key = row.key
         while key in by_key:
             how = _TAKEN_UP[by_key[key].status]
-            found.append(Addition(cell.label, trials[key], how, is_recorded=True))
+            found.append(Addition(cell, trials[key], how, is_recorded=True))
             key = trials[key].shorter
     lacking = cell.trials - len(usable)
     if not lacking:
         return found, ""
     first = max((row.replicate for row in rows), default=-1) + 1
-    skipped = len(planner.skipped)
+    amounts = {budget.amount for budget in planner.sweep.budget.rungs} | {r.budget for r in rows}
     how = NEW_SEED if rows else "new"
-    new = planner.plan_point(point, replicates=range(first, first + lacking))
-    found += [Addition(cell.label, trial, how, is_recorded=False) for trial in new]
-    if len(planner.skipped) > skipped:
-        return found, planner.skipped[-1].reason
-    if len(new) < lacking * len(rungs):
-        return found, f"{lacking - len(new) // len(rungs)} trials would repeat others of the study"
-    return found, ""
+    new, problem = _planned(point, range(first, first + lacking), amounts, planner)
+    found += [Addition(cell, trial, how, is_recorded=False) for trial in new]
+    if not problem and len(new) < lacking * len(amounts):
+        problem = f"{lacking - len(new) // len(amounts)} trials would repeat others of the study"
+    return found, problem
+
+
+def _at_another_budget(
+    cell: Wanted,
+    point: Point,
+    rows: Sequence[TrialRow],
+    trials: Mapping[str, Trial],
+    planner: Planner,
+) -> tuple[list[Addition], str]:
+    """Return the trials of another budget that one point is given, those of its first seeds that
+    have finished with the sweep's own, and why there are fewer than asked for."""
+    assert cell.budget is not None
+    sweep = planner.sweep
+    scouts = (sweep.early_stopping.scouts or 0) if sweep.early_stopping is not None else 0
+    seeds: dict[int, dict[int, TrialRow]] = {}
+    for row in sorted(rows, key=lambda row: row.replicate):
+        seeds.setdefault(row.replicate, {})[row.budget] = row
+    ready = [
+        seed
+        for seed, own in seeds.items()
+        if seed >= scouts
+        and (whole := own.get(sweep.budget.amount)) is not None
+        and whole.status is TrialStatus.FINISHED
+    ][: cell.trials]
+    found, problems = [], []
+    for seed in ready:
+        known = seeds[seed].get(cell.budget)
+        if known is None:
+            new, problem = _planned(point, [seed], {*seeds[seed], cell.budget}, planner)
+            how = f"at {sweep.budget.of(cell.budget)}"
+            found += [Addition(cell, trial, how, is_recorded=False) for trial in new]
+            problems += [problem] * bool(problem)
+        elif known.status in _TAKEN_UP:
+            how = _TAKEN_UP[known.status]
+            found.append(Addition(cell, trials[known.key], how, is_recorded=True))
+        elif known.status is not TrialStatus.FINISHED:
+            ended = str(known.status).replace("_", " ")
+            problems.append(f"seed {seed} at {sweep.budget.of(cell.budget)} is {ended}")
+    if len(ready) < cell.trials:
+        problems.append(f"{cell.trials - len(ready)} seeds have no finished trial")
+    return found, "; ".join(problems)
+
+
+def _planned(
+    point: Point, replicates: Iterable[int], amounts: Collection[int], planner: Planner
+) -> tuple[list[Trial], str]:
+    """Return new trials of a point, and why it cannot be run."""
+    skipped = len(planner.skipped)
+    new = planner.plan_point(point, replicates, amounts)
+    return new, planner.skipped[-1].reason if len(planner.skipped) > skipped else ""
 
 
 def _points_in(cell: Wanted, sweep: Sweep, recorded: Collection[Point]) -> list[Point]:

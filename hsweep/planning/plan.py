@@ -210,9 +210,14 @@ class Planner:
         planner._num_planned = 1 + max((trial.ordinal for trial in plan.trials), default=-1)
         return planner
 
-    def plan_point(self, point: Point, replicates: Iterable[int] | None = None) -> list[Trial]:
-        """Return the trials of one point, one for each replicate (the sweep's by default) and each
-        budget; none if it is skipped or a double.
+    def plan_point(
+        self,
+        point: Point,
+        replicates: Iterable[int] | None = None,
+        amounts: Iterable[int] | None = None,
+    ) -> list[Trial]:
+        """Return the trials of one point, one for each replicate and each budget (the sweep's by
+        default); none if it is skipped, and none that is a double.
 
         Raises:
             UserError: the sweep's own functions cannot be used.
@@ -266,10 +271,11 @@ class Planner:
                 ),
             )
         trials = []
+        rungs = self._rungs if amounts is None else [*map(sweep.budget.of, sorted(amounts))]
         for replicate in range(sweep.replicates) if replicates is None else replicates:
             seeds, described_seeds = _seeds_of(self.study_seed, replicate)
             below = None
-            for budget in self._rungs:
+            for budget in rungs:
                 parts = {**shared, "budget": hashed(budget), "seeds": described_seeds}
                 trial = Trial(
                     key=key_of(parts, self.accepted),

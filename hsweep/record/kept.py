@@ -31,14 +31,16 @@ def kept_weights(
     keep: str,
     goal: str,
     question: Mapping[str, Any] | None,
+    *,
+    longest: int,
 ) -> Kept:
     """Return which weights are there, and which should be, as the study's ``keep`` says.
 
     Args:
         rows: all trials of the study, orphaned ones included.
+        longest: the sweep's budget: trials of other budgets are not among the best.
     """
     sizes, rows = folder.sizes(), list(rows)
-    longest = max((row.budget for row in rows if not row.orphaned), default=0)
     finished = [row for row in rows if row.status is TrialStatus.FINISHED]
     current = [row for row in finished if not row.orphaned]
     wanted = {row.key for row in current} if keep == "last" else set()

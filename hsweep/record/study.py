@@ -225,7 +225,14 @@ class Study:
             StorageError: the storage cannot be read.
         """
         manifest, rows = self.manifest, journal.trials(orphaned=True)
-        return kept_weights(rows, self.weights(), manifest.keep, manifest.goal, manifest.question)
+        return kept_weights(
+            rows,
+            self.weights(),
+            manifest.keep,
+            manifest.goal,
+            manifest.question,
+            longest=manifest.budget["amount"],
+        )
 
     @contextlib.contextmanager
     def local_weights(self) -> Iterator[list[tuple[Path, str]]]:

@@ -160,7 +160,7 @@ def plan_edit(
             whys = "; ".join(f"{len(orphans)} trials: {why}" for why, orphans in reasons.items())
             raise UserError(_ADAPTIVE.format(name=study.name, what=whys))
     else:
-        plan, extensions = carried_over(manifest.extensions, prepared.plan)
+        plan, extensions = carried_over(manifest.extensions, prepared.plan, manifest.budget)
         prepared = replace(prepared, plan=plan)
         history = BudgetHistory(
             [manifest.budget, *(each["before"]["budget"] for each in manifest.revisions)],

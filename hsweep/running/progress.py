@@ -63,7 +63,7 @@ class Progress:
         self._coordinator = coordinator
         self._metric = coordinator.sweep.metric
         self._varying = varying_axes(trials)
-        self._has_ladder = bool(coordinator.sweep.budget.ladder)
+        self._has_ladder = len({trial.budget.amount for trial in trials}) > 1
         self._started = time.monotonic()
         self._units_before = coordinator.overview().units_done
         self.is_live = False

@@ -155,7 +155,11 @@ def connect(
 def _greet(console: Console, job: Job, browse: str, runner: Runner) -> None:
     plan = job.prepared.plan
     budget = plan.sweep.budget
-    of_all = "" if job.only is None else f"{len(job.only)} of "
+    of_all = ""
+    if job.only is not None:
+        of_all = f"{len(job.only)} of "
+        amounts = sorted({each.budget.amount for each in plan.trials if each.key in job.only})
+        budget = replace(budget, amount=amounts[-1], ladder=amounts)
     console.print(
         f"study {job.name}: {of_all}{len(plan.trials)} trials of {budget}"
         f"{', proposed one by one' if plan.is_adaptive else ''}",

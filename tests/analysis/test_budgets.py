@@ -117,18 +117,106 @@ def test_a_head_count_that_still_falls_keeps_the_answer_open_and_comes_first() -
     assert result.budgets is not None
     assert result.budgets.verdict != "settled"
     assert {each.budget for each in result.budgets.missing} == {300}
-    cells = len(sweep.frame[["heads", "seq_len"]].drop_duplicates())
-    assert len(result.budgets.missing) == cells
-    decisive = {each.x for each in result.budgets.missing[:5]}
-    assert decisive <= {before - 1, before, sweep.h_star}
+    decisive = {each.x for each in result.budgets.missing}
+    assert before in decisive <= {before - 1, before, sweep.h_star}
+    lengths = sweep.frame["seq_len"].nunique()
+    assert len(result.budgets.missing) == len(decisive) * lengths
     finding = TransitionFinding(result)
-    # A study's missing trials know no budgets.
-    assert finding.missing == ()
+    assert {(each.budget, each.trials) for each in finding.missing} == {(300, 4)}
+    assert {each.at["heads"] for each in finding.missing} == decisive
     assert TransitionResult.from_json(json.loads(json.dumps(result.to_json()))) == result
     titles = [section.title for section in finding.page_tables(beside=False)]
     assert titles[1:] == ["Answer at each budget", "Trials that would tell whether it is settled"]
     drawn = [chart.name for chart in finding.charts(pd.DataFrame())]
     assert drawn[-2:] == ["budget_location", "budget_slopes"]
+
+
+def asked(frame: pd.DataFrame, *, can_be_extended: bool = True) -> TransitionResult:
+    """Answer runs as of a study: of the largest budget that all cells have."""
+    cells = frame.groupby(["heads", "seq_len"])["budget"].agg(set)
+    budget = max(set.intersection(*cells))
+    runs = Runs(frame, "nmse")
+    ladder = ladder_of(runs, ["heads", "seq_len"], "budget", "epochs", answered=budget)
+    answer = partial(fit, settings=QUICK)
+    alone = Runs(frame[frame["budget"] == budget], "nmse")
+    ladder = replace(ladder, to_extend=budget if can_be_extended else None)
+    return with_budgets(answer(alone), ladder, answer)
+
+
+def given(frame: pd.DataFrame, result: TransitionResult, fall: float) -> pd.DataFrame:
+    """Return runs with those that the answer lacks, which are so much better than before."""
+    assert result.budgets is not None
+    parts = [frame]
+    for each in result.budgets.missing:
+        here = frame.query("heads == @each.x and seq_len == @each.by")
+        last = here[here["budget"] == here["budget"].max()]
+        assert len(last) == each.trials
+        parts.append(last.assign(budget=each.budget, nmse=last["nmse"] * 10**-fall))
+    return pd.concat(parts, ignore_index=True)
+
+
+def test_the_cells_that_decide_are_trained_longer_and_settle_the_answer() -> None:
+    sweep = ladder_sweep("settled", 3)
+    assert sweep.h_star is not None
+    frame = moved(sweep.frame, heads=sweep.h_star - 1, fall=0.3)
+    fixed = asked(frame, can_be_extended=False).budgets
+    assert fixed is not None
+    assert (fixed.verdict, fixed.missing) == ("unknown", ())
+    still = given(frame, asked(frame), 0.0)
+    cells = still.groupby(["heads", "seq_len"])["budget"].max()
+    assert set(cells) == {150, 300}
+    found = asked(still)
+    assert found.h_star == sweep.h_star
+    assert found.budgets is not None
+    assert (found.budgets.verdict, found.budgets.further) == ("settled", (300,))
+    assert found.budgets.reason == "the same at 300 epochs where it is decided"
+    # A row of the table is a budget that all cells have.
+    assert [each.budget for each in found.budgets.answers] == list(BUDGETS)
+    assert found.budgets.missing == ()
+
+
+def test_where_the_deciding_cells_change_the_answer_all_cells_follow() -> None:
+    sweep = ladder_sweep("settled", 3)
+    assert sweep.h_star is not None
+    frame = moved(sweep.frame, heads=sweep.h_star - 1, fall=0.3)
+    fallen = given(frame, asked(frame), 0.0)
+    here = (fallen["budget"] == 300) & (fallen["heads"] == sweep.h_star - 1)
+    fallen.loc[here, "nmse"] *= 10**-3.0
+    found = asked(fallen)
+    assert found.budgets is not None
+    assert found.budgets.verdict == "moving"
+    assert found.budgets.reason.startswith("at 300 epochs the")
+    whole = given(fallen, found, 0.0)
+    assert set(whole.groupby(["heads", "seq_len"])["budget"].max()) == {300}
+    # The answer is that of the budget which all cells have now; each cell goes on by its own last
+    # two budgets.
+    then = asked(whole)
+    assert then.h_star == sweep.h_star - 1
+    assert then.budgets is not None
+    assert [each.budget for each in then.budgets.answers] == [*BUDGETS, 300]
+    assert then.budgets.reason == f"it was at heads = {sweep.h_star} at 150 epochs"
+    assert {each.budget for each in then.budgets.missing} == {600}
+
+
+def test_an_answer_of_one_budget_is_given_a_shorter_one_in_all_cells() -> None:
+    frame = ladder_sweep("settled", 3).frame.query("budget == 150")
+    runs = Runs(frame, "nmse")
+    answer = partial(fit, settings=QUICK)
+    ladder = ladder_of(runs, ["heads", "seq_len"], "budget", "epochs")
+    result = with_budgets(answer(runs), replace(ladder, unit="epochs", to_extend=150), answer)
+    assert result.budgets is not None
+    assert result.h_star is not None
+    missing = result.budgets.missing
+    assert {each.budget for each in missing} == {75}
+    assert len(missing) == len(frame[["heads", "seq_len"]].drop_duplicates())
+    beside = {each.x for each in missing[: 2 * frame["seq_len"].nunique()]}
+    assert beside == {result.h_star, result.h_star - 1}
+    sentence = TransitionFinding(result).sentence
+    assert sentence.endswith(f"(hsweep run --only-missing trains {len(frame)} runs of 75 epochs).")
+    # Runs that cannot be asked for are not named.
+    of_table = with_budgets(answer(runs), ladder, answer).budgets
+    assert of_table is not None
+    assert of_table.missing == ()
 
 
 def test_seeds_that_no_two_budgets_share_settle_nothing() -> None:

@@ -1,6 +1,8 @@
 """Whether a lean answer would survive more training, from runs of several budgets."""
 
 import json
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +11,12 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
+from analysis.questions.lean.budgets import with_budgets
+from analysis.questions.lean.fit import fit
 from analysis.questions.lean.kind import LeanFinding
 from analysis.questions.lean.result import LeanResult
+from analysis.runs.ladder import ladder_of
+from analysis.runs.table import Runs
 from analysis.statistics.training import gains
 from hsweep.cli import main
 
@@ -71,6 +77,36 @@ def test_a_gap_that_opens_is_not_settled(
     assert budgets["verdict"] == verdict
 
 
+def test_the_shapes_that_decide_are_trained_longer_and_settle_the_answer() -> None:
+    frame = shapes({4: 2.5, 2: 1.0}, limit=0.316)
+
+    def asked(frame: pd.DataFrame) -> LeanResult:
+        answer = partial(
+            fit, config=["heads"], costs=["num_params"], baseline={"heads": 4}, margin=0.02,
+            goal="min",
+        )  # fmt: skip
+        ladder = ladder_of(Runs(frame, "error"), ["heads"], "budget", "epochs", answered=150)
+        alone = Runs(frame.query("budget == 150"), "error")
+        return with_budgets(answer(alone), replace(ladder, to_extend=150), answer)
+
+    budgets = asked(frame).budgets
+    assert budgets is not None
+    assert [(each.label, each.budget) for each in budgets.missing] == [
+        ("heads=4", 300), ("heads=2", 300)
+    ]  # fmt: skip
+    last = frame.query("budget == 150 and heads != 1").assign(budget=300)
+    found = asked(pd.concat([frame, last]))
+    assert found.budgets is not None
+    assert (found.budgets.verdict, found.budgets.further) == ("settled", (300,))
+    assert "the same at 300 epochs where it is decided" in found.budgets.reason
+    # Where the gap has passed the margin there, every shape follows.
+    worse = last.assign(error=last["error"] + np.where(last["heads"] == 2, 0.05, 0.0))
+    then = asked(pd.concat([frame, worse])).budgets
+    assert then is not None
+    assert (then.verdict, then.reason) == ("moving", "at 300 epochs a gap would pass the margin")
+    assert [(each.label, each.budget) for each in then.missing] == [("heads=1", 300)]
+
+
 def test_another_choice_at_a_shorter_budget_is_moving(tmp_path: Path) -> None:
     found = analyze(shapes({2: 8.0}, limit=0.26), tmp_path)
     assert found["verdict"] == "found"
@@ -103,6 +139,13 @@ def test_what_is_left_follows_from_the_power_that_the_budgets_show(
     assert found.last.shape == found.left.shape == (3, 400)
     low, high = np.quantile(found.left, [0.025, 0.975], axis=1)
     assert np.all((low < left) & (left < high))
+    # One that stops earlier has as much more to gain; the others lend it the power.
+    short = [*curves[:2], np.where(relative < 1, curves[2], np.nan)] if len(budgets) > 2 else curves
+    ahead = gains(short, budgets, exponent=0.7, draws=400, rng=rng)
+    own = left[2] * (2**power if len(budgets) > 2 else 1)
+    assert np.isnan(ahead.at[2, :, -1]).all() == (len(budgets) > 2)
+    first, end = np.quantile(ahead.left[2], [0.025, 0.975])
+    assert first < own < end
     # Two budgets leave the power to what is believed beforehand.
     is_wide = high[1] - low[1] > 0.5 * left[1]
     assert is_wide == (len(budgets) == 2)

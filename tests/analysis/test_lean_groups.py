@@ -231,6 +231,12 @@ def test_every_comparison_says_whether_more_training_would_change_it() -> None:
     assert head.endswith("Of the 2 answered 1 is settled, 1 still moving.")
     assert parts[0].endswith("Still moving: at 300 epochs a gap would pass the margin.")
     assert parts[1].endswith("Settled: the same at 75 epochs.")
+    assert finding.missing == ()
+    extended = LeanGroupsFinding(compare(frame, ladder=replace(ladder, to_extend=150)))
+    assert [(each.at["family"], each.at["variant"], each.budget) for each in extended.missing] == [
+        ("equal", "original", 300), ("equal", "lean", 300)
+    ]  # fmt: skip
+    assert "--only-missing trains 10 runs of 300 epochs" in extended.sentences[1]
     assert finding.badge[0].endswith(", still moving")
     titles = [section.title for section in finding.page_tables(beside=False)]
     assert "Gap to the baseline at each budget, family = equal" in titles
@@ -238,6 +244,19 @@ def test_every_comparison_says_whether_more_training_would_change_it() -> None:
     assert chart.name == "budget_gaps"
     assert sum(isinstance(layer, Series) for layer in chart.layers) == 2
     assert LeanGroups.from_json(json.loads(json.dumps(groups.to_json()))) == groups
+
+
+def test_a_comparison_that_was_trained_longer_than_others_asks_for_no_more() -> None:
+    frame, ladder = ladders(equal=0.03)
+    last = frame.query("family == 'equal'").assign(budget=300)
+    last["top1"] -= 0.05 * (last["variant"] == "lean")
+    further = replace(ladder.rungs[-1], budget=300, runs=Runs(last, "top1"))
+    gone_on = replace(ladder, further=(further,), to_extend=150)
+    finding = LeanGroupsFinding(compare(frame, ladder=gone_on))
+    assert finding.sentences[1].endswith("Still moving: at 300 epochs a gap would pass the margin.")
+    found = finding.result.found["worse"].budgets
+    assert found is not None
+    assert (found.further, finding.missing) == ((), ())
 
 
 def test_comparisons_settled_together_say_so_and_one_budget_is_no_ladder() -> None:

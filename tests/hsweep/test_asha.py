@@ -27,7 +27,7 @@ UNITS = range(BUDGET.amount)
 UNUSABLE = (None, math.nan, math.inf, -math.inf)
 
 
-(TRIAL,) = planned(tiny_sweep(space=grid(width=[1])))
+(TRIAL,) = planned(tiny_sweep(space=grid(width=[1]), budget=BUDGET))
 
 
 def row_of(

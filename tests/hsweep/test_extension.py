@@ -2,7 +2,7 @@
 
 import json
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,20 @@ SWEEP = tiny_sweep(
 '''
 """One stratum for all widths: narrow ones lose although their errors are the measurement."""
 
+DECIDED = '''"""Does the error collapse?"""
+from hsweep import Recipe, Transition, epochs, grid
+from tiny import tiny_sweep
+
+SWEEP = tiny_sweep(
+    name="decided",
+    space=grid(width=[1, 2, 3, 4, 5]),
+    recipe=Recipe(lr=0.02, batch_size=8, schedule="wsd"),
+    budget=epochs(20, ladder=[10]),
+    replicates=3,
+    question=Transition(x="width", by=None),
+)
+'''
+
 FAILING = '''"""Does the error collapse?"""
 from pathlib import Path
 
@@ -69,6 +83,10 @@ def written(folder: Path, source: str) -> Path:
 def rows_of(study: Study) -> dict[str, TrialRow]:
     with study.journal() as journal:
         return {row.key: row for row in journal.trials()}
+
+
+def added(home: Home) -> Sequence[Mapping[str, Any]]:
+    return Study.open(home, "mine").manifest.extensions
 
 
 def reports_of(study: Study) -> dict[str, list[tuple[int | None, str]]]:
@@ -115,19 +133,59 @@ class TestFromTheCommandLine:
             assert [unit for unit, _ in reports_of(study)[key]] == list(range(1, 10))
             assert status_log(study.paths.root, key).count("finished") == 1
 
-        (extension,) = Study.open(home, "mine").manifest.extensions
+        (extension,) = added(home)
         assert {entry["key"] for entry in extension["trials"]} == wanted
         assert [cell["at"] for cell in extension["wanted"]] == [
             {"width": width} for width in range(1, 6)
         ]
         assert "commit" in json.dumps(extension["provenance"])
 
+        # Answered, it is asked whether it would survive: by a second budget of every cell.
+        assert "(hsweep run --only-missing trains 15 runs of 4 epochs)" in result.output
         again = hsweep(*run, "--only-missing")
         assert again.exit_code == 0
-        assert "mine lacks no trial; there is nothing to run" in again.output
-        assert len(Study.open(home, "mine").manifest.extensions) == 1
-        resumed = hsweep("resume", "mine", "--runner", "inline", "--json")
-        assert json.loads(resumed.stdout)["finished"] == 15
+        assert "together as much training as 6.67 of 9 epochs" in again.output
+        assert {entry["budget"] for entry in added(home)[1]["trials"]} == {4}
+        resumed = json.loads(hsweep("resume", "mine", "--runner", "inline", "--json").stdout)
+        assert resumed["finished"] == 30
+        assert [each["budget"] for each in resumed["budgets"]["answers"]] == [4, 9]
+
+    def test_the_cells_that_decide_are_trained_longer_and_no_other_cell_is(
+        self, hsweep: Invoke, home: Home, tmp_path: Path
+    ) -> None:
+        path = written(tmp_path, DECIDED)
+        run = ("run", path, "--study", "mine", "--runner", "inline")
+        first = json.loads(hsweep(*run, "--json").stdout)
+        lacking = first["budgets"]["missing"]
+        assert first["budgets"]["verdict"] == "moving"
+        assert "only-missing" in first["answer"]
+        shown = json.loads(hsweep(*run, "--only-missing", "--dry-run", "--json").stdout)
+        assert added(home) == []
+        before = rows_of(Study.open(home, "mine"))
+
+        result = hsweep(*run, "--only-missing", "--json")
+        assert result.exit_code == 0, result.output
+        second = json.loads(result.stdout)
+        new = rows_of(Study.open(home, "mine"))
+        assert {key: new.pop(key) for key in before} == before
+        assert [each["key"] for each in shown["added"]["trials"]] == list(new)
+        widths = {row.point["width"] for row in new.values()}
+        assert widths == {each["x"] for each in lacking} < {1, 2, 3, 4, 5}
+        for row in new.values():
+            assert (row.budget, row.status) == (40, TrialStatus.FINISHED)
+            assert (before[row.continues].budget, before[row.continues].replicate) == (
+                20,
+                row.replicate,
+            )
+        assert shown["added"]["cost"] == len(new) * (40 - 16) / 20
+        # The answer rests on the same runs, and the longer ones say whether it would survive.
+        for name in ("h_star", "drop", "runs"):
+            assert second[name] == first[name]
+        budgets = second["budgets"]
+        assert budgets["further"] == [40]
+        assert budgets["answers"] == first["budgets"]["answers"]
+        assert budgets["reason"] != first["budgets"]["reason"]
+        assert second["finished"] == 30 + len(new)
 
     def test_failed_cells_are_tried_again(self, hsweep: Invoke, home: Home, tmp_path: Path) -> None:
         path = written(tmp_path, FAILING.format(folder=str(tmp_path)))
@@ -159,7 +217,7 @@ class TestFromTheCommandLine:
         tested = json.loads(second.stdout)
         # Three seeds take back what one suggested.
         assert (tested["verdict"], tested["finished"]) == ("none", 15)
-        assert "settle_command" not in tested
+        assert "trains 15 runs of 4 epochs" in tested["answer"]
 
     @pytest.mark.parametrize(
         ("arguments", "message"),

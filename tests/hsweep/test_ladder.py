@@ -19,7 +19,7 @@ from hsweep.design.budget import Budget
 from hsweep.design.trial import Report, Trial, TrialStatus
 from hsweep.errors import UserError
 from hsweep.paths import Home
-from hsweep.planning.extension import Wanted, plan_extension, with_extensions
+from hsweep.planning.extension import Wanted, carried_over, plan_extension, with_extensions
 from hsweep.planning.plan import make_plan
 from hsweep.record.journal import TrialRow
 from hsweep.record.study import Study
@@ -280,6 +280,62 @@ def test_a_cell_that_lacks_seeds_is_given_whole_ladders(tmp_path: Path) -> None:
     keys = extension.keys
     done = run(sweep, tmp_path, trials=extension.plan.trials, only=keys, exempt=keys)
     assert [row.unit for row in done] == [5, 10, 20] * 3
+
+
+def test_seeds_are_trained_to_another_budget_once_from_the_trunk_there_is(tmp_path: Path) -> None:
+    task = CountingTask(folder=str(tmp_path))
+    # Early stopping knows nothing of what was asked for later.
+    sweep = ladder(
+        task=task, budget=epochs(20), replicates=3, early_stopping=Asha(grace=5, min_survivors=1)
+    )
+    plan = make_plan(sweep, preset="quick", study_seed=0)
+    study = tmp_path / "study"
+    rows = run(sweep, study)
+    whole = [row.replicate for row in rows if row.status is TrialStatus.FINISHED]
+    task.num_updates()
+    entries = []
+
+    def ask(trials: int, budget: int | None) -> tuple[float, int]:
+        """Run what a cell is asked for; return what it cost, as foretold and in updates."""
+        nonlocal rows, plan
+        extension = plan_extension(plan, rows, [Wanted({"width": 2}, trials, "", budget)])
+        entries.append(extension.to_json())
+        keys, plan = extension.keys, extension.plan
+        if not keys:
+            return 0.0, 0
+        rows = run(sweep, study, trials=plan.trials, only=keys, exempt=keys)
+        return extension.cost, task.num_updates()
+
+    # The trunk of 20 epochs ends at 16; that of 40 at 32. A shorter one begins at its start.
+    assert ask(len(whole), 40) == (len(whole) * 24 / 20, 4 * 24 * len(whole))
+    assert ask(1, 80) == (48 / 20, 4 * 48)
+    assert ask(1, 10) == (10 / 20, 4 * 10)
+    assert ask(1, 40) == (0.0, 0)
+    by_budget = {row.budget: row for row in rows if row.replicate == whole[0]}
+    assert by_budget[80].continues == by_budget[40].key
+    assert by_budget[40].continues == by_budget[20].key
+    for amount in (10, 40, 80):
+        run(ladder(task=task, budget=epochs(amount), replicates=3), tmp_path / "plain")
+    plain = histories(tmp_path / "plain")
+    for amount in (10, 40, 80):
+        assert histories(study)[by_budget[amount].key] == plain[by_budget[amount].key]
+    # A further seed has every budget that others of its cell have.
+    task.num_updates()
+    ask(1 + sum(row.status is TrialStatus.STOPPED_EARLY for row in rows), None)
+    assert sorted(row.budget for row in rows if row.replicate == 3) == [10, 20, 40, 80]
+    again = with_extensions(make_plan(sweep, preset="quick", study_seed=0), entries)
+    assert [trial.key for trial in again.trials] == [trial.key for trial in plan.trials]
+    # An edited sweep keeps budgets that were asked for, and those of its own become its own of now.
+    longer = make_plan(replace(sweep, budget=epochs(30)), preset="quick", study_seed=0)
+    before = {"amount": 20, "unit": "epochs", "ladder": []}
+    grown, carried = carried_over(entries, longer, before)
+    amounts = {trial.budget.amount for trial in grown.trials}
+    assert amounts == {10, 30, 40, 80}
+    assert {each["budget"] for entry in carried for each in entry["trials"]} == amounts
+    by_steps, _ = carried_over(
+        entries, make_plan(replace(sweep, budget=steps(80)), preset="quick", study_seed=0), before
+    )
+    assert {trial.budget.amount for trial in by_steps.trials} == {80}
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from analysis.questions.lean.result import LeanResult
 from analysis.text.numbers import NONE, number_text
-from analysis.text.settled import settled_sentence
+from analysis.text.settled import runs_text, settled_sentence
 from analysis.text.tables import Table
 
 
@@ -11,7 +11,11 @@ def budgets_sentence(result: LeanResult) -> str:
     found = result.budgets
     if found is None or result.verdict not in ("found", "excluded"):
         return ""
-    return settled_sentence(found.verdict, found.reason, is_single=found.is_single)
+    runs = ""
+    if found.unit and found.missing and not result.missing:
+        number = sum(each.trials for each in found.missing)
+        runs = runs_text(number, found.at(found.missing[0].budget))
+    return settled_sentence(found.verdict, found.reason, is_single=found.is_single, runs=runs)
 
 
 def budgets_table(result: LeanResult) -> Table:
@@ -34,3 +38,14 @@ def budgets_table(result: LeanResult) -> Table:
     header = ("shape", *(found.at(each.budget) for each in answers)) if found else ("shape",)
     note = "Difference to the baseline, positive where the shape is better, with its interval."
     return Table(header, tuple(rows), note)
+
+
+def longer_table(result: LeanResult) -> Table:
+    """Return the trials that would tell whether the answer is settled, one row a shape."""
+    found = result.budgets
+    missing = found.missing if found is not None else ()
+    rows = tuple(
+        (each.label, number_text(each.budget), str(each.trials), each.why) for each in missing
+    )
+    unit = (found.unit or found.column) if found is not None else "budget"
+    return Table(("shape", unit, "trials to add", "why"), rows)

@@ -1,26 +1,31 @@
 """Would a lean answer survive more training? Each shape's gap to the baseline at each budget.
 
-As for a transition (`analysis.questions.transition.budgets`): changes between the last two budgets
-come from seeds that were trained to both, what each shape can still change is bounded by
-`still_to_come`, and an answer is settled if every combination of what is left leaves it as it is.
+What each shape still gains with training is read from all its budgets (`gains`), by the seeds that
+were trained to each of them. An answer is settled if its gaps at the end of training decide the
+same, in enough draws.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Final
 
 import numpy as np
 
-from analysis.questions.lean.result import LeanBudget, LeanBudgets, LeanGap, LeanResult, LeanRow
-from analysis.runs.ladder import Ladder, Rung
+from analysis.questions.lean.budget_changes import Course
+from analysis.questions.lean.result import (
+    LeanBudget,
+    LeanBudgets,
+    LeanGap,
+    LeanResult,
+    LeanRow,
+    LeanTrials,
+)
+from analysis.runs.ladder import Ladder
 from analysis.runs.table import Runs
-from analysis.statistics.training import Gains, gains
 from analysis.statistics.values import FloatArray, Mask
 from analysis.text.numbers import number_text
-from analysis.values import AxisValue, number
+from analysis.values import number
 from hsweep.errors import UserError
-
-_DRAWS: Final = 1000
 
 
 def with_budgets(
@@ -29,70 +34,105 @@ def with_budgets(
     """Return the answer with the gaps at every budget, and whether it is settled.
 
     Args:
-        result: the answer, that of the largest budget.
+        result: the answer, that of the largest budget that all shapes have.
         ladder: the runs of each budget.
         answer: compares the runs of one budget.
     """
-    return replace(result, budgets=_budgets(result, ladder, answer))
+    found = _budgets(result, ladder, answer)
+    return replace(result, budgets=replace(found, missing=()) if ladder.is_fixed else found)
 
 
 def _budgets(
     result: LeanResult, ladder: Ladder, answer: Callable[[Runs], LeanResult]
 ) -> LeanBudgets:
-    blank = LeanBudgets("unknown", "", ladder.unit, ladder.column)
+    blank = LeanBudgets(unit=ladder.unit, column=ladder.column)
+    # What the answer turns on: the shapes it excludes, and the one it chooses.
+    rows = [row for row in result.table if row.outcome == "excluded" or row.label == result.choice]
+    is_decided = result.verdict in ("found", "excluded")
     if ladder.obstacle:
-        return replace(blank, reason=ladder.obstacle)
-    before, last = ladder.rungs[-2:]
-    earlier = ladder.at(before.budget)
-    try:
-        found = [*(answer(rung.runs) for rung in ladder.rungs[:-1]), result]
-    except UserError as error:
+        half = 0 if ladder.to_extend is None else ladder.to_extend // 2 or 2 * ladder.to_extend
+        is_asked = bool(half) and is_decided and not result.missing
+        missing = _trials(result, [None, *rows], half) if is_asked else ()
+        return replace(blank, reason=ladder.obstacle, missing=missing)
+    found: dict[float, LeanResult] = {}
+    for rung in ladder.rungs[:-1]:
         # Typically the baseline has no run at a shorter budget; the answer stands without it.
-        return replace(blank, reason=f"a shorter budget has no answer: {error}")
+        with contextlib.suppress(UserError):
+            each = answer(rung.runs)
+            if {row.label for row in rows} <= {row.label for row in each.table}:
+                found[rung.budget] = each
+    answered = ladder.rungs[-1].budget
     known = replace(
         blank,
         answers=tuple(
             LeanBudget(
-                number(rung.budget),
+                number(budget),
                 each.verdict,
                 each.choice,
                 tuple(LeanGap(row.label, row.ci, row.outcome) for row in each.table),
             )
-            for rung, each in zip(ladder.rungs, found, strict=True)
+            for budget, each in (*found.items(), (answered, result))
         ),
+        further=tuple(number(rung.budget) for rung in ladder.further),
     )
-    if result.verdict not in ("found", "excluded"):
+    if not is_decided:
         return replace(known, reason="the largest budget decides nothing")
-    if found[-2].verdict not in ("found", "excluded"):
-        return replace(known, reason=f"nothing is decided at {earlier}")
     if result.stopped:
         return replace(known, reason="runs were stopped early, so that budgets hold different runs")
-    if _contradict(found[-2], result):
-        choice = found[-2].choice
-        was = f"it was {choice}" if choice else "every cheaper shape was worse"
-        return replace(known, verdict="moving", reason=f"{was} at {earlier}")
-    rows = [row for row in result.table if row.outcome == "excluded" or row.label == result.choice]
-    gain = _gains(result, rows, ladder.rungs)
-    if gain is None:
+    course = Course.of(result, rows, ladder)
+    last = max(found, default=0.0)
+    earlier = ladder.at(last)
+    before = found.get(last)
+    is_open = before is not None and before.verdict not in ("found", "excluded")
+    if before is not None and (is_open or _contradict(before, result)):
+        turning = [row for row in rows if row.label in (before.choice, result.choice)] or rows
+        # What was trained on since says more than the budget before.
+        if not course.went_on(turning):
+            missing = _longer(result, course, turning)
+            if is_open:
+                return replace(known, reason=f"nothing is decided at {earlier}", missing=missing)
+            was = f"it was {before.choice}" if before.choice else "every cheaper shape was worse"
+            reason = f"{was} at {earlier}"
+            return replace(known, verdict="moving", reason=reason, missing=missing)
+    if lacking := [row for row in (None, *rows) if not course.is_known(row)]:
+        *shorter, _ = ladder.rungs
+        other = last or (shorter[-1].budget if shorter else course.longest)
         return replace(
-            known, reason="fewer than two seeds of a shape have both of the last budgets"
+            known,
+            reason="fewer than two seeds of a shape have both of the last budgets",
+            missing=_trials(result, lacking, other),
         )
-    come, moved = gain.left[1:] - gain.left[0], gain.last[1:] - gain.last[0]
-    same = float(np.logical_and.reduce(list(_holds(result, rows, come))).mean())
+    holds = _holds(result, rows, course.end())
+    same = float(np.logical_and.reduce(holds).mean())
     known = replace(known, same=same)
-    if same >= result.settings.confidence:
-        is_same = found[-2].choice == result.choice
-        reason = f"the same at {earlier}" if is_same else f"nothing speaks against it at {earlier}"
+    confidence = result.settings.confidence
+    if same >= confidence:
+        is_same = before is not None and before.choice == result.choice
+        reason, since = f"the same at {earlier}", "since"
+        if course.goes_on:
+            reason = f"the same at {ladder.at(course.longest)} where it is decided"
+            since = f"since {ladder.at(answered)}"
+        elif not is_same:
+            reason = f"nothing speaks against it at {earlier}"
         if result.choice is not None:
-            k = next(k for k, row in enumerate(rows) if row.label == result.choice)
-            change = float(np.median(moved[k]))
-            reason += f"; its difference has changed by {number_text(change, 2)} since"
+            moved = course.since if course.goes_on else course.last
+            k = next(k for k, row in enumerate(rows, start=1) if row.label == result.choice)
+            change = float(np.median(moved[k] - moved[0]))
+            reason += f"; its difference has changed by {number_text(change, 2)} {since}"
         return replace(known, verdict="settled", reason=reason)
-    course = float(np.logical_and.reduce(list(_holds(result, rows, moved))).mean())
-    if course <= 1 - result.settings.confidence:
-        longer = ladder.at(last.budget**2 / before.budget)
-        return replace(known, verdict="moving", reason=f"at {longer} a gap would pass the margin")
-    return replace(known, reason="with more training a gap may pass the margin")
+    for budget in [*([course.longest] if course.goes_on else []), course.longer]:
+        then = _holds(result, rows, course.at(budget))
+        if np.logical_and.reduce(then).mean() <= 1 - confidence:
+            reason = f"at {ladder.at(number(round(budget)))} a gap would pass the margin"
+            turning = _turning(rows, then, confidence)
+            missing = _longer(result, course, turning)
+            if budget == course.longest and course.went_on(turning):
+                # Another answer is to be had where these have been trained to: of all shapes.
+                missing = _trials(result, course.behind(result.table, budget), budget)
+            return replace(known, verdict="moving", reason=reason, missing=missing)
+    missing = _longer(result, course, _turning(rows, holds, confidence))
+    reason = "with more training a gap may pass the margin"
+    return replace(known, reason=reason, missing=missing)
 
 
 def _contradict(before: LeanResult, result: LeanResult) -> bool:
@@ -106,49 +146,47 @@ def _contradict(before: LeanResult, result: LeanResult) -> bool:
     return any({then.get(label), outcome} == decided for label, outcome in now.items())
 
 
-def _holds(result: LeanResult, rows: list[LeanRow], change: FloatArray) -> Iterator[Mask]:
-    """Yield in which draws each gap stays on its side of the margin, shapes [B]."""
-    for row, gained in zip(rows, change, strict=True):
-        is_worse = row.diff + gained < -result.margin
-        yield is_worse if row.outcome == "excluded" else ~is_worse
-
-
-def _gains(result: LeanResult, rows: list[LeanRow], rungs: Sequence[Rung]) -> Gains | None:
-    """Return how much better the baseline and each shape becomes with training, by the seeds that
-    were trained to all of the budgets, or to as many of the last as it takes; None where a shape
-    has fewer than two seeds at both of the last budgets."""
-    settings = [result.baseline_setting, *(row.setting for row in rows)]
-    configs = [result.baseline, *(row.config for row in rows)]
-    sign = 1.0 if result.goal == "max" else -1.0
-    places = [
-        {**config, **(setting.values if setting is not None else {})}
-        for config, setting in zip(configs, settings, strict=True)
+def _holds(result: LeanResult, rows: Sequence[LeanRow], change: FloatArray) -> list[Mask]:
+    """Return in which draws each gap stays on its side of the margin after these changes, shape
+    [K, B]; shapes [B]."""
+    worse = [row.diff + gained < -result.margin for row, gained in zip(rows, change, strict=True)]
+    return [
+        each if row.outcome == "excluded" else ~each for row, each in zip(rows, worse, strict=True)
     ]
-    known = [[_by_seed(rung.runs, at) for rung in rungs] for at in places]
-    for first in range(len(rungs) - 1):
-        curves = []
-        for values in known:
-            common = sorted(set.intersection(*(set(each) for each in values[first:])))
-            curves.append(sign * np.array([[each[n] for each in values[first:]] for n in common]))
-        if all(len(curve) >= 2 for curve in curves):
-            return gains(
-                curves,
-                [rung.budget for rung in rungs[first:]],
-                exponent=result.settings.budget_exponent,
-                draws=_DRAWS,
-                rng=np.random.default_rng(0),
-            )
-    return None
 
 
-def _by_seed(runs: Runs, at: Mapping[str, AxisValue]) -> dict[str, float]:
-    try:
-        rows, _ = runs.rows(list(at))
-    except UserError:
-        # Rows that more columns tell apart than the shape has: its settings compete.
-        return {}
-    here = rows["complete"].to_numpy(bool)
-    for name, value in at.items():
-        here = here & rows[name].eq(value).to_numpy(bool)
-    chosen = rows.loc[here]
-    return dict(zip(chosen["replicate"], chosen["value"].astype(float), strict=True))
+def _turning(rows: Sequence[LeanRow], holds: Sequence[Mask], confidence: float) -> list[LeanRow]:
+    """Return the shapes whose gaps do not surely enough stay on their side."""
+    return [row for row, each in zip(rows, holds, strict=True) if each.mean() < confidence]
+
+
+def _longer(
+    result: LeanResult, course: Course, turning: Sequence[LeanRow]
+) -> tuple[LeanTrials, ...]:
+    """Return runs of the baseline and of the shapes that decide at a longer budget: the longest
+    that any shape has, and once they all have that, one beyond it."""
+    budget = course.longest if course.behind(turning, course.longest) else course.longer
+    return _trials(result, course.behind(turning, budget), budget)
+
+
+def _trials(
+    result: LeanResult, rows: Sequence[LeanRow | None], budget: float
+) -> tuple[LeanTrials, ...]:
+    """Return runs of shapes at a budget; None stands for the baseline."""
+    shapes = [
+        (result.baseline, result.baseline_setting, result.baseline_label, result.baseline_n)
+        if row is None
+        else (row.config, row.setting, row.label, row.n)
+        for row in rows
+    ]
+    why = "more training may change the answer"
+    return tuple(
+        LeanTrials(
+            {**config, **(setting.values if setting is not None else {})},
+            label,
+            n,
+            number(round(budget)),
+            why,
+        )
+        for config, setting, label, n in shapes
+    )

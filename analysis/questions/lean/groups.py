@@ -19,7 +19,7 @@ from analysis.questions.pareto import fit as pareto
 from analysis.questions.pareto.result import ParetoResult
 from analysis.runs.ladder import Ladder
 from analysis.runs.table import Runs
-from analysis.statistics.training import Settled
+from analysis.statistics.settled import Settled
 from analysis.values import AxisValue, Jsonable
 from hsweep.design.question import Goal
 from hsweep.errors import UserError

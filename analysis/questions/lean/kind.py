@@ -21,7 +21,7 @@ from analysis.questions.base import (
     ranked,
 )
 from analysis.questions.lean.budget_charts import budget_chart
-from analysis.questions.lean.budget_text import budgets_sentence, budgets_table
+from analysis.questions.lean.budget_text import budgets_sentence, budgets_table, longer_table
 from analysis.questions.lean.budgets import with_budgets
 from analysis.questions.lean.charts import forest_chart, roles_in
 from analysis.questions.lean.fit import fit
@@ -100,12 +100,15 @@ class _Comparisons(Finding):
         return [Section(title, table)] if table.rows else []
 
     def _budget_sections(self) -> list[Section]:
-        title = "Gap to the baseline at each budget"
-        tables = [(each.heading, budgets_table(each.result)) for each in self.comparisons]
+        tables = {
+            "Gap to the baseline at each budget": budgets_table,
+            "Trials that would tell whether it is settled": longer_table,
+        }
         return [
-            Section(f"{title}, {heading}" if heading else title, table)
-            for heading, table in tables
-            if table.rows
+            Section(f"{title}, {each.heading}" if each.heading else title, table)
+            for title, table_of in tables.items()
+            for each in self.comparisons
+            if (table := table_of(each.result)).rows
         ]
 
     def _shapes(self, title: str, *, most_likely: bool = False) -> list[Section]:
@@ -144,11 +147,7 @@ class _Comparisons(Finding):
 
     @property
     def missing(self) -> tuple[Missing, ...]:
-        return tuple(
-            Missing({**each.at, **run.config}, run.trials, run.why)
-            for each in self.comparisons
-            for run in each.result.missing
-        )
+        return tuple(chain(*map(_missing, self.comparisons)))
 
     @property
     def confirmation(self) -> Confirmation | None:
@@ -259,6 +258,19 @@ class LeanGroupsFinding(_Comparisons):
     @property
     def saved(self) -> Finding | None:
         return None if self.front is None else ParetoFinding(self.front)
+
+
+def _missing(compared: Comparison) -> list[Missing]:
+    """Return what an answer lacks, and where there is one, what would tell if it would survive."""
+    result = compared.result
+    if result.missing or result.budgets is None:
+        return [
+            Missing({**compared.at, **run.config}, run.trials, run.why) for run in result.missing
+        ]
+    return [
+        Missing({**compared.at, **run.config}, run.trials, run.why, int(run.budget))
+        for run in result.budgets.missing
+    ]
 
 
 def _confirmation(comparisons: Sequence[Comparison]) -> Confirmation | None:

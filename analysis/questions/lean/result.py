@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from analysis.runs.losses import NONE_LOST, Losses
 from analysis.runs.tuned import TunedSetting
-from analysis.statistics.training import SINGLE, Settled
+from analysis.statistics.settled import SettledBy
 from analysis.statistics.values import Interval
 from analysis.values import Config, Jsonable, Number
 from hsweep.design.question import Goal
@@ -144,33 +144,30 @@ class LeanBudget:
 
 
 @dataclass(frozen=True, slots=True)
-class LeanBudgets:
-    """Whether the answer would survive more training.
+class LeanTrials:
+    """Runs of one shape that would tell whether an answer is settled: ``trials`` of its seeds,
+    trained to ``budget``. ``config`` has its setting of the nuisance axes, too."""
+
+    config: Config
+    label: str
+    trials: int
+    budget: Number
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeanBudgets(SettledBy, Jsonable):
+    """Whether a lean answer would survive more training: whether a gap can cross the margin.
 
     Attributes:
-        verdict: settled (the last two budgets decide the same, and nothing that training can still
-            change takes a gap across the margin), moving, or unknown.
-        unit: what a budget counts; empty where only its column is known.
-        column: of the budget; empty without one.
-        answers: at each budget, ascending; empty where there is one budget.
-        same: share of draws in which no gap crosses the margin; None where it was not asked.
+        answers: at each budget up to the answer's, ascending; empty where there is one.
+        further: longer budgets of the shapes that decide it, ascending.
+        missing: the runs that would tell, the baseline first.
     """
 
-    verdict: Settled
-    reason: str
-    unit: str
-    column: str
     answers: tuple[LeanBudget, ...] = ()
-    same: float | None = None
-
-    @property
-    def is_single(self) -> bool:
-        """Whether there is but one budget."""
-        return not self.answers and self.reason == SINGLE
-
-    def at(self, budget: Number) -> str:
-        """Return a budget in words."""
-        return f"{budget:g} {self.unit}" if self.unit else f"{self.column} = {budget:g}"
+    further: tuple[Number, ...] = ()
+    missing: tuple[LeanTrials, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from analysis.questions.lean.groups import LeanGroups
 from analysis.questions.lean.result import LeanResult, LeanRow, LeanVerdict
 from analysis.runs.losses import runs_text
 from analysis.statistics.noninferiority import MOST_SEEDS_ASKED_FOR
-from analysis.statistics.training import Settled
+from analysis.statistics.settled import Settled
 from analysis.text.numbers import (
     NONE,
     Tone,

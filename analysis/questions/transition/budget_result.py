@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from analysis.statistics.training import SINGLE, Settled
+from analysis.statistics.settled import SettledBy
 from analysis.statistics.values import Interval
 from analysis.values import Jsonable, Number
 
@@ -34,7 +34,8 @@ class BudgetTrials:
     """Runs of one cell that would tell whether an answer is settled.
 
     Attributes:
-        budget: that they are trained to; None for further seeds at the budgets that there are.
+        budget: that so many of its seeds are trained to; None for further seeds at the budgets that
+            there are.
     """
 
     x: Number
@@ -44,35 +45,16 @@ class BudgetTrials:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Budgets(Jsonable):
-    """Whether the answer would survive more training.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budgets(SettledBy, Jsonable):
+    """Whether a transition would survive more training.
 
     Attributes:
-        verdict: settled (the last two budgets give the same answer, and nothing that training can
-            still change crosses a threshold), moving, or unknown.
-        reason: in words.
-        unit: what a budget counts; empty where only its column is known.
-        column: of the budget; empty without one.
-        answers: at each budget, ascending; empty where there is one budget.
-        same: share of draws in which nothing that training can still change would change the
-            answer; None where the last two budgets do not give the same one.
+        answers: at each budget up to the answer's, ascending; empty where there is one.
+        further: longer budgets of the cells that decide it, ascending.
         missing: the runs that would tell, decisive cells first.
     """
 
-    verdict: Settled
-    reason: str
-    unit: str
-    column: str
     answers: tuple[BudgetAnswer, ...] = ()
-    same: float | None = None
+    further: tuple[Number, ...] = ()
     missing: tuple[BudgetTrials, ...] = ()
-
-    @property
-    def is_single(self) -> bool:
-        """Whether there is but one budget."""
-        return not self.answers and self.reason == SINGLE
-
-    def at(self, budget: Number) -> str:
-        """Return a budget in words."""
-        return f"{budget:g} {self.unit}" if self.unit else f"{self.column} = {budget:g}"

@@ -12,7 +12,7 @@ from analysis.text.numbers import (
     percent_text,
     y_unit,
 )
-from analysis.text.settled import settled_sentence
+from analysis.text.settled import runs_text, settled_sentence
 from analysis.text.tables import Table
 
 _UNTESTED: Final = ("inconclusive", "suggested")
@@ -23,7 +23,12 @@ def budgets_sentence(result: TransitionResult) -> str:
     found = result.budgets
     if found is None or result.verdict in _UNTESTED:
         return ""
-    return settled_sentence(found.verdict, found.reason, is_single=found.is_single)
+    runs = ""
+    if found.unit and found.missing and not result.missing:
+        budget = found.missing[0].budget
+        number = sum(each.trials for each in found.missing)
+        runs = runs_text(number, "" if budget is None else found.at(budget))
+    return settled_sentence(found.verdict, found.reason, is_single=found.is_single, runs=runs)
 
 
 def budgets_table(result: TransitionResult) -> Table:

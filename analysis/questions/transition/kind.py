@@ -37,6 +37,7 @@ from analysis.runs.table import Runs
 from analysis.text.numbers import Tone
 from analysis.text.settled import settled_badge
 from analysis.text.tables import Table, varying_columns
+from analysis.values import AxisValue, Number
 from hsweep.design.labels import listed
 from hsweep.errors import UserError
 
@@ -91,14 +92,25 @@ class TransitionFinding(Finding):
     @property
     def missing(self) -> tuple[Missing, ...]:
         found = self.result
-        wanted = [(each.x, each.by, each.trials, each.why) for each in found.missing]
-        # Only seeds: a study's missing trials are given by their cell, not by a budget.
-        budgets = found.budgets.missing if found.budgets is not None else ()
-        wanted += [(each.x, each.by, each.trials, each.why) for each in budgets if not each.budget]
+        if found.missing or found.budgets is None:
+            # An answer first, and then whether it would survive.
+            return tuple(
+                Missing(self._at(each.x, each.by), each.trials, each.why) for each in found.missing
+            )
+        chosen = {(cell.x, cell.by): cell.setting for cell in found.counts}
         return tuple(
-            Missing({found.x: x, **({found.by: by} if found.by and by else {})}, trials, why)
-            for x, by, trials, why in wanted
+            Missing(
+                {**self._at(each.x, each.by), **(setting.values if setting else {})},
+                each.trials,
+                each.why,
+                None if each.budget is None else int(each.budget),
+            )
+            for each in found.budgets.missing
+            for setting in (chosen.get((each.x, each.by)),)
         )
+
+    def _at(self, x: Number, by: Number | None) -> dict[str, AxisValue]:
+        return {self.result.x: x, **({self.result.by: by} if self.result.by and by else {})}
 
     @property
     def searched_axis(self) -> str | None:
