@@ -85,6 +85,8 @@ SWEEP = Sweep(
     metric="squared_error",
     goal="min",
     budget=epochs(20, ladder=[5, 10, 20]),
+    # From a quarter of the budget on: here the largest rates lead at every budget.
+    early_stopping=Asha(grace=5, reduction_factor=2, min_survivors=1, scouts=1),
     replicates=3,
     question=Transition(x="rank", by="seq_len"),
     presets={
