@@ -71,7 +71,8 @@ def _plan() -> tuple[Sweep, tuple[Trial, ...]]:
         budget=epochs(BUDGETS[-1], ladder=list(BUDGETS)),
         replicates=SEEDS,
         question=Transition(nuisance=("lr",)),
-        early_stopping=Asha(scouts=SCOUTS, reduction_factor=2),
+        # From the shortest budget on, the harder way to choose.
+        early_stopping=Asha(scouts=SCOUTS, reduction_factor=2, grace=BUDGETS[0], min_survivors=1),
     )
     return sweep, make_plan(sweep, preset="quick", study_seed=0).trials
 

@@ -20,7 +20,7 @@ def settled_sentence(verdict: Settled, reason: str, *, is_single: bool, runs: st
         runs: of a study, those that would tell, in words; empty for none.
     """
     start = "One budget only" if is_single else _STARTS[verdict]
-    settled_by = f" (hsweep run --only-missing trains {runs})" if runs else ""
+    settled_by = " (hsweep run --only-missing trains " + runs + ")" if runs else ""
     return f" {start}: {reason}{settled_by}."
 
 
