@@ -21,7 +21,7 @@ a single odd validation sequence can be most of the error. The optimizer was cho
 and `d5` were not looked at for it.
 
 Cost. `quick`: two lengths, three learning rates, one seed to choose among them and two that count,
-four minutes on two cores. `paper`: five lengths, five seeds.
+three minutes on two cores. `paper`: five lengths, five seeds.
 
     hsweep run sweeps/retrieval_heads.py
     hsweep plan sweeps/retrieval_heads.py --preset paper
