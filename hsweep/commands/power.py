@@ -120,9 +120,7 @@ def _choice(plan: "Plan", question: Any) -> "Choice":
         for axis, value in trial.point.items():
             values[axis in question.nuisance].append((axis, value))
         settings.setdefault(str(values[False]), set()).add(str(values[True]))
-    stopping = plan.sweep.early_stopping
-    most = max(map(len, settings.values()), default=1)
-    return Choice(most, (stopping.scouts if stopping else None) or 0)
+    return Choice(max(map(len, settings.values()), default=1), plan.sweep.num_scouts)
 
 
 def _lean_power(plan: "Plan", question: Any, study: "Study | None") -> "LeanPowerResult":

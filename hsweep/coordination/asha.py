@@ -314,12 +314,10 @@ class StratifiedAsha:
         """Return how many of a rung's rivals in a group do not go on, of whom so many are gone
         since an earlier rung."""
         assert self._settings is not None
-        present = len(rivals) - num_gone
+        present = max(0, len(rivals) - num_gone)
         if unit not in self._milestones:  # the end, where scouts leave one
             return max(0, present - 1)
-        return max(0, present) - self._settings.num_kept(
-            max(0, present), len(group.exempt & rivals)
-        )
+        return present - self._settings.num_kept(present, len(group.exempt & rivals))
 
     def _verdict_on_arrival(self, group: _Stratum, unit: int, row: ScheduledTrial) -> Verdict:
         assert self._settings is not None

@@ -352,6 +352,11 @@ class Sweep:
             if axis is not None and axis not in self.space.axes:
                 raise unknown_name(what, axis, self.space.axes)
 
+    @property
+    def num_scouts(self) -> int:
+        """The replicates of a point, from the first on, that only choose its setting."""
+        return 0 if self.early_stopping is None else self.early_stopping.scouts or 0
+
     def with_tuned_axes(self) -> "Sweep":
         """Return the sweep with the axes of its space that are to be tuned as nuisance axes of its
         question, and with scouts that tune them where nothing else is said of early stopping.

@@ -279,14 +279,13 @@ def _at_another_budget(
     have finished with the sweep's own, and why there are fewer than asked for."""
     assert cell.budget is not None
     sweep = planner.sweep
-    scouts = (sweep.early_stopping.scouts or 0) if sweep.early_stopping is not None else 0
     seeds: dict[int, dict[int, TrialRow]] = {}
     for row in sorted(rows, key=lambda row: row.replicate):
         seeds.setdefault(row.replicate, {})[row.budget] = row
     ready = [
         seed
         for seed, own in seeds.items()
-        if seed >= scouts
+        if seed >= sweep.num_scouts
         and (whole := own.get(sweep.budget.amount)) is not None
         and whole.status is TrialStatus.FINISHED
     ][: cell.trials]

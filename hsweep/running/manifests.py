@@ -58,7 +58,7 @@ def new_manifest(
         probe=describe(sweep.probe),
         keep=sweep.keep,
         fixed_rate=fixed_rate(plan),
-        scouts=(sweep.early_stopping.scouts or 0) if sweep.early_stopping is not None else 0,
+        scouts=sweep.num_scouts,
     )
 
 

@@ -120,8 +120,6 @@ class Progress:
         is_planned = status is TrialStatus.PLANNED
         (self._tried_again.add if is_planned else self._tried_again.discard)(trial.key)
         word = "will be tried again" if is_planned else str(status).replace("_", " ")
-        if status is TrialStatus.STOPPED_EARLY and trial.key not in self._seen and value is None:
-            word = "never started"
         why = first_line(reason)
         self._line(
             trial,
