@@ -55,6 +55,37 @@ def centre(samples: FloatArray) -> FloatArray:
     return np.asarray(np.median((samples[:, first] + samples[:, second]) / 2, axis=1))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trained:
+    """How far quantities were trained, each by its own budgets.
+
+    Attributes:
+        budgets: to which each was trained.
+        ratios: of its last two budgets, the same shape; NaN without two.
+        answered: the answer's budget.
+    """
+
+    budgets: FloatArray
+    ratios: FloatArray
+    answered: float
+
+    @property
+    def longest(self) -> float:
+        """The longest budget that any was trained to."""
+        return float(self.budgets.max(initial=0))
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether any was trained beyond the answer's budget."""
+        return self.longest > self.answered
+
+    @property
+    def longer(self) -> float:
+        """The budget to try next, one usual step beyond the longest."""
+        known = self.ratios[~np.isnan(self.ratios)]
+        return self.longest * float(known.min()) if known.size else self.longest
+
+
 @dataclass(frozen=True, slots=True)
 class Gains:
     """Draws of how quantities change with training.

@@ -9,7 +9,7 @@ import numpy as np
 from analysis.questions.lean.result import LeanResult, LeanRow
 from analysis.runs.ladder import Ladder
 from analysis.runs.table import Runs
-from analysis.statistics.training import gains
+from analysis.statistics.training import Trained, gains
 from analysis.statistics.values import FloatArray
 from analysis.values import AxisValue
 from hsweep.errors import UserError
@@ -17,19 +17,17 @@ from hsweep.errors import UserError
 _DRAWS: Final = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class Course:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Course(Trained):
     """Where the baseline, the first, and K shapes are after all their training, and how they go on,
-    each by its own budgets. Changes are positive where a shape became better.
+    each by its own budgets. Changes are positive where a shape became better;
+    budgets and ratios have the shape [1 + K].
 
     Attributes:
         places: of the shapes, by their labels.
         since: draws of what changed after the answer's budget, shape [1 + K, B].
         last: draws of the change over the last two budgets, the same shape; NaN without two.
         left: draws of what is left to gain after the last one, the same shape; NaN without two.
-        budgets: to which each was trained, shape [1 + K].
-        ratios: of the last two, the same shape.
-        answered: the answer's budget.
         others: to which the shapes were trained that decide nothing, by their labels.
     """
 
@@ -37,9 +35,6 @@ class Course:
     since: FloatArray
     last: FloatArray
     left: FloatArray
-    budgets: FloatArray
-    ratios: FloatArray
-    answered: float
     others: Mapping[str, float]
 
     @classmethod
@@ -78,23 +73,16 @@ class Course:
             for row, curve in zip(rest, beside, strict=True)
             if curve is not None
         }
-        return cls(places, since, last, left, budgets, ratios, float(amounts[own]), others)
-
-    @property
-    def longest(self) -> float:
-        """The longest budget that any shape was trained to."""
-        return float(self.budgets.max())
-
-    @property
-    def goes_on(self) -> bool:
-        """Whether a shape was trained beyond the answer's budget."""
-        return self.longest > self.answered
-
-    @property
-    def longer(self) -> float:
-        """The budget to try next, one usual step beyond the longest."""
-        known = self.ratios[~np.isnan(self.ratios)]
-        return self.longest * float(known.min()) if known.size else self.longest
+        return cls(
+            places=places,
+            since=since,
+            last=last,
+            left=left,
+            budgets=budgets,
+            ratios=ratios,
+            answered=float(amounts[own]),
+            others=others,
+        )
 
     def budget_of(self, row: LeanRow | None) -> float:
         """Return the budget that a shape was trained to; None stands for the baseline."""

@@ -11,7 +11,7 @@ from analysis.questions.transition.result import RunValue, TransitionResult
 from analysis.runs.columns import plain
 from analysis.runs.ladder import Rung
 from analysis.runs.table import Runs
-from analysis.statistics.training import centre, pulled_together, still_to_come
+from analysis.statistics.training import Trained, centre, pulled_together, still_to_come
 from analysis.statistics.values import FloatArray, Mask
 from analysis.values import Number
 
@@ -163,16 +163,16 @@ def _at_settings(runs: Runs, result: TransitionResult) -> Runs:
     return Runs(runs.frame[[row in chosen for row in rows]], runs.metric, runs.columns)
 
 
-@dataclass(frozen=True, slots=True)
-class Course:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Course(Trained):
     """Where the cells are after all their training, and how they go on, each by its own last step.
+
+    Budgets and ratios have the shape [K, J].
 
     Attributes:
         z: the answer's own cell values, shape [K, J].
         since: draws of what changed after the answer's budget, shape [B, K, J].
         last: draws of the change over each cell's last step, the same shape; NaN without one.
-        budget: to which each cell was trained, shape [K, J].
-        ratio: of its last two budgets, the same shape; NaN without two.
         gap: why the noise of changes is not measured; empty where it is.
     """
 
@@ -181,9 +181,6 @@ class Course:
     z: FloatArray
     since: FloatArray
     last: FloatArray
-    budget: FloatArray
-    ratio: FloatArray
-    answered: float
     gap: str
     result: TransitionResult
 
@@ -204,23 +201,18 @@ class Course:
                 budget[here] = step.after
         gap = next((step.gap for step in steps if step.gap), "")
         at = grid_of(heads, lengths, {}).lengths
-        return cls(heads, at, z, since, last, budget, ratio, answered, gap, result)
-
-    @property
-    def longest(self) -> float:
-        """The longest budget that any cell was trained to."""
-        return float(self.budget.max(initial=0))
-
-    @property
-    def goes_on(self) -> bool:
-        """Whether a cell was trained beyond the answer's budget."""
-        return self.longest > self.answered
-
-    @property
-    def longer(self) -> float:
-        """The budget to try next, one usual step beyond the longest."""
-        known = self.ratio[~np.isnan(self.ratio)]
-        return self.longest * float(known.min()) if known.size else self.longest
+        return cls(
+            heads=heads,
+            lengths=at,
+            z=z,
+            since=since,
+            last=last,
+            budgets=budget,
+            ratios=ratio,
+            answered=answered,
+            gap=gap,
+            result=result,
+        )
 
     def place(self, by: Number | None) -> int:
         """Return the index of a length."""
@@ -234,13 +226,13 @@ class Course:
     @property
     def unknown(self) -> Mask:
         """The cells without a step, shape [K, J]."""
-        return np.asarray(~np.isnan(self.z) & np.isnan(self.ratio))
+        return np.asarray(~np.isnan(self.z) & np.isnan(self.ratios))
 
     def ends(self) -> Ends:
         """Return between what each cell lies, wherever its training stops from here on."""
         come, settings = np.full_like(self.last, np.nan), self.result.settings
-        for ratio in np.unique(self.ratio[~np.isnan(self.ratio)]):
-            here = self.ratio == ratio
+        for ratio in np.unique(self.ratios[~np.isnan(self.ratios)]):
+            here = self.ratios == ratio
             come[:, here] = still_to_come(
                 self.last[:, here],
                 float(ratio),
@@ -254,17 +246,17 @@ class Course:
 
     def at(self, budget: float) -> Ends:
         """Return where each cell is at a budget if it goes on as over its last step."""
-        steps = np.log(budget / self.budget) / np.log(self.ratio)
+        steps = np.log(budget / self.budgets) / np.log(self.ratios)
         there = self.z + self.since + self.last * steps
         return Ends(self.heads, self.lengths, there, there)
 
     def went_on(self, heads: Collection[int]) -> bool:
         """Whether all cells of these head counts were trained beyond the answer's budget."""
         here = [k for k in range(len(self.heads)) if k in heads]
-        return bool((self.budget > self.answered)[here][~np.isnan(self.z[here])].all())
+        return bool((self.budgets > self.answered)[here][~np.isnan(self.z[here])].all())
 
     def are_behind(self, heads: Collection[int]) -> bool:
         """Whether a cell of these head counts was not trained to the longest budget."""
         here = [k for k in range(len(self.heads)) if k in heads]
-        is_behind = (self.budget < self.longest) & ~np.isnan(self.z)
+        is_behind = (self.budgets < self.longest) & ~np.isnan(self.z)
         return bool(is_behind[here].any())

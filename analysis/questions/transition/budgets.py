@@ -256,7 +256,7 @@ def _longer(
         _trials(cell, number(round(budget)))
         for cell in result.cells
         if (k := course.heads.index(cell.x)) in decisive
-        and course.budget[k, course.place(cell.by)] < budget
+        and course.budgets[k, course.place(cell.by)] < budget
     )
 
 
