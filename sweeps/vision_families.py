@@ -37,7 +37,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from hsweep import Point, Recipe, Resources, Space, Sweep, epochs, grid, lean, preset
+from hsweep import Point, Recipe, Resources, Space, Sweep, epochs, grid, lean, preset, tuned
 from models.base import ModelConfig
 from models.davit import DaViT, davit_base
 from models.shape import PerStage
@@ -134,9 +134,19 @@ def small_model(point: Point) -> ModelConfig:
     return _SMALL_MODELS[point.family](**shape(point))
 
 
-SMALL_RECIPE: Final = Recipe(
-    lr=3e-3, batch_size=64, weight_decay=0.05, warmup_fraction=0.1, clip_norm=1.0
-)
+def small_recipe(point: Point) -> Recipe:
+    """The rate is held until it falls, so that budgets share a beginning."""
+    return Recipe(
+        lr=point.lr,
+        batch_size=64,
+        weight_decay=0.05,
+        schedule="wsd",
+        warmup_steps=50,
+        clip_norm=1.0,
+    )
+
+
+RATES: Final = grid(lr=tuned(1e-3, 1e-2))
 
 
 BASE: Final = {
@@ -191,14 +201,14 @@ def imagenet_recipe(batch_size: int) -> Recipe:
 
 SWEEP = Sweep(
     name="vision_families",
-    space=comparisons(SMALL),
+    space=comparisons(SMALL) * RATES,
     task=DIGITS,
     model=small_model,
-    recipe=SMALL_RECIPE,
+    recipe=small_recipe,
     metric="top1",
     goal="max",
-    budget=epochs(25, report_every=5),
-    replicates=5,
+    budget=epochs(24, ladder=[6, 12, 24]),
+    replicates=7,
     question=lean(baseline={"variant": "original"}, margin=0.02, within="family"),
     presets={
         "paper": preset(
@@ -215,6 +225,7 @@ SWEEP = Sweep(
         ),
         "smoke": preset(
             note="to see that every family trains; far too short for an answer",
+            space=comparisons(SMALL) * grid(lr=3e-3),
             budget=epochs(1),
             replicates=1,
         ),

@@ -37,7 +37,7 @@ from models.volo import volo_d4
 from models.xcit import xcit_large
 from sweeps.vision_families import (
     DIGITS,
-    SMALL_RECIPE,
+    RATES,
     Family,
     Form,
     comparisons,
@@ -45,6 +45,7 @@ from sweeps.vision_families import (
     imagenet_recipe,
     shape,
     small_model,
+    small_recipe,
 )
 
 SMALL: Final = {
@@ -94,14 +95,14 @@ def large_model(point: Point) -> ModelConfig:
 
 SWEEP = Sweep(
     name="vision_large",
-    space=comparisons(SMALL),
+    space=comparisons(SMALL) * RATES,
     task=DIGITS,
     model=small_model,
-    recipe=SMALL_RECIPE,
+    recipe=small_recipe,
     metric="top1",
     goal="max",
-    budget=epochs(25, report_every=5),
-    replicates=5,
+    budget=epochs(24, ladder=[6, 12, 24]),
+    replicates=7,
     question=lean(baseline={"variant": "original"}, margin=0.02, within="family"),
     presets={
         "paper": preset(
@@ -118,6 +119,7 @@ SWEEP = Sweep(
         ),
         "smoke": preset(
             note="to see that every family trains; far too short for an answer",
+            space=comparisons(SMALL) * grid(lr=3e-3),
             budget=epochs(1),
             replicates=1,
         ),

@@ -34,6 +34,7 @@ from hsweep import (
     grid,
     lean,
     preset,
+    tuned,
     zipped,
 )
 from models.conditioning import Conditioning
@@ -67,6 +68,18 @@ def small_vit(point: Point) -> ViT:
     )
 
 
+def small_recipe(point: Point) -> Recipe:
+    """The rate is held until it falls, so that budgets share a beginning."""
+    return Recipe(
+        lr=point.lr,
+        batch_size=64,
+        weight_decay=0.05,
+        schedule="wsd",
+        warmup_steps=50,
+        clip_norm=1.0,
+    )
+
+
 def imagenet_task(point: Point) -> StreamedImages:
     """ImageNet-1k with the paper's augmentation (its Table 6)."""
     return StreamedImages(data=point.data)
@@ -90,15 +103,14 @@ SWEEP = Sweep(
     space=grid(heads=[2, 4, 8], depth=[1, 2, 4], mlp_ratio=[2, 4]).where(
         lambda point: point.heads * point.depth <= 16
     )
-    * grid(data="digits", patch_size=2, embed_dim=48, head_dim=12),
+    * grid(data="digits", patch_size=2, embed_dim=48, head_dim=12, lr=tuned(1e-3, 3.2e-2)),
     task=small_task,
     model=small_vit,
-    recipe=Recipe(lr=5e-3, batch_size=64, weight_decay=0.05, warmup_fraction=0.1, clip_norm=1.0),
+    recipe=small_recipe,
     metric="top1",
     goal="max",
-    budget=epochs(30, report_every=5),
-    replicates=5,
-    early_stopping=Asha(grace=10, strata=SizeBand(factor=2.0), compete="points"),
+    budget=epochs(28, ladder=[7, 14, 28]),
+    replicates=7,
     question=lean(baseline={"heads": 4, "depth": 4, "mlp_ratio": 4}, margin=0.02),
     presets={
         "conditioning": preset(
@@ -111,6 +123,9 @@ SWEEP = Sweep(
                 lambda point: (point.heads, point.head_dim) != (6, 8)
             )
             * grid(data="digits", patch_size=2, embed_dim=48, mlp_ratio=2, whole=True),
+            recipe=Recipe(
+                lr=5e-3, batch_size=64, weight_decay=0.05, warmup_fraction=0.1, clip_norm=1.0
+            ),
             budget=epochs(20, report_every=5),
             replicates=3,
             early_stopping=None,
@@ -155,7 +170,7 @@ SWEEP = Sweep(
         "smoke": preset(
             note="half a minute, to see that everything works; far too short for an answer",
             space=grid(heads=[2, 8], depth=[2], mlp_ratio=[2])
-            * grid(data="digits", patch_size=2, embed_dim=48, head_dim=12),
+            * grid(data="digits", patch_size=2, embed_dim=48, head_dim=12, lr=5e-3),
             budget=epochs(2),
             replicates=1,
             early_stopping=None,

@@ -13,7 +13,18 @@ from tiny_runs import coordinating, planned
 from analysis.ask import answer_study
 from analysis.compare.fit import compare_studies
 from analysis.compare.result import CompareSettings
-from hsweep import Asha, Point, Recipe, Sweep, Transition, epochs, grid, optuna_search, tuned
+from hsweep import (
+    Asha,
+    Point,
+    Recipe,
+    Sweep,
+    Transition,
+    epochs,
+    grid,
+    lean,
+    optuna_search,
+    tuned,
+)
 from hsweep.coordination.coordinator import Coordinator
 from hsweep.coordination.runner import InlineRunner
 from hsweep.design.budget import Budget
@@ -179,6 +190,10 @@ def test_an_axis_to_be_tuned_is_tuned_by_scouts() -> None:
     )
     assert {trial.stratum for trial in planned(asked)} == {"width=2", "width=3"}
     assert asked.with_tuned_axes().early_stopping == Asha(scouts=1, reduction_factor=2)
+    shapes = replace(asked, question=lean({"width": 3}, margin=0.1))
+    assert shapes.with_tuned_axes().early_stopping == Asha(scouts=2, reduction_factor=2)
+    fewer = replace(shapes, replicates=2)
+    assert fewer.with_tuned_axes().early_stopping == Asha(scouts=1, reduction_factor=2)
     own = replace(asked, early_stopping=Asha(grace=1, strata=("width",), compete="points"))
     assert own.with_tuned_axes().early_stopping == own.early_stopping
     assert replace(asked, replicates=1).with_tuned_axes().early_stopping is None
