@@ -1,13 +1,14 @@
 """Simulated sweeps whose learning rate is chosen by scouts, through the scheduler's own decisions.
 
-The first seed of every rate competes at the shorter budgets of a ladder; the other seeds train at
-the rate that won, and alone count. Beside it stand one fixed good rate, and each cell's rate of the
-best single run judged by the same seeds, which is what choosing by hand comes to.
+Axis, question and ladder alone are given, so it is the default of scouts that is measured: one for
+a transition, two for a lean study. The four other seeds train at the rate that won, and alone
+count. Beside it stand one fixed good rate, and each cell's rate of the best single run judged by
+the same seeds, which is what choosing by hand comes to.
 """
 
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Final
 
@@ -20,17 +21,19 @@ from analysis.questions.transition.result import CLAIMS, TransitionSettings
 from benchmarks.ladders import BUDGETS
 from benchmarks.shapes import MARGIN, Floats
 from benchmarks.sweeps import collapse
-from hsweep import Asha, Run, Sweep, Transition, epochs, grid
+from hsweep import Lean, Run, Sweep, Transition, epochs, grid, tuned
 from hsweep.coordination.asha import StratifiedAsha
 from hsweep.coordination.trial_table import ScheduledTrial, TrialTable
+from hsweep.design.question import lean as lean_question
 from hsweep.design.trial import Trial, TrialStatus
 from hsweep.planning.plan import make_plan
 
 HEADS: Final = (1, 2, 3, 4, 5)
 LENGTHS: Final = (8, 32, 128)
-RATES: Final = (0.003, 0.01, 0.03)
-SEEDS: Final = 5
-SCOUTS: Final = 1
+TUNED: Final = tuned(0.003, 0.03)
+RATES: Final = TUNED.values
+COUNTED: Final = 4
+MOST_SEEDS: Final = 6
 SCOUTED: Final = (
     *("null_alike", "null_differ", "null_heavy", "sharp_alike", "sharp_differ", "sharp_heavy"),
     *("lean_null_alike", "lean_null_differ", "lean_equal"),
@@ -61,25 +64,33 @@ def _train(point: object, run: Run) -> None:
 
 
 @cache
-def _plan() -> tuple[Sweep, tuple[Trial, ...]]:
-    sweep = Sweep(
+def _plan(question: Transition | Lean) -> tuple[Sweep, tuple[Trial, ...]]:
+    """Return a sweep that asks this with scouts by default, and its trials."""
+    asked = Sweep(
         name="scouted",
-        space=grid(heads=list(HEADS), seq_len=list(LENGTHS)) * grid(lr=list(RATES)),
+        space=grid(heads=list(HEADS), seq_len=list(LENGTHS)) * grid(lr=TUNED),
         train=_train,
         metric="nmse",
         goal="min",
         budget=epochs(BUDGETS[-1], ladder=list(BUDGETS)),
-        replicates=SEEDS,
-        question=Transition(nuisance=("lr",)),
-        # From the shortest budget on, the harder way to choose.
-        early_stopping=Asha(scouts=SCOUTS, reduction_factor=2, grace=BUDGETS[0], min_survivors=1),
-    )
+        replicates=MOST_SEEDS,
+        question=question,
+    ).with_tuned_axes()
+    sweep = replace(asked, replicates=COUNTED + asked.num_scouts)
     return sweep, make_plan(sweep, preset="quick", study_seed=0).trials
 
 
-def selected(value_of: Callable[[Trial], float]) -> pd.DataFrame:
+def _question(family: str) -> Transition | Lean:
+    if not family.startswith("lean"):
+        return Transition()
+    return lean_question({"heads": HEADS[-1]}, margin=MARGIN, within="seq_len")
+
+
+def selected(
+    value_of: Callable[[Trial], float], question: Transition | Lean | None = None
+) -> pd.DataFrame:
     """Return the runs that early stopping leaves, one row a cell, rate and counted seed."""
-    sweep, trials = _plan()
+    sweep, trials = _plan(question or Transition())
     table, asha = (
         TrialTable("min", None, ()),
         StratifiedAsha(sweep.early_stopping, sweep.budget, "min"),
@@ -112,7 +123,7 @@ def selected(value_of: Callable[[Trial], float]) -> pd.DataFrame:
             "nmse": value_of(row.trial) if row.status is TrialStatus.FINISHED else np.nan,
         }
         for row in ends
-        if row.trial.replicate >= SCOUTS
+        if row.trial.replicate >= sweep.num_scouts
     )
 
 
@@ -137,14 +148,16 @@ def scouted_found(family: str, seed: int, settings: TransitionSettings) -> list[
         )
         return float(10 ** y[at])
 
-    every = [trial for trial in _plan()[1] if trial.budget.amount == BUDGETS[-1]]
+    question = _question(family)
+    sweep, trials = _plan(question)
+    every = [trial for trial in trials if trial.budget.amount == BUDGETS[-1]]
     whole = pd.DataFrame(
         {**trial.point, "seed": trial.replicate, "status": "finished", "nmse": value_of(trial)}
         for trial in every
     )
     frames = {
-        "scouts": selected(value_of),
-        "fixed": whole[(whole["lr"] == RATES[1]) & (whole["seed"] >= SCOUTS)],
+        "scouts": selected(value_of, question),
+        "fixed": whole[(whole["lr"] == RATES[1]) & (whole["seed"] >= sweep.num_scouts)],
         "best": _best(whole),
     }
     found = []
@@ -213,7 +226,7 @@ def _values(family: str, rng: np.random.Generator) -> tuple[Floats, Floats, int 
         behind[:, :, 1] = 0.0
     start, power = 10 ** rng.uniform(0.5, 1.2, cells), rng.uniform(0.8, 1.5, cells)
     left = np.log10(1 + (np.array(BUDGETS) / start[..., None]) ** -power[..., None])
-    size = (*cells, SEEDS)
+    size = (*cells, MOST_SEEDS)
     if family.startswith("lean"):
         # Exactly at the margin, or equal, at the largest budget.
         left = left - left[..., -1:]
