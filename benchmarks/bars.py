@@ -351,7 +351,8 @@ def _slope_rows(found: Sequence[Found], families: Sequence[str]) -> list[Row]:
 
 
 def budget_rows(found: Sequence[BudgetFound]) -> list[Row]:
-    """Return how often an answer is called settled, wrongly and rightly."""
+    """Return how often an answer is called settled: wrongly among all studies, and at all among
+    those that have an answer where training is over."""
     rows: list[Row] = []
     reached = {*SETTLED, *(f"lean_{name}" for name in LEAN_SETTLED)}
     reached |= {"lean_groups_a", "lean_groups_b", "lean_groups_c"}
@@ -361,8 +362,9 @@ def budget_rows(found: Sequence[BudgetFound]) -> list[Row]:
         wrong = [is_settled and not one.right for one, is_settled in zip(mine, called, strict=True)]
         name = f"budgets, {family}: called settled"
         rows.append(Row(f"{name}, and wrong", float(np.mean(wrong)), Bar(high=0.05), len(mine)))
-        if family in reached:
-            rows.append(Row(name, float(np.mean(called)), Bar(0.80), len(mine)))
+        has = [yes for one, yes in zip(mine, called, strict=True) if one.decides]
+        if family in reached and has:
+            rows.append(Row(name, float(np.mean(has)), Bar(0.80), len(has)))
     return rows
 
 

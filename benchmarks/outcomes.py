@@ -101,12 +101,14 @@ class BudgetFound:
 
     Attributes:
         family: of the sweep.
+        decides: the largest budget has an answer, of which to say whether it is settled.
         settled: the verdict: settled, moving or unknown.
         right: the answer of the largest budget is that of endless training.
         seconds: of CPU time, taken by the analysis.
     """
 
     family: str
+    decides: bool
     settled: str
     right: bool
     seconds: float
@@ -126,7 +128,7 @@ def budget_found(family: str, seed: int, settings: TransitionSettings, varied: b
     else:
         claims = ("jump_only",) if sweep.grows else ("transition", "threshold")
         right = result.verdict in claims and result.h_star == sweep.h_star
-    return BudgetFound(family, result.budgets.verdict, right, seconds)
+    return BudgetFound(family, True, result.budgets.verdict, right, seconds)
 
 
 def lean_budget_found(family: str, seed: int, varied: bool) -> list[BudgetFound]:
@@ -154,7 +156,8 @@ def lean_budget_found(family: str, seed: int, varied: bool) -> list[BudgetFound]
             right &= limit[str(result.choice_config["shape"])] >= worst
         assert result.budgets is not None
         name = f"{family}_{group}" if group else family
-        found.append(BudgetFound(f"lean_{name}", result.budgets.verdict, right, seconds))
+        settled = result.budgets.verdict
+        found.append(BudgetFound(f"lean_{name}", result.decides, settled, right, seconds))
     return found
 
 

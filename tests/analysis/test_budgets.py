@@ -297,8 +297,9 @@ def test_settled_is_rarely_wrong_and_mostly_found() -> None:
 
 def test_budget_rows_count_settled_answers() -> None:
     cases = [("settled", True), ("settled", False), ("moving", False), ("unknown", True)]
-    rows = budget_rows([BudgetFound("settled", verdict, right, 0.0) for verdict, right in cases])
-    assert [(row.value, row.holds) for row in rows] == [(0.25, False), (0.5, False)]
+    found = [BudgetFound("settled", True, verdict, right, 0.0) for verdict, right in cases]
+    rows = budget_rows([*found, BudgetFound("settled", False, "unknown", True, 0.0)])
+    assert [(row.value, row.holds) for row in rows] == [(0.2, False), (0.5, False)]
 
 
 def test_a_bad_exponent_is_refused(table: Path) -> None:

@@ -9,7 +9,7 @@ from analysis.text.tables import Table
 def budgets_sentence(result: LeanResult) -> str:
     """Return whether the answer would survive more training; empty where nothing is decided."""
     found = result.budgets
-    if found is None or result.verdict not in ("found", "excluded"):
+    if found is None or not result.decides:
         return ""
     runs = ""
     if found.unit and found.missing and not result.missing:

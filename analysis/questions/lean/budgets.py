@@ -48,10 +48,9 @@ def _budgets(
     blank = LeanBudgets(unit=ladder.unit, column=ladder.column)
     # What the answer turns on: the shapes it excludes, and the one it chooses.
     rows = [row for row in result.table if row.outcome == "excluded" or row.label == result.choice]
-    is_decided = result.verdict in ("found", "excluded")
     if ladder.obstacle:
         half = 0 if ladder.to_extend is None else ladder.to_extend // 2 or 2 * ladder.to_extend
-        is_asked = bool(half) and is_decided and not result.missing
+        is_asked = bool(half) and result.decides and not result.missing
         missing = _trials(result, [None, *rows], half) if is_asked else ()
         return replace(blank, reason=ladder.obstacle, missing=missing)
     found: dict[float, LeanResult] = {}
@@ -75,7 +74,7 @@ def _budgets(
         ),
         further=tuple(number(rung.budget) for rung in ladder.further),
     )
-    if not is_decided:
+    if not result.decides:
         return replace(known, reason="the largest budget decides nothing")
     if result.stopped:
         return replace(known, reason="runs were stopped early, so that budgets hold different runs")
@@ -83,14 +82,11 @@ def _budgets(
     last = max(found, default=0.0)
     earlier = ladder.at(last)
     before = found.get(last)
-    is_open = before is not None and before.verdict not in ("found", "excluded")
-    if before is not None and (is_open or _contradict(before, result)):
+    if before is not None and _contradict(before, result):
         turning = [row for row in rows if row.label in (before.choice, result.choice)] or rows
         # What was trained on since says more than the budget before.
         if not course.went_on(turning):
             missing = _longer(result, course, turning)
-            if is_open:
-                return replace(known, reason=f"nothing is decided at {earlier}", missing=missing)
             was = f"it was {before.choice}" if before.choice else "every cheaper shape was worse"
             reason = f"{was} at {earlier}"
             return replace(known, verdict="moving", reason=reason, missing=missing)
@@ -107,7 +103,10 @@ def _budgets(
     known = replace(known, same=same)
     confidence = result.settings.confidence
     if same >= confidence:
-        is_same = before is not None and before.choice == result.choice
+        is_same = before is not None and (before.verdict, before.choice) == (
+            result.verdict,
+            result.choice,
+        )
         reason, since = f"the same at {earlier}", "since"
         if course.goes_on:
             reason = f"the same at {ladder.at(course.longest)} where it is decided"
@@ -136,9 +135,9 @@ def _budgets(
 
 
 def _contradict(before: LeanResult, result: LeanResult) -> bool:
-    """Whether two answers exclude each other: they differ too where one merely leaves undecided
+    """Whether two answers exclude each other. They differ, too, where one merely leaves undecided
     what the other decides."""
-    if before.verdict != result.verdict:
+    if before.decides and before.verdict != result.verdict:
         return True
     then = {row.label: row.outcome for row in before.table}
     now = {row.label: row.outcome for row in result.table}

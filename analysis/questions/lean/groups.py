@@ -84,7 +84,7 @@ class LeanGroups(Jsonable):
         known = [
             result.budgets
             for result in self.found.values()
-            if result.budgets is not None and result.verdict in ("found", "excluded")
+            if result.budgets is not None and result.decides
         ]
         if all(budgets.is_single for budgets in known):
             return []

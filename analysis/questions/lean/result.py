@@ -227,6 +227,11 @@ class LeanResult(Jsonable):
     budgets: LeanBudgets | None = None
 
     @property
+    def decides(self) -> bool:
+        """Whether a shape is chosen, or every cheaper one shown to be worse."""
+        return self.verdict in ("found", "excluded")
+
+    @property
     def undecided(self) -> tuple[LeanRow, ...]:
         return tuple(row for row in self.table if row.outcome == "undecided")
 
