@@ -107,6 +107,16 @@ def test_the_shapes_that_decide_are_trained_longer_and_settle_the_answer() -> No
     assert [(each.label, each.budget) for each in then.missing] == [("heads=1", 300)]
 
 
+def test_a_shorter_budget_that_decides_nothing_does_not_contradict(tmp_path: Path) -> None:
+    # Two seeds are too few to decide at the shorter budgets.
+    frame = shapes({}, seed=1).query("budget == 150 or seed < 2")
+    budgets = analyze(frame, tmp_path)["budgets"]
+    verdicts = {each["budget"]: each["verdict"] for each in budgets["answers"]}
+    assert (verdicts[75], verdicts[150]) == ("undecided", "found")
+    assert budgets["verdict"] == "settled"
+    assert "nothing speaks against it at budget = 75" in budgets["reason"]
+
+
 def test_another_choice_at_a_shorter_budget_is_moving(tmp_path: Path) -> None:
     found = analyze(shapes({2: 8.0}, limit=0.26), tmp_path)
     assert found["verdict"] == "found"
