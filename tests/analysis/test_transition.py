@@ -273,6 +273,16 @@ def test_cells_still_planned_withhold_the_verdict():
     assert {(trial.x, trial.by) for trial in result.missing} == {(h, 8) for h in range(1, 7)}
 
 
+@pytest.mark.parametrize(("others", "is_selected"), [("planned", False), ("stopped_early", True)])
+def test_cells_emptied_by_early_stopping_are_told_from_those_that_wait(others, is_selected):
+    frame = transition_sweep("sharp", 1).frame
+    ends = np.where(frame["seed"] == 0, "stopped_early", others)
+    frame["status"] = np.where(frame["heads"] <= 2, ends, "finished")
+    result = fit(frame, metric="nmse", settings=QUICK)
+    assert result.verdict == "inconclusive"
+    assert ("not a fair sample" in result.reason) == is_selected
+
+
 def test_a_sweep_without_any_result_is_inconclusive():
     frame = transition_sweep("sharp", 1).frame.assign(status="failed")
     result = fit(frame, metric="nmse", settings=QUICK)

@@ -64,7 +64,10 @@ def audit(table: RunTable, min_cell_share: float) -> Coverage:
         refusal = f"only {len(done)} of {len(counts)} cells have a full-budget run"
         if empty_heads:
             refusal += ", none at " + ", ".join(f"{x:g}" for x in empty_heads)
-    pruned_out = bool(refusal) and any(cell.pruned > 0 for cell in unfinished)
+    # A cell that waits for runs will not be empty, and seeds of a setting that lost never ran.
+    pruned_out = bool(refusal) and any(
+        cell.pruned > cell.unstarted and not cell.running + cell.planned for cell in unfinished
+    )
     pruned_inside = any(cell.pruned > 0 and not cell.is_whole for cell in done)
     qualifications, warnings = [], []
     absent = len(xs) * len(bys) - len(counts)
