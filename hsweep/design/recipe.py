@@ -46,7 +46,7 @@ class Recipe:
         schedule: ``cosine`` (to ``min_lr``), ``linear`` (to ``min_lr``), ``constant`` or ``wsd``
             (warm-up, stable, decay; Hu et al. 2024, arXiv 2404.06395, section 4): the rate stays
             ``lr`` and falls to ``min_lr`` at the end, by 1 - sqrt of the share of the decay that is
-            done (Haegele et al. 2024, arXiv 2405.18392, section 3.2, who find it better than a
+            done (Haegele et al. 2024, arXiv 2405.18392, section 3, who find it better than a
             linear one). Trainings of different lengths then have their beginning in common, unless
             ``warmup_fraction`` spreads the warm-up over all steps.
         decay_fraction: share of all steps over which a ``wsd`` schedule falls, in (0, 1).

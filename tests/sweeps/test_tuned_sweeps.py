@@ -4,12 +4,23 @@ from pathlib import Path
 
 import pytest
 
+from hsweep import Lean
 from hsweep.planning.options import SweepOptions
 from hsweep.planning.plan import Plan
 from hsweep.planning.prepare import prepare
 
 SWEEPS = Path(__file__).parents[2] / "sweeps"
-TUNED = ["nearest_neighbor_rank"]
+TUNED = [
+    "cifar10_heads",
+    "crammed_bert",
+    "gpt2_tinystories",
+    "lra_nystromformer",
+    "msmarco_heads",
+    "nearest_neighbor_rank",
+    "vision_families",
+    "vision_large",
+    "vit_lean",
+]
 
 
 def planned(name: str, preset: str | None = None) -> Plan:
@@ -24,19 +35,19 @@ def no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", TUNED)
-def test_budgets_share_their_beginning_and_two_seeds_confirm_each_rate(name: str) -> None:
+def test_budgets_share_their_beginning_and_other_seeds_confirm_each_rate(name: str) -> None:
     plan = planned(name)
     ladder = plan.ladder()
     assert ladder is not None
     assert ladder["not_shared"] == ""
-    assert ladder["cost"] < 1.25
+    assert ladder["cost"] < 1.3
     asked, stopping = plan.sweep.question, plan.sweep.early_stopping
     assert asked is not None
     assert asked.nuisance == ("lr",)
     assert stopping is not None
-    assert stopping.scouts == 1
-    assert plan.sweep.replicates >= 3
-    assert len({trial.recipe.lr for trial in plan.trials}) == 5
+    assert stopping.scouts == (2 if isinstance(asked, Lean) else 1)
+    assert plan.sweep.replicates >= stopping.scouts + 2
+    assert len({trial.recipe.lr for trial in plan.trials}) in (3, 5)
 
 
 @pytest.mark.parametrize("name", TUNED)
@@ -44,4 +55,4 @@ def test_what_repeats_a_publication_keeps_one_rate_and_one_budget(name: str) -> 
     plan = planned(name, "paper")
     assert plan.sweep.budget.ladder == ()
     assert len({trial.recipe.lr for trial in plan.trials}) == 1
-    assert {trial.recipe.schedule for trial in plan.trials} == {"cosine"}
+    assert {trial.recipe.schedule for trial in plan.trials} < {"constant", "cosine", "linear"}
