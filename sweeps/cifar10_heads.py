@@ -81,6 +81,7 @@ SWEEP = Sweep(
             space=grid(heads=[1, 2, 4, 8, 10, 12], seq_len=[16, 36]) * CIFAR10,
             recipe=Recipe(lr=1e-3, batch_size=128, warmup_fraction=0.1, clip_norm=1.0),
             budget=epochs(20, report_every=2),
+            replicates=2,
             question=Transition(x="heads", by="seq_len", scale="accuracy", eval_size=TRAIN_EVAL),
         ),
         "paper": preset(

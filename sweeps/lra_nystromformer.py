@@ -167,6 +167,7 @@ SWEEP = Sweep(
             model=published_model,
             recipe=published_recipe,
             budget=epochs(PARTS, report_every=10),
+            replicates=3,
             early_stopping=Asha(grace=50, strata=("task",), compete="points"),
             resources=Resources(cpus=2, gpus=0.5),
             question=lean(baseline={"heads": 2, "depth": 2}, margin=0.01, within="task"),

@@ -141,6 +141,7 @@ SWEEP = Sweep(
                 lr=1e-3, batch_size=256, weight_decay=0.05, warmup_fraction=0.05, clip_norm=1.0
             ),
             budget=epochs(100),
+            replicates=5,
             early_stopping=Asha(grace=10, strata=SizeBand(factor=2.0), compete="points"),
             question=lean(baseline={"heads": 8, "depth": 12, "mlp_ratio": 4}, margin=0.01),
         ),
@@ -163,6 +164,7 @@ SWEEP = Sweep(
                 precision="bfloat16",
             ),
             budget=epochs(300),
+            replicates=5,
             early_stopping=Asha(grace=30, strata=SizeBand(factor=1.5), compete="points"),
             resources=Resources(cpus=8, gpus=1),
             question=lean(baseline={"heads": 12, "depth": 12, "mlp_ratio": 4}, margin=0.005),
