@@ -72,13 +72,13 @@ SWEEP = Sweep(
     name="msmarco_heads",
     space=grid(heads=[1, 2, 3, 4, 6, 8], seq_len=[8, 16])
     * SETTING
-    * grid(head_dim=4, lr=tuned(1e-3, 1e-2)),
+    * grid(head_dim=4, lr=tuned(3.2e-3, 3.2e-2)),
     task=task,
     model=model,
     recipe=recipe,
     metric="train_top1",
     goal="max",
-    budget=epochs(16, ladder=[8, 16], report_every=4),
+    budget=epochs(32, ladder=[8, 16, 32]),
     replicates=3,
     question=Transition(x="heads", by="seq_len", scale="accuracy", eval_size=TRAIN_EVAL),
     presets={
