@@ -66,7 +66,7 @@ def recipe(point: Point) -> Recipe:
 
 SWEEP = Sweep(
     name="cifar10_heads",
-    space=grid(heads=[1, 2, 4, 6, 8], seq_len=[16, 36]) * DIGITS * grid(lr=tuned(2e-3, 6.4e-2)),
+    space=grid(heads=[1, 2, 4, 6, 8], seq_len=[16, 36]) * DIGITS * grid(lr=tuned(1e-3, 3.2e-2)),
     task=task,
     model=model,
     recipe=recipe,

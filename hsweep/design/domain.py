@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 MAX_VALUES: Final = 100_000
 _MOST_PER_DECADE: Final = 20
+_ROUNDING: Final = math.log10(1.02)
+"""Decades by which rounding to two digits may lengthen a range."""
 _MOST_DIGITS: Final = 300
 """What a number of the machine can still stand for."""
 _NO_TEXT: Final = ("Cc", "Cs", "Zl", "Zp")
@@ -145,9 +147,9 @@ def tuned(low: float, high: float, *, per_decade: int = 2) -> Choice:
     """Return the values of an axis, such as a learning rate, of which each shape takes its best.
 
     ``grid(heads=[1, 2, 4], lr=tuned(1e-3, 1e-1))`` lists 0.001, 0.0032, 0.01, 0.032 and 0.1: evenly
-    spaced in their logarithm, at least ``per_decade`` a factor of ten, both ends included and those
-    between rounded to two digits. The axis is a nuisance axis of the sweep's question without being
-    named there.
+    spaced in their logarithm, at least ``per_decade`` a factor of ten (as nearly as two digits tell
+    the ends), both ends included and those between rounded to two digits. The axis is a nuisance
+    axis of the sweep's question without being named there.
 
     Raises:
         UserError: ends that are not 0 < low < high, or fewer than one value a decade.
@@ -159,8 +161,8 @@ def tuned(low: float, high: float, *, per_decade: int = 2) -> Choice:
             f"{shown(per_decade)}"
         )
     decades = math.log10(high / low)
-    # Ends such as 1e-3 and 1e-1 lie a whole number of decades apart but for rounding.
-    steps = max(1, math.ceil(decades * per_decade - 1e-9))
+    # Ends such as 1e-3 and 3.2e-2 lie a whole number of steps apart but for their rounding.
+    steps = max(1, math.ceil((decades - _ROUNDING) * per_decade))
     between = (float(f"{low * 10 ** (decades * k / steps):.1e}") for k in range(1, steps))
     values = (float(low), *between, float(high))
     return Choice(tuple(dict.fromkeys(values)), is_tuned=True)
