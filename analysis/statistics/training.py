@@ -118,8 +118,8 @@ def gains(
     the logarithm of a is about that of ``exponent``, normal with an sd of 0.4 for all of them, and
     Cauchy with a scale of 0.2 for each about the others: one that clearly learns otherwise is let
     go. What lies between more than two budgets tells the powers more closely. Noise is that of
-    single values about the mean of their seed, pooled, and what it explains of the differences
-    between quantities with the same budgets is left out (`pulled_together`).
+    single values about the mean of their seed, pooled; to what is still to come, what it explains of the differences
+    between quantities with the same budgets adds nothing (`pulled_together`).
 
     Args:
         curves: of each quantity y of its seeds at each budget, shape [seeds, budgets], at least two
@@ -161,15 +161,16 @@ def gains(
     noise = rng.standard_t(df, size=(len(curves), draws, len(budgets)))
     noise *= np.sqrt(scatter / df / counts)[:, None, None]
     drawn = course[:, None] + noise
+    alike = drawn.copy()
     for pattern in np.unique(known, axis=0):
         group = np.flatnonzero((known == pattern).all(axis=1))
         for budget in np.flatnonzero(pattern):
-            drawn[group, :, budget] = pulled_together(drawn[group, :, budget].T).T
+            alike[group, :, budget] = pulled_together(drawn[group, :, budget].T).T
     each = np.arange(len(curves))
     return Gains(
         np.where(known[:, None], drawn, np.nan),
         drawn[each, :, end] - drawn[each, :, before],
-        (drawn * slope[each[:, None], chosen, step]).sum(axis=2),
+        (alike * slope[each[:, None], chosen, step]).sum(axis=2),
     )
 
 
