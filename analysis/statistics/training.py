@@ -118,8 +118,8 @@ def gains(
     the logarithm of a is about that of ``exponent``, normal with an sd of 0.4 for all of them, and
     Cauchy with a scale of 0.2 for each about the others: one that clearly learns otherwise is let
     go. What lies between more than two budgets tells the powers more closely. Noise is that of
-    single values about the mean of their seed, pooled; to what is still to come, what it explains of the differences
-    between quantities with the same budgets adds nothing (`pulled_together`).
+    single values about the mean of their seed, pooled. Differences that it explains, between
+    quantities with the same budgets, are not carried on (`pulled_together`).
 
     Args:
         curves: of each quantity y of its seeds at each budget, shape [seeds, budgets], at least two
