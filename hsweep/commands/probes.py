@@ -261,9 +261,12 @@ def _seen(uri: str) -> str:
 
     Of a database server nothing is.
     """
-    parts = urlsplit(uri)
+    try:
+        parts = urlsplit(uri)
+        port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+    except ValueError as error:
+        raise ProbeError(str(error)) from error
     if parts.scheme in ("http", "https"):
-        port = parts.port or (443 if parts.scheme == "https" else 80)
         _reach(f"{parts.hostname}:{port}")
         return "something answers"
     if parts.scheme != "sqlite":

@@ -63,7 +63,7 @@ def _refuse_taken(home: Home, name: str, prepared: Prepared) -> None:
     raise UserError(
         f"a study called {name!r} exists in {home.root} ({done} of {status['trials']} trials "
         f"done); go on with it by `{command('resume', name, home=home.root)}`, "
-        f"with {what} by `{edit}`, or start another with --study NAME"
+        f"with {what} by `{edit}` (--dry-run only shows it), or start another with --study NAME"
     )
 
 
