@@ -99,8 +99,8 @@ def show(
             weights = weights_json(study, journal)
             if best is not None:
                 by_key = {each["key"]: each for each in trials}
-                found = journal.best_trials(best, highest=study.manifest.goal == "max")
-                trials = [by_key[row.key] for row in found if row.key in by_key]
+                rows = journal.best_trials(best, highest=study.manifest.goal == "max")
+                trials = [by_key[row.key] for row in rows if row.key in by_key]
         if order is not None:
             trials = order.sorted(trials, lambda each: str(each["key"]))
         print_json({**status, "accepted": accepted, "weights": weights, "trials_list": trials})
