@@ -6,6 +6,7 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import psutil
 import pytest
@@ -44,7 +45,12 @@ def test_by_default_torch_alone_is_started(
     hsweep: Callable[..., Result], home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started, run = [], probes.run
-    monkeypatch.setattr(probes, "run", lambda *probe, **_: (started.append(probe), run(*probe))[1])
+
+    def noting(*probe: str) -> Any:
+        started.append(probe)
+        return run(*probe)
+
+    monkeypatch.setattr(probes, "run", noting)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     found = {each["name"]: each for each in json.loads(hsweep("doctor", "--json").stdout)}
     assert {name for name, each in found.items() if each["status"] == "problem"} == set()
