@@ -21,9 +21,9 @@ shapes of ViT, XCiT, TNT and VOLO are established as no worse than their origina
 +0.7, -0.3, +1.0 and +0.2 points, with 56, 21, 62 and 34 % fewer parameters; 5 seeds, Holm p below
 0.004 each). DaViT's is undecided (-0.3 points, 13 % fewer parameters): 11 seeds would tell. Settled
 for VOLO; the lean ViT's lead shrinks from 21 points after 6 epochs to 0.7 after 24 and may turn by
-more than the margin at 48; for XCiT and TNT it is not known. Seven of the eight shapes of these four
-have their best rate at an end of the range, 0.001 or 0.01. The task is easy: all shapes reach 96 to
-99 %.
+more than the margin at 48; for XCiT and TNT it is not known. Seven of the eight shapes of these
+four have their best rate at an end of the range, 0.001 or 0.01. The task is easy: all shapes reach
+96 to 99 %.
 
 Cost. `quick`: scaled-down members of five families on scikit-learn's digits, enlarged to 32x32
 pixels since DaViT halves an image five times; 310 trials, 42 minutes of one core that had other
