@@ -1,5 +1,6 @@
 """An answer as a value: what the kinds of question found, the sweep's own first."""
 
+import html
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -32,6 +33,23 @@ class Answer:
     confirm_command: str | None = None
     settle_command: str | None = None
     unfinished: int = 0
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        return f"<answer: {self.text}>"
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        commands = filter(None, (self.settle_command, self.confirm_command))
+        return "".join(
+            [
+                f"<p><b>{html.escape(self.sentence)}</b></p>",
+                *(f"<p>{html.escape(as_sentence(text))}</p>" for text in self.qualifications),
+                *(f"<pre>{html.escape(text)}</pre>" for text in commands),
+            ]
+        )
 
     @property
     def leading(self) -> Finding | None:

@@ -71,6 +71,22 @@ def plotly_figure(chart: Chart) -> go.Figure:
     return figure
 
 
+def standalone_figure(chart: Chart) -> go.Figure:
+    """Return a chart as a figure that needs no page around it: with its title, its own background
+    and the names of what its points stand for."""
+    figure = plotly_figure(chart)
+    figure.update_layout(
+        title={"text": _safe(chart.title), "x": 0, "xref": "paper", "yref": "container"},
+        margin={"t": 90},
+        paper_bgcolor=palette.PAGE.light,
+        plot_bgcolor=palette.PAGE.light,
+    )
+    for trace in figure.data:
+        if trace.meta == "picks":
+            trace.text = [_safe(chart.picks[pick].title) for pick in trace.customdata]
+    return figure
+
+
 def _safe(text: str) -> str:
     """Return text so that plotly shows it as it is."""
     return html.escape(text, quote=False).replace("\n", "<br>")

@@ -76,9 +76,11 @@ def recorded_options(manifest: Manifest) -> SweepOptions:
     )
 
 
-def prepare_edited(study: Study, sweep_file: Path, options: SweepOptions) -> Prepared:
+def prepare_edited(
+    study: Study, sweep_file: Path, options: SweepOptions, siblings: Path | None = None
+) -> Prepared:
     """Plan a sweep file for a study, without the trials added to it; for the study's own copy the
-    modules beside the original are importable.
+    modules beside the original are importable, for another one those in ``siblings``.
 
     Raises:
         UserError: the file cannot be planned.
@@ -88,7 +90,7 @@ def prepare_edited(study: Study, sweep_file: Path, options: SweepOptions) -> Pre
     return prepare(
         sweep_file,
         options,
-        siblings=Path(manifest.sweep_folder) if is_copy else None,
+        siblings=Path(manifest.sweep_folder) if is_copy else siblings,
         own_folders=map(Path, manifest.own_folders) if is_copy else (),
         accepted=manifest.accepted_code,
     )
