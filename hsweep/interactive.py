@@ -10,6 +10,8 @@ from hsweep.command_line import command, recorded_as
 from hsweep.errors import UserError
 from hsweep.notebook import Study, home_at, load
 
+__all__ = ["load", "plan", "run"]
+
 if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console
@@ -216,13 +218,15 @@ def _refuse_another_choice(record: "Record", chosen: "SweepOptions") -> None:
     from hsweep.planning.prepare import recorded_options
 
     before = recorded_options(record.manifest)
-    for name in ("preset", "points", "seed", "limits"):
-        was, now = (getattr(each, name) or None for each in (before, chosen))
-        if name == "preset":
-            was, now = was or DEFAULT_PRESET, now or DEFAULT_PRESET
+    for name, was, now in (
+        ("preset", before.preset, chosen.preset or DEFAULT_PRESET),
+        ("points", before.points, [dict(point) for point in chosen.points]),
+        ("seed", before.seed, chosen.seed),
+        *((name, was, getattr(chosen.limits, name)) for name, was in asdict(before.limits).items()),
+    ):
         if now != was:
             raise UserError(
-                f"the study {record.name!r} was started with {name} {was!r}, not {now!r}; give "
+                f"the study {record.name!r} was started with {name}={was!r}, not {now!r}; give "
                 "study=... another name to start another one"
             )
 

@@ -1,7 +1,6 @@
 """A study's trials as a study of Optuna, for its plots and for optuna-dashboard."""
 
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -25,6 +24,8 @@ _STATES: Final = {
     TrialStatus.STOPPED_EARLY: TrialState.PRUNED,
 }
 """Of trials that have begun; any other has failed."""
+_TOLD: Final = ("seed", "budget", "num_params", "flops_per_example", "wall_seconds")
+"""Columns of the table of trials that become user attributes."""
 _CATEGORIES: Final = (bool, int, float, str)
 
 
@@ -50,16 +51,12 @@ def optuna_study(
             f"remove it by optuna.delete_study(study_name={manifest.name!r}, storage=...)"
         ) from error
     reports = dict(list(tables.reports.to_pandas().groupby("key")))
-    costs = tables.trials_frame().set_index("key")
+    costs = {row["key"]: row for row in tables.trials.to_pylist()}
     points = {row.key: _parameters(row.point) for row in tables.rows}
     ranges = _distributions(points.values())
     for row in tables.rows:
         parameters = points[row.key]
-        told = {
-            name: costs.at[row.key, name].item()
-            for name in ("seed", "budget", "num_params", "flops_per_example", "wall_seconds")
-            if not math.isnan(costs.at[row.key, name])
-        }
+        told = {name: costs[row.key][name] for name in _TOLD if costs[row.key][name] is not None}
         attributes = {"key": row.key, "status": str(row.status), **told}
         if row.status is TrialStatus.PLANNED:
             found.enqueue_trial(parameters, user_attrs=attributes)

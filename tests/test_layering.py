@@ -135,8 +135,13 @@ def module_of(file: str) -> str:
 def known(module: str) -> str:
     """Return the module that holds a name: ``a.b.c`` where ``c`` may be a function of ``a.b``."""
     path = module.replace(".", "/")
-    is_module = f"{path}.py" in FILES or f"{path}/__init__.py" in FILES
-    return module if is_module else module.rpartition(".")[0]
+    if f"{path}.py" in FILES or f"{path}/__init__.py" in FILES:
+        return module
+    package, _, name = module.rpartition(".")
+    if package == "hsweep":
+        # Which passes names on, each from where it is.
+        return "hsweep.interactive" if name in ("load", "plan", "run") else "hsweep.api"
+    return package
 
 
 PRODUCT = {file: found for file, found in FILES.items() if not file.startswith("benchmarks/")}
