@@ -42,12 +42,16 @@ class Answer:
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows."""
-        commands = filter(None, (self.settle_command, self.confirm_command))
+        commands = {"settle": self.settle_command, "confirm": self.confirm_command}
         return "".join(
             [
                 f"<p><b>{html.escape(self.sentence)}</b></p>",
                 *(f"<p>{html.escape(as_sentence(text))}</p>" for text in self.qualifications),
-                *(f"<pre>{html.escape(text)}</pre>" for text in commands),
+                *(
+                    f"<p>{name} <code>{html.escape(text)}</code></p>"
+                    for name, text in commands.items()
+                    if text is not None
+                ),
             ]
         )
 

@@ -55,10 +55,10 @@ class Study:
     def _repr_html_(self) -> str:
         status = self._record.status()
         ended = status["trials"] - status["planned"] - status["running"]
-        stands = f"{status['state']}, {ended} of {status['trials']} trials ended"
+        failed = f", {status['failed']} of them failed" if status["failed"] else ""
         return (
-            f"<b>{html.escape(self.name)}</b>: {stands}, {status['failed']} of them failed"
-            f"<br><code>{html.escape(status['folder'])}</code>"
+            f"<b>{html.escape(self.name)}</b>: {status['state']}, {ended} of {status['trials']} "
+            f"trials ended{failed}<br><code>{html.escape(status['folder'])}</code>"
         )
 
     @property

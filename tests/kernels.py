@@ -1,6 +1,7 @@
 """What a notebook is to a program: cells run in ``__main__``, which has no file, but the text of
 every cell that was run."""
 
+import ast
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,9 +23,15 @@ class Kernel:
         self.module = ModuleType("__main__")
         self.cells = vars(self.module)["In"] = [""]
 
-    def run(self, cell: str) -> None:
+    def run(self, cell: str) -> Any:
+        """Run a cell, and return what a notebook shows: the value of its last expression."""
         self.cells.append(cell)
-        exec(compile(cell, f"<cell {len(self.cells)}>", "exec"), vars(self.module))
+        file, tree = f"<cell {len(self.cells)}>", ast.parse(cell)
+        shown = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+        exec(compile(tree, file, "exec"), vars(self.module))
+        if not isinstance(shown, ast.Expr):
+            return None
+        return eval(compile(ast.Expression(shown.value), file, "eval"), vars(self.module))
 
     def __getitem__(self, name: str) -> Any:
         return vars(self.module)[name]

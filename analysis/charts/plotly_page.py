@@ -43,6 +43,9 @@ _LONGEST_ROW: Final = 36
 _LONGEST_HEADING: Final = 60
 _HATCHES: Final = 4
 _CLEAR: Final = "rgba(0,0,0,0)"
+_HEIGHT: Final = 360
+_ROOM_ABOVE: Final = 100
+"""Pixels of a figure that stands alone."""
 _NO_EXTRA: Final = "<extra></extra>"
 
 
@@ -76,8 +79,13 @@ def standalone_figure(chart: Chart) -> go.Figure:
     and the names of what its points stand for."""
     figure = plotly_figure(chart)
     figure.update_layout(
-        title={"text": _safe(chart.title), "x": 0, "xref": "paper", "yref": "container"},
-        margin={"t": 90},
+        title={
+            **{"text": _safe(chart.title), "x": 0, "xref": "paper", "pad": {"t": 12}},
+            **{"y": 1, "yref": "container", "yanchor": "top"},
+        },
+        # Room for the title, and below it a legend of several rows.
+        margin={"t": _ROOM_ABOVE},
+        height=(figure.layout.height or _HEIGHT) + _ROOM_ABOVE,
         paper_bgcolor=palette.PAGE.light,
         plot_bgcolor=palette.PAGE.light,
     )

@@ -10,6 +10,7 @@ import ast
 import symtable
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 _DEFINITIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
@@ -35,6 +36,7 @@ class _Statement:
     changes: frozenset[str] = frozenset()
     uses: frozenset[str] = frozenset()
     later: frozenset[str] = frozenset()
+    is_import: bool = False
     is_future: bool = False
     is_star: bool = False
 
@@ -60,10 +62,14 @@ def sweep_text(cells: Iterable[str], name: str) -> str:
                 needed |= each.uses
                 later |= each.later
     chosen.sort(key=lambda each: each.is_future)
-    lines = [each.text for each in reversed(chosen)]
+    text = ""
+    for before_it, each in pairwise([None, *reversed(chosen)]):
+        assert each is not None
+        is_close = before_it is not None and before_it.is_import and each.is_import
+        text += ("\n" if is_close or not text else "\n\n") + each.text
     if name != "SWEEP":
-        lines.append(f"SWEEP = {name}")
-    return "\n\n".join(lines) + "\n"
+        text += f"\n\nSWEEP = {name}"
+    return text.removeprefix("\n") + "\n"
 
 
 def _statements(cells: Iterable[str]) -> Iterator[_Statement]:
@@ -88,6 +94,7 @@ def _statements(cells: Iterable[str]) -> Iterator[_Statement]:
                     binds=frozenset({bound}),
                     # `import package.module` goes with every other import of the package.
                     rebinds="." not in alias.name or alias.asname is not None,
+                    is_import=True,
                     is_future=is_future,
                     is_star=is_future or alias.name == "*",
                 )
