@@ -10,7 +10,6 @@ import ast
 import symtable
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Final
 
 _DEFINITIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
@@ -28,6 +27,7 @@ class _Statement:
         uses: names that it reads when it runs.
         later: names that its functions read when they are called.
         rebinds: what its names were before does not matter to it.
+        is_always: it may matter to any sweep.
     """
 
     text: str
@@ -38,7 +38,7 @@ class _Statement:
     later: frozenset[str] = frozenset()
     is_import: bool = False
     is_future: bool = False
-    is_star: bool = False
+    is_always: bool = False
 
 
 def sweep_text(cells: Iterable[str], name: str) -> str:
@@ -46,7 +46,7 @@ def sweep_text(cells: Iterable[str], name: str) -> str:
     which they were run.
 
     Calls of what was imported are left out where nothing needed comes of them: they plot, print,
-    seed and install, and one of them asks for this text.
+    seed and install, and one of them asks for this text. But what is added to ``sys.path`` stays.
     """
     statements = list(_statements(cells))
     later, before = {name}, frozenset[str]()
@@ -55,21 +55,19 @@ def sweep_text(cells: Iterable[str], name: str) -> str:
         before = frozenset(later)
         chosen, needed = [], set(later)
         for each in reversed(statements):
-            if each.is_star or needed & (each.binds | each.changes):
+            if each.is_always or needed & (each.binds | each.changes):
                 chosen.append(each)
                 if each.rebinds:
                     needed -= each.binds
                 needed |= each.uses
                 later |= each.later
     chosen.sort(key=lambda each: each.is_future)
-    text = ""
-    for before_it, each in pairwise([None, *reversed(chosen)]):
-        assert each is not None
-        is_close = before_it is not None and before_it.is_import and each.is_import
-        text += ("\n" if is_close or not text else "\n\n") + each.text
+    lines: list[str] = []
+    for each in reversed(chosen):
+        lines += [each.text] if each.is_import else ["", each.text]
     if name != "SWEEP":
-        text += f"\n\nSWEEP = {name}"
-    return text.removeprefix("\n") + "\n"
+        lines += ["", f"SWEEP = {name}"]
+    return "\n".join(lines).lstrip() + "\n"
 
 
 def _statements(cells: Iterable[str]) -> Iterator[_Statement]:
@@ -96,7 +94,7 @@ def _statements(cells: Iterable[str]) -> Iterator[_Statement]:
                     rebinds="." not in alias.name or alias.asname is not None,
                     is_import=True,
                     is_future=is_future,
-                    is_star=is_future or alias.name == "*",
+                    is_always=is_future or alias.name == "*",
                 )
 
 
@@ -124,7 +122,7 @@ def _statement(node: ast.stmt, text: str, imported: set[str]) -> _Statement:
     uses = {each.get_name() for each in own if each.is_referenced()}
     later: set[str] = set()
     _look_into(table, uses, later)
-    changes = set()
+    changes, is_path = set(), False
     for inner in ast.walk(node):
         if isinstance(inner, (ast.Attribute, ast.Subscript)) and not isinstance(
             inner.ctx, ast.Load
@@ -134,6 +132,7 @@ def _statement(node: ast.stmt, text: str, imported: set[str]) -> _Statement:
             called = inner.value.func
             if isinstance(called, ast.Attribute) and (base := _base(called)) not in imported:
                 changes.add(base)
+            is_path = is_path or ast.unparse(called).startswith("sys.path.")
     if isinstance(node, _DEFINITIONS):
         changes = set()  # when they are called, if ever
     rebinds = isinstance(node, _REBINDING) or (
@@ -148,6 +147,7 @@ def _statement(node: ast.stmt, text: str, imported: set[str]) -> _Statement:
         frozenset(changes - {""}),
         frozenset(uses),
         frozenset(later),
+        is_always=is_path,
     )
 
 

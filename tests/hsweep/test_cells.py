@@ -45,6 +45,7 @@ def test_what_the_sweep_does_not_lead_to_is_left_out() -> None:
         (("n = 2", "SWEEP = [n * each for each in (1, 2)]"), [2, 4]),
         (("a, (b, *c) = 1, (2, 3)", "SWEEP = [a, b, c]"), [1, 2, [3]]),
         (("a: int = 1", "SWEEP = a"), 1),
+        (("import sys", "sys.path.append('/nowhere')", "SWEEP = sys.path.pop()"), "/nowhere"),
     ],
 )
 def test_a_name_means_what_it_meant_where_the_sweep_was_made(
