@@ -212,7 +212,7 @@ def test_an_edited_notebook_goes_on(
         ("hsweep.load('curves')", "studies there: curves-quick"),
     ],
 )
-def test_what_cannot_be_done_is_said_before_a_trial_starts(
+def test_what_cannot_be_done_is_refused_before_a_trial_starts(
     notebook: Kernel, call: str, message: str
 ) -> None:
     notebook.run("from dataclasses import replace")
@@ -316,9 +316,13 @@ if __name__ == "__main__":
 """
 
 
-def test_a_script_runs_its_own_classes_on_ray(tmp_path: Path) -> None:
+def test_a_script_runs_its_own_classes_and_modules_on_ray(tmp_path: Path) -> None:
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "lent_height.py").write_text("HEIGHT = 1\n")
     script = tmp_path / "my script.py"
-    script.write_text(SCRIPT)
+    lent = "import sys\n\nsys.path.append('lib')\nfrom lent_height import HEIGHT"
+    source = SCRIPT.replace("import hsweep", f"{lent}\nimport hsweep", 1)
+    script.write_text(source.replace("1 / (Curve", "HEIGHT / (Curve"))
     done = subprocess.run(
         [sys.executable, str(script)],
         cwd=tmp_path,
@@ -332,7 +336,7 @@ def test_a_script_runs_its_own_classes_on_ray(tmp_path: Path) -> None:
     manifest = study._record.manifest
     assert manifest.command == f"hsweep run '{script}' --set steps=3"
     assert manifest.description == "How wide?"
-    assert study._record.sweep_text() == SCRIPT
+    assert study._record.sweep_text() == script.read_text()
 
 
 def test_a_file_that_runs_a_sweep_at_its_top_level_is_refused(tmp_path: Path) -> None:
