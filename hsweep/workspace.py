@@ -34,7 +34,7 @@ from hsweep.own_packages import (
 if TYPE_CHECKING:
     from hsweep.design.sweep import Sweep
 
-SIBLINGS_VARIABLE: Final = "HSWEEP_SWEEP_FOLDER"
+SIBLINGS_VARIABLE: Final = "HSWEEP_SWEEP_FOLDERS"
 
 
 def pin_imports() -> None:
@@ -101,8 +101,14 @@ def worker_environment(sweep_folder: Path | None) -> dict[str, str]:
 def _added_to_path() -> list[str]:
     """Return the folders that the driver looks for modules in besides what is installed, such as
     those that a notebook adds."""
+    # Python begins with the folder of the program, which is that of commands for a command.
+    ours = (ROOT, Path(sysconfig.get_path("scripts")))
     folders = (Path(entry).absolute() for entry in sys.path if entry)
-    return [str(each) for each in folders if each.is_dir() and not is_installed(each)]
+    return [
+        str(each)
+        for each in dict.fromkeys(folders)
+        if each.is_dir() and each not in ours and not is_installed(each)
+    ]
 
 
 @dataclass(frozen=True, slots=True)
