@@ -17,7 +17,7 @@ from benchmarks.shapes import MARGIN, Floats
 
 LEAN_SETTLED: Final = ("equal", "worse")
 LEAN_OPEN: Final = ("equal_unfinished",)
-LEAN_MISLEADING: Final = ("opens", "opens_slowly", "closes", "closes_slowly")
+LEAN_MISLEADING: Final = ("opens", "opens_slowly", "closes", "closes_slowly", "overtaken")
 LEAN_GROUPED: Final = ("groups", "groups_open")
 """Three comparisons in one study: all trained out, or one of them opening slowly."""
 LEAN_LADDERS: Final = (*LEAN_SETTLED, *LEAN_OPEN, *LEAN_MISLEADING, *LEAN_GROUPED)
@@ -43,7 +43,8 @@ def lean_ladder(family: str, seed: int, *, varied: bool = False) -> LeanLadder:
     Families: equal (half of the candidates equal the baseline), worse (all are worse by more than
     two margins), both trained out; equal_unfinished (with up to 0.4 margins to gain); opens (equal
     at the largest budget, where the baseline has still more than the margin to gain), closes (worse
-    there, and as good in the end), each also slowly, by smaller powers of the budget; groups,
+    there, and as good in the end), each also slowly, by smaller powers of the budget; overtaken (a
+    baseline that learns more slowly than the others is behind them and ends ahead); groups,
     groups_open.
     """
     rng = np.random.default_rng([zlib.crc32(f"lean_ladder_{family}".encode()), seed, int(varied)])
@@ -70,6 +71,12 @@ def _runs(
     rate = rng.uniform(0.4, 0.7, shapes) if slow else rng.uniform(0.8, 1.5, shapes)
     if family == "worse":
         now[:-1] -= MARGIN * rng.uniform(2.5, 4.0, _CANDIDATES)
+    elif family == "overtaken":
+        now[:-1] += MARGIN * rng.uniform(1.0, 4.0, _CANDIDATES)
+        left[:-1] = MARGIN * rng.uniform(0.5, 2.0, _CANDIDATES)
+        left[-1] = (now + left)[:-1].max() - now[-1] + MARGIN * rng.uniform(2.0, 4.0)
+        rate[-1] = rng.uniform(0.2, 0.4)
+        now -= 0.2
     elif family.startswith("closes"):
         now[:-1] -= MARGIN * rng.uniform(2.0, 3.0, _CANDIDATES)
         near = rng.integers(_CANDIDATES)

@@ -28,10 +28,16 @@ class UserError(ValueError):
     """
 
 
-def unknown_name(kind: str, name: object, known: Iterable[object]) -> UserError:
-    """Build the error for a name that is not one of ``known``, with the nearest as a suggestion."""
+def unknown_name(
+    kind: str, name: object, known: Iterable[object], *, unlisted: Iterable[str] = ()
+) -> UserError:
+    """Build the error for a name that is not one of ``known``, with the nearest of these and of
+    further, ``unlisted`` ones as a suggestion."""
     names = sorted(map(str, known))
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.6) if isinstance(name, str) else []
+    choices = [*names, *unlisted]
+    near = [each for each in choices if name == each.rpartition(".")[2]]
+    if not near and isinstance(name, str):
+        near = difflib.get_close_matches(name, choices, n=1, cutoff=0.6)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     listed = ", ".join(names) if names else "none"
     return UserError(f"unknown {kind} {shown(name)}; known: {listed}.{hint}")

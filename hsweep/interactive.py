@@ -233,9 +233,11 @@ def _refuse_another_choice(record: "Record", chosen: "SweepOptions") -> None:
 
 def _words(chosen: "SweepOptions") -> list[str]:
     """Return what was chosen as the command line takes it."""
+    from hsweep.planning.options import setting_text
+
     words = [] if chosen.preset is None else ["--preset", chosen.preset]
     for name, values in chosen.settings:
-        words += ["--set", f"{name}={','.join(map(str, values))}"]
+        words += ["--set", setting_text(name, values)]
     for point in chosen.points:
         words += ["--point", ",".join(f"{axis}={value}" for axis, value in point.items())]
     bounds = {"seed": chosen.seed, **asdict(chosen.limits)}

@@ -4,14 +4,17 @@ A field made by ``option`` holds the default, the help and the kind of value; ``
 the fields of a class into the options of a command, which receives one object of it.
 """
 
+import ast
 import functools
 import re
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import Field, field, fields
 from decimal import Decimal
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from hsweep.errors import UserError, shown, unknown_name
 
@@ -215,6 +218,40 @@ class AxisValues(click.ParamType[dict[str, Any]]):
                 self.fail(f"{shown(part)} is not of the form NAME=VALUE", param, ctx)
             found[name] = values[0]
         return found
+
+
+class PresetName(click.ParamType[str]):
+    """The name of a variant of the sweep file before it on the command line."""
+
+    name = "name"
+
+    def shell_complete(
+        self,
+        ctx: click.Context,
+        param: click.Parameter,  # noqa: ARG002
+        incomplete: str,
+    ) -> list[CompletionItem]:
+        """Return the presets that the text of the sweep file names; the file is not run."""
+        # An option that still lacks its value ends click's reading before it names arguments.
+        words = [ctx.params.get("sweep_file"), *ctx.args]
+        try:
+            path = next(Path(word) for word in words if word)
+            tree = ast.parse(path.read_bytes())
+        except (StopIteration, OSError, ValueError, SyntaxError, MemoryError, RecursionError):
+            return []
+        names = {"quick", *_named_presets(tree)}
+        return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)]
+
+
+def _named_presets(tree: ast.AST) -> Iterator[str]:
+    """Yield the keys of what a file calls ``preset`` for, in any dictionary that it writes out."""
+    for node in ast.walk(tree):
+        items = zip(node.keys, node.values, strict=True) if isinstance(node, ast.Dict) else ()
+        for key, value in items:
+            made_by = value.func if isinstance(value, ast.Call) else None
+            name = getattr(made_by, "id", getattr(made_by, "attr", None))
+            if name == "preset" and isinstance(key, ast.Constant) and isinstance(key.value, str):
+                yield key.value
 
 
 def _named_values(text: str) -> tuple[str, list[Any]]:

@@ -11,10 +11,13 @@ from analysis.statistics.values import FloatArray
 ENDLESS: Final = 30.0
 """Decades that stand for a fall without a floor in sight."""
 _EVERY_PAIR_OF: Final = 20
-_POWER_SD: Final = 0.4
-_POWER_REACH: Final = 3.0
-"""Standard deviations to either side over which powers of the budget are looked at."""
-_POWERS: Final = 61
+_COMMON_SD: Final = 0.4
+"""Of the logarithm of the power of the budget that quantities have in common."""
+_OWN_SCALE: Final = 0.2
+_OWN_REACH: Final = 2.0
+"""Of how far the logarithm of each one's power lies from it: half of them nearer than the scale
+before the curves are seen, and none farther than the reach."""
+_STEPS: Final = 41
 
 
 def still_to_come(
@@ -111,10 +114,12 @@ def gains(
 ) -> Gains:
     """Return draws of what training has changed last and will still change.
 
-    Every y is a limit less a part that falls as b^-a with the budget b. The power a is common to
-    all; before the curves are seen its logarithm is normal about that of ``exponent`` with an sd of
-    0.4, and what lies between more than two budgets tells it more closely. Noise is that of single
-    values about the mean of their seed, pooled.
+    Every y is a limit less a part that falls as b^-a with the budget b. Before the curves are seen
+    the logarithm of a is about that of ``exponent``, normal with an sd of 0.4 for all of them, and
+    Cauchy with a scale of 0.2 for each about the others: one that clearly learns otherwise is let
+    go. What lies between more than two budgets tells the powers more closely. Noise is that of
+    single values about the mean of their seed, pooled. Differences that it explains, between
+    quantities with the same budgets, are not carried on (`pulled_together`).
 
     Args:
         curves: of each quantity y of its seeds at each budget, shape [seeds, budgets], at least two
@@ -129,30 +134,43 @@ def gains(
     counts, of_each = np.array([len(each) for each in relative]), known.sum(axis=1)
     df = int((counts - 1) @ (of_each - 1))
     scatter = sum(float(np.sum((each - each.mean(axis=0)) ** 2)) for each in relative)
-    powers = exponent * np.exp(_POWER_SD * np.linspace(-_POWER_REACH, _POWER_REACH, _POWERS))
+    z = np.linspace(-4, 4, _STEPS)
+    apart = np.linspace(-_OWN_REACH, _OWN_REACH, _STEPS)
+    # Of all in common by that of each, shape [C, D].
+    powers = exponent * np.exp(_COMMON_SD * z[:, None] + apart)
     order = [np.flatnonzero(has)[-2:] for has in known]
     before, end = np.array(order).T
     to_end = np.array(budgets) / np.array(budgets)[end, None]
-    x = -(to_end[:, None] ** -powers[:, None])
-    x -= np.mean(x, axis=2, keepdims=True, where=known[:, None])
-    x *= known[:, None]
-    slope = x / (x**2).sum(axis=2, keepdims=True)
-    found = (slope @ course[:, :, None])[:, :, 0]
-    misfit = ((course[:, None] - found[:, :, None] * x) ** 2).sum(axis=2)
+    x = -(to_end[:, None, None] ** -powers[..., None])
+    has = known[:, None, None]
+    x = np.where(has, x - np.mean(x, axis=-1, keepdims=True, where=has), 0.0)
+    slope = x / (x**2).sum(axis=-1, keepdims=True)
+    found = np.einsum("kcdb,kb->kcd", slope, course)
+    misfit = ((course[:, None, None] - found[..., None] * x) ** 2).sum(axis=-1)
     # A t distribution's likelihood, as the noise is estimated.
-    chi_square = counts @ misfit / max(scatter, 1e-300)
-    likelihood = -0.5 * (df + int((of_each - 2).sum())) * np.log1p(chi_square)
-    weight = likelihood - 0.5 * np.linspace(-_POWER_REACH, _POWER_REACH, _POWERS) ** 2
-    weight = np.exp(weight - weight.max())
-    chosen = rng.choice(_POWERS, size=draws, p=weight / weight.sum())
+    chi_square = counts[:, None, None] * misfit / max(scatter, 1e-300)
+    own = -np.log1p((apart / _OWN_SCALE) ** 2) - 0.5 * (df + of_each - 2)[:, None, None] * np.log1p(
+        chi_square
+    )
+    common = -0.5 * z**2 + np.logaddexp.reduce(own, axis=-1).sum(axis=0)
+    chosen = rng.choice(_STEPS, size=draws, p=np.exp(common - np.logaddexp.reduce(common)))
+    # The step of each is drawn where its share of those up to it passes a uniform number.
+    share = np.exp(own - np.logaddexp.reduce(own, axis=-1)[..., None]).cumsum(axis=-1)
+    step = (share[:, chosen] < rng.random((len(curves), draws, 1))).sum(axis=-1)
+    step = np.minimum(step, _STEPS - 1)
     noise = rng.standard_t(df, size=(len(curves), draws, len(budgets)))
     noise *= np.sqrt(scatter / df / counts)[:, None, None]
     drawn = course[:, None] + noise
+    alike = drawn.copy()
+    for pattern in np.unique(known, axis=0):
+        group = np.flatnonzero((known == pattern).all(axis=1))
+        for budget in np.flatnonzero(pattern):
+            alike[group, :, budget] = pulled_together(drawn[group, :, budget].T).T
     each = np.arange(len(curves))
     return Gains(
         np.where(known[:, None], drawn, np.nan),
         drawn[each, :, end] - drawn[each, :, before],
-        (drawn * slope[:, chosen]).sum(axis=2),
+        (alike * slope[each[:, None], chosen, step]).sum(axis=2),
     )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from hsweep.commands.options import home_option, json_option, refuse_given
+from hsweep.commands.options import StudyName, home_option, json_option, refuse_given
 from hsweep.commands.output import console_for, print_json
 from hsweep.design.labels import listed
 from hsweep.errors import UserError
@@ -80,7 +80,7 @@ def _parameter(option: "Option") -> click.Option:
 
 
 @click.command(cls=_AnalyzeCommand)
-@click.argument("study_name", metavar="[STUDY]", required=False)
+@click.argument("study_name", metavar="[STUDY]", type=StudyName(), required=False)
 @click.option("--table", type=click.Path(path_type=Path), help="A parquet or csv file instead.")
 @click.option("--metric", help="Column of the result.")
 @click.option("--goal", type=click.Choice(["min", "max"]), help="Whether smaller is better.")

@@ -38,13 +38,17 @@ _STYLES: Final = {"ok": "green", "warning": "yellow", "problem": "red"}
 
 
 @click.command()
-@click.option("--quick", is_flag=True, help="Leave out what starts torch, Ray or MLflow.")
+@click.option(
+    "--thorough",
+    is_flag=True,
+    help="Also start Ray, open the MLflow store and build a model, as studies do (half a minute).",
+)
 @home_option
 @tracking_option
 @json_option
-def doctor(quick: bool, home: Home, tracking_uri: str | None, as_json: bool) -> None:
-    """Check this machine, and say what to do about each problem."""
-    checks = diagnose(home, quick=quick, tracking_uri=tracking_uri)
+def doctor(thorough: bool, home: Home, tracking_uri: str | None, as_json: bool) -> None:
+    """Check this machine in a few seconds, and say what to do about each problem."""
+    checks = diagnose(home, thorough=thorough, tracking_uri=tracking_uri)
     if as_json:
         print_json([asdict(check) for check in checks])
     else:
@@ -59,19 +63,22 @@ def doctor(quick: bool, home: Home, tracking_uri: str | None, as_json: bool) -> 
         exit_with(EXIT_NOTHING_USABLE)
 
 
-def diagnose(home: Home, *, quick: bool = False, tracking_uri: str | None = None) -> list[Check]:
+def diagnose(home: Home, *, thorough: bool = False, tracking_uri: str | None = None) -> list[Check]:
     """Look at everything a study needs; never raises for what it finds, never hangs.
 
-    Without ``quick`` it takes about 20 seconds, two minutes at worst.
+    ``thorough`` tries the large libraries out, most of which takes many seconds; otherwise torch
+    alone is started, and of the others it is looked whether they are installed and whether what
+    they are to join is there.
     """
     from hsweep.commands import probes
 
     found = [Check("python", "ok", f"Python {platform.python_version()} at {sys.executable}")]
-    if not quick:
-        mlflow = partial(probes.mlflow, home, tracking_uri)
-        with ThreadPoolExecutor() as pool:
-            asked = [pool.submit(it) for it in (probes.torch, probes.families, probes.ray, mlflow)]
-        found += [each.result() for each in asked]
+    ray = partial(probes.ray, thorough=thorough)
+    mlflow = partial(probes.mlflow, home, tracking_uri, thorough=thorough)
+    with ThreadPoolExecutor() as pool:
+        tried = (probes.packages, probes.torch, ray, mlflow)
+        asked = [pool.submit(each) for each in (*tried, *([probes.families] if thorough else ()))]
+    found += [each.result() for each in asked]
     place = writable(home.root, "home", "give another home with --home or HSWEEP_HOME")
     cache = Path(os.environ.get("HSWEEP_CACHE") or "~/.cache/hsweep").expanduser()
     found.append(place)

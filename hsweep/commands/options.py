@@ -7,6 +7,7 @@ from typing import Any, Final, TypeVar
 
 import click
 from click.core import ParameterSource
+from click.shell_completion import CompletionItem
 
 from hsweep.design.domain import is_text
 from hsweep.errors import UserError
@@ -46,8 +47,24 @@ class HomeFolder(click.ParamType[Home]):
         return Home(path)
 
 
+class StudyName(click.ParamType[str]):
+    """The name of a study of the home."""
+
+    name = "study"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Return the studies of the home, newest first."""
+        from hsweep.record.study import list_studies
+
+        home = ctx.params.get("home")
+        names = [paths.name for paths in list_studies(home)] if isinstance(home, Home) else []
+        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
 sweep_argument = click.argument("sweep_file", metavar="SWEEP", type=click.Path(path_type=Path))
-study_argument = click.argument("study_name", metavar="STUDY")
+study_argument = click.argument("study_name", metavar="STUDY", type=StudyName())
 
 home_option = click.option(
     "--home",

@@ -5,7 +5,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from hsweep.commands.options import home_option, json_option, sweep_argument, sweep_options
+from hsweep.commands.options import (
+    StudyName,
+    home_option,
+    json_option,
+    sweep_argument,
+    sweep_options,
+)
 from hsweep.commands.output import console_for, print_json, quantity, table_of
 from hsweep.errors import UserError
 from hsweep.paths import Home
@@ -26,7 +32,13 @@ _MAX_ROWS: Final = 200
 @sweep_argument
 @sweep_options
 @click.option("--power", is_flag=True, help="Show how likely the sweep is to find what it asks.")
-@click.option("--study", "study_name", metavar="NAME", help="With --power: whose noise to take.")
+@click.option(
+    "--study",
+    "study_name",
+    type=StudyName(),
+    metavar="NAME",
+    help="With --power: whose noise to take.",
+)
 @click.option("--jump", "jumps", type=float, multiple=True, help="With --power: a size to find.")
 @click.option(
     "--simulated",

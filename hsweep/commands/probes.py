@@ -10,15 +10,19 @@ import os
 import re
 import shutil
 import socket
+import sqlite3
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Any, Final, Literal
+from urllib.parse import quote, urlsplit
 
 import psutil
+from packaging.requirements import Requirement
 
 from hsweep.errors import ROOT
 from hsweep.paths import Home
@@ -159,13 +163,40 @@ def families() -> Check:
     return Check(name, "ok", detail)
 
 
-def ray() -> Check:
-    """Start Ray with its dashboard, or join ``RAY_ADDRESS``, and run one task."""
+def packages() -> Check:
+    """Look whether all that hsweep needs is installed, in the versions it is meant for."""
+    wrong = []
+    for text in requires("hsweep") or ():
+        needed = Requirement(text)
+        if needed.marker is None or needed.marker.evaluate({"extra": ""}):
+            found = _installed(needed.name)
+            if not found or not needed.specifier.contains(found, prereleases=True):
+                wrong.append(f"{needed.name}{needed.specifier} ({found or 'none'} is installed)")
+    if wrong:
+        return Check("packages", "problem", f"needed: {', '.join(wrong)}", _REINSTALL)
+    return Check("packages", "ok", "all that hsweep needs, in versions it is meant for")
+
+
+def _installed(package: str) -> str:
+    """Return the version of an installed package; empty where there is none."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
+
+
+def ray(*, thorough: bool) -> Check:
+    """Look whether something answers at ``RAY_ADDRESS``; ``thorough``: join it, or start Ray with
+    its dashboard, and run one task."""
     from hsweep.ray_tune.environment import LOOPBACK_ONLY
 
     address = os.environ.get("RAY_ADDRESS", "")
     try:
         _reach(address)
+        if not thorough:
+            where = f"{address} answers; " if address else ""
+            detail = f"ray {_installed('ray')}: {where}--thorough runs a task"
+            return Check("ray", "ok", detail)
         facts = run("-m", "hsweep.ray_tune.probe", variables={} if address else LOOPBACK_ONLY)
     except ProbeError as error:
         remedy = (
@@ -191,15 +222,16 @@ def _reach(address: str) -> None:
     host, _, port = address.rpartition(":")
     if port.isdigit() and "://" not in address:
         try:
-            socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
+            socket.create_connection((host.strip("[]"), int(port)), timeout=3).close()
         except OSError as error:
             raise ProbeError(f"nothing answers at {address}: {error}") from error
 
 
-def mlflow(home: Home, tracking_uri: str | None = None) -> Check:
-    """Open the MLflow store: ``tracking_uri``, else the home's own.
+def mlflow(home: Home, tracking_uri: str | None = None, *, thorough: bool) -> Check:
+    """Look whether the MLflow store is there and readable: ``tracking_uri``, else the home's own.
 
-    In place of an SQLite file that does not exist yet, one in a temporary folder is tried.
+    ``thorough`` opens it with MLflow; in place of an SQLite file that does not exist yet, one in a
+    temporary folder.
     """
     uri = tracking_uri or home.default_tracking_uri
     shown = redact(uri)
@@ -208,6 +240,10 @@ def mlflow(home: Home, tracking_uri: str | None = None) -> Check:
     # One attempt: by itself the client asks an unreachable server for minutes.
     patience = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
     try:
+        if not thorough:
+            state = "made by the first run" if is_new else _seen(uri)
+            detail = f"mlflow {_installed('mlflow')}, {shown}: {state}; --thorough opens it"
+            return Check("mlflow", "ok", detail)
         facts = run("-c", _MLFLOW, "sqlite:///new.db" if is_new else uri, variables=patience)
     except ProbeError as error:
         remedy = (
@@ -218,3 +254,27 @@ def mlflow(home: Home, tracking_uri: str | None = None) -> Check:
         return Check("mlflow", "problem", f"{shown}: {redact(str(error))}", remedy)
     state = "made by the first run" if is_new else f"{facts['experiments']} experiments"
     return Check("mlflow", "ok", f"mlflow {facts['version']}, {shown}: {state}")
+
+
+def _seen(uri: str) -> str:
+    """Return what can be seen of a store without MLflow; raise ``ProbeError`` if it is of no use.
+
+    Of a database server nothing is.
+    """
+    try:
+        parts = urlsplit(uri)
+        port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+    except ValueError as error:
+        raise ProbeError(str(error)) from error
+    if parts.scheme in ("http", "https"):
+        _reach(f"{parts.hostname}:{port}")
+        return "something answers"
+    if parts.scheme != "sqlite":
+        return "not looked at"
+    file = uri.removeprefix("sqlite:///")
+    try:
+        with contextlib.closing(sqlite3.connect(f"file:{quote(file)}?mode=ro", uri=True)) as store:
+            ((number,),) = store.execute("SELECT COUNT(*) FROM experiments")
+    except sqlite3.Error as error:
+        raise ProbeError(str(error)) from error
+    return f"{number} experiments"

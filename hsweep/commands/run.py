@@ -7,6 +7,7 @@ import click
 
 from hsweep.commands.options import (
     NOTHING_NEW,
+    StudyName,
     given_options,
     home_option,
     json_option,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @sweep_argument
-@click.option("--study", "study_name", metavar="NAME", help="The study's name.")
+@click.option("--study", "study_name", type=StudyName(), metavar="NAME", help="The study's name.")
 @click.option(
     "--only-missing",
     is_flag=True,

@@ -9,22 +9,20 @@ import click
 from hsweep.command_line import command
 from hsweep.commands.model import weights_json, weights_lines
 from hsweep.commands.options import home_option, json_option, study_argument
-from hsweep.commands.output import console_for, minute, print_json, table_of
+from hsweep.commands.output import console_for, minute, print_json
 from hsweep.commands.show_trial import (
     folders_line,
     places_of,
     show_trial,
 )
+from hsweep.commands.trials_list import TrialOrder, trials_table
+from hsweep.errors import UserError
 from hsweep.paths import Home
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
-    from hsweep.record.endings import TrialEnd
     from hsweep.record.journal import Journal
-    from hsweep.record.manifest import Manifest
-    from hsweep.record.rows import TrialRow
     from hsweep.record.study import Study
 
 _MOST_NAMED: Final = 8
@@ -38,11 +36,28 @@ _MOST_POINTS: Final = 20_000
 @study_argument
 @click.argument("trial", required=False)
 @click.option("--all", "every", is_flag=True, help="Every trial, however many there are.")
+@click.option(
+    "--best", type=click.IntRange(1), metavar="N", help="The N best that finished, best first."
+)
+@click.option(
+    "--sort",
+    "column",
+    metavar="COLUMN",
+    help="In the order of a column: an axis, a metric, num_params, time, ...; -COLUMN: the "
+    "largest first.",
+)
 @click.option("--errors", is_flag=True, help="What each failed attempt raised, in full.")
 @home_option
 @json_option
 def show(
-    study_name: str, trial: str | None, every: bool, errors: bool, home: Home, as_json: bool
+    study_name: str,
+    trial: str | None,
+    every: bool,
+    best: int | None,
+    column: str | None,
+    errors: bool,
+    home: Home,
+    as_json: bool,
 ) -> None:
     """Show how STUDY and its trials stand, also while it runs.
 
@@ -51,6 +66,10 @@ def show(
     """
     from hsweep.record.study import Study
 
+    if best is not None and every:
+        raise UserError("--all lists every trial, --best some of them; leave one out")
+    if (trial is not None or errors) and not (best is None and column is None):
+        raise UserError("--best and --sort list trials; leave them out beside TRIAL and --errors")
     study = Study.open(home, study_name)
     console = console_for(as_json=as_json)
     if trial is not None:
@@ -71,15 +90,22 @@ def show(
         else:
             _show_failed_attempts(console, study, found)
         return
+    order = None if column is None else TrialOrder.of(study, column)
     status = study.status()
     if as_json:
         accepted = list(study.manifest.accepted)
+        trials = _trials_list(study)
         with study.journal() as journal:
             weights = weights_json(study, journal)
-        besides = {"accepted": accepted, "weights": weights, "trials_list": _trials_list(study)}
-        print_json({**status, **besides})
+            if best is not None:
+                by_key = {each["key"]: each for each in trials}
+                rows = journal.best_trials(best, highest=study.manifest.goal == "max")
+                trials = [by_key[row.key] for row in rows if row.key in by_key]
+        if order is not None:
+            trials = order.sorted(trials, lambda each: str(each["key"]))
+        print_json({**status, "accepted": accepted, "weights": weights, "trials_list": trials})
     else:
-        _show_study(console, study, status, every=every)
+        _show_study(console, study, status, every=every, best=best, order=order)
 
 
 def _trials_list(study: "Study") -> list[dict[str, Any]]:
@@ -129,9 +155,16 @@ def _show_failed_attempts(
 
 
 def _show_study(
-    console: "Console", study: "Study", status: Mapping[str, Any], *, every: bool
+    console: "Console",
+    study: "Study",
+    status: Mapping[str, Any],
+    *,
+    every: bool,
+    best: int | None,
+    order: TrialOrder | None,
 ) -> None:
-    """Print a study and its trials: the first ones, or of very many the best; ``every`` one."""
+    """Print a study and its trials: the first ones in their order, or the ``best``, by default of
+    very many; ``every`` one."""
     from hsweep.design.labels import point_label, varying_in
     from hsweep.planning.code_changes import acceptance_line
     from hsweep.record.composition import composition_lines, never_began
@@ -141,10 +174,12 @@ def _show_study(
     from hsweep.running.outcome import errors_line
 
     manifest = study.manifest
-    is_best = status["trials"] + status["orphaned"] > CLOSELY and not every
+    if best is None and order is None and not every:
+        best = _BEST_ROWS if status["trials"] + status["orphaned"] > CLOSELY else None
+    is_best = best is not None
     with study.journal() as journal, journal.snapshot():
-        if is_best:
-            rows = journal.best_trials(_BEST_ROWS, highest=manifest.goal == "max")
+        if best is not None:
+            rows = journal.best_trials(best, highest=manifest.goal == "max")
             remarked, trained = [], None
         else:
             rows = journal.trials()
@@ -165,7 +200,9 @@ def _show_study(
         for row, end in zip(rows, ends, strict=True)
         if every or is_best or not never_began(row)
     ]
-    shown = listed if every else listed[:_MAX_ROWS]
+    if order is not None:
+        listed = order.sorted(listed, lambda each: each[0].key)
+    shown = listed if every or is_best else listed[:_MAX_ROWS]
     counts = counts_in_words(
         _counted(status),
         reused.elements(),
@@ -176,11 +213,11 @@ def _show_study(
 
     title = f"{status['study']} ({status['sweep']}, preset {status['preset']})"
     console.print(f"{title}: {status['state']}", style="bold")
-    if is_best and shown:
-        console.print(f"the best by {manifest.metric}:")
+    if is_best:
+        console.print(f"the best by {manifest.metric}:" if shown else "no trial has finished yet")
     if shown or not is_best:
         is_running = status["state"] == "running"
-        console.print(_trials_table(shown, varying, manifest, is_running=is_running))
+        console.print(trials_table(shown, varying, manifest, order, is_running=is_running))
     if more := status["trials"] - len(shown):
         never = 0 if is_best else len(rows) - len(listed)
         which = f", {never} of which never started" if never else ""
@@ -218,40 +255,3 @@ def _losses(journal: "Journal", status: Mapping[str, Any]) -> Iterator[str]:
         yield loss_line(str(lost).replace("_", " "), reasons)
     if status["tried_again"]:
         yield f"{status['tried_again']} tried again after failing"
-
-
-def _trials_table(
-    trials: Sequence[tuple["TrialRow", "TrialEnd"]],
-    varying: tuple[str, ...],
-    manifest: "Manifest",
-    *,
-    is_running: bool,
-) -> "Table":
-    from rich.text import Text
-
-    from hsweep.design.labels import point_label
-    from hsweep.design.trial import TrialStatus
-    from hsweep.record.composition import never_began
-    from hsweep.record.endings import INTERRUPTED, first_line
-    from hsweep.running.progress import STATUS_STYLES, duration, number
-
-    table = table_of("trial", ">seed", "status", ">done", f">{manifest.metric}", ">time", "reason")
-    for row, end in trials:
-        status = "never started" if never_began(row) else str(row.status).replace("_", " ")
-        if end.is_waiting:
-            status = "waiting"
-        if not is_running and (row.status is TrialStatus.RUNNING or end.is_interrupted):
-            status = INTERRUPTED
-        how = f"taken from study {end.reused_from}" if end.reused_from else ""
-        if end.micro_batch and not how:
-            how = f"{end.micro_batch} examples at once: memory"
-        table.add_row(
-            point_label(row.point, varying),
-            f"scout {row.replicate}" if row.replicate < manifest.scouts else str(row.replicate),
-            Text(status, STATUS_STYLES[row.status]),
-            f"{row.unit}/{row.budget}",
-            number(row.value),
-            duration(row.wall_seconds),
-            how if status == row.reason else first_line(row.reason) or how,
-        )
-    return table

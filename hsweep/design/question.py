@@ -76,7 +76,9 @@ class Lean:
     nuisance: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if not isinstance(self.margin, (int, float)) or not 0 < self.margin < math.inf:
+        margin: object = self.margin
+        is_number = isinstance(margin, (int, float)) and not isinstance(margin, bool)
+        if not (is_number and 0 < self.margin < math.inf):
             raise UserError(f"margin must be positive, not {shown(self.margin)}")
         pairs: object = self.baseline
         if not (isinstance(pairs, tuple) and pairs and all(map(_is_axis_and_value, pairs))):

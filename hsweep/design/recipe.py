@@ -14,6 +14,10 @@ Compile = Literal["off", "on", "graphs"]
 
 _BETAS: Final = (0.9, 0.999)
 _ROUNDING: Final = 1e-9
+_NUMBERS: Final = (
+    *("lr", "weight_decay", "layer_decay", "warmup_fraction", "warmup_lr", "decay_fraction"),
+    *("min_lr", "clip_norm", "ema", "label_smoothing", "mixup", "cutmix"),
+)
 _FIELD_OF: Final = {"params": "", "lr": "lr", "weight_decay": "weight_decay"}
 """Arguments that every optimizer is given by the recipe, and the field that each one is."""
 _BETAS_ARE: Final = {"adamw": "betas", "sgd": "momentum"}
@@ -108,6 +112,8 @@ class Recipe:
     sharding: Literal["none", "full"] = not_in_key("none")
 
     def __post_init__(self) -> None:
+        for name in _NUMBERS:
+            self._check_number(name)
         if not (math.isfinite(self.lr) and self.lr > 0):
             raise UserError(f"lr must be a positive number, not {self.lr!r}")
         for name in ("batch_size", "accumulate"):
@@ -119,6 +125,9 @@ class Recipe:
                 f"accumulate must divide batch_size into equal parts; {self.batch_size} examples "
                 f"do not come in {self.accumulate} of them"
             )
+        betas: object = self.betas
+        if not (isinstance(betas, (tuple, list)) and len(betas) == 2 and all(map(_is_real, betas))):
+            raise UserError(f"betas must be two numbers, not {shown(betas)}")
         if not all(0 <= beta < 1 for beta in self.betas):
             raise UserError(f"betas must lie in [0, 1), not {self.betas!r}")
         for name in ("weight_decay", "warmup_lr", "min_lr", "mixup", "cutmix"):
@@ -148,6 +157,13 @@ class Recipe:
         self._settle_optimizer()
         if self.sharding == "full":
             self._check_can_be_sharded()
+
+    def _check_number(self, name: str) -> None:
+        value = getattr(self, name)
+        may_be_none = type(self).__dataclass_fields__[name].default is None
+        if not (_is_real(value) or (value is None and may_be_none)):
+            what = "a number or None" if may_be_none else "a number"
+            raise UserError(f"{name} must be {what}, not {shown(value)}")
 
     def _check_schedule(self) -> None:
         steps, decay = self.warmup_steps, self.decay_fraction
@@ -283,3 +299,7 @@ class Recipe:
         else:
             share = 0.5 * (1 + math.cos(math.pi * done))
         return self.min_lr + (self.lr - self.min_lr) * share
+
+
+def _is_real(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

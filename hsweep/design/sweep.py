@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar, cast, get_args
 from hsweep.design.budget import Budget
 from hsweep.design.domain import AxisValue, is_text
 from hsweep.design.early_stopping import Asha
+from hsweep.design.fields import as_bool, field_names, has_field, replacements, with_replaced
 from hsweep.design.labels import listed
 from hsweep.design.own_training import Command, OwnTask, TrainFunction
 from hsweep.design.question import Goal, Lean, Question, Transition
@@ -44,6 +45,9 @@ Stacked = Literal["never", "auto", "always"]
 
 Keep = Literal["none", "best", "last"]
 """Whose final weights a study keeps."""
+
+_OF_RECIPE: Final = "recipe."
+"""Before the names of a recipe's fields, as ``--set`` takes them."""
 
 T = TypeVar("T")
 PerPoint: TypeAlias = T | Callable[[Point], T]
@@ -372,9 +376,12 @@ class Sweep:
         stopping = self.early_stopping
         if stopping is None and self.replicates > 1 and self.search.method != "optuna":
             # The baseline stands in every comparison. With one scout its rate was so often the
-            # worse one that 10 % of simulated studies made a false claim, with two 5 %.
-            enough = 2 if isinstance(asked, Lean) else 1
-            stopping = Asha(scouts=min(enough, self.replicates - 1), reduction_factor=2)
+            # worse one that 10 % of simulated studies made a false claim, with two 6 %. Two seeds
+            # at least are to be counted.
+            has_baseline = isinstance(asked, Lean)
+            stopping = Asha(
+                scouts=2 if has_baseline and self.replicates > 3 else 1, reduction_factor=2
+            )
         return replace(self, question=replace(asked, nuisance=nuisance), early_stopping=stopping)
 
     def with_preset(self, name: str | None) -> "Sweep":
@@ -391,11 +398,66 @@ class Sweep:
         return replace(self, **cast(dict[str, Any], dict(self.presets[name].changes)))
 
     def with_setting(self, name: str, values: Sequence[AxisValue]) -> "Sweep":
-        """Return the sweep with one axis or budget replaced, as by ``--set NAME=VALUE``.
+        """Return the sweep with one thing replaced, as ``with_settings`` does."""
+        return self.with_settings([(name, values)])
+
+    def with_settings(self, settings: Sequence[tuple[str, Sequence[AxisValue]]]) -> "Sweep":
+        """Return the sweep with axes, the budget, fields of the recipe or of the question and what
+        else ``--set NAME=VALUE`` names replaced.
+
+        Fields of the recipe (``recipe.lr``) are replaced together, and so are those of the question
+        (``margin``): some hold only with others. Of equal names the last counts.
 
         Raises:
             UserError: an unknown name, or values it cannot take.
         """
+        chosen = self
+        recipe: dict[str, Sequence[AxisValue]] = {}
+        asked: dict[str, Sequence[AxisValue]] = {}
+        # How many processes there can be depends on the devices, in whatever order they were named.
+        for name, values in sorted(settings, key=lambda each: each[0] == "processes"):
+            of_recipe = name.removeprefix(_OF_RECIPE)
+            if of_recipe != name and self.train is None and has_field(Recipe(), of_recipe):
+                self._refuse_axis(of_recipe)
+                recipe[of_recipe] = values
+            elif name not in self.space.axes and self._asks(name):
+                asked[name] = values
+            else:
+                chosen = chosen._with_other(name, values)
+        if recipe:
+            changes = replacements(Recipe(), recipe, prefix=_OF_RECIPE)
+            followed = _changed(
+                chosen.recipe, Recipe, lambda before: with_replaced(before, changes)
+            )
+            chosen = replace(chosen, recipe=followed)
+        if asked:
+            question = with_replaced(self.question, replacements(self.question, asked))
+            chosen = replace(chosen, question=question)
+        return chosen
+
+    def _asks(self, name: str) -> bool:
+        return self.question is not None and has_field(self.question, name)
+
+    def _refuse_axis(self, field: str) -> None:
+        if field in self.space.axes:
+            raise UserError(
+                f"{field} is an axis of the space, and the record would show its values where "
+                f"{_OF_RECIPE}{field} replaced them: set the axis, --set {field}=..."
+            )
+
+    def _unknown_setting(self, name: str, settable: set[str]) -> UserError:
+        of_recipe = {f"{_OF_RECIPE}{each}" for each in field_names(Recipe())}
+        if self.train is not None:
+            of_recipe = set()
+        elif name.startswith(_OF_RECIPE):
+            return unknown_name("field of the recipe", name, of_recipe)
+        known = settable | set(self.space.axes)
+        known |= set(() if self.question is None else field_names(self.question))
+        known |= {f"{_OF_RECIPE}FIELD"} if of_recipe else set()
+        return unknown_name("setting", name, known, unlisted=of_recipe)
+
+    def _with_other(self, name: str, values: Sequence[AxisValue]) -> "Sweep":
+        """Return the sweep with an axis, the budget or the like replaced."""
         if name in self.space.axes:
             return replace(self, space=self.space.override(name, values))
         settable = {"report_every", "replicates", "stacked", "isolate", "keep"}
@@ -404,12 +466,12 @@ class Sweep:
         if self.search.method != "grid":
             settable.add("num_points")
         if name not in settable:
-            raise unknown_name("setting", name, settable | set(self.space.axes))
+            raise self._unknown_setting(name, settable)
         if name == "isolate":
-            return replace(self, isolate=_as_bool(name, values))
+            return replace(self, isolate=as_bool(name, values))
         if name == "spread":
             return replace(
-                self, resources=_with_resource(self.resources, name, _as_bool(name, values))
+                self, resources=_with_resource(self.resources, name, as_bool(name, values))
             )
         if name == "stacked":
             return replace(self, stacked=cast(Stacked, values[0] if len(values) == 1 else values))
@@ -480,18 +542,21 @@ def _with_resource(
     change = cast(dict[str, Any], {name: amount})
     if name == "gpus":
         change["processes"] = 0  # one for each of the devices that there are now
-    if isinstance(resources, Resources):
-        return replace(resources, **change)
-    per_point = resources
-    return lambda point: replace(per_point(point), **change)
+    return _changed(resources, Resources, lambda before: replace(before, **change))
 
 
-def _as_bool(name: str, values: Sequence[AxisValue]) -> bool:
-    words = {"true": True, "false": False}
-    found = words.get(str(values[0]).lower()) if len(values) == 1 else None
-    if found is None:
-        raise UserError(f"{name} takes true or false, not {shown(list(values))}")
-    return found
+def _changed(value: PerPoint[T], kind: type[T], change: Callable[[T], T]) -> PerPoint[T]:
+    """Return a field of a sweep changed, at every point where it depends on the point."""
+    if isinstance(value, kind):
+        return change(value)
+    per_point = cast(Callable[[Point], T], value)
+
+    def changed(point: Point) -> T:
+        found = per_point(point)
+        # What it is instead is said where the point is planned.
+        return change(found) if isinstance(found, kind) else found
+
+    return changed
 
 
 def resolve(value: PerPoint[T], point: Point) -> T:

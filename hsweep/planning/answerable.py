@@ -31,6 +31,8 @@ _NOT_REPORTED: Final = (
     "latency_seconds",
 )
 """Costs that no report of one's own training can tell."""
+_COSTS: Final = ("num_params", *_NOT_REPORTED, "wall_seconds", "train_seconds", "data_seconds")
+"""What a trial of this project's loop costs, besides axes and metrics."""
 _RATES: Final = ("lr", "learning_rate")
 """What an axis is called that holds learning rates."""
 _GENEROUS: Final = 3.0
@@ -360,8 +362,14 @@ def _of_a_lean_question(plan: Plan, question: Lean) -> Iterator[Concern]:
 
 
 def _of_unknown_costs(plan: Plan, question: Lean) -> Iterator[Concern]:
-    """Yield which costs of one's own training are not known before it, and may never be."""
+    """Yield which costs no trial has, and which of one's own training are not known before it, and
+    may never be."""
     if plan.sweep.train is None:
+        named = [*plan.sweep.space.axes, *(each.name for each in plan.trials[0].task.metrics)]
+        for cost in question.costs:
+            if cost not in (*_COSTS, *named):
+                remedy = f"ask for {listed(_COSTS, 'or')}"
+                yield _impossible(f"{shown(cost)} is no cost of a trial", remedy)
         return
     known = set.intersection(*(set(cost_columns(trial)) for trial in plan.trials))
     for cost in question.costs:

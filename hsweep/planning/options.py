@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hsweep.errors import UserError
-from hsweep.options import AxisValues, Bytes, Count, Setting, option
+from hsweep.options import AxisValues, Bytes, Count, PresetName, Setting, option
 
 if TYPE_CHECKING:
     from models.base import Counts
@@ -61,14 +61,15 @@ class SweepOptions:
     """What is chosen of a sweep file; a study keeps it."""
 
     preset: str | None = option(
-        None, metavar="NAME", help="A variant of the sweep.  [default: quick]"
+        None, type=PresetName(), metavar="NAME", help="A variant of the sweep.  [default: quick]"
     )
     settings: Sequence[tuple[str, list[Any]]] = option(
         (),
         "--set",
         type=Setting(),
         multiple=True,
-        help="Replace an axis (heads=1,2,4), the budget (epochs=50), report_every, replicates, "
+        help="Replace an axis (heads=1,2,4), the budget (epochs=50), a field of the recipe "
+        "(recipe.lr=3e-3) or of the question (margin=0.01), report_every, replicates, "
         "cpus (of each process), gpus (a number, or auto: a share of a device by the memory a "
         "trial needs), processes (that train each trial), spread (over nodes: true, false), "
         "stacked (auto, never, always) or keep (none, best, last: whose weights).",
@@ -93,3 +94,8 @@ class SweepOptions:
     @property
     def limits(self) -> Limits:
         return Limits(self.max_params, self.min_params, self.max_memory, self.max_flops)
+
+
+def setting_text(name: str, values: Sequence[Any]) -> str:
+    """Return a setting as ``--set`` takes it."""
+    return f"{name}={','.join(map(str, values))}"

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from hsweep.design.domain import as_value
 from hsweep.design.sweep import DEFAULT_PRESET, Sweep
 from hsweep.errors import UserError
 from hsweep.paths import StudyPaths
@@ -59,17 +60,16 @@ def prepare(
 
 
 def variant(sweep: Sweep, options: SweepOptions) -> Sweep:
-    chosen = sweep.with_preset(options.preset)
-    # How many processes there can be depends on the devices, in whatever order they were named.
-    for name, values in sorted(options.settings, key=lambda each: each[0] == "processes"):
-        chosen = chosen.with_setting(name, values)
+    chosen = sweep.with_preset(options.preset).with_settings(options.settings)
     return chosen.with_points(options.points)
 
 
 def recorded_options(manifest: Manifest) -> SweepOptions:
     return SweepOptions(
         preset=manifest.preset,
-        settings=[(name, list(values)) for name, values in manifest.settings],
+        settings=[
+            (name, [as_value(each) for each in values]) for name, values in manifest.settings
+        ],
         points=[dict(point) for point in manifest.points],
         seed=manifest.seed,
         **manifest.limits,

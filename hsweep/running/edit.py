@@ -20,7 +20,7 @@ from hsweep.planning.answerable import refuse_unanswerable
 from hsweep.planning.code_changes import acceptance_line, recorded_files
 from hsweep.planning.continuation import BudgetHistory
 from hsweep.planning.extension import carried_over
-from hsweep.planning.options import SweepOptions
+from hsweep.planning.options import SweepOptions, setting_text
 from hsweep.planning.prepare import (
     Prepared,
     own_sweep,
@@ -205,7 +205,7 @@ def announce(console: Console, study: Study, edit: Edit) -> None:
     before = recorded_options(study.manifest).settings
     for name, values in edit.manifest.settings:
         if (name, list(values)) not in before:
-            console.print(f"  set        {name}={','.join(map(str, values))}", soft_wrap=True)
+            console.print(f"  set        {setting_text(name, values)}", soft_wrap=True)
 
 
 def _merged(study: Study, options: EditOptions) -> SweepOptions:

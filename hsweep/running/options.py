@@ -132,7 +132,7 @@ class EditOptions:
         type=Setting(),
         multiple=True,
         help="Replace or add a setting of the study: another budget (epochs=100), an axis, "
-        "replicates.",
+        "replicates, recipe.lr=3e-3, margin=0.01.",
     )
     dropped: Sequence[str] = option(
         (), "--unset", metavar="NAME", multiple=True, help="Drop a setting of the study."

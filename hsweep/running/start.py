@@ -5,10 +5,12 @@ from pathlib import Path
 from rich.console import Console
 
 from hsweep.command_line import command
+from hsweep.design.labels import listed
 from hsweep.errors import UserError
 from hsweep.paths import Home
 from hsweep.planning.answerable import refuse_unanswerable
-from hsweep.planning.prepare import Prepared, refuse_unread_data
+from hsweep.planning.options import setting_text
+from hsweep.planning.prepare import Prepared, recorded_options, refuse_unread_data
 from hsweep.record.study import Study
 from hsweep.redaction import refuse_secrets
 from hsweep.running.job import Job
@@ -33,7 +35,7 @@ def new_study(
     refuse_unread_data(plan)
     concerns = refuse_unanswerable(plan)
     name = f"{plan.sweep.name}-{plan.preset}" if name is None else name
-    _refuse_taken(home, name, prepared.loaded.path)
+    _refuse_taken(home, name, prepared)
     storage = _absolute(storage)
 
     def record() -> Study:
@@ -49,16 +51,36 @@ def new_study(
     return Job(name, prepared, target, record, storage, plan.trials)
 
 
-def _refuse_taken(home: Home, name: str, file: Path) -> None:
-    if home.study(name).manifest.exists():
-        status = Study.open(home, name).status()
-        done = status["trials"] - status["planned"] - status["running"]
-        raise UserError(
-            f"a study called {name!r} exists in {home.root} ({done} of {status['trials']} trials "
-            f"done); go on with it by `{command('resume', name, home=home.root)}`, with an edited "
-            f"sweep by `{command('resume', name, '--sweep', file, home=home.root)}`, or start "
-            "another with --study NAME"
-        )
+def _refuse_taken(home: Home, name: str, prepared: Prepared) -> None:
+    if not home.study(name).manifest.exists():
+        return
+    study = Study.open(home, name)
+    status = study.status()
+    done = status["trials"] - status["planned"] - status["running"]
+    changed, options = _changes(study, prepared)
+    edit = command("resume", name, *options, home=home.root)
+    what = f"what has changed since ({listed(changed)})" if changed else "an edited sweep"
+    raise UserError(
+        f"a study called {name!r} exists in {home.root} ({done} of {status['trials']} trials "
+        f"done); go on with it by `{command('resume', name, home=home.root)}`, "
+        f"with {what} by `{edit}` (--dry-run only shows it), or start another with --study NAME"
+    )
+
+
+def _changes(study: Study, prepared: Prepared) -> tuple[list[str], list[object]]:
+    """Return what of a request is not as a study has it, in words, and the options of ``resume``
+    that go on with it."""
+    before = dict(recorded_options(study.manifest).settings)
+    now = dict(prepared.options.settings)
+    given = [setting_text(name, values) for name, values in now.items()]
+    new = [text for name, text in zip(now, given, strict=True) if now[name] != before.get(name)]
+    gone = [name for name in before if name not in now]
+    changed = [*new, *(f"{name} no longer set" for name in gone)]
+    path = prepared.loaded.path
+    if sweep_source(path) != study.sweep_text():
+        changed.insert(0, f"{path.name} was edited")
+    options = ["--sweep", path, *(word for text in new for word in ("--set", text))]
+    return changed, [*options, *(word for name in gone for word in ("--unset", name))]
 
 
 def _absolute(storage: str | None) -> str | None:

@@ -57,6 +57,8 @@ NAMES = st.one_of(
         [
             *("width", "dropout", "epochs", "steps", "seconds", "report_every", "replicates"),
             *("cpus", "gpus", "num_points", "seed", "name", "__class__", "", "Width", "widht"),
+            *("recipe.lr", "recipe.betas", "recipe.", "recipe.compile", "recipe.ema.x"),
+            *("margin", "costs", "nuisance", "baseline", "baseline.width", "baseline.x", "scale"),
         ]
     ),
     st.text(max_size=8),

@@ -283,6 +283,14 @@ class TestLeanQuestions:
         kind, text, _ = only(concerns(space=space, model=model, question=question))
         assert (kind, text) == ("weak", "no planned trial has the baseline width=3 at kind=b")
 
+    def test_a_cost_that_no_trial_has(self) -> None:
+        known = ("num_params", "wall_seconds", "width", "fit")
+        assert concerns(question=lean({"width": 3}, 0.1, costs=known)) == []
+        asked = lean({"width": 3}, 0.1, costs=("num_params", "flops"))
+        kind, text, remedy = only(concerns(question=asked))
+        assert (kind, text) == ("impossible", "'flops' is no cost of a trial")
+        assert remedy.startswith("ask for num_params, flops_per_example, ")
+
     def test_a_baseline_that_is_the_cheapest(self) -> None:
         kind, text, _ = only(concerns(question=lean({"width": 1}, 0.1)))
         assert (kind, "no planned shape has a lower num_params" in text) == ("weak", True)

@@ -1,9 +1,12 @@
 import json
 import os
+import re
 import shutil
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import psutil
 import pytest
@@ -32,27 +35,42 @@ def by_name(found: list[Check]) -> dict[str, Check]:
 
 def test_a_healthy_machine_has_no_problems_and_is_left_as_it_was(tmp_path: Path) -> None:
     home, store = Home(tmp_path / "home"), f"sqlite:///{tmp_path / 'mlflow.db'}"
-    found = by_name(doctor.diagnose(home, tracking_uri=store))
+    found = by_name(doctor.diagnose(home, thorough=True, tracking_uri=store))
     assert {name: check.detail for name, check in found.items() if check.status == "problem"} == {}
     assert {"python", "torch", "model families", "ray", "mlflow", "home", "journal"} <= set(found)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_quick_starts_no_process(
-    hsweep: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+def test_by_default_torch_alone_is_started(
+    hsweep: Callable[..., Result], home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(probes, "run", lambda *probe, **_: pytest.fail(f"started {probe}"))
-    found = json.loads(hsweep("doctor", "--quick", "--json").stdout)
-    statuses = {check["name"]: check["status"] for check in found}
-    assert "ray" not in statuses
-    assert (statuses["python"], statuses["journal"]) == ("ok", "ok")
+    started, run = [], probes.run
+
+    def noting(*probe: str) -> Any:
+        started.append(probe)
+        return run(*probe)
+
+    monkeypatch.setattr(probes, "run", noting)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    found = {each["name"]: each for each in json.loads(hsweep("doctor", "--json").stdout)}
+    assert {name for name, each in found.items() if each["status"] == "problem"} == set()
+    assert {"python", "packages", "torch", "ray", "mlflow", "home", "journal"} <= set(found)
+    assert "--thorough runs a task" in found["ray"]["detail"]
+    assert "made by the first run; --thorough opens it" in found["mlflow"]["detail"]
+    assert started == [("-c", probes._TORCH)]
+    assert not home.root.exists()
 
 
-def test_whatever_is_not_ok_says_what_to_do(blocked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whatever_is_not_ok_says_what_to_do(
+    blocked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HSWEEP_CACHE", str(blocked))
-    found = doctor.diagnose(Home(blocked), quick=True)
+    monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{free_port()}")
+    (tmp_path / "damaged.db").write_text("this is no database, and too long to be an empty one")
+    found = doctor.diagnose(Home(blocked), tracking_uri=f"sqlite:///{tmp_path / 'damaged.db'}")
     bad = [check for check in found if check.status != "ok"]
-    assert {"home", "cache"} <= {check.name for check in bad if check.status == "problem"}
+    problems = {check.name for check in bad if check.status == "problem"}
+    assert {"ray", "mlflow", "home", "cache"} <= problems
     assert str(blocked) in next(check.detail for check in bad if check.name == "home")
     assert [check for check in bad if not check.remedy] == []
 
@@ -142,21 +160,47 @@ def test_a_gpu_that_torch_cannot_use_is_warned_of() -> None:
     assert probes.judge_torch(facts, has_nvidia_driver=False).status == "ok"
 
 
+def test_packages_are_compared_with_what_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert probes.packages().status == "ok"
+    asked = ["click<8", "pandas", "no-such-package>=2", 'another-one; extra == "test"']
+    monkeypatch.setattr(probes, "requires", lambda _: asked)
+    check = probes.packages()
+    assert check.status == "problem"
+    assert re.fullmatch(
+        r"needed: click<8 \(8\.\S+ is installed\), no-such-package>=2 \(none is installed\)",
+        check.detail,
+    )
+
+
+@pytest.mark.parametrize("uri", ["postgresql://ann@db/runs", "./mlruns"])
+def test_stores_that_only_mlflow_can_open_are_left_to_the_thorough_look(
+    tmp_path: Path, uri: str
+) -> None:
+    check = probes.mlflow(Home(tmp_path), uri, thorough=False)
+    assert (check.status, "not looked at; --thorough opens it" in check.detail) == ("ok", True)
+
+
 def test_a_damaged_mlflow_store_is_a_problem(tmp_path: Path) -> None:
     home = Home(tmp_path).create()
     home.mlflow_database.write_text("this is no database, and too long to be an empty one")
-    check = probes.mlflow(home)
+    check = probes.mlflow(home, thorough=False)
     assert check.status == "problem"
     assert "not a database" in check.detail
     assert str(home.mlflow_database) in check.remedy
 
 
 def test_an_mlflow_server_that_is_down_is_a_problem(tmp_path: Path) -> None:
-    check = probes.mlflow(Home(tmp_path), f"http://127.0.0.1:{free_port()}")
-    assert (check.status, "--tracking-uri" in check.remedy) == ("problem", True)
+    uri = f"http://127.0.0.1:{free_port()}"
+    for thorough in (False, True):
+        check = probes.mlflow(Home(tmp_path), uri, thorough=thorough)
+        assert (check.status, "--tracking-uri" in check.remedy) == ("problem", True)
+    assert probes.mlflow(Home(tmp_path), "http://a:b", thorough=False).status == "problem"
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        uri = f"http://127.0.0.1:{server.getsockname()[1]}"
+        assert "something answers" in probes.mlflow(Home(tmp_path), uri, thorough=False).detail
 
 
 def test_a_ray_cluster_that_is_down_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{free_port()}")
-    check = probes.ray()
+    check = probes.ray(thorough=True)
     assert (check.status, os.environ["RAY_ADDRESS"] in check.remedy) == ("problem", True)

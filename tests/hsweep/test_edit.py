@@ -691,6 +691,46 @@ class TestFromTheCommandLine:
         again = hsweep("resume", "mine", "--dry-run")
         assert "study mine as it is recorded: 3 trials, 3 before" in again.output
 
+    def test_settings_of_recipe_and_question_are_edits_of_the_sweep(
+        self, hsweep: Invoke, bench: Bench, home: Home
+    ) -> None:
+        asking = "    question=lean({'width': 3}, margin=0.1), replicates=2,\n    checkpoint_s"
+        source = SWEEP.replace("    checkpoint_s", asking).replace("Transition,", "lean,")
+        by_point = "recipe=lambda p: " + source.partition("recipe=")[2]
+        source = source.partition("recipe=")[0] + by_point
+        study = bench.ran(source)
+        path = bench.file(source)
+
+        # A setting leads to the trials that the edited file leads to.
+        def keys(file: Path, *settings: str) -> list[str]:
+            planned = hsweep("plan", file, "--json", *settings)
+            assert planned.exit_code == 0, planned.output
+            return [trial["key"] for trial in json.loads(planned.stdout)["trials"]]
+
+        lower = bench.file(source.replace("lr=0.05", "lr=0.03"), "lower.py")
+        assert keys(path, "--set", "recipe.lr=3e-2") == keys(lower)
+        assert not set(keys(lower)) & set(rows_of(study))
+
+        taken = hsweep(
+            *("run", path, "--study", "mine", "--runner", "inline"),
+            *("--set", "recipe.betas=0.8,0.9", "--set", "margin=0.2"),
+        )
+        assert taken.exit_code == 2
+        assert "has changed since (recipe.betas=0.8,0.9 and margin=0.2) by" in taken.stderr
+        assert f"--sweep {path} --set recipe.betas=0.8,0.9 --set margin=0.2 --home" in taken.stderr
+
+        shown = hsweep("resume", "mine", "--set", "recipe.betas=0.8,0.9", "--dry-run")
+        assert "orphaned   6 (6 finished), its recipe has changed" in shown.output, shown.output
+        asked = ("resume", "mine", "--runner", "inline", "--set", "margin=0.2")
+        done = hsweep(*asked, "--json")
+        assert done.exit_code == 0, done.output
+        assert json.loads(done.stdout)["revision"]["kept"] == 6
+        manifest = Study.open(home, "mine").manifest
+        assert manifest.question is not None
+        assert (manifest.question["margin"], manifest.settings) == (0.2, [["margin", [0.2]]])
+        again = hsweep("resume", "mine", "--dry-run")
+        assert "study mine as it is recorded: 6 trials, 6 before" in again.output
+
     def test_the_studys_own_copy_is_not_to_be_edited(self, hsweep: Invoke, bench: Bench) -> None:
         study = bench.ran(SWEEP)
         own = study.paths.sweep_source

@@ -190,9 +190,9 @@ def test_an_axis_to_be_tuned_is_tuned_by_scouts() -> None:
     )
     assert {trial.stratum for trial in planned(asked)} == {"width=2", "width=3"}
     assert asked.with_tuned_axes().early_stopping == Asha(scouts=1, reduction_factor=2)
-    shapes = replace(asked, question=lean({"width": 3}, margin=0.1))
+    shapes = replace(asked, question=lean({"width": 3}, margin=0.1), replicates=4)
     assert shapes.with_tuned_axes().early_stopping == Asha(scouts=2, reduction_factor=2)
-    fewer = replace(shapes, replicates=2)
+    fewer = replace(shapes, replicates=3)
     assert fewer.with_tuned_axes().early_stopping == Asha(scouts=1, reduction_factor=2)
     own = replace(asked, early_stopping=Asha(grace=1, strata=("width",), compete="points"))
     assert own.with_tuned_axes().early_stopping == own.early_stopping

@@ -18,6 +18,7 @@ from hsweep import (
     Sweep,
     Transition,
     UserError,
+    command,
     epochs,
     grid,
     lean,
@@ -185,7 +186,86 @@ class TestSettings:
         )
         assert chosen.budget == epochs(40)
 
-    NAMES = ("width", "epochs", "report_every", "replicates", "cpus", "gpus", "num_points", "nope")
+    def test_fields_of_recipe_and_question_are_replaced_together_at_every_point(self) -> None:
+        sweep = tiny_sweep(
+            space=grid(width=[1, 2], depth=[1, 2]),
+            recipe=lambda p: Recipe(
+                lr=0.1 * p.width, warmup_fraction=0.1, optimizer_args={"eps": 1e-6}
+            ),
+            question=Transition("width", "depth"),
+        )
+        # One by one, none of the first two pairs would go through what can be.
+        changed = sweep.with_settings(
+            [
+                ("recipe.warmup_steps", [5]),
+                ("recipe.warmup_fraction", [0]),
+                ("x", ["depth"]),
+                ("by", ["width"]),
+                ("recipe.betas", [0.8, 0.9]),
+                ("recipe.channels_last", ["true"]),
+                ("recipe.optimizer_args.amsgrad", [True]),
+                ("recipe.batch_size", [8]),
+                ("recipe.batch_size", [16]),
+            ]
+        )
+        for point in changed.space.points():
+            assert resolve(changed.recipe, point) == Recipe(
+                lr=0.1 * point.width, warmup_steps=5, betas=(0.8, 0.9), channels_last=True,
+                optimizer_args={"eps": 1e-6, "amsgrad": True}, batch_size=16,
+            )  # fmt: skip
+        assert changed.question == Transition("depth", "width")
+        asked = tiny_sweep(question=lean({"width": 3}, margin=0.1)).with_settings(
+            [("margin", [0.01]), ("baseline.width", [2]), ("costs", ["flops_per_example"])]
+        )
+        assert asked.question == lean({"width": 2}, margin=0.01, costs=("flops_per_example",))
+
+    def test_an_axis_called_like_a_field_of_the_question_is_the_axis(self) -> None:
+        sweep = tiny_sweep(space=grid(x=[1, 2]), question=Transition("x", None))
+        changed = sweep.with_setting("x", [3, 4])
+        assert (changed.question, len(list(changed.space.points()))) == (sweep.question, 2)
+
+    @pytest.mark.parametrize(
+        ("name", "values", "message"),
+        [
+            ("lr", [1], "unknown setting 'lr'; known: .* Did you mean 'recipe.lr'"),
+            ("recipe.lrr", [1], "unknown field of the recipe .* Did you mean 'recipe.lr'"),
+            ("recipe.optimizer_args", [1], "mean 'recipe.optimizer_args.NAME'"),
+            ("margn", [1], "known: baseline.NAME, batch_size, .* Did you mean 'margin'"),
+            ("baseline.widht", [1], "the lean question's baseline 'widht'.* mean 'width'"),
+            ("by", ["width"], "unknown setting 'by'"),
+            ("recipe.width", [1], "unknown field of the recipe"),
+            ("recipe.batch_size", [8], "set the axis, --set batch_size="),
+            ("recipe.lr", ["fast"], "lr must be a number, not 'fast'"),
+            ("recipe.lr", [0.1, 0.2], r"takes one value, not \[0.1, 0.2\]; .* an axis"),
+            ("recipe.betas", [0.9], r"betas must be two numbers, not \(0.9,\)"),
+            ("recipe.channels_last", ["perhaps"], "recipe.channels_last takes true or false"),
+            ("margin", [True], "margin must be positive, not True"),
+        ],
+    )
+    def test_what_cannot_be_set_of_recipe_and_question_says_why(
+        self, name: str, values: list[Any], message: str
+    ) -> None:
+        sweep = tiny_sweep(
+            space=grid(width=[1, 2, 3], batch_size=[4, 8]),
+            question=lean({"width": 3}, margin=0.1),
+        )
+        with pytest.raises(UserError, match=message):
+            sweep.with_setting(name, values)
+
+    def test_training_of_ones_own_has_no_recipe_to_set(self) -> None:
+        sweep = Sweep(
+            "own", grid(width=[1]), "loss", "min", epochs(1), train=command("true {width}")
+        )
+        for name in ("recipe.lr", "lr"):
+            with pytest.raises(UserError, match="unknown setting") as refused:
+                sweep.with_setting(name, [0.1])
+            assert "recipe." not in str(refused.value).partition("known:")[2]
+
+    NAMES = (
+        *("width", "epochs", "report_every", "replicates", "cpus", "gpus", "num_points", "nope"),
+        *("margin", "costs", "nuisance", "baseline.width"),
+        *("recipe.lr", "recipe.betas", "recipe.schedule", "recipe.accumulate", "recipe.clip_norm"),
+    )
 
     @settings(deadline=None, derandomize=True, max_examples=150)
     @given(
@@ -199,7 +279,8 @@ class TestSettings:
     def test_any_text_is_refused_clearly_or_gives_a_sweep_that_can_be_planned(
         self, name: str, text: str
     ) -> None:
-        sweep = replace(tiny_sweep(), search=random_search(3))
+        asked = lean({"width": 3}, margin=0.1)
+        sweep = tiny_sweep(search=random_search(3), question=asked)
         with contextlib.suppress(UserError):
             changed = sweep.with_setting(name, parse_values(text))
             # Each replicate is a trial: keep their number, and nothing else, small.

@@ -173,7 +173,7 @@ def test_a_home_that_cannot_be_is_refused_in_one_line(
 ) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
     rest = {"show": ["demo"], "run": [sweep_file, "--runner", "inline"], "plan": [sweep_file]}
-    result = hsweep(verb, *rest.get(verb, ["--quick"] * (verb == "doctor")), f"--home={folder}")
+    result = hsweep(verb, *rest.get(verb, []), f"--home={folder}")
     assert result.exception is None or isinstance(result.exception, SystemExit)
     assert result.exit_code == 2 or verb in ("list", "plan", "doctor")
     assert "Traceback" not in result.output

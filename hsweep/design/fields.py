@@ -1,0 +1,85 @@
+"""Fields of a frozen value that are replaced by their names, as by ``--set recipe.lr=3e-3``."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any, TypeVar, cast
+
+from hsweep.design.domain import AxisValue
+from hsweep.errors import UserError, shown
+
+T = TypeVar("T")
+
+
+def field_names(value: Any) -> Iterator[str]:
+    """Yield what ``replacements`` takes for a dataclass; ``NAME`` stands for any part of a
+    field that holds parts by their names."""
+    for each in fields(value):
+        yield each.name if _parts_of(getattr(value, each.name)) is None else f"{each.name}.NAME"
+
+
+def has_field(value: Any, name: str) -> bool:
+    """Whether ``replacements`` takes a name for a dataclass."""
+    field, dot, part = name.partition(".")
+    return (f"{field}.NAME" if dot and part else name) in field_names(value)
+
+
+def replacements(
+    value: Any, given: Mapping[str, Sequence[AxisValue]], *, prefix: str = ""
+) -> dict[str, Any]:
+    """Return what fields of a dataclass are to become, by their names.
+
+    Args:
+        value: one that has the kinds of fields; theirs may have other values.
+        given: the values of each, as they were typed.
+        prefix: of the names, as an error gives them.
+
+    Raises:
+        UserError: several values for a field that takes one, or no truth value for one of those.
+    """
+    found: dict[str, Any] = {}
+    for name, values in given.items():
+        before = getattr(value, name, None)
+        if isinstance(before, tuple):
+            is_whole = len(values) == 1 and isinstance(values[0], tuple)
+            found[name] = values[0] if is_whole else tuple(values)
+        elif len(values) > 1:
+            raise UserError(
+                f"{prefix}{name} takes one value, not {shown(list(values))}; to compare several, "
+                "make it an axis of the space"
+            )
+        else:
+            is_flag = isinstance(before, bool)
+            found[name] = as_bool(f"{prefix}{name}", values) if is_flag else values[0]
+    return found
+
+
+def with_replaced(value: T, changes: Mapping[str, Any]) -> T:
+    """Return a dataclass with fields replaced, all at once; ``FIELD.NAME`` replaces or adds one
+    part of a field."""
+    whole: dict[str, Any] = {}
+    for name, new in changes.items():
+        field, _, part = name.partition(".")
+        if not part:
+            whole[field] = new
+            continue
+        before = getattr(value, field)
+        parts = {**dict(whole.get(field, before)), part: new}
+        whole[field] = parts if isinstance(before, Mapping) else tuple(sorted(parts.items()))
+    return cast(T, replace(cast(Any, value), **whole))
+
+
+def as_bool(name: str, values: Sequence[AxisValue]) -> bool:
+    """Return the truth value that was typed; UserError for anything else."""
+    words = {"true": True, "false": False}
+    found = words.get(str(values[0]).lower()) if len(values) == 1 else None
+    if found is None:
+        raise UserError(f"{name} takes true or false, not {shown(list(values))}")
+    return found
+
+
+def _parts_of(field: object) -> Mapping[str, Any] | None:
+    """Return what a field holds by names, as a mapping or as pairs; None for any other."""
+    if isinstance(field, Mapping):
+        return field
+    is_pairs = isinstance(field, tuple) and field and all(isinstance(each, tuple) for each in field)
+    return dict(cast(Any, field)) if is_pairs else None
