@@ -1,5 +1,6 @@
 """An answer as a value: what the kinds of question found, the sweep's own first."""
 
+import html
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -32,6 +33,27 @@ class Answer:
     confirm_command: str | None = None
     settle_command: str | None = None
     unfinished: int = 0
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        return f"<answer: {self.text}>"
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        commands = {"settle": self.settle_command, "confirm": self.confirm_command}
+        return "".join(
+            [
+                f"<p><b>{html.escape(self.sentence)}</b></p>",
+                *(f"<p>{html.escape(as_sentence(text))}</p>" for text in self.qualifications),
+                *(
+                    f"<p>{name} <code>{html.escape(text)}</code></p>"
+                    for name, text in commands.items()
+                    if text is not None
+                ),
+            ]
+        )
 
     @property
     def leading(self) -> Finding | None:

@@ -1,18 +1,22 @@
 """How many heads, how deep, how wide does my transformer need? Sweeps with evidence.
 
 A sweep file needs nothing but the names of ``hsweep.api``, all of which are found here, a task from
-``tasks`` and a model from ``models``. A script that a study runs needs ``report`` alone.
+``tasks`` and a model from ``models``. A script that a study runs needs ``report`` alone. ``plan``,
+``run`` and ``load`` do in Python what the commands do in a shell.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from hsweep.reporting import report
 
 if TYPE_CHECKING:
     from hsweep.api import *  # noqa: F403
     from hsweep.api import __all__ as _NAMES
+    from hsweep.interactive import load, plan, run
 
-    __all__ = [*_NAMES, "report"]
+    __all__ = [*_NAMES, "load", "plan", "report", "run"]
+
+_COMMANDS: Final = ("load", "plan", "run")
 
 
 # The other names are imported when they are asked for: a script has its own `models` and `tasks`,
@@ -25,8 +29,12 @@ def __getattr__(name: str) -> Any:
     # Before anything else: the packages imported next must be this installation's, even in a
     # folder that has its own `models` or `tasks`.
     pin_imports()
+    if name in _COMMANDS:
+        import hsweep.interactive
+
+        return getattr(hsweep.interactive, name)
     import hsweep.api
 
     if name == "__all__":
-        return [*hsweep.api.__all__, "report"]
+        return [*hsweep.api.__all__, *_COMMANDS, "report"]
     return getattr(hsweep.api, name)

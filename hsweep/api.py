@@ -28,7 +28,6 @@ from hsweep.design.space import (
 from hsweep.design.sweep import Preset, Sweep, preset
 from hsweep.design.trial import Resources
 from hsweep.errors import UserError
-from hsweep.notebook import load
 from hsweep.training.own.run import Run, StopTrial
 from tasks.base import Metric
 
@@ -59,7 +58,6 @@ __all__ = [
     "int_range",
     "json_lines",
     "lean",
-    "load",
     "log_uniform",
     "optuna_search",
     "preset",

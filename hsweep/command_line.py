@@ -1,9 +1,31 @@
 """Commands of this tool as they are printed, to be pasted into a shell."""
 
+import contextlib
 import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
 from pathlib import Path
+from typing import Final
+
+_GIVEN: Final[ContextVar[Sequence[str] | None]] = ContextVar("given", default=None)
 
 
 def command(name: str, *words: object, home: Path) -> str:
     """Return a command that works from any folder, its words quoted where a shell needs that."""
     return shlex.join(["hsweep", name, *map(str, words), "--home", str(home)])
+
+
+def given_command() -> list[str]:
+    """Return the words of the command that runs, as a study records it."""
+    return ["hsweep", *sys.argv[1:]] if (given := _GIVEN.get()) is None else list(given)
+
+
+@contextlib.contextmanager
+def recorded_as(words: Sequence[str]) -> Iterator[None]:
+    """Let studies record these words as the command: those that do what Python was asked for."""
+    token = _GIVEN.set(words)
+    try:
+        yield
+    finally:
+        _GIVEN.reset(token)

@@ -1,25 +1,21 @@
 """A study in Python, as in a notebook: ``hsweep.load("my_heads-quick")``."""
 
-import contextlib
+import html
 import os
-import shutil
-import warnings
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hsweep.command_line import command
-from hsweep.errors import UserError, told
-from hsweep.files import replacing
+from hsweep.errors import unknown_name
 from hsweep.paths import Home
+from hsweep.trained import Trial
 
 if TYPE_CHECKING:
-    from types import ModuleType
+    import optuna
+    import pandas as pd
+    import plotly.graph_objects as go
 
-    import torch
-    from torch import nn
-
-    from hsweep.record.rows import TrialRow
+    from analysis.answer import Answer
+    from analysis.charts.chart import Chart
     from hsweep.record.study import Study as Record
 
 
@@ -34,25 +30,77 @@ def load(name: str, home: str | Path | None = None) -> "Study":
     """
     from hsweep.record.study import Study as Record
 
-    root = Path(home or os.environ.get("HSWEEP_HOME") or "hsweep-home")
-    return Study(Record.open(Home(root.expanduser().absolute()), name))
+    return Study(Record.open(home_at(home), name))
+
+
+def home_at(folder: str | Path | None) -> Home:
+    """Return a home; None for HSWEEP_HOME, else ``hsweep-home`` here."""
+    root = Path(folder or os.environ.get("HSWEEP_HOME") or "hsweep-home")
+    return Home(root.expanduser().absolute())
 
 
 class Study:
-    """A study on disk; get one by ``hsweep.load``."""
+    """A study on disk; get one by ``hsweep.load`` or ``hsweep.run``.
+
+    What is asked of it is read from its record, also while it runs.
+    """
 
     def __init__(self, record: "Record") -> None:
         self._record = record
+        self._read: tuple[int, Answer, list[Chart]] | None = None
 
     def __repr__(self) -> str:
         return f"<study {self.name} in {self._record.paths.home}>"
+
+    def _repr_html_(self) -> str:
+        status = self._record.status()
+        ended = status["trials"] - status["planned"] - status["running"]
+        failed = f", {status['failed']} of them failed" if status["failed"] else ""
+        return (
+            f"<b>{html.escape(self.name)}</b>: {status['state']}, {ended} of {status['trials']} "
+            f"trials ended{failed}<br><code>{html.escape(status['folder'])}</code>"
+        )
 
     @property
     def name(self) -> str:
         """The study's name."""
         return self._record.name
 
-    def trial(self, name: str) -> "Trial":
+    @property
+    def status(self) -> dict[str, Any]:
+        """Its state (``running``, ``complete`` or ``interrupted``), and how many of its trials have
+        which status."""
+        return self._record.status()
+
+    @property
+    def trials(self) -> "pd.DataFrame":
+        """One row a trial, in the order of the plan: its key, axes and seed, how it stands, the
+        metrics of its last report, what it costs."""
+        with self._record.reading() as tables:
+            return tables.trials_frame()
+
+    @property
+    def reports(self) -> "pd.DataFrame":
+        """One row a report, in the order they were recorded: its trial's key, axes, seed and
+        budget, the budget units done, its metrics."""
+        with self._record.reading() as tables:
+            trials, reports = tables.trials_frame(), tables.reports.to_pandas()
+        of_trial = ["key", *self._axes(trials), "seed", "budget"]
+        joined: pd.DataFrame = trials[of_trial].merge(reports, on="key", how="right")
+        return joined
+
+    def best(self, number: int = 5) -> "pd.DataFrame":
+        """Return the rows of the ``number`` best trials by the study's metric, the best first, of
+        those that have finished."""
+        manifest, trials = self._record.manifest, self.trials
+        finished = trials.loc[trials["status"].eq("finished") & trials[manifest.metric].notna()]
+        # Of equal ones the first of the plan, as everywhere.
+        ranked = finished.sort_values(
+            manifest.metric, ascending=manifest.goal == "min", kind="stable", ignore_index=True
+        )
+        return ranked.head(number)
+
+    def trial(self, name: str) -> Trial:
         """Return the trial with this key, or the beginning of one, or called so in tables
         (``heads=2 #0``).
 
@@ -63,186 +111,64 @@ class Study:
 
         return Trial(self._record, trial_named(self._record, name, orphaned=True))
 
-
-class Trial:
-    """A trial of a study."""
-
-    def __init__(self, study: "Record", row: "TrialRow") -> None:
-        self._study, self._row = study, row
-
-    def __repr__(self) -> str:
-        return f"<trial {self.key} of {self._study.name}: {dict(self.point)}>"
+    def answer(self) -> "Answer":
+        """Return what the study says to its question so far: ``print`` shows it in words,
+        ``to_json()`` has the numbers."""
+        return self._analysed()[0]
 
     @property
-    def key(self) -> str:
-        """The hash of all that determines the trial."""
-        return self._row.key
+    def figures(self) -> tuple[str, ...]:
+        """The kinds of figure that the study has numbers for, as its report shows them."""
+        return tuple(chart.name for chart in self._analysed()[1])
 
-    @property
-    def point(self) -> Mapping[str, Any]:
-        """The axis values."""
-        return self._row.point
+    def figure(self, kind: str | None = None) -> "go.Figure":
+        """Return a figure of the report; a notebook shows it.
 
-    @property
-    def status(self) -> str:
-        """How it stands: ``planned``, ``running``, ``finished``, ``stopped_early``, ..."""
-        return str(self._row.status)
-
-    @property
-    def value(self) -> float | None:
-        """The study's metric in the last report; None without one."""
-        return self._row.value
-
-    def save_weights(self, place: str | Path, *, replace: bool = False) -> None:
-        """Write the trial's final weights to a safetensors file; where the training is the user's
-        own function, the files of its last checkpoint to a folder.
+        Args:
+            kind: one of ``figures``; by default the first.
 
         Raises:
-            UserError: they are not kept, or ``place`` exists and is not to be replaced.
+            UserError: there is none of that kind.
         """
-        place = Path(place)
-        if place.exists() and not replace:
-            raise UserError(f"{place} exists; give another name, or --force (replace=True)")
-        with self._weights() as (file, header), _writing(place):
-            if "model" in header:
-                place.parent.mkdir(parents=True, exist_ok=True)
-                with replacing(place) as temporary:
-                    shutil.copyfile(file, temporary)
-            else:
-                _unpack(file, place)
+        from analysis.charts.plotly_page import standalone_figure
 
-    def load_model(self, device: "torch.device | str" = "cpu") -> "nn.Module":
-        """Return the trial's model with its final weights, in eval mode.
+        charts = {chart.name: chart for chart in self._analysed()[1]}
+        name = next(iter(charts), "") if kind is None else kind
+        if name not in charts:
+            raise unknown_name(f"figure of the study {self.name!r}", name, charts)
+        return standalone_figure(charts[name])
 
-        Code that has changed since the trial was trained is told by a warning.
+    def to_optuna(
+        self, storage: "str | optuna.storages.BaseStorage | None" = None
+    ) -> "optuna.Study":
+        """Return the trials as a study of Optuna, for its plots and for optuna-dashboard.
+
+        Each trial keeps its axes as parameters, its reports as intermediate values, and its key,
+        seed, budget and costs as user attributes. One that was stopped early is pruned; one that
+        diverged or failed has failed; one that waits is enqueued.
+
+        Args:
+            storage: where Optuna keeps it, such as ``sqlite:///optuna.db``; None for memory.
 
         Raises:
-            UserError: the weights are not kept, or the model cannot be built from what is there.
+            UserError: the storage has a study of that name.
         """
-        import torch
-        from safetensors.torch import load_model
+        from hsweep.optuna_study import optuna_study
 
-        with self._weights() as (file, header):
-            if "model" not in header:
-                home = self._study.paths.home
-                writing = command("model", self._study.name, self.key, "--out", "FOLDER", home=home)
-                raise UserError(
-                    f"trial {self.key} was trained by a function of your own, so how its model is "
-                    f"built is not known here; `{writing}`, or save_weights(FOLDER), writes the "
-                    "files of its last checkpoint"
-                )
-            config, changed = self._configuration(header)
-            what = f" (changed since: {changed})" if changed else ""
-            try:
-                with torch.random.fork_rng(devices=[]):
-                    model: nn.Module = config.build()
-                load_model(model, file)
-            except Exception as error:  # of a user's class: any
-                why = " ".join(told(error).split())
-                raise UserError(
-                    f"the weights of trial {self.key} do not go into the model that {config!r} "
-                    f"builds now{what}: {why}; restore the code it was trained with"
-                ) from error
-        if changed:
-            warnings.warn(
-                f"trial {self.key} was trained with other code: {changed} has changed since, so "
-                "its model may compute something else now",
-                stacklevel=2,
-            )
-        return model.to(device).eval()
+        with self._record.reading() as tables:
+            return optuna_study(self._record.manifest, tables, storage)
 
-    @contextlib.contextmanager
-    def _weights(self) -> Iterator[tuple[Path, dict[str, Any]]]:
-        """Yield the file of the weights, on this machine, and its header."""
-        from hsweep.record.weights import header_of
+    def _axes(self, trials: "pd.DataFrame") -> list[str]:
+        return [axis for axis in self._record.manifest.axes if axis in trials]
 
-        folder, named = self._study.weights(), (self._row.key, self._row.attempt)
-        if self.status != "finished" or named not in folder.sizes():
-            raise UserError(f"no weights of trial {self.key} are kept: {self._why_not()}")
-        with folder.local(named) as file:
-            try:
-                header = header_of(file)
-            except Exception as error:  # whatever the library says of a damaged file
-                raise UserError(f"the weights {file} are damaged: {told(error)}") from error
-            yield file, header
+    def _analysed(self) -> "tuple[Answer, list[Chart]]":
+        """Return the answer and the charts, worked out again where there is news on record."""
+        from analysis.ask import answer_study
+        from analysis.report.build import report_charts, report_input
 
-    def _why_not(self) -> str:
-        row, keep = self._row, self._study.manifest.keep
-        with self._study.journal() as journal:
-            is_wanted = row.key in {each.key for each in self._study.kept_weights(journal).missing}
-        again = "a study that is run with --set keep=last keeps those of all that finish in it"
-        if self.status != "finished":
-            return f"only a trial that finishes has final weights, and this one is {self.status}"
-        if not is_wanted:
-            best = ", and this trial is not the best" if keep == "best" else ""
-            return f"the study has keep={keep!r}{best}; {again}"
-        if row.reused_from:
-            return (
-                f"it was taken from study {row.reused_from}, which keeps none of it; --no-reuse "
-                "trains it in a study of its own"
-            )
-        if self._study.manifest.training:
-            return "its last report gave no checkpoint; give one, as in report(..., checkpoint=...)"
-        return f"it finished before the study had keep={keep!r}; {again}"
-
-    def _configuration(self, header: Mapping[str, Any]) -> tuple[Any, str]:
-        """Return the model's configuration, and what of its code has changed, in words."""
-        from hsweep.design.configuration import decoded
-        from hsweep.planning.prepare import own_sweep
-
-        sweep = None
-        try:
-            try:
-                config = decoded(header["model"])
-            except ImportError:
-                # A class of the sweep file, or one beside it.
-                sweep = own_sweep(self._study).module
-                config = decoded(header["model"], sweep)
-            changed = self._changed(config, header, sweep)
-        except UserError:
-            raise
-        except Exception as error:  # of a user's class: any
-            raise UserError(
-                f"the model of trial {self.key} cannot be made from its configuration "
-                f"{header['model']} ({told(error)}); restore the code it was trained with"
-            ) from error
-        if changed and sweep is None:
-            # What the sweep file does when it is imported is part of every trial's code.
-            with contextlib.suppress(UserError):
-                changed = self._changed(config, header, own_sweep(self._study).module)
-        return config, changed
-
-    def _changed(self, config: Any, header: Mapping[str, Any], sweep: "ModuleType | None") -> str:
-        from hsweep.planning.code import code_of
-        from hsweep.planning.code_changes import changed_code, code_in_words, recorded_files
-
-        now = code_of(config, sweep.__name__ if sweep is not None else "").digest
-        before = header.get("model_code", "")
-        with self._study.journal() as journal:
-            files = recorded_files(journal)
-        changed = changed_code({"model_code": before}, {"model_code": now}, files.get)
-        return code_in_words(changed) if changed else ""
-
-
-@contextlib.contextmanager
-def _writing(place: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise UserError(f"{place} cannot be written ({error.strerror or error})") from error
-
-
-def _unpack(file: Path, folder: Path) -> None:
-    """Write what a file of weights holds as files."""
-    from safetensors.torch import load_file
-
-    if folder.is_file():
-        raise UserError(f"{folder} is a file, and what this trial left is a folder; name a folder")
-    for name, content in load_file(file).items():
-        path = folder / name
-        if not path.resolve().is_relative_to(folder.resolve()):
-            raise UserError(
-                f"{file} holds a file called {name!r}, which would lie outside {folder}"
-            )
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content.numpy().tobytes())
+        with self._record.reading() as tables:
+            if self._read is None or self._read[0] != tables.last_seq:
+                answer = answer_study(self._record, tables)
+                charts = report_charts(report_input(self._record, answer, {}, tables))
+                self._read = tables.last_seq, answer, charts
+        return self._read[1:]

@@ -7,7 +7,7 @@ the fields of a class into the options of a command, which receives one object o
 import ast
 import functools
 import re
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import Field, field, fields
 from decimal import Decimal
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from hsweep.errors import shown
+from hsweep.errors import UserError, shown, unknown_name
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -72,6 +72,65 @@ def _click_option(of: Field[Any]) -> Callable[[Decorated], Decorated]:
     flags = of.metadata["flags"] or (f"--{of.name.replace('_', '-')}",)
     settings = {"default": of.default, **of.metadata["settings"]}
     return click.option(*flags, of.name, **settings)
+
+
+def options_from(given: Mapping[str, Any], *kinds: type) -> list[Any]:
+    """Return an object of each class, from values that Python gives by the names of their fields:
+    what the command line takes, or the same in Python's own types.
+
+    Several settings are a mapping of names to one value or a list, several of anything else a list.
+
+    Raises:
+        UserError: a name that none of them has, or a value that it cannot take.
+    """
+    known = {each.name: each for kind in kinds for each in fields(kind)}
+    for name in given:
+        if name not in known:
+            raise unknown_name("option", name, known)
+    values = {name: _from_python(known[name], value) for name, value in given.items()}
+    return [
+        kind(**{each.name: values[each.name] for each in fields(kind) if each.name in values})
+        for kind in kinds
+    ]
+
+
+def _from_python(of: Field[Any], value: Any) -> Any:
+    settings = of.metadata["settings"]
+    if isinstance(of.default, bool):
+        if not isinstance(value, bool):
+            raise UserError(f"{of.name} is True or False, not {shown(value)}")
+        return value
+    if value is None:
+        return of.default
+    if not settings.get("multiple"):
+        return _converted(of, str(value))
+    if isinstance(settings["type"], Setting):
+        return _settings(of, value)
+    if not isinstance(value, (list, tuple)):
+        raise UserError(f"{of.name} is a list, not {shown(value)}")
+    return [_converted(of, each) for each in value]
+
+
+def _settings(of: Field[Any], value: Any) -> list[tuple[str, list[Any]]]:
+    from hsweep.design.domain import as_value
+
+    if not isinstance(value, Mapping):
+        raise UserError(
+            f"{of.name} is a dictionary such as {{'heads': [1, 2], 'epochs': 50}}, not "
+            f"{shown(value)}"
+        )
+    return [
+        (str(name), [as_value(each) for each in (found if isinstance(found, list) else [found])])
+        for name, found in value.items()
+    ]
+
+
+def _converted(of: Field[Any], value: Any) -> Any:
+    kind = click.types.convert_type(of.metadata["settings"].get("type"), of.default)
+    try:
+        return kind.convert(value, None, None)
+    except click.BadParameter as error:
+        raise UserError(f"{of.name}: {error.message}") from error
 
 
 class Duration(click.ParamType[float]):

@@ -34,7 +34,7 @@ from hsweep.own_packages import (
 if TYPE_CHECKING:
     from hsweep.design.sweep import Sweep
 
-SIBLINGS_VARIABLE: Final = "HSWEEP_SWEEP_FOLDER"
+SIBLINGS_VARIABLE: Final = "HSWEEP_SWEEP_FOLDERS"
 
 
 def pin_imports() -> None:
@@ -71,12 +71,11 @@ def _is_command() -> bool:
 
 
 def set_up_worker() -> None:
-    """Prepare a worker process: pinned names, and the folder of the sweep file last on the path,
-    so that a sweep can use helper modules beside it."""
+    """Prepare a worker process: pinned names, and last on the path the folder of the sweep file, so
+    that a sweep can use helper modules beside it, and what the driver has there."""
     pin_imports()
     _let_sweeps_import_timm()
-    folder = os.environ.get(SIBLINGS_VARIABLE)
-    if folder:
+    for folder in filter(None, os.environ.get(SIBLINGS_VARIABLE, "").split(os.pathsep)):
         _append_to_path(Path(folder))
 
 
@@ -91,12 +90,25 @@ def worker_environment(sweep_folder: Path | None) -> dict[str, str]:
     """Return the environment variables that workers need to find the same code."""
     variables = {FOLDERS_VARIABLE: os.pathsep.join(map(str, folders()))}
     if sweep_folder is not None:
-        variables[SIBLINGS_VARIABLE] = str(sweep_folder)
+        variables[SIBLINGS_VARIABLE] = os.pathsep.join([str(sweep_folder), *_added_to_path()])
     installed = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
     if str(ROOT) not in installed:
         inherited = os.environ.get("PYTHONPATH")
         variables["PYTHONPATH"] = os.pathsep.join([str(ROOT), *([inherited] if inherited else [])])
     return variables
+
+
+def _added_to_path() -> list[str]:
+    """Return the folders that the driver looks for modules in besides what is installed, such as
+    those that a notebook adds."""
+    # Python begins with the folder of the program, which is that of commands for a command.
+    ours = (ROOT, Path(sysconfig.get_path("scripts")))
+    folders = (Path(entry).absolute() for entry in sys.path if entry)
+    return [
+        str(each)
+        for each in dict.fromkeys(folders)
+        if each.is_dir() and each not in ours and not is_installed(each)
+    ]
 
 
 @dataclass(frozen=True, slots=True)

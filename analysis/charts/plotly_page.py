@@ -43,6 +43,9 @@ _LONGEST_ROW: Final = 36
 _LONGEST_HEADING: Final = 60
 _HATCHES: Final = 4
 _CLEAR: Final = "rgba(0,0,0,0)"
+_HEIGHT: Final = 360
+_ROOM_ABOVE: Final = 100
+"""Pixels of a figure that stands alone."""
 _NO_EXTRA: Final = "<extra></extra>"
 
 
@@ -68,6 +71,27 @@ def plotly_figure(chart: Chart) -> go.Figure:
     figure.update_yaxes(_axis(chart, "y"))
     for layer in chart.layers:
         _add(figure, layer)
+    return figure
+
+
+def standalone_figure(chart: Chart) -> go.Figure:
+    """Return a chart as a figure that needs no page around it: with its title, its own background
+    and the names of what its points stand for."""
+    figure = plotly_figure(chart)
+    figure.update_layout(
+        title={
+            **{"text": _safe(chart.title), "x": 0, "xref": "paper", "pad": {"t": 12}},
+            **{"y": 1, "yref": "container", "yanchor": "top"},
+        },
+        # Room for the title, and below it a legend of several rows.
+        margin={"t": _ROOM_ABOVE},
+        height=(figure.layout.height or _HEIGHT) + _ROOM_ABOVE,
+        paper_bgcolor=palette.PAGE.light,
+        plot_bgcolor=palette.PAGE.light,
+    )
+    for trace in figure.data:
+        if trace.meta == "picks":
+            trace.text = [_safe(chart.picks[pick].title) for pick in trace.customdata]
     return figure
 
 

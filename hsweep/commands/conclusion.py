@@ -86,7 +86,7 @@ def conclude(
 
     ``besides`` is added to what is printed as JSON.
     """
-    _print_end(console, study, outcome, conclusion, home)
+    print_end(console, study, outcome, conclusion, home)
     if as_json:
         answer = conclusion.answer
         content = answer.to_json() if answer is not None else {"problem": conclusion.problem}
@@ -98,9 +98,10 @@ def conclude(
         exit_with(EXIT_NOTHING_USABLE)
 
 
-def _print_end(
+def print_end(
     console: "Console", study: "Study", outcome: "Outcome", conclusion: Conclusion, home: Home
 ) -> None:
+    """Print the answer of a study that has run, and where everything is."""
     from hsweep.running.outcome import browse_line, closing_lines
 
     answer = conclusion.answer

@@ -42,9 +42,12 @@ def model(study_name: str, trial_name: str, out: Path, force: bool, home: Home) 
     A study keeps them where its sweep says keep="best" or "last", or --set keep=best is given. In
     Python, hsweep.load(STUDY).trial(TRIAL).load_model() returns the model.
     """
-    from hsweep.notebook import load
+    from hsweep.record.study import Study
+    from hsweep.record.trial_names import trial_named
+    from hsweep.trained import Trial
 
-    trial = load(study_name, home.root).trial(trial_name)
+    study = Study.open(home, study_name)
+    trial = Trial(study, trial_named(study, trial_name, orphaned=True))
     trial.save_weights(out, replace=force)
     what = "files of the last checkpoint" if out.is_dir() else "weights"
     click.echo(f"{out}: {what} of trial {trial.key} ({dict(trial.point)}, {trial.value})")

@@ -101,7 +101,7 @@ def plan(
         print_json({**prepared.plan.to_json(), **found})
         return
     console = console_for(as_json=False)
-    _show_plan(console, prepared.plan, ends, seconds)
+    show_plan(console, prepared.plan, ends, seconds)
     if checked is not None:
         shapes = "; ".join(checked.shapes)
         console.print(f"tried out in {duration(checked.seconds)}: {shapes}")
@@ -109,9 +109,10 @@ def plan(
             console.print(line, style="yellow")
 
 
-def _show_plan(
+def show_plan(
     console: "Console", plan: "Plan", ends: "EarlyEnds | None", seconds: float | None
 ) -> None:
+    """Print every point of a plan, what they cost, and what to know before they are run."""
     from hsweep.design.labels import point_label, processes_line, varying_axes
     from hsweep.design.trial import cost_columns
     from hsweep.planning.answerable import analysable, notes

@@ -30,7 +30,7 @@ from typing import Any, Final, TypeAlias
 
 from hsweep.design.own_training import Command, captured
 from hsweep.errors import UserError, is_installed
-from hsweep.own_packages import PACKAGES, SHARED, SWEEP_FILE_PREFIX, inits_of_user
+from hsweep.own_packages import PACKAGES, SHARED, SWEEP_FILE_PREFIX, inits_of_user, is_of_user
 from hsweep.planning.source import source_of, source_of_part
 
 SWEEP_FILE: Final = "the sweep file"
@@ -134,6 +134,24 @@ def own_training_code() -> Code:
     return _noted(closure.code())
 
 
+def users_modules(file: Path, folder: Path) -> set[str]:
+    """Return the modules that a file of Python leads to by imports, those in ``folder`` first, as
+    far as they are the user's."""
+    closure = _Closure(follows_tool=False)
+    closure.places = (str(folder),)
+    closure.visit_file(file.name, file)
+    return {
+        name
+        for name in closure.modules
+        if name.split(".")[0] not in PACKAGES or is_of_user(name, closure.modules[name])
+    }
+
+
+def look_again() -> None:
+    """Forget which code classes lead to: files may have changed since."""
+    _code_of_definitions.cache_clear()
+
+
 def files_of(digest: str) -> Mapping[str, str] | None:
     """Return the files of code that this process has looked at; None if it has not."""
     return _KNOWN.get(digest)
@@ -230,6 +248,7 @@ class _Closure:
 
     Attributes:
         places: folders in which modules are looked for first, as a script does beside itself.
+        modules: the file of each module that was added.
     """
 
     def __init__(self, *, follows_tool: bool, without: str = "") -> None:
@@ -238,6 +257,7 @@ class _Closure:
         self._libraries: set[str] = set()
         self._seen = {without}
         self.places: tuple[str, ...] = ()
+        self.modules: dict[str, Path] = {}
 
     def code(self) -> Code:
         listed = "".join(f"{name}\0{self._files[name]}\0" for name in sorted(self._files))
@@ -287,6 +307,7 @@ class _Closure:
         path = None if spec.origin is None else Path(spec.origin)
         if path is None or not path.is_file():  # a namespace package
             return []
+        self.modules[name] = path
         is_package = spec.submodule_search_locations is not None
         label = f"{name.replace('.', '/')}{'/__init__' if is_package else ''}{path.suffix}"
         if name.rpartition(".")[2].startswith("__init__"):

@@ -9,11 +9,12 @@ from pathlib import Path
 from hsweep.design.domain import as_value
 from hsweep.design.sweep import DEFAULT_PRESET, Sweep
 from hsweep.errors import UserError
+from hsweep.paths import StudyPaths
 from hsweep.planning.extension import with_extensions
 from hsweep.planning.identity import Accepted
 from hsweep.planning.options import SweepOptions
 from hsweep.planning.plan import Plan, make_plan
-from hsweep.record.study import Manifest, Study
+from hsweep.record.study import Manifest, Study, holds_a_study
 from hsweep.redaction import refuse_secrets
 from hsweep.workspace import LoadedSweep, load_sweep
 
@@ -32,7 +33,6 @@ def prepare(
     options: SweepOptions,
     *,
     siblings: Path | None = None,
-    own_folders: Iterable[Path] = (),
     accepted: Accepted | None = None,
 ) -> Prepared:
     """Load a sweep file and plan its trials.
@@ -40,9 +40,9 @@ def prepare(
     Raises:
         UserError: anything about the file, the preset, the settings or the plan.
     """
-    # Standard output is for what was asked for: what a sweep file prints must not mix with JSON.
+    loaded = loaded_sweep(sweep_file, siblings)
+    # Standard output is for what was asked for: what a sweep prints must not mix with JSON.
     with contextlib.redirect_stdout(sys.stderr):
-        loaded = load_sweep(sweep_file, siblings=siblings, own_folders=own_folders)
         plan = make_plan(
             variant(loaded.sweep, options),
             preset=options.preset or DEFAULT_PRESET,
@@ -76,22 +76,32 @@ def recorded_options(manifest: Manifest) -> SweepOptions:
     )
 
 
-def prepare_edited(study: Study, sweep_file: Path, options: SweepOptions) -> Prepared:
-    """Plan a sweep file for a study, without the trials added to it; for the study's own copy the
-    modules beside the original are importable.
+def loaded_sweep(sweep_file: Path, siblings: Path | None = None) -> LoadedSweep:
+    """Import a sweep file, which may import the modules in ``siblings``, by default those beside
+    it; a study's own copy those beside the original.
+
+    Raises:
+        UserError: it cannot be loaded.
+    """
+    own_folders: Iterable[Path] = ()
+    paths = StudyPaths(sweep_file.resolve().parent)
+    if sweep_file.resolve() == paths.sweep_source and holds_a_study(paths):
+        manifest = Study.at(paths).manifest
+        siblings, own_folders = Path(manifest.sweep_folder), map(Path, manifest.own_folders)
+    with contextlib.redirect_stdout(sys.stderr):
+        return load_sweep(sweep_file, siblings=siblings, own_folders=own_folders)
+
+
+def prepare_edited(
+    study: Study, sweep_file: Path, options: SweepOptions, siblings: Path | None = None
+) -> Prepared:
+    """Plan a sweep file for a study, without the trials added to it.
 
     Raises:
         UserError: the file cannot be planned.
     """
-    manifest = study.manifest
-    is_copy = sweep_file.resolve().parent == study.paths.root.resolve()
-    return prepare(
-        sweep_file,
-        options,
-        siblings=Path(manifest.sweep_folder) if is_copy else None,
-        own_folders=map(Path, manifest.own_folders) if is_copy else (),
-        accepted=manifest.accepted_code,
-    )
+    accepted = study.manifest.accepted_code
+    return prepare(sweep_file, options, siblings=siblings, accepted=accepted)
 
 
 def own_sweep(study: Study) -> LoadedSweep:
@@ -100,13 +110,7 @@ def own_sweep(study: Study) -> LoadedSweep:
     Raises:
         UserError: it can no longer be loaded.
     """
-    manifest = study.manifest
-    with contextlib.redirect_stdout(sys.stderr):
-        return load_sweep(
-            study.sweep_file(),
-            siblings=Path(manifest.sweep_folder),
-            own_folders=map(Path, manifest.own_folders),
-        )
+    return loaded_sweep(study.sweep_file())
 
 
 def prepare_again(study: Study) -> Prepared:

@@ -81,6 +81,11 @@ class StudyTables:
         not."""
         return self._journal.meta(SEARCH_END)
 
+    @property
+    def last_seq(self) -> int:
+        """The newest entry of the record that is read."""
+        return self._journal.last_seq()
+
     def orphaned_counts(self) -> dict[str, int]:
         return self._journal.orphaned_counts()
 

@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import sqlite3
-import sys
 import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -13,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from hsweep.command_line import command
+from hsweep.command_line import command, given_command
 from hsweep.design.trial import TrialStatus
 from hsweep.errors import UserError
 from hsweep.files import cause, set_aside, write_text
@@ -129,7 +128,7 @@ class Study:
 
     def accept(self, entry: Mapping[str, Any]) -> None:
         """Record a change of code that was accepted (see ``Manifest.accepted``)."""
-        dated = {"time": time.time(), "command": " ".join(redact_command(sys.argv)), **entry}
+        dated = {"time": time.time(), "command": " ".join(redact_command(given_command())), **entry}
         accepted = [*self.manifest.accepted, dated]
         self._record_manifest(replace(self.manifest, accepted=accepted))
 

@@ -8,6 +8,7 @@ import json
 import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final
 
 from rich.console import Console
@@ -125,10 +126,18 @@ def _enter(journal: Journal, revision: Revision) -> None:
 
 
 def plan_edit(
-    study: Study, options: EditOptions, target: TrackingTarget, *, accepts_code: bool = False
+    study: Study,
+    options: EditOptions,
+    target: TrackingTarget,
+    *,
+    accepts_code: bool = False,
+    siblings: Path | None = None,
 ) -> Edit:
     """Plan an edited sweep and compare it with the record; nothing is written. UserError if the
-    sweep cannot be planned, or is not one this study can go on with."""
+    sweep cannot be planned, or is not one this study can go on with.
+
+    ``siblings`` is the folder whose modules its file may import; its own folder by default.
+    """
     manifest = study.manifest
     before = study.sweep_text()
     path = study.sweep_file() if options.sweep_file is None else options.sweep_file
@@ -137,7 +146,7 @@ def plan_edit(
             f"{path} is the study's own copy, which stays what is on record, and it was changed; "
             "give it another name and try again"
         )
-    prepared = prepare_edited(study, path, _merged(study, options))
+    prepared = prepare_edited(study, path, _merged(study, options), siblings)
     sweep = prepared.plan.sweep
     _refuse_another(study, sweep)
     refuse_unread_data(prepared.plan)

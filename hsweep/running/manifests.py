@@ -1,13 +1,13 @@
 """Creating what the record says of a study, or of an extension of it, before it runs."""
 
 import shlex
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from hsweep.command_line import given_command
 from hsweep.design.own_training import TRAINING_PARTS, OwnTask
 from hsweep.design.trial import Trial
 from hsweep.errors import UserError
@@ -74,7 +74,7 @@ def extension_entry(extension: Extension, sweep_file: Path) -> dict[str, Any]:
 
 def _provenance(sweep_file: Path, trials: Sequence[Trial]) -> dict[str, Any]:
     return {
-        **collect(command=["hsweep", *sys.argv[1:]], sweep_file=sweep_file),
+        **collect(command=given_command(), sweep_file=sweep_file),
         **_own_training(trials[0]),
         "data": _tasks(trials),
     }

@@ -1,7 +1,5 @@
 """Running what the analysis of a study lists as missing, within the study's record."""
 
-import contextlib
-import sys
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -14,13 +12,17 @@ from hsweep.errors import UserError
 from hsweep.paths import Home
 from hsweep.planning.extension import Extension, Wanted, plan_extension
 from hsweep.planning.options import SweepOptions
-from hsweep.planning.prepare import Prepared, recorded_options, refuse_unread_data
+from hsweep.planning.prepare import (
+    Prepared,
+    loaded_sweep,
+    recorded_options,
+    refuse_unread_data,
+)
 from hsweep.record.study import Study
 from hsweep.running.job import Job
 from hsweep.running.manifests import extension_entry, sweep_source
 from hsweep.running.resume import replanned
 from hsweep.tracking.target import TrackingTarget
-from hsweep.workspace import load_sweep
 
 
 def study_of(
@@ -37,8 +39,7 @@ def study_of(
     Raises:
         UserError: there is no such study, or one of the options given is not as the study has it.
     """
-    with contextlib.redirect_stdout(sys.stderr):
-        sweep = load_sweep(sweep_file).sweep
+    sweep = loaded_sweep(sweep_file).sweep
     study = Study.open_to_run(home, name or f"{sweep.name}-{options.preset or DEFAULT_PRESET}")
     recorded = recorded_options(study.manifest)
     asked = {what: (getattr(options, what), getattr(recorded, what)) for what in given}

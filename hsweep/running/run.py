@@ -64,10 +64,20 @@ class Conclude(Protocol):
 
 
 def run(
-    job: Job, options: RunOptions, home: Home, console: Console, conclude: Conclude
+    job: Job,
+    options: RunOptions,
+    home: Home,
+    console: Console,
+    conclude: Conclude,
+    *,
+    is_guest: bool = False,
 ) -> tuple[Study, Outcome]:
     """Do a job: check, connect, record, train, conclude; UserError if anything stands in the way
-    before the first trial."""
+    before the first trial.
+
+    ``is_guest`` tells that the process has more to do than this, so that a second interrupt raises
+    KeyboardInterrupt in place of ending it.
+    """
     if options.log_weights and job.prepared.plan.sweep.keep == "none":
         raise UserError(
             "--log-weights uploads the final weights that the study keeps, and it keeps none; add "
@@ -84,7 +94,10 @@ def run(
         with on_record(f"with all reports on record; go on by: {resume_line(study)}"):
             _greet(console, job, browse_line(job.target, home), runner)
             with study.locked(), study.journal(read_only=False) as journal:
-                return study, _train(study, journal, job, options, home, runner, console, conclude)
+                return study, _train(
+                    *(study, journal, job, options, home, runner, console, conclude),
+                    is_guest=is_guest,
+                )
     finally:
         runner.close()
 
@@ -190,6 +203,8 @@ def _train(
     runner: Runner,
     console: Console,
     conclude: Conclude,
+    *,
+    is_guest: bool,
 ) -> Outcome:
     """Run what is not finished of a study, then conclude it; the study's lock must be held."""
     started = time.monotonic()
@@ -236,7 +251,7 @@ def _train(
     timer = stop_after(coordinator, options.time_budget) if options.time_budget else None
     try:
         with (
-            _stopping_on_signals(coordinator, study, progress),
+            _stopping_on_signals(coordinator, study, progress, is_guest=is_guest),
             progress.showing(),
             # What models and tasks print here is no part of JSON: it goes where messages go.
             contextlib.redirect_stdout(sys.stderr) if console.stderr else contextlib.nullcontext(),
@@ -307,12 +322,15 @@ def _record_accepted(study: Study, reuse: Reuse) -> None:
 
 @contextlib.contextmanager
 def _stopping_on_signals(
-    coordinator: Coordinator, study: Study, progress: Progress
+    coordinator: Coordinator, study: Study, progress: Progress, *, is_guest: bool
 ) -> Iterator[None]:
-    """Let the first interrupt end the study cleanly, and the second at once."""
+    """Let the first interrupt end the study cleanly, and the second at once: with the process,
+    unless the study is a guest in it."""
 
     def handle(_number: int, _frame: FrameType | None) -> None:
         if coordinator.stop_requested:
+            if is_guest:
+                raise KeyboardInterrupt
             cursor = _SHOW_CURSOR if progress.is_live else ""
             line = f"{cursor}\nstopped at once; go on by: {resume_line(study)}\n"
             os.write(2, line.encode())

@@ -177,10 +177,14 @@ def test_workers_find_the_same_project_and_the_folder_of_the_sweep(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", "/elsewhere")
+    (tmp_path / "added").mkdir()
+    monkeypatch.setattr(sys, "path", ["", *sys.path, str(tmp_path / "added"), "/nowhere"])
     environment = worker_environment(tmp_path)
-    assert environment["HSWEEP_SWEEP_FOLDER"] == str(tmp_path)
+    first, *others = environment["HSWEEP_SWEEP_FOLDERS"].split(os.pathsep)
+    assert (first, others[-1]) == (str(tmp_path), str(tmp_path / "added"))
+    assert not {str(ROOT), str(Path(sys.executable).parent)} & set(others)
     assert environment["PYTHONPATH"] == f"{ROOT}{os.pathsep}/elsewhere"
-    assert "HSWEEP_SWEEP_FOLDER" not in worker_environment(None)
+    assert "HSWEEP_SWEEP_FOLDERS" not in worker_environment(None)
 
 
 def test_a_worker_is_set_up_from_its_environment(tmp_path: Path) -> None:
@@ -189,7 +193,7 @@ def test_a_worker_is_set_up_from_its_environment(tmp_path: Path) -> None:
     written(tmp_path, "FACTOR = 3\n", "helper_of_a_worker.py")
     done = python(
         "import os, sys\n"
-        f"os.environ['HSWEEP_SWEEP_FOLDER'] = {str(tmp_path)!r}\n"
+        f"os.environ['HSWEEP_SWEEP_FOLDERS'] = {str(tmp_path)!r}\n"
         "from hsweep.workspace import set_up_worker\n"
         "set_up_worker()\n"
         "import models, tasks, helper_of_a_worker\n"

@@ -1,0 +1,122 @@
+"""A study's trials as a study of Optuna, for its plots and for optuna-dashboard."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import optuna
+from optuna import distributions
+from optuna.trial import FrozenTrial, TrialState
+
+from hsweep.design.trial import TrialStatus
+from hsweep.errors import UserError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from hsweep.record.manifest import Manifest
+    from hsweep.record.reading import StudyTables
+
+_STATES: Final = {
+    TrialStatus.RUNNING: TrialState.RUNNING,
+    TrialStatus.FINISHED: TrialState.COMPLETE,
+    TrialStatus.STOPPED_EARLY: TrialState.PRUNED,
+}
+"""Of trials that have begun; any other has failed."""
+_TOLD: Final = ("seed", "budget", "num_params", "flops_per_example", "wall_seconds")
+"""Columns of the table of trials that become user attributes."""
+_CATEGORIES: Final = (bool, int, float, str)
+
+
+def optuna_study(
+    manifest: "Manifest",
+    tables: "StudyTables",
+    storage: "str | optuna.storages.BaseStorage | None" = None,
+) -> optuna.Study:
+    """Return the trials of a study as one of Optuna, in ``storage`` or in memory.
+
+    Raises:
+        UserError: the storage has a study of that name.
+    """
+    try:
+        found = optuna.create_study(
+            storage=storage,
+            study_name=manifest.name,
+            direction="minimize" if manifest.goal == "min" else "maximize",
+        )
+    except optuna.exceptions.DuplicatedStudyError as error:
+        raise UserError(
+            f"the storage {storage} has a study called {manifest.name!r}; give another one, or "
+            f"remove it by optuna.delete_study(study_name={manifest.name!r}, storage=...)"
+        ) from error
+    reports = dict(list(tables.reports.to_pandas().groupby("key")))
+    costs = {row["key"]: row for row in tables.trials.to_pylist()}
+    points = {row.key: _parameters(row.point) for row in tables.rows}
+    ranges = _distributions(points.values())
+    for row in tables.rows:
+        parameters = points[row.key]
+        told = {name: costs[row.key][name] for name in _TOLD if costs[row.key][name] is not None}
+        attributes = {"key": row.key, "status": str(row.status), **told}
+        if row.status is TrialStatus.PLANNED:
+            found.enqueue_trial(parameters, user_attrs=attributes)
+            continue
+        state = _STATES.get(row.status, TrialState.FAIL)
+        if state is TrialState.COMPLETE and row.value is None:
+            state = TrialState.FAIL
+        trial = optuna.create_trial(
+            state=state,
+            value=row.value if state is TrialState.COMPLETE else None,
+            params=parameters,
+            distributions={axis: ranges[axis] for axis in parameters},
+            user_attrs=attributes,
+        )
+        if row.key in reports:
+            _add_reports(trial, reports[row.key], manifest.metric)
+        found.add_trial(trial)
+    return found
+
+
+def _add_reports(trial: FrozenTrial, reports: "pd.DataFrame", metric: str) -> None:
+    """Add what a trial reported, and when."""
+    known = reports.loc[reports[metric].notna()]
+    trial.intermediate_values = dict(
+        zip(known["unit"].tolist(), known[metric].tolist(), strict=True)
+    )
+    first, last = reports.iloc[0], reports.iloc[-1]
+    trial.datetime_start = datetime.fromtimestamp(first["time"] - first["wall_seconds"])
+    if trial.state.is_finished():
+        trial.datetime_complete = datetime.fromtimestamp(last["time"])
+
+
+def _parameters(point: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the axis values of a point that has them, as Optuna can hold them."""
+    return {
+        axis: value if isinstance(value, _CATEGORIES) else json.dumps(value)
+        for axis, value in point.items()
+        if value is not None
+    }
+
+
+def _distributions(points: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return a range for each axis of numbers, a choice for any other.
+
+    Both are of the values on record, since what a space holds besides is code.
+    """
+    values: dict[str, dict[Any, None]] = {}
+    for point in points:
+        for axis, value in point.items():
+            values.setdefault(axis, {})[value] = None
+    return {axis: _distribution(list(found)) for axis, found in values.items()}
+
+
+def _distribution(values: Sequence[Any]) -> distributions.BaseDistribution:
+    from analysis.charts.axes import GridAxis
+
+    kinds = {type(value) for value in values}
+    if not kinds <= {int, float}:
+        return distributions.CategoricalDistribution(values)
+    low, high, is_log = min(values), max(values), GridAxis.of(values).is_log
+    if kinds == {int}:
+        return distributions.IntDistribution(low, high, log=is_log)
+    return distributions.FloatDistribution(low, high, log=is_log)
