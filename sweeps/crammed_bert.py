@@ -41,7 +41,7 @@ cores. `paper`: twelve days of a GPU, fine-tuning not counted (not measured).
 
 from dataclasses import replace
 
-from hsweep import Point, Recipe, Resources, Sweep, grid, lean, preset, seconds, steps, tuned
+from hsweep import Point, Recipe, Resources, Sweep, grid, lean, preset, seconds, steps
 from models.encoder import CrammedBert, crammed_bert
 from tasks.language.glue import Glue
 from tasks.language.glue_tasks import EIGHT_TASKS
@@ -91,12 +91,6 @@ def small_encoder(point: Point) -> CrammedBert:
     )
 
 
-def small_recipe(point: Point) -> Recipe:
-    """The published optimiser; the rate is held until it falls, so that budgets share a
-    beginning."""
-    return replace(SMALL_RECIPE, lr=point.lr, schedule="wsd", warmup_fraction=0.0, warmup_steps=120)
-
-
 def published_task(point: Point) -> Glue:
     """MiniPile, and GLUE without WNLI, fine-tuned as published."""
     text = MaskedText(
@@ -117,7 +111,6 @@ def published_encoder(point: Point) -> CrammedBert:
 
 TEXT = grid(data="docstrings", tokenizer=None)
 SHORT = TEXT * grid(seq_len=16, vocab_size=512, embed_dim=64)
-RATES = grid(lr=tuned(2.5e-3, 2.5e-2))
 LONGER = TEXT * grid(seq_len=32, vocab_size=2048, embed_dim=64)
 SMALL_RECIPE = Recipe(
     lr=8e-3,
@@ -147,19 +140,19 @@ PUBLISHED_QUESTION = lean(baseline={"heads": 12, "depth": 16}, margin=0.005)
 
 SWEEP = Sweep(
     name="crammed_bert",
-    space=grid(heads=[2, 4], depth=[1, 2, 4], head_dim=None) * SHORT * RATES,
+    space=grid(heads=[2, 4], depth=[1, 2, 4], head_dim=None) * SHORT,
     task=small_text,
     model=small_encoder,
-    recipe=small_recipe,
+    recipe=SMALL_RECIPE,
     metric="masked_loss",
     goal="min",
-    budget=steps(1200, ladder=[300, 600, 1200]),
-    replicates=5,
+    budget=steps(1200, report_every=200),
+    replicates=3,
     question=lean(baseline={"heads": 2, "depth": 4}, margin=0.05, scale="loss"),
     presets={
         "decoupled": preset(
             note="heads 16 wide however many there are: more heads are more parameters",
-            space=grid(heads=[2, 4, 8], depth=[1, 2, 4], head_dim=16) * SHORT * RATES,
+            space=grid(heads=[2, 4, 8], depth=[1, 2, 4], head_dim=16) * SHORT,
         ),
         "glue": preset(
             note="pre-training and fine-tuning in little, on three tasks of GLUE that a model this "
@@ -173,7 +166,6 @@ SWEEP = Sweep(
             metric="glue_average",
             goal="max",
             budget=steps(600, report_every=200),
-            replicates=3,
             question=lean(baseline={"heads": 2, "depth": 4}, margin=0.02),
         ),
         "paper": preset(
@@ -185,7 +177,6 @@ SWEEP = Sweep(
             metric="glue_average",
             goal="max",
             budget=seconds(DAY, report_every=DAY // 24),
-            replicates=3,
             resources=Resources(cpus=8, gpus=1),
             question=PUBLISHED_QUESTION,
         ),
@@ -198,14 +189,12 @@ SWEEP = Sweep(
             metric="glue_average",
             goal="max",
             budget=steps(100_000, report_every=5_000),
-            replicates=3,
             resources=Resources(cpus=8, gpus=1),
             question=PUBLISHED_QUESTION,
         ),
         "smoke": preset(
             note="to see that everything works; far too short for an answer",
             space=grid(heads=[2, 8], depth=[1], head_dim=None) * SHORT,
-            recipe=SMALL_RECIPE,
             budget=steps(4),
             replicates=1,
             question=lean(baseline={"heads": 8}, margin=0.05, scale="loss"),

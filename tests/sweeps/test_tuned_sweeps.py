@@ -12,7 +12,6 @@ from hsweep.planning.prepare import prepare
 SWEEPS = Path(__file__).parents[2] / "sweeps"
 TUNED = [
     "cifar10_heads",
-    "crammed_bert",
     "gpt2_tinystories",
     "lra_nystromformer",
     "msmarco_heads",
