@@ -84,10 +84,12 @@ def loaded_sweep(sweep_file: Path, siblings: Path | None = None) -> LoadedSweep:
         UserError: it cannot be loaded.
     """
     own_folders: Iterable[Path] = ()
-    paths = StudyPaths(sweep_file.resolve().parent)
-    if sweep_file.resolve() == paths.sweep_source and holds_a_study(paths):
-        manifest = Study.at(paths).manifest
-        siblings, own_folders = Path(manifest.sweep_folder), map(Path, manifest.own_folders)
+    # What is no file, such as a link that leads to itself, is refused by the loader.
+    if sweep_file.is_file():
+        paths = StudyPaths(sweep_file.resolve().parent)
+        if sweep_file.resolve() == paths.sweep_source and holds_a_study(paths):
+            manifest = Study.at(paths).manifest
+            siblings, own_folders = Path(manifest.sweep_folder), map(Path, manifest.own_folders)
     with contextlib.redirect_stdout(sys.stderr):
         return load_sweep(sweep_file, siblings=siblings, own_folders=own_folders)
 
