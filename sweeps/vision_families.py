@@ -49,6 +49,7 @@ from models.tnt import TNT, tnt_base
 from models.vit import ViT, deit_base, vit_base
 from models.volo import VOLO, volo_d3
 from models.xcit import XCiT, xcit_medium
+from sweeps.vit_lean import small_recipe
 from tasks.vision.images import Images
 from tasks.vision.streamed_images import StreamedImages
 
@@ -136,18 +137,6 @@ _SMALL_MODELS: Final[Mapping[str, Callable[..., ModelConfig]]] = {
 def small_model(point: Point) -> ModelConfig:
     """A member of the family for the enlarged digits."""
     return _SMALL_MODELS[point.family](**shape(point))
-
-
-def small_recipe(point: Point) -> Recipe:
-    """The rate is held until it falls, so that budgets share a beginning."""
-    return Recipe(
-        lr=point.lr,
-        batch_size=64,
-        weight_decay=0.05,
-        schedule="wsd",
-        warmup_steps=50,
-        clip_norm=1.0,
-    )
 
 
 RATES: Final = grid(lr=tuned(1e-3, 1e-2))

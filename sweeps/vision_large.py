@@ -47,8 +47,8 @@ from sweeps.vision_families import (
     imagenet_recipe,
     shape,
     small_model,
-    small_recipe,
 )
+from sweeps.vit_lean import small_recipe
 
 SMALL: Final = {
     "vit": Family(Form(6, 4, 12, 2), Form(2, 8, 12, 2), head_width=12),
