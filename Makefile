@@ -10,10 +10,10 @@ DEMO = $(shell n=1; while test -e "$${HSWEEP_HOME:-hsweep-home}/studies/demo-$$n
 READY_TO_RUN := .venv/.ready-to-run
 READY_TO_TEST := .venv/.ready-to-test
 
-.PHONY: demo test test-slow chaos bench lint clean
+.PHONY: demo test test-slow chaos bench docs lint clean
 
 demo: $(READY_TO_RUN)
-	$(BIN)/hsweep run sweeps/retrieval_heads.py --no-reuse --study $(DEMO)
+	$(BIN)/hsweep run retrieval_heads --no-reuse --study $(DEMO)
 
 # Tests that start processes wait for them, so on two cores three at once are quicker than two.
 test: $(READY_TO_TEST)
@@ -30,6 +30,10 @@ chaos: $(READY_TO_TEST)
 bench: $(READY_TO_TEST)
 	$(BIN)/python -m benchmarks $(or $(NAME),suite)
 
+# The site of docs/ into build/site.
+docs: $(READY_TO_TEST)
+	$(BIN)/zensical build --strict
+
 lint: $(READY_TO_TEST)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
@@ -37,14 +41,14 @@ lint: $(READY_TO_TEST)
 
 # Removes what this file made; the studies in hsweep-home stay.
 clean:
-	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .cache build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/pip:
 	$(PYTHON) -m venv .venv
 
 $(READY_TO_RUN): pyproject.toml constraints.txt | $(BIN)/pip
-	$(BIN)/pip install -c constraints.txt -e .
+	$(BIN)/pip install -c constraints.txt -e ".[report]"
 	@touch $@
 
 $(READY_TO_TEST): pyproject.toml constraints.txt | $(BIN)/pip

@@ -1,6 +1,7 @@
 """An answer as a value: what the kinds of question found, the sweep's own first."""
 
 import html
+import math
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -79,6 +80,16 @@ class Answer:
         return leading.sentences
 
     @property
+    def plain(self) -> list[str]:
+        """The answer in everyday words: first what was found, then what qualifies it."""
+        leading = self.leading
+        if self.instead is not None or leading is None:
+            found = [as_sentence(text) for text in self.sentences]
+        else:
+            found = leading.plain
+        return [*found, *map(as_sentence, self.qualifications)]
+
+    @property
     def sentence(self) -> str:
         """The answer in one text."""
         return " ".join(self.sentences)
@@ -98,6 +109,12 @@ class Answer:
         return [text for text in found if text not in self.qualifications]
 
     @property
+    def numbers(self) -> dict[str, float]:
+        """What stands for the answer where there is room for a few numbers."""
+        found = {name: value for each in self.findings for name, value in each.numbers.items()}
+        return {name: value for name, value in found.items() if math.isfinite(value)}
+
+    @property
     def text(self) -> str:
         """The answer with its qualifications, in sentences."""
         return " ".join([self.sentence, *map(as_sentence, self.qualifications)])
@@ -114,6 +131,7 @@ class Answer:
             "problem": self.problem,
             **(leading.to_json() if leading is not None else {}),
             "qualifications": list(self.qualifications),
+            "numbers": self.numbers,
         }
         content |= {each.kind: each.to_json() for each in self.findings if each is not leading}
         commands = {"confirm_command": self.confirm_command, "settle_command": self.settle_command}

@@ -96,11 +96,26 @@ def ask_study(study: Study, kind: Kind, chosen: Mapping[str, Any]) -> Answer:
 
 
 def ask_table(path: Path, kind: Kind | None, chosen: Mapping[str, Any]) -> Answer:
-    """Answer a question from the table at ``path``.
+    """Answer a question from the table at ``path`` (see `read_runs`)."""
+    return ask_runs(read_runs(path, kind, chosen), kind, chosen)
+
+
+def ask_runs(runs: Runs, kind: Kind | None, chosen: Mapping[str, Any]) -> Answer:
+    """Answer a question from the runs of a table.
+
+    Raises:
+        UserError: an option that is missing or does not fit the table.
+    """
+    assert kind is not None
+    return Answer((kind.of_table(runs, chosen),))
+
+
+def read_runs(path: Path, kind: Kind | None, chosen: Mapping[str, Any]) -> Runs:
+    """Return the runs of the table at ``path``.
 
     Args:
         path: a parquet or csv file.
-        kind: what to ask.
+        kind: what they will be asked.
         chosen: values of the command's options, the kind's own among them.
 
     Raises:
@@ -129,4 +144,4 @@ def ask_table(path: Path, kind: Kind | None, chosen: Mapping[str, Any]) -> Answe
         budget_column=chosen["budget_column"],
         target_budget=chosen["target_budget"],
     )
-    return Answer((kind.of_table(Runs(frame, metric, columns), chosen),))
+    return Runs(frame, metric, columns)

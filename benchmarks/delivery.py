@@ -15,7 +15,7 @@ import json
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from hsweep.design.trial import Report, TrialStatus
 from hsweep.record.journal import Journal, TrialRow
@@ -23,10 +23,11 @@ from hsweep.tracking import tracker
 from hsweep.tracking.delivery import Delivery
 from hsweep.tracking.names import STUDY_ID
 from hsweep.tracking.store import connect
+from hsweep.tracking.study import TrackedStudy
 from hsweep.tracking.target import TrackingTarget
 from hsweep.tracking.tracker import Tracker
 
-STUDY: dict[str, Any] = {"study": "made-up", "tags": {STUDY_ID: "made-up"}, "metric": "metric_0"}
+STUDY: Final = TrackedStudy("made-up", {STUDY_ID: "made-up"}, "metric_0")
 AXES = "abcdef"
 COUNTS = {"num_params": 10, "flops_per_example": 20, "train_memory_bytes": 30}
 
@@ -91,7 +92,7 @@ def deliver_live(
     """Record a study at its pace beside its tracker, and return what that computed."""
     vars(tracker)["Delivery"] = ClockedDelivery
     make_record(path, 0, reports, metrics)
-    serving = Clocked(path, target, **STUDY)
+    serving = Clocked(path, target, STUDY)
     began = time.perf_counter()
     serving.start()
     make_record(path, trials, reports, metrics, seconds)
@@ -125,7 +126,7 @@ def main() -> None:
         make_record(path, asked.trials, asked.reports, asked.metrics)
         connect(target)
         began = time.perf_counter()
-        summary = Tracker(path, target, **STUDY).sync()
+        summary = Tracker(path, target, STUDY).sync()
         seconds = time.perf_counter() - began
     if not summary.is_complete:
         raise RuntimeError(f"not all was delivered: {summary}")

@@ -15,6 +15,7 @@ from hsweep.commands.doctor import doctor
 from hsweep.commands.export import export
 from hsweep.commands.list import list_
 from hsweep.commands.model import model
+from hsweep.commands.new import new
 from hsweep.commands.paper import paper
 from hsweep.commands.plan import plan
 from hsweep.commands.report import report
@@ -24,7 +25,7 @@ from hsweep.commands.show import show
 from hsweep.commands.sync import sync
 from hsweep.commands.ui import ui
 from hsweep.design.domain import is_text
-from hsweep.errors import UserError, shown
+from hsweep.errors import OPTIONAL_LIBRARIES, UserError, shown, told
 from hsweep.interrupts import EXIT_INTERRUPTED, leave_quietly, message_of, never_lost
 
 EXIT_USAGE: Final = 2
@@ -69,6 +70,10 @@ class _Commands(click.Group):
                 f"a record cannot be read or written ({error}); free some space on its "
                 "disk, or check its rights. What was recorded stays; do the same again then"
             )
+        except ModuleNotFoundError as error:
+            if error.name not in OPTIONAL_LIBRARIES:
+                raise
+            problem = told(error)
         except OSError as error:
             if error.errno == errno.EPIPE:  # the reader of our output has gone: click's to handle
                 raise
@@ -88,15 +93,15 @@ class _Commands(click.Group):
 def main() -> None:
     """How many heads, how deep, how wide does my transformer need?
 
-    Plans, runs and analyses sweeps over the shape of transformers. A SWEEP is a Python file; a
-    STUDY is one run of a sweep, kept under the home. Sweep files are code and run with your
-    rights.
+    Plans, runs and analyses sweeps over the shape of transformers. A SWEEP is a Python file, or
+    the name of one that comes with hsweep; a STUDY is one run of a sweep, kept under the home.
+    Sweep files are code and run with your rights.
     """
 
 
 for _command in (
     *(plan, run, resume, list_, show, analyze, report, export, ui, doctor, paper),
-    *(model, data, compare, sync),
+    *(model, data, compare, sync, new),
 ):
     main.add_command(_command)
 

@@ -18,6 +18,7 @@ from hsweep.own_packages import SWEEP_FILE_PREFIX
 from hsweep.planning.cells import sweep_text
 from hsweep.planning.code import look_again, users_modules
 from hsweep.planning.content import describe
+from hsweep.shipped import sweep_path
 
 _FILLED_IN: Final = ("description", "folder")
 """What the loader of a sweep file adds."""
@@ -75,7 +76,7 @@ def sweep_given(sweep: Sweep | str | Path) -> Iterator[GivenSweep]:
 
     Args:
         sweep: a ``SWEEP``, of this script, of a module or of the cells of a notebook, or the path
-            of a sweep file.
+            of a sweep file, or the name of one that comes with hsweep.
 
     Raises:
         UserError: it stands nowhere from where it could be loaded again, or a sweep file that is
@@ -91,7 +92,7 @@ def sweep_given(sweep: Sweep | str | Path) -> Iterator[GivenSweep]:
 
 def _found(sweep: Sweep | str | Path, stack: contextlib.ExitStack) -> GivenSweep:
     if isinstance(sweep, (str, Path)):
-        path = Path(sweep).expanduser()
+        path = sweep_path(Path(sweep).expanduser())
         return GivenSweep(path, path.parent.absolute())
     if not isinstance(sweep, Sweep):
         raise UserError(f"give a Sweep, or the path of a sweep file; got {shown(sweep)}")

@@ -84,8 +84,8 @@ def plan(sweep: "Sweep | str | Path", *, home: str | Path | None = None, **optio
     """Plan every trial of a sweep before any trains: shape, parameters, FLOPs, memory.
 
     Args:
-        sweep: a ``SWEEP`` of this script, of a module or of a notebook's cells, or the path of a
-            sweep file.
+        sweep: a ``SWEEP`` of this script, of a module or of a notebook's cells, the path of a
+            sweep file, or the name of one that comes with hsweep.
         home: where measured speeds are kept; by default HSWEEP_HOME, else ``hsweep-home`` here.
         options: those of ``hsweep plan`` that choose of a sweep, by their names in Python: preset,
             settings (a dictionary: ``{"heads": [1, 2], "epochs": 5}``), points, seed, max_params,

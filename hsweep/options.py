@@ -17,6 +17,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from hsweep.errors import UserError, shown, unknown_name
+from hsweep.shipped import shipped_sweeps, sweep_path
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -220,6 +221,35 @@ class AxisValues(click.ParamType[dict[str, Any]]):
         return found
 
 
+class SweepFile(click.ParamType[Path]):
+    """A sweep file, or the name of a sweep that comes with hsweep."""
+
+    name = "sweep"
+
+    def convert(
+        self,
+        value: Any,
+        param: click.Parameter | None,  # noqa: ARG002
+        ctx: click.Context | None,  # noqa: ARG002
+    ) -> Path:
+        """Return the path of the file, which need not exist."""
+        return sweep_path(Path(value))
+
+    def shell_complete(
+        self,
+        ctx: click.Context,  # noqa: ARG002
+        param: click.Parameter,  # noqa: ARG002
+        incomplete: str,
+    ) -> list[CompletionItem]:
+        """Return the names that fit and the files beside; of no name, let the shell look."""
+        named = [name for name in shipped_sweeps() if name.startswith(incomplete)]
+        if not named:
+            return [CompletionItem(incomplete, type="file")]
+        beside = sorted(path.name for path in Path().glob("*.py"))
+        named += [name for name in beside if name.startswith(incomplete)]
+        return [CompletionItem(name) for name in named]
+
+
 class PresetName(click.ParamType[str]):
     """The name of a variant of the sweep file before it on the command line."""
 
@@ -235,7 +265,7 @@ class PresetName(click.ParamType[str]):
         # An option that still lacks its value ends click's reading before it names arguments.
         words = [ctx.params.get("sweep_file"), *ctx.args]
         try:
-            path = next(Path(word) for word in words if word)
+            path = next(sweep_path(Path(word)) for word in words if word)
             tree = ast.parse(path.read_bytes())
         except (StopIteration, OSError, ValueError, SyntaxError, MemoryError, RecursionError):
             return []

@@ -125,6 +125,8 @@ class StudyPaths:
     reports_table = _Below("reports.parquet")
     analysis = _Below("analysis.json")
     report = _Below("report.html")
+    figures = _Below("figures")
+    """The figures behind the answer, as PNG."""
 
     @property
     def name(self) -> str:

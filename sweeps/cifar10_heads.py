@@ -23,8 +23,8 @@ Cost. `quick`, on scikit-learn's 8x8 digits with patches of 2 pixels: 160 trials
 core that had other work as well. `sample`: the
 same model on CIFAR-10 or a part of it, `--set data=PATH`. `paper`: a GPU (not measured).
 
-    hsweep run sweeps/cifar10_heads.py
-    hsweep plan sweeps/cifar10_heads.py --preset paper
+    hsweep run cifar10_heads
+    hsweep plan cifar10_heads --preset paper
 """
 
 import math
@@ -103,7 +103,7 @@ SWEEP = Sweep(
         "smoke": preset(
             note="to see that everything works; far too short for an answer",
             space=grid(heads=[1, 4], seq_len=[16]) * DIGITS * grid(lr=1e-2),
-            budget=epochs(1),
+            budget=epochs(3),
             replicates=1,
         ),
     },

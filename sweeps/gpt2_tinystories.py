@@ -27,8 +27,8 @@ Cost. `quick`: the docstrings of Python's standard library, or any text by `--se
 minutes of one core that had other work as well. `paper`: 27 trials of 16.4 M tokens, 6.3e15 FLOPs
 for the deep baseline, minutes each on a GPU (not measured). `full`: some 2e17 FLOPs for it.
 
-    hsweep run sweeps/gpt2_tinystories.py
-    hsweep plan sweeps/gpt2_tinystories.py --preset paper
+    hsweep run gpt2_tinystories
+    hsweep plan gpt2_tinystories --preset paper
 """
 
 from hsweep import (

@@ -33,9 +33,9 @@ up to 62,400 batches (not measured). IMDB and CIFAR-10 come from a folder under 
 the hub, the anthology's pairs from the folder `aan` under HSWEEP_DATA; `hsweep plan` names what is
 missing. `--set task=listops` takes one task.
 
-    hsweep run sweeps/lra_nystromformer.py
-    hsweep plan sweeps/lra_nystromformer.py --preset paper
-    hsweep run sweeps/lra_nystromformer.py --preset paper --set task=listops
+    hsweep run lra_nystromformer
+    hsweep plan lra_nystromformer --preset paper
+    hsweep run lra_nystromformer --preset paper --set task=listops
 """
 
 from collections.abc import Mapping
@@ -177,7 +177,7 @@ SWEEP = Sweep(
             note="to see that everything works; far too short for an answer",
             space=grid(task=list(SMALL_TASKS), heads=[2], depth=[1])
             * grid(head_dim=16, conv_kernel=0, lr=5e-3),
-            budget=epochs(1),
+            budget=epochs(3),
             replicates=1,
             question=lean(baseline={"heads": 2, "depth": 1}, margin=0.05, within="task"),
         ),

@@ -29,8 +29,8 @@ Cost. `quick`: 8 dimensions, 96 trials trained and 192 stopped early, 4 minutes 
 other work as well. `paper`: 315 trials of 1e5 batches, at most
 six hours of a GPU each by the paper.
 
-    hsweep run sweeps/nearest_neighbor_rank.py
-    hsweep plan sweeps/nearest_neighbor_rank.py --preset paper
+    hsweep run nearest_neighbor_rank
+    hsweep plan nearest_neighbor_rank --preset paper
 """
 
 from dataclasses import replace
@@ -129,8 +129,9 @@ SWEEP = Sweep(
         "smoke": preset(
             note="to see that everything works; far too short for an answer",
             space=(grid(rank=[1, 8], seq_len=[4], widening=2) * SMALL).override("lr", [0.03]),
-            budget=epochs(1),
+            budget=epochs(2),
             replicates=1,
+            early_stopping=None,
         ),
     },
 )

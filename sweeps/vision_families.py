@@ -32,9 +32,9 @@ ImageNet-1k, 300 epochs, the paper's recipe: 30 trials, about 2,400 hours of a G
 TFLOP/s (an extrapolation), and up to 162 GB for a batch of 1024 on one device: `--max-memory 80G`
 leaves out what is larger. `--set family=xcit` takes one family.
 
-    hsweep run sweeps/vision_families.py
-    hsweep plan sweeps/vision_families.py --preset paper
-    hsweep run sweeps/vision_families.py --set family=xcit --set variant=original,lean_decoupled
+    hsweep run vision_families
+    hsweep plan vision_families --preset paper
+    hsweep run vision_families --set family=xcit --set variant=original,lean_decoupled
 """
 
 from collections.abc import Callable, Mapping
@@ -219,7 +219,7 @@ SWEEP = Sweep(
         "smoke": preset(
             note="to see that every family trains; far too short for an answer",
             space=comparisons(SMALL) * grid(lr=3e-3),
-            budget=epochs(1),
+            budget=epochs(3),
             replicates=1,
         ),
     },

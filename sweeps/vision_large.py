@@ -24,8 +24,8 @@ scikit-learn's digits enlarged to 32x32 pixels; 248 trials, 47 minutes of one co
 work as well. `paper`: ImageNet-1k, 300
 epochs, the paper's recipe; a thousand GPU hours and more (not measured).
 
-    hsweep run sweeps/vision_large.py
-    hsweep plan sweeps/vision_large.py --preset paper
+    hsweep run vision_large
+    hsweep plan vision_large --preset paper
 """
 
 from collections.abc import Callable, Mapping
@@ -122,7 +122,7 @@ SWEEP = Sweep(
         "smoke": preset(
             note="to see that every family trains; far too short for an answer",
             space=comparisons(SMALL) * grid(lr=3e-3),
-            budget=epochs(1),
+            budget=epochs(3),
             replicates=1,
         ),
     },

@@ -23,8 +23,8 @@ these, four minutes. `cifar10`: a GPU for about a day (not measured), `--set dat
 `paper`: ViT-B/16 on ImageNet-1k, 300 epochs with the paper's recipe; the baseline alone is 3.7e19
 FLOPs, about 100 hours of a GPU that sustains 100 TFLOP/s.
 
-    hsweep run sweeps/vit_lean.py
-    hsweep plan sweeps/vit_lean.py --preset paper --max-params 60M
+    hsweep run vit_lean
+    hsweep plan vit_lean --preset paper --max-params 60M
 """
 
 from hsweep import (
@@ -177,7 +177,7 @@ SWEEP = Sweep(
             note="half a minute, to see that everything works; far too short for an answer",
             space=grid(heads=[2, 8], depth=[2], mlp_ratio=[2])
             * grid(data="digits", patch_size=2, embed_dim=48, head_dim=12, lr=5e-3),
-            budget=epochs(2),
+            budget=epochs(3),
             replicates=1,
             early_stopping=None,
             question=lean(baseline={"heads": 8}, margin=0.02),

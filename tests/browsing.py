@@ -50,7 +50,8 @@ def open_browser() -> Iterator[Any]:
 
 DRAWN = (
     "return Array.from(document.querySelectorAll('[data-figure]'))"
-    ".every((holder) => holder.querySelector('svg.main-svg .xtick'))"
+    ".filter((holder) => !holder.closest('details:not([open])'))"
+    ".every((holder) => holder.querySelector('svg.main-svg :is(.xtick, .annotation)'))"
 )
 
 
@@ -72,9 +73,14 @@ def requested(browser: Any) -> list[str]:
     return urls
 
 
-def open_page(browser: Any, path: Path) -> None:
-    """Open a page from its file, its logs empty before, and wait until its figures are drawn."""
+def open_page(browser: Any, path: Path, *, unfolded: bool = True) -> None:
+    """Open a page from its file, its logs empty before, and wait until the figures in sight are
+    drawn: all of them where it is ``unfolded``."""
     browser.get_log("browser")
     browser.get_log("performance")
     browser.get(path.as_uri())
+    if unfolded:
+        browser.execute_script(
+            "document.querySelectorAll('details').forEach((fold) => { fold.open = true; })"
+        )
     wait_for(browser, "the figures", DRAWN)

@@ -10,10 +10,11 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run, ViewType
 
@@ -23,6 +24,7 @@ from hsweep.tracking.names import STUDY_ID
 from hsweep.tracking.pages import ui_command
 from hsweep.tracking.state import StoreState
 from hsweep.tracking.store import initialise_database
+from hsweep.tracking.study import TrackedStudy
 from hsweep.tracking.target import TrackingTarget
 from hsweep.tracking.tracker import Tracker, TrackingSummary
 
@@ -31,6 +33,35 @@ DEADLINE: Final = 200.0
 
 History = list[tuple[int, int, float]]
 """(step, time in ms, value) of every row of a metric."""
+
+
+class Killed(BaseException):
+    """The end of a process that was killed."""
+
+
+class Kill:
+    """Kills the process that calls some of the store's methods.
+
+    Attributes:
+        calls_left: after so many calls.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *methods: str) -> None:
+        self.calls_left = 0
+        for method in methods:
+            monkeypatch.setattr(MlflowClient, method, self._counted(method))
+
+    def _counted(self, method: str) -> Callable[..., Any]:
+        real = getattr(MlflowClient, method)
+
+        def call(client: MlflowClient, *values: Any, **named: Any) -> Any:
+            result = real(client, *values, **named)
+            self.calls_left -= 1
+            if self.calls_left == 0:
+                raise Killed
+            return result
+
+        return call
 
 
 def plan(journal: Journal, *keys: str) -> None:
@@ -103,7 +134,7 @@ class Tracked:
 
     def tracker(self) -> Tracker:
         tags = {"hsweep.tool_commit": "abc", STUDY_ID: self._study_id}
-        return Tracker(self.path, self.target, study="heads-1", tags=tags, metric="nmse")
+        return Tracker(self.path, self.target, TrackedStudy("heads-1", tags, "nmse"))
 
     def sync(self, **options: Any) -> TrackingSummary:
         return self.tracker().sync(**options)

@@ -282,6 +282,7 @@ def test_every_module_of_hsweep_is_in_a_folder_but_what_all_of_them_use() -> Non
         "redaction",
         "reporting",
         "seeding",
+        "shipped",
         "terminal",
         "trained",
         "workspace",

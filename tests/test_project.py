@@ -15,12 +15,23 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from hsweep.errors import LIBRARIES_OF_EXTRAS
+
 ROOT = Path(__file__).parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 PROJECT = PYPROJECT["project"]
 PACKAGES = PYPROJECT["tool"]["setuptools"]["packages"]
-RUN = [Requirement(line) for line in PROJECT["dependencies"]]
-TEST = [Requirement(line) for line in PROJECT["optional-dependencies"]["test"]]
+CODE = [*PACKAGES, "benchmarks", "benchmarks.baselines"]
+EXTRAS = {
+    extra: [each for each in map(Requirement, lines) if each.name != PROJECT["name"]]
+    for extra, lines in PROJECT["optional-dependencies"].items()
+}
+TEST = EXTRAS.pop("test")
+RUN = [
+    *map(Requirement, PROJECT["dependencies"]),
+    *(each for requirements in EXTRAS.values() for each in requirements),
+]
+"""What hsweep itself needs, one extra or another included."""
 
 
 def pins() -> dict[str, Version]:
@@ -108,10 +119,10 @@ def test_installing_is_repeated_after_a_failure_or_a_change_and_not_otherwise(
 def test_every_package_is_listed() -> None:
     folders = {
         path.parent.relative_to(ROOT).as_posix().replace("/", ".")
-        for top in PACKAGES
+        for top in CODE
         for path in (ROOT / top).rglob("*.py")
     }
-    assert folders == set(PACKAGES)
+    assert folders == set(CODE)
 
 
 def test_every_imported_library_is_declared() -> None:
@@ -119,7 +130,7 @@ def test_every_imported_library_is_declared() -> None:
     provided = packages_distributions()
     imported = {
         name.split(".")[0]
-        for top in PACKAGES
+        for top in CODE
         for path in (ROOT / top).rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text("utf-8")))
         if isinstance(node, ast.Import | ast.ImportFrom)
@@ -129,7 +140,7 @@ def test_every_imported_library_is_declared() -> None:
             else [a.name for a in node.names]
         )
     }
-    outside = imported - set(PACKAGES) - set(sys.stdlib_module_names) - {"_typeshed"}
+    outside = imported - set(CODE) - set(sys.stdlib_module_names) - {"_typeshed"}
     undeclared = {
         name
         for name in outside
@@ -138,9 +149,31 @@ def test_every_imported_library_is_declared() -> None:
     assert undeclared == set()
 
 
-@pytest.mark.parametrize("requirement", [*RUN, *TEST], ids=str)
+@pytest.mark.parametrize(
+    "requirement", {str(each): each for each in (*RUN, *TEST)}.values(), ids=str
+)
 def test_the_constraints_pin_what_is_declared(requirement: Requirement) -> None:
     assert requirement.specifier.contains(pins()[canonicalize_name(requirement.name)])
+
+
+@pytest.mark.parametrize("requirement", {str(each): each for each in RUN}.values(), ids=str)
+def test_no_version_is_declared_that_is_below_the_tested_one_or_of_another_major(
+    requirement: Requirement,
+) -> None:
+    tested = pins()[canonicalize_name(requirement.name)]
+    below = f"{tested.major}.{tested.minor - 1}" if tested.minor else f"{tested.major - 1}.99"
+    for other in (below, f"{tested.major + 1}.0"):
+        assert not requirement.specifier.contains(other)
+
+
+def test_each_extra_brings_what_messages_say_of_it() -> None:
+    """Or a user would be told to install an extra, and still lack the library."""
+    named = {"sklearn": "scikit-learn", "PIL": "pillow", "torchvision": "timm"}
+    core = {canonicalize_name(Requirement(line).name) for line in PROJECT["dependencies"]}
+    for extra, libraries in LIBRARIES_OF_EXTRAS.items():
+        declared = {canonicalize_name(each.name) for each in EXTRAS[extra]}
+        assert {named.get(each, each) for each in libraries} == declared
+        assert not declared & core
 
 
 def test_the_constraints_suit_every_index() -> None:

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from analysis.charts.chart import Axis
-from analysis.text.numbers import NONE, cost_title, cost_unit, number_text
+from analysis.text.numbers import cost_title, cost_unit, number_text
 from analysis.values import Number
 
 
@@ -134,9 +134,22 @@ def _even_values(low: float, high: float) -> list[list[float]]:
     return found
 
 
+_SUPERSCRIPTS: Final = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def tick_text(value: float) -> str:
+    """Return a number as axes name it: in full from 0.001 to 10,000, beyond as powers of ten."""
+    if not math.isfinite(value) or value == 0 or 1e-3 * (1 - 1e-9) <= abs(value) < 1e4:
+        return number_text(value)
+    mantissa, exponent = f"{value:.2e}".split("e")
+    power = f"10{str(int(exponent)).translate(_SUPERSCRIPTS)}"
+    lead = number_text(float(mantissa))
+    return power if lead == "1" else f"{lead}\N{MULTIPLICATION SIGN}{power}"
+
+
 def short_cost(value: float) -> str:
     """Return a cost as a short label: 320000 as 320k, 1.5e9 as 1.5G."""
     for size, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
             return f"{value / size:.4g}{prefix}"
-    return number_text(value) if math.isfinite(value) else NONE
+    return tick_text(value)

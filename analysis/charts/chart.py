@@ -154,21 +154,22 @@ class Bars:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One cell of a heat map: framed ones were measured, hatched ones lie beyond those."""
+    """One cell of a heat map; framed ones were measured."""
 
     value: float
     text: str
     hover: str
     is_framed: bool = False
-    is_hatched: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """A heat map: rows from the bottom, at whole positions; colours from low to high values."""
+    """A heat map: rows from the bottom, at whole positions; colours from low to high values, or
+    with ``is_log`` to their logarithms."""
 
     rows: tuple[tuple[Cell, ...], ...]
     shades: tuple[Shade, ...]
+    is_log: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +180,17 @@ class Band:
     high: float
     shade: Shade
     is_framed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ribbon:
+    """What lies between two lines over x, shown and hidden with the series of its group."""
+
+    x: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    shade: Shade
+    group: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +212,7 @@ class Heading:
     text: str
 
 
-Layer = Series | Bars | Cells | Band | Reference | Heading
+Layer = Series | Bars | Cells | Band | Ribbon | Reference | Heading
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,21 +8,21 @@ paper, and a font of 8 points has 8 points there.
 import math
 import textwrap
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, assert_never
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import LinearSegmentedColormap, Normalize, to_rgba
+from matplotlib.colors import LinearSegmentedColormap, LogNorm, Normalize, to_rgba
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 
 from analysis.charts import palette
-from analysis.charts.axes import log_ticks, short_cost
+from analysis.charts.axes import log_ticks, short_cost, tick_text
 from analysis.charts.chart import (
     Axis,
     AxisName,
@@ -36,11 +36,11 @@ from analysis.charts.chart import (
     Line,
     Point,
     Reference,
+    Ribbon,
     Series,
     Symbol,
     shortened,
 )
-from analysis.text.numbers import number_text
 
 FORMATS: Final = ("png", "svg", "pdf")
 COLUMN_INCHES: Final = 3.25
@@ -104,9 +104,14 @@ _LIGHT_CELL: Final = 0.45
 
 
 def save_figures(
-    charts: Sequence[Chart], folder: Path, formats: Sequence[str] = FORMATS
+    charts: Sequence[Chart],
+    folder: Path,
+    formats: Sequence[str] = FORMATS,
+    *,
+    each_once: bool = False,
 ) -> list[Path]:
-    """Write every chart in every format, as ``folder/NAME.FORMAT``, and return the files in order.
+    """Write every chart in every format, as ``folder/NAME.FORMAT``, and return the files in order;
+    ``each_once`` leaves out the charts that are panels of another figure.
 
     Raises:
         ValueError: a format other than png, svg and pdf.
@@ -120,7 +125,7 @@ def save_figures(
     with rc_context(STYLE), warnings.catch_warnings():
         # A letter that the font lacks is drawn as a box; the other figures are whole.
         warnings.filterwarnings("ignore", message=".*missing from font", category=UserWarning)
-        for stem, figure in print_figures(charts):
+        for stem, figure in print_figures(charts, each_once=each_once):
             for suffix in formats:
                 path = folder / f"{stem}.{suffix}"
                 figure.savefig(path, format=suffix, metadata=undated.get(suffix, {}))
@@ -128,13 +133,16 @@ def save_figures(
     return written
 
 
-def print_figures(charts: Sequence[Chart]) -> list[tuple[str, Figure]]:
-    """Return every figure with the name of its files; figures of several panels come first."""
+def print_figures(charts: Sequence[Chart], *, each_once: bool = False) -> list[tuple[str, Figure]]:
+    """Return every figure with the name of its files; figures of several panels come first, and
+    ``each_once`` leaves out the charts that they show."""
     found: list[tuple[str, Figure]] = []
     for name in dict.fromkeys(chart.panel_of for chart in charts if chart.panel_of):
         panels = [chart for chart in charts if chart.panel_of == name]
         if len(panels) > 1:
             found.append((name, _panels(panels)))
+            if each_once:
+                charts = [chart for chart in charts if chart.panel_of != name]
     return [*found, *((chart.name, _alone(chart)) for chart in charts)]
 
 
@@ -204,6 +212,7 @@ def _short(text: str, longest: int = _LONGEST_LABEL) -> str:
 
 
 def _add(axes: Axes, layer: Layer, order: float) -> None:
+    look: dict[str, Any]
     match layer:
         case Series():
             _add_series(axes, layer, order)
@@ -218,12 +227,15 @@ def _add(axes: Axes, layer: Layer, order: float) -> None:
                     axes.axvline(end, color=colour, alpha=0.7, lw=0.8, ls="--", zorder=0)
             else:
                 axes.axvspan(layer.low, layer.high, color=colour, alpha=0.13, lw=0, zorder=0)
+        case Ribbon():
+            look = {"color": layer.shade.light, "alpha": 0.18, "lw": 0, "zorder": order}
+            axes.fill_between(layer.x, layer.low, layer.high, **look)
         case Reference():
             through = axes.axvline if layer.axis == "x" else axes.axhline
             dash = "--" if layer.is_dashed else "-"
             through(layer.value, color=layer.shade.light, lw=0.8, ls=dash, zorder=1)
         case Heading():
-            look: dict[str, Any] = {"va": "center", "fontsize": 7.5, "fontweight": "bold"}
+            look = {"va": "center", "fontsize": 7.5, "fontweight": "bold"}
             look["bbox"] = {"facecolor": palette.PAGE.light, "edgecolor": "none", "pad": 0.6}
             look["xycoords"] = ("axes fraction", "data")
             _annotate(axes, shortened(layer.text, 70), (0.0, layer.row), (3, 0), **look)
@@ -305,7 +317,8 @@ def _add_cells(axes: Axes, cells: Cells) -> None:
     colours = LinearSegmentedColormap.from_list("cells", [shade.light for shade in cells.shades])
     values = [[cell.value for cell in row] for row in cells.rows]
     low, high = min(map(min, values)), max(map(max, values))
-    scale = Normalize(low, high if high > low else low + 1)
+    high = high if high > low else 2 * abs(low) + 1
+    scale = LogNorm(low, high) if cells.is_log else Normalize(low, high)
     axes.imshow(values, cmap=colours, norm=scale, origin="lower", aspect="auto")
     for y, row in enumerate(cells.rows):
         for x, cell in enumerate(row):
@@ -314,8 +327,6 @@ def _add_cells(axes: Axes, cells: Cells) -> None:
             ink = palette.INK.light if is_light else palette.PAGE.light
             frame: dict[str, Any] = {"xy": (x - 0.47, y - 0.47), "width": 0.94, "height": 0.94}
             frame |= {"fill": False, "ec": ink}
-            if cell.is_hatched:
-                axes.add_patch(Rectangle(**frame, hatch="////", lw=0, alpha=0.35))
             if cell.is_framed:
                 axes.add_patch(Rectangle(**frame, lw=1.2))
             axes.text(x, y, _plain(cell.text), ha="center", va="center", fontsize=6, color=ink)
@@ -393,15 +404,7 @@ def _set_log(axes: Axes, axis: Axis, which: AxisName, most: int) -> None:
     own = axes.xaxis if which == "x" else axes.yaxis
     low, high = own.get_view_interval()
     ticks = log_ticks(low, high, most)
-    write: Callable[[float], str] = short_cost if axis.form == "cost" else _power_text(ticks)
+    write = short_cost if axis.form == "cost" else tick_text
     own.set_ticks(ticks, labels=[write(tick) for tick in ticks])
     own.set_ticks([], minor=True)
     axes.set(**{f"{which}lim": (low, high)})
-
-
-def _power_text(ticks: Sequence[float]) -> Callable[[float], str]:
-    """Return what writes decades as powers of ten, and other values in full."""
-    powers = all(abs(math.log10(tick) % 1) < 1e-9 for tick in ticks)
-    if powers and len(ticks) > 1 and (min(ticks) < 1e-3 or max(ticks) > 1e3):
-        return lambda value: f"$10^{{{round(math.log10(value))}}}$"
-    return number_text

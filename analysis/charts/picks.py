@@ -8,7 +8,6 @@ from typing import Any
 import pandas as pd
 
 from analysis.runs.statuses import FULL
-from analysis.text.numbers import NONE
 from analysis.values import Config
 
 Key = tuple[tuple[str, str], ...]
@@ -84,8 +83,8 @@ def varying_axes(configs: Sequence[Config]) -> list[str]:
 
 
 def short_label(config: Config, axes: Sequence[str]) -> str:
-    """Return a shape by the values of ``axes`` alone: ``8 · 4 · 64``."""
-    return " · ".join(value_text(config[name]) if name in config else NONE for name in axes)
+    """Return a shape by the values of ``axes`` alone: ``heads=8 depth=4``."""
+    return " ".join(f"{name}={value_text(config[name])}" for name in axes if name in config)
 
 
 def unique_names(names: Sequence[str]) -> list[str]:

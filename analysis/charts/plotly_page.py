@@ -8,14 +8,14 @@ of HTML in every text it shows.
 import html
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, assert_never
 
 import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
 from analysis.charts import palette
-from analysis.charts.axes import log_ticks, short_cost
+from analysis.charts.axes import log_ticks, short_cost, tick_text
 from analysis.charts.chart import (
     Axis,
     AxisName,
@@ -27,6 +27,7 @@ from analysis.charts.chart import (
     Heading,
     Layer,
     Reference,
+    Ribbon,
     Series,
     shortened,
 )
@@ -41,8 +42,9 @@ _DASHES: Final[dict[Dash, str]] = {
 _MOST_TICKS: Final = 24
 _LONGEST_ROW: Final = 36
 _LONGEST_HEADING: Final = 60
-_HATCHES: Final = 4
 _CLEAR: Final = "rgba(0,0,0,0)"
+_RIBBON: Final = 0.18
+"""Opacity of what lies between two lines."""
 _HEIGHT: Final = 360
 _ROOM_ABOVE: Final = 100
 """Pixels of a figure that stands alone."""
@@ -150,13 +152,13 @@ def _axis(chart: Chart, which: AxisName) -> dict[str, Any]:
         "ticks": "outside" if is_x and chart.cells is None else "",
         "showgrid": (axis.kind == "log" or not is_x) and chart.cells is None,
     }
+    values = [getattr(point, which) for series in chart.series for point in series.points]
     if axis.kind == "log":
-        values = [getattr(point, which) for series in chart.series for point in series.points]
         found |= {"type": "log", **_log_ticks(axis, values)}
     elif axis.form == "percent":
         found["tickformat"] = ".0%"
     elif axis.form == "cost":
-        found["tickformat"] = "~s"
+        found |= _cost_format(values)
     if axis.ticks:
         every = math.ceil(len(axis.ticks) / _MOST_TICKS) if axis.kind == "grid" else 1
         shown = axis.ticks[::every]
@@ -177,14 +179,23 @@ def _row_name(axis: Axis, at: float, name: str) -> str:
 
 def _log_ticks(axis: Axis, values: Sequence[float]) -> dict[str, Any]:
     """Return ticks at whole decades, and at as many values as have room where those are few."""
-    if axis.form == "cost" and axis.range is not None:
-        ticks = log_ticks(*axis.range, 6)
-        names = [short_cost(tick) for tick in ticks]
-        return {"tickvals": ticks, "ticktext": names, "tickformat": "~s", "tickangle": 0}
     positive = [value for value in values if 0 < value < math.inf]
-    if positive and math.log10(max(positive) / min(positive)) > 2.5:
-        return {"dtick": 1, "exponentformat": "power"}
-    return {"tickformat": "~g", "nticks": 8}
+    if not positive:
+        return {}
+    if axis.form != "cost" and max(positive) > 10**2.5 * min(positive):
+        low, high = (math.floor(math.log10(end(positive))) for end in (min, max))
+        ticks = [10.0**power for power in range(low, high + 2, math.ceil((high - low) / 9))]
+    else:
+        ticks = log_ticks(*(axis.range or (min(positive), max(positive))), 6)
+    write = short_cost if axis.form == "cost" else tick_text
+    zoomed = _cost_format(values) if axis.form == "cost" else {"exponentformat": "power"}
+    return {"tickvals": ticks, "ticktext": [write(tick) for tick in ticks], "tickangle": 0} | zoomed
+
+
+def _cost_format(values: Sequence[float]) -> dict[str, Any]:
+    """Return how numbers of a cost are written that have no name of their own."""
+    is_small = max(values, default=0.0) < 1
+    return {"exponentformat": "power"} if is_small else {"tickformat": "~s"}
 
 
 def _add(figure: go.Figure, layer: Layer) -> None:
@@ -197,6 +208,19 @@ def _add(figure: go.Figure, layer: Layer) -> None:
             _add_cells(figure, layer)
         case Band():
             _add_band(figure, layer)
+        case Ribbon():
+            figure.add_scatter(
+                x=[*layer.x, *reversed(layer.x)],
+                y=[*layer.high, *reversed(layer.low)],
+                mode="lines",
+                line={"width": 0},
+                fill="toself",
+                fillcolor=layer.shade.light,
+                opacity=_RIBBON,
+                hoverinfo="skip",
+                showlegend=False,
+                legendgroup=_safe(layer.group),
+            )
         case Reference():
             _add_reference(figure, layer)
         case Heading():
@@ -303,8 +327,12 @@ def _add_bars(figure: go.Figure, bars: Bars) -> None:
 
 def _add_cells(figure: go.Figure, cells: Cells) -> None:
     last = len(cells.shades) - 1
+    place: Callable[[float], float] = math.log10 if cells.is_log else float
+    values = [cell.value for row in cells.rows for cell in row]
+    ticks = log_ticks(min(values), max(values), 5) if cells.is_log else []
+    named = {"tickvals": [*map(place, ticks)], "ticktext": [*map(tick_text, ticks)]}
     figure.add_heatmap(
-        z=[[cell.value for cell in row] for row in cells.rows],
+        z=[[place(cell.value) for cell in row] for row in cells.rows],
         x=list(range(len(cells.rows[0]))),
         y=list(range(len(cells.rows))),
         colorscale=[[at / last, shade.light] for at, shade in enumerate(cells.shades)],
@@ -314,7 +342,12 @@ def _add_cells(figure: go.Figure, cells: Cells) -> None:
         texttemplate="%{text}",
         hovertext=[[_hover_text(cell.hover) for cell in row] for row in cells.rows],
         hovertemplate="%{hovertext}" + _NO_EXTRA,
-        colorbar={"thickness": 12, "outlinewidth": 0, "title": {"text": ""}},
+        colorbar={
+            "thickness": 12,
+            "outlinewidth": 0,
+            "title": {"text": ""},
+            **(named if ticks else {}),
+        },
     )
     placed = [(x, y, cell) for y, row in enumerate(cells.rows) for x, cell in enumerate(row)]
     for x, y, cell in placed:
@@ -323,21 +356,6 @@ def _add_cells(figure: go.Figure, cells: Cells) -> None:
             figure.add_shape(
                 type="rect", x0=x - 0.47, x1=x + 0.47, y0=y - 0.46, y1=y + 0.46, line=frame
             )
-        if cell.is_hatched:
-            stroke = {"color": palette.PAGE.light, "width": 1.2}
-            figure.add_shape(type="path", path=_hatching(x, y), line=stroke, opacity=0.75)
-
-
-def _hatching(x: int, y: int) -> str:
-    """Return diagonal lines over the cell around (x, y), as an SVG path."""
-    lines = []
-    for step in range(1, 2 * _HATCHES):
-        offset = step / _HATCHES
-        start = (max(0.0, offset - 1), min(1.0, offset))
-        end = (min(1.0, offset), max(0.0, offset - 1))
-        ends = [(x - 0.48 + 0.96 * a, y - 0.48 + 0.96 * b) for a, b in (start, end)]
-        lines.append("M " + " L ".join(f"{a:.3f},{b:.3f}" for a, b in ends))
-    return " ".join(lines)
 
 
 def _add_band(figure: go.Figure, band: Band) -> None:

@@ -5,21 +5,25 @@ from pathlib import Path
 from analysis.compare.charts import comparison_charts
 from analysis.compare.result import Comparison, StudySide
 from analysis.compare.text import comparison_sentences, comparison_tables
-from analysis.questions.lean.text import groups_sentences
+from analysis.questions.lean.group_text import groups_sentences
 from analysis.report.page import render, write_page
+from analysis.text.numbers import sentence
 
 
 def build_comparison_page(comparison: Comparison) -> str:
+    labels = ", ".join(side.label for side in comparison.studies)
     return render(
         "compare.html.j2",
         comparison_charts(comparison),
-        ("report_figures.js",),
-        title=", ".join(side.label for side in comparison.studies),
+        ("page", "figures"),
+        title=f"{labels} · hsweep comparison",
+        labels=labels,
+        explored=False,
         answers=[(side.label, _sentences(side)) for side in comparison.studies],
         sentences=comparison_sentences(comparison),
         tables=comparison_tables(comparison),
         source_diff=comparison.source_diff,
-        hv_note=comparison.hv_note,
+        hv_note=sentence(comparison.hv_note),
         warnings=comparison.warnings,
     )
 

@@ -81,6 +81,8 @@ class Finding(ABC):
 
     kind: ClassVar[str]
     """Its name in JSON and in files of results."""
+    title: ClassVar[str]
+    """Its heading on the page."""
     answers: ClassVar[bool] = False
     """Whether it answers a sweep's question, rather than stands beside the answer."""
     leads: ClassVar[bool] = True
@@ -101,6 +103,12 @@ class Finding(ABC):
     def sentence(self) -> str:
         """The headline in one text."""
         return " ".join(self.sentences)
+
+    @property
+    def plain(self) -> list[str]:
+        """The same in everyday words: first what was found, then what qualifies it. By default the
+        exact sentences."""
+        return self.sentences
 
     @property
     def badge(self) -> tuple[str, Tone]:
@@ -150,6 +158,11 @@ class Finding(ABC):
     def missing(self) -> tuple[Missing, ...]:
         """The runs that would settle it."""
         return ()
+
+    @property
+    def numbers(self) -> dict[str, float]:
+        """The numbers that stand for it where there is room for a few; none by default."""
+        return {}
 
     @property
     def confirmation(self) -> Confirmation | None:

@@ -121,8 +121,10 @@ def sweep_file(study: Study) -> Path:
     copy = study.paths.sweep_source
     words = [str(word) for word in study.manifest.provenance.get("command", ())]
     for word in words:
-        original = Path(study.manifest.sweep_folder) / Path(word).name
-        if word.endswith(".py") and original.is_file():
+        # A sweep that comes with hsweep was given by its name alone.
+        name = f"{Path(word).name.removesuffix('.py')}.py"
+        original = Path(study.manifest.sweep_folder) / name
+        if original.is_file():
             try:
                 if original.read_text() == copy.read_text():
                     return original

@@ -1,6 +1,6 @@
 """Options that several kinds share, and how any table names its shapes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 import pandas as pd
@@ -56,15 +56,7 @@ def shape_columns(runs: Runs, chosen: Mapping[str, Any]) -> list[str]:
     measured = (chosen.get("condition"), chosen.get("prediction"))
     ends = (runs.columns.get("status_column"), runs.columns.get("budget_column"))
     other = {runs.metric, chosen["replicate"], *chosen["cost"], *measured, *nuisance, *ends}
-    shape = [
-        str(name)
-        for name in frame.columns
-        if name not in other
-        and name not in _BOOKKEEPING
-        and not is_probed(str(name))
-        and frame[name].nunique() > 1
-        and not _is_measured(frame[name])
-    ]
+    shape = axis_columns(frame, other)
     if replicate is not None:
         for name in list(shape):
             rest = [column for column in shape if column != name]
@@ -80,6 +72,19 @@ def shape_columns(runs: Runs, chosen: Mapping[str, Any]) -> list[str]:
         if is_text and (frame.groupby(name)[rest].nunique(dropna=False) <= 1).all(axis=None):
             return [name]
     return shape
+
+
+def axis_columns(frame: pd.DataFrame, other: Collection[object]) -> list[str]:
+    """Return the columns, except ``other``, that vary and look chosen rather than measured."""
+    return [
+        str(name)
+        for name in frame.columns
+        if name not in other
+        and name not in _BOOKKEEPING
+        and not is_probed(str(name))
+        and frame[name].nunique() > 1
+        and not _is_measured(frame[name])
+    ]
 
 
 def _is_measured(column: "pd.Series[Any]") -> bool:

@@ -5,21 +5,30 @@ import re
 import textwrap
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 
-from analysis.answer import Answer
+from analysis.answer import NO_QUESTION, Answer
 from analysis.charts.chart import Chart, uniquely_named
-from analysis.charts.learning_curves import curve_chart, drawn_keys, learning_curves
-from analysis.questions.base import StudyRuns, is_unstarted
+from analysis.charts.learning_curves import (
+    LearningCurves,
+    curve_chart,
+    drawn_keys,
+    learning_curves,
+    why_no_curves,
+)
+from analysis.questions.base import Finding, Section, StudyRuns, is_unstarted
+from analysis.report.explore import explored
 from analysis.report.page import embed, render, write_page
 from analysis.text import endings, tables
 from analysis.text import trials as trials_text
 from analysis.text.numbers import number_text, sentence
-from hsweep.design.question import Goal, Scale
+from hsweep.command_line import command
+from hsweep.design.question import Goal
 from hsweep.record.composition import composition_lines
 from hsweep.record.manifest import Manifest
 from hsweep.record.reading import StudyTables
@@ -27,6 +36,10 @@ from hsweep.record.study import Study
 from hsweep.record.tables import frame
 
 _TITLE_LENGTH: Final = 120
+_NO_LINKS: Final = (
+    "did not answer when this page was written, so runs are not linked; `hsweep ui` serves a local "
+    "store, and `hsweep report` writes the page again"
+)
 
 
 @dataclass(frozen=True)
@@ -34,6 +47,8 @@ class ReportInput:
     """Everything a report shows.
 
     Attributes:
+        study: its name; of a table its file's.
+        sweep, preset: empty for a table.
         question: the sweep file's docstring, plain text in paragraphs.
         metric, axes: columns of ``trials``.
         trials: one row a trial: ``key``, axes, ``seed``, ``stratum``, ``status``, ``reason``,
@@ -48,6 +63,7 @@ class ReportInput:
         notes: of the reports, by trial; None where ``reports`` has them.
         composition: what the trials are, where not each is one seed of a point and counts.
         counted: the trials that answers rest on; None for all.
+        resume_command: what goes on with trials that have not ended; empty without any.
     """
 
     study: str
@@ -57,7 +73,6 @@ class ReportInput:
     answer: Answer
     metric: str
     goal: Goal
-    scale: Scale
     axes: tuple[str, ...]
     trials: pd.DataFrame
     reports: pd.DataFrame
@@ -71,6 +86,7 @@ class ReportInput:
     notes: Mapping[str, tuple[str, ...]] | None = None
     composition: tuple[str, ...] = ()
     counted: pd.DataFrame | None = None
+    resume_command: str = ""
 
     @property
     def answering(self) -> pd.DataFrame:
@@ -115,7 +131,6 @@ def report_input(
         answer=answer,
         metric=manifest.metric,
         goal="max" if manifest.goal == "max" else "min",
-        scale=manifest.question["scale"] if manifest.question else "loss",
         axes=axes,
         trials=trials,
         reports=frame(tables.reports_of(drawn)),
@@ -135,6 +150,9 @@ def report_input(
         revisions=manifest.revisions,
         composition=tuple(_composition(tables, trials, manifest)),
         counted=counted,
+        resume_command=command("resume", study.name, home=study.paths.home)
+        if answer.unfinished
+        else "",
     )
 
 
@@ -151,23 +169,29 @@ def _composition(tables: StudyTables, trials: pd.DataFrame, manifest: Manifest) 
 
 def report_charts(report_input: ReportInput) -> list[Chart]:
     """Return every chart that the input has numbers for, in the page's order."""
-    found = [
-        chart
-        for finding in report_input.answer.findings
-        for chart in finding.charts(report_input.answering)
-    ]
-    curves = learning_curves(
+    by_part = _charts_by_part(report_input, _curves(report_input))
+    return [chart for charts in by_part for chart in charts]
+
+
+def _charts_by_part(report_input: ReportInput, curves: LearningCurves) -> list[list[Chart]]:
+    """Return the charts of each finding, and at the end that of the learning curves, if any."""
+    found = [each.charts(report_input.answering) for each in report_input.answer.findings]
+    drawn = curve_chart(curves, report_input.metric, report_input.budget_unit)
+    found.append([drawn] if drawn is not None else [])
+    named = iter(uniquely_named([chart for charts in found for chart in charts]))
+    return [list(islice(named, len(charts))) for charts in found]
+
+
+def _curves(report_input: ReportInput) -> LearningCurves:
+    return learning_curves(
         report_input.trials,
         report_input.reports,
         report_input.metric,
         report_input.axes,
         searched_axis(report_input.answer),
-        log=report_input.scale == "error",
+        log=report_input.goal == "min",
         reported=report_input.reported,
     )
-    if drawn := curve_chart(curves, report_input.metric, report_input.budget_unit):
-        found.append(drawn)
-    return uniquely_named(found)
 
 
 def settings_table(answer: Answer) -> tables.Table:
@@ -185,23 +209,55 @@ def _shown(value: object) -> str:
     return number_text(value, 6) if isinstance(value, int | float) else str(value)
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What the page shows of one finding."""
+
+    finding: Finding
+    charts: list[Chart]
+    sections: list[Section]
+
+    @property
+    def title(self) -> str:
+        return self.finding.title
+
+    @property
+    def hint(self) -> str:
+        """What it holds, in few words."""
+        counts = {"figure": len(self.charts), "table": len(self.sections)}
+        return ", ".join(
+            f"{number} {what}{'' if number == 1 else 's'}"
+            for what, number in counts.items()
+            if number
+        )
+
+
 def build_report(report_input: ReportInput) -> str:
     """Return the whole page as HTML."""
     answer, shown, axes = report_input.answer, report_input.trials, report_input.axes
     leading = answer.leading
     badge, tone = ("no verdict", "unknown") if leading is None else leading.badge
-    note = paragraphs(report_input.question) or [Paragraph("No question was written down.", False)]
-    # A docstring's first paragraph is often no more than its title.
-    first = 2 if len(note[0].text) < _TITLE_LENGTH else 1
+    note = paragraphs(report_input.question)
     counts = trials_text.status_counts(shown)
     endings_shown = endings.endings_table(
         shown, report_input.reports, axes, report_input.orphaned, report_input.notes
     )
-    sections = [
-        section._replace(table=tables.first_rows(section.table))
-        for finding in answer.findings
-        for section in finding.page_tables(beside=finding is not leading)
+    learning = _curves(report_input)
+    *by_finding, curves = _charts_by_part(report_input, learning)
+    parts = [
+        Part(
+            finding,
+            charts,
+            [
+                section._replace(table=tables.first_rows(section.table))
+                for section in finding.page_tables(beside=finding is not leading)
+            ],
+        )
+        for finding, charts in zip(answer.findings, by_finding, strict=True)
     ]
+    # The picture of the answer stands beside it, and not a second time further down.
+    first = next((each for each in parts if each.finding is leading and each.charts), None)
+    picture = first.charts.pop(0) if first is not None else next(iter(curves), None)
     counted = (finding.cells() for finding in answer.findings)
     answering = report_input.answering
     cells = next(filter(None, counted), None) or trials_text.cell_table(answering, axes)
@@ -210,34 +266,94 @@ def build_report(report_input: ReportInput) -> str:
         budgets = "those of the answer's budget, without scouts"
         cells = dataclasses.replace(cells, note=f"{which}: {budgets}. {cells.note}".strip())
     own = [text for text in report_input.warnings if text not in answer.qualifications]
+    swept = tables.varying_columns(shown, axes)
+    table = trials_text.trial_table(shown, axes, report_input.metric)
+    best = trials_text.best_table(shown, axes, report_input.metric, report_input.goal)
+    views = explored(table, swept, report_input.metric, report_input.goal)
     return render(
         "report.html.j2",
-        report_charts(report_input),
-        ("report_table.js", "report_figures.js"),
+        [*chain(*by_finding, curves if first is not None else ()), *filter(None, [picture])],
+        ("page", "table", "explore", "figures"),
+        title=f"{report_input.study} · hsweep report",
         input=report_input,
         badge=badge,
         tone=tone,
-        question=note[:first],
-        question_rest=note[first:],
-        swept=tables.varying_columns(shown, axes),
-        fixed=trials_text.fixed_axes(shown, axes),
+        question=_one_line(note) or report_input.study,
+        note=note or [Paragraph("No question was written down.", False)],
+        is_running=answer.unfinished > 0,
+        picture=picture,
+        limits=answer.plain[1:],
+        headline=_headline(report_input, best),
+        next=_next_commands(report_input),
+        swept=swept,
+        facts=_facts(report_input, swept),
         counts=counts,
         num_trials=len(shown),
+        best=best,
         composition=[sentence(text) for text in report_input.composition],
         endings=tables.first_rows(endings_shown),
         revisions=endings.revisions_table(report_input.revisions),
         answer=answer,
-        sections=sections,
+        curves=next(iter(curves), None) if first is not None else None,
+        no_curves="They stand beside the answer."
+        if curves
+        else why_no_curves(learning, report_input.metric),
+        parts=parts,
         cells=tables.first_rows(cells),
-        qualifications=[sentence(text) for text in answer.qualifications],
         warnings=list(dict.fromkeys([*own, *answer.warnings_of(answer.findings)])),
         settings=settings_table(answer),
         provenance=tables.provenance_table(report_input.provenance),
         statuses=[count for count in counts if count.count],
-        trials_json=embed(
-            trials_text.embedded(trials_text.trial_table(shown, axes, report_input.metric))
-        ),
+        explored=views is not None,
+        trials_json=embed({**trials_text.embedded(table), "explored": views}),
     )
+
+
+def _one_line(note: Sequence["Paragraph"]) -> str:
+    """Return a docstring's first paragraph, or as much of it as a heading holds."""
+    text = note[0].text if note else ""
+    if len(text) > _TITLE_LENGTH:
+        text = re.split(r"(?<=[.?!])\s", text, maxsplit=1)[0]
+    return textwrap.shorten(text, _TITLE_LENGTH, placeholder=" …")
+
+
+def _headline(report_input: ReportInput, best: tables.Table) -> str:
+    """Return the answer, and the best trial where nothing was asked."""
+    answer = report_input.answer
+    if answer.sentences != [NO_QUESTION] or not best.rows:
+        return answer.plain[0]
+    row = dict(zip(best.header, best.rows[0], strict=True))
+    swept = tables.varying_columns(report_input.trials, report_input.axes)
+    where = ", ".join(f"{name}={row[name]}" for name in swept if name in row)
+    found = f"{report_input.metric} {row[report_input.metric]}"
+    return f"The sweep asks no question. Its best trial has {found}{where and f', with {where}'}."
+
+
+def _next_commands(report_input: ReportInput) -> list[tuple[str, str]]:
+    """Return the commands that a study asks for, each with what it does."""
+    answer = report_input.answer
+    commands = (
+        ("Go on, unless it runs already", report_input.resume_command or None),
+        ("Train what the answer lacks", answer.settle_command),
+        ("Confirm the choice with fresh seeds", answer.confirm_command),
+    )
+    return [(what, text) for what, text in commands if text is not None]
+
+
+def _facts(report_input: ReportInput, swept: Sequence[str]) -> list[tuple[str, str]]:
+    better = "lower" if report_input.goal == "min" else "higher"
+    fixed = trials_text.fixed_axes(report_input.trials, report_input.axes)
+    facts = {
+        "sweep": report_input.sweep,
+        "preset": report_input.preset,
+        "metric": f"{report_input.metric}, {better} is better",
+        "swept": ", ".join(swept) or "nothing",
+        "fixed": ", ".join(f"{name} = {value}" for name, value in fixed),
+        "MLflow": ""
+        if "mlflow_url" in report_input.trials or not report_input.sweep
+        else _NO_LINKS,
+    }
+    return [(name, value) for name, value in facts.items() if value]
 
 
 def write_report(report_input: ReportInput, path: Path) -> Path:

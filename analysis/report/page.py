@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import jinja2
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from analysis.charts import palette
 from analysis.charts.chart import Chart
-from analysis.charts.plotly_page import figure_json, plotly_script
+from analysis.text.glossary import TERMS, terms_in
 
 _TEMPLATES: Final = Path(__file__).parent / "templates"
 _UNSAFE_IN_SCRIPT: Final = {
@@ -34,20 +34,31 @@ _UNSAFE_IN_SCRIPT: Final = {
 
 @cache
 def _environment() -> jinja2.Environment:
-    return jinja2.Environment(
+    found = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    found.filters["explained"] = explained
+    return found
+
+
+def explained(text: str) -> Markup:
+    """Return text, escaped, in which each term says on hover what it means, and leads there."""
+    link = Markup('<a class="term" href="#{}" title="{}">{}</a>')
+    return Markup("").join(
+        escape(part) if term is None else link.format(term.place, term.meaning, part)
+        for part, term in terms_in(text)
+    )
 
 
 def embed(value: object) -> Markup:
     """Return JSON that cannot end the script element it stands in."""
     text = json.dumps(value, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
-    for character, escape in _UNSAFE_IN_SCRIPT.items():
-        text = text.replace(character, escape)
+    for character, code in _UNSAFE_IN_SCRIPT.items():
+        text = text.replace(character, code)
     return Markup(text)
 
 
@@ -57,11 +68,13 @@ def render(template: str, charts: Sequence[Chart], scripts: Sequence[str], **con
     Args:
         template: its file.
         charts: what is drawn.
-        scripts: files that run in it besides the library of the figures; the template has each by
-            its name without the ending.
+        scripts: files that run in it besides the library of the figures, without their ending.
         content: what else the template shows; escaped unless it is `Markup`.
     """
-    texts = {name.removesuffix(".js"): (_TEMPLATES / name).read_text("utf-8") for name in scripts}
+    # Here: what draws it need not be installed for an answer and its charts.
+    from analysis.charts.plotly_page import figure_json, plotly_script
+
+    texts = {name: (_TEMPLATES / f"{name}.js").read_text("utf-8") for name in scripts}
     library = plotly_script()
     figures = {chart.name: figure_json(chart) for chart in charts}
     picks = {
@@ -74,14 +87,15 @@ def render(template: str, charts: Sequence[Chart], scripts: Sequence[str], **con
         .get_template(template)
         .render(
             charts=charts,
-            figures=figures,
+            heights={name: each["layout"].get("height") for name, each in figures.items()},
+            terms=TERMS,
             figures_json=embed(
                 {"figures": figures, "picks": picks, "dark": palette.dark_partners()}
             ),
-            css=Markup((_TEMPLATES / "report.css").read_text("utf-8")),
+            css=Markup((_TEMPLATES / "page.css").read_text("utf-8")),
             policy=_content_policy(library, *texts.values()),
             plotly_script=Markup(library),
-            **{name: Markup(text) for name, text in texts.items()},
+            scripts={name: Markup(text) for name, text in texts.items()},
             **content,
         )
     )

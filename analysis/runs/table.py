@@ -61,6 +61,12 @@ class Runs:
         """Column of the seeds; None where runs are numbered."""
         return self.columns.get("replicate", "seed")
 
+    @property
+    def statuses(self) -> "pd.Series[str]":
+        """How each row ended, one of `analysis.runs.statuses.STATUSES`."""
+        ends, _ = self._ends(self._status_column(()))
+        return ends["status"].set_axis(self.frame.index)
+
     def rows(
         self, keys: Sequence[str], numbers: Sequence[str] = (), *, collapsed_count: bool = False
     ) -> tuple[pd.DataFrame, list[str]]:

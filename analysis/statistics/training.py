@@ -14,9 +14,13 @@ _EVERY_PAIR_OF: Final = 20
 _COMMON_SD: Final = 0.4
 """Of the logarithm of the power of the budget that quantities have in common."""
 _OWN_SCALE: Final = 0.2
+_MOVING_SCALE: Final = 0.4
 _OWN_REACH: Final = 2.0
 """Of how far the logarithm of each one's power lies from it: half of them nearer than the scale
-before the curves are seen, and none farther than the reach."""
+before the curves are seen, and none farther than the reach. The second scale is that of a curve
+whose last change no noise explains."""
+_BEYOND_NOISE: Final = 2.0
+"""Standard deviations up to which noise explains a change."""
 _STEPS: Final = 41
 
 
@@ -116,8 +120,9 @@ def gains(
 
     Every y is a limit less a part that falls as b^-a with the budget b. Before the curves are seen
     the logarithm of a is about that of ``exponent``, normal with an sd of 0.4 for all of them, and
-    Cauchy with a scale of 0.2 for each about the others: one that clearly learns otherwise is let
-    go. What lies between more than two budgets tells the powers more closely. Noise is that of
+    Cauchy for each about the others: one that clearly learns otherwise is let go. Its scale is 0.2
+    for a curve that noise explains, and up to 0.4 for one that moves, whose own power would carry
+    it far. What lies between more than two budgets tells the powers more closely. Noise is that of
     single values about the mean of their seed, pooled. Differences that it explains, between
     quantities with the same budgets, are not carried on (`pulled_together`).
 
@@ -149,9 +154,14 @@ def gains(
     misfit = ((course[:, None, None] - found[..., None] * x) ** 2).sum(axis=-1)
     # A t distribution's likelihood, as the noise is estimated.
     chi_square = counts[:, None, None] * misfit / max(scatter, 1e-300)
-    own = -np.log1p((apart / _OWN_SCALE) ** 2) - 0.5 * (df + of_each - 2)[:, None, None] * np.log1p(
-        chi_square
-    )
+    each = np.arange(len(curves))
+    noise_sd = np.sqrt(scatter / df / counts)
+    moved = np.abs(course[each, end] - course[each, before])
+    explained = np.maximum(_BEYOND_NOISE * np.sqrt(2) * noise_sd, 1e-300)
+    moving = 1 - (explained / np.maximum(moved, explained))[:, None, None] ** 2
+    scale = _OWN_SCALE + (_MOVING_SCALE - _OWN_SCALE) * moving
+    own = -np.log1p((apart / scale) ** 2)
+    own = own - 0.5 * (df + of_each - 2)[:, None, None] * np.log1p(chi_square)
     common = -0.5 * z**2 + np.logaddexp.reduce(own, axis=-1).sum(axis=0)
     chosen = rng.choice(_STEPS, size=draws, p=np.exp(common - np.logaddexp.reduce(common)))
     # The step of each is drawn where its share of those up to it passes a uniform number.
@@ -159,14 +169,13 @@ def gains(
     step = (share[:, chosen] < rng.random((len(curves), draws, 1))).sum(axis=-1)
     step = np.minimum(step, _STEPS - 1)
     noise = rng.standard_t(df, size=(len(curves), draws, len(budgets)))
-    noise *= np.sqrt(scatter / df / counts)[:, None, None]
+    noise *= noise_sd[:, None, None]
     drawn = course[:, None] + noise
     alike = drawn.copy()
     for pattern in np.unique(known, axis=0):
         group = np.flatnonzero((known == pattern).all(axis=1))
         for budget in np.flatnonzero(pattern):
             alike[group, :, budget] = pulled_together(drawn[group, :, budget].T).T
-    each = np.arange(len(curves))
     return Gains(
         np.where(known[:, None], drawn, np.nan),
         drawn[each, :, end] - drawn[each, :, before],

@@ -58,6 +58,22 @@ def p_text(p: float | None) -> str:
     return "p < 0.001" if p < 0.001 else f"p = {p:.2g}"
 
 
+def chance_text(p: float) -> str:
+    """Return a p value as a count of studies: ``fewer than 1 in 1,000``, ``about 1 in 25``."""
+    if p < 0.001:
+        return "fewer than 1 in 1,000"
+    if p >= 0.1:
+        return f"about {max(1, round(10 * p))} in 10"
+    return f"about 1 in {float(f'{1 / p:.2g}'):,.0f}"
+
+
+def fold_text(decades: float) -> str:
+    """Return how much smaller an error is that has dropped by so many decades."""
+    fold = 10**decades
+    shown = f"{float(f'{fold:.2g}'):,.0f}" if fold >= 10 else f"{fold:.2g}"
+    return f"about {shown} times smaller"
+
+
 def text_below(value: float, limit: float) -> str:
     """Return a value below a limit with two decimals, or with as many as show that it is below."""
     texts = (f"{value:.{decimals}f}" for decimals in range(2, 18))

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -56,6 +57,8 @@ def _flatten(prefix: str, values: Mapping[str, Any]) -> list[tuple[str, ...]]:
         full = f"{prefix}{name}"
         if isinstance(value, Mapping):
             rows += _flatten(f"{full}.", value)
+        elif full == "command" and isinstance(value, list):
+            rows.append((full, shlex.join(map(str, value))))
         elif isinstance(value, list | tuple | set):
             rows.append((full, json.dumps(list(value), default=str)))
         else:

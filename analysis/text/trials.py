@@ -13,6 +13,7 @@ import pandas as pd
 
 from analysis.text.numbers import NONE, number_text
 from analysis.text.tables import Table, varying_columns
+from hsweep.design.question import Goal
 
 UNSTARTED: Final = "never_started"
 """What the page calls the status of a trial that was stopped before its start."""
@@ -27,6 +28,7 @@ STATUS_LABELS: Final = {
     "running": "running",
     "planned": "planned",
 }
+_BEST: Final = 5
 _ALWAYS_COUNTED: Final = ("finished", "stopped_early", "failed", "diverged")
 
 ColumnKind = Literal["number", "text", "status", "link"]
@@ -73,6 +75,11 @@ class StatusCount:
     status: str
     label: str
     count: int
+
+    @property
+    def class_name(self) -> str:
+        """The class of its style on the page; empty for a status of another program."""
+        return self.status if self.status in STATUS_LABELS else ""
 
 
 def fixed_axes(trials: pd.DataFrame, axes: Sequence[str]) -> list[tuple[str, str]]:
@@ -167,6 +174,32 @@ def _kind(name: str, values: Collection[str | float | int | None]) -> ColumnKind
         return "link"
     present = [value for value in values if value is not None]
     return "number" if all(isinstance(value, int | float) for value in present) else "text"
+
+
+def best_table(trials: pd.DataFrame, axes: Sequence[str], metric: str, goal: Goal) -> Table:
+    """Return the best trials of those that have run to their end, the best first."""
+    if not {"status", metric} <= set(trials.columns):
+        return Table((), ())
+    finished = trials.loc[trials["status"].eq("finished") & trials[metric].notna()]
+    best = finished.sort_values(metric, ascending=goal == "min", kind="stable").head(_BEST)
+    names = [metric, *varying_columns(trials, axes), "seed", "num_params", "wall_seconds", "key"]
+    names = [name for name in names if name in best.columns and best[name].notna().any()]
+    rows = tuple(
+        (str(rank), *(_best_text(name, value) for name, value in zip(names, row, strict=True)))
+        for rank, row in enumerate(best[names].itertuples(index=False), 1)
+    )
+    note = (
+        f"The best of {len(finished):,} single runs are partly lucky ones: compare repeated runs "
+        "before you choose one."
+    )
+    return Table(("", *map(_column_label, names)), rows, note)
+
+
+def _best_text(name: str, value: Any) -> str:
+    if name == "key":
+        return str(value)[:12]
+    plain = _plain_cell(value)
+    return number_text(plain, 4) if isinstance(plain, int | float) else (plain or NONE)
 
 
 def cell_table(trials: pd.DataFrame, axes: Sequence[str]) -> Table:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from hsweep.command_line import given_command
 from hsweep.commands.options import StudyName, home_option, json_option, refuse_given
 from hsweep.commands.output import console_for, print_json
 from hsweep.design.labels import listed
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from analysis.answer import Answer
     from analysis.questions.base import Kind
     from analysis.questions.settings import Option
+    from analysis.runs.table import Runs
 
 _STUDY_KNOWS: Final = "belongs to --table; a study knows it"
 _KIND: Final = "analysis kind"
@@ -102,7 +104,9 @@ def _parameter(option: "Option") -> click.Option:
 @click.option(
     "--out", type=click.Path(path_type=Path), help="Also write the result (.json or .parquet)."
 )
-@click.option("--report", "with_report", is_flag=True, help="Also write the report of STUDY.")
+@click.option(
+    "--report", "with_report", is_flag=True, help="Also write the report, of a table beside it."
+)
 @home_option
 @json_option
 def analyze(
@@ -119,17 +123,24 @@ def analyze(
     With --kind conditioning a study is asked what its probe measured, with effects what each axis
     does, with surrogate what is to be expected of untried shapes.
     """
-    from analysis.ask import ask_table
+    from analysis.ask import ask_runs, read_runs
     from analysis.result_files import write_answer
     from analysis.terminal import show_answer
 
     kind: Kind | None = click.get_current_context().meta[_KIND]
     if (study_name is None) == (table is None):
         raise UserError("give the name of a study, or a table with --table FILE --kind KIND")
-    if with_report and (table is not None or kind is not None):
-        raise UserError("--report is of a STUDY and its own question, without --table and --kind")
+    if with_report and table is None and kind is not None:
+        raise UserError(
+            "--report is of a STUDY and its own question, without --kind, or of a --table"
+        )
+    report = None
     if table is not None:
-        answer = ask_table(table, kind, asked)
+        runs = read_runs(table, kind, asked)
+        answer = ask_runs(runs, kind, asked)
+        if with_report:
+            assert kind is not None
+            report = _table_report(table, runs, answer, kind, asked)
     else:
         assert study_name is not None
         answer = _of_study(study_name, home, kind, asked, with_report=with_report)
@@ -139,6 +150,25 @@ def analyze(
         print_json(answer.to_json())
     else:
         show_answer(console_for(as_json=False), answer)
+        if report is not None:
+            click.echo(f"report {report}")
+
+
+def _table_report(
+    table: Path, runs: "Runs", answer: "Answer", kind: "Kind", asked: dict[str, Any]
+) -> Path:
+    """Write the page of a table beside it."""
+    from analysis.report.build import write_report
+    from analysis.report.tables import report_place, table_input
+
+    shown = table_input(table, runs, answer, kind.about, asked, given_command())
+    try:
+        return write_report(shown, report_place(table))
+    except OSError as error:
+        raise UserError(
+            f"the report of a table is written beside it, and {table.parent.absolute()} takes no "
+            f"file ({error.strerror}); copy the table to a folder that does"
+        ) from error
 
 
 def _of_study(

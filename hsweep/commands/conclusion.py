@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hsweep.command_line import command
 from hsweep.commands.model import weights_lines
 from hsweep.commands.output import EXIT_NOTHING_USABLE, exit_with, print_json
+from hsweep.errors import told
 from hsweep.interrupts import EXIT_INTERRUPTED
 from hsweep.paths import Home
 from hsweep.redaction import redact
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from analysis.answer import Answer
+    from analysis.charts.chart import Chart
+    from analysis.report.build import ReportInput
     from hsweep.record.reading import StudyTables
     from hsweep.record.study import Study
     from hsweep.running.outcome import Outcome
@@ -43,34 +46,63 @@ class Conclusion:
         with contextlib.suppress(Exception):
             importlib.import_module("analysis.ask")
             importlib.import_module("analysis.report.build")
+            importlib.import_module("analysis.charts.plotly_page")
 
     def __call__(self, study: "Study") -> list[Path]:
+        """Return the files that were written."""
+        written: list[Path] = []
         try:
             from analysis.ask import answer_study
+            from analysis.report.build import write_report
             from hsweep.files import write_json
 
             with study.reading() as tables:
                 self.answer = answer_study(study, tables)
                 write_json(study.paths.analysis, self.answer.to_json())
-                report = write_study_report(study, self.answer, self.target, tables)
-            return [study.paths.analysis, report]
+                written += [study.paths.analysis]
+                shown = _shown(study, self.answer, self.target, tables)
+                written += [write_report(shown, study.paths.report)]
+                write_figures(study, shown)
+                written += study.figures()
         except Exception as error:
             again = command("report", study.name, home=study.paths.home)
             self.problem = (
-                f"the report could not be written ({redact(repr(error))}); every result "
+                f"the report could not be written ({redact(told(error))}); every result "
                 f"is kept, and `{again}` tries again"
             )
-            return []
+        return written
 
 
 def write_study_report(
     study: "Study", answer: "Answer", target: "TrackingTarget", tables: "StudyTables"
 ) -> Path:
-    from analysis.report.build import report_input, write_report
-    from hsweep.tracking.pages import run_urls
+    from analysis.report.build import write_report
 
-    urls = run_urls(study.paths.journal, target)
-    return write_report(report_input(study, answer, urls, tables), study.paths.report)
+    return write_report(_shown(study, answer, target, tables), study.paths.report)
+
+
+def _shown(
+    study: "Study", answer: "Answer", target: "TrackingTarget", tables: "StudyTables"
+) -> "ReportInput":
+    from analysis.report.build import report_input
+    from hsweep.tracking.pages import reachable_run_urls
+
+    return report_input(study, answer, reachable_run_urls(study.paths.journal, target), tables)
+
+
+def write_figures(study: "Study", shown: "ReportInput") -> None:
+    """Write the figures behind an answer as PNG, in place of those of an earlier one; none where
+    nothing is answered."""
+    answer = shown.answer
+    charts: list[Chart] = []
+    if answer.leading is not None and answer.is_answered:
+        charts = answer.leading.charts(shown.answering)
+    for path in study.figures():
+        path.unlink()
+    if charts:
+        from analysis.charts.matplotlib_print import save_figures
+
+        save_figures(charts, study.paths.figures, ("png",), each_once=True)
 
 
 def conclude(
@@ -90,7 +122,7 @@ def conclude(
     if as_json:
         answer = conclusion.answer
         content = answer.to_json() if answer is not None else {"problem": conclusion.problem}
-        report = {"report": str(study.paths.report)}
+        report = {"report": None if conclusion.problem else str(study.paths.report)}
         print_json({**study.status(), **content, **report, **besides})
     if outcome.was_interrupted:
         exit_with(EXIT_INTERRUPTED)
@@ -103,6 +135,7 @@ def print_end(
 ) -> None:
     """Print the answer of a study that has run, and where everything is."""
     from hsweep.running.outcome import browse_line, closing_lines
+    from hsweep.tracking.pages import charts_url
 
     answer = conclusion.answer
     for line in closing_lines(outcome, study, conclusion.target):
@@ -129,6 +162,8 @@ def print_end(
     if not conclusion.target.is_server:
         how = browse_line(conclusion.target, home)
         console.print(f"         browse it with: {how}")
+    if (url := charts_url(study.paths.journal, conclusion.target, study.manifest)) is not None:
+        console.print(f"         its charts: {url}", soft_wrap=True)
 
 
 def print_answer(console: "Console", answer: "Answer") -> None:

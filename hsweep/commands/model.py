@@ -57,7 +57,7 @@ def weights_json(study: "Study", journal: "Journal") -> dict[str, Any]:
     """Return which final weights a study keeps, by the keys of their trials; without them where it
     keeps none, or the storage cannot be read."""
     found: dict[str, Any] = {"keep": study.manifest.keep}
-    if not _may_have_weights(study):
+    if not study.may_have_weights:
         return found
     found["folder"] = study.weights().root
     try:
@@ -74,7 +74,7 @@ def weights_json(study: "Study", journal: "Journal") -> dict[str, Any]:
 
 def weights_lines(study: "Study", journal: "Journal") -> list[str]:
     """Return what to say of the final weights that a study keeps; nothing if it keeps none."""
-    if not _may_have_weights(study):
+    if not study.may_have_weights:
         return []
     try:
         kept = study.kept_weights(journal)
@@ -96,13 +96,8 @@ def weights_lines(study: "Study", journal: "Journal") -> list[str]:
     return lines
 
 
-def _may_have_weights(study: "Study") -> bool:
-    # Those of a study that was edited to keep none are still there.
-    return study.manifest.keep != "none" or study.paths.weights.is_dir()
-
-
 def _named(rows: "Sequence[TrialRow]", kept: "Kept") -> str:
-    from hsweep.record.trial_names import labels_of
+    from hsweep.record.rows import labels_of
 
     labels = labels_of([*kept.trials, *kept.missing])
     named = [f"{row.key[:_SHORT]} ({labels[row.key]})" for row in rows[:_MOST_NAMED]]

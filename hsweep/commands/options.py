@@ -11,7 +11,7 @@ from click.shell_completion import CompletionItem
 
 from hsweep.design.domain import is_text
 from hsweep.errors import UserError
-from hsweep.options import option_of, options_of
+from hsweep.options import SweepFile, option_of, options_of
 from hsweep.paths import Home
 from hsweep.planning.options import SweepOptions
 from hsweep.running.options import RunOptions
@@ -63,7 +63,7 @@ class StudyName(click.ParamType[str]):
         return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
-sweep_argument = click.argument("sweep_file", metavar="SWEEP", type=click.Path(path_type=Path))
+sweep_argument = click.argument("sweep_file", metavar="SWEEP", type=SweepFile())
 study_argument = click.argument("study_name", metavar="STUDY", type=StudyName())
 
 home_option = click.option(

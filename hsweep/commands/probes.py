@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, Literal
 from urllib.parse import quote, urlsplit
@@ -24,13 +25,13 @@ from urllib.parse import quote, urlsplit
 import psutil
 from packaging.requirements import Requirement
 
-from hsweep.errors import ROOT
+from hsweep.errors import ROOT, not_installed
 from hsweep.paths import Home
 from hsweep.quiet import no_calls_home
 from hsweep.redaction import redact
 
 _GIB: Final = 2**30
-_REINSTALL: Final = "install again: pip install -c constraints.txt -e ."
+_REINSTALL: Final = "install hsweep again, with the same pip command"
 
 _TORCH: Final = """
 import json, torch
@@ -153,6 +154,9 @@ def judge_torch(facts: Mapping[str, Any], *, has_nvidia_driver: bool) -> Check:
 
 def families() -> Check:
     name = "model families"
+    missing = [each for each in ("timm", "transformers") if find_spec(each) is None]
+    if missing:
+        return Check(name, "ok", f"of those in extras, {not_installed(missing)}")
     try:
         facts = run("-c", _FAMILIES)
     except ProbeError as error:
@@ -164,14 +168,16 @@ def families() -> Check:
 
 
 def packages() -> Check:
-    """Look whether all that hsweep needs is installed, in the versions it is meant for."""
-    wrong = []
+    """Look whether all that hsweep needs is installed, in the versions it is meant for; of what
+    comes with extras, whether what is installed has such a version."""
+    wrong: dict[str, None] = {}
     for text in requires("hsweep") or ():
         needed = Requirement(text)
-        if needed.marker is None or needed.marker.evaluate({"extra": ""}):
-            found = _installed(needed.name)
-            if not found or not needed.specifier.contains(found, prereleases=True):
-                wrong.append(f"{needed.name}{needed.specifier} ({found or 'none'} is installed)")
+        is_core = needed.marker is None or needed.marker.evaluate({"extra": ""})
+        found = _installed(needed.name)
+        fits = bool(found) and needed.specifier.contains(found, prereleases=True)
+        if not fits and (found or is_core):
+            wrong[f"{needed.name}{needed.specifier} ({found or 'none'} is installed)"] = None
     if wrong:
         return Check("packages", "problem", f"needed: {', '.join(wrong)}", _REINSTALL)
     return Check("packages", "ok", "all that hsweep needs, in versions it is meant for")

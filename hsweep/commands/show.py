@@ -118,7 +118,7 @@ def _trials_list(study: "Study") -> list[dict[str, Any]]:
 
 def _failed_attempts(study: "Study") -> list[dict[str, Any]]:
     """Return the failed attempts of a study's trials in the order they were recorded."""
-    from hsweep.record.trial_names import labels_of
+    from hsweep.record.rows import labels_of
 
     with study.journal() as journal, journal.snapshot():
         labels = labels_of(journal.trials())

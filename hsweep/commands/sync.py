@@ -65,37 +65,44 @@ def _sync(
     are delivered too."""
     from hsweep.record.study import Study
     from hsweep.running.resume import target_of
-    from hsweep.tracking.names import study_tags
+    from hsweep.tracking.study import TrackedStudy
     from hsweep.tracking.tracker import Tracker, TrackingSummary
 
     store, is_running, problem = "", False, None
+    summary: TrackingSummary | None = None
     try:
         study = Study.open(home, name)
         is_running = study.is_running()
         target = target_of(study, home, uri)
         store = target.shown_uri
-        tags, metric, paths = study_tags(study.manifest), study.manifest.metric, study.paths
+        paths = study.paths
         with (
             contextlib.ExitStack() as copies,
             console.status(f"{name}: delivering to {store}") as status,
         ):
-            weights = copies.enter_context(study.local_weights()) if log_weights else []
-            tracker = Tracker(paths.journal, target, study=name, tags=tags, metric=metric)
+            weights = None
+            try:
+                weights = copies.enter_context(study.final_weights(with_files=log_weights))
+            except OSError as error:
+                problem = str(error)
+            tracker = Tracker(paths.journal, target, TrackedStudy.of(study.manifest))
             summary = tracker.sync(
-                artifacts=(paths.plan, paths.analysis, paths.report),
+                artifacts=(paths.plan, paths.analysis, paths.report, *study.figures()),
                 weights=weights,
                 is_running=is_running,
                 progressed=lambda count: status.update(f"{name}: {count} records delivered"),
             )
     except (UserError, OSError) as error:
-        summary, problem = TrackingSummary(0, 0), str(error)
+        problem = str(error)
+    pending = None if summary is None else summary.pending
+    summary = summary or TrackingSummary(0, 0)
     return {
         "study": name,
         "store": store,
         "running": is_running,
         "complete": summary.is_complete and problem is None,
         "delivered": summary.delivered,
-        "pending": None if problem else summary.pending,
+        "pending": pending,
         "files_left": [str(path) for path in summary.unattached],
         "refused": [
             {"trial": each.key, "run": each.run, "why": each.why} for each in summary.refused

@@ -35,6 +35,7 @@ from hsweep.design.trial import (
 from hsweep.planning.code_changes import code_metas
 from hsweep.record.endings import INTERRUPTED
 from hsweep.record.journal import Journal, TrialRow
+from hsweep.record.recipes import recipe_metas
 from hsweep.redaction import redact
 from hsweep.training.stacked.candidates import joining
 
@@ -103,7 +104,9 @@ class Coordinator:
     def _enter(self, trials: Sequence[Trial]) -> Collection[str]:
         """Add trials to the record; return the keys of those whose results are there already."""
         self.journal.add_trials(planned_row(trial) for trial in trials)
-        self.journal.set_metas(code_metas(self.journal, trials))
+        self.journal.set_metas(
+            {**code_metas(self.journal, trials), **recipe_metas(self.journal, trials)}
+        )
         for row in self._table.add(trials):
             self._asha.enter(row)
         return self.reuse(trials) if self.reuse is not None else ()

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from hsweep.design.own_training import OwnTask
-from hsweep.errors import UserError, shown
+from hsweep.errors import NESTED, UserError, shown
 from tasks.base import is_in_key
 
 _PLAIN_KINDS: Final = frozenset({bool, int, str})
@@ -77,5 +77,5 @@ def content_hash(value: Any, *, for_key: bool = False) -> str:
             f"a model, task or recipe holds finite numbers only; found {shown(value)}"
         ) from error
     except RecursionError as error:
-        raise UserError("a model, task or recipe holds itself, or nests without end") from error
+        raise UserError(NESTED) from error
     return hashlib.sha256(text.encode()).hexdigest()[:20]

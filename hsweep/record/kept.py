@@ -2,12 +2,30 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from hsweep.design.best_trials import BestTrials
 from hsweep.design.trial import TrialStatus
 from hsweep.record.rows import TrialRow
 from hsweep.record.weights import WeightsFolder
+
+
+@dataclass(frozen=True, slots=True)
+class FinalWeights:
+    """The final weights of a trial that are kept.
+
+    Attributes:
+        key: of the trial.
+        name: of the file.
+        location: path or URI of the file.
+        file: the same on this machine; None where that was not asked for.
+    """
+
+    key: str
+    name: str
+    location: str
+    file: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)

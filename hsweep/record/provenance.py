@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from hsweep.errors import is_installed
 from hsweep.redaction import redact_command
 
 PACKAGES: Final = (
@@ -106,14 +107,16 @@ def collect(*, command: Sequence[str], sweep_file: Path | None) -> dict[str, Any
     """Return all that is needed to know what produced a result, ready for JSON and without secrets;
     of the sweep file, the state of the checkout it lies in."""
     own = git_state(Path(__file__))
-    # An installed copy may sit in a virtual environment inside somebody else's checkout.
+    # An installed copy may sit in a virtual environment inside somebody else's checkout, and with
+    # it the sweeps that come with it.
     tool = own if own is not None and own["tracked"] else None
     return {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "hostname": socket.gethostname(),
         "command": redact_command(command),
         "tool": tool,
-        "sweep": git_state(sweep_file) if sweep_file is not None else None,
+        "sweep": None if sweep_file is None or is_installed(sweep_file) else git_state(sweep_file),
+        "sweep_file": str(sweep_file.absolute()) if sweep_file is not None else None,
         "python": sys.version.split()[0],
         "platform": platform.platform(),
         "packages": package_versions(),

@@ -1,9 +1,10 @@
 """Rows of a study's record, as they are read from it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from hsweep.design.labels import point_label, varying_axes
 from hsweep.design.trial import TrialStatus
 from hsweep.record.schema import JSON_COLUMNS, PLANNED_COLUMNS
 
@@ -71,3 +72,14 @@ class LogRow:
     kind: Literal["report", "status"]
     unit: int | None
     payload: Mapping[str, Any]
+
+
+def labels_of(rows: Sequence[TrialRow]) -> dict[str, str]:
+    """Return trials in words, by key: ``heads=2 #0``, on a ladder ``heads=2 #0 at 38``."""
+    varying = varying_axes(rows)
+    has_ladder = len({row.budget for row in rows}) > 1
+    return {
+        row.key: f"{point_label(row.point, varying)} #{row.replicate}"
+        f"{f' at {row.budget}' if has_ladder else ''}"
+        for row in rows
+    }

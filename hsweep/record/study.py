@@ -16,10 +16,10 @@ from hsweep.command_line import command, given_command
 from hsweep.design.trial import TrialStatus
 from hsweep.errors import UserError
 from hsweep.files import cause, set_aside, write_text
-from hsweep.paths import Home, StudyPaths
+from hsweep.paths import Home, StudyPaths, weights_file
 from hsweep.record.endings import PROPOSALS, SEARCH_END
 from hsweep.record.journal import Journal
-from hsweep.record.kept import Kept, kept_weights
+from hsweep.record.kept import FinalWeights, Kept, kept_weights
 from hsweep.record.manifest import Manifest, manifest_text, parse_manifest
 from hsweep.record.reading import StudyTables
 from hsweep.record.study_lock import holding, is_held
@@ -233,22 +233,34 @@ class Study:
             longest=manifest.budget["amount"],
         )
 
+    def figures(self) -> list[Path]:
+        """Return the files of the figures behind the answer."""
+        return sorted(self.paths.figures.glob("*.png"))
+
+    @property
+    def may_have_weights(self) -> bool:
+        """Whether final weights may be kept; those of a study that was edited to keep none stay."""
+        return self.manifest.keep != "none" or self.paths.weights.is_dir()
+
     @contextlib.contextmanager
-    def local_weights(self) -> Iterator[list[tuple[Path, str]]]:
-        """Yield the files of the final weights that are kept, on this machine, each with its
-        trial's key.
+    def final_weights(self, *, with_files: bool) -> Iterator[list[FinalWeights]]:
+        """Yield the final weights that are kept, ``with_files`` on this machine.
 
         Raises:
             StorageError: the storage cannot be read.
         """
         folder = self.weights()
         with self.journal() as journal:
-            trials = self.kept_weights(journal).trials
+            trials = self.kept_weights(journal).trials if self.may_have_weights else ()
         with contextlib.ExitStack() as files:
-            yield [
-                (files.enter_context(folder.local((row.key, row.attempt))), row.key)
-                for row in trials
-            ]
+            found = []
+            for row in trials:
+                name = weights_file(row.key, row.attempt)
+                file = None
+                if with_files:
+                    file = files.enter_context(folder.local((row.key, row.attempt)))
+                found.append(FinalWeights(row.key, name, f"{folder.root}/{name}", file))
+            yield found
 
     @contextlib.contextmanager
     def reading(self, *, orphaned: bool = False) -> Iterator[StudyTables]:

@@ -1,27 +1,14 @@
 """What trials are called by people: their key, the beginning of it, or their shape and seed."""
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from hsweep.design.labels import point_label, varying_axes
 from hsweep.errors import UserError, shown
-from hsweep.record.rows import TrialRow
+from hsweep.record.rows import TrialRow, labels_of
 
 if TYPE_CHECKING:
     from hsweep.record.study import Study
 
 _MOST_NAMED: Final = 5
-
-
-def labels_of(rows: Sequence[TrialRow]) -> dict[str, str]:
-    """Return trials in words, by key: ``heads=2 #0``, on a ladder ``heads=2 #0 at 38``."""
-    varying = varying_axes(rows)
-    has_ladder = len({row.budget for row in rows}) > 1
-    return {
-        row.key: f"{point_label(row.point, varying)} #{row.replicate}"
-        f"{f' at {row.budget}' if has_ladder else ''}"
-        for row in rows
-    }
 
 
 def trial_named(study: "Study", name: str, *, orphaned: bool = False) -> TrialRow:

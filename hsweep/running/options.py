@@ -9,7 +9,7 @@ from typing import Any, Literal
 import click
 
 from hsweep.errors import UserError
-from hsweep.options import Duration, Setting, option
+from hsweep.options import Duration, Setting, SweepFile, option
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,8 +73,8 @@ class RunOptions:
     log_weights: bool = option(
         False,
         is_flag=True,
-        help="Upload the final weights that are kept (--set keep=best) to their trials' MLflow "
-        "runs, at the end.",
+        help="Also copy the final weights that are kept (--set keep=best) into the MLflow store, "
+        "at the end.",
     )
 
     def __post_init__(self) -> None:
@@ -123,7 +123,7 @@ class EditOptions:
         None,
         "--sweep",
         metavar="FILE",
-        type=click.Path(path_type=Path),
+        type=SweepFile(),
         help="Go on with this sweep, edited since the study began.",
     )
     settings: Sequence[tuple[str, list[Any]]] = option(

@@ -39,8 +39,8 @@ from hsweep.running.outcome import Outcome, browse_line, resume_line
 from hsweep.running.progress import ENDING, Progress
 from hsweep.running.reuse import Reuse, reuse_for
 from hsweep.terminal import doing
-from hsweep.tracking.names import study_tags
 from hsweep.tracking.shutdown import Shutdown
+from hsweep.tracking.study import TrackedStudy
 from hsweep.tracking.tracker import Tracker
 from hsweep.training.checkpoints import CheckpointStore, file_system
 from hsweep.training.compiler import cannot_be_compiled
@@ -238,13 +238,7 @@ def _train(
     # An adaptive search knows its trials only as it goes; the plan's draws stand in for them.
     progress = Progress(console, coordinator, trials or list(plan.trials))
     coordinator.observer = progress
-    tracker = Tracker(
-        study.paths.journal,
-        job.target,
-        study=study.name,
-        tags=study_tags(study.manifest),
-        metric=plan.sweep.metric,
-    )
+    tracker = Tracker(study.paths.journal, job.target, TrackedStudy.of(study.manifest))
     study.export(plan.to_json())
     tracker.attach(study.paths.plan)
     tracker.start()
@@ -274,12 +268,11 @@ def _train(
         shutdown.flush()
         for path in conclude(study):
             tracker.attach(path)
-        if options.log_weights:
-            try:
-                for path, key in copies.enter_context(study.local_weights()):
-                    tracker.attach(path, key)
-            except OSError as error:
-                problem = problem or str(error)
+        try:
+            weights = study.final_weights(with_files=options.log_weights)
+            tracker.log_weights(copies.enter_context(weights))
+        except OSError as error:
+            problem = problem or str(error)
         summary = shutdown.close()
     return Outcome(
         counts=counts,

@@ -9,32 +9,39 @@ A run of which the store refuses something is left, with the reason, and the oth
 connection sends it again as a whole.
 """
 
-import hashlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from typing import Final
 
 from filelock import FileLock, Timeout
 
+from hsweep.design.labels import varying_axes
 from hsweep.design.trial import TrialStatus
 from hsweep.paths import StudyPaths
 from hsweep.record.composition import never_began
 from hsweep.record.journal import Journal, LogRow, TrialRow
+from hsweep.record.kept import FinalWeights
+from hsweep.record.recipes import recorded_recipe
+from hsweep.record.rows import labels_of
+from hsweep.tracking.datasets import datasets_of
+from hsweep.tracking.models import Models
 from hsweep.tracking.runs import Runs
-from hsweep.tracking.state import PARENT, Refusal, StoreState
+from hsweep.tracking.state import Refusal, StoreState
 from hsweep.tracking.store import (
     connect,
     described,
     initialise_database,
-    is_missing,
     is_refusal,
     milliseconds,
 )
+from hsweep.tracking.study import TrackedStudy
+from hsweep.tracking.study_run import StudyRun
 from hsweep.tracking.target import TrackingTarget
-from hsweep.tracking.updates import RUN_STATUS, RunRows, by_trial
+from hsweep.tracking.updates import RUN_STATUS, RunRows, by_trial, report_metrics, run_params
 
 _ROWS_AT_ONCE: Final = 1000
 _LOCK_SECONDS: Final = 60.0
@@ -44,8 +51,6 @@ class Delivery:
     """One connection from a journal to a store. Every method raises what the store raises.
 
     Args:
-        tags: of every run.
-        metric: the study's main metric.
         reopen: show the study as running.
         should_stop: asked before each run; what is not delivered then stays pending.
     """
@@ -55,14 +60,14 @@ class Delivery:
         journal_path: Path,
         target: TrackingTarget,
         state: StoreState,
+        study: TrackedStudy,
         *,
-        study: str,
-        tags: Mapping[str, str],
-        metric: str,
         reopen: bool,
         should_stop: Callable[[], bool] = lambda: False,
     ) -> None:
         self._state = state
+        self._study = study
+        self._labels: dict[str, str] = {}
         self._should_stop = should_stop
         self._lock = FileLock(StudyPaths(journal_path.parent).tracking_lock(target.scope))
         self._journal = Journal(journal_path, read_only=True)
@@ -70,11 +75,15 @@ class Delivery:
             initialise_database(target)
             self._client = connect(target)
             with self._exclusive():
-                self._runs = Runs(self._client, state, target, study, tags)
+                self._runs = Runs(self._client, state, target, study)
+                self._models = Models(self._client, state, study)
                 first = self._journal.log_after(0, 1)
                 started = first[0].time if first else time.time()
-                self._runs.open_study(started, metric=metric, reopen=reopen)
+                paths = StudyPaths(journal_path.parent)
+                self._study_run = StudyRun(self._client, state, study, paths)
+                self._runs.open_study(started, self._study_run.first_tags(), reopen=reopen)
                 self._check_cursor()
+                self._name_runs()
                 state.save()
                 self._retry_refused()
         except BaseException:
@@ -92,29 +101,43 @@ class Delivery:
                 self._send_all(rows)
         return len(rows) == _ROWS_AT_ONCE
 
-    def attach(self, path: Path, key: str = PARENT) -> None:
-        """Upload a file to the study's own run, or to a trial's, unless it is missing or there
-        already, or the trial has no run."""
-        if not path.exists() or key not in self._state.runs:
-            return
-        with path.open("rb") as content:
-            digest = hashlib.file_digest(content, "sha256").hexdigest()
-        with self._exclusive():
-            if self._state.files.get(path.name) != digest:
-                run_id = self._state.runs[key]
-                self._unless_deleted(run_id, lambda: self._client.log_artifact(run_id, str(path)))
-                self._state.files[path.name] = digest
+    def attach(self, path: Path) -> None:
+        """Upload a file to the study's own run, unless it is missing or there already."""
+        if path.exists():
+            with self._exclusive():
+                parent = self._runs.parent_id
+                self._runs.unless_deleted(parent, lambda: self._study_run.attach(parent, path))
                 self._state.save()
+
+    def log_weights(self, weights: Sequence[FinalWeights]) -> None:
+        """Make the final weights that are kept logged models, and those no longer kept none; a file
+        that comes with them is uploaded. A trial without a run is left out."""
+        with self._exclusive():
+            trials = self._journal.trials_of(each.key for each in weights)
+            if not self._labels.keys() >= trials.keys():
+                self._name_runs()
+            for each in weights:
+                if each.key in self._state.runs and not self._should_stop():
+                    log = partial(self._log_weights, each, trials[each.key])
+                    self._runs.unless_deleted(self._state.runs[each.key], log)
+                    self._state.save()
+            self._models.forget_others({each.name for each in weights})
+            self._state.save()
+
+    def _log_weights(self, weights: FinalWeights, trial: TrialRow) -> None:
+        last = self._journal.last_report(trial.key, before=self._journal.last_seq() + 1)
+        measured = partial(report_metrics, [] if last is None else [last])
+        self._models.log(weights, trial, self._labels[trial.key], self._params_of(trial), measured)
 
     def end_study(self) -> None:
         """Mark the study's own run as finished, or as interrupted if trials are left."""
         counts = self._journal.status_counts()
         is_done = all(status.is_final for status, count in counts.items() if count)
-        status = "FINISHED" if is_done else "KILLED"
         last = self._journal.log_after(self._journal.last_seq() - 1, 1)
         ended = milliseconds(last[0].time if last else time.time())
-        parent = self._runs.parent_id
-        self._unless_deleted(parent, lambda: self._client.set_terminated(parent, status, ended))
+        parent, status = self._runs.parent_id, "FINISHED" if is_done else "KILLED"
+        end = self._client.set_terminated
+        self._runs.unless_deleted(parent, lambda: end(parent, status, ended))
 
     @contextmanager
     def _exclusive(self) -> Iterator[None]:
@@ -139,6 +162,20 @@ class Delivery:
         at_cursor = self._journal.log_after(state.cursor - 1, 1)
         if [(row.seq, row.time) for row in at_cursor] != [(state.cursor, state.cursor_time)]:
             state.cursor, state.cursor_time = 0, 0.0
+
+    def _name_runs(self) -> None:
+        """Call trials by what tells them apart now, those that have a run, too."""
+        trials, state = self._journal.trials(orphaned=True), self._state
+        self._labels = labels_of(trials)
+        for key, label in state.labels.items():
+            if key in self._labels and key in state.runs and label != self._labels[key]:
+                rename = partial(self._runs.rename, key, self._labels[key])
+                self._runs.unless_deleted(state.runs[key], rename)
+        state.labels |= {key: self._labels[key] for key in state.labels.keys() & self._labels}
+        self._study_run.show_view(varying_axes(trials))
+
+    def _params_of(self, trial: TrialRow) -> dict[str, str]:
+        return run_params(trial, recorded_recipe(self._journal, trial), self._study.unit)
 
     def _retry_refused(self) -> None:
         """Send the runs again of which the store refused something, each as a whole."""
@@ -170,6 +207,8 @@ class Delivery:
         done."""
         runs = by_trial(rows)
         trials = self._journal.trials_of(runs)
+        if not self._labels.keys() >= runs.keys():
+            self._name_runs()
         for key, run_rows in runs.items():
             if self._should_stop():
                 return
@@ -182,35 +221,25 @@ class Delivery:
             except Exception as error:
                 if not is_refusal(error):
                     raise
-                self._state.refused[key] = Refusal(
-                    key, self._runs.name_of(trials[key]), described(error)
-                )
+                self._state.refused[key] = Refusal(key, self._labels[key], described(error))
             done.add(key)
 
     def _send_run(self, trial: TrialRow, rows: RunRows) -> None:
-        run_id, is_new = self._runs.of_trial(trial, rows.first.time)
-        self._unless_deleted(run_id, lambda: self._log(run_id, trial, rows, is_new=is_new))
+        run_id, is_new = self._runs.of_trial(trial, self._labels[trial.key], rows.first.time)
+        self._runs.unless_deleted(run_id, lambda: self._log(run_id, trial, rows, is_new=is_new))
 
     def _log(self, run_id: str, trial: TrialRow, rows: RunRows, *, is_new: bool) -> None:
-        status, last_report = rows.new_status, None
-        if rows.status is not None and status is TrialStatus.FINISHED:
-            last_report = self._journal.last_report(trial.key, before=rows.status.seq)
-        metrics, params, tags = rows.metrics(last_report), rows.params(trial), rows.tags(trial)
-        self._client.log_batch(run_id, metrics, params, tags)
+        status = rows.new_status
+        # With a status, all of the trial is known.
+        params = rows.params(self._params_of(trial)) if status is not None else []
+        self._client.log_batch(run_id, rows.metrics(), params, rows.tags(trial))
         if rows.status is None or status is None:
             return
+        if datasets := datasets_of(self._study, trial):
+            self._client.log_inputs(run_id, datasets)
         if status.is_final:
-            ended = last_report if trial.reused_from and last_report else rows.status
+            last = self._journal.last_report(trial.key, before=rows.status.seq)
+            ended = last if trial.reused_from and last is not None else rows.status
             self._client.set_terminated(run_id, RUN_STATUS[status], milliseconds(ended.time))
         elif status is not TrialStatus.RUNNING or not is_new:
             self._client.update_run(run_id, RUN_STATUS[status])
-
-    def _unless_deleted(self, run_id: str, action: Callable[[], object]) -> None:
-        """Do it, but let a run that the user deleted in the store stay deleted."""
-        try:
-            action()
-        except Exception as error:
-            # A store that did not answer is not asked again.
-            may_be_deleted = is_refusal(error) or is_missing(error)
-            if not may_be_deleted or not self._runs.is_deleted(run_id):
-                raise

@@ -14,10 +14,34 @@ from hsweep.tracking.environment import prepare_environment
 prepare_environment()
 
 from mlflow import MlflowClient  # noqa: E402
-from mlflow.entities import Metric, Param, Run, RunTag  # noqa: E402
+from mlflow.entities import (  # noqa: E402
+    Dataset,
+    DatasetInput,
+    InputTag,
+    LoggedModel,
+    LoggedModelOutput,
+    LoggedModelStatus,
+    Metric,
+    Param,
+    Run,
+    RunTag,
+)
 from mlflow.exceptions import MlflowException  # noqa: E402
 
-__all__ = ["Metric", "MlflowClient", "MlflowException", "Param", "Run", "RunTag"]
+__all__ = [
+    "Dataset",
+    "DatasetInput",
+    "InputTag",
+    "LoggedModel",
+    "LoggedModelOutput",
+    "LoggedModelStatus",
+    "Metric",
+    "MlflowClient",
+    "MlflowException",
+    "Param",
+    "Run",
+    "RunTag",
+]
 
 # What would be announced on the terminal at each attempt, while the tracker keeps the last error.
 _LOUD: Final = ("urllib3.connectionpool", "mlflow.store.db.utils")

@@ -6,14 +6,15 @@ study's runs up by their tag, takes what is there, and deletes the empty twin th
 left.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from hsweep.design.trial import TrialStatus
 from hsweep.record.rows import TrialRow
-from hsweep.tracking.names import SCOUTS, STUDY_ID, run_name
+from hsweep.tracking.names import NOTE, SCOUTS, STUDY_ID, acceptable
 from hsweep.tracking.state import PARENT, StoreState
-from hsweep.tracking.store import is_missing, milliseconds
+from hsweep.tracking.store import is_missing, is_refusal, milliseconds
+from hsweep.tracking.study import TrackedStudy
 from hsweep.tracking.target import TrackingTarget
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ class Runs:
 
     Args:
         state: where ids are kept; the caller saves it.
-        tags: of every run.
     """
 
     def __init__(
@@ -36,14 +36,12 @@ class Runs:
         client: "MlflowClient",
         state: StoreState,
         target: TrackingTarget,
-        study: str,
-        tags: Mapping[str, str],
+        study: TrackedStudy,
     ) -> None:
         self._client = client
         self._state = state
         self._target = target
         self._study = study
-        self._tags = dict(tags)
         experiment = self._find_experiment()
         if PARENT in state.runs and not self._exists(state.runs[PARENT]):
             # The store was emptied or replaced.
@@ -55,14 +53,15 @@ class Runs:
     def parent_id(self) -> str:
         return self._state.runs[PARENT]
 
-    def open_study(self, started: float, *, metric: str, reopen: bool) -> None:
+    def open_study(self, started: float, tags: Mapping[str, str], *, reopen: bool) -> None:
+        """Create the study's own run with these tags, or show it as running again."""
         run_id = self._state.runs.get(PARENT)
         if run_id is None:
-            self._create(PARENT, self._study, {"hsweep.metric": metric}, started)
-        elif reopen and not self.is_deleted(run_id):
+            self._create(PARENT, self._study.name, tags, started)
+        elif reopen and not self._is_deleted(run_id):
             self._client.update_run(run_id, "RUNNING")
 
-    def of_trial(self, trial: TrialRow, started: float) -> tuple[str, bool]:
+    def of_trial(self, trial: TrialRow, label: str, started: float) -> tuple[str, bool]:
         """Return the id of the trial's run, and whether it was created just now."""
         run_id = self._state.runs.get(trial.key)
         if run_id is not None:
@@ -70,17 +69,32 @@ class Runs:
         tags = {
             "mlflow.parentRunId": self.parent_id,
             "hsweep.trial": trial.key,
-            "hsweep.stratum": trial.stratum,
             "hsweep.status": TrialStatus.RUNNING.value,
         }
-        if trial.replicate < int(self._tags.get(SCOUTS, 0)):
+        if trial.stratum:
+            tags["hsweep.stratum"] = trial.stratum
+        if trial.replicate < int(self._study.tags.get(SCOUTS, 0)):
             tags["hsweep.role"] = "scout"
-        return self._create(trial.key, self.name_of(trial), tags, started), True
+        self._state.labels[trial.key] = label
+        return self._create(trial.key, label, tags, started), True
 
-    def name_of(self, trial: TrialRow) -> str:
-        return run_name(trial, self._tags)
+    def rename(self, key: str, label: str) -> None:
+        """Give a trial's run another name, unless a user has done so."""
+        run_id = self._state.runs[key]
+        if self._client.get_run(run_id).info.run_name == self._state.labels[key]:
+            self._client.update_run(run_id, name=label)
 
-    def is_deleted(self, run_id: str) -> bool:
+    def unless_deleted(self, run_id: str, action: Callable[[], object]) -> None:
+        """Do it, but let a run that the user deleted in the store stay deleted."""
+        try:
+            action()
+        except Exception as error:
+            # A store that did not answer is not asked again.
+            may_be_deleted = is_refusal(error) or is_missing(error)
+            if not may_be_deleted or not self._is_deleted(run_id):
+                raise
+
+    def _is_deleted(self, run_id: str) -> bool:
         try:
             return bool(self._client.get_run(run_id).info.lifecycle_stage == "deleted")
         except Exception as error:
@@ -117,7 +131,7 @@ class Runs:
         while page_token != "":
             page = self._client.search_runs(
                 [self._state.experiment],
-                f"tags.`{STUDY_ID}` = '{self._tags[STUDY_ID]}'",
+                f"tags.`{STUDY_ID}` = '{self._study.tags[STUDY_ID]}'",
                 order_by=["attributes.start_time ASC"],
                 page_token=page_token,
             )
@@ -126,14 +140,13 @@ class Runs:
 
     def _create(self, key: str, name: str, tags: Mapping[str, str], started: float) -> str:
         common = {
-            "mlflow.source.name": "hsweep",
-            "hsweep.study": self._study,
+            "hsweep.study": self._study.name,
             "hsweep.sweep": self._target.experiment,
         }
         run = self._client.create_run(
             self._state.experiment,
             start_time=milliseconds(started),
-            tags={**self._tags, **common, **tags},
+            tags={**self._study.tags, **common, **tags},
             run_name=name,
         )
         self._state.runs[key] = run_id = str(run.info.run_id)
@@ -150,7 +163,7 @@ class Runs:
                     self._client.create_experiment(
                         target.experiment,
                         artifact_location=target.artifact_location,
-                        tags=_EXPERIMENT_TAGS,
+                        tags=_EXPERIMENT_TAGS | {NOTE: acceptable(self._study.description)},
                     )
                 )
             except MlflowException as error:

@@ -17,7 +17,17 @@ from hsweep.tracking.target import TrackingTarget
 PARENT: Final = "parent"
 """Stands for the study's own run where runs are listed by trial key."""
 
-_KEPT: Final = ("cursor", "cursor_time", "experiment", "runs", "refused", "files")
+_KEPT: Final = (
+    "cursor",
+    "cursor_time",
+    "experiment",
+    "runs",
+    "refused",
+    "files",
+    "labels",
+    "models",
+    "view",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +50,9 @@ class StoreState:
         runs: MLflow run ids by trial key, that of the study's own run by ``PARENT``.
         refused: trials whose records the store refused, by key, in the order of the log.
         files: digests of the files uploaded, by name.
+        labels: what the runs of trials were called here, by trial key.
+        models: ids of the logged models, by the name of the file with the weights.
+        view: what the pages' view of the study was made of here.
         delivered: log entries delivered since this object was made; not part of the file.
     """
 
@@ -56,6 +69,9 @@ class StoreState:
         self.runs: dict[str, str] = {}
         self.refused: dict[str, Refusal] = {}
         self.files: dict[str, str] = {}
+        self.labels: dict[str, str] = {}
+        self.models: dict[str, str] = {}
+        self.view = ""
 
     @property
     def trial_runs(self) -> dict[str, str]:

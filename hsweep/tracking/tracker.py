@@ -7,17 +7,19 @@ run ids belong to one store, so naming another store delivers the whole study to
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from hsweep.record.journal import Journal
+from hsweep.record.kept import FinalWeights
 from hsweep.record.provenance import usable_cores
 from hsweep.tracking.delivery import Delivery
-from hsweep.tracking.state import PARENT, Refusal, StoreState
+from hsweep.tracking.state import Refusal, StoreState
 from hsweep.tracking.store import described
+from hsweep.tracking.study import TrackedStudy
 from hsweep.tracking.target import TrackingTarget
 
 _SHORTEST_REST_SECONDS: Final = 1.0
@@ -61,21 +63,9 @@ class Tracker:
 
     Nothing that goes wrong with the store reaches the study: it is tried again, less and less
     often, and the last error is kept for the summary.
-
-    Args:
-        tags: of every run, from ``study_tags``.
-        metric: the study's main metric.
     """
 
-    def __init__(
-        self,
-        journal_path: Path,
-        target: TrackingTarget,
-        *,
-        study: str,
-        tags: Mapping[str, str],
-        metric: str,
-    ) -> None:
+    def __init__(self, journal_path: Path, target: TrackingTarget, study: TrackedStudy) -> None:
         self._state = StoreState(journal_path, target)
         self._journal_path = journal_path
         self._thread = threading.Thread(target=self._serve, name="hsweep-mlflow", daemon=True)
@@ -83,7 +73,8 @@ class Tracker:
         self._closing = threading.Event()
         self._abandoned = threading.Event()
         self._hurried = threading.Event()
-        self._attachments: deque[tuple[Path, str]] = deque()
+        self._attachments: deque[Path] = deque()
+        self._weights: Sequence[FinalWeights] | None = None
         self._error: str | None = None
         self._delivery: Delivery | None = None
         self._connect = partial(
@@ -91,19 +82,22 @@ class Tracker:
             journal_path,
             target,
             self._state,
-            study=study,
-            tags=tags,
-            metric=metric,
+            study,
             should_stop=self._abandoned.is_set,
         )
 
     def start(self) -> None:
         self._thread.start()
 
-    def attach(self, path: Path, key: str = PARENT) -> None:
-        """Upload a file to the study's own run, or to that of a trial; one that has vanished by
-        then is left out."""
-        self._attachments.append((path, key))
+    def attach(self, path: Path) -> None:
+        """Upload a file to the study's own run; one that has vanished by then is left out."""
+        self._attachments.append(path)
+        self._awake.set()
+
+    def log_weights(self, weights: Sequence[FinalWeights]) -> None:
+        """Show these final weights as logged models, and no others; upload the files that come
+        with them."""
+        self._weights = weights
         self._awake.set()
 
     def summary(self) -> TrackingSummary:
@@ -115,7 +109,8 @@ class Tracker:
         except Exception as problem:
             error = error or described(problem)
         refused = tuple(state.refused.values())
-        left = tuple(path for path, _ in self._attachments)
+        weights = tuple(Path(each.file or each.location) for each in self._weights or ())
+        left = (*self._attachments, *weights)
         return TrackingSummary(state.delivered, pending, error, left, refused)
 
     def flush(self, *, wait_seconds: float) -> TrackingSummary:
@@ -149,7 +144,7 @@ class Tracker:
         self,
         *,
         artifacts: Iterable[Path] = (),
-        weights: Iterable[tuple[Path, str]] = (),
+        weights: Sequence[FinalWeights] | None = None,
         is_running: bool = False,
         progressed: Callable[[int], object] = lambda _: None,
     ) -> TrackingSummary:
@@ -157,12 +152,12 @@ class Tracker:
 
         Args:
             artifacts: files to upload to the study's own run; missing ones are left out.
-            weights: files to upload to the runs of trials, each with its trial's key.
+            weights: those that the study keeps, see ``log_weights``; None for not known.
             is_running: the study is running elsewhere, so its own run is not ended.
             progressed: told after each batch how many entries are delivered.
         """
-        self._attachments.extend((path, PARENT) for path in artifacts if path.exists())
-        self._attachments.extend(weights)
+        self._attachments.extend(path for path in artifacts if path.exists())
+        self._weights = weights
         self._hurried.set()
         try:
             self._deliver(reopen=is_running, is_last=not is_running, progressed=progressed)
@@ -210,8 +205,11 @@ class Tracker:
             is_behind = delivery.deliver_rows()
         # A trial has its run once its rows are delivered.
         while self._attachments and not (is_behind or self._abandoned.is_set()):
-            delivery.attach(*self._attachments[0])
+            delivery.attach(self._attachments[0])
             self._attachments.popleft()
+        if self._weights is not None and not (is_behind or self._abandoned.is_set()):
+            delivery.log_weights(self._weights)
+            self._weights = None
         if is_last and not self._abandoned.is_set():
             delivery.end_study()
         if is_behind:

@@ -14,11 +14,16 @@ import torch
 from torch import nn
 
 from hsweep.design.recipe import Recipe
-from hsweep.errors import UserError, unknown_name
+from hsweep.errors import UserError, told, unknown_name
 from hsweep.training.layers import layers_of
 
 _MATRICES_ALONE: Final = frozenset({"muon"})
 """Those of torch.optim that take no other weights; timm's of that name do."""
+ALSO_TIMMS: Final = frozenset(
+    ("adabelief", "adahessian", "adamc", "adamp", "adamuon", "adan", "adopt", "kron", "lamb")
+) | frozenset(("laprop", "lars", "lion", "madgrad", "mars", "muon", "novograd", "sgdp", "sgdw"))
+"""What timm and pytorch-optimizer both have. It is timm's, whether or not that is installed: one
+name is one optimizer on every machine."""
 _GIVEN: Final = frozenset({"self", "params", "lr", "weight_decay"})
 
 
@@ -107,28 +112,35 @@ def _library_of(name: str) -> _Library:
     if name in of_torch and name not in _MATRICES_ALONE:
         kind = of_torch[name]
         return _Library(kind, _arguments(kind))
+    import pytorch_optimizer
+
+    others = pytorch_optimizer.get_supported_optimizers()
+    if name in others and name not in ALSO_TIMMS:
+        kind = pytorch_optimizer.load_optimizer(name)
+        # These take any argument and pass over what they do not know.
+        return _Library(kind, _named(kind))
     # timm imports torchvision, which does not import beside every build of torch.
     from models.torchvision_compat import make_torchvision_importable
 
     make_torchvision_importable()
-    import timm.optim
+    try:
+        import timm.optim
+    except ModuleNotFoundError as error:
+        raise UserError(
+            f"the optimizer {name!r} is none of torch's or of pytorch-optimizer's alone, and "
+            f"timm's are not there: {told(error)}"
+        ) from error
 
     of_timm: Any = timm.optim
-    if name in (names := of_timm.list_optimizers()):
-        try:
-            kind = of_timm.get_optimizer_class(name, bind_defaults=False)
-        except (AssertionError, ImportError) as error:
-            raise UserError(
-                f"the optimizer {name!r} cannot be used here ({error}); choose another"
-            ) from error
-        return _Library(functools.partial(of_timm.create_optimizer_v2, opt=name), _arguments(kind))
-    import pytorch_optimizer
-
-    if name not in (others := pytorch_optimizer.get_supported_optimizers()):
+    if name not in (names := of_timm.list_optimizers()):
         raise unknown_name("optimizer", name, {*of_torch, *names, *others})
-    kind = pytorch_optimizer.load_optimizer(name)
-    # These take any argument and pass over what they do not know.
-    return _Library(kind, _named(kind))
+    try:
+        kind = of_timm.get_optimizer_class(name, bind_defaults=False)
+    except (AssertionError, ImportError) as error:
+        raise UserError(
+            f"the optimizer {name!r} cannot be used here ({error}); choose another"
+        ) from error
+    return _Library(functools.partial(of_timm.create_optimizer_v2, opt=name), _arguments(kind))
 
 
 def _of_torch() -> dict[str, Any]:

@@ -1,20 +1,15 @@
 """Documents to train and to validate on: of data sets, or the docstrings that come with Python."""
 
-import ast
-import functools
 import hashlib
-import sysconfig
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from tasks.base import DataError
 from tasks.language.text_columns import Batches, TextColumn, TextTable, text_table
 from tasks.settings import one_of, share, whole_number
-from tasks.sources.digest import files_digest
+from tasks.sources.docstrings import DOCSTRINGS, docstrings, docstrings_digest
 from tasks.sources.hub import content_digest, resolved
 
-DOCSTRINGS: Final = "docstrings"
 Part = Literal["train", "validation"]
 PARTS: Final[tuple[Part, ...]] = ("train", "validation")
 HoldOut = Literal["spread", "tail"]
@@ -87,7 +82,9 @@ class Corpus:
             DataError: the data are missing or cannot be read.
         """
         content = (
-            _library_digest() if self.data == DOCSTRINGS else content_digest(self.data, self.config)
+            docstrings_digest()
+            if self.data == DOCSTRINGS
+            else content_digest(self.data, self.config)
         )
         settings = [
             (each.name, getattr(self, each.name)) for each in fields(self) if each.name != "data"
@@ -120,7 +117,7 @@ class Corpus:
         source = self._source()
         if source is not None and source.validation is not None and part == "validation":
             return len(source.validation)
-        count = len(_docstrings()) if source is None else len(source.train)
+        count = len(docstrings()) if source is None else len(source.train)
         count = min(count, self.max_documents or count)
         held_out = int(count * (self.held_out or 0))
         if self.hold_out == "tail":
@@ -152,7 +149,7 @@ class Corpus:
     def _undivided(self, source: "_Source | None") -> Batches:
         if source is not None:
             return source.train.read(self.max_documents)
-        return iter([list(_docstrings()[: self.max_documents])])
+        return iter([list(docstrings()[: self.max_documents])])
 
     def _divided(self, batches: Batches, part: Part, held_out: float) -> Batches:
         if self.hold_out == "spread":
@@ -221,33 +218,3 @@ class _Source(NamedTuple):
 
     train: TextColumn
     validation: TextColumn | None
-
-
-def _library() -> Path:
-    return Path(sysconfig.get_path("stdlib"))
-
-
-def _library_files() -> list[Path]:
-    files = sorted(_library().glob("*.py"))
-    if not files:
-        raise DataError(
-            f"{DOCSTRINGS} need the standard library's sources, and {_library()} has none; give "
-            "data another text"
-        )
-    return files
-
-
-@functools.cache
-def _library_digest() -> str:
-    return files_digest(_library(), _library_files())
-
-
-@functools.cache
-def _docstrings() -> tuple[str, ...]:
-    found: dict[str, None] = {}
-    for path in _library_files():
-        for node in ast.walk(ast.parse(path.read_bytes())):
-            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
-                found[ast.get_docstring(node) or ""] = None
-    found.pop("", None)
-    return tuple(found)

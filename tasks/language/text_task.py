@@ -5,9 +5,10 @@ from typing import ClassVar
 
 from tasks.base import Metric, not_in_key
 from tasks.language.subwords import Kind, Role, Subwords, subwords
-from tasks.language.text_data import DOCSTRINGS, Corpus, HoldOut
+from tasks.language.text_data import Corpus, HoldOut
 from tasks.settings import whole_number
 from tasks.sources.digest import definition_digest
+from tasks.sources.docstrings import DOCSTRINGS
 from tasks.sources.hub import resolved
 
 

@@ -12,13 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.base import DataError
+from tasks.ranking.docstring_pairs import docstring_splits
 from tasks.ranking.passage_vectors import mean_vectors
 from tasks.sources.cache import cached_arrays
+from tasks.sources.docstrings import DOCSTRINGS
 from tasks.sources.hub import load_splits
 from tasks.sources.progress import tell
 
 if TYPE_CHECKING:
-    from datasets import Dataset
+    from datasets import Dataset, DatasetDict
 
     from tasks.ranking.passages_config import PassagesConfig
 
@@ -70,7 +72,7 @@ def judged(task: "PassagesConfig") -> Judged:
     Raises:
         DataError: a split or column is missing, or no query is left for one of the two.
     """
-    splits = load_splits(task.data)
+    splits = _splits(task.data, None)
     train_name = task.train_split or ("train" if "train" in splits else next(iter(splits)))
     validation_name = task.validation_split or next(
         (name for name in _VALIDATION_SPLITS if name in splits and name != train_name), None
@@ -293,8 +295,12 @@ def _relevant(judgements: "Dataset", data: str, split: str) -> dict[str, tuple[s
     return {query: tuple(passages) for query, passages in found.items()}
 
 
+def _splits(data: str, config: str | None) -> "DatasetDict":
+    return docstring_splits(config) if data == DOCSTRINGS else load_splits(data, config)
+
+
 def _texts(data: str, config: str) -> "Dataset":
-    splits = load_splits(data, config)
+    splits = _splits(data, config)
     texts = splits[config] if config in splits else next(iter(splits.values()))
     _need_columns(texts, _TEXTS, f"configuration {config!r} of {data!r}")
     if len(texts) == 0:

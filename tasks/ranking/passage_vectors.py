@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from models.torchvision_compat import make_torchvision_importable
 from tasks.base import DataError
+from tasks.ranking.word_vectors import WORDS, WORDS_VERSION, WORDS_WIDTH, word_mean_vectors
 from tasks.sources.digest import folder_digest
 from tasks.sources.hub import HUB_VARIABLE
 from tasks.sources.progress import tell
@@ -41,9 +42,9 @@ def encoder_folder(encoder: str) -> Path | None:
     if os.environ.get(HUB_VARIABLE) == "1":
         return None
     raise DataError(
-        f"encoder must be an existing folder, or {MINILM!r}, unless downloads are turned on: "
-        f"{encoder!r} does not exist; give a local path, or set {HUB_VARIABLE}=1 to have that name "
-        "downloaded from the Hugging Face hub"
+        f"encoder must be an existing folder, {MINILM!r} or {WORDS!r}, unless downloads are turned "
+        f"on: {encoder!r} does not exist; give a local path, or set {HUB_VARIABLE}=1 to have that "
+        "name downloaded from the Hugging Face hub"
     )
 
 
@@ -53,6 +54,8 @@ def encoder_digest(encoder: str) -> str:
     Raises:
         DataError: as ``encoder_folder``, or the files cannot be read.
     """
+    if encoder == WORDS:
+        return WORDS_VERSION
     folder = encoder_folder(encoder)
     if folder is not None:
         return folder_digest(folder)
@@ -66,6 +69,8 @@ def embedding_width(encoder: str) -> int:
     Raises:
         DataError: as ``encoder_folder``, or it has no readable configuration.
     """
+    if encoder == WORDS:
+        return WORDS_WIDTH
     config, source = _config(encoder)
     width = config.get("hidden_size")
     if not isinstance(width, int):
@@ -78,10 +83,11 @@ def mean_vectors(
 ) -> NDArray[np.float32]:
     """Return one vector a text: the mean over its tokens of word + position + segment embedding.
 
-    The embeddings' own normalisation is part of them. Special tokens count as tokens.
+    The embeddings' own normalisation is part of them. Special tokens count as tokens. The encoder
+    ``words`` has neither: see ``tasks.ranking.word_vectors``.
 
     Args:
-        encoder: folder or hub name.
+        encoder: folder or hub name, or ``words``.
         texts: of any length; cut to ``max_tokens`` tokens.
         max_tokens: tokens of a text that count.
         segment: 0 for queries, 1 for passages.
@@ -92,6 +98,8 @@ def mean_vectors(
     Raises:
         DataError: as ``encoder_folder``, or its files are not those of a BERT-family model.
     """
+    if encoder == WORDS:
+        return word_mean_vectors(texts, max_tokens=max_tokens)
     import torch
 
     tokenizer, embeddings = _loaded(encoder)

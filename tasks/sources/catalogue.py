@@ -80,7 +80,7 @@ CATALOGUE: Final = (
     DataSet(
         "docstrings",
         "Python's standard library",
-        ("Stories", "MaskedText"),
+        ("Stories", "MaskedText", "Passages"),
         "some 4,000 docstrings",
         "PSF-2.0",
         origin="installed",
@@ -200,9 +200,9 @@ def _installed_digest(name: str) -> str:
         from tasks.vision.image_arrays import digits_digest
 
         return digits_digest()
-    from tasks.language.text_data import Corpus
+    from tasks.sources.docstrings import docstrings_digest
 
-    return Corpus(data=name).digest()
+    return docstrings_digest()
 
 
 def by_name(name: str) -> DataSet:

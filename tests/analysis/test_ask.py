@@ -101,3 +101,47 @@ def test_the_help_is_short_and_a_kind_tells_the_rest() -> None:
     assert "Which cheaper shapes are no worse than a baseline" in short
     assert "--baseline" in lean
     assert "max_prior_df" in lean
+
+
+def test_a_table_gets_the_page_of_a_study_beside_it(tmp_path: Path, study_table: Path) -> None:
+    table = study_table.rename(tmp_path / "their runs.csv")
+    options = ["--kind", "pareto", "--metric", "top1", "--goal", "max", "--report"]
+    result = CliRunner().invoke(main, ["analyze", "--table", str(table), *options])
+    assert result.exit_code == 0, result.output
+    page = tmp_path / "their runs.report.html"
+    assert f"report {page}" in result.output
+    html = page.read_text("utf-8")
+    assert "<h1>Which shapes lie on the front of metric and cost?</h1>" in html
+    assert "2 of 2 shapes are worth what they cost" in html
+    assert "<h3>Best trials</h3>" in html
+    assert 'data-figure="parallel"' in html
+    # One row a run: nothing to say of curves; no study: nothing of MLflow.
+    assert 'id="curves"' not in html
+    assert "hsweep ui" not in html
+    assert str(table) in html
+
+
+def test_rows_along_a_budget_are_the_learning_curves_of_a_table(tmp_path: Path) -> None:
+    table = tmp_path / "runs.csv"
+    pd.DataFrame(
+        {
+            **{"width": width, "seed": seed, "epoch": epoch, "params": 100 * width},
+            "loss": 2 / width / epoch + seed / 100,
+        }
+        for width in (2, 4, 8)
+        for seed in range(3)
+        for epoch in (1, 2, 3)
+    ).to_csv(table, index=False)
+    options = [
+        *("--kind", "pareto", "--metric", "loss", "--goal", "min", "--cost", "params"),
+        *("--budget-column", "epoch", "--report"),
+    ]
+    result = CliRunner().invoke(main, ["analyze", "--table", str(table), *options])
+    assert result.exit_code == 0, result.output
+    html = (tmp_path / "runs.report.html").read_text("utf-8")
+    assert 'data-figure="learning-curves"' in html
+    assert "median of trials that differ" in html
+    trials = json.loads(html.split('id="trials-data">')[1].split("</script>")[0])
+    assert len(trials["rows"]) == 9
+    at = [column["name"] for column in trials["columns"]].index("epoch")
+    assert {row[at] for row in trials["rows"]} == {3}

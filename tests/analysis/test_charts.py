@@ -64,7 +64,7 @@ ALL_LAYERS = {
     ),
     "cells": chart_of(
         Cells(
-            ((Cell(1.0, "1", "one", is_framed=True), Cell(2.0, "2", "two", is_hatched=True)),),
+            ((Cell(1.0, "1", "one", is_framed=True), Cell(2.0, "(2)", "two")),),
             (palette.BLUE, palette.ORANGE),
         ),
         x=named_axis("x", ["a", "b"]),

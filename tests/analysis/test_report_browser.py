@@ -29,7 +29,9 @@ class Window:
         self.written: dict[Make, Path] = {}
         self.looked_at: Make | None = None
 
-    def show(self, make: Make, *, width: int = 1000, scheme: str = "light") -> Any:
+    def show(
+        self, make: Make, *, width: int = 1000, scheme: str = "light", unfolded: bool = True
+    ) -> Any:
         """Open a report for one test alone and return the browser."""
         self.looked_at = None
         if make not in self.written:
@@ -44,7 +46,7 @@ class Window:
             "Emulation.setDeviceMetricsOverride",
             {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600},
         )
-        open_page(self.browser, self.address)
+        open_page(self.browser, self.address, unfolded=unfolded)
         return self.browser
 
     def look(self, make: Make) -> Any:
@@ -155,9 +157,109 @@ def test_the_page_never_scrolls_sideways(show: Any, make: Any, width: int) -> No
 def test_every_figure_is_drawn(look: Any) -> None:
     browser = look(examples.report_input)
     holders = browser.find_elements("css selector", "[data-figure]")
-    assert len(holders) == 6
+    assert len(holders) == 8
     for holder in holders:
-        assert holder.find_elements("css selector", "svg.main-svg .xtick")
+        assert holder.find_elements("css selector", "svg.main-svg :is(.xtick, .annotation)")
+
+
+@pytest.mark.parametrize(
+    "make", [examples.report_input, examples.lean_input, examples.groups_input]
+)
+def test_question_answer_picture_limits_and_next_step_fit_the_first_screen(
+    show: Any, make: Any
+) -> None:
+    browser = show(make, unfolded=False)
+    ends = browser.execute_script(
+        "return ['h1', '#answer', '.first figure', '#limits', '#next'].map((selector) => "
+        "document.querySelector(selector).getBoundingClientRect().bottom)"
+    )
+    assert max(ends) <= 800
+    assert browser.find_elements("css selector", ".first svg.main-svg .xtick")
+    # All else is folded, and not drawn before it is opened.
+    folds = browser.find_elements("css selector", "details")
+    assert len(folds) >= 6
+    assert not any(fold.get_attribute("open") for fold in folds)
+    assert len(browser.find_elements("css selector", "[data-figure].js-plotly-plot")) == 1
+
+
+def test_a_fold_opens_by_a_click_and_draws_what_it_holds(show: Any) -> None:
+    browser = show(examples.report_input, unfolded=False)
+    browser.find_element("css selector", "#curves > summary").click()
+    wait_for(
+        browser,
+        "the curves",
+        "return document.querySelector('#figure-learning-curves .xtick') !== null",
+    )
+
+
+def test_a_term_leads_to_its_meaning_and_says_it_on_hover(show: Any) -> None:
+    browser = show(examples.report_input, unfolded=False)
+    term = browser.find_element("css selector", "#limits a.term")
+    assert term.text.lower() in ("seeds", "abrupt", "cell")
+    meaning = term.get_attribute("title")
+    term.click()
+    wait_for(browser, "the words", "return document.getElementById('words').open")
+    assert meaning in browser.find_element("id", "words").text
+
+
+def drag(browser: Any, element: Any, start: tuple[float, float], end: tuple[float, float]) -> None:
+    """Drag the mouse over an element, from one share of its size to another."""
+    from selenium.webdriver.common.action_chains import ActionChains
+
+    browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", element)
+    size = element.size
+    first, last = (
+        (int((x - 0.5) * size["width"]), int((y - 0.5) * size["height"])) for x, y in (start, end)
+    )
+    chain = ActionChains(browser).move_to_element_with_offset(element, *first).click_and_hold()
+    chain.move_by_offset((last[0] - first[0]) // 2, (last[1] - first[1]) // 2)
+    chain.move_by_offset((last[0] - first[0]) // 2, (last[1] - first[1]) // 2).release().perform()
+
+
+def found(browser: Any) -> str:
+    return str(browser.find_element("id", "text-filter").get_property("value"))
+
+
+def test_a_part_of_an_axis_that_is_dragged_over_finds_its_trials(show: Any) -> None:
+    browser = show(examples.report_input)
+    # Heads stand on the first axis, from 1 at the bottom to 6 at the top.
+    area = browser.find_element("css selector", "#figure-parallel .nsewdrag")
+    drag(browser, area, (0.005, 0.005), (0.06, 0.5))
+    wait_for(browser, "a condition", "return document.getElementById('text-filter').value !== ''")
+    assert found(browser) == "heads=4|5|6"
+    assert set(column(browser, 1)) <= {"4", "5", "6"}
+    # What the table shows stands out in both figures; the rest steps back.
+    wait_for(
+        browser,
+        "points that step back",
+        "return document.querySelector('#figure-matrix').data[0].selectedpoints.length < 51",
+    )
+    kept = browser.execute_script(
+        "const plot = document.querySelector('#figure-matrix');"
+        "return plot.data[0].selectedpoints.map((at) => plot.data[0].x[at])"
+    )
+    assert set(kept) == {4, 5, 6}
+
+
+def test_points_of_the_matrix_that_are_dragged_over_find_their_trials(show: Any) -> None:
+    browser = show(examples.report_input)
+    browser.find_element("id", "text-filter").send_keys("finished heads=1")
+    # The first panel has the heads against the lengths, the largest length on top.
+    panel = browser.find_element("css selector", "#figure-matrix .subplot.xy")
+    drag(
+        browser,
+        browser.find_element("css selector", "#figure-matrix .xy .nsewdrag"),
+        (0.5, 0.02),
+        (0.98, 0.3),
+    )
+    assert panel is not None
+    wait_for(
+        browser, "a condition", "return document.getElementById('text-filter').value.includes('|')"
+    )
+    # Words stay, and of a column that is asked anew the old condition goes.
+    assert found(browser) == "finished heads=4|5|6 seq_len=128"
+    assert set(column(browser, 2)) == {"128"}
+    assert len(column(browser, 0)) == 9
 
 
 def test_the_status_filter_shows_that_status_alone(look: Any) -> None:
@@ -192,6 +294,7 @@ def test_text_is_found_in_any_column_and_values_in_one(look: Any) -> None:
         ("parameters=2,000", {"2"}),
         ('stratum="heads=3, seq_len=8"', {"3"}),
         ("nmse=none", {"1", "2"}),
+        ("heads=2|4|none", {"2", "4"}),
     ],
 )
 def test_a_column_can_be_compared_with_a_value(look: Any, asked: str, heads: set[str]) -> None:
@@ -275,7 +378,7 @@ def test_in_print_every_figure_is_light_and_fits_the_paper(show: Any) -> None:
     browser = show(examples.report_input, scheme="dark")
     browser.execute_script("window.dispatchEvent(new Event('beforeprint'))")
     fills, widths = browser.execute_script(
-        "const plots = Array.from(document.querySelectorAll('[data-figure]'));"
+        "const plots = Array.from(document.querySelectorAll('[data-figure]:not(.made)'));"
         "return [plots.map((plot) => plot.querySelector('.xtick text').style.fill),"
         "plots.map((plot) => plot.querySelector('svg.main-svg').clientWidth)]"
     )
@@ -284,9 +387,14 @@ def test_in_print_every_figure_is_light_and_fits_the_paper(show: Any) -> None:
 
 
 def test_a_study_of_ten_thousand_trials_stays_light(show: Any) -> None:
+    browser = show(large_study, unfolded=False)
+    count = "return document.getElementsByTagName('*').length"
+    assert browser.execute_script(count) < 3_000
     browser = show(large_study)
-    nodes = browser.execute_script("return document.getElementsByTagName('*').length")
-    assert nodes < 6_000
+    assert browser.execute_script(count) < 10_000
+    assert "1,500 lines and 300 points of 9,486 trials" in browser.find_element(
+        "id", "explored-note"
+    ).get_attribute("textContent")
     click_header(browser, "nmse")
     assert float(column(browser, 4)[0]) == pytest.approx(
         examples.trials_frame()["nmse"].min(), rel=1e-3
@@ -323,9 +431,10 @@ def test_a_click_on_one_run_opens_its_page_where_that_is_a_web_address(
     trials = examples.trials_frame().assign(mlflow_url=url)
     browser = show(partial(examples.report_input, trials=trials))
     browser.execute_script("window.opened = []; window.open = (url) => window.opened.push(url)")
-    for figure in ("error", "learning-curves"):
-        click_point(browser, figure, 0)
-    assert browser.execute_script("return window.opened") == ([url, url] if opened else [])
+    click_point(browser, "error", 0)
+    # A median is of several runs, of which none is opened; they are listed.
+    click_point(browser, "learning-curves", 0)
+    assert browser.execute_script("return window.opened") == ([url] if opened else [])
     assert browser.execute_script("return window.injected === undefined")
 
 

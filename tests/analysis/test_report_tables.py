@@ -10,22 +10,30 @@ import report_examples as examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.charts.axes import GridAxis, log_ticks
-from analysis.charts.chart import Point
-from analysis.charts.learning_curves import MAX_LINES, MAX_POINTS, learning_curves
+from analysis.charts.axes import GridAxis, log_ticks, tick_text
+from analysis.charts.chart import Point, Ribbon
+from analysis.charts.learning_curves import (
+    MAX_LINES,
+    MAX_POINTS,
+    curve_chart,
+    learning_curves,
+    why_no_curves,
+)
 from analysis.charts.picks import query_text, varying_axes
 from analysis.questions.lean.charts import MAX_FOREST_ROWS, forest_rows, roles_in
+from analysis.questions.lean.group_text import group_baselines_table, group_candidates_table
 from analysis.questions.lean.groups import Comparison
-from analysis.questions.lean.text import group_baselines_table, group_candidates_table, lean_table
+from analysis.questions.lean.text import lean_table
 from analysis.questions.pareto.charts import front_charts, mean_front, side_by_side
 from analysis.questions.pareto.text import pareto_table
 from analysis.questions.transition.charts import MAX_RUN_POINTS, transition_charts
 from analysis.questions.transition.result import RunValue, TransitionResult
 from analysis.questions.transition.text import cells_table, missing_table, reading_table
-from analysis.report.build import settings_table
+from analysis.report.build import build_report, settings_table
+from analysis.report.explore import explored
 from analysis.text import tables
 from analysis.text import trials as trial_tables
-from analysis.text.numbers import NONE
+from analysis.text.numbers import MINUS, NONE
 
 
 def test_every_ending_is_counted_even_at_zero() -> None:
@@ -119,6 +127,11 @@ def test_nested_provenance_is_flattened() -> None:
     assert table.rows == (("git.commit", "abc"), ("git.dirty", NONE), ("nodes", '["a", "b"]'))
 
 
+def test_a_command_is_shown_as_it_is_typed() -> None:
+    table = tables.provenance_table({"command": ["hsweep", "run", "my sweep.py"]})
+    assert table.rows == (("command", "hsweep run 'my sweep.py'"),)
+
+
 def test_shapes_and_candidates_are_shown_with_their_uncertainty() -> None:
     shapes = pareto_table(examples.pareto_result())
     assert dict(zip(shapes.header, shapes.rows[2], strict=True))["crashed"] == "25%"
@@ -136,20 +149,60 @@ def test_learning_curves_are_grouped_by_the_searched_axis() -> None:
     curves = _curves(trials, examples.reports_frame(trials))
     assert curves.grouped_by == "heads"
     assert curves.groups == examples.HEADS
-    assert len(curves.curves) == curves.total == len(trials)
+    assert curves.drawn == curves.total == len(trials)
     assert curves.is_log
+
+
+def test_seeds_of_a_point_are_one_median_with_a_band_as_far_as_all_of_them_go() -> None:
+    rows = [("a", 1, "finished", 4), ("b", 1, "stopped_early", 3), ("c", 2, "finished", 4)]
+    trials = pd.DataFrame(
+        {"key": key, "heads": h, "seq_len": 8, "seed": at, "status": status}
+        for at, (key, h, status, _) in enumerate(rows)
+    )
+    level = {"a": 1.0, "b": 3.0, "c": 7.0}
+    reports = pd.DataFrame(
+        {"key": key, "unit": unit, "nmse": level[key] / unit}
+        for key, _, _, last in rows
+        for unit in range(1, last + 1)
+    )
+    found = _curves(trials, reports)
+    median, rest, alone = found.curves
+    assert median.points == ((1, 2.0), (2, 1.0), (3, pytest.approx(2 / 3)))
+    assert median.band == ((1, 3), (0.5, 1.5), (pytest.approx(1 / 3), 1))
+    assert (median.pick.title, median.pick.query) == ("heads=1 · median of 2 seeds", "heads=1")
+    # What is left goes on by itself, from where the other one ended.
+    assert (rest.points, rest.band) == (((3, pytest.approx(1 / 3)), (4, 0.25)), ())
+    assert alone.points == ((1, 7), (2, 3.5), (3, pytest.approx(7 / 3)), (4, 1.75))
+    ((how, unit, value),) = [(end.how, end.unit, end.value) for end in found.ends]
+    assert (how, unit, value) == ("stopped early", 3, 1)
+    chart = curve_chart(found, "nmse", "epochs")
+    assert chart is not None
+    assert sum(isinstance(layer, Ribbon) for layer in chart.layers) == 1
+    assert "median" in chart.caption
+
+
+def test_trials_that_reported_once_have_no_curves_and_that_is_said() -> None:
+    trials = examples.trials_frame()
+    ends = examples.reports_frame(trials).groupby("key").tail(1)
+    found = _curves(trials, ends)
+    assert curve_chart(found, "nmse", "epochs") is None
+    assert why_no_curves(found, "nmse") == (
+        "Each of the 54 trials has reported nmse once, at its end, so there is no curve to draw."
+    )
+    page = build_report(examples.report_input(reports=ends))
+    assert "has reported nmse once" in page
 
 
 def test_too_many_learning_curves_are_thinned_evenly_over_the_groups() -> None:
     trials = pd.DataFrame(
         {"key": [f"{n}" for n in range(900)], "heads": [n % 3 for n in range(900)], "seed": 0}
-    ).assign(status="finished")
+    ).assign(status="finished", seq_len=range(900))
     reports = pd.DataFrame(
         {"key": np.repeat(trials["key"], 200), "unit": list(range(200)) * 900, "nmse": 0.5}
     )
     curves = _curves(trials, reports)
     assert curves.total == 900
-    assert len(curves.curves) == MAX_LINES
+    assert curves.drawn == MAX_LINES
     assert {sum(c.group == g for c in curves.curves) for g in (0, 1, 2)} == {MAX_LINES // 3}
     assert all(len(curve.points) == MAX_POINTS for curve in curves.curves)
     ends = {(curve.points[0][0], curve.points[-1][0]) for curve in curves.curves}
@@ -339,3 +392,54 @@ def test_addresses_stand_in_the_page_by_what_tells_them_apart() -> None:
     assert address["prefix"] == f"{base}01"
     none = trial_tables.embedded(trial_tables.trial_table(frame.iloc[:0], (), "nmse"))
     assert none["rows"] == []
+
+
+def test_the_best_trials_are_those_that_finished_with_the_best_metric() -> None:
+    trials = examples.trials_frame()
+    for goal, ascending in (("min", True), ("max", False)):
+        table = trial_tables.best_table(trials, ("heads", "seq_len"), "nmse", goal)  # type: ignore[arg-type]
+        expected = trials[trials["status"] == "finished"].sort_values("nmse", ascending=ascending)
+        assert [row[-1] for row in table.rows] == [key[:12] for key in expected["key"][:5]]
+    assert table.header[:4] == ("", "nmse", "heads", "seq_len")
+    assert "51 single runs are partly lucky" in table.note
+    assert trial_tables.best_table(pd.DataFrame({"status": []}), (), "nmse", "min").rows == ()
+
+
+def test_all_axes_and_metrics_become_scales_and_the_metric_stands_last() -> None:
+    trials = examples.trials_frame().assign(family=["vit", "xcit"] * 27, constant=1.0)
+    table = trial_tables.trial_table(trials, ("heads", "family"), "nmse")
+    found = explored(table, ("heads", "family"), "nmse", "min")
+    assert found is not None
+    scales = {scale["label"]: scale for scale in found["scales"]}
+    assert list(scales)[:2] == ["heads", "family"]
+    assert list(scales)[-1] == "nmse"
+    assert "constant" not in scales
+    assert "seed" not in scales
+    assert (scales["family"]["kind"], scales["family"]["values"]) == ("names", ("vit", "xcit"))
+    assert (scales["heads"]["kind"], scales["heads"]["high"]) == ("number", 6)
+    assert (scales["nmse"]["kind"], scales["nmse"]["values"]) == ("log", ())
+    assert all(
+        scale["low"] - 1e-9 <= place <= scale["high"] + 1e-9
+        for scale in scales.values()
+        for place, _ in scale["ticks"]
+    )
+    assert explored(trial_tables.trial_table(trials, (), "top1"), (), "top1", "max") is None
+    one = trials.assign(nmse=0.5)
+    assert explored(trial_tables.trial_table(one, ("heads",), "nmse"), (), "nmse", "min") is None
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (1e-4, "10⁻⁴"),
+        (2.5e-5, "2.5×10⁻⁵"),  # noqa: RUF001
+        (0.001, "0.001"),
+        (0.1, "0.1"),
+        (1234, "1234"),
+        (1e5, "10⁵"),
+        (0, "0"),
+        (-3e-4, f"{MINUS}3×10⁻⁴"),  # noqa: RUF001
+    ],
+)
+def test_axes_write_numbers_in_one_way(value: float, text: str) -> None:
+    assert tick_text(value) == text

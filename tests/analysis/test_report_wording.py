@@ -4,6 +4,7 @@ import dataclasses
 import io
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import report_examples as examples
@@ -24,6 +25,7 @@ from analysis.terminal import show_answer
 from analysis.text.numbers import (
     MINUS,
     NONE,
+    chance_text,
     cost_text,
     number_text,
     p_text,
@@ -118,7 +120,7 @@ def test_what_limits_an_answer_stands_below_it_and_not_among_the_other_warnings(
     page = build_report(
         examples.report_input(answer=dataclasses.replace(answer, settle_command=command))
     )
-    shown = page[page.index('<section id="answer"') : page.index('<section id="counts"')]
+    shown = page[page.index('<section id="limits"') : page.index('<details class="fold"')]
     assert "3 trials have not ended yet; the answer may change." in shown
     assert "hsweep run x --only-missing" in shown
     assert page.count("3 trials have not ended yet") == 1
@@ -252,9 +254,17 @@ def test_an_empty_front_says_so() -> None:
 
 def test_a_sweep_without_a_question_gets_no_verdict() -> None:
     assert "no question" in Answer().sentence
-    assert 'class="badge unknown">no verdict' in build_report(
-        examples.report_input(transition=None)
+    page = build_report(examples.report_input(transition=None))
+    assert "The sweep asks no question. Its best trial has nmse " in page
+    unfinished = dataclasses.replace(Answer(), unfinished=3)
+    waiting = build_report(
+        examples.report_input(answer=unfinished, resume_command="hsweep resume x")
     )
+    assert "3 trials have not ended yet; the answer may change." in waiting
+    assert "hsweep resume x" in waiting
+    assert "so far" in waiting
+    assert 'class="answer unknown"' in page
+    assert 'class="badge' not in page
 
 
 @pytest.mark.parametrize(
@@ -312,3 +322,83 @@ def test_what_is_below_a_limit_reads_as_below_it(limit: float, share: float) -> 
 def test_a_value_below_a_limit_has_no_more_decimals_than_it_needs() -> None:
     assert text_below(0.4961, 0.5) == "0.496"
     assert text_below(0.31, 0.5) == "0.31"
+
+
+def plain(result: Any) -> list[str]:
+    return examples.finding(result).plain
+
+
+def test_a_collapse_in_everyday_words_claims_what_the_exact_sentence_claims() -> None:
+    headline, *rest = plain(examples.transition_result())
+    assert headline == (
+        "The error collapses at heads = 4: there nmse is about 500 times smaller than at 3."
+    )
+    assert rest == [
+        "Other seeds would put it at the same place (95% confidence).",
+        "The fall is a sudden one: without one, about 1 in 250 such studies would show a fall as "
+        "abrupt.",
+        "From there on, a larger seq_len does not make the error larger.",
+    ]
+    unsure = plain(examples.transition_result(h_set=(3, 4, 5), gamma_above=Interval(0.05, -0.1, 1)))
+    assert "With other seeds it may lie at heads = 3, 4 or 5 (95% confidence)." in unsure
+    assert any("is not clear yet" in text for text in unsure)
+    nats = plain(examples.transition_result(scale="loss"))[0]
+    assert nats.endswith("there nmse (nats) is 2.7 nats lower than at 3.")
+
+
+@pytest.mark.parametrize(
+    ("result", "said", "not_said"),
+    [
+        (examples.suggested_result(), "may collapse at heads = 4, which is not tested", "sudden"),
+        (examples.plateau_result(), "From heads = 2 on, more heads gains little", "collapses"),
+        (examples.inconclusive_result(), "Inconclusive: 2 of 18 cells", "smaller than"),
+        (
+            examples.transition_result(verdict="threshold"),
+            "That the fall is a sudden one is not shown",
+            "collapses",
+        ),
+        (
+            examples.transition_result(verdict="none", reason="no abrupt drop"),
+            "No transition in heads is established",
+            "collapses",
+        ),
+    ],
+)
+def test_what_is_not_claimed_is_not_claimed_in_everyday_words(
+    result: Any, said: str, not_said: str
+) -> None:
+    text = " ".join(plain(result))
+    assert said in text
+    assert not_said not in text
+
+
+def test_a_lean_choice_in_everyday_words_says_what_as_well_means() -> None:
+    result = examples.lean_result()
+    headline, meaning, chance, *_ = plain(result)
+    assert headline == (
+        "heads=8, depth=4 does as well as heads=8, depth=6, with 33% fewer parameters."
+    )
+    assert "worse by less than 0.04 in top1, the margin" in meaning
+    assert "0.024 worse on average" in meaning
+    assert "0.032 worse to 0.016 worse; 5 seeds" in meaning
+    assert chance == (
+        "Were it worse by the margin, about 1 in 200 such studies would make it look this good."
+    )
+    groups = plain(examples.lean_groups())
+    assert groups[:4] == [
+        "A cheaper shape does as well as its baseline in 1 of 3 comparisons, one for each family; "
+        "in 1 none tried does and 1 is undecided.",
+        "vit: heads=8, depth=4, with 33% fewer parameters.",
+        "xcit: every cheaper shape tried is worse.",
+        "deit: no answer, the baseline has no full-budget run.",
+    ]
+    undecided = plain(dataclasses.replace(result, verdict="undecided", choice=None))
+    assert undecided[0].startswith("The runs do not tell yet whether any of the 5 cheaper shapes")
+
+
+@pytest.mark.parametrize(
+    ("p", "text"),
+    [(0.0004, "fewer than 1 in 1,000"), (0.004, "about 1 in 250"), (0.31, "about 3 in 10")],
+)
+def test_a_p_value_is_a_count_of_studies(p: float, text: str) -> None:
+    assert chance_text(p) == text

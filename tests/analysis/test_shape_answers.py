@@ -1,5 +1,6 @@
 """Effects and the surrogate in the report, in figures, on the command line and of a study."""
 
+import dataclasses
 import json
 import math
 from pathlib import Path
@@ -30,6 +31,7 @@ from analysis.questions.surrogate.result import SurrogateResult, SurrogateSettin
 from analysis.report.build import build_report, report_charts
 from analysis.report.build import report_input as study_report
 from analysis.result_files import read_result, write_finding
+from analysis.statistics.values import Interval
 from hsweep.cli import main
 from hsweep.paths import Home
 from hsweep.record.study import Study
@@ -66,15 +68,35 @@ def test_charts_show_every_pair_step_and_group(told: EffectsResult) -> None:
     assert sum(len(series.points) for series in equal_cost.series) == 9
 
 
-def test_the_surface_frames_what_was_tried_and_hatches_what_is_beyond(
+def test_the_surface_frames_what_was_tried_and_brackets_what_is_beyond(
     learned: SurrogateResult,
 ) -> None:
     surface, left_out = surrogate_charts(learned)
-    shapes = [shape.type for shape in plotly_figure(surface).layout.shapes]
-    assert shapes.count("rect") == 9
-    assert shapes.count("path") == sum(point.extrapolates for point in learned.surface)
+    figure = plotly_figure(surface)
+    assert [shape.type for shape in figure.layout.shapes] == ["rect"] * 9
+    texts = [text for row in figure.data[0].text for text in row]
+    beyond = [text for text in texts if text.startswith("(") and text.endswith(")")]
+    assert len(beyond) == sum(point.extrapolates for point in learned.surface) > 0
     points = [series.points for series in left_out.series if series.symbol is not None]
     assert sum(map(len, points)) == 9
+
+
+def test_errors_have_logarithmic_colours(learned: SurrogateResult) -> None:
+    points = tuple(
+        dataclasses.replace(point, mean=Interval(10.0 ** -(at % 5), 0.0, 1.0))
+        for at, point in enumerate(learned.surface)
+    )
+    learned = dataclasses.replace(learned, surface=points)
+    surface, _ = surrogate_charts(dataclasses.replace(learned, scale="error"))
+    cells = surface.cells
+    assert cells is not None
+    (trace,) = plotly_figure(surface).data
+    shown = [place for row in trace.z for place in row]
+    values = [cell.value for row in cells.rows for cell in row]
+    assert shown == pytest.approx([math.log10(value) for value in values])
+    plain, _ = surrogate_charts(dataclasses.replace(learned, scale="accuracy"))
+    (trace,) = plotly_figure(plain).data
+    assert [place for row in trace.z for place in row] == values
 
 
 def test_the_report_and_the_figures_have_them(

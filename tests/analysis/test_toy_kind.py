@@ -51,6 +51,7 @@ class BestFinding(Finding):
     result: Best
 
     kind: ClassVar[str] = "best"
+    title: ClassVar[str] = "The best trial"
     headlines: ClassVar[bool] = False
 
     @property

@@ -25,6 +25,7 @@ def folder(tmp_path: Path, home: Home) -> Path:
     new_study(home, "lean-quick")
     new_study(Home(tmp_path / "other"), "elsewhere")
     (tmp_path / "question.py").write_text(SWEEP_FILE)
+    (tmp_path / "near.py").touch()
     (tmp_path / "broken.py").write_text("SWEEP = (")
     return tmp_path
 
@@ -43,6 +44,11 @@ def folder(tmp_path: Path, home: Home) -> Path:
         ("hsweep run --preset ", set()),
         ("hsweep run broken.py --preset ", set()),
         ("hsweep run nothing.py --preset ", set()),
+        ("hsweep run retr", {"retrieval_heads"}),
+        ("hsweep plan vi", {"vision_families", "vision_large", "vit_lean"}),
+        ("hsweep plan n", {"nearest_neighbor_rank", "near.py"}),
+        ("hsweep plan que", {"que"}),
+        ("hsweep run msmarco_heads --preset ", {"paper", "quick", "sample", "smoke"}),
     ],
 )
 def test_names_are_completed(folder: Path, home: Home, line: str, found: set[str]) -> None:

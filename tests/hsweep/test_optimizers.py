@@ -17,6 +17,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from hsweep import Recipe, epochs, grid
 from hsweep.seeding import derived_seed
+from hsweep.training.optimizers import ALSO_TIMMS
 from hsweep.training.train import train
 from models.retrieval import RetrievalTransformer
 from models.torchvision_compat import make_torchvision_importable
@@ -214,3 +215,14 @@ assert reports[-1].is_last
 assert not {{"torch._dynamo", "torch._inductor"}} & set(sys.modules)
 """
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
+
+
+def test_a_name_that_two_libraries_have_means_one_of_them_everywhere() -> None:
+    """Whether timm is installed or not: without it, the name is refused, not another's."""
+    make_torchvision_importable()
+    import pytorch_optimizer
+    import timm.optim
+
+    both = {*timm.optim.list_optimizers()} & {*pytorch_optimizer.get_supported_optimizers()}
+    of_torch = {name.lower() for name in vars(torch.optim)} - {"muon"}
+    assert both - of_torch == ALSO_TIMMS

@@ -126,6 +126,15 @@ def test_without_git_there_is_no_commit(
     assert git_state(committed_sweep) is None
 
 
+def test_an_installed_sweep_is_of_no_checkout_that_its_environment_lies_in(
+    committed_sweep: Path,
+) -> None:
+    installed = committed_sweep.parent / ".venv/lib/python3/site-packages/sweeps/sweep.py"
+    installed.parent.mkdir(parents=True)
+    installed.write_text(committed_sweep.read_text())
+    assert collect(command=(), sweep_file=installed)["sweep"] is None
+
+
 def test_a_git_hooks_variables_do_not_mislead(
     committed_sweep: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

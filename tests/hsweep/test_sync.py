@@ -17,9 +17,9 @@ from tiny_studies import SWEEP_FILE, finish, manifest, new_study, recording
 
 from hsweep.paths import Home
 from hsweep.record.study import Study
-from hsweep.tracking.names import study_tags
 from hsweep.tracking.shutdown import Shutdown, sync_line, tracking_lines
 from hsweep.tracking.state import Refusal
+from hsweep.tracking.study import TrackedStudy
 from hsweep.tracking.target import TrackingTarget, tracking_target
 from hsweep.tracking.tracker import Tracker, TrackingSummary
 
@@ -266,8 +266,7 @@ def test_the_thread_of_a_tracker_that_hangs_keeps_no_process_alive(
 ) -> None:
     study = ended_study(home, "mine")
     target = TrackingTarget(silent_server, None, "tiny")
-    tags = study_tags(study.manifest)
-    tracker = Tracker(study.paths.journal, target, study="mine", tags=tags, metric="nmse")
+    tracker = Tracker(study.paths.journal, target, TrackedStudy.of(study.manifest))
     tracker.start()
     tracker.close(wait_seconds=0)
     (thread,) = [each for each in threading.enumerate() if each.name == "hsweep-mlflow"][-1:]

@@ -1,6 +1,7 @@
 """Delivery to a real MLflow store on SQLite."""
 
 import contextlib
+import getpass
 import json
 import shutil
 import sqlite3
@@ -8,13 +9,13 @@ import threading
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-from mlflow import MlflowClient
 from mlflow.entities import ViewType
 from mlflow_stores import (
     DEADLINE,
+    Kill,
+    Killed,
     Tracked,
     client,
     free_port,
@@ -28,10 +29,11 @@ from tiny_studies import manifest
 
 from hsweep.design.trial import Report, TrialStatus
 from hsweep.record.journal import Journal
-from hsweep.tracking.names import LADDER, SCOUTS, STUDY_ID, study_tags
+from hsweep.tracking.names import SCOUTS, STUDY_ID
 from hsweep.tracking.pages import LOCAL_UI, run_urls
 from hsweep.tracking.state import StoreState
 from hsweep.tracking.store import connect, initialise_database
+from hsweep.tracking.study import LADDER, TrackedStudy, study_tags
 from hsweep.tracking.target import TrackingTarget
 from hsweep.tracking.tracker import Tracker, TrackingSummary, rest_when_done, rest_while_behind
 
@@ -48,7 +50,6 @@ class TestWhatIsDelivered:
         tracked.trains("a", range(1, 3), FINISHED)
         tracked.sync()
         run, parent = tracked.runs["a"], tracked.runs["parent"]
-        assert run.info.run_name == "heads=1 seq_len=16 #1"
         assert run.data.params == {
             "heads": "1", "seq_len": "16", "replicate": "1", "budget": "8",
             "num_params": "10", "flops_per_example": "20", "train_memory_bytes": "30",
@@ -72,15 +73,12 @@ class TestWhatIsDelivered:
         tags = {STUDY_ID: "5eed", LADDER: "4, 8 epochs", SCOUTS: "2"}
 
         def sync() -> TrackingSummary:
-            tracker = Tracker(
-                tracked.path, tracked.target, study="heads-1", tags=tags, metric="nmse"
-            )
-            return tracker.sync()
+            study = TrackedStudy("heads-1", tags, "nmse")
+            return Tracker(tracked.path, tracked.target, study).sync()
 
         assert sync().is_complete
         assert set(tracked.runs) == {"parent", "a"}
         run = tracked.runs["a"]
-        assert run.info.run_name == "heads=1 seq_len=16 #1 at 8"
         assert run.data.tags["hsweep.role"] == "scout"
         # Asked for after all, it has one.
         tracked.train("b", range(1, 3), FINISHED)
@@ -99,7 +97,7 @@ class TestWhatIsDelivered:
         tracked.journal.record("a", attempt, last, 0.5, FINISHED)
         tracked.sync()
         assert tracked.runs["a"].data.metrics == {
-            "nmse": 0.5, "learning_rate": 0.25, "examples_per_second": 128.0, "final/nmse": 0.5,
+            "nmse": 0.5, "learning_rate": 0.25, "examples_per_second": 128.0,
         }  # fmt: skip
 
     @pytest.mark.parametrize(
@@ -111,16 +109,13 @@ class TestWhatIsDelivered:
             (TrialStatus.RUNNING, "RUNNING"),
         ],
     )
-    def test_statuses_are_shown_and_only_a_finished_trial_has_final_metrics(
-        self, tracked: Tracked, status: TrialStatus, shown: str
-    ) -> None:
+    def test_statuses_are_shown(self, tracked: Tracked, status: TrialStatus, shown: str) -> None:
         tracked.trains("a", range(1, 5), status)
         tracked.sync()
         run = tracked.runs["a"]
         assert run.info.status == shown
         assert run.data.tags["hsweep.status"] == status.value
-        final = {name: v for name, v in run.data.metrics.items() if name.startswith("final/")}
-        assert final == ({"final/nmse": 0.25} if status is FINISHED else {})
+        assert run.data.metrics == {"nmse": 0.25}
 
     def test_the_studys_run_is_finished_only_when_every_trial_is(self, tracked: Tracked) -> None:
         tracked.plan("a", "b")
@@ -164,7 +159,7 @@ class TestWhatIsDelivered:
         assert tracked.sync().is_complete
         names = {"nmse", "top-1 ___", "___up", "a__b"}
         metrics = tracked.runs["a"].data.metrics
-        assert set(metrics) == names | {f"final/{name}" for name in names}
+        assert set(metrics) == names
         assert metrics["top-1 ___"] == 50.0
 
     def test_what_became_of_a_trial_is_in_its_tags(self, tracked: Tracked) -> None:
@@ -209,7 +204,7 @@ class TestWhatIsDelivered:
         assert runs["b"].data.tags["hsweep.continues"] == "a"
         assert runs["a"].info.start_time == int(reports[0].time * 1000)
         assert runs["a"].info.end_time == int(reports[-1].time * 1000)
-        assert runs["a"].data.metrics["final/nmse"] == pytest.approx(1 / 3)
+        assert runs["a"].data.metrics["nmse"] == pytest.approx(1 / 3)
 
     def test_a_reason_is_shortened_and_without_secrets(self, tracked: Tracked) -> None:
         tracked.plan("a")
@@ -244,6 +239,7 @@ class TestWhatIsDelivered:
             provenance={
                 "tool": {"commit": "aaa", "dirty": True},
                 "sweep": {"commit": "bbb", "dirty": False},
+                "sweep_file": "/home/ann/heads.py",
             }
         )
         tags = study_tags(study)
@@ -257,13 +253,14 @@ class TestWhatIsDelivered:
             "hsweep.tool_commit": "aaa-dirty",
             "hsweep.sweep_commit": "bbb",
             "mlflow.source.git.commit": "bbb",
+            "mlflow.source.git.dirty": "false",
+            "mlflow.source.name": "/home/ann/heads.py",
+            "mlflow.source.type": "LOCAL",
+            "mlflow.user": getpass.getuser(),
         }
         bare = study_tags(replace(study, provenance={"tool": None, "sweep": None}))
-        assert set(bare) == {"hsweep.sweep", "hsweep.preset", STUDY_ID}
-
-
-class Killed(BaseException):
-    """What nothing catches, as a killed process catches nothing."""
+        assert not [name for name in bare if "commit" in name]
+        assert bare["mlflow.source.name"] == "hsweep"
 
 
 class TestEachRecordOnce:
@@ -282,7 +279,6 @@ class TestEachRecordOnce:
             tracked.state_file.write_text(content)
         assert tracked.sync() == TrackingSummary(delivered=9, pending=0)
         tracked.assert_all_there("a", "b")
-        assert len(tracked.history("a", "final/nmse")) == 1
         after = tracked.runs
         for key in ("a", "b"):
             assert after[key].info == before[key].info
@@ -304,27 +300,11 @@ class TestEachRecordOnce:
     ) -> None:
         keys = ("a", "b", "c")
         tracked.trains(keys, range(1, 4), FINISHED)
-        calls_left = 0
-
-        def dies_after(method: str) -> None:
-            real = getattr(MlflowClient, method)
-
-            def call(self: MlflowClient, *values: Any, **named: Any) -> Any:
-                nonlocal calls_left
-                result = real(self, *values, **named)
-                calls_left -= 1
-                if calls_left == 0:
-                    raise Killed
-                return result
-
-            monkeypatch.setattr(MlflowClient, method, call)
-
-        for method in ("create_experiment", "create_run", "log_batch", "set_terminated"):
-            dies_after(method)
+        kill = Kill(monkeypatch, "create_experiment", "create_run", "log_batch", "set_terminated")
         kills = 0
         # What is known of the store is lost with each kill, which is worse than a real one.
         while tracked.pending():
-            calls_left = kills + 1
+            kill.calls_left = kills + 1
             with contextlib.suppress(Killed):
                 tracked.sync()
             kills += 1
@@ -336,7 +316,6 @@ class TestEachRecordOnce:
         tracked.sync()
         tracked.assert_all_there(*keys)
         for key in keys:
-            assert len(tracked.history(key, "final/nmse")) == 1
             assert tracked.runs[key].data.params["heads"]
             assert tracked.runs[key].info.status == "FINISHED"
 
@@ -350,7 +329,7 @@ class TestEachRecordOnce:
         assert told == [3, 6, 9]
         tracked.assert_all_there("a")
         assert tracked.runs["a"].info.status == "FINISHED"
-        assert tracked.runs["a"].data.metrics["final/nmse"] == pytest.approx(1 / 7)
+        assert tracked.runs["a"].data.metrics["nmse"] == pytest.approx(1 / 7)
 
     def test_another_store_gets_the_whole_study(
         self, tracked: Tracked, empty_database: Path, tmp_path: Path
@@ -583,8 +562,9 @@ class TestTheStore:
             state = StoreState(path, target)
             state.experiment, state.runs = experiment, {"parent": "f00", key: "f01"}
             state.save()
-        assert run_urls(path, server) == {"a": "https://host:5000/#/experiments/7/runs/f01"}
-        assert run_urls(path, local) == {"b": f"{LOCAL_UI}/#/experiments/3/runs/f01"}
+        shown = "?workflowType=machine_learning"
+        assert run_urls(path, server) == {"a": f"https://host:5000/#/experiments/7/runs/f01{shown}"}
+        assert run_urls(path, local) == {"b": f"{LOCAL_UI}/#/experiments/3/runs/f01{shown}"}
         for file in tmp_path.glob("tracking-*.json"):
             assert "secret" not in file.read_text()
             assert json.loads(file.read_text())["cursor"] == 0

@@ -12,6 +12,7 @@ from driving import Workplace
 from mlflow_stores import DEADLINE, Line, Server, Tracked, client, database, report
 
 from hsweep.design.trial import TrialStatus
+from hsweep.tracking.pages import reachable_run_urls
 from hsweep.tracking.tracker import Tracker, TrackingSummary
 
 pytestmark = pytest.mark.slow
@@ -78,6 +79,10 @@ def test_a_server_killed_and_restarted_while_the_study_runs(
     assert summary.is_complete, summary
     tracked.assert_all_there(*KEYS)
     assert {run.info.status for run in tracked.runs.values()} == {"FINISHED"}
+    # A report links the runs where they are found, and nothing where they are not.
+    assert reachable_run_urls(tracked.path, tracked.target).keys() == set(KEYS)
+    server.kill()
+    assert reachable_run_urls(tracked.path, tracked.target) == {}
 
 
 def test_a_server_killed_again_and_again_holds_each_report_once(

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from hsweep.errors import UserError
 from hsweep.paths import Home
 from hsweep.record.journal import TrialRow
-from hsweep.tracking.names import LADDER, run_name, run_params, safe_names
+from hsweep.tracking.names import safe_names
 from hsweep.tracking.pages import ui_command
 from hsweep.tracking.target import TrackingTarget, tracking_target
+from hsweep.tracking.updates import run_params
 
 
 @pytest.fixture
@@ -134,10 +135,16 @@ def test_any_names_become_different_acceptable_ones(names: list[str]) -> None:
     assert safe == safe_names(reversed(names))
 
 
-def test_a_run_is_named_and_compared_by_its_shape() -> None:
-    trial = TrialRow("k", 0, {"heads": 3, "seq_len": 16}, 1, "", 8, {"num_params": 10})
-    assert run_name(trial, {}) == "heads=3 seq_len=16 #1"
-    assert run_name(trial, {LADDER: "4, 8 epochs"}) == "heads=3 seq_len=16 #1 at 8"
-    assert run_params(trial) == {
-        "heads": "3", "seq_len": "16", "replicate": "1", "budget": "8", "num_params": "10",
+def test_runs_are_compared_by_shape_cost_and_recipe() -> None:
+    trial = TrialRow("k", 0, {"heads": 3, "lr": 0.01}, 1, "", 8, {"num_params": 10})
+    recipe = {"lr": 0.01, "batch_size": 64, "optimizer_args": {"eps": 1e-6}}
+    params = {
+        "heads": "3", "lr": "0.01", "replicate": "1", "epochs": "8", "num_params": "10",
+        "batch_size": "64", "optimizer_args.eps": "1e-06",
     }  # fmt: skip
+    assert run_params(trial, recipe, "epochs") == params
+    # An axis that is no recipe's field, though it is called like one, keeps its name.
+    scaled = run_params(trial, recipe | {"lr": 0.02}, "epochs")
+    assert scaled == params | {"recipe.lr": "0.02"}
+    of_budgets = TrialRow("k", 0, {"epochs": 3}, 1, "", 8, {})
+    assert run_params(of_budgets, {}, "epochs") == {"epochs": "3", "replicate": "1", "budget": "8"}

@@ -139,14 +139,21 @@ def kept_widths(home: Home, study: str = "demo") -> set[int]:
     return {width for width, key in by_width(home, study).items() if key in keys}
 
 
-def artifacts(home: Home, study: str, key: str) -> list[str]:
-    """The files of a trial's run in MLflow."""
+def logged_models(home: Home, study: str) -> dict[str, list[str]]:
+    """The study's logged models in MLflow: the files copied into each, by the trial's key."""
     client = MlflowClient(home.default_tracking_uri)
     experiment = client.get_experiment_by_name("tiny")
     assert experiment is not None
-    wanted = f"tags.`hsweep.trial` = '{key}' AND tags.`hsweep.study` = '{study}'"
-    (run,) = client.search_runs([experiment.experiment_id], wanted)
-    return [each.path for each in client.list_artifacts(run.info.run_id)]
+    runs = client.search_runs([experiment.experiment_id], f"tags.`hsweep.study` = '{study}'")
+    models = client.search_logged_models([experiment.experiment_id])
+    ours = {run.info.run_id for run in runs}
+    return {
+        model.tags["hsweep.trial"]: [
+            each.name for each in Path(model.artifact_location.removeprefix("file://")).glob("*")
+        ]
+        for model in models
+        if model.source_run_id in ours
+    }
 
 
 class TestWhatIsLoaded:
@@ -436,14 +443,27 @@ class TestCommand:
         with pytest.raises(UserError, match="taken from study demo, which keeps none of it"):
             again.trial(by_width(study)[3 - best % 2]).load_model()
         # The first study was asked for artifacts when it ran, this one is only now.
-        assert artifacts(study, "demo", best_key) == [weights_file(best_key, 1)]
-        assert artifacts(study, "again", best_key) == []
+        assert logged_models(study, "demo") == {best_key: [weights_file(best_key, 1)]}
+        assert logged_models(study, "again") == {best_key: []}
         for _ in range(2):
             assert hsweep("sync", "again", "--log-weights", "--home", study.root).exit_code == 0
-        assert artifacts(study, "again", best_key) == [weights_file(best_key, 0)]
+        assert logged_models(study, "again") == {best_key: [weights_file(best_key, 0)]}
         refused = hsweep(*arguments, "--set", "keep=none", "--log-weights")
         assert refused.exit_code == 2
         assert "add --set keep=best" in refused.output
+
+    def test_mlflow_has_the_recipe_and_the_data_of_every_trial(self, study: Home) -> None:
+        client = MlflowClient(study.default_tracking_uri)
+        experiment = client.get_experiment_by_name("tiny")
+        assert experiment is not None
+        wanted = "tags.`hsweep.study` = 'demo' AND tags.`hsweep.trial` != ''"
+        runs = client.search_runs([experiment.experiment_id], wanted)
+        assert {run.info.run_name for run in runs} == {f"width={n} #0" for n in by_width(study)}
+        for run in runs:
+            assert {"batch_size", "optimizer", "lr", "schedule"} <= run.data.params.keys()
+            (data,) = run.inputs.dataset_inputs
+            assert data.dataset.digest
+            assert Path(run.data.tags["mlflow.source.name"]).suffix == ".py"
 
 
 class TestPlan:

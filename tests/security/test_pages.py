@@ -133,7 +133,7 @@ def page_of(answer: Answer) -> ReportInput:
         examples.report_input(),
         study=ATTACK, sweep=ATTACK, preset=ATTACK, question=ATTACK,
         answer=dataclasses.replace(answer, confirm_command=ATTACK),
-        metric=named("accuracy"), goal="max", scale="accuracy", budget_unit=ATTACK,
+        metric=named("accuracy"), goal="max", budget_unit=ATTACK,
         axes=(named("heads"), named("length")), trials=trials,
         reports=pd.DataFrame(
             {"key": key, "unit": unit, "step": unit, named("accuracy"): 0.5 + unit / 10}

@@ -5,13 +5,16 @@ from pathlib import Path
 import pytest
 
 from hsweep import Lean
+from hsweep.planning.checking import check_trials
 from hsweep.planning.options import SweepOptions
 from hsweep.planning.plan import Plan
 from hsweep.planning.prepare import prepare
+from hsweep.shipped import shipped_sweeps
 
 SWEEPS = Path(__file__).parents[2] / "sweeps"
 TUNED = [
     "cifar10_heads",
+    "crammed_bert",
     "gpt2_tinystories",
     "lra_nystromformer",
     "msmarco_heads",
@@ -36,6 +39,7 @@ def no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", TUNED)
 def test_budgets_share_their_beginning_and_other_seeds_confirm_each_rate(name: str) -> None:
     plan = planned(name)
+    assert plan.data_problems == ()
     ladder = plan.ladder()
     assert ladder is not None
     assert ladder["not_shared"] == ""
@@ -55,3 +59,10 @@ def test_what_repeats_a_publication_keeps_one_rate_and_one_budget(name: str) -> 
     assert plan.sweep.budget.ladder == ()
     assert len({trial.recipe.lr for trial in plan.trials}) == 1
     assert {trial.recipe.schedule for trial in plan.trials} < {"constant", "cosine", "linear"}
+
+
+@pytest.mark.parametrize("name", shipped_sweeps())
+def test_a_smoke_preset_trains_a_step_of_its_smallest_and_largest_shape(name: str) -> None:
+    """And has more steps than its warm-up: what is to show that all works must be able to run."""
+    trials = planned(name, "smoke").trials
+    assert check_trials(trials).unchecked == ()

@@ -124,20 +124,18 @@ def _metric_chart(result: ConditioningResult) -> Chart:
     # Names stand to the right.
     room = (max(known) / min(known) if max(known) > min(known) else 10.0) ** 0.06
     x = value_axis(f"{_title(result)} (log scale)", known, log=True)
-    legend = f" ({' · '.join(axes)})" if has_names else ""
     better = "lower" if result.goal == "min" else "higher"
     metrics = [shape.metric for shape in result.shapes]
     return Chart(
         "condition-metric",
         f"{result.metric} against conditioning",
-        f"Each point is one shape{legend}, its seeds averaged, with the range of its seeds; "
+        f"Each point is one shape, its seeds averaged, with the range of its seeds; "
         f"{better} is better, and left is better conditioned. By the paper's account points "
         f"should rise to the {'right' if result.goal == 'min' else 'left'}.",
         dataclasses.replace(x, range=(min(known) / room, max(known) * room**2)),
         value_axis(result.metric, metrics, log=result.scale == "error"),
         tuple(by_look(looks, zip(own, points, strict=True))),
         is_wide=True,
-        key=" · ".join(axes) if has_names else "",
         legend="beside",
     )
 

@@ -34,6 +34,7 @@ class ConditioningFinding(Finding):
     result: ConditioningResult
 
     kind: ClassVar[str] = "conditioning"
+    title: ClassVar[str] = "Condition numbers"
 
     @property
     def sentences(self) -> list[str]:

@@ -40,6 +40,7 @@ class EffectsFinding(Finding):
     result: EffectsResult
 
     kind: ClassVar[str] = "effects"
+    title: ClassVar[str] = "What each axis does"
     headlines: ClassVar[bool] = False
 
     @property

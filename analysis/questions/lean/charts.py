@@ -83,7 +83,6 @@ def forest_chart(compared: Sequence[Comparison]) -> Chart | None:
     points: list[tuple[LeanOutcome, Point]] = []
     picks: list[Pick] = []
     drawn: list[LeanResult] = []
-    named_by = ""
     share = max(3, MAX_FOREST_ROWS // max(1, len(compared)))
     for comparison in compared:
         result = comparison.result
@@ -93,11 +92,9 @@ def forest_chart(compared: Sequence[Comparison]) -> Chart | None:
         drawn.append(result)
         axes = varying_axes([*(row.config for row in rows), result.baseline])
         axes = axes or list(rows[0].config)
-        named_by = " · ".join(axes)
         if comparison.heading:
-            headings.append(Heading(len(names), f"{comparison.heading} ({named_by})"))
+            headings.append(Heading(len(names), comparison.heading))
             names.append("")
-            named_by = ""  # each heading says its own
         labels = unique_names([short_label(row.config, axes) for row in rows])
         for label, row in zip(labels, rows, strict=True):
             hover = _candidate_text(result, row)
@@ -114,7 +111,7 @@ def forest_chart(compared: Sequence[Comparison]) -> Chart | None:
     return Chart(
         "candidates",
         "Candidates against the baseline",
-        _forest_caption(lean, named_by, tried, tried - len(picks)),
+        _forest_caption(lean, tried, tried - len(picks), in_groups=bool(headings)),
         Axis(
             f"difference in {lean.metric} (right is better)",
             range=_forest_range(lean.margin, [point for _, point in points]),
@@ -128,7 +125,7 @@ def forest_chart(compared: Sequence[Comparison]) -> Chart | None:
         ),
         is_wide=True,
         picks=tuple(picks),
-        key=f"{f'{named_by}; ' if named_by else ''}dashed: margin {margin}",
+        key=f"dashed: margin {margin}",
     )
 
 
@@ -141,13 +138,12 @@ def _forest_range(margin: float, points: Sequence[Point]) -> tuple[float, float]
     return min(ends) - room, max(ends) + room
 
 
-def _forest_caption(lean: LeanResult, axes: str, tried: int, left_out: int) -> str:
-    shape = f" ({axes})" if axes else ""
-    whose = "the baseline" if axes else "the baseline of its group"
-    over = f"over {tried} candidates" if axes else "within each group"
+def _forest_caption(lean: LeanResult, tried: int, left_out: int, *, in_groups: bool) -> str:
+    whose = "the baseline of its group" if in_groups else "the baseline"
+    over = "within each group" if in_groups else f"over {tried} candidates"
     some = f" {left_out} further candidates are in the table only." if left_out else ""
     return (
-        f"Difference of each cheaper shape{shape} to {whose} with its "
+        f"Difference of each cheaper shape to {whose} with its "
         f"{percent_text(lean.settings.confidence)} interval, cheapest at the top; the dashed line "
         f"is the margin of {number_text(-lean.margin)}; filled blue points are established to lie "
         f"right of it, crosses are excluded (shown to lie left of it), and open circles are "

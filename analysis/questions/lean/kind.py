@@ -25,13 +25,17 @@ from analysis.questions.lean.budget_text import budgets_sentence, budgets_table,
 from analysis.questions.lean.budgets import with_budgets
 from analysis.questions.lean.charts import forest_chart, roles_in
 from analysis.questions.lean.fit import fit
-from analysis.questions.lean.groups import Comparison, LeanGroups, fit_groups
-from analysis.questions.lean.result import LeanResult, LeanSettings
-from analysis.questions.lean.text import (
+from analysis.questions.lean.group_text import (
     group_baselines_table,
     group_candidates_table,
     groups_badge,
     groups_sentences,
+    plain_groups,
+)
+from analysis.questions.lean.groups import Comparison, LeanGroups, fit_groups
+from analysis.questions.lean.plain import plain_lean
+from analysis.questions.lean.result import LeanResult, LeanSettings
+from analysis.questions.lean.text import (
     lean_badge,
     lean_sentence,
     lean_table,
@@ -76,6 +80,7 @@ class _Comparisons(Finding):
     front: ParetoResult | None = None
 
     answers: ClassVar[bool] = True
+    title: ClassVar[str] = "Cheaper shapes beside the baseline"
 
     @property
     @abstractmethod
@@ -86,6 +91,12 @@ class _Comparisons(Finding):
     def fronts(self) -> list[tuple[str, ParetoResult]]:
         """The fronts, each with its heading."""
         return [("", self.front)] if self.front is not None else []
+
+    @property
+    def numbers(self) -> dict[str, float]:
+        accepted = sum(len(each.result.accepted) for each in self.comparisons)
+        front = {"front_size": float(self.front.front_size)} if self.front is not None else {}
+        return {"accepted": float(accepted), **front}
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -176,8 +187,19 @@ class LeanFinding(_Comparisons):
         return [Comparison(self.result)]
 
     @property
+    def numbers(self) -> dict[str, float]:
+        found = self.result
+        chosen = [row.saving for row in found.table if row.label == found.choice]
+        saving = {"saving": chosen[0][found.costs[0]]} if chosen else {}
+        return {**super().numbers, **saving}
+
+    @property
     def sentences(self) -> list[str]:
         return [f"{lean_sentence(self.result)}{budgets_sentence(self.result)}"]
+
+    @property
+    def plain(self) -> list[str]:
+        return plain_lean(self.result)
 
     @property
     def badge(self) -> tuple[str, Tone]:
@@ -232,6 +254,10 @@ class LeanGroupsFinding(_Comparisons):
     @property
     def sentences(self) -> list[str]:
         return groups_sentences(self.result)
+
+    @property
+    def plain(self) -> list[str]:
+        return plain_groups(self.result)
 
     @property
     def badge(self) -> tuple[str, Tone]:

@@ -4,12 +4,9 @@ import math
 from collections.abc import Mapping
 from typing import Final
 
-from analysis.questions.lean.budget_text import budgets_sentence
-from analysis.questions.lean.groups import LeanGroups
 from analysis.questions.lean.result import LeanResult, LeanRow, LeanVerdict
 from analysis.runs.losses import runs_text
 from analysis.statistics.noninferiority import MOST_SEEDS_ASKED_FOR
-from analysis.statistics.settled import Settled
 from analysis.text.numbers import (
     NONE,
     Tone,
@@ -17,7 +14,6 @@ from analysis.text.numbers import (
     at_fixed_rate,
     axis_text,
     cost_title,
-    first_to_lower,
     interval_text,
     number_text,
     p_text,
@@ -26,10 +22,9 @@ from analysis.text.numbers import (
     setting_header,
     setting_text,
 )
-from analysis.text.settled import settled_badge
 from analysis.text.tables import Table
 
-_VERDICTS: Final[dict[LeanVerdict, tuple[str, Tone]]] = {
+VERDICTS: Final[dict[LeanVerdict, tuple[str, Tone]]] = {
     "found": ("leaner equivalent found", "found"),
     "excluded": ("no leaner equivalent", "absent"),
     "undecided": ("undecided", "unknown"),
@@ -45,7 +40,7 @@ _NO_ANSWERS: Final[dict[LeanVerdict, str]] = {
 
 
 def lean_badge(result: LeanResult) -> tuple[str, Tone]:
-    return _VERDICTS[result.verdict]
+    return VERDICTS[result.verdict]
 
 
 def lean_sentence(result: LeanResult) -> str:
@@ -58,7 +53,7 @@ def lean_sentence(result: LeanResult) -> str:
         write = _found if found else _excluded if excluded else _undecided
         headline = write(result)
     doubt = f" {sentence(result.doubt)}" if result.doubt and result.table else ""
-    return f"{headline}{doubt}{_settings_at_edge(result)}{_baseline_losses(result)}"
+    return f"{headline}{doubt}{settings_at_edge(result)}{baseline_losses(result)}"
 
 
 def _found(result: LeanResult) -> str:
@@ -103,17 +98,17 @@ def _undecided(result: LeanResult) -> str:
         return (
             f"Undecided: the cheaper shape tried is neither established as no worse than the "
             f"baseline {result.baseline_label} by {_margin(result)} nor shown to be worse by more"
-            f"{_at_settings(result)}. {_what_it_takes(result)}"
+            f"{_at_settings(result)}. {what_it_takes(result)}"
         )
     return (
         f"Undecided: of the {_cheaper(result)} tried, none is established as no worse than the "
         f"baseline {result.baseline_label} by {_margin(result)}, "
         f"{rest}"
-        f"{_at_settings(result)}. {_what_it_takes(result)}"
+        f"{_at_settings(result)}. {what_it_takes(result)}"
     ).rstrip()
 
 
-def _what_it_takes(result: LeanResult) -> str:
+def what_it_takes(result: LeanResult) -> str:
     """Return how many seeds would settle what is undecided; empty where none can be named."""
     if not result.undecided:
         return ""
@@ -157,7 +152,7 @@ def _cheaper(result: LeanResult) -> str:
     return f"{tried} cheaper shape{'' if tried == 1 else 's'}"
 
 
-def _settings_at_edge(result: LeanResult) -> str:
+def settings_at_edge(result: LeanResult) -> str:
     """Return that the best setting of the baseline or the choice is the last one tried."""
     chosen = chosen_row(result)
     shapes = [("the baseline", result.baseline_setting)]
@@ -177,64 +172,11 @@ def _settings_at_edge(result: LeanResult) -> str:
     )
 
 
-def _baseline_losses(result: LeanResult) -> str:
+def baseline_losses(result: LeanResult) -> str:
     lost = result.baseline_lost
     if not lost.total:
         return ""
     return f" Of the baseline {lost.text}; its mean is that of the {result.baseline_n} left."
-
-
-def groups_badge(groups: LeanGroups) -> tuple[str, Tone]:
-    established, every = len(groups.established), len(groups.found) + len(groups.problems)
-    if not groups.found:
-        return "no verdict", "unknown"
-    verdicts = groups.budget_verdicts()
-    together: Settled | None = None
-    if "moving" in verdicts:
-        together = "moving"
-    elif verdicts and set(verdicts) == {"settled"}:
-        together = "settled"
-    if len(groups.excluded) == every:
-        return settled_badge(_VERDICTS["excluded"], together)
-    unsettled = every - established - len(groups.excluded)
-    if not established:
-        return f"undecided in {unsettled} of {every}", "unknown"
-    tone: Tone = "found" if established == every else "partial"
-    rest = f", undecided in {unsettled}" if unsettled else ""
-    return settled_badge((f"leaner equivalent in {established} of {every}{rest}", tone), together)
-
-
-def groups_sentences(groups: LeanGroups) -> list[str]:
-    found = {
-        value: f"{lean_sentence(result)}{budgets_sentence(result)}"
-        for value, result in groups.found.items()
-    }
-    found |= {value: f"No answer: {problem}." for value, problem in groups.problems.items()}
-    parts = []
-    for text in dict.fromkeys(found.values()):
-        values = ", ".join(value for value, other in found.items() if other == text)
-        parts.append(f"{groups.within} = {values}: {first_to_lower(text)}")
-    established, every = len(groups.established), len(groups.found) + len(groups.problems)
-    summary = (
-        f"A leaner shape is established as no worse than its baseline in {established} of "
-        f"{every} comparisons"
-    )
-    excluded = len(groups.excluded)
-    unsettled = every - established - excluded
-    rest = [f"excluded in {excluded}"] if excluded else []
-    rest += [f"undecided in {unsettled}"] if unsettled else []
-    fixed = at_fixed_rate(groups.fixed_rate)
-    return [f"{', '.join([summary, *rest])}{fixed}.{_settled_groups(groups)}", *parts]
-
-
-def _settled_groups(groups: LeanGroups) -> str:
-    verdicts = groups.budget_verdicts()
-    if not verdicts:
-        return ""
-    settled, moving = verdicts.count("settled"), verdicts.count("moving")
-    is_or_are = "is" if settled == 1 else "are"
-    rest = f", {moving} still moving" if moving else ""
-    return f" Of the {len(verdicts)} answered {settled} {is_or_are} settled{rest}."
 
 
 def chosen_row(result: LeanResult) -> LeanRow | None:
@@ -315,34 +257,3 @@ def missing_runs_table(results: Mapping[str, LeanResult], within: str = "") -> T
         for each in result.missing
     )
     return Table(header, rows)
-
-
-def group_candidates_table(groups: LeanGroups) -> Table:
-    tables = {value: lean_table(result) for value, result in groups.found.items()}
-    header = max((table.header for table in tables.values()), key=len, default=())
-    rows = tuple((value, *row) for value, table in tables.items() for row in table.rows)
-    return Table((groups.within, *header), rows)
-
-
-def group_baselines_table(groups: LeanGroups) -> Table:
-    header = (
-        *(groups.within, "baseline", "mean", "runs", "seed standard deviation"),
-        *("margin in these", "what the seeds can show"),
-    )
-    rows = [
-        (
-            value,
-            result.baseline_label,
-            number_text(result.baseline_mean, 4),
-            runs_text(result.baseline_n, result.baseline_lost),
-            number_text(result.sd),
-            number_text(result.margin_over_sd),
-            f"{sentence(result.power_note)} {sentence(result.confirm)}".strip(),
-        )
-        for value, result in groups.found.items()
-    ]
-    rows += [
-        (value, NONE, NONE, NONE, NONE, NONE, sentence(f"no answer: {problem}"))
-        for value, problem in groups.problems.items()
-    ]
-    return Table(header, tuple(rows))

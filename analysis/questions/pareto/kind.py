@@ -16,6 +16,7 @@ from analysis.questions.pareto.text import (
     pareto_badge,
     pareto_sentence,
     pareto_table,
+    plain_front,
 )
 from analysis.questions.settings import with_settings
 from analysis.questions.shapes import CONFIG, COSTS, NUISANCE, front_question
@@ -36,12 +37,24 @@ class ParetoFinding(Finding):
     not_compared: str = ""
 
     kind: ClassVar[str] = "pareto"
+    title: ClassVar[str] = "Shapes that no other beats"
     answers: ClassVar[bool] = True
+
+    @property
+    def numbers(self) -> dict[str, float]:
+        return {"front_size": float(self.result.front_size)}
 
     @property
     def sentences(self) -> list[str]:
         lacking = f" No lean equivalent can be named: {self.not_compared}."
         return [f"{pareto_sentence(self.result)}{lacking if self.not_compared else ''}"]
+
+    @property
+    def plain(self) -> list[str]:
+        lacking = (
+            f"No cheaper equal can be named: {self.not_compared}." if self.not_compared else ""
+        )
+        return [*filter(None, [*plain_front(self.result), lacking])]
 
     @property
     def badge(self) -> tuple[str, Tone]:

@@ -121,6 +121,11 @@ class ParetoResult(Jsonable):
     nuisance: tuple[str, ...] = ()
 
     @property
+    def front_size(self) -> int:
+        """How many configurations are called on the front."""
+        return sum(row.class_ == "on" for row in self.table)
+
+    @property
     def p_front(self) -> dict[str, float]:
         return {row.label: row.p_front for row in self.table}
 

@@ -6,6 +6,7 @@ from analysis.questions.pareto.result import FrontClass, ParetoResult
 from analysis.runs.losses import losses_named, runs_text
 from analysis.text.numbers import (
     Tone,
+    all_at_best,
     at_best,
     cost_text,
     cost_title,
@@ -47,6 +48,22 @@ def pareto_sentence(result: ParetoResult) -> str:
         f"{at_best(result.nuisance)}."
         f"{_shapes_with_losses(result)}"
     )
+
+
+def plain_front(result: ParetoResult) -> list[str]:
+    """Return the answer in everyday words: first what was found, then what qualifies it."""
+    if not result.table:
+        return [pareto_sentence(result)]
+    counted = [row.class_ for row in result.table]
+    costs = " and ".join(cost_title(cost) for cost in result.costs)
+    undecided = counted.count("undecided")
+    return [
+        f"{counted.count('on')} of {len(counted)} shapes are worth what they cost: no other shape "
+        f"has both a better {result.metric} and lower {costs}.",
+        *([f"Of {undecided} more the seeds do not tell yet."] if undecided else []),
+        *([all_at_best(result.nuisance)] if result.nuisance else []),
+        *filter(None, [_shapes_with_losses(result).strip()]),
+    ]
 
 
 def _shapes_with_losses(result: ParetoResult) -> str:

@@ -28,6 +28,7 @@ class PublishedFinding(Finding):
     result: PublishedResult
 
     kind: ClassVar[str] = "published"
+    title: ClassVar[str] = "Beside the paper"
     leads: ClassVar[bool] = False
     headlines: ClassVar[bool] = False
 

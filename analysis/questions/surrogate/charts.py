@@ -4,7 +4,7 @@ import math
 from typing import Final
 
 from analysis.charts import palette
-from analysis.charts.axes import named_axis, value_axis
+from analysis.charts.axes import named_axis, tick_text, value_axis
 from analysis.charts.chart import Axis, Cell, Cells, Chart, Line, Point, Series, by_look
 from analysis.questions.surrogate.result import SurfacePoint, SurrogateResult
 from analysis.questions.surrogate.text import is_inside
@@ -34,20 +34,21 @@ def _surface_chart(result: SurrogateResult) -> Chart:
     cells = tuple(
         tuple(_cell(result, at[column, row], decimals) for column in columns) for row in rows
     )
+    lowest = min(point.mean.estimate for point in result.surface)
     held = _held_text(result)
     better = "lower" if result.goal == "min" else "higher"
     return Chart(
         "surrogate",
         f"Expected {result.metric} over {first} and {second}",
         f"Each cell is what the surrogate expects of a shape ({better} is better); framed cells "
-        "were tried, hatched ones lie beyond the shapes tried and are extrapolated."
+        "were tried; a number in brackets lies beyond the shapes tried and is extrapolated."
         + (f" Held: {held}." if held else "")
         + ("" if result.verdict == "predicts" else " No skill is shown, so read it as a guess."),
         named_axis(first, [number_text(value) for value in columns]),
         named_axis(second, [number_text(value) for value in rows]),
-        (Cells(cells, best_first),),
+        (Cells(cells, best_first, result.scale == "error" and lowest > 0),),
         is_wide=True,
-        key=f"expected {result.metric}; framed: tried, hatched: extrapolated",
+        key=f"expected {result.metric}; framed: tried, in brackets: extrapolated",
     )
 
 
@@ -55,13 +56,15 @@ def _cell(result: SurrogateResult, point: SurfacePoint, decimals: int | None) ->
     first, second = result.surface_axes
     kind = "tried" if point.tried else "extrapolates" if point.extrapolates else "untried"
     mean = point.mean.estimate
+    text = tick_text(float(f"{mean:.1e}"))
+    if decimals is not None:
+        text = f"{mean:.{decimals}f}".replace("-", MINUS)
     return Cell(
         mean,
-        number_text(mean, 2) if decimals is None else f"{mean:.{decimals}f}".replace("-", MINUS),
+        f"({text})" if point.extrapolates else text,
         f"{first} = {number_text(point.first)}, {second} = {number_text(point.second)}\n"
         f"{interval_text(point.mean, result.settings.confidence)}\n{kind}",
         is_framed=point.tried,
-        is_hatched=point.extrapolates,
     )
 
 

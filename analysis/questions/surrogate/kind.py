@@ -57,6 +57,7 @@ class SurrogateFinding(Finding):
     result: SurrogateResult
 
     kind: ClassVar[str] = "surrogate"
+    title: ClassVar[str] = "What to expect of shapes not tried"
     headlines: ClassVar[bool] = False
 
     @property

@@ -22,7 +22,8 @@ from analysis.questions.transition.budgets import with_budgets
 from analysis.questions.transition.charts import transition_charts
 from analysis.questions.transition.fit import fit
 from analysis.questions.transition.history import UNIT, study_history
-from analysis.questions.transition.result import TransitionResult, TransitionSettings
+from analysis.questions.transition.plain import plain_transition
+from analysis.questions.transition.result import CLAIMS, TransitionResult, TransitionSettings
 from analysis.questions.transition.text import (
     cells_table,
     head_rows,
@@ -49,12 +50,17 @@ class TransitionFinding(Finding):
     result: TransitionResult
 
     kind: ClassVar[str] = "transition"
+    title: ClassVar[str] = "Where the error falls"
     answers: ClassVar[bool] = True
     counts_unfinished: ClassVar[bool] = True
 
     @property
     def sentences(self) -> list[str]:
         return [f"{transition_sentence(self.result)}{budgets_sentence(self.result)}"]
+
+    @property
+    def plain(self) -> list[str]:
+        return plain_transition(self.result)
 
     @property
     def badge(self) -> tuple[str, Tone]:
@@ -108,6 +114,14 @@ class TransitionFinding(Finding):
             for each in found.budgets.missing
             for setting in (chosen.get((each.x, each.by)),)
         )
+
+    @property
+    def numbers(self) -> dict[str, float]:
+        found = self.result
+        # Without a collapse it is only where one would be.
+        h_star = found.h_star if found.verdict in CLAIMS else None
+        values = {"h_star": h_star, "drop": found.drop, "p_abrupt": found.p_abrupt}
+        return {name: float(value) for name, value in values.items() if value is not None}
 
     def _at(self, x: Number, by: Number | None) -> dict[str, AxisValue]:
         return {self.result.x: x, **({self.result.by: by} if self.result.by and by else {})}

@@ -51,7 +51,7 @@ def transition_badge(result: TransitionResult) -> tuple[str, Tone]:
 
 
 def transition_sentence(result: TransitionResult) -> str:
-    return f"{_verdict_sentence(result)}{_at_settings(result)}{_cells_with_losses(result)}"
+    return f"{_verdict_sentence(result)}{at_settings(result)}{cells_with_losses(result)}"
 
 
 def _verdict_sentence(result: TransitionResult) -> str:
@@ -69,7 +69,7 @@ def _verdict_sentence(result: TransitionResult) -> str:
     return f"With a stated seed sd of {stated}: {first_to_lower(found)}"
 
 
-def _at_settings(result: TransitionResult) -> str:
+def at_settings(result: TransitionResult) -> str:
     """Return at which settings of its nuisance axes each cell stands."""
     if result.verdict == "inconclusive":
         return ""
@@ -171,7 +171,7 @@ def _tested_sentence(result: TransitionResult) -> str:
     )
 
 
-def _cells_with_losses(result: TransitionResult) -> str:
+def cells_with_losses(result: TransitionResult) -> str:
     lossy = [(cell_name(cell, result), cell.losses) for cell in result.counts if cell.losses.total]
     if not lossy:
         return ""

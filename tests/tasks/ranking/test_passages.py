@@ -227,7 +227,7 @@ def test_a_smaller_pool_keeps_every_answer(small: Passages) -> None:
         ({"seq_len": 1}, "seq_len must be a whole number of at least 2"),
         ({"seq_len": 8}, r"mined must be at least seq_len - 1 = 7, not 6"),
         ({"held_out": 0}, "held_out must lie in"),
-        ({"encoder": ""}, "encoder must be a folder or a hub name"),
+        ({"encoder": ""}, "encoder must be a folder, a hub name or 'words', not empty"),
         ({"max_tokens": 0}, "max_tokens must be a whole number"),
     ],
 )

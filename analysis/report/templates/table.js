@@ -133,15 +133,19 @@
       const wanted = text.replaceAll('"', "").toLowerCase();
       return (index) => textOf(index).includes(wanted);
     }
-    const wanted = parts[3].replaceAll('"', "").toLowerCase();
-    const number = wanted.trim() === "" ? NaN : Number(wanted.replaceAll(",", ""));
+    const given = parts[3].replaceAll('"', "").toLowerCase();
+    const numberOf = (text) => (text.trim() === "" ? NaN : Number(text.replaceAll(",", "")));
     const holds = NUMERIC[parts[2]];
-    if (holds) return (index) => typeof trials.rows[index][at] === "number" && holds(trials.rows[index][at], number);
+    if (holds) {
+      const limit = numberOf(given);
+      return (index) => typeof trials.rows[index][at] === "number" && holds(trials.rows[index][at], limit);
+    }
+    const choices = given.split("|").map((text) => [text, numberOf(text)]);
     const is = (index) => {
       const value = trials.rows[index][at];
-      if (value === null) return wanted === "none" || wanted === "–";
-      return value === number || String(value).toLowerCase() === wanted ||
-        String(shown(value, trials.columns[at])).toLowerCase() === wanted;
+      if (value === null) return choices.some(([text]) => text === "none" || text === "–");
+      const texts = [String(value).toLowerCase(), String(shown(value, trials.columns[at])).toLowerCase()];
+      return texts[0] === given || choices.some(([text, number]) => value === number || texts.includes(text));
     };
     return parts[2] === "=" ? is : (index) => !is(index);
   }
@@ -163,6 +167,9 @@
     scroller.scrollTop = 0;
     state.first = state.last = -1;
     drawVisible();
+    const all = state.order.length === trials.rows.length;
+    window.hsweep.filter.shown = all ? null : new Set(state.order);
+    document.dispatchEvent(new Event("hsweep:shown"));
     document.getElementById("shown-count").textContent =
       grouped.format(state.order.length) + " of " + grouped.format(trials.rows.length) +
       (trials.rows.length === 1 ? " trial" : " trials");
@@ -204,10 +211,25 @@
     state.status = event.target.value;
     update();
   });
-  document.getElementById("text-filter").addEventListener("input", (event) => {
-    state.terms = (event.target.value.match(/(?:[^\s"]|"[^"]*"?)+/g) || []).map(term);
+  const words = (text) => text.match(/(?:[^\s"]|"[^"]*"?)+/g) || [];
+  const find = document.getElementById("text-filter");
+  find.addEventListener("input", () => {
+    state.terms = words(find.value).map(term);
     update();
   });
+  // What is selected in a figure becomes text that can be read, changed and taken back.
+  window.hsweep = {
+    trials,
+    filter: {
+      shown: null,
+      ask(conditions) {
+        const asked = new Set(conditions.map((each) => each.name));
+        const others = words(find.value).filter((text) => !asked.has(text.split(/[<>=!]/)[0]));
+        find.value = [...others, ...conditions.map((each) => each.text).filter(Boolean)].join(" ");
+        find.dispatchEvent(new Event("input"));
+      },
+    },
+  };
   update();
   measure();
   state.first = state.last = -1;

@@ -2,14 +2,17 @@
 // The figures: drawn when they come near, in the page's colours, in print in light ones.
 (function () {
   const PRINT_WIDTH = 680;
-  const NARROW = 520;
+  const NARROW = 480;
   const holders = Array.from(document.querySelectorAll("[data-figure]"));
   const source = document.getElementById("plotly-source");
   if (!holders.length || !source) return;
   const content = JSON.parse(document.getElementById("figures-data").textContent);
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
   const coarse = window.matchMedia("(pointer: coarse)");
+  const made = (window.hsweep && window.hsweep.made) || {};
+  const isOpen = (holder) => !holder.closest("details:not([open])");
   const drawn = new Set();
+  const wired = new Set();
 
   // The library is half a second of work, which the page does after it can be read.
   function load() {
@@ -51,11 +54,17 @@
   const named = (trace, longest) => (trace.name ? Object.assign({}, trace, { name: squeezed(trace.name, longest) }) : trace);
 
   // A long label would leave a phone no room for the figure.
-  function narrowed(layout, traces) {
+  function narrowed(layout, traces, room) {
     const kept = Object.assign({}, layout);
-    if (layout.legend && traces > 3) {
+    if (layout.legend && traces.length > 3) {
       kept.legend = Object.assign({}, layout.legend, { entrywidth: 0.48, entrywidthmode: "fraction", font: { size: 11 } });
     }
+    // The numbers in the cells are what is read: the scale of the colours gives way to them.
+    traces.filter((trace) => trace.type === "heatmap").forEach((trace) => {
+      const cell = (room - 60) / trace.x.length;
+      Object.assign(trace, { showscale: false, textfont: { size: cell < 44 ? 9 : 11 }, xgap: 1, ygap: 1 });
+      if (cell < 26) trace.texttemplate = "";
+    });
     const axis = layout.yaxis;
     if (axis && Array.isArray(axis.ticktext)) {
       kept.yaxis = Object.assign({}, axis, { ticktext: axis.ticktext.map((text) => squeezed(text, 18)) });
@@ -68,32 +77,39 @@
 
   function draw(holder, printing) {
     const name = holder.dataset.figure;
-    const figure = themed(content.figures[name], dark.matches && !printing);
+    const width = printing ? PRINT_WIDTH : holder.clientWidth;
+    const own = made[name];
+    const figure = themed(own ? own.figure(width) : content.figures[name], dark.matches && !printing);
     const picks = (content.picks && content.picks[name]) || [];
     figure.data.forEach((trace) => {
       if (trace.meta === "picks") trace.text = Array.from(trace.customdata, (at) => escaped(picks[at].title));
     });
     let layout = Object.assign({ autosize: true }, figure.layout, { uirevision: "kept" });
-    if (holder.clientWidth < NARROW && !printing) layout = narrowed(layout, figure.data.length);
+    if (holder.clientWidth < NARROW && !printing) layout = narrowed(layout, figure.data, width);
     // A figure that catches every touch would keep a phone's page from scrolling.
     if (coarse.matches) layout.dragmode = false;
     if (printing) {
       const lower = holder.parentElement.classList.contains("wide") ? 330 : 250;
       Object.assign(layout, { autosize: false, width: PRINT_WIDTH, height: layout.height || lower });
     }
-    const width = printing ? PRINT_WIDTH : holder.clientWidth;
     layout.xaxis = fitted(layout.xaxis, width - 60);
     layout.yaxis = fitted(layout.yaxis, holder.clientHeight - 60);
     const longest = width < NARROW ? Math.floor(width * 0.48 / 7.2) - 8 : 40;
-    const isNew = !drawn.has(holder);
+    const isNew = !wired.has(holder);
     window.Plotly.react(holder, figure.data.map((trace) => named(trace, longest)), layout, { responsive: true, displayModeBar: false });
     drawn.add(holder);
-    if (isNew && layout.xaxis.type === "log" && layout.xaxis.tickvals) {
+    wired.add(holder);
+    if (isNew) {
       // The named values are those of the whole figure: a part of it finds its own.
       holder.on("plotly_relayout", (change) => {
-        if ("xaxis.range[0]" in change) window.Plotly.relayout(holder, { "xaxis.tickmode": "auto" });
+        const found = ["xaxis", "yaxis"].filter((axis) =>
+          axis + ".range[0]" in change && layout[axis].type === "log" && layout[axis].tickvals);
+        if (found.length) {
+          window.Plotly.relayout(holder, Object.fromEntries(found.map((axis) => [axis + ".tickmode", "auto"])));
+        }
       });
     }
+    if (isNew && own) own.wire(holder);
     if (isNew && picks.length) {
       holder.classList.add("clickable");
       holder.on("plotly_click", (event) => pick(holder, picks[event.points[0].customdata]));
@@ -135,7 +151,7 @@
 
   // One figure at a time: the page answers in between.
   function drawNext() {
-    const next = holders.find((holder) => !drawn.has(holder));
+    const next = holders.find((holder) => !drawn.has(holder) && isOpen(holder));
     if (!next) return;
     draw(next, false);
     idle(drawNext);
@@ -151,22 +167,33 @@
     }, { rootMargin: "300px" });
     holders.forEach((holder) => near.observe(holder));
     idle(drawNext);
+    document.addEventListener("toggle", (event) => {
+      if (event.target.open) idle(drawNext);
+    }, true);
   }
 
-  const redraw = () => drawn.forEach((holder) => draw(holder, false));
+  function redraw() {
+    // Those out of sight are drawn when their fold opens.
+    drawn.forEach((holder) => (isOpen(holder) ? draw(holder, false) : drawn.delete(holder)));
+  }
+
   dark.addEventListener("change", redraw);
+  let waiting = false;
+  document.addEventListener("hsweep:shown", () => {
+    if (waiting) return;
+    waiting = true;
+    requestAnimationFrame(() => {
+      waiting = false;
+      holders.filter((holder) => made[holder.dataset.figure] && drawn.has(holder)).forEach((holder) => {
+        if (isOpen(holder)) draw(holder, false);
+        else drawn.delete(holder);
+      });
+    });
+  });
   requestAnimationFrame(() => idle(begin, { timeout: 1000 }));
 
-  const closed = [];
   window.addEventListener("beforeprint", () => {
-    document.querySelectorAll("details:not([open])").forEach((item) => {
-      item.open = true;
-      closed.push(item);
-    });
     if (load()) holders.forEach((holder) => draw(holder, true));
   });
-  window.addEventListener("afterprint", () => {
-    closed.splice(0).forEach((item) => { item.open = false; });
-    redraw();
-  });
+  window.addEventListener("afterprint", redraw);
 }());

@@ -1,0 +1,117 @@
+"""What is drawn of all trials at once: the columns that axes and metrics stand in, as scales."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from analysis.charts import palette
+from analysis.charts.axes import log_ticks, short_cost
+from analysis.text.trials import TrialTable
+from hsweep.design.question import Goal
+
+MOST_DIMENSIONS: Final = 8
+MOST_IN_MATRIX: Final = 5
+_MOST_VALUES: Final = 12
+"""Distinct values that a scale names one by one."""
+_SHADES: Final = 7
+_NOT_SHOWN: Final = (
+    *("seed", "reached", "budget", "ordinal", "attempt", "failures", "micro_batch"),
+    *("key", "stratum", "reason", "mlflow_url", "role", "status", "reused_from"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How the values of a column are placed.
+
+    Attributes:
+        at: the column's number in the table.
+        kind: numbers stand where they are, or where their logarithm to base 10 is; names in order.
+        low, high: the ends, as places.
+        values: what it names one by one; empty for a continuous scale.
+        ticks: places with their names.
+    """
+
+    at: int
+    label: str
+    kind: str
+    low: float
+    high: float
+    values: tuple[str | float, ...]
+    ticks: tuple[tuple[float, str], ...]
+
+
+def explored(
+    table: TrialTable, swept: Sequence[str], metric: str, goal: Goal
+) -> Mapping[str, Any] | None:
+    """Return what the page needs to draw the trials with a metric over all axes and metrics.
+
+    None where fewer than two columns of theirs vary, or no trial has the metric.
+    """
+    at = {column.name: number for number, column in enumerate(table.columns)}
+    if metric not in at:
+        return None
+    rows = [row for row in table.rows if row[at[metric]] is not None]
+    others = [
+        column.name
+        for column in table.columns
+        if column.kind == "number" and column.name not in (*swept, metric, *_NOT_SHOWN)
+    ]
+    found: list[Scale] = []
+    for name in (*swept, metric, *others):
+        values = {row[at[name]] for row in rows} - {None} if name in at else set()
+        if len(values) > 1:
+            found.append(_scale(at[name], table.columns[at[name]].label, values))
+    own = next((number for number, each in enumerate(found) if each.at == at[metric]), None)
+    if own is None or len(found) < 2:
+        return None
+    # The metric stands last, its axes before it in their order, and what costs come to behind them.
+    axes, rest = found[:own], found[own + 1 :]
+    axes = axes[: MOST_DIMENSIONS - 1]
+    chosen = [*axes, *rest[: MOST_DIMENSIONS - 1 - len(axes)], found[own]]
+    first = [*range(min(len(axes), MOST_IN_MATRIX - 2))]
+    costs = [*range(len(axes), len(chosen) - 1)]
+    shades = [shade.light for shade in palette.ordered_shades(_SHADES)]
+    return {
+        "scales": [asdict(each) for each in chosen],
+        "matrix": sorted({*first, *costs[: MOST_IN_MATRIX - 1 - len(first)], len(chosen) - 1}),
+        "shades": shades if goal == "min" else shades[::-1],
+        "rest": palette.GRID.light,
+        "point": palette.BLUE.light,
+        "line": palette.AXIS.light,
+        "page": palette.PAGE.light,
+        "font": {"color": palette.INK.light, "size": 12},
+    }
+
+
+def _scale(at: int, label: str, values: set[Any]) -> Scale:
+    if not all(isinstance(value, int | float) for value in values):
+        names = tuple(sorted(map(str, values)))
+        ticks = tuple((float(place), name) for place, name in enumerate(names))
+        return Scale(at, label, "names", 0, len(names) - 1, names, ticks[:: -(-len(names) // 24)])
+    low, high = min(values), max(values)
+    is_log = low > 0 and high >= 10 * low
+    few = tuple(sorted(values)) if len(values) <= _MOST_VALUES else ()
+    named = few or (log_ticks(low, high, 6) if is_log else _even(low, high))
+    place = math.log10 if is_log else float
+    ticks = tuple((place(value), short_cost(value)) for value in _apart(named, place))
+    return Scale(at, label, "log" if is_log else "number", place(low), place(high), few, ticks)
+
+
+def _apart(values: Sequence[float], place: Callable[[float], float]) -> list[float]:
+    """Return those of the values, ascending, whose names do not run into one another."""
+    room = (place(values[-1]) - place(values[0])) / 24
+    found: list[float] = []
+    for value in values:
+        if not found or place(value) - place(found[-1]) >= room:
+            found.append(value)
+    return found
+
+
+def _even(low: float, high: float) -> list[float]:
+    """Return up to six even values from low to high."""
+    step = 10 ** math.floor(math.log10(high - low))
+    step = next(each for each in (step / 5, step / 2, step, 2 * step) if (high - low) / each < 6)
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return [float(f"{number * step:.6g}") for number in range(first, last + 1)]

@@ -1,0 +1,81 @@
+"""The page of a table that somebody else wrote: what it shows instead of a study's record."""
+
+import hashlib
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from analysis.answer import Answer
+from analysis.questions.shapes import axis_columns
+from analysis.report.build import ReportInput
+from analysis.runs.table import Runs
+
+
+def report_place(table: Path) -> Path:
+    """Return where the page of a table lies: beside it."""
+    return table.with_name(f"{table.stem}.report.html")
+
+
+def table_input(
+    path: Path,
+    runs: Runs,
+    answer: Answer,
+    question: str,
+    chosen: Mapping[str, Any],
+    command: Sequence[str],
+) -> ReportInput:
+    """Return everything that the page of a table shows.
+
+    Of a table with several rows a run (its budget column tells how far each is) the last one is the
+    run, and all of them its learning curve.
+
+    Args:
+        path: of the table.
+        runs: what it holds.
+        question: what was asked, in a sentence.
+        chosen: values of the options of ``hsweep analyze``.
+        command: the words that asked.
+    """
+    budget, replicate = runs.columns.get("budget_column"), runs.replicate
+    named = [chosen.get(name) for name in ("x", "by")]
+    named += [*chosen.get("config", ()), *chosen.get("nuisance", ())]
+    used = {runs.metric, replicate, budget, runs.columns.get("status_column")}
+    used |= {"status", "seed", *chosen.get("cost", ())}
+    found = axis_columns(runs.frame, used)
+    axes = tuple(dict.fromkeys(str(name) for name in (*named, *found) if name in runs.frame))
+    trials = runs.frame.assign(status=runs.statuses)
+    if replicate is not None:
+        trials = trials.rename(columns={replicate: "seed"})
+    own = [name for name in (*axes, "seed") if name in trials]
+    is_several = budget is not None and replicate is not None
+    numbers = trials.groupby(own, dropna=False, sort=False).ngroup() if is_several else trials.index
+    trials["key"] = [f"row {int(number) + 1}" for number in numbers]
+    reports = pd.DataFrame()
+    if is_several:
+        reports = trials[["key", runs.metric]].assign(unit=trials[str(budget)])
+        trials = trials.sort_values(str(budget), kind="stable").drop_duplicates("key", keep="last")
+        trials = trials.sort_index()
+    result = answer.leading.result if answer.leading is not None else None
+    goal = chosen.get("goal") or getattr(result, "goal", "min")
+    return ReportInput(
+        study=path.name,
+        sweep="",
+        preset="",
+        question=question,
+        answer=answer,
+        metric=runs.metric,
+        goal="max" if goal == "max" else "min",
+        axes=axes,
+        trials=trials.reset_index(drop=True),
+        reports=reports,
+        provenance={
+            "table": str(path.absolute()),
+            "rows": len(runs.frame),
+            "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
+        },
+        repeat_command=shlex.join(command),
+        budget_unit=str(budget),
+    )

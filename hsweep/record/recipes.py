@@ -1,0 +1,46 @@
+"""The recipes of a study's trials on record, each once, by its part of their keys."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import fields
+from typing import Any, Final
+
+from hsweep.design.recipe import Recipe
+from hsweep.design.trial import Trial
+from hsweep.record.journal_reader import JournalReader
+from hsweep.record.rows import TrialRow
+
+_META: Final = "recipe:"
+_PART: Final = "recipe"
+_HAVE_BETAS: Final = ("adamw", "sgd")
+"""The optimizers that are given the recipe's ``betas``."""
+
+
+def recipe_metas(journal: JournalReader, trials: Iterable[Trial]) -> dict[str, str | None]:
+    """Return what is to be recorded so that the recipes of trials are on record; training of the
+    user's own follows none."""
+    recipes = {trial.parts[_PART]: trial.recipe for trial in trials if _PART in trial.parts}
+    known = journal.metas(_META)
+    new = {name: each for name, each in recipes.items() if name not in known}
+    return {f"{_META}{name}": json.dumps(in_force(each)) for name, each in new.items()}
+
+
+def recorded_recipe(journal: JournalReader, trial: TrialRow) -> dict[str, Any]:
+    """Return the fields in force of a trial's recipe; empty where it follows none."""
+    text = journal.meta(f"{_META}{trial.parts[_PART]}") if _PART in trial.parts else None
+    found: dict[str, Any] = json.loads(text) if text is not None else {}
+    return found
+
+
+def in_force(recipe: Recipe) -> dict[str, Any]:
+    """Return the fields of a recipe that have an effect as the others are, by name."""
+    idle = {
+        "betas": recipe.optimizer not in _HAVE_BETAS,
+        "decay_fraction": recipe.schedule != "wsd",
+        "warmup_lr": not (recipe.warmup_steps or recipe.warmup_fraction),
+        "optimizer_args": not recipe.optimizer_args,
+    }
+    values = {each.name: getattr(recipe, each.name) for each in fields(recipe)}
+    return {
+        name: value for name, value in values.items() if value is not None and not idle.get(name)
+    }

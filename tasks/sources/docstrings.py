@@ -1,0 +1,54 @@
+"""The text that comes with every Python: the docstrings of its standard library."""
+
+import ast
+import functools
+import sysconfig
+from pathlib import Path
+from typing import Final
+
+from tasks.base import DataError
+from tasks.sources.digest import files_digest
+
+DOCSTRINGS: Final = "docstrings"
+"""The name that they have among data."""
+
+
+@functools.cache
+def docstrings() -> tuple[str, ...]:
+    """Return the distinct docstrings of the top-level modules of the running interpreter's standard
+    library, and of the classes and functions in them.
+
+    Raises:
+        DataError: it has no sources.
+    """
+    found: dict[str, None] = {}
+    for path in _files():
+        for node in ast.walk(ast.parse(path.read_bytes())):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+                found[ast.get_docstring(node) or ""] = None
+    found.pop("", None)
+    return tuple(found)
+
+
+@functools.cache
+def docstrings_digest() -> str:
+    """Return a hash of the files that hold them.
+
+    Raises:
+        DataError: there are none.
+    """
+    return files_digest(_folder(), _files())
+
+
+def _folder() -> Path:
+    return Path(sysconfig.get_path("stdlib"))
+
+
+def _files() -> list[Path]:
+    files = sorted(_folder().glob("*.py"))
+    if not files:
+        raise DataError(
+            f"{DOCSTRINGS} need the standard library's sources, and {_folder()} has none; give "
+            "data another text"
+        )
+    return files

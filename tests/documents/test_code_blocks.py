@@ -1,0 +1,146 @@
+"""What the documents show as code works as it stands there."""
+
+import ast
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from hsweep.cli import main
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```", re.DOTALL | re.MULTILINE)
+RUN = ("index.md", "sweep-file.md", "running.md", "coming-from.md", "reuse.md")
+"""Pages of which each command is run; of the others each is read."""
+NOT_RUN = {
+    "hsweep ui": "serves until it is stopped",
+    "--storage /shared": "needs a folder that several machines see",
+    "--table": "reads a table of one's own",
+}
+# No Ray of its own for each of them.
+INLINE = {"run": {"runner": "inline"}, "resume": {"runner": "inline"}}
+
+
+class Block(NamedTuple):
+    language: str
+    title: str
+    text: str
+
+
+def blocks(page: Path) -> list[Block]:
+    return [Block(*found) for found in BLOCK.findall(page.read_text("utf-8"))]
+
+
+def commands(page: Path) -> Iterator[list[str]]:
+    """Each command of hsweep's that a page shows, split as a shell would."""
+    for block in blocks(page):
+        if block.language == "sh":
+            for line in block.text.replace("\\\n", " ").splitlines():
+                words = shlex.split(line, comments=True)
+                if words and words[0] == "hsweep":
+                    yield words[1:]
+
+
+def by_name(name: str) -> Path:
+    return next(page for page in PAGES if page.name == name)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_each_command_is_one_and_has_such_options(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for words in commands(page):
+        for word in words:
+            if re.fullmatch(r"[\w/]+\.(py|csv|parquet)", word):
+                (tmp_path / word).parent.mkdir(exist_ok=True)
+                (tmp_path / word).touch()
+        command: click.Command = main
+        context, rest = click.Context(main, info_name="hsweep"), words
+        while isinstance(command, click.Group):
+            name, found, rest = command.resolve_command(context, rest)
+            assert found is not None, words
+            command = found
+            if isinstance(command, click.Group):
+                context = click.Context(command, info_name=name, parent=context)
+        # Reads and checks what a shell would give, and calls nothing.
+        with command.make_context(command.name, list(rest), parent=context):
+            pass
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_each_python_block_is_python(page: Path) -> None:
+    for block in blocks(page):
+        if block.language == "python" and "--8<--" not in block.text:
+            ast.parse(block.text)
+
+
+def write_files(page: Path, folder: Path) -> None:
+    """Write the files that a page shows; a title may say of which tool each is."""
+    for block in blocks(page):
+        if block.title:
+            (folder / block.title.split(": ")[-1]).write_text(block.text)
+
+
+def call(words: list[str], home: Path) -> str:
+    done = CliRunner().invoke(main, words, default_map=INLINE, env={"HSWEEP_HOME": str(home)})
+    assert done.exit_code == 0, f"{shlex.join(words)}\n{done.output}"
+    return done.output
+
+
+@pytest.fixture(scope="module")
+def studies(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home with the studies of which the pages speak."""
+    folder = tmp_path_factory.mktemp("studies")
+    write_files(by_name("sweep-file.md"), folder)
+    call(["run", str(folder / "my_shapes.py")], folder / "home")
+    write_files(by_name("index.md"), folder)
+    run = ["run", str(folder / "my_heads.py"), "--set", "keep=best"]
+    call(run, folder / "home")
+    # Their trials are taken from the first.
+    call([*run, "--study", "other-study"], folder / "home")
+    call([*run, "--study", "my_study"], folder / "home")
+    return folder / "home"
+
+
+@pytest.mark.parametrize("name", RUN)
+def test_what_a_page_shows_runs(
+    name: str, studies: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    page = by_name(name)
+    write_files(by_name("index.md"), tmp_path)
+    write_files(page, tmp_path)
+    shutil.copy("my_heads.py", "my_sweep.py")
+    key = re.findall(r"t[0-9a-f]{20}", call(["show", "my_heads-quick", "--json"], studies))[0]
+    for words in commands(page):
+        if not any(part in f"hsweep {shlex.join(words)}" for part in NOT_RUN):
+            # What starts a study does so in an empty home; all else finds the studies there.
+            home = tmp_path / "home"
+            shutil.rmtree(home, ignore_errors=True)
+            if words[0] != "run" or "--only-missing" in words:
+                shutil.copytree(studies, home)
+            call([key if re.fullmatch("t[0-9a-f]{8}", word) else word for word in words], home)
+    space: dict[str, object] = {"__name__": "page"}
+    for block in blocks(page):
+        if block.language == "python" and not block.title and "load(" not in block.text:
+            exec(compile(block.text, name, "exec"), space)
+    for module in [module for module in sys.modules if module.startswith("hsweep_sweep_")]:
+        del sys.modules[module]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("title", ["tune_digits.py", "optuna_digits.py"])
+def test_the_other_tools_sweeps_run(title: str, tmp_path: Path) -> None:
+    write_files(by_name("coming-from.md"), tmp_path)
+    subprocess.run([sys.executable, title], cwd=tmp_path, check=True)
