@@ -20,6 +20,7 @@ from hsweep.coordination.protocols import Observer, Proposer
 from hsweep.coordination.queue import TrialQueue, priority
 from hsweep.coordination.retry_policy import RetryPolicy, shortened
 from hsweep.coordination.trial_table import Overview, ScheduledTrial, TrialTable
+from hsweep.design.labels import TrialLabels
 from hsweep.design.sweep import Sweep
 from hsweep.design.trial import (
     Assignment,
@@ -31,6 +32,7 @@ from hsweep.design.trial import (
     Trial,
     TrialStatus,
     cost_columns,
+    trial_labels,
 )
 from hsweep.planning.code_changes import code_metas
 from hsweep.record.endings import INTERRUPTED
@@ -64,6 +66,10 @@ class Coordinator:
         reuse: is asked about trials that were just added to the record; gives those of them their
             reports that are known from elsewhere and returns their keys.
         keeping: which final weights stay; None where none are kept.
+        named_by: trials by whose axes all are called; empty for ``trials``.
+
+    Attributes:
+        labels: what trials are called.
     """
 
     journal: Journal
@@ -77,9 +83,11 @@ class Coordinator:
     reuse: Callable[[Sequence[Trial]], Collection[str]] | None = None
     stop_waiting: Callable[[], None] | None = None
     keeping: Keeping | None = None
+    named_by: Sequence[Trial] = ()
     stop_reason: str | None = None
     is_in_trouble: bool = False
     record_error: Exception | None = None
+    labels: TrialLabels = field(init=False)
     _table: TrialTable = field(init=False)
     _asha: StratifiedAsha = field(init=False)
     _queue: TrialQueue = field(default_factory=TrialQueue)
@@ -94,6 +102,7 @@ class Coordinator:
             sweep.early_stopping, sweep.budget, sweep.goal, knows_all=self.proposer is None
         )
         trials = list(self.trials)
+        self.labels = trial_labels(self.named_by or trials)
         self._enter(trials)
         self._recall({trial.key for trial in trials})
         if self.keeping is not None:
@@ -286,8 +295,9 @@ class Coordinator:
         """Begin an attempt of one of the stacked trials; None if the record cannot hold that."""
         trial, timeout = row.trial, self.sweep.report_timeout
         self._choose_start(row)
+        gpus = resources.devices / max(1, len(stacked))
         attempt = self._guarded(
-            lambda: self.journal.begin_attempt(trial.key, trial.origin, row.continues or "")
+            lambda: self.journal.begin_attempt(trial.key, trial.origin, row.continues or "", gpus)
         )
         if attempt is None:
             return None
@@ -300,6 +310,7 @@ class Coordinator:
             recorded_through=row.unit,
             checkpoints=self.checkpoints,
             checkpoint_seconds=self.sweep.checkpoint_seconds,
+            label=self.labels.of(trial.point, trial.replicate, trial.budget.amount),
             probe=self.sweep.probe,
             is_exclusive=row.is_exclusive,
             continues=row.continues,

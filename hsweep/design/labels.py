@@ -44,6 +44,29 @@ def varying_in(points: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
     return varying or tuple(values)
 
 
+class TrialLabels:
+    """Trials of one study in words: ``heads=2 #0``, on a ladder ``heads=2 #0 at 38``.
+
+    Args:
+        points: of all its trials.
+        amounts: of all their budgets.
+    """
+
+    def __init__(self, points: Iterable[Mapping[str, Any]], amounts: Iterable[int]) -> None:
+        # Replicates may share their point.
+        self._varying = varying_in({id(point): point for point in points}.values())
+        self._has_ladder = len(set(amounts)) > 1
+
+    def of_point(self, point: Mapping[str, Any]) -> str:
+        """Return a point in words, the axes that all have in common left out."""
+        return point_label(point, self._varying)
+
+    def of(self, point: Mapping[str, Any], replicate: int, amount: int) -> str:
+        """Return a trial in words, by its point, the number of its seed and its budget."""
+        label = f"{self.of_point(point)} #{replicate}"
+        return f"{label} at {amount}" if self._has_ladder else label
+
+
 def processes_line(numbers: Iterable[int]) -> str:
     """Return how many processes train each of some trials, in words; empty where it is one."""
     found = sorted(set(numbers))

@@ -1,12 +1,13 @@
 """A trial: one point of the space, one replicate, and what became of it."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final, Literal, cast
 
 from hsweep.design.budget import Budget
+from hsweep.design.labels import TrialLabels
 from hsweep.design.question import Goal
 from hsweep.design.recipe import Recipe
 from hsweep.errors import UserError, shown
@@ -225,11 +226,18 @@ class Trial:
         return self.counts.forward_flops if self.counts is not None else 0
 
 
+def trial_labels(trials: Iterable[Trial]) -> TrialLabels:
+    """Return what calls trials of one study by the axes in which these differ."""
+    known = list(trials)
+    return TrialLabels((each.point for each in known), (each.budget.amount for each in known))
+
+
 @dataclass(frozen=True, slots=True)
 class Assignment:
     """A trial handed to a worker.
 
     Attributes:
+        label: what the trial is called.
         attempt: 1 for the first start; a later attempt outranks an earlier one's leftovers.
         recorded_through: the last unit whose report the record already holds (0: none); reports
             of later units that a checkpoint remembers are sent again.
@@ -259,6 +267,7 @@ class Assignment:
     recorded_through: int
     checkpoints: str
     checkpoint_seconds: float
+    label: str = ""
     probe: Conditioning | None = None
     is_exclusive: bool = False
     continues: str | None = None

@@ -17,7 +17,7 @@ from hsweep.design.trial import Report, TrialStatus
 from hsweep.errors import UserError
 from hsweep.files import cause
 from hsweep.record.index import DAMAGED_META, Index
-from hsweep.record.journal_reader import ORIGIN_META, TRAINED_WITH, JournalReader
+from hsweep.record.journal_reader import GPUS, ORIGIN_META, TRAINED_WITH, JournalReader
 from hsweep.record.log import Entry, Log
 from hsweep.record.rows import LogRow, TrialRow
 from hsweep.record.schema import FIGURES, apply
@@ -154,13 +154,19 @@ class Journal(JournalReader):
             for row in rows:
                 self._enter(row.entry())
 
-    def begin_attempt(self, key: str, origin: str = "", continues: str = "") -> int:
-        """Mark a trial as running under a new attempt number, and return that number; ``origin``
-        is what it is trained with (``Trial.origin``), empty where that is not known, and
-        ``continues`` the key of the shorter training that it goes on from."""
+    def begin_attempt(
+        self, key: str, origin: str = "", continues: str = "", gpus: float = 0
+    ) -> int:
+        """Mark a trial as running under a new attempt number, and return that number.
+
+        Args:
+            origin: what it is trained with (``Trial.origin``); empty where that is not known.
+            continues: key of the shorter training that it goes on from.
+            gpus: devices that it holds, or its share of one.
+        """
         with self.transaction():
             origins = [origin] if origin else []
-            more: dict[str, Any] = {}
+            more: dict[str, Any] = {GPUS: gpus} if gpus else {}
             if continues:
                 origins += self.origins(continues).get(continues, [])
                 more["continues"] = continues

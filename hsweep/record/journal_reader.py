@@ -23,6 +23,8 @@ ORIGIN_META: Final = "origin:"
 """Begins the names under which it is kept what trials are trained with."""
 TRAINED_WITH: Final = "trained_with"
 """In the log: digests of it, where a trial begins or is given reports from elsewhere."""
+GPUS: Final = "gpus"
+"""In the log: devices that an attempt of a trial holds, or its share of one."""
 
 _LAST_CHARACTER: Final = "\U0010ffff"
 """Sorts behind every other, so that what begins with a prefix is a range of the index."""
@@ -157,6 +159,15 @@ class JournalReader:
             columns["status"] = [TrialStatus(name) for name in columns["status"]]
             columns["exclusive"] = [bool(flag) for flag in columns["exclusive"]]
             return [TrialRow(*row) for row in zip(*columns.values(), strict=True)]
+
+    def gpus(self) -> dict[str, float]:
+        """Return what each trial holds, or held in its last attempt, of GPUs, by key; without those
+        that train on the CPU."""
+        rows = self._rows(
+            f"SELECT key, json_extract(payload, '$.{GPUS}') FROM log"
+            f" WHERE kind = 'status' AND instr(payload, '\"{GPUS}\"') ORDER BY seq"
+        )
+        return {str(key): float(number) for key, number in rows}
 
     def losses(self) -> dict[TrialStatus, dict[str, int]]:
         rows = self._rows(

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from hsweep.design.labels import point_label, varying_axes
+from hsweep.design.labels import TrialLabels
 from hsweep.design.trial import TrialStatus
 from hsweep.record.schema import JSON_COLUMNS, PLANNED_COLUMNS
 
@@ -76,10 +76,5 @@ class LogRow:
 
 def labels_of(rows: Sequence[TrialRow]) -> dict[str, str]:
     """Return trials in words, by key: ``heads=2 #0``, on a ladder ``heads=2 #0 at 38``."""
-    varying = varying_axes(rows)
-    has_ladder = len({row.budget for row in rows}) > 1
-    return {
-        row.key: f"{point_label(row.point, varying)} #{row.replicate}"
-        f"{f' at {row.budget}' if has_ladder else ''}"
-        for row in rows
-    }
+    labels = TrialLabels((row.point for row in rows), (row.budget for row in rows))
+    return {row.key: labels.of(row.point, row.replicate, row.budget) for row in rows}

@@ -12,7 +12,6 @@ from rich.text import Text
 
 from hsweep.coordination.coordinator import Coordinator
 from hsweep.coordination.trial_table import Overview
-from hsweep.design.labels import point_label, varying_axes
 from hsweep.design.trial import Report, Trial, TrialStatus
 from hsweep.record.endings import first_line
 
@@ -51,19 +50,15 @@ def number(value: float | None) -> str:
 class Progress:
     """Shows a study while it runs; an observer of its coordinator.
 
-    Args:
-        trials: as planned, to know which axes to name.
-
     Attributes:
         is_live: a table is on the terminal, which nothing else may write over.
     """
 
-    def __init__(self, console: Console, coordinator: Coordinator, trials: list[Trial]) -> None:
+    def __init__(self, console: Console, coordinator: Coordinator) -> None:
         self._console = console
         self._coordinator = coordinator
         self._metric = coordinator.sweep.metric
-        self._varying = varying_axes(trials)
-        self._has_ladder = len({trial.budget.amount for trial in trials}) > 1
+        self._labels = coordinator.labels
         self._started = time.monotonic()
         self._units_before = coordinator.overview().units_done
         self.is_live = False
@@ -130,7 +125,7 @@ class Progress:
 
     def _dropped(self, trial: Trial, reason: str) -> None:
         """Say once of a point why its other seeds or longer budgets are not trained."""
-        label = point_label(trial.point, self._varying)
+        label = self._labels.of_point(trial.point)
         if label not in self._noted:
             self._noted.add(label)
             style = STATUS_STYLES[TrialStatus.STOPPED_EARLY]
@@ -147,8 +142,7 @@ class Progress:
         self._console.print(text.append(what, style=style), soft_wrap=True)
 
     def _label(self, trial: Trial) -> str:
-        label = f"{point_label(trial.point, self._varying)} #{trial.replicate}"
-        return f"{label} at {trial.budget.amount}" if self._has_ladder else label
+        return self._labels.of(trial.point, trial.replicate, trial.budget.amount)
 
     def _render(self) -> Group:
         overview = self._coordinator.overview()

@@ -235,8 +235,7 @@ def _train(
         for line in reuse.lines(len(trials)):
             console.print(line, soft_wrap=True)
         _record_accepted(study, reuse)
-    # An adaptive search knows its trials only as it goes; the plan's draws stand in for them.
-    progress = Progress(console, coordinator, trials or list(plan.trials))
+    progress = Progress(console, coordinator)
     coordinator.observer = progress
     tracker = Tracker(study.paths.journal, job.target, TrackedStudy.of(study.manifest))
     study.export(plan.to_json())
@@ -303,6 +302,8 @@ def _coordinator(study: Study, journal: Journal, job: Job, reuse: Reuse | None) 
         only=job.only,
         exempt=study.manifest.added_keys,
         reuse=reuse,
+        # An adaptive search knows its trials only as it goes; the plan's draws stand in for them.
+        named_by=trials or plan.trials,
         keeping=None if plan.sweep.keep == "none" else Keeping(plan.sweep, study.weights().root),
     )
 

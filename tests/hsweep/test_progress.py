@@ -30,7 +30,7 @@ def console(*, terminal: bool) -> Console:
 def run(sweep: Sweep, folder: Path, shown: Console) -> list[str]:
     """Run a sweep to its end and return the lines it showed."""
     with coordinating(sweep, folder) as coordinator:
-        progress = Progress(shown, coordinator, coordinator.planned_trials())
+        progress = Progress(shown, coordinator)
         coordinator.observer = progress
         with progress.showing():
             InlineRunner().run(coordinator)
@@ -94,7 +94,7 @@ def rendered(coordinator: Coordinator, progress: Progress) -> str:
 def test_the_live_table_shows_what_runs_what_is_best_and_what_is_left(tmp_path: Path) -> None:
     shown = console(terminal=True)
     with coordinating(SWEEP, tmp_path) as coordinator:
-        progress = Progress(shown, coordinator, coordinator.planned_trials())
+        progress = Progress(shown, coordinator)
         coordinator.observer = progress
         with progress.showing():
             first, second = take_one(coordinator), take_one(coordinator)
@@ -179,7 +179,6 @@ def test_the_status_line_fits_the_terminal_and_leaves_no_copy_behind(
         progress = Progress(
             Console(file=screen, force_terminal=True, width=columns, height=30),
             coordinator,
-            coordinator.planned_trials(),
         )
         coordinator.observer = progress
         with progress.showing():
@@ -206,7 +205,7 @@ def test_many_strata_are_cut_and_ordered_as_people_count(tmp_path: Path) -> None
         early_stopping=Asha(grace=1, strata=("width",)),
     )
     with coordinating(sweep, tmp_path) as coordinator:
-        progress = Progress(console(terminal=True), coordinator, coordinator.planned_trials())
+        progress = Progress(console(terminal=True), coordinator)
         with progress.showing():
             while (assignment := take_one(coordinator)) is not None:
                 coordinator.report(assignment, said(4, 0.5))
@@ -218,7 +217,7 @@ def test_many_strata_are_cut_and_ordered_as_people_count(tmp_path: Path) -> None
 
 def test_nothing_is_rendered_of_an_empty_study(tmp_path: Path) -> None:
     with coordinating(SWEEP, tmp_path, trials=[]) as coordinator:
-        progress = Progress(console(terminal=True), coordinator, [])
+        progress = Progress(console(terminal=True), coordinator)
         with progress.showing():
             assert "0 finished" in rendered(coordinator, progress)
 
@@ -250,7 +249,7 @@ def test_every_status_has_a_style() -> None:
 def test_parts_of_a_batch_and_remarks_are_told_once(tmp_path: Path) -> None:
     shown = console(terminal=False)
     with coordinating(SWEEP, tmp_path) as coordinator:
-        progress = Progress(shown, coordinator, coordinator.planned_trials())
+        progress = Progress(shown, coordinator)
         with progress.showing():
             trial = planned(SWEEP)[0]
             parts = Report(1, 4, {"nmse": 0.5}, 1.0, is_last=False, micro_batch=2)
@@ -267,7 +266,7 @@ def test_parts_of_a_batch_and_remarks_are_told_once(tmp_path: Path) -> None:
 def test_a_trial_that_only_waited_at_a_rung_goes_on_without_a_word(tmp_path: Path) -> None:
     shown = console(terminal=False)
     with coordinating(SWEEP, tmp_path) as coordinator:
-        progress = Progress(shown, coordinator, coordinator.planned_trials())
+        progress = Progress(shown, coordinator)
         with progress.showing():
             paused, interrupted, failed = planned(SWEEP)
             progress.started(paused, 1)
