@@ -25,6 +25,17 @@ def actor_of(trial: TuneTrial) -> Any:
     return trial.temporary_state.ray_actor
 
 
+def name_next_task(actor: Any, name: str) -> None:
+    """Let the next task that Tune gives a process, and the process while it is at it, be called so:
+    in Ray's dashboard, and as ``ray::NAME`` in lists of processes.
+
+    Tune asks a handle for its method ``train`` and calls that, so the handle is given one that has
+    a name.
+    """
+    vars(actor).pop("train", None)
+    actor.train = actor.train.options(name=name)
+
+
 def working_folder(trial: TuneTrial) -> str | None:
     """Return the folder of a Tune trial's process on its node, which is the process's ``logdir``.
 

@@ -22,7 +22,7 @@ from hsweep.design.trial import Assignment, Report
 from hsweep.ray_tune.failures import failure_of, hang_trace
 from hsweep.ray_tune.messages import MESSAGES, PLACE, START, Place
 from hsweep.ray_tune.nodes import alive_nodes
-from hsweep.ray_tune.private import error_of, working_folder
+from hsweep.ray_tune.private import error_of, name_next_task, working_folder
 from hsweep.ray_tune.workers import Worker, Workers
 from hsweep.training.worker_queue import (
     BrokenWorkerError,
@@ -146,6 +146,8 @@ class CoordinatedScheduler(FIFOScheduler):
                 actor.give.remote(more)
             if self._halting_since is not None:
                 actor.halt.remote()
+            if name := worker.task_name:
+                name_next_task(actor, name)
         goes_on = worker.is_broken or bool(worker.undone)
         return str(TrialScheduler.CONTINUE if goes_on else TrialScheduler.STOP)
 

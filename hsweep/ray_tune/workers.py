@@ -72,6 +72,14 @@ class Worker:
             return None
         return max(timeouts) if self.started else max(*timeouts, START_SECONDS)
 
+    @property
+    def task_name(self) -> str:
+        """What the process is at: the trial that it trains, or comes to next."""
+        at_work = [key for key in self.undone if key in self.started] or [*self.undone][:1]
+        labels = [self.undone[key].label for key in at_work]
+        more = f" and {len(labels) - 1} more" if len(labels) > 1 else ""
+        return f"{labels[0]}{more}" if labels else ""
+
     def may_have_started(self, key: str) -> bool:
         """Whether the process had come to a trial; of several it is not known how far it was."""
         return key in self.started or (len(self.undone) > 1 and self.place is not None)

@@ -22,7 +22,7 @@ from hsweep.record.journal import Journal
 from hsweep.record.kept import FinalWeights, Kept, kept_weights
 from hsweep.record.manifest import Manifest, manifest_text, parse_manifest
 from hsweep.record.reading import StudyTables
-from hsweep.record.study_lock import holding, is_held
+from hsweep.record.study_lock import Held, held, holding, is_held, note_time_left
 from hsweep.record.tables import write_table
 from hsweep.record.weights import WeightsFolder
 from hsweep.redaction import redact_command
@@ -205,6 +205,14 @@ class Study:
     def is_running(self) -> bool:
         """Whether a living process of this machine runs the study."""
         return is_held(self.paths)
+
+    def running(self) -> Held:
+        """Return what the process that runs the study has noted of its run."""
+        return held(self.paths)
+
+    def note_time_left(self, seconds: float | None) -> None:
+        """Let the process that runs the study note how long that is likely to take still."""
+        note_time_left(self.paths, seconds)
 
     def is_adaptive(self) -> bool:
         """Whether a search has proposed its trials one by one."""

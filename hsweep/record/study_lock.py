@@ -11,6 +11,7 @@ import os
 import platform
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
 from filelock import FileLock, Timeout
@@ -63,12 +64,45 @@ def is_held(paths: StudyPaths) -> bool:
     except OSError:
         return False
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Shared: others may ask at the same time, and none takes another one for the holder.
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError as error:
         return isinstance(error, BlockingIOError)
     finally:
         os.close(file)
     return False
+
+
+def note_time_left(paths: StudyPaths, seconds: float | None) -> None:
+    """Let the process that holds a study note how long its run is likely to take still."""
+    with contextlib.suppress(OSError, ValueError, TypeError):
+        holder = json.loads(paths.holder.read_text())
+        write_json(paths.holder, {**holder, "seconds_left": seconds, "noted": time.time()})
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What the process that runs a study has noted.
+
+    Attributes:
+        since: when it began, in seconds since the epoch; None where that is not known.
+        seconds_left: until all is trained, at the time of asking; None where that is not known.
+    """
+
+    since: float | None = None
+    seconds_left: float | None = None
+
+
+def held(paths: StudyPaths) -> Held:
+    """Return what the process that runs a study has noted, nothing where that cannot be read."""
+    try:
+        holder = json.loads(paths.holder.read_text())
+        left = holder.get("seconds_left")
+        if left is not None:
+            left = max(0.0, left - max(0.0, time.time() - holder["noted"]))
+        return Held(float(holder["since"]), left)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return Held()
 
 
 def _holder(paths: StudyPaths) -> str:

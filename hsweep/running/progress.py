@@ -1,7 +1,7 @@
 """What a running study shows: a live table on a terminal, one line an event elsewhere."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -31,6 +31,7 @@ STATUS_STYLES: Final = {
 _ALWAYS_SHOWN: Final = (TrialStatus.FINISHED, TrialStatus.RUNNING)
 """What the status line counts even where it is none or there is little room."""
 _GAP: Final = "  "
+_TELL_SECONDS: Final = 5.0
 
 
 def duration(seconds: float) -> str:
@@ -50,11 +51,19 @@ def number(value: float | None) -> str:
 class Progress:
     """Shows a study while it runs; an observer of its coordinator.
 
+    Args:
+        note_time_left: is told every few seconds how long all is likely to take still.
+
     Attributes:
         is_live: a table is on the terminal, which nothing else may write over.
     """
 
-    def __init__(self, console: Console, coordinator: Coordinator) -> None:
+    def __init__(
+        self,
+        console: Console,
+        coordinator: Coordinator,
+        note_time_left: Callable[[float], None] = lambda _seconds: None,
+    ) -> None:
         self._console = console
         self._coordinator = coordinator
         self._metric = coordinator.sweep.metric
@@ -66,6 +75,8 @@ class Progress:
         self._tried_again: set[str] = set()
         self._micro_batches: dict[str, int | None] = {}
         self._noted: set[str] = set()
+        self._note_time_left = note_time_left
+        self._told = time.monotonic()
 
     @contextmanager
     def showing(self) -> Iterator[None]:
@@ -98,6 +109,10 @@ class Progress:
 
     def reported(self, trial: Trial, report: Report) -> None:
         """Say what a report remarks; the table shows how far each trial is."""
+        if (now := time.monotonic()) - self._told > _TELL_SECONDS:
+            self._told = now
+            if (seconds := self._seconds_left()) is not None:
+                self._note_time_left(seconds)
         if report.micro_batch != self._micro_batches.get(trial.key):
             self._micro_batches[trial.key] = report.micro_batch
             if report.micro_batch is not None:
@@ -158,11 +173,8 @@ class Progress:
     def _summary(self, overview: Overview) -> Text:
         """Return how the study stands in one line, without what the terminal has no room for."""
         elapsed = time.monotonic() - self._started
-        remaining = ""
-        since = overview.units_done - self._units_before
-        if since > 0:
-            left = self._coordinator.units_left()
-            remaining = f"remaining about {duration(elapsed * left / since)}"
+        seconds = self._seconds_left()
+        remaining = "" if seconds is None else f"remaining about {duration(seconds)}"
         waiting = overview.counts[TrialStatus.PLANNED] + self._coordinator.num_to_come
         counts = {**overview.counts, TrialStatus.PLANNED: waiting}
         parts = []
@@ -181,6 +193,14 @@ class Progress:
         line = Text(_GAP).join(Text(text, style) for text, style, _ in parts)
         line.no_wrap, line.overflow = True, "ellipsis"
         return line
+
+    def _seconds_left(self) -> float | None:
+        """Return how long the rest takes at the speed so far; None before anything is trained."""
+        since = self._coordinator.overview().units_done - self._units_before
+        if since <= 0:
+            return None
+        elapsed = time.monotonic() - self._started
+        return elapsed * self._coordinator.units_left() / since
 
     def _running_table(self, overview: Overview) -> Table:
         trials = {trial.key: trial for trial in self._coordinator.planned_trials()}

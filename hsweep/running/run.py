@@ -235,7 +235,7 @@ def _train(
         for line in reuse.lines(len(trials)):
             console.print(line, soft_wrap=True)
         _record_accepted(study, reuse)
-    progress = Progress(console, coordinator)
+    progress = Progress(console, coordinator, study.note_time_left)
     coordinator.observer = progress
     tracker = Tracker(study.paths.journal, job.target, TrackedStudy.of(study.manifest))
     study.export(plan.to_json())

@@ -140,6 +140,35 @@ def test_a_worker_killed_in_a_decay_costs_a_ladder_nothing_that_was_reported(
     assert histories(tmp_path / "study") == histories(tmp_path / "calm")
 
 
+def test_processes_and_their_tasks_are_called_after_the_trials_they_train(
+    runner: RayRunner, tmp_path: Path, traces: Path
+) -> None:
+    waiting = TinyTask(waits_at=10, folder=str(traces))
+    sweep = tiny_sweep(
+        space=grid(width=[1, 2]),
+        task=lambda point: waiting if point.width == 2 else TinyTask(),
+        recipe=Recipe(lr=0.05, batch_size=8),
+        budget=epochs(4),
+    )
+    found: list[str] = []
+
+    def note_title() -> None:
+        deadline = time.monotonic() + 120
+        while "ray::width=2 #0" not in found and time.monotonic() < deadline:
+            for trace in traces.glob("waiting-*"):
+                found.append(psutil.Process(int(trace.name.partition("-")[2])).cmdline()[0])
+            time.sleep(0.02)
+        (traces / "go").touch()
+
+    with coordinating(sweep, tmp_path / "study") as coordinator:
+        noting = threading.Thread(target=note_title)
+        noting.start()
+        runner.run(coordinator)
+        assert {row.status for row in coordinator.journal.trials()} == {"finished"}
+    noting.join()
+    assert found[-1] == "ray::width=2 #0"
+
+
 @dataclass(frozen=True)
 class NotingTask(TinyTask):
     """Leaves a file that says which process opened it, and what Ray gave that process."""
