@@ -24,6 +24,7 @@ from hsweep.commands.run import run
 from hsweep.commands.show import show
 from hsweep.commands.sync import sync
 from hsweep.commands.ui import ui
+from hsweep.commands.watch import watch
 from hsweep.design.domain import is_text
 from hsweep.errors import OPTIONAL_LIBRARIES, UserError, shown, told
 from hsweep.interrupts import EXIT_INTERRUPTED, leave_quietly, message_of, never_lost
@@ -101,7 +102,7 @@ def main() -> None:
 
 for _command in (
     *(plan, run, resume, list_, show, analyze, report, export, ui, doctor, paper),
-    *(model, data, compare, sync, new),
+    *(model, data, compare, sync, new, watch),
 ):
     main.add_command(_command)
 

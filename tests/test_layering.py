@@ -50,6 +50,7 @@ MAY_CALL_ANYTHING = (
     *("hsweep/commands/conclusion.py", "hsweep/commands/data.py", "hsweep/commands/paper.py"),
     *("hsweep/commands/power.py", "hsweep/commands/report.py", "hsweep/commands/run.py"),
     *("hsweep/notebook.py", "hsweep/optuna_study.py"),
+    *("hsweep/commands/watch.py", "hsweep/watching/pages.py"),
 )
 OWNERS = {
     "ray": ("hsweep/ray_tune/*.py",),
@@ -61,6 +62,8 @@ OWNERS = {
     "matplotlib": ("analysis/charts/matplotlib_print.py",),
     "plotly": ("analysis/charts/plotly_page.py", "hsweep/notebook.py"),
     "lightning": ("hsweep/integrations/lightning*.py",),
+    "starlette": ("hsweep/watching/server.py",),
+    "uvicorn": ("hsweep/watching/server.py",),
 }
 TORCH_AT_THE_TOP = (
     *("models/*.py", "tasks/*.py"),
@@ -81,7 +84,7 @@ TORCH_AT_THE_TOP = (
 )
 ROOMS = (
     *("design", "training", "integrations", "record", "planning", "coordination", "tracking"),
-    *("ray_tune", "running", "commands"),
+    *("ray_tune", "running", "watching", "commands"),
 )
 """The folders of hsweep; each uses those before it and none after it."""
 

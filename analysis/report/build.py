@@ -4,7 +4,7 @@ import dataclasses
 import re
 import textwrap
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final
@@ -22,7 +22,7 @@ from analysis.charts.learning_curves import (
     why_no_curves,
 )
 from analysis.questions.base import Finding, Section, StudyRuns, is_unstarted
-from analysis.report.explore import explored
+from analysis.report.explore import explored, growing_style
 from analysis.report.page import embed, render, write_page
 from analysis.text import endings, tables
 from analysis.text import trials as trials_text
@@ -232,8 +232,23 @@ class Part:
         )
 
 
-def build_report(report_input: ReportInput) -> str:
-    """Return the whole page as HTML."""
+@dataclass(frozen=True, slots=True)
+class Live:
+    """What makes a report the page of a study that may run, served by ``hsweep watch``.
+
+    Attributes:
+        now: how the study stands, as `hsweep.watching.now.Now` has it.
+        events: where the page hears of what happens.
+        version: of the report; where a later event has another there are new results.
+    """
+
+    now: Mapping[str, Any]
+    events: str
+    version: int
+
+
+def build_report(report_input: ReportInput, live: Live | None = None) -> str:
+    """Return the whole page as HTML; ``live`` puts what happens now on top of it."""
     answer, shown, axes = report_input.answer, report_input.trials, report_input.axes
     leading = answer.leading
     badge, tone = ("no verdict", "unknown") if leading is None else leading.badge
@@ -273,7 +288,9 @@ def build_report(report_input: ReportInput) -> str:
     return render(
         "report.html.j2",
         [*chain(*by_finding, curves if first is not None else ()), *filter(None, [picture])],
-        ("page", "table", "explore", "figures"),
+        ("page", "table", "explore", "figures", *(["live"] if live is not None else [])),
+        is_served=live is not None,
+        live=None if live is None else embed({**asdict(live), **growing_style()}),
         title=f"{report_input.study} · hsweep report",
         input=report_input,
         badge=badge,

@@ -85,6 +85,30 @@ def explored(
     }
 
 
+def growing_style() -> Mapping[str, Any]:
+    """Return how the page draws the curves of trials that train now."""
+    axis = {
+        "gridcolor": palette.GRID.light,
+        "linecolor": palette.AXIS.light,
+        "zeroline": False,
+        "automargin": True,
+    }
+    return {
+        "shades": [shade.light for shade in palette.CATEGORIES],
+        "layout": {
+            "height": 340,
+            "margin": {"l": 60, "r": 16, "t": 24, "b": 48},
+            "paper_bgcolor": "rgba(0,0,0,0)",
+            "plot_bgcolor": "rgba(0,0,0,0)",
+            "font": {"color": palette.INK.light, "size": 12},
+            "showlegend": True,
+            "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
+            "xaxis": axis,
+            "yaxis": axis,
+        },
+    }
+
+
 def _scale(at: int, label: str, values: set[Any]) -> Scale:
     if not all(isinstance(value, int | float) for value in values):
         names = tuple(sorted(map(str, values)))

@@ -62,13 +62,21 @@ def embed(value: object) -> Markup:
     return Markup(text)
 
 
-def render(template: str, charts: Sequence[Chart], scripts: Sequence[str], **content: Any) -> str:
+def render(
+    template: str,
+    charts: Sequence[Chart],
+    scripts: Sequence[str],
+    *,
+    is_served: bool = False,
+    **content: Any,
+) -> str:
     """Return a page with its charts.
 
     Args:
         template: its file.
         charts: what is drawn.
         scripts: files that run in it besides the library of the figures, without their ending.
+        is_served: its scripts may ask the server that it comes from.
         content: what else the template shows; escaped unless it is `Markup`.
     """
     # Here: what draws it need not be installed for an answer and its charts.
@@ -93,7 +101,7 @@ def render(template: str, charts: Sequence[Chart], scripts: Sequence[str], **con
                 {"figures": figures, "picks": picks, "dark": palette.dark_partners()}
             ),
             css=Markup((_TEMPLATES / "page.css").read_text("utf-8")),
-            policy=_content_policy(library, *texts.values()),
+            policy=_content_policy(library, *texts.values(), is_served=is_served),
             plotly_script=Markup(library),
             scripts={name: Markup(text) for name, text in texts.items()},
             **content,
@@ -101,15 +109,17 @@ def render(template: str, charts: Sequence[Chart], scripts: Sequence[str], **con
     )
 
 
-def _content_policy(*scripts: str) -> str:
-    """Return a policy that allows these scripts and the page's styles, nothing from outside."""
+def _content_policy(*scripts: str, is_served: bool) -> str:
+    """Return a policy that allows these scripts and the page's styles, nothing from outside but the
+    server's own answers where the page ``is_served``."""
     hashes = " ".join(
         f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
         for script in scripts
     )
+    own = "; connect-src 'self'" if is_served else ""
     return (
         f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; "
-        "img-src data: blob:; base-uri 'none'; form-action 'none'"
+        f"img-src data: blob:; base-uri 'none'; form-action 'none'{own}"
     )
 
 

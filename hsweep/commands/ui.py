@@ -3,6 +3,7 @@
 import click
 
 from hsweep.commands.options import home_option, tracking_option
+from hsweep.listening import LOOPBACK
 from hsweep.paths import Home
 
 
@@ -16,7 +17,7 @@ def ui(host: str, port: int, home: Home, tracking_uri: str | None) -> None:
     from hsweep.tracking.pages import serve_ui
     from hsweep.tracking.target import tracking_target
 
-    if host not in ("127.0.0.1", "localhost", "::1"):
+    if host not in LOOPBACK:
         click.echo(
             f"hsweep: anyone who reaches {host}:{port} can read and delete these runs", err=True
         )

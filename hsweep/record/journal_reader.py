@@ -259,6 +259,33 @@ class JournalReader:
         where, values = ("", ()) if key is None else (" AND key = ?", (key,))
         return self._select(f"kind = 'report'{where} ORDER BY seq", *values)
 
+    def reports_of(self, keys: Iterable[str]) -> Iterator[LogRow]:
+        """Yield the reports of some trials, trial by trial, in the order they were recorded."""
+        where = f"kind = 'report' AND {_OF_KEYS} ORDER BY key, seq"
+        return self._select(where, json.dumps([*keys]))
+
+    def last_ends(self, number: int) -> list[LogRow]:
+        """Return the newest entries by which trials ended, the newest first; a trial that was
+        planned again since has not."""
+        final = json.dumps([status for status in TrialStatus if status.is_final])
+        where = (
+            "kind = 'status' AND json_extract(payload, '$.status') IN (SELECT value FROM"
+            " json_each(?)) AND seq = (SELECT MAX(seq) FROM log AS other WHERE"
+            " other.key = log.key AND other.kind = 'status') ORDER BY seq DESC LIMIT ?"
+        )
+        return list(self._select(where, final, number))
+
+    def begun(self, keys: Iterable[str]) -> dict[str, float]:
+        """Return when the last status of each of these trials was recorded: of those in training,
+        when their attempt began."""
+        query = f"SELECT key, MAX(time) FROM log WHERE kind = 'status' AND {_OF_KEYS} GROUP BY key"
+        return {str(key): float(when) for key, when in self._rows(query, json.dumps([*keys]))}
+
+    def last_time(self) -> float | None:
+        """Return when the newest report or status was recorded; None where there is none."""
+        rows = self._rows("SELECT time FROM log ORDER BY seq DESC LIMIT 1")
+        return float(rows[0][0]) if rows else None
+
     def last_report(self, key: str, *, before: int) -> LogRow | None:
         """Return the newest report of a trial among the entries before entry ``before``."""
         where = "kind = 'report' AND key = ? AND seq < ? ORDER BY seq DESC LIMIT 1"

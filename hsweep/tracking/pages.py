@@ -1,9 +1,7 @@
 """MLflow's pages: where runs are found, and the server that shows a local store."""
 
-import errno
 import http.client
 import os
-import socket
 import sys
 import urllib.error
 import urllib.request
@@ -11,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from hsweep.errors import UserError
+from hsweep.listening import listening
 from hsweep.record.manifest import Manifest
 from hsweep.tracking.environment import prepare_environment
 from hsweep.tracking.names import STUDY_ID
@@ -92,26 +91,6 @@ def ui_command(target: TrackingTarget, *, host: str = "127.0.0.1", port: int = 5
     return [*command, "--host", host, "--port", str(port), "--workers", "1"]
 
 
-def _refuse_taken(host: str, port: int) -> None:
-    try:
-        family, kind, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, kind) as probe:
-            # As the server will: a port that was left a moment ago is free.
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(address)
-    except OSError as error:
-        is_taken = error.errno == errno.EADDRINUSE
-        remedy = (
-            f"choose another with --port, or end what listens there; if that is MLflow already, "
-            f"open http://{host}:{port}"
-            if is_taken
-            else "choose an address of this machine with --host, and a port above 1023 with --port"
-        )
-        raise UserError(
-            f"the pages cannot be served at {host}:{port} ({error.strerror}); {remedy}"
-        ) from error
-
-
 def serve_ui(target: TrackingTarget, *, host: str = "127.0.0.1", port: int = 5000) -> None:
     """Become MLflow's server for a local store; returns only if that fails.
 
@@ -119,7 +98,8 @@ def serve_ui(target: TrackingTarget, *, host: str = "127.0.0.1", port: int = 500
         UserError: the target is a server already, or nothing can listen at that address.
     """
     command = ui_command(target, host=host, port=port)
-    _refuse_taken(host, port)
+    if_taken = f"; if that is MLflow already, open http://{host}:{port}"
+    listening(host, port, if_taken=if_taken).close()
     prepare_environment()
     # Serves language-model evaluation jobs, in a process of its own.
     os.environ.setdefault("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "false")

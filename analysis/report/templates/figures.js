@@ -178,13 +178,16 @@
   }
 
   dark.addEventListener("change", redraw);
-  let waiting = false;
-  document.addEventListener("hsweep:shown", () => {
-    if (waiting) return;
-    waiting = true;
+  // An event without a name is for all figures that the page makes itself.
+  const changed = new Set();
+  document.addEventListener("hsweep:shown", (event) => {
+    const isFirst = !changed.size;
+    (event.detail ? [event.detail] : Object.keys(made)).forEach((name) => changed.add(name));
+    if (!isFirst) return;
     requestAnimationFrame(() => {
-      waiting = false;
-      holders.filter((holder) => made[holder.dataset.figure] && drawn.has(holder)).forEach((holder) => {
+      const names = new Set(changed);
+      changed.clear();
+      holders.filter((holder) => names.has(holder.dataset.figure) && drawn.has(holder)).forEach((holder) => {
         if (isOpen(holder)) draw(holder, false);
         else drawn.delete(holder);
       });

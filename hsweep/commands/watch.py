@@ -1,0 +1,52 @@
+"""``hsweep watch``."""
+
+import contextlib
+
+import click
+
+from hsweep.commands.options import StudyName, home_option, tracking_option
+from hsweep.listening import LOOPBACK, listening
+from hsweep.paths import Home
+
+
+@click.command()
+@click.argument("study_name", metavar="[STUDY]", type=StudyName(), required=False)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", type=click.IntRange(1, 65535), default=8050, show_default=True)
+@click.option(
+    "--price-per-gpu-hour",
+    "price",
+    type=click.FloatRange(0, min_open=True),
+    metavar="AMOUNT",
+    help="Also show what the GPUs cost, in whatever money that is.",
+)
+@home_option
+@tracking_option
+def watch(
+    study_name: str | None,
+    host: str,
+    port: int,
+    price: float | None,
+    home: Home,
+    tracking_uri: str | None,
+) -> None:
+    """Serve the page of STUDY while it runs, or of all studies of the home.
+
+    It is the report, with what happens now on top: trials in training and their curves, rungs, the
+    time that is left. It renews itself and changes nothing; the study may have ended.
+    """
+    # What draws the pages is missed here, not when the first one is asked for.
+    import analysis.charts.plotly_page  # noqa: F401
+    from hsweep.record.study import Study
+    from hsweep.watching.server import WatchServer
+
+    if study_name is not None:
+        Study.open(home, study_name)
+    if host not in LOOPBACK:
+        click.echo(f"hsweep: anyone who reaches {host}:{port} can read these studies", err=True)
+    with listening(host, port) as bound:
+        place = f"[{host}]" if ":" in host else host
+        page = "" if study_name is None else f"studies/{study_name}"
+        click.echo(f"watch it at http://{place}:{port}/{page} and end with Ctrl-C")
+        with contextlib.suppress(KeyboardInterrupt):
+            WatchServer(home, host, price, tracking_uri).run(bound)

@@ -1,0 +1,41 @@
+"""Addresses of this machine that commands serve pages at."""
+
+import errno
+import socket
+from typing import Final
+
+from hsweep.errors import UserError
+
+LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
+
+
+def listening(host: str, port: int, *, if_taken: str = "") -> socket.socket:
+    """Return a socket that is bound to an address.
+
+    Args:
+        if_taken: what else can be done where something listens there already.
+
+    Raises:
+        UserError: that is so, or nothing can listen there.
+    """
+    try:
+        family, kind, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        found = socket.socket(family, kind)
+        try:
+            # A port that was left a moment ago is free.
+            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            found.bind(address)
+        except BaseException:
+            found.close()
+            raise
+        return found
+    except OSError as error:
+        is_taken = error.errno == errno.EADDRINUSE
+        remedy = (
+            f"choose another with --port, or end what listens there{if_taken}"
+            if is_taken
+            else "choose an address of this machine with --host, and a port above 1023 with --port"
+        )
+        raise UserError(
+            f"the pages cannot be served at {host}:{port} ({error.strerror}); {remedy}"
+        ) from error

@@ -1,0 +1,1 @@
+"""A study's page while it runs, served to a browser."""
