@@ -18,6 +18,7 @@ SPEED = (
     "overhead",
     "idle",
     "tracking",
+    "watch",
     "steps",
     "analysis",
     "plan",

@@ -249,6 +249,7 @@ class Live:
 
 def build_report(report_input: ReportInput, live: Live | None = None) -> str:
     """Return the whole page as HTML; ``live`` puts what happens now on top of it."""
+    is_training = live is not None and live.now["state"] == "running"
     answer, shown, axes = report_input.answer, report_input.trials, report_input.axes
     leading = answer.leading
     badge, tone = ("no verdict", "unknown") if leading is None else leading.badge
@@ -301,7 +302,8 @@ def build_report(report_input: ReportInput, live: Live | None = None) -> str:
         picture=picture,
         limits=answer.plain[1:],
         headline=_headline(report_input, best),
-        next=_next_commands(report_input),
+        next=[] if is_training else _next_commands(report_input),
+        nothing_next="The study is running." if is_training else "No further runs are asked for.",
         swept=swept,
         facts=_facts(report_input, swept),
         counts=counts,

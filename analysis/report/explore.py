@@ -104,7 +104,7 @@ def growing_style() -> Mapping[str, Any]:
             "showlegend": True,
             "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
             "xaxis": axis,
-            "yaxis": axis,
+            "yaxis": {**axis, "exponentformat": "power"},
         },
     }
 

@@ -222,19 +222,30 @@ def _rungs(rows: Sequence[TrialRow], unit: str) -> LiveTable:
     for row in rows:
         strata.setdefault(row.stratum, []).append(row)
     ladder = len(budgets) > 1
+    named = _told_apart(strata)
     found: list[tuple[str, ...]] = []
     for stratum, group in strata.items():
         of_stratum = _ladder_rungs(group, budgets) if ladder else _trial_rungs(group)
         for at, (came, waits, stopped, went_on) in of_stratum:
             if waits or stopped:
                 numbers = (f"{each:,}" for each in (came, waits, stopped, went_on))
-                found.append((stratum or "all", f"{at:,} {unit}", *numbers))
+                found.append((named[stratum], f"{at:,} {unit}", *numbers))
     more = len(found) - _MOST_RUNGS
     return LiveTable(
-        ("compete", "rung", "came to it", "wait there", "stopped there", "went on"),
+        ("those that compete", "rung", "came to it", "wait there", "stopped there", "went on"),
         tuple(found[:_MOST_RUNGS]),
         f"and {more:,} more rungs" if more > 0 else "",
     )
+
+
+def _told_apart(strata: Iterable[str]) -> dict[str, str]:
+    """Return what strata are called: by the axes in which they differ."""
+    axes = {stratum: stratum.split(",") for stratum in strata}
+    shared = set.intersection(*map(set, axes.values())) if len(axes) > 1 else set()
+    return {
+        stratum: " ".join(part for part in parts if part not in shared) or "all"
+        for stratum, parts in axes.items()
+    }
 
 
 _Rung = tuple[int, tuple[int, int, int, int]]

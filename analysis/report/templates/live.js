@@ -59,7 +59,7 @@
       layout: Object.assign({}, settings.layout, {
         xaxis: Object.assign({}, settings.layout.xaxis, { title: { text: escaped(now.unit) } }),
         yaxis: Object.assign({}, settings.layout.yaxis, {
-          title: { text: escaped(now.metric) }, type: now.log ? "log" : "linear",
+          title: { text: escaped(now.metric) }, type: now.log ? "log" : "linear", dtick: now.log ? 1 : undefined,
         }),
       }),
     };

@@ -1,0 +1,201 @@
+"""What a study is doing now, read from its record."""
+
+import fcntl
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from tiny import tiny_sweep
+from tiny_studies import finish, new_study, recording
+
+from hsweep import Asha, Sweep, epochs, grid
+from hsweep.design.trial import Report, Trial, TrialStatus
+from hsweep.paths import Home
+from hsweep.record.journal import Journal
+from hsweep.record.study import Study
+from hsweep.watching.now import Now, study_now
+
+SWEEP = tiny_sweep(space=grid(width=[1, 2, 4]), budget=epochs(4))
+
+
+def now_of(study: Study, price: float | None = None) -> Now:
+    with study.journal() as journal, journal.snapshot():
+        return study_now(study, journal, price)
+
+
+def report(
+    journal: Journal,
+    trial: Trial,
+    attempt: int,
+    unit: int,
+    value: float | None,
+    *ending: TrialStatus | str,
+) -> None:
+    said = Report(unit, 4 * unit, {} if value is None else {"nmse": value}, 2.0 * unit, False)
+    journal.record(trial.key, attempt, said, value, *ending)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def study(home: Home) -> Study:
+    return new_study(home, sweep=SWEEP)
+
+
+def test_a_study_that_waits_has_nothing_to_show_yet(study: Study) -> None:
+    now = now_of(study)
+    assert (now.state, now.ended, now.share) == ("interrupted", 0, 0.0)
+    assert (now.counts, now.time, now.cost) == ("3 waiting", "", "")
+    assert [now.training.rows, now.rungs.rows, now.lately.rows, now.curves] == [(), (), (), ()]
+
+
+def test_trials_in_training_grow_their_curves(study: Study) -> None:
+    with study.locked(), recording(study, SWEEP) as (journal, (one, two, three)):
+        finish(journal, one, 0.5)
+        attempt = journal.begin_attempt(two.key)
+        report(journal, two, attempt, 1, 0.25)
+        report(journal, two, attempt, 2, None)
+        report(journal, two, attempt, 3, 0.125)
+        journal.begin_attempt(three.key)
+        now = now_of(study)
+    assert (now.state, now.ended, round(now.share, 3)) == ("running", 1, 0.333)
+    assert now.counts == "2 in training, 1 finished"
+    assert [row[:3] for row in now.training.rows] == [
+        ("width=2 #0", "3 of 4 epochs", "0.125"),
+        ("width=4 #0", "0 of 4 epochs", "-"),
+    ]
+    first, second = now.curves
+    assert (first.name, first.units, first.values) == ("width=2 #0", (1, 2, 3), (0.25, None, 0.125))
+    assert second.units == ()
+    assert (now.metric, now.unit, now.log) == ("nmse", "epochs", True)
+    assert [row[1:4] for row in now.lately.rows] == [("width=1 #0", "finished", "0.5")]
+    # Nobody trains them any more.
+    after = now_of(study)
+    assert (after.state, after.counts) == ("interrupted", "2 interrupted, 1 finished")
+    assert after.training.rows == ()
+
+
+def test_a_long_curve_keeps_its_ends_and_its_newest_point(home: Home) -> None:
+    sweep = tiny_sweep(space=grid(width=[1]), budget=epochs(1000))
+    study = new_study(home, sweep=sweep)
+    with study.locked(), recording(study, sweep) as (journal, (trial,)):
+        attempt = journal.begin_attempt(trial.key)
+        with journal.transaction():
+            for unit in range(1, 778):
+                report(journal, trial, attempt, unit, 1 / unit)
+        (curve,) = now_of(study).curves
+    assert len(curve.units) <= 200
+    assert curve.units[-1] == 777
+    assert curve.units[0] <= 4
+
+
+def test_a_curve_with_a_zero_has_no_logarithm(study: Study) -> None:
+    with study.locked(), recording(study, SWEEP) as (journal, (one, *_)):
+        report(journal, one, journal.begin_attempt(one.key), 1, 0.0)
+        assert not now_of(study).log
+
+
+def test_the_time_left_is_what_the_driver_noted(study: Study) -> None:
+    with study.locked(), recording(study, SWEEP) as (journal, (one, *_)):
+        report(journal, one, journal.begin_attempt(one.key), 1, 0.5)
+        study.note_time_left(125.0)
+        told = now_of(study).time
+        assert "running for 0." in told
+        assert "2.0 s of training, about 2 min 0" in told
+        assert "last news at " in told
+        study.paths.holder.write_text("[]")
+        assert now_of(study).time.startswith("2.0 s of training")
+    assert now_of(study).time == "2.0 s of training"
+
+
+def test_gpus_cost_what_trials_hold_of_them(study: Study) -> None:
+    with study.locked(), recording(study, SWEEP) as (journal, (one, two, _)):
+        assert "no trial has held a GPU" in now_of(study, 3.0).cost
+        attempt = journal.begin_attempt(one.key, gpus=0.5)
+        report(journal, one, attempt, 4, 0.5, TrialStatus.FINISHED)
+        report(journal, two, journal.begin_attempt(two.key, gpus=2.0), 1, 0.5)
+        study.note_time_left(1800.0)
+        # 8 s of half a device and 2 s of two come to 8 s of one; then two for half an hour.
+        told = now_of(study, 450.0).cost
+    assert told == "GPUs have cost 1.00, and about 450.00 more to the end, at 450.00 an hour each"
+    assert now_of(study, 450.0).cost == "GPUs have cost 1.00, at 450.00 an hour each"
+    assert now_of(study).cost == ""
+
+
+STOPPING = Asha(grace=2, reduction_factor=2, min_survivors=1, strata=("width",))
+
+
+def of_width(trials: Sequence[Trial], width: int) -> list[Trial]:
+    return [trial for trial in trials if trial.point["width"] == width]
+
+
+def test_rungs_say_who_waits_was_stopped_and_went_on(home: Home) -> None:
+    sweep = tiny_sweep(
+        space=grid(width=[1, 2], dropout=[0.1, 0.2, 0.3]), budget=epochs(4), early_stopping=STOPPING
+    )
+    study = new_study(home, sweep=sweep)
+    with study.locked(), recording(study, sweep) as (journal, trials):
+        one, two, three = of_width(trials, 1)
+        attempts = {each.key: journal.begin_attempt(each.key) for each in (one, two, three)}
+        report(journal, one, attempts[one.key], 2, 0.5, TrialStatus.STOPPED_EARLY, "rank 2 of 2")
+        report(journal, two, attempts[two.key], 2, 0.4)
+        report(journal, two, attempts[two.key], 3, 0.3)
+        report(
+            *(journal, three, attempts[three.key], 2, 0.6),
+            *(TrialStatus.PLANNED, "waits at rung 2 for the others"),
+        )
+        now = now_of(study)
+    assert now.rungs.header[2:] == ("came to it", "wait there", "stopped there", "went on")
+    assert now.rungs.rows == (("width=1", "2 epochs", "3", "1", "1", "1"),)
+    assert [row[1:3] + row[4:] for row in now.lately.rows] == [
+        ("width=1 dropout=0.1 #0", "stopped early", "rank 2 of 2")
+    ]
+
+
+def test_on_a_ladder_the_rungs_are_the_shorter_budgets(home: Home) -> None:
+    sweep = ladder()
+    study = new_study(home, sweep=sweep)
+    with study.locked(), recording(study, sweep) as (journal, trials):
+        short = [trial for trial in trials if trial.budget.amount == 2]
+        long = [trial for trial in trials if trial.budget.amount == 4]
+        for trial in short:
+            finish(journal, trial, 0.5)
+        journal.begin_attempt(long[0].key)
+        journal.set_status(long[1].key, 0, TrialStatus.STOPPED_EARLY, "rank 2 of 2 at 2 epochs")
+        now = now_of(study)
+    assert now.rungs.rows == (("all", "2 epochs", "2", "0", "1", "1"),)
+    assert now.counts.endswith("(1 of those stopped early never started)")
+
+
+def ladder() -> Sweep:
+    from hsweep import Recipe
+
+    return tiny_sweep(
+        space=grid(width=[1, 2]),
+        budget=epochs(4, ladder=[2, 4]),
+        recipe=Recipe(lr=0.05, batch_size=8, schedule="wsd"),
+    )
+
+
+def test_a_trial_that_is_planned_again_has_not_ended(study: Study) -> None:
+    with recording(study, SWEEP) as (journal, (one, *_)):
+        attempt = journal.begin_attempt(one.key)
+        journal.set_status(one.key, attempt, TrialStatus.FAILED, "RuntimeError: no\nmore")
+        (row,) = now_of(study).lately.rows
+        assert row[1:] == ("width=1 #0", "failed", "-", "RuntimeError: no")
+        journal.reopen([one.key], "asked for again")
+        assert now_of(study).lately.rows == ()
+
+
+def test_what_is_shown_is_plain_json(study: Study) -> None:
+    with study.locked(), recording(study, SWEEP) as (journal, (one, *_)):
+        report(journal, one, journal.begin_attempt(one.key), 1, None)
+        content = now_of(study, 1.0).to_json()
+    assert json.loads(json.dumps(content, allow_nan=False))["state"] == "running"
+
+
+def test_who_asks_whether_a_study_runs_is_not_taken_for_its_driver(study: Study) -> None:
+    with study.locked():
+        assert study.is_running()
+    with Path(study.paths.lock).open() as asking:
+        fcntl.flock(asking, fcntl.LOCK_SH)
+        assert not study.is_running()
