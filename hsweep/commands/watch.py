@@ -38,6 +38,7 @@ def watch(
     # What draws the pages is missed here, not when the first one is asked for.
     import analysis.charts.plotly_page  # noqa: F401
     from hsweep.record.study import Study
+    from hsweep.watching.pages import HomePages
     from hsweep.watching.server import WatchServer
 
     if study_name is not None:
@@ -49,4 +50,4 @@ def watch(
         page = "" if study_name is None else f"studies/{study_name}"
         click.echo(f"watch it at http://{place}:{port}/{page} and end with Ctrl-C")
         with contextlib.suppress(KeyboardInterrupt):
-            WatchServer(home, host, price, tracking_uri).run(bound)
+            WatchServer(HomePages(home, price, tracking_uri), host).run(bound)

@@ -92,9 +92,10 @@ class StudyPages:
         Raises:
             UserError: the study cannot be read.
         """
+        now = self.now()
         with self._building:
             if not self._page:
-                self._build(self.now())
+                self._build(now)
         return self._page
 
     def renew(self) -> None:
@@ -148,19 +149,45 @@ def _results(now: Now) -> tuple[int, str]:
     return now.ended, now.state
 
 
-def studies_page(home: Home) -> str:
-    """Return the page that lists the studies of a home."""
-    from analysis.report.page import render
+class HomePages:
+    """The pages of a home: one for each study, and one that lists them.
 
-    return render(
-        "studies.html.j2",
-        [],
-        ("page",),
-        title="Studies · hsweep",
-        explored=False,
-        home=str(home.root),
-        studies=[_listed(home, paths.name) for paths in list_studies(home)],
-    )
+    Args:
+        price: of a GPU for an hour; None for not to speak of money.
+        tracking_uri: of the store whose runs the pages link; None for each study's own.
+    """
+
+    def __init__(
+        self, home: Home, price: float | None = None, tracking_uri: str | None = None
+    ) -> None:
+        self._home, self._price, self._tracking_uri = home, price, tracking_uri
+        self._studies: dict[str, StudyPages] = {}
+
+    def study(self, name: str) -> StudyPages:
+        """Return the pages of the study called so.
+
+        Raises:
+            UserError: there is none, or it cannot be read.
+        """
+        if name not in self._studies:
+            found = StudyPages(self._home, name, self._price, self._tracking_uri)
+            found.now()
+            self._studies[name] = found
+        return self._studies[name]
+
+    def list(self) -> str:
+        """Return the page that lists the studies."""
+        from analysis.report.page import render
+
+        return render(
+            "studies.html.j2",
+            [],
+            ("page",),
+            title="Studies · hsweep",
+            explored=False,
+            home=str(self._home.root),
+            studies=[_listed(self._home, paths.name) for paths in list_studies(self._home)],
+        )
 
 
 def _listed(home: Home, name: str) -> dict[str, Any]:

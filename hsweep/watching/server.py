@@ -5,7 +5,7 @@ import json
 import os
 import socket
 from collections.abc import AsyncIterator
-from typing import Final
+from typing import Any, Final, Protocol
 
 import uvicorn
 from starlette.applications import Starlette
@@ -17,8 +17,6 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 
 from hsweep.errors import UserError
-from hsweep.paths import Home, check_study_name
-from hsweep.watching.pages import StudyPages, studies_page
 
 _POLL_SECONDS: Final = 1.0
 _SILENT_SECONDS: Final = 15.0
@@ -33,20 +31,48 @@ _HEADERS: Final = {
 }
 
 
+class StudyPage(Protocol):
+    """The page of one study; any of its methods may raise UserError where that cannot be read."""
+
+    version: int
+    """Of the page: another one has new results."""
+
+    def now(self) -> "State":
+        """Return how the study stands."""
+
+    def page(self) -> str:
+        """Return the page as HTML."""
+
+    def renew(self) -> None:
+        """Work the page out again, if it is time to."""
+
+
+class State(Protocol):
+    """How a study stands."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what its page shows of that."""
+
+
+class Pages(Protocol):
+    """The pages of a home."""
+
+    def study(self, name: str) -> StudyPage:
+        """Return that of a study; UserError if there is none of this name."""
+
+    def list(self) -> str:
+        """Return the page that lists the studies, as HTML."""
+
+
 class WatchServer:
-    """Serves the studies of a home.
+    """Serves the pages of a home's studies.
 
     Args:
         host: names this server besides those of the loopback interface.
-        price: of a GPU for an hour; None for not to speak of money.
-        tracking_uri: of the store whose runs the pages link; None for each study's own.
     """
 
-    def __init__(
-        self, home: Home, host: str, price: float | None = None, tracking_uri: str | None = None
-    ) -> None:
-        self._home, self._price, self._tracking_uri = home, price, tracking_uri
-        self._studies: dict[str, StudyPages] = {}
+    def __init__(self, pages: Pages, host: str) -> None:
+        self._pages = pages
         routes = [
             Route("/", self._list),
             Route("/studies/{name}", self._study),
@@ -73,28 +99,23 @@ class WatchServer:
         os.nice(_NICE)
         self._server.run(sockets=[listening])
 
-    def _of(self, request: Request) -> StudyPages:
-        name = check_study_name(request.path_params["name"])
-        if name not in self._studies:
-            found = StudyPages(self._home, name, self._price, self._tracking_uri)
-            found.now()
-            self._studies[name] = found
-        return self._studies[name]
-
     async def _list(self, _request: Request) -> Response:
-        return HTMLResponse(await run_in_threadpool(studies_page, self._home), headers=_HEADERS)
+        return HTMLResponse(await run_in_threadpool(self._pages.list), headers=_HEADERS)
 
     async def _study(self, request: Request) -> Response:
-        pages = await run_in_threadpool(self._of, request)
+        pages = await self._of(request)
         return HTMLResponse(await run_in_threadpool(pages.page), headers=_HEADERS)
 
     async def _events(self, request: Request) -> Response:
-        pages = await run_in_threadpool(self._of, request)
+        pages = await self._of(request)
         return StreamingResponse(
             self._stream(pages), media_type="text/event-stream", headers=_HEADERS
         )
 
-    async def _stream(self, pages: StudyPages) -> AsyncIterator[str]:
+    async def _of(self, request: Request) -> StudyPage:
+        return await run_in_threadpool(self._pages.study, request.path_params["name"])
+
+    async def _stream(self, pages: StudyPage) -> AsyncIterator[str]:
         """Yield what a study's page has to be told, as it happens."""
         before, silent = "", 0.0
         renewing = asyncio.ensure_future(run_in_threadpool(pages.renew))
