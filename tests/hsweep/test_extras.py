@@ -59,6 +59,7 @@ commands = {
     "run": ["run", "mine.py", "--runner", "inline", *few],
     "show": ["show", "mine-quick"],
     "report": ["report", "mine-quick"],
+    "watch": ["watch", "mine-quick"],
     "analyze": ["analyze", "mine-quick"],
     "timm's": ["plan", "mine.py", "--set", "recipe.optimizer=lamb"],
 }
@@ -74,10 +75,12 @@ print(json.dumps(found))
 """
     found = bare(program, tmp_path)
     codes = {name: code for name, (code, _) in found.items()}
-    assert codes == dict.fromkeys(codes, 0) | {"report": 2, "figure": 2, "timm's": 2}, found
+    refused = dict.fromkeys(("report", "watch", "figure", "timm's"), 2)
+    assert codes == dict.fromkeys(codes, 0) | refused, found
     needed = "plotly is not installed; pip install 'hsweep[report]'"
     assert f"the report could not be written ({needed})" in " ".join(found["run"][1].split())
     assert found["report"][1].endswith(f"hsweep: {needed}\n")
+    assert found["watch"][1].endswith(f"hsweep: {needed}\n")
     assert found["figure"][1] == needed
     assert "timm is not installed; pip install 'hsweep[vision]'" in found["timm's"][1]
     assert "4 finished" in found["run"][1]

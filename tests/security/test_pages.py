@@ -18,9 +18,10 @@ from analysis.answer import Answer
 from analysis.ask import KINDS, ask_table
 from analysis.charts.matplotlib_print import save_figures
 from analysis.charts.plotly_page import figure_json
-from analysis.report.build import ReportInput, build_report, report_charts, write_report
+from analysis.report.build import Live, ReportInput, build_report, report_charts, write_report
 from hsweep.paths import Home
 from hsweep.tracking.pages import LOCAL_UI
+from hsweep.watching.now import Curve, LiveTable, Now
 
 SWEEP = '''
 """What is planted here: {note}"""
@@ -202,6 +203,31 @@ def test_a_page_of_planted_names_runs_none_of_them(
 ) -> None:
     nothing_ran(browser, write_report(page_of(answered[kind]), tmp_path / "report.html"))
     assert browser.find_element("tag name", "h1").text.startswith("\"'></title></style>")
+
+
+@pytest.mark.xdist_group("browser")
+def test_what_happens_now_is_shown_as_text(
+    browser: Any, answered: dict[str, Answer], tmp_path: Path
+) -> None:
+    table = LiveTable((ATTACK, ATTACK), ((ATTACK, ATTACK),), ATTACK)
+    now = Now(
+        state=ATTACK, ended=1, share=0.5, counts=ATTACK, time=ATTACK, cost=ATTACK, training=table,
+        curves=(Curve(ATTACK, (1, 2), (0.5, None)),), metric=ATTACK, unit=ATTACK, log=True,
+        rungs=table, lately=table,
+    )  # fmt: skip
+    page = build_report(page_of(answered["lean"]), Live(now.to_json(), "/nowhere", 1))
+    path = tmp_path / "watched.html"
+    path.write_text(page, encoding="utf-8")
+    open_page(browser, path)
+    assert browser.execute_script("return window.injected === undefined")
+    shown = browser.execute_script(
+        "return Array.from(document.querySelectorAll('#now b, #rungs-table td'),"
+        " (each) => each.textContent)"
+    )
+    assert set(shown) == {ATTACK}
+    for tag in ("img", "iframe", "object", "embed", "base", "form"):
+        assert browser.find_elements("css selector", f"body {tag}") == [], tag
+    assert browser.find_elements("css selector", "#figure-growing .scatterlayer .point")
 
 
 @pytest.mark.parametrize("kind", ASKED)
