@@ -6,10 +6,11 @@ and ``tests/hsweep/test_ray_private.py`` fails where one of them is another.
 
 import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import ray
+from ray._private.node import Node
 from ray.air.execution._internal.actor_manager import RayActorManager
 from ray.exceptions import RayActorError, RayError, RayTaskError
 from ray.tune.experiment import Trial as TuneTrial
@@ -51,6 +52,31 @@ def dead_processes() -> list[str]:
     """
     node = ray._private.worker._global_node
     return [name for name, _ in node.dead_processes()] if node is not None else []
+
+
+@contextlib.contextmanager
+def without_idle_helpers(*, has_dashboard: bool) -> Iterator[None]:
+    """Let a Ray that is started meanwhile start no process that would only take time from trials.
+
+    One forwards what workers print to drivers that ask for it, as none of ours does. Without a
+    dashboard nobody sees what two more gather: the autoscaler, which can add no node to a Ray of
+    this machine alone, and the dashboard's server, which runs even so.
+    """
+    idle = ["start_log_monitor"]
+    if not has_dashboard:
+        idle += ["start_monitor", "start_api_server"]
+    starts = {name: getattr(Node, name) for name in idle}
+    for name in idle:
+        setattr(Node, name, _start_nothing)
+    try:
+        yield
+    finally:
+        for name, start in starts.items():
+            setattr(Node, name, start)
+
+
+def _start_nothing(node: Node, **settings: Any) -> None:
+    pass
 
 
 def error_of(trial: TuneTrial) -> BaseException | None:

@@ -28,7 +28,7 @@ from hsweep.ray_tune.health import RayHealth
 from hsweep.ray_tune.messages import START
 from hsweep.ray_tune.nodes import alive_nodes, on_node, slots_of_all, smallest_device_bytes
 from hsweep.ray_tune.pickling import check_sent, send_whole
-from hsweep.ray_tune.private import repair_tune
+from hsweep.ray_tune.private import repair_tune, without_idle_helpers
 from hsweep.ray_tune.scheduler import CoordinatedScheduler, CoordinatedSearcher, StopWhenAsked
 from hsweep.ray_tune.workers import Worker
 from hsweep.record.provenance import usable_cores
@@ -82,16 +82,18 @@ class RayRunner:
             "num_cpus": usable_cores(),
         }
         try:
-            context = ray.init(
-                address=self.address or "local",
-                runtime_env={
-                    "worker_process_setup_hook": "hsweep.workspace.set_up_worker",
-                    "env_vars": environment,
-                },
-                log_to_driver=False,
-                logging_level=logging.WARNING,
-                **({} if self.address else local),
-            )
+            # A cluster that is joined has processes of its own, and none is started here.
+            with without_idle_helpers(has_dashboard=self.has_dashboard):
+                context = ray.init(
+                    address=self.address or "local",
+                    runtime_env={
+                        "worker_process_setup_hook": "hsweep.workspace.set_up_worker",
+                        "env_vars": environment,
+                    },
+                    log_to_driver=False,
+                    logging_level=logging.WARNING,
+                    **({} if self.address else local),
+                )
         except (ConnectionError, ValueError, RuntimeError) as error:
             where = f"the cluster at {self.address}" if self.address else "a local Ray"
             raise UserError(
