@@ -92,6 +92,11 @@ class ProcessState:
 def seed_all(seed: int) -> None:
     """Seed the global random generators of torch, numpy and Python, on every device: a model of the
     user's may draw from any of them."""
-    torch.manual_seed(seed)
+    if torch.accelerator.is_available():
+        torch.manual_seed(seed)
+    else:
+        # torch.manual_seed would note the seed for every kind of device that may yet come, each
+        # with the call stack as text, and keep it: longer than a tiny epoch, and ever more memory.
+        torch.default_generator.manual_seed(seed)
     random.seed(seed)
     np.random.seed(seed % 2**32)

@@ -23,11 +23,19 @@ RUN = ("index.md", "sweep-file.md", "running.md", "coming-from.md", "reuse.md")
 """Pages of which each command is run; of the others each is read."""
 NOT_RUN = {
     "hsweep ui": "serves until it is stopped",
+    "hsweep watch": "serves until it is stopped",
     "--storage /shared": "needs a folder that several machines see",
     "--table": "reads a table of one's own",
 }
-# No Ray of its own for each of them.
-INLINE = {"run": {"runner": "inline"}, "resume": {"runner": "inline"}}
+# No Ray of its own for each of them, and the power of a design from few simulated sweeps.
+DEFAULTS = {
+    "run": {"runner": "inline"}, "resume": {"runner": "inline"}, "plan": {"sweeps": 10},
+}  # fmt: skip
+FEWER = {"epochs=100": "epochs=6"}
+"""What stands for a budget that a page shows: as well longer than that of the study before, and
+not trained for a minute."""
+SMALLER = {"digits_sweep.py": ["lr=0.01", "replicates=1"], "script_sweep.py": ["lr=0.01"]}
+"""Settings of sweeps each of whose trials takes seconds: fewer trials of the same kind."""
 
 
 class Block(NamedTuple):
@@ -92,7 +100,7 @@ def write_files(page: Path, folder: Path) -> None:
 
 
 def call(words: list[str], home: Path) -> str:
-    done = CliRunner().invoke(main, words, default_map=INLINE, env={"HSWEEP_HOME": str(home)})
+    done = CliRunner().invoke(main, words, default_map=DEFAULTS, env={"HSWEEP_HOME": str(home)})
     assert done.exit_code == 0, f"{shlex.join(words)}\n{done.output}"
     return done.output
 
@@ -130,7 +138,9 @@ def test_what_a_page_shows_runs(
             shutil.rmtree(home, ignore_errors=True)
             if words[0] != "run" or "--only-missing" in words:
                 shutil.copytree(studies, home)
-            call([key if re.fullmatch("t[0-9a-f]{8}", word) else word for word in words], home)
+            words = [key if re.fullmatch("t[0-9a-f]{8}", word) else word for word in words]
+            smaller = [f"--set={each}" for word in words for each in SMALLER.get(word, ())]
+            call([*(FEWER.get(word, word) for word in words), *smaller], home)
     space: dict[str, object] = {"__name__": "page"}
     for block in blocks(page):
         if block.language == "python" and not block.title and "load(" not in block.text:
