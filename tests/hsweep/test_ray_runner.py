@@ -140,6 +140,17 @@ def test_a_worker_killed_in_a_decay_costs_a_ladder_nothing_that_was_reported(
     assert histories(tmp_path / "study") == histories(tmp_path / "calm")
 
 
+def test_a_local_ray_runs_no_process_that_nobody_listens_to(runner: RayRunner) -> None:
+    runner.connect()
+    words = {
+        Path(word).name
+        for process in psutil.Process().children(recursive=True)
+        for word in process.cmdline()
+    }
+    assert "raylet" in words
+    assert words.isdisjoint({"log_monitor.py", "monitor.py", "dashboard.py"})
+
+
 def test_processes_and_their_tasks_are_called_after_the_trials_they_train(
     runner: RayRunner, tmp_path: Path, traces: Path
 ) -> None:
