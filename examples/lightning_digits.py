@@ -73,7 +73,7 @@ def loaders() -> tuple[DataLoader[list[Tensor]], DataLoader[list[Tensor]]]:
 
 def train(point: Point, run: Run) -> None:
     """Train one trial, from its last checkpoint if it has one."""
-    lightning.seed_everything(run.seeds.init % 2**32, verbose=False)
+    lightning.seed_everything(run.seeds.init, verbose=False)
     report = ReportCallback(run)
     trainer = Trainer(
         max_epochs=run.budget,

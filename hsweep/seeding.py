@@ -23,6 +23,10 @@ class Seeds:
     data: int
     sampling: int
 
+    def below(self, bound: int) -> "Seeds":
+        """Return seeds smaller than ``bound``, for libraries that take no larger ones."""
+        return Seeds(self.init % bound, self.data % bound, self.sampling % bound)
+
 
 def replicate_seeds(study_seed: int, replicate: int) -> Seeds:
     """Return the seeds of ``replicate`` (0, 1, ...) under ``study_seed``."""

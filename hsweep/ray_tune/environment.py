@@ -17,6 +17,9 @@ _SETTINGS: Final = {
     "RAY_AUTH_MODE": "token",
     # Its first processes know nothing of a trial's environment, so no trial could use them.
     "RAY_prestart_worker_first_driver": "0",
+    # A worker that ends because a trial failed in it has said so; what Ray would print of it as it
+    # forgets the worker's last answer is no news.
+    "RAY_IGNORE_UNHANDLED_ERRORS": "1",
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }

@@ -46,6 +46,7 @@ _FORCED_SECONDS: Final = 5.0
 _ENDED: Final = -1
 """In place of a unit: the function has returned."""
 _THREAD_NAME: Final = "training"
+_SEEDS_BELOW: Final = 2**31
 _DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -82,7 +83,7 @@ class FunctionRun:
         trial = assignment.trial
         self.budget: int = trial.budget.amount
         self.budget_unit: BudgetUnit = trial.budget.unit
-        self.seeds: Seeds = trial.seeds
+        self.seeds: Seeds = trial.seeds.below(_SEEDS_BELOW)
         self.folder: Path = trial_folder(assignment.checkpoints, trial.key)
         if assignment.attempt == 1 and not self.rank:
             # What lies there is of a study that was removed, or of one with the same storage.
