@@ -257,8 +257,8 @@ def test_what_a_run_says(tmp_path: Path) -> None:
     for trial in trials[:2]:
         trained(assignment_of(trial, tmp_path / "c"))
         assert seen == {
-            "threads": 2, "device": "cpu", "seeds": trial.seeds.below(2**31), "budget": (6, "epochs"),
-            "processes": (0, 1), "is_folder": True, "thread": "training",
+            "threads": 2, "device": "cpu", "seeds": trial.seeds.below(2**31),
+            "budget": (6, "epochs"), "processes": (0, 1), "is_folder": True, "thread": "training",
         }  # fmt: skip
     assert trials[0].seeds != trials[1].seeds
     torch.set_num_threads(1)

@@ -37,8 +37,11 @@ class Run(Protocol):
 
     @property
     def seeds(self) -> Seeds:
-        """Seeds of this replicate, for initial weights, data and sampling, each below 2^31: NumPy and
-        others take no larger ones, and there is room for what is derived from them."""
+        """Seeds of this replicate, for initial weights, data and sampling.
+
+        Each is below 2^31: NumPy and others take no larger ones, and there is room for what is
+        derived from them.
+        """
         ...
 
     @property
