@@ -23,6 +23,7 @@ from hsweep.ray_tune.peers import Peers, own_place
 from hsweep.training.session import Session
 from hsweep.training.stacked.door import open_session
 from hsweep.training.worker_queue import WorkerQueue
+from hsweep.workspace import set_up_worker
 
 _NODE_LABEL: Final = "ray.io/node-id"
 
@@ -50,6 +51,7 @@ class TrialActor(tune.Trainable):
         While a process starts, Tune may give its trials to one that has become free and end this
         one: had they started here, they would be trained twice, over one another's checkpoints.
         """
+        set_up_worker()  # done already, unless that failed: then it says why
         self._place = own_place()
         first = config[START].assignments[0]
         is_several = first.trial.num_ranks > 1

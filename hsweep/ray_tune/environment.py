@@ -15,8 +15,6 @@ _SETTINGS: Final = {
     # Token authentication is the default of current Ray, but only where it starts the cluster;
     # set explicitly, an address given by the user works the same way.
     "RAY_AUTH_MODE": "token",
-    # Its first processes know nothing of a trial's environment, so no trial could use them.
-    "RAY_prestart_worker_first_driver": "0",
     # A worker that ends because a trial failed in it has said so; what Ray would print of it as it
     # forgets the worker's last answer is no news.
     "RAY_IGNORE_UNHANDLED_ERRORS": "1",

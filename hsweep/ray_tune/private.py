@@ -7,14 +7,16 @@ and ``tests/hsweep/test_ray_private.py`` fails where one of them is another.
 import contextlib
 import functools
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Final
 
 import ray
 from ray._private.node import Node
 from ray.air.execution._internal.actor_manager import RayActorManager
 from ray.exceptions import RayActorError, RayError, RayTaskError
+from ray.tune.execution import class_cache
 from ray.tune.experiment import Trial as TuneTrial
 
+_IDLE_HELPERS: Final = ("start_log_monitor", "start_monitor", "start_api_server")
 _errors: dict[str, BaseException] = {}
 
 
@@ -55,24 +57,41 @@ def dead_processes() -> list[str]:
 
 
 @contextlib.contextmanager
-def without_idle_helpers(*, has_dashboard: bool) -> Iterator[None]:
+def without_idle_helpers() -> Iterator[None]:
     """Let a Ray that is started meanwhile start no process that would only take time from trials.
 
-    One forwards what workers print to drivers that ask for it, as none of ours does. Without a
-    dashboard nobody sees what two more gather: the autoscaler, which can add no node to a Ray of
-    this machine alone, and the dashboard's server, which runs even so.
+    One forwards what workers print to drivers that ask for it, as none of ours does; one adds
+    nodes, of which a Ray of this machine alone gets none. The dashboard's server runs even where
+    no dashboard is asked for, and can be started later (``start_dashboard``).
     """
-    idle = ["start_log_monitor"]
-    if not has_dashboard:
-        idle += ["start_monitor", "start_api_server"]
-    starts = {name: getattr(Node, name) for name in idle}
-    for name in idle:
+    starts = {name: getattr(Node, name) for name in _IDLE_HELPERS}
+    for name in starts:
         setattr(Node, name, _start_nothing)
     try:
         yield
     finally:
         for name, start in starts.items():
             setattr(Node, name, start)
+
+
+def start_dashboard() -> str | None:
+    """Start the dashboard of the Ray that this process has started, and return its address, None if
+    it cannot be started; takes seconds. It ends with the thread that calls this, if not before."""
+    node = getattr(ray._private.worker, "_global_node", None)
+    if node is None:
+        return None
+    node.start_api_server(include_dashboard=True, raise_on_failure=False)
+    return f"http://{node.webui_url}" if node.webui_url else None
+
+
+def add_no_variables() -> None:
+    """Let Tune start its processes with the variables of Ray's other processes.
+
+    It gives them some of its own and some of the driver's, and Ray then uses none that is there
+    already. On one machine they have the driver's anyway.
+    """
+    class_cache.DEFAULT_ENV_VARS.clear()
+    class_cache.ENV_VARS_TO_PROPAGATE = frozenset()
 
 
 def _start_nothing(node: Node, **settings: Any) -> None:

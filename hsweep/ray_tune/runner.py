@@ -6,11 +6,13 @@ through a scheduler; checkpoints lie where the trial's key says. Tune's own expe
 never read back.
 """
 
+import contextlib
 import logging
+import os
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -28,7 +30,12 @@ from hsweep.ray_tune.health import RayHealth
 from hsweep.ray_tune.messages import START
 from hsweep.ray_tune.nodes import alive_nodes, on_node, slots_of_all, smallest_device_bytes
 from hsweep.ray_tune.pickling import check_sent, send_whole
-from hsweep.ray_tune.private import repair_tune, without_idle_helpers
+from hsweep.ray_tune.private import (
+    add_no_variables,
+    repair_tune,
+    start_dashboard,
+    without_idle_helpers,
+)
 from hsweep.ray_tune.scheduler import CoordinatedScheduler, CoordinatedSearcher, StopWhenAsked
 from hsweep.ray_tune.workers import Worker
 from hsweep.record.provenance import usable_cores
@@ -38,8 +45,12 @@ ROOMLESS_SECONDS: Final = 600.0
 """How long to wait for a node that could hold a trial, where there is none."""
 
 _LOOK_SECONDS: Final = 1.0
+_UNTIL_DASHBOARD: Final = 15
+"""Looks before a dashboard is started: who runs a study of seconds is not made to wait for one."""
+
 _LEAVE_SECONDS: Final = 15.0
 _EXPLAINING_SECONDS: Final = 25.0
+_MOST_EARLY: Final = 8
 
 
 @dataclass(slots=True)
@@ -49,12 +60,14 @@ class RayRunner:
     Attributes:
         scratch: folder or URI for Tune's own files; on several nodes one they all see.
         address: an existing cluster; None starts one on this machine.
-        has_dashboard: whether one that is started here gets a dashboard.
+        has_dashboard: whether one that is started here gets a dashboard, as soon as a run
+            has taken some time: it takes seconds to start.
         max_concurrent: trials at once; None for as many as the resources allow.
         own_modules: modules that travel to workers whole.
         sweep_folder: put last on the workers' import path.
         device_bytes: memory of the smallest device; None asks the nodes where it matters.
-        dashboard_url: set by ``connect``.
+        announce: called with the dashboard's address when a run has started one.
+        dashboard_url: set by ``connect`` where a cluster has one, and by ``start_dashboard``.
     """
 
     scratch: str
@@ -64,7 +77,9 @@ class RayRunner:
     own_modules: tuple[Any, ...] = ()
     sweep_folder: Path | None = None
     device_bytes: int | None = None
+    announce: Callable[[str], None] | None = None
     dashboard_url: str | None = field(default=None, init=False)
+    _lacks_dashboard: bool = field(default=False, init=False)
     _checked: set[Resources] = field(default_factory=set, init=False)
 
     def connect(self) -> None:
@@ -76,32 +91,28 @@ class RayRunner:
         if ray.is_initialized():
             return
         environment = {**worker_environment(self.sweep_folder), "RAY_CHDIR_TO_TRIAL_DIR": "0"}
-        local: dict[str, Any] = {
-            "dashboard_host": "127.0.0.1",
-            "include_dashboard": self.has_dashboard,
-            "num_cpus": usable_cores(),
-        }
+        quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.WARNING}
         try:
-            # A cluster that is joined has processes of its own, and none is started here.
-            with without_idle_helpers(has_dashboard=self.has_dashboard):
-                context = ray.init(
-                    address=self.address or "local",
-                    runtime_env={
-                        "worker_process_setup_hook": "hsweep.workspace.set_up_worker",
-                        "env_vars": environment,
-                    },
-                    log_to_driver=False,
-                    logging_level=logging.WARNING,
-                    **({} if self.address else local),
-                )
+            if self.address is None:
+                _start_local(environment, quiet)
+                self._lacks_dashboard = self.has_dashboard
+            else:
+                hook = "hsweep.workspace.set_up_worker"
+                runtime = {"worker_process_setup_hook": hook, "env_vars": environment}
+                context = ray.init(address=self.address, runtime_env=runtime, **quiet)
+                self.dashboard_url = _url(context.dashboard_url)
         except (ConnectionError, ValueError, RuntimeError) as error:
             where = f"the cluster at {self.address}" if self.address else "a local Ray"
             raise UserError(
                 f"cannot connect to {where}: {error}. Is it running, and does RAY_AUTH_TOKEN or "
                 "~/.ray/auth_token hold its token?"
             ) from error
-        url = context.dashboard_url
-        self.dashboard_url = f"http://{url}" if url else None
+
+    def start_dashboard(self) -> None:
+        """Start the dashboard of the Ray that was started here, if it shall have one."""
+        if self._lacks_dashboard:
+            self._lacks_dashboard = False
+            self.dashboard_url = start_dashboard()
 
     def check(self, requests: Mapping[str, Resources]) -> None:
         """Refuse requests (by trial) that no node can meet, and storage that a node cannot see.
@@ -138,7 +149,6 @@ class RayRunner:
         return slots_of_all((node["Resources"] for node in alive_nodes()), request)
 
     def run(self, coordinator: Coordinator) -> None:
-        """Return when the coordinator is exhausted, or when Ray can do no more."""
         self.connect()
         repair_tune()
         for name in ("ray.tune", "ray.air", "ray.train"):
@@ -157,7 +167,8 @@ class RayRunner:
         tune_thread = _TuneThread(self.scratch, scheduler)
         tune_thread.start()
         try:
-            _watch(tune_thread, scheduler, RayHealth(is_ours=self.address is None))
+            health = RayHealth(is_ours=self.address is None)
+            _watch(tune_thread, scheduler, health, self._show_dashboard)
         except BaseException:
             # An interrupt that was not turned into a request: Tune shall not go on by itself.
             coordinator.request_stop("interrupted")
@@ -166,9 +177,60 @@ class RayRunner:
         if tune_thread.error is not None and not coordinator.is_exhausted:
             coordinator.request_stop(_ending(tune_thread.error), is_trouble=True)
 
+    def _show_dashboard(self) -> None:
+        if self._lacks_dashboard:
+            self.start_dashboard()
+            if self.announce is not None and self.dashboard_url is not None:
+                self.announce(self.dashboard_url)
+
     def close(self) -> None:
         if ray.is_initialized():
             ray.shutdown()
+
+
+def _start_local(environment: Mapping[str, str], quiet: Mapping[str, Any]) -> None:
+    """Start a Ray on this machine, whose processes take over the environment.
+
+    They get it from here rather than from Ray (``runtime_env``), for which every process would
+    wait a second, and could not be started before there is work for it.
+    """
+    cores = usable_cores()
+    # As many as cores wait for work, each with all that training imports: too much memory where
+    # there are many cores.
+    is_early = cores <= _MOST_EARLY
+    variables = {
+        **environment,
+        "RAY_preload_python_modules": "hsweep.ray_tune.preload",
+        "RAY_prestart_worker_first_driver": str(int(is_early)),
+    }
+    add_no_variables()
+    with _in_environment(variables), without_idle_helpers():
+        ray.init(
+            address="local",
+            include_dashboard=False,
+            dashboard_host="127.0.0.1",
+            num_cpus=cores,
+            **quiet,
+        )
+
+
+@contextlib.contextmanager
+def _in_environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Let processes that are started meanwhile have these variables."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _url(address: str | None) -> str | None:
+    return f"http://{address}" if address else None
 
 
 class _TuneThread(threading.Thread):
@@ -216,12 +278,19 @@ class _TuneThread(threading.Thread):
 
 
 def _watch(
-    tune_thread: threading.Thread, scheduler: CoordinatedScheduler, health: RayHealth
+    tune_thread: threading.Thread,
+    scheduler: CoordinatedScheduler,
+    health: RayHealth,
+    show_dashboard: Callable[[], None],
 ) -> None:
     """Wait for Tune; ask for the end, and at last do not wait for it, where it can never go on."""
     without_room = 0.0
+    until_dashboard = _UNTIL_DASHBOARD
     while tune_thread.is_alive():
         tune_thread.join(_LOOK_SECONDS)
+        until_dashboard -= 1
+        if until_dashboard == 0 and tune_thread.is_alive():
+            show_dashboard()
         trouble = health.trouble()
         waiting = scheduler.workers.without_process()
         has_room = bool(scheduler.workers.with_process()) or _fits_somewhere(waiting, health.nodes)

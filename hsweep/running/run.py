@@ -4,6 +4,7 @@ What is to be run is a ``Job``; the lines from there are the same for all of the
 """
 
 import contextlib
+import functools
 import os
 import signal
 import sys
@@ -90,6 +91,8 @@ def run(
     runner = make_runner(options, home.study(job.name), job.storage, job.prepared.loaded)
     try:
         connect(runner, job.prepared.plan, conclude.import_ahead)
+        if not isinstance(runner, InlineRunner):
+            runner.announce = functools.partial(_print_dashboard, console)
         study = job.record()
         with on_record(f"with all reports on record; go on by: {resume_line(study)}"):
             _greet(console, job, browse_line(job.target, home), runner)
@@ -188,10 +191,14 @@ def _greet(console: Console, job: Job, browse: str, runner: Runner) -> None:
     if len(plan.skipped) > _MAX_SKIPPED:
         console.print(f"... {len(plan.skipped)} points skipped in all (hsweep plan lists them)")
     if url := getattr(runner, "dashboard_url", None):
-        console.print(
-            f"Ray dashboard  {url}  (it asks for a token: ray get-auth-token)", soft_wrap=True
-        )
+        _print_dashboard(console, url)
     console.print(f"MLflow UI      {browse}", soft_wrap=True)
+
+
+def _print_dashboard(console: Console, url: str) -> None:
+    console.print(
+        f"Ray dashboard  {url}  (it asks for a token: ray get-auth-token)", soft_wrap=True
+    )
 
 
 def _train(

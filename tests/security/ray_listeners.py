@@ -24,6 +24,7 @@ def answer() -> int:
 def main(folder: str, has_dashboard: str) -> dict[str, Any]:
     runner = RayRunner(scratch=folder, has_dashboard=has_dashboard == "True")
     runner.connect()
+    runner.start_dashboard()
     try:
         ray.get(ray.remote(answer).remote())  # a worker is there
         me = psutil.Process()
