@@ -156,7 +156,7 @@ def run(
                 found = load(name, place.root)
                 print_answer(console, found.answer())
                 return found
-            conclusion = Conclusion(job.target)
+            conclusion = Conclusion(job.target, console)
             record, outcome = run_job(job, how, place, console, conclusion, is_guest=True)
     print_end(console, record, outcome, conclusion, place)
     if outcome.was_interrupted:

@@ -2,7 +2,7 @@
 
 import contextlib
 import importlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,49 +28,63 @@ if TYPE_CHECKING:
 
 
 class Conclusion:
-    """Analyses a study that has just run and writes its analysis and report.
+    """Prints the answer of a study that has just run, then writes its report.
 
     The study is whole by then: what goes wrong here becomes ``problem``.
     """
 
-    def __init__(self, target: "TrackingTarget") -> None:
+    def __init__(self, target: "TrackingTarget", console: "Console") -> None:
         self.target = target
-        self.answer: Answer | None = None
+        self.found: Answer | None = None
         self.problem = ""
+        self._console = console
+        self._reading = contextlib.ExitStack()
+        self._tables: StudyTables | None = None
 
     def import_ahead(self) -> None:
-        """Import what tracking and analysis need: seconds of computing in all."""
+        """Import what tracking and the answer need: seconds of computing in all."""
         # What goes wrong here goes wrong again where it is called, and becomes the problem there.
         with contextlib.suppress(Exception):
             import_client(self.target)
         with contextlib.suppress(Exception):
             importlib.import_module("analysis.ask")
-            importlib.import_module("analysis.report.build")
-            importlib.import_module("analysis.charts.plotly_page")
 
-    def __call__(self, study: "Study") -> list[Path]:
-        """Return the files that were written."""
-        written: list[Path] = []
-        try:
+    def answer(self, study: "Study", outcome: "Outcome") -> None:
+        """Find the answer, write it, and print it with how the trials ended."""
+        with self._noting(study):
             from analysis.ask import answer_study
-            from analysis.report.build import write_report
             from hsweep.files import write_json
 
-            with study.reading() as tables:
-                self.answer = answer_study(study, tables)
-                write_json(study.paths.analysis, self.answer.to_json())
+            self._tables = self._reading.enter_context(study.reading())
+            self.found = answer_study(study, self._tables)
+            write_json(study.paths.analysis, self.found.to_json())
+        print_outcome(self._console, study, outcome, self.found)
+
+    def write(self, study: "Study") -> list[Path]:
+        """Write the report and the figures; return the files that there are."""
+        written: list[Path] = []
+        with self._reading, self._noting(study):
+            if self.found is not None and self._tables is not None:
+                from analysis.report.build import write_report
+
                 written += [study.paths.analysis]
-                shown = _shown(study, self.answer, self.target, tables)
+                shown = _shown(study, self.found, self.target, self._tables)
                 written += [write_report(shown, study.paths.report)]
                 write_figures(study, shown)
                 written += study.figures()
+        return written
+
+    @contextlib.contextmanager
+    def _noting(self, study: "Study") -> Iterator[None]:
+        """Note what goes wrong meanwhile as the problem."""
+        try:
+            yield
         except Exception as error:
             again = command("report", study.name, home=study.paths.home)
             self.problem = (
                 f"the report could not be written ({redact(told(error))}); every result "
                 f"is kept, and `{again}` tries again"
             )
-        return written
 
 
 def write_study_report(
@@ -114,13 +128,13 @@ def conclude(
     as_json: bool,
     besides: Mapping[str, Any],
 ) -> None:
-    """Print the answer of a study that has run and where everything is; choose the exit code.
+    """Print where everything is of a study that has run, and choose the exit code.
 
     ``besides`` is added to what is printed as JSON.
     """
     print_end(console, study, outcome, conclusion, home)
     if as_json:
-        answer = conclusion.answer
+        answer = conclusion.found
         content = answer.to_json() if answer is not None else {"problem": conclusion.problem}
         report = {"report": None if conclusion.problem else str(study.paths.report)}
         print_json({**study.status(), **content, **report, **besides})
@@ -130,39 +144,51 @@ def conclude(
         exit_with(EXIT_NOTHING_USABLE)
 
 
-def print_end(
-    console: "Console", study: "Study", outcome: "Outcome", conclusion: Conclusion, home: Home
+def print_outcome(
+    console: "Console", study: "Study", outcome: "Outcome", answer: "Answer | None"
 ) -> None:
-    """Print the answer of a study that has run, and where everything is."""
-    from hsweep.running.outcome import browse_line, closing_lines
-    from hsweep.tracking.pages import charts_url
+    """Print how the trials of a study ended, and its answer."""
+    from hsweep.running.outcome import closing_lines
 
-    answer = conclusion.answer
-    for line in closing_lines(outcome, study, conclusion.target):
+    for line in closing_lines(outcome, study):
         console.print(line)
     with study.journal() as journal:
         for line in weights_lines(study, journal):
             console.print(line, soft_wrap=True)
     console.print()
-    if answer is not None:
-        if not outcome.is_complete:
-            total = sum(outcome.counts.values())
-            console.print(f"so far, with {outcome.num_ended} of {total} trials ended:")
-        print_answer(console, answer)
-        console.print()
-        if answer.settle_command is not None:
-            console.print(f"settle   {answer.settle_command}")
-        if answer.confirm_command is not None:
-            console.print(f"confirm  {answer.confirm_command}")
+    if answer is None:
+        return
+    if not outcome.is_complete:
+        total = sum(outcome.counts.values())
+        console.print(f"so far, with {outcome.num_ended} of {total} trials ended:")
+    print_answer(console, answer)
+    console.print()
+    if answer.settle_command is not None:
+        console.print(f"settle   {answer.settle_command}")
+    if answer.confirm_command is not None:
+        console.print(f"confirm  {answer.confirm_command}")
+
+
+def print_end(
+    console: "Console", study: "Study", outcome: "Outcome", conclusion: Conclusion, home: Home
+) -> None:
+    """Print where everything is of a study that has run, and what could not be written."""
+    from hsweep.running.outcome import browse_line
+    from hsweep.tracking.pages import charts_url
+    from hsweep.tracking.shutdown import tracking_lines
+
+    target = conclusion.target
     if conclusion.problem:
         console.print(conclusion.problem, style="red")
     else:
         console.print(f"report   {study.paths.report}")
-    console.print(f"MLflow   {conclusion.target.shown_uri}")
-    if not conclusion.target.is_server:
-        how = browse_line(conclusion.target, home)
-        console.print(f"         browse it with: {how}")
-    if (url := charts_url(study.paths.journal, conclusion.target, study.manifest)) is not None:
+    if outcome.tracking is not None:
+        for line in tracking_lines(outcome.tracking, study, target):
+            console.print(line)
+    console.print(f"MLflow   {target.shown_uri}")
+    if not target.is_server:
+        console.print(f"         browse it with: {browse_line(target, home)}")
+    if (url := charts_url(study.paths.journal, target, study.manifest)) is not None:
         console.print(f"         its charts: {url}", soft_wrap=True)
 
 

@@ -66,6 +66,6 @@ def resume(
                 print_json({"study": study.name, "dry_run": True, **revision})
             return
         job = edited(study, planned, target)
-    conclusion = Conclusion(job.target)
+    conclusion = Conclusion(job.target, console)
     ended = run_job(job, options, home, console, conclusion)
     conclude(conclusion, *ended, home, console, as_json, revision)

@@ -84,7 +84,7 @@ def run(
     prepared = prepare(sweep_file, chosen)
     job = new_study(prepared, options, home, study_name, storage, console)
     concerns = {"concerns": concerns_json(prepared.plan)} if as_json else {}
-    conclusion = Conclusion(job.target)
+    conclusion = Conclusion(job.target, console)
     ended = run_job(job, options, home, console, conclusion)
     conclude(conclusion, *ended, home, console, as_json, concerns)
 
@@ -135,7 +135,7 @@ def _run_missing(
             print_json({"study": study.name, "dry_run": True, "added": extension.to_json()})
         return
     job = missing.extended(study, prepared, extension, target)
-    conclusion = Conclusion(job.target)
+    conclusion = Conclusion(job.target, console)
     ended = run_job(job, options, home, console, conclusion)
     conclude(conclusion, *ended, home, console, as_json, {"added": extension.to_json()})
 

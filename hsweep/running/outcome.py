@@ -16,7 +16,6 @@ from hsweep.record.endings import (
 )
 from hsweep.record.study import Study
 from hsweep.running.progress import duration
-from hsweep.tracking.shutdown import tracking_lines
 from hsweep.tracking.target import TrackingTarget
 from hsweep.tracking.tracker import TrackingSummary
 
@@ -30,6 +29,7 @@ class Outcome:
         stop_reason: why it ended before its trials did; None if it did not.
         is_in_trouble: it ended because something does not work, such as a full disk.
         problem: what of the results could not be written; empty for nothing.
+        tracking: how the delivery to MLflow stands; None before it has ended.
     """
 
     counts: dict[TrialStatus, int]
@@ -37,8 +37,8 @@ class Outcome:
     was_interrupted: bool
     is_in_trouble: bool
     problem: str
-    tracking: TrackingSummary
     wall_seconds: float
+    tracking: TrackingSummary | None = None
 
     @property
     def has_results(self) -> bool:
@@ -71,7 +71,8 @@ def errors_line(study: Study) -> str:
     return f"what failed attempts raised, in full: {line}"
 
 
-def closing_lines(outcome: Outcome, study: Study, target: TrackingTarget) -> list[str]:
+def closing_lines(outcome: Outcome, study: Study) -> list[str]:
+    """Return how many trials ended how, and what is to be said of them."""
     with study.journal() as journal:
         rows, orphaned = journal.trials(), journal.orphaned_counts()
         remarked = list(journal.remarked_reports())
@@ -94,7 +95,6 @@ def closing_lines(outcome: Outcome, study: Study, target: TrackingTarget) -> lis
     if any(end.failures for end in ends):
         lines.append(errors_line(study))
     lines += orphaned_lines(orphaned)
-    lines += tracking_lines(outcome.tracking, study, target)
     if not outcome.is_complete:
         how = "paused" if outcome.is_in_trouble else "ended early"
         why = f"{how}: {outcome.stop_reason}" if outcome.stop_reason else "trials are left"

@@ -56,12 +56,15 @@ _MAX_SKIPPED: Final = 5
 
 
 class Conclude(Protocol):
-    """Writes the answer of a study that has run."""
+    """Tells the answer of a study that has run."""
 
     def import_ahead(self) -> None: ...
 
-    def __call__(self, study: Study) -> Sequence[Path]:
-        """Return the files to keep with the study's tracked run."""
+    def answer(self, study: Study, outcome: Outcome) -> None:
+        """Find the answer and print it."""
+
+    def write(self, study: Study) -> Sequence[Path]:
+        """Write the report of what was answered; return the files for the study's tracked run."""
 
 
 def run(
@@ -269,26 +272,27 @@ def _train(
         remove_checkpoints(study, coordinator)
         _calibrate(home, journal, trials)
         counts = journal.status_counts()
-        # The report links to the runs, so they should be there.
+        outcome = Outcome(
+            counts=counts,
+            stop_reason=coordinator.stop_reason,
+            was_interrupted=was_interrupted,
+            is_in_trouble=coordinator.is_in_trouble,
+            problem=problem,
+            wall_seconds=time.monotonic() - started,
+        )
+        conclude.answer(study, outcome)
         shutdown = Shutdown(tracker, console, is_interrupted=was_interrupted)
+        # The report links to the runs, so they should be there.
         shutdown.flush()
-        for path in conclude(study):
+        for path in conclude.write(study):
             tracker.attach(path)
         try:
             weights = study.final_weights(with_files=options.log_weights)
             tracker.log_weights(copies.enter_context(weights))
         except OSError as error:
-            problem = problem or str(error)
-        summary = shutdown.close()
-    return Outcome(
-        counts=counts,
-        stop_reason=coordinator.stop_reason,
-        was_interrupted=was_interrupted,
-        is_in_trouble=coordinator.is_in_trouble,
-        problem=problem,
-        tracking=summary,
-        wall_seconds=time.monotonic() - started,
-    )
+            console.print(str(error), style="red", soft_wrap=True)
+            outcome = replace(outcome, problem=problem or str(error))
+        return replace(outcome, tracking=shutdown.close())
 
 
 def _coordinator(study: Study, journal: Journal, job: Job, reuse: Reuse | None) -> Coordinator:
