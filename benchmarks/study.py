@@ -82,6 +82,7 @@ class Sides:
         load: load average before each run, by side.
         cpu_seconds: processor seconds of each run and all that it started, by side.
         steps: seconds of our side's training steps, of each of its runs.
+        phases: seconds of each phase of our side, of each of its runs.
         repeats: whether all runs of our side gave the same errors, to the bit.
     """
 
@@ -91,6 +92,7 @@ class Sides:
     load: dict[str, list[float]] = field(default_factory=dict)
     cpu_seconds: dict[str, list[float]] = field(default_factory=dict)
     steps: list[float] = field(default_factory=list)
+    phases: dict[str, list[float]] = field(default_factory=dict)
     repeats: bool = True
 
     @property
@@ -127,14 +129,17 @@ class Sides:
             "epochs": str(setting.epochs),
             "replicates": str(setting.seeds),
         }
-        seconds = self._timed(
+        seconds, said = self._timed(
             "ours",
             [
                 *("-m", "hsweep", "run", "benchmarks/head_count.py", "--study", "head_count"),
                 *("--home", str(home), "--max-concurrent", str(setting.processes), *options),
+                "--json",
                 *(word for item in chosen.items() for word in ("--set", "=".join(item))),
             ],
         )
+        for phase, spent in json.loads(said)["seconds"].items():
+            self.phases.setdefault(phase, []).append(spent)
         study = home / "studies" / "head_count"
         if not (study / "report.html").exists():
             raise RuntimeError(f"{study} lacks its report")
@@ -148,7 +153,7 @@ class Sides:
         """Return the seconds of another side's program, from the start to the end."""
         out = self._new_folder(side)
         setting = self.setting
-        seconds = self._timed(
+        seconds, _ = self._timed(
             side,
             [
                 *("-m", f"benchmarks.baselines.study_{side}"),
@@ -166,12 +171,13 @@ class Sides:
             _check_tracked(out / "mlflow.db", len(self.errors[side]))
         return seconds
 
-    def _timed(self, side: str, arguments: Sequence[str]) -> float:
+    def _timed(self, side: str, arguments: Sequence[str]) -> tuple[float, str]:
+        """Return the seconds of a side, and what it printed."""
         self.load.setdefault(side, []).append(round(os.getloadavg()[0], 2))
         click.echo(f"{side} ...", err=True)
         facts = self.folder / "facts.json"
         # One thread a trial on every side; none calls home.
-        in_process(
+        ended = in_process(
             ["-m", "benchmarks.whole", str(facts), sys.executable, *arguments],
             folder=ROOT,
             variables={
@@ -188,7 +194,7 @@ class Sides:
         seconds = float(found["seconds"])
         self.cpu_seconds.setdefault(side, []).append(round(found["cpu_seconds"], 2))
         click.echo(f"{side}: {seconds:.1f} s, {found['cpu_seconds']:.1f} s of processor", err=True)
-        return seconds
+        return seconds, ended.output
 
     def _new_folder(self, side: str) -> Path:
         folder = self.folder / f"{side}-{len(self.load.get(side, []))}"
@@ -322,6 +328,9 @@ def _shown(
             facts={"floor_seconds": floor, "errors_repeat_to_the_bit": sides.repeats},
         )
     )
+    for phase, spent in sides.phases.items():
+        name = f"phase of hsweep run: {phase}"
+        quantities.append(Quantity(name=name, value=statistics.median(spent), unit="s"))
     return show("study", pairings, found, quantities=quantities)
 
 

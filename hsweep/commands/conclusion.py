@@ -137,7 +137,8 @@ def conclude(
         answer = conclusion.found
         content = answer.to_json() if answer is not None else {"problem": conclusion.problem}
         report = {"report": None if conclusion.problem else str(study.paths.report)}
-        print_json({**study.status(), **content, **report, **besides})
+        seconds = {"seconds": outcome.phases.seconds()}
+        print_json({**study.status(), **content, **report, **seconds, **besides})
     if outcome.was_interrupted:
         exit_with(EXIT_INTERRUPTED)
     if outcome.is_in_trouble or not outcome.has_results:

@@ -15,6 +15,7 @@ from hsweep.record.endings import (
     trial_ends,
 )
 from hsweep.record.study import Study
+from hsweep.running.phases import Phases
 from hsweep.running.progress import duration
 from hsweep.tracking.target import TrackingTarget
 from hsweep.tracking.tracker import TrackingSummary
@@ -29,6 +30,7 @@ class Outcome:
         stop_reason: why it ended before its trials did; None if it did not.
         is_in_trouble: it ended because something does not work, such as a full disk.
         problem: what of the results could not be written; empty for nothing.
+        phases: of the command, those that have ended.
         tracking: how the delivery to MLflow stands; None before it has ended.
     """
 
@@ -38,6 +40,7 @@ class Outcome:
     is_in_trouble: bool
     problem: str
     wall_seconds: float
+    phases: Phases
     tracking: TrackingSummary | None = None
 
     @property

@@ -37,6 +37,7 @@ from hsweep.record.study import Study
 from hsweep.running.job import Job
 from hsweep.running.options import RunOptions
 from hsweep.running.outcome import Outcome, browse_line, resume_line
+from hsweep.running.phases import Phases
 from hsweep.running.progress import ENDING, Progress
 from hsweep.running.reuse import Reuse, reuse_for
 from hsweep.terminal import doing
@@ -82,6 +83,8 @@ def run(
     ``is_guest`` tells that the process has more to do than this, so that a second interrupt raises
     KeyboardInterrupt in place of ending it.
     """
+    phases = Phases(time.time()) if is_guest else Phases.of_process()
+    phases.end("planning")
     if options.log_weights and job.prepared.plan.sweep.keep == "none":
         raise UserError(
             "--log-weights uploads the final weights that the study keeps, and it keeps none; add "
@@ -101,7 +104,7 @@ def run(
             _greet(console, job, browse_line(job.target, home), runner)
             with study.locked(), study.journal(read_only=False) as journal:
                 return study, _train(
-                    *(study, journal, job, options, home, runner, console, conclude),
+                    *(study, journal, job, options, home, runner, console, conclude, phases),
                     is_guest=is_guest,
                 )
     finally:
@@ -213,6 +216,7 @@ def _train(
     runner: Runner,
     console: Console,
     conclude: Conclude,
+    phases: Phases,
     *,
     is_guest: bool,
 ) -> Outcome:
@@ -264,6 +268,9 @@ def _train(
         if timer is not None:
             timer.cancel()
         coordinator.settle()
+    if progress.first_step is not None:
+        phases.end("starting", progress.first_step)
+        phases.end("training", progress.last_report)
     if reuse is not None:
         _record_accepted(study, reuse)
     was_interrupted = coordinator.stop_reason == _INTERRUPTED
@@ -279,8 +286,10 @@ def _train(
             is_in_trouble=coordinator.is_in_trouble,
             problem=problem,
             wall_seconds=time.monotonic() - started,
+            phases=phases,
         )
         conclude.answer(study, outcome)
+        phases.end("answering")
         shutdown = Shutdown(tracker, console, is_interrupted=was_interrupted)
         # The report links to the runs, so they should be there.
         shutdown.flush()
@@ -292,7 +301,9 @@ def _train(
         except OSError as error:
             console.print(str(error), style="red", soft_wrap=True)
             outcome = replace(outcome, problem=problem or str(error))
-        return replace(outcome, tracking=shutdown.close())
+        outcome = replace(outcome, tracking=shutdown.close())
+    phases.end("writing")
+    return outcome
 
 
 def _coordinator(study: Study, journal: Journal, job: Job, reuse: Reuse | None) -> Coordinator:
