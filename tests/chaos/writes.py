@@ -284,7 +284,9 @@ def _child(root: Path, request: dict[str, Any]) -> int:
     if not request["tracks"]:
         _replace(Tracker, _Untracked)
     if not request["concludes"]:
-        hsweep.commands.conclusion.Conclusion.__call__ = lambda self, study: []  # type: ignore[method-assign]
+        conclusion = hsweep.commands.conclusion.Conclusion
+        conclusion.answer = lambda self, study, outcome: None  # type: ignore[method-assign]
+        conclusion.write = lambda self, study: []  # type: ignore[method-assign]
     arguments = [str(argument) for argument in request["arguments"]]
     sys.argv = ["hsweep", *arguments]
     writes = Writes(root, request["dies_at"], torn=request["torn"])

@@ -143,14 +143,24 @@ def test_pages_escape_and_nothing_else_makes_html() -> None:
             assert word not in text, (template.name, word)
 
 
+def named_values(node: ast.AST) -> Iterator[tuple[object, ast.expr]]:
+    """Yield what a dictionary or a call gives names to."""
+    if isinstance(node, ast.Dict):
+        for key, value in zip(node.keys, node.values, strict=True):
+            if isinstance(key, ast.Constant):
+                yield key.value, value
+    elif isinstance(node, ast.Call):
+        for keyword in node.keywords:
+            yield keyword.arg, keyword.value
+
+
 def test_a_local_ray_names_the_address_of_its_dashboard() -> None:
     for file in ("hsweep/ray_tune/runner.py", "hsweep/ray_tune/probe.py"):
         hosts = [
             ast.unparse(value)
             for node in ast.walk(TREES[file])
-            if isinstance(node, ast.Dict)
-            for key, value in zip(node.keys, node.values, strict=True)
-            if isinstance(key, ast.Constant) and key.value == "dashboard_host"
+            for name, value in named_values(node)
+            if name == "dashboard_host"
         ]
         assert hosts == ["'127.0.0.1'"], file
 
