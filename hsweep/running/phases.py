@@ -41,7 +41,8 @@ class Phases:
 
     def seconds(self) -> dict[str, float]:
         """Return how long each phase took whose end is known; no time is in two of them."""
-        found, before = {}, self.begun
+        found: dict[str, float] = {}
+        before = self.begun
         for phase in PHASES:
             if phase in self._ends:
                 end = max(before, self._ends[phase])
