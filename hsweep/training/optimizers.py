@@ -5,9 +5,12 @@ not to be compiled. That import takes nearly as long as torch's own, in every wo
 optimizer is compiled. So the same methods are called without what surrounds them.
 """
 
+import contextlib
 import functools
 import inspect
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from types import ModuleType
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -24,6 +27,7 @@ ALSO_TIMMS: Final = frozenset(
 ) | frozenset(("laprop", "lars", "lion", "madgrad", "mars", "muon", "novograd", "sgdp", "sgdw"))
 """What timm and pytorch-optimizer both have. It is timm's, whether or not that is installed: one
 name is one optimizer on every machine."""
+_ASKED: Final = "transformers.integrations.deepspeed"
 _GIVEN: Final = frozenset({"self", "params", "lr", "weight_decay"})
 
 
@@ -112,7 +116,8 @@ def _library_of(name: str) -> _Library:
     if name in of_torch and name not in _MATRICES_ALONE:
         kind = of_torch[name]
         return _Library(kind, _arguments(kind))
-    import pytorch_optimizer
+    with _no_deepspeed():
+        import pytorch_optimizer
 
     others = pytorch_optimizer.get_supported_optimizers()
     if name in others and name not in ALSO_TIMMS:
@@ -141,6 +146,25 @@ def _library_of(name: str) -> _Library:
             f"the optimizer {name!r} cannot be used here ({error}); choose another"
         ) from error
     return _Library(functools.partial(of_timm.create_optimizer_v2, opt=name), _arguments(kind))
+
+
+@contextlib.contextmanager
+def _no_deepspeed() -> Iterator[None]:
+    """Answer meanwhile, in place of transformers, that DeepSpeed shards no weights.
+
+    pytorch-optimizer asks for one optimizer (LOMO), and importing transformers for it takes as long
+    as half of torch, in every worker.
+    """
+    if _ASKED in sys.modules:
+        yield
+        return
+    stand_in: Any = ModuleType(_ASKED)
+    stand_in.is_deepspeed_zero3_enabled = lambda: False
+    sys.modules[_ASKED] = stand_in
+    try:
+        yield
+    finally:
+        del sys.modules[_ASKED]
 
 
 def _of_torch() -> dict[str, Any]:
