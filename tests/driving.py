@@ -104,8 +104,9 @@ class Workplace:
         """Leave nothing running, whatever a test left."""
         self.let_go()
         for driver in self._drivers:
-            if driver.process.poll() is None:
-                driver.kill()
+            # It may come to its end by itself meanwhile.
+            driver.process.kill()
+            driver.wait()
 
     def run(self, *arguments: str) -> "Driver":
         """Run to the end and expect success."""

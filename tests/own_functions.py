@@ -292,6 +292,15 @@ class Stubborn:
     folder: str
 
     def __call__(self, point: Point, run: Run) -> None:
+        while True:
+            try:
+                self._report(point, run)
+            except BaseException:
+                # An end that is forced may come between two reports.
+                if self.manner not in ("reports_on", "sleeps_on"):
+                    raise
+
+    def _report(self, point: Point, run: Run) -> None:
         for unit in count(1):
             try:
                 run.report(unit, loss=point.lr)
