@@ -1,8 +1,6 @@
 """The command line: its commands, and what a user got wrong as one message."""
 
-import atexit
 import errno
-import gc
 import sqlite3
 from typing import Any, Final
 
@@ -27,13 +25,12 @@ from hsweep.commands.ui import ui
 from hsweep.commands.watch import watch
 from hsweep.design.domain import is_text
 from hsweep.errors import OPTIONAL_LIBRARIES, UserError, shown, told
+from hsweep.garbage import search_less
 from hsweep.interrupts import EXIT_INTERRUPTED, leave_quietly, message_of, never_lost
 
 EXIT_USAGE: Final = 2
 
-# An interpreter that ends searches all that it holds for cycles, again and again: two seconds after
-# Ray, torch and MLflow were imported. The process ends anyway, and its memory with it.
-atexit.register(gc.freeze)
+search_less()
 
 
 class _Commands(click.Group):

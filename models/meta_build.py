@@ -21,22 +21,29 @@ _INITIALISERS: Final = frozenset(
 )
 
 
+_RANDOM: Final = frozenset({"rand", "randn"})
+
+
 class _WithoutNumbers(TorchFunctionMode):
     """Leaves out what would set numbers that a meta tensor does not have.
 
     An initialisation on the meta device changes nothing, but is traced operation by operation,
-    which takes seconds for a model of a hundred layers.
+    which takes seconds for a model of a hundred layers. Random numbers are asked for by way of
+    torch's symbolic shapes, whose import takes a third of a second.
     """
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        if getattr(func, "__name__", "") in _INITIALISERS:
+        name, named = getattr(func, "__name__", ""), kwargs or {}
+        if name in _INITIALISERS:
             # Methods are given their tensor first, functions of torch.nn.init by name.
-            tensor = args[0] if args else (kwargs or {}).get("tensor")
+            tensor = args[0] if args else named.get("tensor")
             if isinstance(tensor, torch.Tensor) and tensor.is_meta:
                 return tensor
-        return func(*args, **(kwargs or {}))
+        if name in _RANDOM and torch.device(named.get("device") or "meta").type == "meta":
+            return torch.empty(*args, **{k: v for k, v in named.items() if k != "generator"})
+        return func(*args, **named)
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from analysis.questions.pareto.fit import area
 from analysis.runs.configurations import Configuration, seed_spread
@@ -128,7 +128,7 @@ def _drawn(
             # Seeded by its runs: the same runs draw the same, in whichever study they stand.
             content = repr((sorted(item.config.items()), sorted(group.tolist()))).encode()
             rng = np.random.default_rng([rng_seed, at, zlib.crc32(content)])
-            t = stats.t.ppf(rng.random(draws), spread.df[k])
+            t = special.stdtrit(spread.df[k], rng.random(draws))
             inflation = item.inflation if at == 0 else 1.0
             step = spread.sd[k] * np.sqrt(inflation / group.size) * t
             drawn[:, k, at] = mean[k, at] * np.exp(step) if is_positive else mean[k, at] + step

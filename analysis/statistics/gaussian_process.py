@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import special, stats
-from scipy.stats import qmc
+from scipy import special
 
 from analysis.statistics.values import FloatArray
 
@@ -46,7 +45,7 @@ class Mixture:
     def quantile(self, share: float) -> FloatArray:
         """Return the quantile of each mixture, by bisection."""
         sd = np.sqrt(self.variance)
-        reach = abs(float(stats.norm.ppf(share))) + 1.0
+        reach = abs(float(special.ndtri(share))) + 1.0
         low = (self.mean - reach * sd).min(axis=0)
         high = (self.mean + reach * sd).max(axis=0)
         for _ in range(40):
@@ -82,10 +81,12 @@ class Scales:
         All scales are log-normal: slopes about 0.5 sd a half-range, products about 0.2 sd, the
         smooth part about 0.5 sd with lengths about one half-range, the rest about 0.15 sd.
         """
+        from scipy.stats import qmc  # slow to import, and few analyses fit a process
+
         exponent = int(np.ceil(np.log2(draws)))
         sampler = qmc.Sobol(2 * features + 3, scramble=True, rng=np.random.default_rng(seed))
         uniform = sampler.random_base2(exponent)[:draws]
-        z = stats.norm.ppf(np.clip(uniform, 1e-9, 1 - 1e-9))
+        z = special.ndtri(np.clip(uniform, 1e-9, 1 - 1e-9))
         return cls(
             slope=0.5 * np.exp(1.0 * z[:, :features]),
             inverse_length=0.8 * np.exp(0.8 * z[:, features : 2 * features]),

@@ -13,7 +13,7 @@ from functools import cache
 from typing import Final
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from analysis.statistics.values import FloatArray, Interval
 
@@ -174,14 +174,16 @@ def correlation_interval(rho: float, units: int, confidence: float = 0.95) -> In
     """
     if units < 5 or abs(rho) > 1 - _TIE:
         return None
-    half = float(stats.norm.ppf(0.5 + confidence / 2))
+    half = float(special.ndtri(0.5 + confidence / 2))
     half *= math.sqrt((1 + rho**2 / 2) / (units - 3))
     centre = math.atanh(rho)
     return Interval(rho, math.tanh(centre - half), math.tanh(centre + half))
 
 
 def _centred_ranks(values: FloatArray) -> FloatArray:
-    ranks: FloatArray = np.asarray(stats.rankdata(values), dtype=np.float64)
+    from scipy.stats import rankdata  # slow to import, and few analyses rank
+
+    ranks: FloatArray = np.asarray(rankdata(values), dtype=np.float64)
     centred: FloatArray = ranks - ranks.mean()
     return centred
 

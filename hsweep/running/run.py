@@ -24,6 +24,7 @@ from hsweep.coordination.protocols import Proposer
 from hsweep.coordination.runner import InlineRunner, Runner
 from hsweep.design.trial import Trial, TrialStatus
 from hsweep.errors import UserError
+from hsweep.garbage import search_as_usual
 from hsweep.interrupts import EXIT_INTERRUPTED, on_record
 from hsweep.paths import Home, StudyPaths
 from hsweep.planning.calibration import Calibration
@@ -99,6 +100,7 @@ def run(
         connect(runner, job.prepared.plan, conclude.import_ahead)
         if not isinstance(runner, InlineRunner):
             runner.announce = functools.partial(_print_dashboard, console)
+        search_as_usual()
         study = job.record()
         with on_record(f"with all reports on record; go on by: {resume_line(study)}"):
             _greet(console, job, browse_line(job.target, home), runner)

@@ -1,8 +1,11 @@
 """Building without numbers: the shapes of the model, and nothing of its weights."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +18,7 @@ from models.davit import DaViT
 from models.meta_build import build_on_meta
 from models.vit import ViT
 
+ROOT = Path(__file__).parents[2]
 CONFIGS: list[ModelConfig] = [
     ViT(embed_dim=12, depth=2, heads=3, image_size=8, patch_size=4),
     DaViT(embed_dim=(4, 8, 8, 8), depth=1, heads=2, image_size=32),
@@ -45,6 +49,23 @@ def test_it_draws_no_random_numbers_and_leaves_real_tensors_alone() -> None:
     build_on_meta(Counting())  # type: ignore[arg-type]  # it is only built
     assert torch.equal(torch.get_rng_state(), state)
     assert counted.item() == 1
+
+
+def test_what_a_model_draws_by_itself_has_its_shape_and_imports_no_compiler() -> None:
+    program = """
+import sys
+import torch
+from models.meta_build import without_numbers
+with without_numbers():
+    drawn = torch.randn(2, 3, generator=None), torch.rand((4,), dtype=torch.float64)
+    real = torch.randn(5, device="cpu")
+assert [(tuple(each.shape), each.dtype, each.is_meta) for each in drawn] == [
+    ((2, 3), torch.float32, True), ((4,), torch.float64, True)
+]
+assert not real.is_meta and real.abs().sum() > 0
+assert "sympy" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
 
 
 class _Drawn(TorchDispatchMode):

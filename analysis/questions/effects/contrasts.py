@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from analysis.runs.configurations import describe
 from analysis.runs.shape_runs import Shape, ShapeRuns
@@ -79,7 +79,7 @@ class Contrast:
     def interval(self, confidence: float) -> Interval:
         if not math.isfinite(self.se):
             return Interval(self.estimate, math.nan, math.nan)
-        reach = self.se * float(stats.t.ppf((1 + confidence) / 2, self.df))
+        reach = self.se * float(special.stdtrit(self.df, (1 + confidence) / 2))
         return Interval(self.estimate, self.estimate - reach, self.estimate + reach)
 
 
@@ -89,7 +89,7 @@ def p_values(contrasts: Sequence[Contrast]) -> list[float | None]:
     found: list[float | None] = [None] * len(contrasts)
     scores = np.array([abs(contrasts[at].estimate) / contrasts[at].se for at in known])
     df = np.array([contrasts[at].df for at in known])
-    for at, p in zip(known, np.asarray(2 * stats.t.sf(scores, df)), strict=True):
+    for at, p in zip(known, np.asarray(2 * special.stdtr(df, -scores)), strict=True):
         found[at] = float(p)
     return found
 

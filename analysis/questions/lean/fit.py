@@ -14,7 +14,7 @@ from typing import Unpack
 
 import numpy as np
 import pandas as pd
-from scipy import stats
+from scipy import special
 
 from analysis.questions.lean.result import (
     LeanOutcome,
@@ -121,7 +121,7 @@ class _Asked:
         se = math.sqrt(own + ref)
         df = float((own + ref) ** 2 / (own**2 / spread.df[k] + ref**2 / spread.df[self.at]))
         t = (diff + margin) / se
-        p, p_worse = float(stats.t.sf(t, df)), float(stats.t.cdf(t, df))
+        p, p_worse = float(special.stdtr(df, -t)), float(special.stdtr(df, t))
         return _Compared(item, diff, (sd, base_sd), se, df, p, p_worse)
 
 
@@ -287,7 +287,7 @@ def _rows(
         elif not untaught and exclude is not None and exclude <= settings.level:
             outcome = "excluded"
         is_open = outcome == "undecided" and not untaught
-        reach = each.se * float(stats.t.ppf((1 + settings.confidence) / 2, each.df))
+        reach = each.se * float(special.stdtrit(each.df, (1 + settings.confidence) / 2))
         interval = Interval(each.diff, each.diff - reach, each.diff + reach)
         rows.append(
             LeanRow(
@@ -335,7 +335,8 @@ def _untaught(asked: _Asked) -> str:
     gain = asked.sign * (mean - chance)
     se = math.sqrt(asked.variance_of_mean(asked.at))
     beyond, by_more = (
-        float(stats.t.sf((gain - least) / se, asked.spread.df[asked.at])) for least in (0.0, margin)
+        float(special.stdtr(asked.spread.df[asked.at], (least - gain) / se))
+        for least in (0.0, margin)
     )
     numbers = f"{asked.metric} {mean:.3g}, chance {chance:.3g}"
     if beyond > alpha:
@@ -374,7 +375,7 @@ def _p_above_zero(gains: FloatArray) -> float:
     spread = float(gains.std(ddof=1))
     if spread == 0:
         return 0.0 if gains.mean() > 0 else 1.0
-    return float(stats.t.sf(gains.mean() / (spread / math.sqrt(gains.size)), gains.size - 1))
+    return float(special.stdtr(gains.size - 1, -gains.mean() / (spread / math.sqrt(gains.size))))
 
 
 def _verdict(

@@ -9,7 +9,7 @@ from typing import Final, Unpack
 
 import numpy as np
 import pandas as pd
-from scipy import stats
+from scipy import special
 
 from analysis.questions.pareto.attainment import attainment
 from analysis.questions.pareto.result import FrontClass, ParetoResult, ParetoRow, ParetoSettings
@@ -92,7 +92,7 @@ def fit(
         )
     hv, hv_note = _hypervolume(mean, cost, mean_draws, cost_draws, known, settings)
     se = spread.sd / np.sqrt(size)
-    reach = se * stats.t.ppf((1 + settings.confidence) / 2, spread.df)
+    reach = se * special.stdtrit(spread.df, (1 + settings.confidence) / 2)
     beaten_by = _dominators([item.label for item in found], mean, cost)
     rows = tuple(
         ParetoRow(

@@ -7,7 +7,7 @@ tested one-sided, as non-inferiority, never as slope zero.
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from analysis.questions.transition.cells import Cells
 from analysis.statistics.values import FloatArray, Interval, Mask
@@ -32,8 +32,7 @@ class Slopes:
     t_df: float
 
     def quantile(self, probability: float) -> float:
-        known = np.isfinite(self.t_df)
-        return float(stats.t.ppf(probability, self.t_df) if known else stats.norm.ppf(probability))
+        return float(special.stdtrit(self.t_df, probability))
 
     def interval(self, estimate: float, se: float, alpha: float) -> Interval:
         """Return the two-sided 1 - alpha interval of a slope."""

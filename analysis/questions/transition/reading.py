@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
-from scipy import optimize, stats
+from scipy import optimize, special
 
 from analysis.questions.transition.cells import Cells, Grid
 from analysis.questions.transition.lengths import (
@@ -210,7 +210,7 @@ def _success(
     for head, row in zip(grid.heads, grid.runs, strict=True):
         runs = np.concatenate(row)
         wins, n = int(np.sum(runs < middle)), runs.size
-        low, high = (stats.beta.ppf(q, wins + 0.5, n - wins + 0.5) for q in (0.025, 0.975))
+        low, high = (special.betaincinv(wins + 0.5, n - wins + 0.5, q) for q in (0.025, 0.975))
         rates[number(head)] = Interval(
             wins / n,
             0.0 if wins == 0 else float(low),
