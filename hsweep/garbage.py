@@ -5,7 +5,9 @@ again meanwhile, of which nothing is garbage.
 """
 
 import atexit
+import contextlib
 import gc
+from collections.abc import Iterator
 from typing import Final
 
 _USUAL: Final = gc.get_threshold()
@@ -28,3 +30,15 @@ def search_as_usual() -> None:
     if gc.get_threshold() == _FEW_SEARCHES:
         gc.freeze()
         gc.set_threshold(*_USUAL)
+
+
+@contextlib.contextmanager
+def unsearched() -> Iterator[None]:
+    """Let no thread look for garbage meanwhile."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

@@ -60,11 +60,11 @@ def pin_imports() -> None:
             _executed(name, expected, [str(expected.parent)])
     if not folders():
         let_in(default_folders())
-        if not _is_command() and FOLDERS_VARIABLE not in os.environ:
+        if not is_command() and FOLDERS_VARIABLE not in os.environ:
             refuse_doubles()
 
 
-def _is_command() -> bool:
+def is_command() -> bool:
     """Whether this process is the command line of hsweep, of which most needs no sweep."""
     called = sys.orig_argv[1:3]
     return Path(sys.argv[0]).stem == "hsweep" or called == ["-m", "hsweep"]
@@ -164,14 +164,10 @@ def load_sweep(
     """
     from hsweep.design.sweep import Sweep
 
-    pin_imports()
     if not path.is_file():
         kind = "is a folder" if path.is_dir() else "does not exist"
         raise UserError(f"a sweep is a Python file; {path} {kind}")
-    folder = (siblings or path.parent).resolve()
-    _append_to_path(folder)
-    let_in([folder, *own_folders, *default_folders()])
-    refuse_doubles()
+    folder = enter(siblings or path.parent, own_folders)
     _let_sweeps_import_timm()
     module = _import_file(path.resolve())
     # What stands in it, not what a __getattr__ of its own makes up.
@@ -184,6 +180,21 @@ def load_sweep(
         sweep, description=sweep.description or note, folder=sweep.folder or str(folder)
     )
     return LoadedSweep(sweep, path, folder, module)
+
+
+def enter(folder: Path, own_folders: Iterable[Path] = ()) -> Path:
+    """Let the modules of a sweep's folder be imported, and the user's packages in it and in these
+    folders that are called like this project's; return the folder as workers are told it.
+
+    Raises:
+        UserError: modules that are both here and among the user's.
+    """
+    pin_imports()
+    folder = folder.resolve()
+    _append_to_path(folder)
+    let_in([folder, *own_folders, *default_folders()])
+    refuse_doubles()
+    return folder
 
 
 def _import_file(path: Path) -> ModuleType:

@@ -273,6 +273,7 @@ def test_every_module_of_hsweep_is_in_a_folder_but_what_all_of_them_use() -> Non
         "command_line",
         "errors",
         "files",
+        "garbage",
         "given_sweep",
         "interactive",
         "interrupts",

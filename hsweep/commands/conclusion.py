@@ -1,7 +1,6 @@
 """How a command that trains ends: the answer, the report, and where everything is."""
 
 import contextlib
-import importlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,6 @@ from hsweep.errors import told
 from hsweep.interrupts import EXIT_INTERRUPTED
 from hsweep.paths import Home
 from hsweep.redaction import redact
-from hsweep.tracking.store import import_client
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -40,14 +38,6 @@ class Conclusion:
         self._console = console
         self._reading = contextlib.ExitStack()
         self._tables: StudyTables | None = None
-
-    def import_ahead(self) -> None:
-        """Import what tracking and the answer need: seconds of computing in all."""
-        # What goes wrong here goes wrong again where it is called, and becomes the problem there.
-        with contextlib.suppress(Exception):
-            import_client(self.target)
-        with contextlib.suppress(Exception):
-            importlib.import_module("analysis.ask")
 
     def answer(self, study: "Study", outcome: "Outcome") -> None:
         """Find the answer, write it, and print it with how the trials ended."""

@@ -65,6 +65,11 @@ def run(
 
     # Before the imports, which take seconds.
     doing(f"planning {sweep_file}")
+    from hsweep.running.early import start_early
+
+    # A study that has run knows its folders itself, and may lack nothing.
+    is_new = not (only_missing or dry_run) and sweep_file.is_file()
+    started = start_early(options, sweep_file.parent) if is_new else None
     from hsweep.commands.conclusion import Conclusion, conclude
     from hsweep.planning.answerable import concerns_json
     from hsweep.planning.prepare import prepare
@@ -85,7 +90,7 @@ def run(
     job = new_study(prepared, options, home, study_name, storage, console)
     concerns = {"concerns": concerns_json(prepared.plan)} if as_json else {}
     conclusion = Conclusion(job.target, console)
-    ended = run_job(job, options, home, console, conclusion)
+    ended = run_job(job, options, home, console, conclusion, started=started)
     conclude(conclusion, *ended, home, console, as_json, concerns)
 
 

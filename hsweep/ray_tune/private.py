@@ -7,20 +7,21 @@ and ``tests/hsweep/test_ray_private.py`` fails where one of them is another.
 import contextlib
 import functools
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import ray
 from ray._private.node import Node
-from ray.air.execution._internal.actor_manager import RayActorManager
 from ray.exceptions import RayActorError, RayError, RayTaskError
-from ray.tune.execution import class_cache
-from ray.tune.experiment import Trial as TuneTrial
+
+if TYPE_CHECKING:
+    # Tune takes as long to import as Ray takes to start, which does not need it.
+    from ray.tune.experiment import Trial as TuneTrial
 
 _IDLE_HELPERS: Final = ("start_log_monitor", "start_monitor", "start_api_server")
 _errors: dict[str, BaseException] = {}
 
 
-def actor_of(trial: TuneTrial) -> Any:
+def actor_of(trial: "TuneTrial") -> Any:
     """Return the handle of a Tune trial's process, None while it has none.
 
     Tune's callbacks and schedulers are given trials and never their processes.
@@ -39,7 +40,7 @@ def name_next_task(actor: Any, name: str) -> None:
     actor.train = actor.train.options(name=name)
 
 
-def working_folder(trial: TuneTrial) -> str | None:
+def working_folder(trial: "TuneTrial") -> str | None:
     """Return the folder of a Tune trial's process on its node, which is the process's ``logdir``.
 
     The driver has no public way to it.
@@ -90,6 +91,8 @@ def add_no_variables() -> None:
     It gives them some of its own and some of the driver's, and Ray then uses none that is there
     already. On one machine they have the driver's anyway.
     """
+    from ray.tune.execution import class_cache
+
     class_cache.DEFAULT_ENV_VARS.clear()
     class_cache.ENV_VARS_TO_PROPAGATE = frozenset()
 
@@ -98,7 +101,7 @@ def _start_nothing(node: Node, **settings: Any) -> None:
     pass
 
 
-def error_of(trial: TuneTrial) -> BaseException | None:
+def error_of(trial: "TuneTrial") -> BaseException | None:
     """Return what Ray raised for a trial, and forget it."""
     return _errors.pop(trial.trial_id, None)
 
@@ -113,8 +116,11 @@ def repair_tune() -> None:
     A trial's error is known afterwards only from a file of Tune's, and where that cannot be written
     the experiment ends too (https://github.com/ray-project/ray/issues/32481).
     """
+    from ray.air.execution._internal.actor_manager import RayActorManager
+    from ray.tune.experiment import Trial
+
     _repair(RayActorManager, "_actor_task_failed", _wrap_errors)
-    _repair(TuneTrial, "handle_error", _keep_error)
+    _repair(Trial, "handle_error", _keep_error)
 
 
 def _repair(owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
@@ -142,7 +148,7 @@ def as_actor_error(error: BaseException) -> BaseException:
 
 def _keep_error(original: Any) -> Any:
     @functools.wraps(original)
-    def handle_error(self: TuneTrial, exc: BaseException | None = None) -> None:
+    def handle_error(self: "TuneTrial", exc: BaseException | None = None) -> None:
         if exc is not None:
             _errors[self.trial_id] = exc
         with contextlib.suppress(Exception):

@@ -6,13 +6,11 @@ through a scheduler; checkpoints lie where the trial's key says. Tune's own expe
 never read back.
 """
 
-import contextlib
 import logging
-import os
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -27,18 +25,13 @@ from hsweep.design.trial import Resources
 from hsweep.errors import UserError
 from hsweep.ray_tune.actor import TrialActor
 from hsweep.ray_tune.health import RayHealth
+from hsweep.ray_tune.local import QUIET, LocalRay, shut_down
 from hsweep.ray_tune.messages import START
 from hsweep.ray_tune.nodes import alive_nodes, on_node, slots_of_all, smallest_device_bytes
 from hsweep.ray_tune.pickling import check_sent, send_whole
-from hsweep.ray_tune.private import (
-    add_no_variables,
-    repair_tune,
-    start_dashboard,
-    without_idle_helpers,
-)
+from hsweep.ray_tune.private import add_no_variables, repair_tune, start_dashboard
 from hsweep.ray_tune.scheduler import CoordinatedScheduler, CoordinatedSearcher, StopWhenAsked
 from hsweep.ray_tune.workers import Worker
-from hsweep.record.provenance import usable_cores
 from hsweep.workspace import worker_environment
 
 ROOMLESS_SECONDS: Final = 600.0
@@ -50,7 +43,6 @@ _UNTIL_DASHBOARD: Final = 15
 
 _LEAVE_SECONDS: Final = 15.0
 _EXPLAINING_SECONDS: Final = 25.0
-_MOST_EARLY: Final = 8
 
 
 @dataclass(slots=True)
@@ -66,6 +58,8 @@ class RayRunner:
         own_modules: modules that travel to workers whole.
         sweep_folder: put last on the workers' import path.
         device_bytes: memory of the smallest device; None asks the nodes where it matters.
+        local: a Ray that was started here already, until ``connect`` takes it over, or starts
+            another where the sweep needs another environment.
         announce: called with the dashboard's address when a run has started one.
         dashboard_url: set by ``connect`` where a cluster has one, and by ``start_dashboard``.
     """
@@ -77,6 +71,7 @@ class RayRunner:
     own_modules: tuple[Any, ...] = ()
     sweep_folder: Path | None = None
     device_bytes: int | None = None
+    local: LocalRay | None = None
     announce: Callable[[str], None] | None = None
     dashboard_url: str | None = field(default=None, init=False)
     _lacks_dashboard: bool = field(default=False, init=False)
@@ -88,25 +83,34 @@ class RayRunner:
         Raises:
             UserError: the cluster cannot be reached.
         """
-        if ray.is_initialized():
+        if self.address is None:
+            self._start()
+        elif not ray.is_initialized():
+            self._join(self.address)
+
+    def _start(self) -> None:
+        environment = worker_environment(self.sweep_folder)
+        started, self.local = self.local, None
+        if started is None and ray.is_initialized():
             return
+        if started is not None and not started.fits(environment):
+            self.close()
+        if not ray.is_initialized():
+            LocalRay.start(environment)
+        self._lacks_dashboard = self.has_dashboard
+
+    def _join(self, address: str) -> None:
         environment = {**worker_environment(self.sweep_folder), "RAY_CHDIR_TO_TRIAL_DIR": "0"}
-        quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.WARNING}
+        hook = "hsweep.workspace.set_up_worker"
+        runtime = {"worker_process_setup_hook": hook, "env_vars": environment}
         try:
-            if self.address is None:
-                _start_local(environment, quiet)
-                self._lacks_dashboard = self.has_dashboard
-            else:
-                hook = "hsweep.workspace.set_up_worker"
-                runtime = {"worker_process_setup_hook": hook, "env_vars": environment}
-                context = ray.init(address=self.address, runtime_env=runtime, **quiet)
-                self.dashboard_url = _url(context.dashboard_url)
+            context = ray.init(address=address, runtime_env=runtime, **QUIET)
         except (ConnectionError, ValueError, RuntimeError) as error:
-            where = f"the cluster at {self.address}" if self.address else "a local Ray"
             raise UserError(
-                f"cannot connect to {where}: {error}. Is it running, and does RAY_AUTH_TOKEN or "
-                "~/.ray/auth_token hold its token?"
+                f"cannot connect to the cluster at {address}: {error}. Is it running, and does "
+                "RAY_AUTH_TOKEN or ~/.ray/auth_token hold its token?"
             ) from error
+        self.dashboard_url = _url(context.dashboard_url)
 
     def start_dashboard(self) -> None:
         """Start the dashboard of the Ray that was started here, if it shall have one."""
@@ -151,6 +155,8 @@ class RayRunner:
     def run(self, coordinator: Coordinator) -> None:
         self.connect()
         repair_tune()
+        if self.address is None:
+            add_no_variables()
         for name in ("ray.tune", "ray.air", "ray.train"):
             # Their own messages stay off the terminal: failures reach the record.
             logging.getLogger(name).setLevel(logging.CRITICAL)
@@ -184,49 +190,7 @@ class RayRunner:
                 self.announce(self.dashboard_url)
 
     def close(self) -> None:
-        if ray.is_initialized():
-            ray.shutdown()
-
-
-def _start_local(environment: Mapping[str, str], quiet: Mapping[str, Any]) -> None:
-    """Start a Ray on this machine, whose processes take over the environment.
-
-    They get it from here rather than from Ray (``runtime_env``), for which every process would
-    wait a second, and could not be started before there is work for it.
-    """
-    cores = usable_cores()
-    # As many as cores wait for work, each with all that training imports: too much memory where
-    # there are many cores.
-    is_early = cores <= _MOST_EARLY
-    variables = {
-        **environment,
-        "RAY_preload_python_modules": "hsweep.ray_tune.preload",
-        "RAY_prestart_worker_first_driver": str(int(is_early)),
-    }
-    add_no_variables()
-    with _in_environment(variables), without_idle_helpers():
-        ray.init(
-            address="local",
-            include_dashboard=False,
-            dashboard_host="127.0.0.1",
-            num_cpus=cores,
-            **quiet,
-        )
-
-
-@contextlib.contextmanager
-def _in_environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Let processes that are started meanwhile have these variables."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        shut_down()
 
 
 def _url(address: str | None) -> str | None:

@@ -50,6 +50,7 @@ from hsweep.training.compiler import cannot_be_compiled
 from hsweep.workspace import LoadedSweep
 
 if TYPE_CHECKING:
+    from hsweep.ray_tune.local import LocalRay
     from hsweep.ray_tune.runner import RayRunner
 
 _INTERRUPTED: Final = "interrupted"
@@ -59,8 +60,6 @@ _MAX_SKIPPED: Final = 5
 
 class Conclude(Protocol):
     """Tells the answer of a study that has run."""
-
-    def import_ahead(self) -> None: ...
 
     def answer(self, study: Study, outcome: Outcome) -> None:
         """Find the answer and print it."""
@@ -77,12 +76,15 @@ def run(
     conclude: Conclude,
     *,
     is_guest: bool = False,
+    started: "LocalRay | None" = None,
 ) -> tuple[Study, Outcome]:
     """Do a job: check, connect, record, train, conclude; UserError if anything stands in the way
     before the first trial.
 
-    ``is_guest`` tells that the process has more to do than this, so that a second interrupt raises
-    KeyboardInterrupt in place of ending it.
+    Args:
+        is_guest: the process has more to do than this, so a second interrupt raises
+            KeyboardInterrupt in place of ending it.
+        started: the Ray to be used, where one was started early.
     """
     phases = Phases(time.time()) if is_guest else Phases.of_process()
     phases.end("planning")
@@ -95,9 +97,9 @@ def run(
         for line in check_trials(job.new).lines():
             console.print(line, soft_wrap=True)
     home.create()
-    runner = make_runner(options, home.study(job.name), job.storage, job.prepared.loaded)
+    runner = make_runner(options, home.study(job.name), job.storage, job.prepared.loaded, started)
     try:
-        connect(runner, job.prepared.plan, conclude.import_ahead)
+        connect(runner, job.prepared.plan)
         if not isinstance(runner, InlineRunner):
             runner.announce = functools.partial(_print_dashboard, console)
         search_as_usual()
@@ -114,7 +116,11 @@ def run(
 
 
 def make_runner(
-    options: RunOptions, paths: StudyPaths, storage: str | None, loaded: LoadedSweep
+    options: RunOptions,
+    paths: StudyPaths,
+    storage: str | None,
+    loaded: LoadedSweep,
+    started: "LocalRay | None" = None,
 ) -> "RayRunner | InlineRunner":
     """Return the runner that the options ask for; UserError for a storage that cannot be used."""
     if storage is not None:
@@ -122,7 +128,8 @@ def make_runner(
     if options.runner == "inline":
         return InlineRunner()
     address = options.cluster
-    doing(f"joining the Ray at {address}" if address else "starting Ray")
+    if started is None:
+        doing(f"joining the Ray at {address}" if address else "starting Ray")
     prepare_ray(joins_cluster=address is not None)
     from hsweep.ray_tune.runner import RayRunner
 
@@ -133,16 +140,12 @@ def make_runner(
         max_concurrent=options.max_concurrent,
         own_modules=tuple(loaded.own_modules()),
         sweep_folder=loaded.folder,
+        local=started,
     )
 
 
-def connect(
-    runner: "RayRunner | InlineRunner", plan: Plan, import_ahead: Callable[[], None]
-) -> None:
+def connect(runner: "RayRunner | InlineRunner", plan: Plan) -> None:
     """Connect a runner, and refuse what it cannot run.
-
-    What the end of the run takes is imported meanwhile: starting Ray's processes leaves this one
-    idle for seconds.
 
     Raises:
         UserError: the cluster cannot be reached or cannot hold a trial, the training cannot be sent
@@ -165,15 +168,10 @@ def connect(
                 "inline runner has but this one; leave out --runner inline, or set processes=1 "
                 "(or gpus=1)"
             )
-        import_ahead()
         return
-    # No daemon: an interpreter that ends waits for it, rather than ending it within an import.
-    importing = threading.Thread(target=import_ahead, name="import-ahead")
-    importing.start()
     runner.connect()
     runner.check({trial.key: trial.resources for trial in plan.trials})
     runner.check_training(plan.sweep.train)
-    importing.join()
 
 
 def _greet(console: Console, job: Job, browse: str, runner: Runner) -> None:

@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import importlib
 import sqlite3
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,13 +15,6 @@ if TYPE_CHECKING:
     from hsweep.tracking.mlflow_api import MlflowClient
 
 _BAD_REQUEST: Final = (400, 413, 422)
-
-
-def import_client(target: TrackingTarget) -> None:
-    """Import of MLflow what delivering to the store takes; it is more than a second's work."""
-    importlib.import_module("hsweep.tracking.mlflow_api")
-    if target.sqlite_file is not None:
-        importlib.import_module("hsweep.tracking.mlflow_sql")
 
 
 def connect(target: TrackingTarget) -> "MlflowClient":

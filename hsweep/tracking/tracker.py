@@ -22,6 +22,7 @@ from hsweep.tracking.store import described
 from hsweep.tracking.study import TrackedStudy
 from hsweep.tracking.target import TrackingTarget
 
+_FIRST_REST_SECONDS: Final = 5.0
 _SHORTEST_REST_SECONDS: Final = 1.0
 _LONGEST_REST_SECONDS: Final = 15.0
 _REST: Final = 50.0
@@ -92,13 +93,11 @@ class Tracker:
     def attach(self, path: Path) -> None:
         """Upload a file to the study's own run; one that has vanished by then is left out."""
         self._attachments.append(path)
-        self._awake.set()
 
     def log_weights(self, weights: Sequence[FinalWeights]) -> None:
         """Show these final weights as logged models, and no others; upload the files that come
         with them."""
         self._weights = weights
-        self._awake.set()
 
     def summary(self) -> TrackingSummary:
         """Return how delivery stands, without waiting for it."""
@@ -169,6 +168,8 @@ class Tracker:
 
     def _serve(self) -> None:
         failures = closing_failures = 0
+        # Meanwhile a study that begins has the cores, of which importing MLflow takes one.
+        self._awake.wait(_FIRST_REST_SECONDS)
         while not self._abandoned.is_set():
             self._awake.clear()
             is_closing = self._closing.is_set()

@@ -1,0 +1,58 @@
+"""What a run takes whatever its sweep is, begun before that is planned."""
+
+import importlib
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from hsweep.ray_tune.environment import prepare_ray
+from hsweep.running.options import RunOptions
+from hsweep.terminal import doing
+from hsweep.workspace import enter, is_command, worker_environment
+
+if TYPE_CHECKING:
+    from hsweep.ray_tune.local import LocalRay
+
+_IMPORTED: Final = ("hsweep.planning.prepare", "hsweep.running.run", "hsweep.running.start")
+
+
+def start_early(
+    options: RunOptions, folder: Path, own_folders: Iterable[Path] = ()
+) -> "LocalRay | None":
+    """Start the Ray that a run will need, and import what planning needs while it comes up.
+
+    It is ended once the command has said all it has to say, if not before.
+
+    Args:
+        folder: of the sweep file; see ``enter`` for it and the others.
+
+    Returns:
+        None where no Ray will be started, or this is a program that only uses this package.
+
+    Raises:
+        UserError: Ray does not start, or modules are both here and among the user's.
+    """
+    if options.runner == "inline" or options.cluster is not None or not is_command():
+        return None
+    prepare_ray()
+    folder = enter(folder, own_folders)
+    # No daemon: an interpreter that ends waits for it, rather than ending it within an import.
+    importing = threading.Thread(target=_import, name="importing")
+    importing.start()
+    doing("starting Ray")
+    from hsweep.ray_tune.local import LocalRay, shut_down
+
+    click.get_current_context().find_root().call_on_close(shut_down)
+    try:
+        # In this thread, which stays: Ray's processes end with the one that starts them.
+        return LocalRay.start(worker_environment(folder))
+    finally:
+        importing.join()
+
+
+def _import() -> None:
+    for name in _IMPORTED:
+        importlib.import_module(name)
