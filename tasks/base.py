@@ -56,6 +56,7 @@ class Metric:
         chance: what the best constant predictor scores: one that ignores its input, such as always
             the commonest class or the mean of the targets. A model that is not better has learned
             nothing, and nothing is concluded from it. None where it is not known.
+        of_training: whether it is measured on training examples, by ``TrainingEvaluated``.
 
     Raises:
         ValueError: a ``chance`` that is not a finite number.
@@ -66,6 +67,7 @@ class Metric:
     scale: Literal["error", "accuracy", "loss", "count"]
     description: str
     chance: float | None = None
+    of_training: bool = False
 
     def __post_init__(self) -> None:
         if self.chance is not None and not (
@@ -103,7 +105,7 @@ class Learnable(Protocol):
 class Task(Learnable, Protocol):
     """A frozen, picklable, hashable-by-content description of what is learned.
 
-    Its metrics are what ``evaluate`` (and ``FurtherEvaluated``) returns.
+    Its metrics are what ``evaluate`` (with ``TrainingEvaluated`` and ``FurtherEvaluated``) returns.
 
     A task of tokens may also have ``vocab_size``, the number of ids that its data hold (0 to
     ``vocab_size - 1``): a model configuration whose own ``vocab_size`` is smaller is then refused
@@ -157,7 +159,8 @@ class TaskData(Protocol):
         ...
 
     def evaluate(self, model: "nn.Module") -> Mapping[str, float]:
-        """Return every metric of the task. The model is in eval mode and gradients are off."""
+        """Return every metric of the task, but for those of the protocols below. The model is in
+        eval mode and gradients are off."""
         ...
 
     def warm_start(self, model: "nn.Module") -> None:
@@ -165,6 +168,20 @@ class TaskData(Protocol):
 
         May do nothing.
         """
+        ...
+
+
+@runtime_checkable
+class TrainingEvaluated(Protocol):
+    """Task data with metrics of training examples, which cost as much as those of others.
+
+    They are measured where somebody looks at them: at a trial's last report, and at every one where
+    such a metric decides or the sweep asks for them (``Sweep.train_metrics``). What every report
+    has without them is the mean loss of the updates since the last one, which costs nothing.
+    """
+
+    def evaluate_training(self, model: "nn.Module") -> Mapping[str, float]:
+        """Return the metrics that are declared as ``of_training``, as ``evaluate`` does others."""
         ...
 
 

@@ -61,13 +61,23 @@ def classification_metrics(
     has_top5 = num_classes >= _LEAST_CLASSES_FOR_TOP5
     top5 = Metric("top5", "max", "accuracy", "top-5 accuracy, validation images", seen.top5)
     train_top5 = Metric(
-        "train_top5", "max", "accuracy", "top-5 accuracy, training images", own.top5
+        "train_top5",
+        "max",
+        "accuracy",
+        "top-5 accuracy, training images unaugmented",
+        own.top5,
+        of_training=True,
     )
     return (
         Metric("top1", "max", "accuracy", "top-1 accuracy, validation images", seen.top1),
         *([top5] if has_top5 else []),
         Metric(
-            "train_top1", "max", "accuracy", "top-1 accuracy, training images unaugmented", own.top1
+            "train_top1",
+            "max",
+            "accuracy",
+            "top-1 accuracy, training images unaugmented",
+            own.top1,
+            of_training=True,
         ),
         *([train_top5] if has_top5 else []),
         Metric(
@@ -79,6 +89,7 @@ def classification_metrics(
             "loss",
             "cross-entropy in nats, training images unaugmented",
             own.loss,
+            of_training=True,
         ),
     )
 
@@ -95,20 +106,11 @@ def constant_scores(shares: Sequence[float]) -> Scores:
     )
 
 
-def named_scores(train: Scores, validation: Scores) -> dict[str, float]:
-    """Return the scores of both splits under the names of ``classification_metrics``."""
-    top5 = {
-        name: scores.top5
-        for name, scores in (("top5", validation), ("train_top5", train))
-        if scores.top5 is not None
-    }
-    return {
-        "top1": validation.top1,
-        "train_top1": train.top1,
-        **top5,
-        "validation_loss": validation.loss,
-        "train_loss": train.loss,
-    }
+def named_scores(scores: Scores, *, of_training: bool) -> dict[str, float]:
+    """Return the scores of a split under the names of ``classification_metrics``."""
+    prefix, split = ("train_", "train") if of_training else ("", "validation")
+    top5 = {} if scores.top5 is None else {f"{prefix}top5": scores.top5}
+    return {f"{prefix}top1": scores.top1, **top5, f"{split}_loss": scores.loss}
 
 
 def logits_of(model: "nn.Module", images: "Tensor", num_classes: int) -> "Tensor":

@@ -22,7 +22,7 @@ from hsweep.design.recipe import Recipe
 from hsweep.training.batches import Parts, parts_of
 from hsweep.training.optimizers import build_optimizer
 from hsweep.training.stacked.stack import Member, Stack
-from tasks.base import FurtherEvaluated, Metric, Stackable, Task, TaskData
+from tasks.base import FurtherEvaluated, Metric, Stackable, Task, TaskData, TrainingEvaluated
 
 PROJECT = Path(__file__).resolve().parents[1]
 CPU = torch.device("cpu")
@@ -221,6 +221,11 @@ class TaskContract:
         self, task: Task, model: nn.Module
     ) -> None:
         data = self.open(task)
+        if isinstance(data, TrainingEvaluated):
+            of_training = {metric.name for metric in task.metrics if metric.of_training}
+            with torch.no_grad():
+                assert set(data.evaluate_training(model)) == of_training
+                assert not of_training & set(data.evaluate(model))
         values = self.evaluate(data, model)
         if isinstance(data, FurtherEvaluated):
             values |= data.evaluate_further(model, is_last=True)
@@ -258,7 +263,13 @@ class TaskContract:
     def evaluate(self, data: TaskData, model: nn.Module) -> dict[str, float]:
         model.eval()
         with torch.no_grad():
-            return dict(data.evaluate(model))
+            return measured(data, model)
+
+
+def measured(data: TaskData, model: nn.Module) -> dict[str, float]:
+    """Return the metrics of both kinds of examples."""
+    of_training = data.evaluate_training(model) if isinstance(data, TrainingEvaluated) else {}
+    return {**data.evaluate(model), **of_training}
 
 
 def tensors(batch: Any) -> list[Tensor]:

@@ -1,5 +1,7 @@
 """``hsweep resume``."""
 
+from pathlib import Path
+
 import click
 
 from hsweep.commands.options import (
@@ -45,14 +47,19 @@ def resume(
 
     # Before the imports, which take seconds.
     doing(f"planning the trials of {study_name}")
-    from hsweep.commands.conclusion import Conclusion, conclude
     from hsweep.record.study import Study
+    from hsweep.running.early import start_early
+
+    study = Study.open(home, study_name) if dry_run else Study.open_to_run(home, study_name)
+    manifest = study.manifest
+    folders = Path(manifest.sweep_folder), [*map(Path, manifest.own_folders)]
+    started = None if dry_run else start_early(options, *folders)
+    from hsweep.commands.conclusion import Conclusion, conclude
     from hsweep.running.edit import announce, edited, plan_edit
     from hsweep.running.resume import resumed, target_of
     from hsweep.running.run import run as run_job
 
     console = console_for(as_json=as_json)
-    study = Study.open(home, study_name) if dry_run else Study.open_to_run(home, study_name)
     revision = {}
     if edit.is_empty and not dry_run:
         job = resumed(study, options, home, console)
@@ -67,5 +74,5 @@ def resume(
             return
         job = edited(study, planned, target)
     conclusion = Conclusion(job.target, console)
-    ended = run_job(job, options, home, console, conclusion)
+    ended = run_job(job, options, home, console, conclusion, started=started)
     conclude(conclusion, *ended, home, console, as_json, revision)

@@ -67,15 +67,6 @@ def run(
     doing(f"planning {sweep_file}")
     from hsweep.running.early import start_early
 
-    # A study that has run knows its folders itself, and may lack nothing.
-    is_new = not (only_missing or dry_run) and sweep_file.is_file()
-    started = start_early(options, sweep_file.parent) if is_new else None
-    from hsweep.commands.conclusion import Conclusion, conclude
-    from hsweep.planning.answerable import concerns_json
-    from hsweep.planning.prepare import prepare
-    from hsweep.running.run import run as run_job
-    from hsweep.running.start import new_study
-
     console = console_for(as_json=as_json)
     if only_missing:
         if storage is not None:
@@ -86,6 +77,13 @@ def run(
         raise UserError(
             "--dry-run belongs to --only-missing; `hsweep plan` shows the trials of a new study"
         )
+    started = start_early(options, sweep_file.parent) if sweep_file.is_file() else None
+    from hsweep.commands.conclusion import Conclusion, conclude
+    from hsweep.planning.answerable import concerns_json
+    from hsweep.planning.prepare import prepare
+    from hsweep.running.run import run as run_job
+    from hsweep.running.start import new_study
+
     prepared = prepare(sweep_file, chosen)
     job = new_study(prepared, options, home, study_name, storage, console)
     concerns = {"concerns": concerns_json(prepared.plan)} if as_json else {}

@@ -323,6 +323,7 @@ class Coordinator:
             stack=stacked[0].trial.key if len(stacked) > 1 else "",
             always_stacked=self.sweep.stacked == "always",
             weights="" if self.keeping is None else self.keeping.root,
+            measures_training=self.sweep.train_metrics == "always",
         )
 
     def _choose_start(self, row: ScheduledTrial) -> None:

@@ -34,11 +34,14 @@ RESERVED_AXES: Final = frozenset(
         "train_flops_per_example", "train_memory_bytes",
         "wall_seconds", "train_seconds", "data_seconds", "latency_seconds",
         "mlflow_run_id", "mlflow_url", "unit", "step", "epochs", "steps", "seconds",
-        "report_every", "replicates", "cpus", "gpus", "num_points", "stacked", "isolate",
-        "keep",
+        "report_every", "replicates", "cpus", "gpus", "num_points", "stacked", "isolate", "keep",
+        "train_metrics",
     }
 )  # fmt: skip
 """Names with a meaning of their own in tables and on the command line."""
+
+TrainMetrics = Literal["last", "always"]
+"""At which reports metrics of training examples are measured where they decide nothing."""
 
 Stacked = Literal["never", "auto", "always"]
 """When trials of one shape are trained as one program."""
@@ -46,6 +49,8 @@ Stacked = Literal["never", "auto", "always"]
 Keep = Literal["none", "best", "last"]
 """Whose final weights a study keeps."""
 
+_CHOSEN: Final = ("stacked", "keep", "train_metrics")
+"""Fields that are set to one of a few words."""
 _OF_RECIPE: Final = "recipe."
 """Before the names of a recipe's fields, as ``--set`` takes them."""
 
@@ -117,6 +122,10 @@ class Sweep:
         probe: what to measure, now and then, of the conditioning of each model's attention (see
             ``models.conditioning``); None measures nothing. The trials are the same with and
             without it, and so are their other numbers, but its time counts as theirs.
+        train_metrics: when the task's metrics of training examples are measured, which costs as
+            much as those of others: ``last``: at a trial's last report, and at every one where such
+            a metric decides; ``always``: at every report. Each report has the mean loss of the
+            updates before it anyway. It is no part of a trial's key.
         stacked: whether trials that are the same but for seeds are stacked, that is, trained as one
             program: ``never``; ``auto``: on CUDA, where a short trial run shows that it is quicker;
             ``always``: on the CPU too, and without a trial run, wherever it can be done (but not
@@ -161,6 +170,7 @@ class Sweep:
     checkpoint_seconds: float = 30.0
     report_timeout: float | None = None
     probe: Conditioning | None = None
+    train_metrics: TrainMetrics = "last"
     stacked: Stacked = "never"
     isolate: bool = False
     keep: Keep = "none"
@@ -193,6 +203,7 @@ class Sweep:
                 f"report_timeout must be a positive number of seconds or None, not "
                 f"{self.report_timeout!r}"
             )
+        check_choice("train_metrics", self.train_metrics, get_args(TrainMetrics))
         check_choice("stacked", self.stacked, get_args(Stacked))
         check_choice("keep", self.keep, get_args(Keep))
         if type(self.isolate) is not bool:
@@ -305,6 +316,10 @@ class Sweep:
             )
         if self.stacked != "never":
             raise UserError('training of one\'s own cannot be stacked; leave stacked="never"')
+        if self.train_metrics != "last":
+            raise UserError(
+                "training of one's own reports what it measures; leave train_metrics out"
+            )
         if not (self.describe is None or callable(self.describe)):
             raise UserError(f"describe must be a function of the point, not {shown(self.describe)}")
         for name, kind, what in (
@@ -460,7 +475,7 @@ class Sweep:
         """Return the sweep with an axis, the budget or the like replaced."""
         if name in self.space.axes:
             return replace(self, space=self.space.override(name, values))
-        settable = {"report_every", "replicates", "stacked", "isolate", "keep"}
+        settable = {"report_every", "replicates", "isolate", *_CHOSEN}
         settable |= {"cpus", "gpus", "processes", "spread"}
         settable.add(self.budget.unit)
         if self.search.method != "grid":
@@ -473,10 +488,9 @@ class Sweep:
             return replace(
                 self, resources=_with_resource(self.resources, name, as_bool(name, values))
             )
-        if name == "stacked":
-            return replace(self, stacked=cast(Stacked, values[0] if len(values) == 1 else values))
-        if name == "keep":
-            return replace(self, keep=cast(Keep, values[0] if len(values) == 1 else values))
+        if name in _CHOSEN:
+            chosen: Any = values[0] if len(values) == 1 else values
+            return replace(self, **{name: chosen})
         if name == self.budget.unit and len(values) > 1:
             return self._with_ladder(values)
         number = values[0] if len(values) == 1 else None

@@ -197,6 +197,16 @@ class Trial:
         return self.budget.amount - self.shared
 
     @property
+    def training_metrics(self) -> frozenset[str]:
+        """Names of the task's metrics of training examples."""
+        return frozenset(each.name for each in self.task.metrics if each.of_training)
+
+    @property
+    def is_decided_in_training(self) -> bool:
+        """Whether the metric that decides is one of those."""
+        return self.metric in self.training_metrics
+
+    @property
     def built(self) -> tuple[Task, AnyModelConfig]:
         """The task and the model of a trial that this project's loop trains."""
         assert self.model is not None
@@ -260,6 +270,7 @@ class Assignment:
         stack: what trials have in common that may be trained as one program; empty for none.
         always_stacked: they are so wherever that is possible, without asking whether it is quicker.
         weights: URI or path of the folder for final weights; empty where none are kept.
+        measures_training: whether metrics of training examples are measured at every report.
     """
 
     trial: Trial
@@ -279,6 +290,7 @@ class Assignment:
     stack: str = ""
     always_stacked: bool = False
     weights: str = ""
+    measures_training: bool = False
 
     @property
     def resources(self) -> Resources:
@@ -322,9 +334,12 @@ class Report:
             gradients were accumulated over it; None for whole batches.
         note: what a reader of the record should know of this report; empty for nothing.
         learning_rate: of the last update before the report; where a layer decay lowers it with
-            depth, the highest. None, as are the next two, where no update was done since the last
+            depth, the highest. None, as are the next three, where no update was done since the last
             report, or one's own training reports.
         grad_norm: of that update's gradient before it was clipped; None also where not finite.
+        running_loss: the mean loss of the updates since the last report, each before its update and
+            with all that training does to examples and model (augmentation, dropout); None also
+            where not finite.
         examples_per_second: that were trained on since the last report, waiting for them included.
         peak_memory_bytes: the most that the process has held on its device since the trial began
             there, beside CUDA's own; None on the CPU.
@@ -343,6 +358,7 @@ class Report:
     note: str = ""
     learning_rate: float | None = None
     grad_norm: float | None = None
+    running_loss: float | None = None
     examples_per_second: float | None = None
     peak_memory_bytes: int | None = None
 

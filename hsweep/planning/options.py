@@ -72,7 +72,8 @@ class SweepOptions:
         "(recipe.lr=3e-3) or of the question (margin=0.01), report_every, replicates, "
         "cpus (of each process), gpus (a number, or auto: a share of a device by the memory a "
         "trial needs), processes (that train each trial), spread (over nodes: true, false), "
-        "stacked (auto, never, always) or keep (none, best, last: whose weights).",
+        "stacked (auto, never, always), train_metrics (last, always) or keep (none, best, last: "
+        "whose weights).",
     )
     points: Sequence[Mapping[str, Any]] = option(
         (),

@@ -27,6 +27,7 @@ class Manifest:
         created: seconds since the epoch.
         provenance: versions, hardware, commits and data fingerprints.
         points: axis values that the space was restricted to; empty for all of it.
+        train_metrics: at which reports metrics of training examples are measured (see ``Sweep``).
         probe: what is measured of the models' attention, as plain content; None for nothing.
         extensions: what was added after the study had run, oldest first (see
             ``hsweep.planning.extension``), each with its time, command and provenance.
@@ -67,6 +68,7 @@ class Manifest:
     provenance: Mapping[str, Any]
     points: Sequence[Mapping[str, Any]] = field(default_factory=list)
     extensions: Sequence[Mapping[str, Any]] = field(default_factory=list)
+    train_metrics: str = "last"
     probe: Mapping[str, Any] | None = None
     revisions: Sequence[Mapping[str, Any]] = field(default_factory=list)
     accepted: Sequence[Mapping[str, Any]] = field(default_factory=list)

@@ -37,7 +37,7 @@ JSON_COLUMNS: Final = ("point", "counts", "parts")
 SAID_OF_COUNTS: Final = ("num_params",)
 """Costs that a report of one's own training may name where the plan does not know them."""
 
-FIGURES: Final = ("learning_rate", "grad_norm", "examples_per_second")
+FIGURES: Final = ("learning_rate", "grad_norm", "running_loss", "examples_per_second")
 """Of the updates before a report: what every table of reports and every tracker has besides
 metrics, unless a metric has that name."""
 

@@ -1,10 +1,8 @@
 """What a run takes whatever its sweep is, begun before that is planned."""
 
-import importlib
-import threading
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 
@@ -16,15 +14,12 @@ from hsweep.workspace import enter, is_command, worker_environment
 if TYPE_CHECKING:
     from hsweep.ray_tune.local import LocalRay
 
-_IMPORTED: Final = ("hsweep.planning.prepare", "hsweep.running.run", "hsweep.running.start")
-
 
 def start_early(
     options: RunOptions, folder: Path, own_folders: Iterable[Path] = ()
 ) -> "LocalRay | None":
-    """Start the Ray that a run will need, and import what planning needs while it comes up.
-
-    It is ended once the command has said all it has to say, if not before.
+    """Start the Ray that a run will need: its workers import what training needs while the sweep is
+    planned here. It is ended once the command has said all it has to say, if not before.
 
     Args:
         folder: of the sweep file; see ``enter`` for it and the others.
@@ -37,22 +32,12 @@ def start_early(
     """
     if options.runner == "inline" or options.cluster is not None or not is_command():
         return None
-    prepare_ray()
-    folder = enter(folder, own_folders)
-    # No daemon: an interpreter that ends waits for it, rather than ending it within an import.
-    importing = threading.Thread(target=_import, name="importing")
-    importing.start()
     doing("starting Ray")
+    prepare_ray()
+    environment = worker_environment(enter(folder, own_folders))
     from hsweep.ray_tune.local import LocalRay, shut_down
 
+    # Once a refused plan is told: it shall not wait for Ray's end.
     click.get_current_context().find_root().call_on_close(shut_down)
-    try:
-        # In this thread, which stays: Ray's processes end with the one that starts them.
-        return LocalRay.start(worker_environment(folder))
-    finally:
-        importing.join()
-
-
-def _import() -> None:
-    for name in _IMPORTED:
-        importlib.import_module(name)
+    # In this thread, which stays: Ray's processes end with the one that starts them.
+    return LocalRay.start(environment)

@@ -57,6 +57,7 @@ def new_manifest(
         training="" if sweep.train is None else sweep.own_task().text,
         probe=describe(sweep.probe),
         keep=sweep.keep,
+        train_metrics=sweep.train_metrics,
         fixed_rate=fixed_rate(plan),
         scouts=sweep.num_scouts,
     )

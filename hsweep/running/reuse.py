@@ -136,6 +136,9 @@ class Reuse:
     def _measured_alike(self, other: Manifest) -> bool:
         # What a probe looks at is no part of a trial's key.
         same_probe = self.probe is None or other.probe == describe(self.probe)
+        always = self.manifest.train_metrics == "always"
+        if always and other.train_metrics != "always" and not other.training:
+            return False
         has_metrics = set(self.manifest.metrics) <= set(other.metrics)
         return same_probe and (has_metrics or bool(other.training))
 
@@ -215,15 +218,21 @@ class Reuse:
             return []
         if self.probe is None:
             reports = [replace(each, payload=_without_probe(each.payload)) for each in reports]
+        if not (trial.is_decided_in_training or self.manifest.train_metrics == "always"):
+            reports[:-1] = [
+                replace(each, payload=_without(trial.training_metrics, each.payload))
+                for each in reports[:-1]
+            ]
         return reports if reports[-1].payload["metrics"][self.manifest.metric] is not None else []
 
     def _are_complete(self, trial: Trial, reports: Sequence[LogRow]) -> bool:
         """Whether reports are all that this study asks for; one's own training may leave out units
         at which nothing is decided."""
         units = [report.unit for report in reports]
-        if trial.model is not None:
-            return units == trial.budget.report_units()
         is_decided = all(self.manifest.metric in report.payload["metrics"] for report in reports)
+        if trial.model is not None:
+            is_measured = is_decided or not trial.is_decided_in_training
+            return units == trial.budget.report_units() and is_measured
         return units[-1:] == [trial.budget.amount] and self.rungs <= set(units) and is_decided
 
     def lines(self, num_trials: int) -> list[str]:
@@ -300,7 +309,12 @@ def studies_in_words(trained_by: Iterable[str]) -> str:
 
 
 def _without_probe(payload: Mapping[str, Any]) -> dict[str, Any]:
-    metrics = {name: value for name, value in payload["metrics"].items() if not is_probed(name)}
+    return _without(filter(is_probed, payload["metrics"]), payload)
+
+
+def _without(names: Iterable[str], payload: Mapping[str, Any]) -> dict[str, Any]:
+    left_out = set(names)
+    metrics = {name: value for name, value in payload["metrics"].items() if name not in left_out}
     return {**payload, "metrics": metrics}
 
 

@@ -17,7 +17,7 @@ from hsweep.training.division import evaluation_share
 from hsweep.training.memory import held_at_most, is_out_of_memory, with_room
 from hsweep.training.precision import Autocast
 from hsweep.training.trial_state import Opened
-from tasks.base import Batch, FurtherEvaluated, TaskData
+from tasks.base import Batch, FurtherEvaluated, TaskData, TrainingEvaluated
 from tasks.division import divided
 
 _LATENCY_PASSES: Final = 6
@@ -27,13 +27,20 @@ class MetricsError(ValueError):
     """What an evaluation returned are not the metrics that its task declares."""
 
 
-def checked_metrics(trial: Trial, returned: object, *, may_lack: bool = False) -> dict[str, float]:
-    """Return what ``evaluate`` or ``evaluate_further`` returned, as numbers.
+def checked_metrics(
+    trial: Trial,
+    returned: object,
+    *,
+    of_training: bool | None = None,
+    may_lack: bool = False,
+) -> dict[str, float]:
+    """Return what a task's data returned as metrics, as numbers.
 
     Args:
         trial: whose task declares its metrics.
         returned: metrics and their values; a value may be infinite or NaN, and a tensor of one
             element counts as its number.
+        of_training: whether they are those of training examples, or all others; None for both.
         may_lack: whether declared metrics may be left out: those of ``evaluate_further``.
 
     Raises:
@@ -44,7 +51,11 @@ def checked_metrics(trial: Trial, returned: object, *, may_lack: bool = False) -
             f"task {trial.task.name!r} must return its metrics as a dictionary of numbers, not "
             f"{shown(returned)}"
         )
-    names = [metric.name for metric in trial.task.metrics]
+    names = [
+        metric.name
+        for metric in trial.task.metrics
+        if of_training is None or metric.of_training is of_training
+    ]
     unknown = [name for name in returned if name not in names]
     lacking = [] if may_lack else [name for name in names if name not in returned]
     _refuse_difference(trial, unknown, lacking)
@@ -82,6 +93,28 @@ def _listed(names: Sequence[object]) -> str:
     return ", ".join(map(shown, names)) or "none"
 
 
+def evaluated(
+    trial: Trial, data: TaskData, model: nn.Module, *, with_training: bool
+) -> dict[str, float]:
+    """Return the metrics of an evaluation, but for those of ``evaluate_further``.
+
+    Args:
+        trial: whose task declares its metrics.
+        data: its data.
+        model: in eval mode.
+        with_training: whether to measure those of training examples, too.
+
+    Raises:
+        MetricsError: the metrics are not those that the task declares.
+    """
+    may_lack = isinstance(data, FurtherEvaluated)
+    metrics = checked_metrics(trial, data.evaluate(model), of_training=False, may_lack=may_lack)
+    if with_training:
+        of_training = data.evaluate_training(model) if isinstance(data, TrainingEvaluated) else {}
+        metrics |= checked_metrics(trial, of_training, of_training=True)
+    return metrics
+
+
 class Reporter:
     """Makes the reports of one trial."""
 
@@ -90,6 +123,7 @@ class Reporter:
         self._trial = trial
         self._probe = probe
         self._probed = probe.due(trial.budget.report_units()) if probe else frozenset()
+        self._every = assignment.measures_training or trial.is_decided_in_training
         self._data, self._model, self._state = opened.data, opened.state.evaluated, opened.state
         self._autocast, self._device = opened.autocast, opened.device
         # A sharded model is asked by all processes at the same time, so for the same batches.
@@ -123,6 +157,7 @@ class Reporter:
         is_last = unit == self._trial.budget.amount
         has_latency = is_last and batch is not None and diverged_at is None
         return Report(
+            running_loss=_mean(losses),
             unit=unit,
             step=step,
             metrics=metrics,
@@ -151,9 +186,9 @@ class Reporter:
 
             watching = watching_attention(model, self._probe.examples)
             share = None  # it watches the first examples of the whole evaluation
+        with_training = is_last or self._every
         with torch.no_grad(), autocast, divided(share), watching as watch:
-            returned = data.evaluate(model)
-        metrics = checked_metrics(trial, returned, may_lack=isinstance(data, FurtherEvaluated))
+            metrics = evaluated(trial, data, model, with_training=with_training)
         diverged_at = _first_bad_step(losses, metrics, step)
         if isinstance(data, FurtherEvaluated) and diverged_at is None:
             with autocast:
@@ -188,6 +223,12 @@ def latency(model: nn.Module, data: TaskData, batch: Batch, autocast: Autocast) 
         return None
     # The first pass warms caches up.
     return statistics.median(taken[1:])
+
+
+def _mean(losses: Sequence[torch.Tensor]) -> float | None:
+    """Return the mean of scalars; None of none, and where it is not finite."""
+    mean = torch.stack(tuple(losses)).double().mean().item() if losses else math.nan
+    return mean if math.isfinite(mean) else None
 
 
 def _first_bad_step(

@@ -25,7 +25,7 @@ from hsweep.design.trial import Trial
 from hsweep.errors import defined_at, shown, told, user_frame
 from hsweep.training.averaging import average_of
 from hsweep.training.batches import leaves, moved, num_examples, parts_of, rows_of
-from hsweep.training.evaluation import MetricsError, checked_metrics
+from hsweep.training.evaluation import MetricsError, evaluated
 from hsweep.training.memory import is_out_of_memory
 from hsweep.training.memory_format import with_channels_last
 from hsweep.training.micro_batches import check_divisible
@@ -33,7 +33,7 @@ from hsweep.training.opening import data_of
 from hsweep.training.precision import autocast_of
 from hsweep.training.process_state import ProcessState, seed_all
 from models.counts import train_memory_bytes
-from tasks.base import Batch, DataError, FurtherEvaluated, TaskData
+from tasks.base import Batch, DataError, TaskData
 
 MAX_FLOPS: Final = 3e11
 """Operations of the update that is tried; a few seconds of one CPU core."""
@@ -222,6 +222,7 @@ class _Rehearsal:
     def _evaluate_once(
         self, model: nn.Module, deadline: float, shortening: "_Shortening | None"
     ) -> None:
+        wrong: MetricsError | None = None
         whole: dict[int, Tensor] = {} if shortening is None else shortening.whole
         with contextlib.ExitStack() as stack:
             stack.enter_context(_accusing("the evaluation of"))
@@ -229,12 +230,12 @@ class _Rehearsal:
                 stack.enter_context(shortening.of(model))
             stack.enter_context(_watched(model, whole, deadline))
             with torch.no_grad(), self._autocast:
-                returned = self._data.evaluate(model)
-        try:
-            may_lack = isinstance(self._data, FurtherEvaluated)
-            checked_metrics(self._trial, returned, may_lack=may_lack)
-        except MetricsError as error:
-            raise RehearsalError(str(error), defined_at(self._data.evaluate)) from error
+                try:
+                    evaluated(self._trial, self._data, model, with_training=True)
+                except MetricsError as error:
+                    wrong = error
+        if wrong is not None:
+            raise RehearsalError(str(wrong), defined_at(self._data.evaluate)) from wrong
 
     def _without_memory(self, batch: Batch) -> str:
         """Try the loss without memory; its evaluation needs values."""

@@ -298,8 +298,13 @@ class TrialState:
 
     def _report(self, row: Mapping[str, Any]) -> Report:
         report = Report(**row, is_last=row["unit"] == self._trial.budget.amount)
+        if report.is_last:
+            return report
         # The last report of a shorter budget is one among others of a longer one.
-        return report if report.is_last else replace(report, latency_seconds=None)
+        metrics = report.metrics
+        if not (self._assignment.measures_training or self._trial.is_decided_in_training):
+            metrics = {k: v for k, v in metrics.items() if k not in self._trial.training_metrics}
+        return replace(report, latency_seconds=None, metrics=metrics)
 
     def _restart_note(self, damaged: tuple[int, ...]) -> str:
         """Return what is to be said of where the trial goes on; empty where that is as usual."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from torch import Tensor, nn
 
-from tasks.base import Batch, TaskData
+from tasks.base import Batch, TaskData, TrainingEvaluated
 from tasks.language.fine_tuning import Tuning, check_encoder, fine_tuned_predictions
 from tasks.language.glue_scores import scored
 from tasks.language.glue_tasks import GLUE_TASKS, metric_name
@@ -94,6 +94,11 @@ class GlueData:
     def evaluate(self, model: nn.Module) -> Mapping[str, float]:
         """Return pre-training's metrics."""
         return self._pretraining.evaluate(model)
+
+    def evaluate_training(self, model: nn.Module) -> Mapping[str, float]:
+        """Return pre-training's metrics of training examples."""
+        assert isinstance(self._pretraining, TrainingEvaluated)
+        return self._pretraining.evaluate_training(model)
 
     def evaluate_further(self, model: nn.Module, *, is_last: bool) -> Mapping[str, float]:
         """Return the average and every score, where it is time to fine-tune, else nothing."""

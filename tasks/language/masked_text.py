@@ -25,7 +25,13 @@ class MaskedText(MaskedTextConfig):
         return (
             Metric("masked_loss", "min", "loss", "cross-entropy in nats, masked positions"),
             Metric("masked_accuracy", "max", "accuracy", "top-1 accuracy, masked positions"),
-            Metric("train_masked_loss", "min", "loss", "the same loss on the training text"),
+            Metric(
+                "train_masked_loss",
+                "min",
+                "loss",
+                "the same loss on the training text",
+                of_training=True,
+            ),
             *self.token_counts,
         )
 

@@ -27,7 +27,13 @@ class Stories(StoriesConfig):
         return (
             Metric("validation_loss", "min", "loss", "cross-entropy in nats a token, validation"),
             Metric("perplexity", "min", "error", "exp of the validation loss"),
-            Metric("train_loss", "min", "loss", "cross-entropy in nats a token, training text"),
+            Metric(
+                "train_loss",
+                "min",
+                "loss",
+                "cross-entropy in nats a token, training text",
+                of_training=True,
+            ),
             *self.token_counts,
         )
 

@@ -22,7 +22,14 @@ def token_metrics(shares: Sequence[float], *, with_test: bool = True) -> tuple[M
     """
     constant = constant_scores(shares)
     accuracies = [
-        Metric(name, "max", "accuracy", f"accuracy, {split} sequences", constant.top1)
+        Metric(
+            name,
+            "max",
+            "accuracy",
+            f"accuracy, {split} sequences",
+            constant.top1,
+            of_training=split == "training",
+        )
         for name, split in (
             ("accuracy", "validation"),
             ("test_accuracy", "test"),
@@ -31,7 +38,14 @@ def token_metrics(shares: Sequence[float], *, with_test: bool = True) -> tuple[M
         if with_test or name != "test_accuracy"
     ]
     losses = [
-        Metric(name, "min", "loss", f"cross-entropy in nats, {split} sequences", constant.loss)
+        Metric(
+            name,
+            "min",
+            "loss",
+            f"cross-entropy in nats, {split} sequences",
+            constant.loss,
+            of_training=split == "training",
+        )
         for name, split in (("validation_loss", "validation"), ("train_loss", "training"))
     ]
     return (*accuracies, *losses)

@@ -201,19 +201,18 @@ class TokenData:
         return functional.cross_entropy(logits, labels, label_smoothing=self._label_smoothing)
 
     def evaluate(self, model: nn.Module) -> Mapping[str, float]:
-        """Return accuracies on all splits, and losses on training and validation examples."""
+        """Return accuracies on validation and test examples, and the loss on validation ones."""
         tensors = self._tensors
-        accuracy, validation_loss = self._score(model, tensors.validation)
-        train_accuracy, train_loss = self._score(model, tensors.train_eval)
-        scores = {
-            "accuracy": accuracy,
-            "train_accuracy": train_accuracy,
-            "validation_loss": validation_loss,
-            "train_loss": train_loss,
-        }
+        accuracy, loss = self._score(model, tensors.validation)
+        scores = {"accuracy": accuracy, "validation_loss": loss}
         if tensors.test is not None:
             scores["test_accuracy"], _ = self._score(model, tensors.test)
         return scores
+
+    def evaluate_training(self, model: nn.Module) -> Mapping[str, float]:
+        """Return accuracy and loss on training examples."""
+        accuracy, loss = self._score(model, self._tensors.train_eval)
+        return {"train_accuracy": accuracy, "train_loss": loss}
 
     def warm_start(self, model: nn.Module) -> None:
         """Do nothing: a read-out bias that fits the classes' frequencies is learned at once."""

@@ -25,8 +25,15 @@ def _metrics(seq_len: int) -> tuple[Metric, ...]:
             "top1", "max", "accuracy", "validation queries whose positive is ranked first", top1
         ),
         Metric("mrr", "max", "accuracy", "validation MRR@10: mean of 1/rank, 0 below rank 10", mrr),
-        Metric("train_top1", "max", "accuracy", "training queries whose positive is first", top1),
-        Metric("train_mrr", "max", "accuracy", "training MRR@10", mrr),
+        Metric(
+            "train_top1",
+            "max",
+            "accuracy",
+            "training queries whose positive is first",
+            top1,
+            of_training=True,
+        ),
+        Metric("train_mrr", "max", "accuracy", "training MRR@10", mrr, of_training=True),
         Metric("validation_loss", "min", "loss", "cross entropy over the candidates, nats", loss),
         Metric(
             "train_loss",
@@ -34,6 +41,7 @@ def _metrics(seq_len: int) -> tuple[Metric, ...]:
             "loss",
             "cross entropy over the candidates, nats, in training",
             loss,
+            of_training=True,
         ),
     )
 

@@ -31,6 +31,7 @@ _REPLAYED = Metric(
     "error",
     "squared distance to the target a token, replayed ones",
     _CONSTANT,
+    of_training=True,
 )
 
 

@@ -32,6 +32,7 @@ _METRICS = (
         "error",
         "mean squared error over the variance of the target, training sequences",
         1.0,
+        of_training=True,
     ),
 )
 

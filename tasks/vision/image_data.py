@@ -215,12 +215,14 @@ class ImageData:
         return functional.cross_entropy(logits, targets, label_smoothing=smoothing)
 
     def evaluate(self, model: nn.Module) -> Mapping[str, float]:
-        """Return accuracies and losses on validation and on unaugmented training images."""
-        num_classes = self._tensors.num_classes
-        return named_scores(
-            score(model, self._in_chunks(self._tensors.train_eval), num_classes),
-            score(model, self._in_chunks(self._tensors.validation), num_classes),
-        )
+        """Return accuracies and loss on validation images."""
+        chunks = self._in_chunks(self._tensors.validation)
+        return named_scores(score(model, chunks, self._tensors.num_classes), of_training=False)
+
+    def evaluate_training(self, model: nn.Module) -> Mapping[str, float]:
+        """Return the same of unaugmented training images."""
+        chunks = self._in_chunks(self._tensors.train_eval)
+        return named_scores(score(model, chunks, self._tensors.num_classes), of_training=True)
 
     def warm_start(self, model: nn.Module) -> None:
         """Do nothing: classes are about equally frequent."""

@@ -167,23 +167,22 @@ class StreamedData:
         return functional.cross_entropy(logits, targets, label_smoothing=smoothing)
 
     def evaluate(self, model: nn.Module) -> Mapping[str, float]:
-        """Return accuracies and losses on validation and on unaugmented training images.
+        """Return accuracies and loss on validation images.
 
         Raises:
             DataError: an image cannot be read.
         """
-        train, validation = (
-            score(
-                model,
-                self._loader(examples, _in_order(rows)),
-                self._task.num_classes,
-            )
-            for examples, rows in (
-                (self._train_eval, self._train_eval_rows),
-                (self._validation, self._validation_rows),
-            )
-        )
-        return named_scores(train, validation)
+        loader = self._loader(self._validation, _in_order(self._validation_rows))
+        return named_scores(score(model, loader, self._task.num_classes), of_training=False)
+
+    def evaluate_training(self, model: nn.Module) -> Mapping[str, float]:
+        """Return the same of unaugmented training images.
+
+        Raises:
+            DataError: an image cannot be read.
+        """
+        loader = self._loader(self._train_eval, _in_order(self._train_eval_rows))
+        return named_scores(score(model, loader, self._task.num_classes), of_training=True)
 
     def warm_start(self, model: nn.Module) -> None:
         """Do nothing: classes are about equally frequent."""

@@ -6,12 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-from rich.console import Console
 from tiny_studies import SWEEP_FILE
 
-from hsweep.commands import conclusion
-from hsweep.commands.conclusion import Conclusion
 from hsweep.paths import Home
 from hsweep.record.journal import Journal
 from hsweep.running.phases import PHASES
@@ -52,31 +48,3 @@ def test_a_study_of_a_second_in_a_fresh_home_delivers_everything(tmp_path: Path)
         "the study",
     ]
     assert all(run.info.status == "FINISHED" for run in runs)
-
-
-def test_the_analysis_is_there_without_having_been_called() -> None:
-    program = """
-import sys
-from rich.console import Console
-from hsweep.tracking.target import TrackingTarget
-from hsweep.commands.conclusion import Conclusion
-assert not {"analysis.ask", "analysis.report.build"} & set(sys.modules)
-assert "mlflow" not in sys.modules
-Conclusion(TrackingTarget("sqlite:////nowhere/mlflow.db", None, "tiny"), Console()).import_ahead()
-assert "analysis.ask" in sys.modules
-assert "mlflow.store.tracking.sqlalchemy_store" in sys.modules
-"""
-    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
-
-
-def test_an_analysis_that_cannot_be_imported_is_said_at_the_end_and_not_before(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def broken(name: str) -> None:
-        raise ImportError(f"no {name}")
-
-    monkeypatch.setattr(conclusion.importlib, "import_module", broken)
-    made = Conclusion(TARGET, Console())
-    made.import_ahead()
-    assert made.problem == ""
-    assert made.found is None

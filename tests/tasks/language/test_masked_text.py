@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from task_contract import CPU, TaskContract, same
+from task_contract import CPU, TaskContract, measured, same
 from text_tables import sentences, write_table
 from torch import Tensor, nn
 
@@ -152,7 +152,7 @@ class TestReading:
         batch = batches(data, 1)[0]
         assert data.loss(Reader(), batch).item() == data.loss(Neighbours(), batch).item()
         with torch.no_grad():
-            assert data.evaluate(Reader()) == data.evaluate(Neighbours())
+            assert measured(data, Reader()) == measured(data, Neighbours())
 
     def test_the_loss_is_over_the_predicted_positions(self, text: MaskedText) -> None:
         data, model = opened(text), Neighbours()
@@ -188,7 +188,7 @@ class TestMetrics:
             return batch
 
         data._hidden = remembering  # type: ignore[method-assign, assignment]
-        values = data.evaluate(Oracle())
+        values = measured(data, Oracle())
         assert values["masked_accuracy"] == 1
         assert values["masked_loss"] == pytest.approx(0, abs=1e-6)
 
@@ -196,20 +196,20 @@ class TestMetrics:
         one = opened(text)
         other = text.open(data_seed=7, sampling_seed=8, batch_size=2, device=CPU)
         with torch.no_grad():
-            values = [dict(data.evaluate(Neighbours())) for data in (one, other)]
+            values = [dict(measured(data, Neighbours())) for data in (one, other)]
         assert values[0] == values[1]
 
     def test_what_can_be_learned_is_learned(self, text: MaskedText) -> None:
         data, model = opened(text, batch_size=8), Neighbours()
         with torch.no_grad():
-            before = data.evaluate(model)
+            before = measured(data, model)
         optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
         for batch in batches(data, 60):
             optimizer.zero_grad()
             data.loss(model, batch).backward()
             optimizer.step()
         with torch.no_grad():
-            after = data.evaluate(model)
+            after = measured(data, model)
         assert after["masked_loss"] < before["masked_loss"] - 1
         assert after["masked_accuracy"] > before["masked_accuracy"]
         assert after["tokens_seen"] == 60 * 8 * 16

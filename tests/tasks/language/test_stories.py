@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from task_contract import CPU, PROJECT, TaskContract
+from task_contract import CPU, PROJECT, TaskContract, measured
 from text_tables import sentences
 from torch import Tensor, nn
 
@@ -48,7 +48,7 @@ def batches(data: StoryData, count: int, start_step: int = 0) -> list[Tensor]:
 
 def seen(data: StoryData) -> float:
     with torch.no_grad():
-        return data.evaluate(Bigram(300).eval())["tokens_seen"]
+        return measured(data, Bigram(300).eval())["tokens_seen"]
 
 
 @pytest.fixture
@@ -135,7 +135,7 @@ class TestMetrics:
         log_p = model.table.weight.detach().double().log_softmax(1)
         expected = -log_p[line[:used], line[1 : used + 1]].mean().item()
         with torch.no_grad():
-            values = data.evaluate(model)
+            values = measured(data, model)
         assert values["validation_loss"] == pytest.approx(expected, rel=1e-6)
         assert values["perplexity"] == pytest.approx(math.exp(expected), rel=1e-5)
         assert data.eval_size == used
@@ -183,7 +183,7 @@ class TestMetrics:
         model = Bigram(300).eval()
         with torch.no_grad():
             model.table.weight.mul_(1e4)
-            assert opened(packed).evaluate(model)["perplexity"] == math.inf
+            assert measured(opened(packed), model)["perplexity"] == math.inf
 
     def test_a_model_of_another_vocabulary_is_refused(self, packed: Stories) -> None:
         data = opened(packed)
@@ -193,14 +193,14 @@ class TestMetrics:
     def test_what_can_be_learned_is_learned(self, packed: Stories) -> None:
         data, model = opened(packed, batch_size=8), Bigram(300)
         with torch.no_grad():
-            before = data.evaluate(model)["validation_loss"]
+            before = measured(data, model)["validation_loss"]
         optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
         for batch in batches(data, 60):
             optimizer.zero_grad()
             data.loss(model, batch).backward()
             optimizer.step()
         with torch.no_grad():
-            assert data.evaluate(model)["validation_loss"] < before - 2
+            assert measured(data, model)["validation_loss"] < before - 2
 
 
 class TestTokenizers:

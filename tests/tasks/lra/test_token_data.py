@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lra_models import MeanOfTokens
-from task_contract import CPU, same
+from task_contract import CPU, measured, same
 from torch import Tensor, nn
 
 from tasks.lra.spec import TokenSpec
@@ -84,7 +84,7 @@ def test_texts_of_several_parts_follow_each_other() -> None:
 def test_accuracy_and_loss_are_those_of_the_answers() -> None:
     # The first tokens are 2, 5, 6, 8, 12 and 3; the classes are 0, 1, 0, 1, 1, 0.
     model = Answers({2: 0, 5: 1, 6: 1, 8: 1, 12: 1, 3: 0})
-    scores = TokenData(tensors(), 0, 2).evaluate(model)
+    scores = measured(TokenData(tensors(), 0, 2), model)
     assert scores["train_accuracy"] == pytest.approx(5 / 6)
     assert scores["train_loss"] == pytest.approx(20 / 6, rel=1e-4)
     assert scores["accuracy"] == 0.5
@@ -99,7 +99,7 @@ def test_label_smoothing_changes_the_loss_and_not_the_metrics() -> None:
     assert smooth.loss(model, batch).item() == pytest.approx(expected.item())
     assert plain.loss(model, batch).item() != pytest.approx(expected.item())
     with torch.no_grad():
-        assert plain.evaluate(model) == smooth.evaluate(model)
+        assert measured(plain, model) == measured(smooth, model)
 
 
 def test_an_epoch_may_be_a_number_of_batches() -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 from passage_files import passage, write_data, write_encoder
-from task_contract import CPU, TaskContract, same
+from task_contract import CPU, TaskContract, measured, same
 from torch import Tensor, nn
 
 from hsweep.cli import main
@@ -152,11 +152,11 @@ def test_the_relevant_passage_lies_at_its_label_and_anywhere_in_the_list(small: 
 
 def test_neither_a_constant_score_nor_a_fixed_position_counts_as_a_ranking(small: Passages) -> None:
     data = small.open(data_seed=0, sampling_seed=5, batch_size=8, device=CPU)
-    constant = data.evaluate(Constant())
+    constant = measured(data, Constant())
     assert (constant["top1"], constant["train_top1"]) == (0.0, 0.0)
     assert constant["mrr"] == pytest.approx(1 / 4)
     assert constant["validation_loss"] == pytest.approx(torch.tensor(4.0).log().item())
-    assert data.evaluate(FirstIsBest())["train_top1"] < 0.6
+    assert measured(data, FirstIsBest())["train_top1"] < 0.6
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -166,7 +166,7 @@ def test_top1_and_mrr_agree_with_ranking_by_hand(small: Passages, seed: int) -> 
     model = DotProduct(8)
     torch.nn.init.normal_(model.scale, generator=torch.Generator().manual_seed(seed))
     with torch.no_grad():
-        values = data.evaluate(model)
+        values = measured(data, model)
     tables = load(task, task.fingerprint(), CPU)
     for prefix, rows in (("", range(24, 30)), ("train_", range(24))):
         ranks = []

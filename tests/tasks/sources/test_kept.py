@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import pytest
 import torch
+from task_contract import measured
 from torch import Tensor
 
 from tasks.ranking.passage_data import Tables
@@ -170,7 +171,7 @@ def test_a_trial_that_writes_into_its_validation_set_does_not_change_the_next_on
     def scores(model: torch.nn.Module) -> dict[str, float]:
         data = task.open(data_seed=1, sampling_seed=2, batch_size=4, device=CPU)
         with torch.no_grad():
-            return dict(data.evaluate(model))
+            return dict(measured(data, model))
 
     generate.cache_clear()
     alone = scores(Sums())

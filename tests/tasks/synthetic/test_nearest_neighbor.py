@@ -5,7 +5,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from task_contract import CPU, TaskContract, same
+from task_contract import CPU, TaskContract, measured, same
 from torch import Tensor, nn
 
 from tasks.base import Task, TaskData
@@ -107,7 +107,7 @@ def test_the_error_of_replayed_sequences_is_reported_beside_that_of_held_out_one
         replayed = [
             data.loss(model, batch).item() for batch in itertools.islice(data.batches(5), 2)
         ]
-        values = data.evaluate(model)
+        values = measured(data, model)
     assert values["train_squared_error"] == pytest.approx(sum(replayed) / 2, rel=1e-6)
     assert values["squared_error"] != pytest.approx(values["train_squared_error"], rel=1e-3)
     assert [metric.name for metric in NearestNeighbor(seq_len=8).metrics] == ["squared_error"]
@@ -176,9 +176,9 @@ def test_the_target_of_doubled_points_is_the_opposite(points: str) -> None:
 def test_predicting_zero_has_error_one_and_a_sharp_full_rank_head_has_next_to_none() -> None:
     data = opened(NearestNeighbor(seq_len=16, dim=8, num_validation=200))
     with torch.no_grad():
-        assert data.evaluate(Constant(0.0))["squared_error"] == pytest.approx(1, abs=1e-6)
-        assert data.evaluate(FullRankHead(1.0))["squared_error"] > 0.2
-        assert data.evaluate(FullRankHead(5e3))["squared_error"] < 0.01
+        assert measured(data, Constant(0.0))["squared_error"] == pytest.approx(1, abs=1e-6)
+        assert measured(data, FullRankHead(1.0))["squared_error"] > 0.2
+        assert measured(data, FullRankHead(5e3))["squared_error"] < 0.01
 
 
 def test_the_loss_is_the_squared_error_a_token() -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from task_contract import CPU, TaskContract, same
+from task_contract import CPU, TaskContract, measured, same
 from torch import Tensor, nn
 
 from tasks.base import Task
@@ -151,7 +151,7 @@ def test_a_stream_begins_with_the_fixed_set_and_never_repeats() -> None:
     assert len(torch.unique(torch.cat([x for x, _ in epochs[0]]).flatten(0, 1), dim=0)) == 12 * 3
     model = MaxOfLinear(torch.ones(1, 4))
     with torch.no_grad():
-        assert fixed.evaluate(model) == stream.evaluate(model)
+        assert measured(fixed, model) == measured(stream, model)
 
 
 @settings(max_examples=25, deadline=None)
@@ -203,10 +203,10 @@ def test_the_exact_rule_has_no_error_and_the_mean_has_error_one() -> None:
     constant = ReadoutBias()
     data.warm_start(constant)
     with torch.no_grad():
-        assert data.evaluate(exact)["nmse"] < 1e-12
+        assert measured(data, exact)["nmse"] < 1e-12
         # The best constant leaves the whole variance of the training targets.
-        assert data.evaluate(constant)["train_nmse"] == pytest.approx(1, abs=1e-6)
-        assert data.evaluate(constant)["nmse"] == pytest.approx(1, abs=0.02)
+        assert measured(data, constant)["train_nmse"] == pytest.approx(1, abs=1e-6)
+        assert measured(data, constant)["nmse"] == pytest.approx(1, abs=0.02)
 
 
 def test_a_model_may_return_one_column_or_none_but_nothing_else() -> None:

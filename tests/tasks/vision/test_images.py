@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from image_files import png, random_images, write_split
-from task_contract import CPU, TaskContract, same
+from task_contract import CPU, TaskContract, measured, same
 from torch import Tensor, nn
 
 from tasks.base import DataError, Task
@@ -216,7 +216,7 @@ class TestAugmentation:
         assert not same(first_batch(plain), first_batch(moved))
         model = linear(plain).eval()
         with torch.no_grad():
-            assert opened(plain).evaluate(model) == opened(moved).evaluate(model)
+            assert measured(opened(plain), model) == measured(opened(moved), model)
 
     def test_label_smoothing_changes_the_loss_and_not_the_metrics(self, tiny_images: Path) -> None:
         plain, smooth = (
@@ -226,7 +226,7 @@ class TestAugmentation:
         model, batch = linear(Images(str(tiny_images))).eval(), next(plain.batches(0))
         assert plain.loss(model, batch).item() != smooth.loss(model, batch).item()
         with torch.no_grad():
-            assert plain.evaluate(model) == smooth.evaluate(model)
+            assert measured(plain, model) == measured(smooth, model)
 
 
 class TestMixing:
@@ -249,7 +249,7 @@ class TestMixing:
         expected = nn.functional.cross_entropy(model(images), targets)
         assert torch.equal(mixed.loss(model, batches[0]), expected)
         with torch.no_grad():
-            assert mixed.evaluate(model) == opened(plain, batch_size=4).evaluate(model)
+            assert measured(mixed, model) == measured(opened(plain, batch_size=4), model)
 
     def test_it_needs_pairs(self) -> None:
         with pytest.raises(ValueError, match="a batch must be even, not 3"):
@@ -263,7 +263,7 @@ class TestMetrics:
         tensors = data._tensors
         images = (tensors.validation.pixels.float() - tensors.mean) / tensors.std
         with torch.no_grad():
-            logits, values = model(images), data.evaluate(model)
+            logits, values = model(images), measured(data, model)
         right = sum(
             int(row.argmax()) == int(label)
             for row, label in zip(logits, tensors.validation.labels, strict=True)
@@ -281,7 +281,7 @@ class TestMetrics:
         assert [metric.name for metric in task.metrics][:2] == ["top1", "top5"]
         model = linear(task).eval()
         with torch.no_grad():
-            values = opened(task).evaluate(model)
+            values = measured(opened(task), model)
         assert set(values) == {metric.name for metric in task.metrics}
         assert values["top1"] <= values["top5"] <= 1
         assert values["train_top1"] <= values["train_top5"] <= 1
@@ -291,7 +291,7 @@ class TestMetrics:
         data, model = opened(task), linear(task).eval()
         tensors = data._tensors
         with torch.no_grad():
-            values = data.evaluate(model)
+            values = measured(data, model)
             for name, images in (("top5", tensors.validation), ("train_top5", tensors.train_eval)):
                 logits = model((images.pixels.float() - tensors.mean) / tensors.std)
                 right = sum(
@@ -316,7 +316,7 @@ class TestMetrics:
             data.loss(model, next(batches)).backward()
             optimizer.step()
         with torch.no_grad():
-            values = data.evaluate(model.eval())
+            values = measured(data, model.eval())
         assert values["top1"] > 0.9
         assert values["train_top1"] > 0.9
 

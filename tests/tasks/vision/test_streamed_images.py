@@ -7,7 +7,7 @@ import torch
 from image_files import png, random_images, write_split
 from PIL import Image
 from sklearn.datasets import load_digits
-from task_contract import CPU, TaskContract, same, take, unchanged_global_state
+from task_contract import CPU, TaskContract, measured, same, take, unchanged_global_state
 from torch import nn
 
 from models.torchvision_compat import make_torchvision_importable
@@ -50,7 +50,7 @@ def opened(task: StreamedImages, sampling_seed: int = 2, batch_size: int = 4) ->
 
 def evaluated(task: StreamedImages) -> dict[str, float]:
     with torch.no_grad():
-        return dict(opened(task).evaluate(linear(task).eval()))
+        return dict(measured(opened(task), linear(task).eval()))
 
 
 class TestStreamedImages(TaskContract):
@@ -190,7 +190,7 @@ def test_a_linear_model_learns_from_augmented_images(task: StreamedImages) -> No
         data.loss(model, next(batches)).backward()
         optimizer.step()
     with torch.no_grad():
-        assert data.evaluate(model.eval())["train_loss"] < before / 2
+        assert measured(data, model.eval())["train_loss"] < before / 2
 
 
 def test_a_data_set_in_the_hubs_layout_is_read_through_timm(tiny_images: Path) -> None:

@@ -1,0 +1,116 @@
+"""The Ray that a command starts before it has planned, and how it is ended."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from driving import Workplace
+
+from hsweep.notebook import load
+from hsweep.ray_tune.environment import prepare_ray
+
+prepare_ray()
+
+from hsweep.ray_tune.local import LocalRay, _surroundings  # noqa: E402
+
+SWEEP = """
+import os
+import sys
+
+os.environ["CHOSEN"] = {chosen!r}
+sys.path.append({shelf!r})
+
+import on_a_shelf
+
+from hsweep import Sweep, grid, steps
+
+
+def train(point, run):
+    # By its name alone, in a process that has not loaded the sweep file.
+    import on_a_shelf as again
+
+    run.report(1, seen=float(os.environ["CHOSEN"]), shelf=float(again.NUMBER))
+
+
+SWEEP = Sweep(
+    name="chosen", space=grid(lr=[0.1]), train=train, metric="seen", goal="max", budget=steps(1)
+)
+"""
+
+ENDING = """
+import threading
+from hsweep.notebook import load
+from hsweep.ray_tune.environment import prepare_ray
+prepare_ray()
+from hsweep.ray_tune.local import LocalRay, shut_down
+import gc
+import ray
+LocalRay.start({})
+cycles = [[ray.ObjectRef.from_random()] for _ in range(20_000)]
+for cycle in cycles:
+    cycle.append(cycle)
+gc.set_threshold(50, 2, 2)
+closing = threading.Thread(target=shut_down)
+closing.start()
+while closing.is_alive():
+    # One is forgotten, and garbage looked for by whoever makes objects.
+    cycle = cycles.pop() if cycles else None
+    made = [[] for _ in range(2000)]
+print("still here")
+"""
+
+
+@pytest.fixture
+def workplace(tmp_path: Path) -> Iterator[Workplace]:
+    (tmp_path / "outside").mkdir()
+    workplace = Workplace(tmp_path / "outside")
+    yield workplace
+    workplace.close()
+
+
+def test_workers_have_what_the_sweep_file_sets_although_ray_was_there_before_it(
+    workplace: Workplace,
+) -> None:
+    shelf = workplace.root / "shelf"
+    shelf.mkdir()
+    (shelf / "on_a_shelf.py").write_text("NUMBER = 3\n")
+    workplace.sweep.write_text(SWEEP.format(chosen="7", shelf=str(shelf)))
+    workplace.run("run", "outside.py", "--no-dashboard", "--study", "mine")
+    (row,) = load("mine", workplace.home).trials.to_dict("records")
+    assert (row["seen"], row["shelf"]) == (7.0, 3.0)
+
+
+def test_a_refused_plan_leaves_no_process(workplace: Workplace) -> None:
+    workplace.sweep.write_text("SWEEP = 3\n")
+    driver = workplace.start("run", "outside.py", "--no-dashboard")
+    assert driver.wait() == 2
+    assert "defines SWEEP as 3" in driver.stderr()
+    assert "starting Ray" in driver.stderr()
+    left = [
+        process
+        for process in psutil.process_iter(["environ", "cwd"])
+        if process.info["cwd"] == str(workplace.root)
+    ]
+    assert left == []
+
+
+def test_ray_ends_beside_a_thread_that_looks_for_garbage() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ENDING], check=False, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (0, "still here\n"), done.stderr
+
+
+def test_a_ray_fits_whoever_needs_the_environment_that_it_was_started_with(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    local = LocalRay({"A": "1"}, _surroundings())
+    assert local.fits({"A": "1"})
+    assert not local.fits({"A": "2"})
+    monkeypatch.setenv("RAY_OF_ITS_OWN", "1")
+    assert local.fits({"A": "1"})
+    monkeypatch.setenv("CHOSEN_BY_THE_SWEEP", "1")
+    assert not local.fits({"A": "1"})
