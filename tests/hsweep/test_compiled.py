@@ -167,9 +167,9 @@ def test_a_plan_that_cannot_be_compiled_here_is_refused_before_anything_runs(bar
     sweep = tiny_sweep(recipe=Recipe(batch_size=8, compile="on"))
     plan = make_plan(sweep, preset="quick", study_seed=0)
     with pytest.raises(UserError, match=r"a C\+\+ compiler \(g\+\+.* is missing; install it, or"):
-        connect(InlineRunner(), plan, lambda: None)
+        connect(InlineRunner(), plan)
     plan = make_plan(tiny_sweep(), preset="quick", study_seed=0)
-    connect(InlineRunner(), plan, lambda: None)
+    connect(InlineRunner(), plan)
 
 
 @pytest.mark.usefixtures("bare")

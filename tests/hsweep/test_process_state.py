@@ -276,7 +276,7 @@ def test_the_inline_runner_refuses_to_isolate() -> None:
 
     plan = make_plan(tiny_sweep(isolate=True), preset="quick", study_seed=0)
     with pytest.raises(UserError, match="leave out --runner inline, or set isolate=false"):
-        connect(InlineRunner(), plan, lambda: None)
+        connect(InlineRunner(), plan)
 
 
 def test_trials_are_the_same_with_and_without_isolation() -> None:
