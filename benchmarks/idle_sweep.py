@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from hsweep import Asha, Point, Recipe, Sweep, epochs, grid
 from models.retrieval import RetrievalTransformer
-from tasks.base import Metric, TaskData
+from tasks.base import Metric, TaskData, TrainingEvaluated
 from tasks.synthetic.retrieval import Retrieval
 
 if TYPE_CHECKING:
@@ -89,6 +89,14 @@ class WatchedData:
         found: Mapping[str, float] = self._watch.timed(
             "evaluate", lambda: self._data.evaluate(model)
         )
+        self._evaluated = time.time()
+        return found
+
+    def evaluate_training(self, model: "nn.Module") -> Mapping[str, float]:
+        """Evaluate training examples."""
+        assert isinstance(self._data, TrainingEvaluated)
+        of_training = self._data.evaluate_training
+        found: Mapping[str, float] = self._watch.timed("evaluate", lambda: of_training(model))
         self._evaluated = time.time()
         return found
 

@@ -49,6 +49,7 @@ def manifest(name: str = "mine", sweep: Sweep | None = None, **changes: Any) -> 
         "command": "hsweep run tiny.py",
         "created": 1_700_000_000.0,
         "provenance": {},
+        "train_metrics": sweep.train_metrics,
     }
     return Manifest(**{**content, **changes})
 

@@ -50,20 +50,27 @@ class Training:
         self.step = 0
 
     def epoch(self) -> dict[str, float]:
-        """Train one epoch and return the NMSE on validation and training data."""
+        """Train one epoch and return its mean loss, the NMSE on validation data, and after the last
+        epoch that on training data."""
         self.model.train()
+        losses = []
         for x, y in self._batches():
             for group in self.optimizer.param_groups:
                 group["lr"] = LEARNING_RATE * self._rate()
             self.optimizer.zero_grad(set_to_none=True)
-            nn.functional.mse_loss(self.model(x), y).backward()
+            loss = nn.functional.mse_loss(self.model(x), y)
+            loss.backward()
             self.optimizer.step()
             self.step += 1
+            losses.append(loss.detach())
         self.model.eval()
-        return {
+        metrics = {
+            "running_loss": torch.stack(losses).mean().item(),
             "nmse": self._nmse(self.data.validation_x, self.data.validation_y),
-            "train_nmse": self._nmse(self.data.train_x, self.data.train_y),
         }
+        if self.step == self.num_steps:
+            metrics["train_nmse"] = self._nmse(self.data.train_x, self.data.train_y)
+        return metrics
 
     def _batches(self) -> Iterator[tuple[Tensor, Tensor]]:
         order = torch.randperm(len(self.data.train_y))[: self.steps_per_epoch * BATCH_SIZE]

@@ -57,7 +57,9 @@ class LogToMlflow(tune.Callback):
         """Keep a report."""
         now, step = int(1000 * time.time()), result["training_iteration"]
         self.reported.setdefault(trial.trial_id, []).extend(
-            Metric(name, result[name], now, step) for name in ("nmse", "train_nmse")
+            Metric(name, result[name], now, step)
+            for name in ("running_loss", "nmse", "train_nmse")
+            if name in result
         )
 
     def on_trial_complete(self, *, trial: Any, **_info: Any) -> None:

@@ -86,17 +86,23 @@ def train(config: dict) -> None:
         return 0.5 * (1 + math.cos(math.pi * (step - warmup) / (num_steps - warmup)))
 
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, rate)
-    for _ in range(config["epochs"]):
+    for epoch in range(config["epochs"]):
         model.train()
+        total = 0.0
         for x, y in train_loader:
             optimizer.zero_grad()
             loss = nn.functional.mse_loss(model(x), y)
             loss.backward()
             optimizer.step()
             scheduler.step()
-        tune.report(
-            {"nmse": nmse(model, validation_loader), "train_nmse": nmse(model, train_again)}
-        )
+            total += loss.item()
+        metrics = {
+            "running_loss": total / len(train_loader),
+            "nmse": nmse(model, validation_loader),
+        }
+        if epoch + 1 == config["epochs"]:
+            metrics["train_nmse"] = nmse(model, train_again)
+        tune.report(metrics)
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ from hsweep.design.labels import point_label, varying_axes
 from hsweep.design.own_training import OwnTask
 from hsweep.design.trial import Trial
 from hsweep.errors import UserError
+from hsweep.planning.dear_reports import dear_reports
 from tasks.base import DataError
 
 if TYPE_CHECKING:
@@ -28,18 +29,20 @@ class Checked:
     Attributes:
         shapes: in words.
         unchecked: shapes that could not be tried out as a whole, each with the reason.
+        dear: where evaluation takes much of a trial, what to do.
         seconds: it took.
     """
 
     shapes: tuple[str, ...]
     unchecked: tuple[str, ...]
+    dear: tuple[str, ...]
     seconds: float
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
     def lines(self) -> list[str]:
-        return [f"not checked before the start: {each}" for each in self.unchecked]
+        return [*self.dear, *(f"not checked before the start: {each}" for each in self.unchecked)]
 
 
 def check_trials(trials: Sequence[Trial]) -> Checked:
@@ -58,6 +61,7 @@ def check_trials(trials: Sequence[Trial]) -> Checked:
     axes = varying_axes(trials)
     shapes: list[str] = []
     unchecked: list[str] = []
+    dear: dict[str, None] = {}
     opened: tuple[Trial, TaskData] | None = None
     for trial in _extremes(trials):
         label = point_label(trial.point, axes)
@@ -71,13 +75,15 @@ def check_trials(trials: Sequence[Trial]) -> Checked:
                     opened = None  # one at a time
                     opened = (trial, rehearsal.open_data(trial))
                 left_out = rehearsal.rehearse(trial, opened[1])
+                dear[dear_reports(trial, opened[1])] = None
         except DataError as error:
             raise UserError(str(error)) from error
         except rehearsal.RehearsalError as error:
             raise UserError(_refusal(label, trial, error)) from error
         if left_out:
             unchecked.append(f"{label}: {left_out}")
-    return Checked(tuple(shapes), tuple(unchecked), time.perf_counter() - started)
+    said = tuple(filter(None, dear))
+    return Checked(tuple(shapes), tuple(unchecked), said, time.perf_counter() - started)
 
 
 def _extremes(trials: Iterable[Trial]) -> Iterator[Trial]:

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.study import BARS, Cell, agreement
+from hsweep.planning.options import SweepOptions
+from hsweep.planning.prepare import prepare
 
 ROOT = Path(__file__).parents[2]
 CELLS: list[Cell] = [(h, t, s) for h in (1, 2, 3, 4, 5) for t in (8, 32, 128) for s in (0, 1)]
@@ -74,3 +76,8 @@ def test_all_four_programs_train_the_same_trials() -> None:
         "Optuna",
     }
     assert len(found["pairings"]) == len(BARS)
+
+
+def test_the_study_that_is_measured_can_be_planned() -> None:
+    plan = prepare(ROOT / "benchmarks" / "head_count.py", SweepOptions()).plan
+    assert len(plan.trials) == len(CELLS)
