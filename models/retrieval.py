@@ -122,6 +122,10 @@ class RetrievalTransformer:
         )
 
 
+_FEW: Final = 8
+"""Inputs of a linear map up to which `_few_inputs` is the quicker way; measured with 3 to 16."""
+
+
 class RetrievalNetwork(nn.Module):
     """What ``RetrievalTransformer`` builds.
 
@@ -156,7 +160,7 @@ class RetrievalNetwork(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the predictions for ``x`` of shape (batch, tokens, input_dim)."""
-        features = F.gelu(self.encoder(x))
+        features = F.gelu(_few_inputs(x, self.encoder))
         if len(self.layers) == 0:
             class_token: Tensor = self.class_token
             read = self.last_layer(class_token, features, token_map=self.to_tokens)
@@ -172,3 +176,17 @@ class RetrievalNetwork(nn.Module):
         summary = class_token + read if self.residual else read
         output: Tensor = self.readout(F.gelu(self.readout_hidden(summary)))
         return output.squeeze(-1) if output.shape[-1] == 1 else output
+
+
+def _few_inputs(x: Tensor, linear: nn.Linear) -> Tensor:
+    """Return ``linear(x)``, at half its cost on the CPU where it has a few inputs and many rows.
+
+    The bias is added where the product lies, not copied there first, and the gradient of the weight
+    comes as the transposed product, whose long axis the matrix library shares out. Equal to the bit
+    forward; the weight's gradient is, up to rounding.
+    """
+    if x.device.type != "cpu" or linear.in_features > _FEW:
+        output: Tensor = linear(x)
+        return output
+    product = x.flatten(0, -2) @ linear.weight.t().contiguous()
+    return product.add_(linear.bias).unflatten(0, x.shape[:-1])

@@ -1,3 +1,4 @@
+import copy
 import pickle
 from dataclasses import replace
 from typing import ClassVar
@@ -10,6 +11,7 @@ from model_contract import ModelContract
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from models import retrieval
 from models.attention import MultiHeadAttention
 from models.base import ModelConfig
 from models.counts import checked_build
@@ -164,3 +166,23 @@ def test_a_configuration_is_a_picklable_model_config() -> None:
 def test_an_impossible_value_is_refused_by_name(field: str, value: object) -> None:
     with pytest.raises(ValueError, match=f"^{field} must be "):
         replace(SMALL, **{field: value})  # type: ignore[arg-type]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(1, 12), st.integers(1, 9), st.integers(1, 5), st.integers(1, 7), st.integers(0, 99)
+)
+def test_a_linear_map_of_few_inputs_is_the_usual_one(
+    inputs: int, outputs: int, rows: int, tokens: int, seed: int
+) -> None:
+    torch.manual_seed(seed)
+    usual = torch.nn.Linear(inputs, outputs)
+    few = copy.deepcopy(usual)
+    x = torch.randn(rows, tokens, inputs)
+    weight = torch.randn(rows, tokens, outputs)
+    expected, found = usual(x), retrieval._few_inputs(x, few)
+    torch.testing.assert_close(found, expected)
+    (expected * weight).sum().backward()
+    (found * weight).sum().backward()
+    for one, other in zip(few.parameters(), usual.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad)

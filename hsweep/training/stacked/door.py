@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from hsweep.design.trial import Assignment
+from hsweep.training.freed_memory import reuse_freed_memory
 from hsweep.training.session import Session
 from hsweep.training.world import ALONE, World
 
@@ -14,6 +15,7 @@ def open_session(assignments: Sequence[Assignment], world: World = ALONE) -> Ses
         assignments: the trials; several are of one process.
         world: this process among those of the trial.
     """
+    reuse_freed_memory()
     if len(assignments) == 1:
         if assignments[0].trial.model is None:
             from hsweep.training.own.session import open_own_session
