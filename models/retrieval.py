@@ -189,4 +189,4 @@ def _few_inputs(x: Tensor, linear: nn.Linear) -> Tensor:
         output: Tensor = linear(x)
         return output
     product = x.flatten(0, -2) @ linear.weight.t().contiguous()
-    return product.add_(linear.bias).unflatten(0, x.shape[:-1])
+    return product.add_(linear.bias).view(*x.shape[:-1], -1)
