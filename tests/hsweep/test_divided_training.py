@@ -10,6 +10,7 @@ import torch
 from every_task import NAMES, pair
 from safetensors.torch import load_file
 from second_process import SecondProcess, second_process
+from task_contract import measured
 from tiny import TinyData, TinyModel, TinyTask
 from tiny_runs import assignment_of, planned
 from torch import Tensor, distributed, nn
@@ -156,7 +157,7 @@ def test_an_average_of_accumulated_and_clipped_updates_is_that_of_one_process_an
     model = made.model.build().eval()
     model.load_state_dict(kept[1])
     with torch.no_grad():
-        evaluated = data_of(trial, CPU).evaluate(model)
+        evaluated = measured(data_of(trial, CPU), model)
     assert evaluated == pytest.approx(last.metrics, rel=1e-5)
 
 

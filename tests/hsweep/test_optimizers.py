@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from pytorch_optimizer import SOAP
+from task_contract import measured
 from tiny import TinyModel, TinyTask, tiny_sweep
 from tiny_runs import assignment_of, planned
 from torch import nn
@@ -170,7 +171,7 @@ def plain_loop(trial: Any) -> list[dict[str, float]]:
         average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(recipe.ema))
     num_steps = trial.budget.amount * data.steps_per_epoch
     batches, step, found = data.batches(0), 0, []
-    for _ in range(trial.budget.amount):
+    for epoch in range(trial.budget.amount):
         torch.manual_seed(derived_seed(trial.seeds.sampling, step))
         model.train()
         for batch in islice(batches, data.steps_per_epoch):
@@ -194,7 +195,8 @@ def plain_loop(trial: Any) -> list[dict[str, float]]:
         evaluated = model if average is None else average.module
         evaluated.eval()
         with torch.no_grad(), autocast:
-            found.append(dict(data.evaluate(evaluated)))
+            is_last = epoch + 1 == trial.budget.amount
+            found.append(measured(data, evaluated) if is_last else dict(data.evaluate(evaluated)))
     return found
 
 

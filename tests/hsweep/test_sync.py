@@ -268,6 +268,7 @@ def test_the_thread_of_a_tracker_that_hangs_keeps_no_process_alive(
     target = TrackingTarget(silent_server, None, "tiny")
     tracker = Tracker(study.paths.journal, target, TrackedStudy.of(study.manifest))
     tracker.start()
+    assert tracker.flush(wait_seconds=0.3).pending
     tracker.close(wait_seconds=0)
     (thread,) = [each for each in threading.enumerate() if each.name == "hsweep-mlflow"][-1:]
     assert thread.daemon

@@ -17,6 +17,7 @@ from click.testing import Result
 from mlflow import MlflowClient
 from object_store import object_store
 from safetensors.torch import load_file
+from task_contract import measured
 from text_tables import sentences, write_table
 from tiny import TinyTask, tiny_sweep
 from tiny_runs import assignment_of, planned
@@ -175,7 +176,7 @@ class TestWhatIsLoaded:
         with study._record.journal() as journal:
             (*_, last) = journal.reports(trial.key)
         with torch.no_grad():
-            found = data_of(trial, CPU).evaluate(study.trial(trial.key[:9]).load_model())
+            found = measured(data_of(trial, CPU), study.trial(trial.key[:9]).load_model())
         # How much was seen in training is no number of the model's.
         assert {**found, "tokens_seen": 0.0} == {**last.payload["metrics"], "tokens_seen": 0.0}
 

@@ -155,7 +155,7 @@ def named_values(node: ast.AST) -> Iterator[tuple[object, ast.expr]]:
 
 
 def test_a_local_ray_names_the_address_of_its_dashboard() -> None:
-    for file in ("hsweep/ray_tune/runner.py", "hsweep/ray_tune/probe.py"):
+    for file in ("hsweep/ray_tune/local.py", "hsweep/ray_tune/probe.py"):
         hosts = [
             ast.unparse(value)
             for node in ast.walk(TREES[file])
