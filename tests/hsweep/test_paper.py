@@ -143,7 +143,7 @@ def study_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
         *("--set", "epochs=5"),
         *("--set", "samples=fixed"),
         *("--set", "heads=1"),
-        *("--set", "replicates=2"),
+        *("--set", "replicates=3"),
     ]
     return trained(folder / "home", folder, source, "--preset", "smoke", *small, study="s").root
 
@@ -154,7 +154,7 @@ def test_a_study_stands_beside_what_it_repeats(study_home: Path) -> None:
     content = json.loads(result.stdout)
     assert (content["setup"], content["comparable"]) == ("retrieval", True)
     (row,) = content["rows"]
-    assert (row["printed"]["value"], row["n"], row["standing"]) == (0.0701, 2, "worse")
+    assert (row["printed"]["value"], row["n"], row["standing"]) == (0.0701, 3, "worse")
     assert len(content["missing"]) == 12
     assert "train for 5 epochs" in " ".join(content["assumptions"])
     analysed = CliRunner().invoke(main, ["analyze", "s", "--home", str(study_home), "--json"])
