@@ -27,10 +27,12 @@ from hsweep.design.domain import is_text
 from hsweep.errors import OPTIONAL_LIBRARIES, UserError, shown, told
 from hsweep.garbage import search_less
 from hsweep.interrupts import EXIT_INTERRUPTED, leave_quietly, message_of, never_lost
+from hsweep.workspace import is_command
 
 EXIT_USAGE: Final = 2
 
-search_less()
+if is_command():
+    search_less()
 
 
 class _Commands(click.Group):

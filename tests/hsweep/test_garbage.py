@@ -5,7 +5,9 @@ import sys
 
 COMMAND = """
 import gc
+import sys
 usual = gc.get_threshold()
+sys.argv = ["hsweep", "--help"]
 import hsweep.cli
 from hsweep.garbage import search_as_usual
 assert gc.get_threshold() > usual
@@ -16,6 +18,7 @@ assert gc.get_freeze_count() > 0
 GUEST = """
 import gc
 usual = gc.get_threshold()
+import hsweep.cli
 import hsweep.running.run
 from hsweep.garbage import search_as_usual
 search_as_usual()
