@@ -19,6 +19,7 @@ from hsweep.coordination.keeping import Keeping
 from hsweep.coordination.protocols import Observer, Proposer
 from hsweep.coordination.queue import TrialQueue, priority
 from hsweep.coordination.retry_policy import RetryPolicy, shortened
+from hsweep.coordination.speeds import Speeds
 from hsweep.coordination.trial_table import Overview, ScheduledTrial, TrialTable
 from hsweep.design.labels import TrialLabels
 from hsweep.design.sweep import Sweep
@@ -43,6 +44,9 @@ from hsweep.training.stacked.candidates import joining
 
 Result = TypeVar("Result")
 
+_HANDED_OUT_BETWEEN: Final = 16
+"""The queue is put in order again after a sixteenth of it is handed out: towards the end, where the
+order counts, each time, and with ten thousand trials for a few microseconds each."""
 _SHARED_ENDS: Final = (TrialStatus.DIVERGED, TrialStatus.TOO_LARGE)
 """What a longer training of the same comes to as well, the former within what both have in common.
 """
@@ -93,6 +97,8 @@ class Coordinator:
     _queue: TrialQueue = field(default_factory=TrialQueue)
     _shares: DeviceShares = field(default_factory=DeviceShares)
     _retries: RetryPolicy = field(default_factory=RetryPolicy)
+    _speeds: Speeds = field(default_factory=Speeds)
+    _num_handed_out: int = 0
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
     def __post_init__(self) -> None:
@@ -134,6 +140,8 @@ class Coordinator:
             row.is_exclusive = known.exclusive
             if known.unit:
                 self._table.reach(row, known.unit, known.value)
+                if not (known.continues or known.reused_from):
+                    self._speeds.note(row.trial, known.wall_seconds, known.unit)
             if known.status is TrialStatus.RUNNING:
                 # Its driver was killed; this run has all of the study.
                 self.journal.set_status(known.key, row.attempt, TrialStatus.PLANNED, INTERRUPTED)
@@ -150,10 +158,13 @@ class Coordinator:
     def _line_up(self, trials: Iterable[Trial]) -> None:
         """Make trials that have not ended wait for a worker, or for the others at their rung."""
         due = [row for row in (self._table.rows[trial.key] for trial in trials) if row.is_due]
-        for row in sorted(due, key=priority):
+        for row in sorted(due, key=self._priority):
             self._place(row)
         for stratum in dict.fromkeys(row.trial.stratum for row in due):
             self._release(stratum)
+
+    def _priority(self, row: ScheduledTrial) -> tuple[int, int, int, float, int]:
+        return priority(row, self._speeds)
 
     def _place(self, row: ScheduledTrial) -> None:
         """Make a trial that is due wait where it has to."""
@@ -205,7 +216,7 @@ class Coordinator:
                     self._stop_early(row, verdict.reason)
                 else:
                     going_on.append(row)
-            for row in sorted(going_on, key=priority, reverse=True):
+            for row in sorted(going_on, key=self._priority, reverse=True):
                 self._queue.add(row, first=True)
 
     def _stop_early(self, row: ScheduledTrial, reason: str) -> None:
@@ -252,6 +263,7 @@ class Coordinator:
             if size is not None and needs_new_worker:
                 return []
             self._queue.remove(first, *others)
+            self._num_handed_out += 1
             rows = (first, *others)
             assignments = [self._begin(row, resources, rows) for row in rows]
             return [assignment for assignment in assignments if assignment is not None]
@@ -261,6 +273,7 @@ class Coordinator:
             return None
         if self.proposer is not None and not self._queue.shared:
             self._propose(self.proposer)
+        self._put_in_order()
         running = self._table.running.values()
         while row := self._queue.next(running, lambda row: is_ready(row.trial.key)):
             reason = self._asha.lost(row)
@@ -271,6 +284,12 @@ class Coordinator:
             self._stop_early(row, reason)
             self._release(row.trial.stratum)
         return None
+
+    def _put_in_order(self) -> None:
+        """Let what was measured meanwhile decide which trials are longest."""
+        if self._num_handed_out * _HANDED_OUT_BETWEEN >= len(self._queue.shared):
+            self._queue.put_in_order(self._priority)
+            self._num_handed_out = 0
 
     def _stackable(
         self, first: ScheduledTrial, num_workers: int, is_ready: Callable[[str], bool]
@@ -422,6 +441,8 @@ class Coordinator:
         if recorded is None:
             return False
         self._retries.has_reported(row)
+        if row.continues is None:
+            self._speeds.note(trial, report.wall_seconds, report.unit)
         self._table.reach(row, report.unit, value)
         self._notify(lambda observer: observer.reported(trial, report))
         if status is TrialStatus.PLANNED:

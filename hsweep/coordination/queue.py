@@ -3,7 +3,9 @@
 from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from typing import Any
 
+from hsweep.coordination.speeds import Speeds
 from hsweep.coordination.trial_table import ScheduledTrial
 
 
@@ -50,6 +52,11 @@ class TrialQueue:
             keys = {other.trial.key for other in others}
             self._shared = deque(each for each in self._shared if each.trial.key not in keys)
 
+    def put_in_order(self, key: Callable[[ScheduledTrial], Any]) -> None:
+        """Let the trials that have never begun change places, the least by this key first."""
+        fresh = iter(sorted((row for row in self._shared if not row.attempt), key=key))
+        self._shared = deque(row if row.attempt else next(fresh) for row in self._shared)
+
     @property
     def shared(self) -> Collection[ScheduledTrial]:
         """The trials that may train beside others, in the order in which they are handed out."""
@@ -60,15 +67,15 @@ class TrialQueue:
         return not (self._shared or self._exclusive)
 
 
-def priority(row: ScheduledTrial) -> tuple[int, int, int, int, int]:
+def priority(row: ScheduledTrial, speeds: Speeds) -> tuple[int, int, int, float, int]:
     """Order of handing out: interrupted trials first, then shorter budgets of a ladder before
-    longer ones, every point once before any point twice, expensive points first so that none is
-    the only one left at the end."""
+    longer ones, every point once before any point twice, long trials first so that none is the
+    only one left at the end."""
     trial = row.trial
     return (
         0 if row.unit else 1,
         trial.budget.amount,
         trial.replicate,
-        -trial.forward_flops,
+        -speeds.expected(trial),
         trial.ordinal,
     )

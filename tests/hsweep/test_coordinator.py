@@ -1,5 +1,6 @@
 """What becomes of trials, whatever their runners tell and in whatever order."""
 
+import math
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -15,6 +16,7 @@ from tiny_runs import coordinating, histories, planned, status_log, statuses, ta
 
 from hsweep import Asha, Sweep, epochs, grid
 from hsweep.coordination.coordinator import Coordinator, stop_after
+from hsweep.coordination.speeds import Speeds
 from hsweep.design.trial import (
     Assignment,
     OutOfMemory,
@@ -250,6 +252,45 @@ def test_points_run_once_before_any_runs_twice_and_the_expensive_first(tmp_path:
     assert [(trial.replicate, trial.point["width"]) for trial in order] == [
         (0, 3), (0, 2), (0, 1), (1, 3), (1, 2), (1, 1),
     ]  # fmt: skip
+
+
+def test_what_a_shape_took_decides_when_its_next_seed_is_handed_out(tmp_path: Path) -> None:
+    sweep = tiny_sweep(space=grid(width=[1, 3, 2, 4]), replicates=3, budget=epochs(1))
+    seconds = {1: 5.0, 2: 7.0, 3: 1.0, 4: 2.0}  # not at all as their operations say
+    measured = [2, 1, 4, 3]
+
+    def trained(coordinator: Coordinator) -> tuple[int, int]:
+        assignment = take(coordinator)
+        trial = assignment.trial
+        report = said(assignment, 1)
+        report = replace(report, wall_seconds=seconds[trial.point["width"]])
+        coordinator.report(assignment, report)
+        return trial.replicate, trial.point["width"]
+
+    with coordinating(sweep, tmp_path) as coordinator:
+        assert {trained(coordinator) for _ in range(4)} == {(0, width) for width in seconds}
+        assert [trained(coordinator) for _ in range(4)] == [(1, width) for width in measured]
+    with coordinating(sweep, tmp_path) as coordinator:  # what was measured is on record
+        assert [trained(coordinator) for _ in range(4)] == [(2, width) for width in measured]
+
+
+def test_a_shape_that_was_not_measured_is_judged_by_its_operations_beside_those_that_were(
+    tmp_path: Path,
+) -> None:
+    cheap, middle, dear = planned(tiny_sweep(space=grid(width=[1, 2, 3]), replicates=1))
+    speeds = Speeds()
+    assert speeds.expected(cheap) < speeds.expected(middle) < speeds.expected(dear)
+    speeds.note(dear, seconds=60.0, units=2)
+    assert speeds.expected(dear) == 30.0
+    assert speeds.expected(middle) == pytest.approx(
+        30.0 * middle.forward_flops / dear.forward_flops
+    )
+    speeds.note(dear, seconds=20.0, units=2)
+    speeds.note(cheap, seconds=10.0, units=1)
+    per_operation = (10.0 + 10.0) / (dear.forward_flops + cheap.forward_flops)
+    assert speeds.expected(middle) == pytest.approx(per_operation * middle.forward_flops)
+    unknown = replace(middle, counts=None)
+    assert speeds.expected(replace(unknown, parts={"point": "another"})) == math.inf
 
 
 def test_interrupted_trials_come_first_when_a_study_goes_on(tmp_path: Path) -> None:
