@@ -17,6 +17,12 @@ _STUDY_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _QUERY: Final = re.compile(r"[?#].*", re.DOTALL)
 
 
+def cache_folder() -> Path:
+    """Return the folder of what is made once on this machine and can be made again; it need not be
+    there."""
+    return Path(os.environ.get("HSWEEP_CACHE") or "~/.cache/hsweep").expanduser()
+
+
 def check_study_name(name: str) -> str:
     """Return ``name`` if it can be a folder's name anywhere, and cannot leave the home; else raise
     UserError."""

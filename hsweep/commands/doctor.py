@@ -3,7 +3,6 @@
 Nothing is left behind: what is tried is tried in a temporary folder, and no home is made.
 """
 
-import os
 import platform
 import shutil
 import sqlite3
@@ -26,7 +25,7 @@ from hsweep.commands.output import (
     table_of,
 )
 from hsweep.commands.probes import Check
-from hsweep.paths import Home
+from hsweep.paths import Home, cache_folder
 
 _GIB: Final = 2**30
 _SCRATCH: Final = ".hsweep-doctor-"
@@ -80,7 +79,6 @@ def diagnose(home: Home, *, thorough: bool = False, tracking_uri: str | None = N
         asked = [pool.submit(each) for each in (*tried, *([probes.families] if thorough else ()))]
     found += [each.result() for each in asked]
     place = writable(home.root, "home", "give another home with --home or HSWEEP_HOME")
-    cache = Path(os.environ.get("HSWEEP_CACHE") or "~/.cache/hsweep").expanduser()
     found.append(place)
     if place.status == "ok":
         found.append(write_ahead_log(home.root))
@@ -88,7 +86,7 @@ def diagnose(home: Home, *, thorough: bool = False, tracking_uri: str | None = N
         *found,
         disk(home.root, "disk", want_gib=5),
         disk(Path(tempfile.gettempdir()), "disk for temporary files", want_gib=2),
-        writable(cache, "cache", "set HSWEEP_CACHE to a folder that can be written"),
+        writable(cache_folder(), "cache", "set HSWEEP_CACHE to a folder that can be written"),
         compiler(),
     ]
 

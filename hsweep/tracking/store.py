@@ -2,12 +2,16 @@
 
 import contextlib
 import functools
+import shutil
 import sqlite3
+from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from filelock import FileLock
 
 from hsweep.files import replacing
+from hsweep.paths import cache_folder
 from hsweep.redaction import redact
 from hsweep.tracking.target import TrackingTarget
 
@@ -35,17 +39,41 @@ def initialise_database(target: TrackingTarget) -> None:
     with FileLock(f"{file}.lock"):
         if file.exists():
             return
-        from hsweep.tracking.mlflow_sql import SqlAlchemyStore
-
         for left_by_a_kill in file.parent.glob(f".{file.name}.*"):
             left_by_a_kill.unlink()
         artifacts = target.artifact_location or (file.parent / "artifacts").as_uri()
         with replacing(file) as draft:
-            store = SqlAlchemyStore(f"sqlite:///{draft}", artifacts)  # type: ignore[no-untyped-call]
-            store.engine.dispose()
+            _copy_empty(draft)
+            with contextlib.closing(sqlite3.connect(draft)) as connection, connection:
+                connection.execute(
+                    "UPDATE experiments SET artifact_location = ? || '/' || experiment_id",
+                    [artifacts.rstrip("/")],
+                )
             with contextlib.closing(sqlite3.connect(draft)) as connection:
                 # Kept in the file: commits wait less for the disk, readers for no writer.
                 connection.execute("PRAGMA journal_mode=WAL")
+
+
+def _copy_empty(to: Path) -> None:
+    """Copy an empty database of this MLflow, which takes seconds to make: it is kept in the cache,
+    where that can be written."""
+    kept = cache_folder() / f"mlflow-{version('mlflow')}.db"
+    try:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(f"{kept}.lock"):
+            if not kept.exists():
+                with replacing(kept) as draft:
+                    _make_empty(draft)
+        shutil.copyfile(kept, to)
+    except OSError:
+        _make_empty(to)
+
+
+def _make_empty(file: Path) -> None:
+    from hsweep.tracking.mlflow_sql import SqlAlchemyStore
+
+    store = SqlAlchemyStore(f"sqlite:///{file}", "artifacts")  # type: ignore[no-untyped-call]
+    store.engine.dispose()
 
 
 @functools.cache

@@ -13,9 +13,9 @@ from torch import nn
 
 from hsweep.design.recipe import Recipe
 from hsweep.errors import UserError
+from hsweep.paths import cache_folder
 from hsweep.training.compiler import no_compiler, what_is_missing
 
-_CACHE_VARIABLE: Final = "HSWEEP_CACHE"
 _KERNELS_VARIABLE: Final = "TORCHINDUCTOR_CACHE_DIR"
 _THREADS_VARIABLE: Final = "TORCHINDUCTOR_COMPILE_THREADS"
 
@@ -53,6 +53,5 @@ def is_graphed(recipe: Recipe, device: torch.device) -> bool:
 
 
 def _kernels() -> Path:
-    folder = Path(os.environ.get(_CACHE_VARIABLE) or "~/.cache/hsweep").expanduser()
     # Kernels for the CPU are written for a number of threads.
-    return folder / "compiled" / f"{torch.__version__}-{torch.get_num_threads()}"
+    return cache_folder() / "compiled" / f"{torch.__version__}-{torch.get_num_threads()}"

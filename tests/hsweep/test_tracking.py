@@ -29,6 +29,7 @@ from tiny_studies import manifest
 
 from hsweep.design.trial import Report, TrialStatus
 from hsweep.record.journal import Journal
+from hsweep.tracking import store
 from hsweep.tracking.names import SCOUTS, STUDY_ID
 from hsweep.tracking.pages import LOCAL_UI, run_urls
 from hsweep.tracking.state import StoreState
@@ -533,6 +534,30 @@ class TestTheStore:
         default = client(target).get_experiment_by_name("Default")
         assert default is not None
         assert default.artifact_location.startswith(empty_database.parent.as_uri())
+
+    def test_the_tables_are_made_once_for_every_home_of_a_machine(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("HSWEEP_CACHE", str(tmp_path / "cache"))
+        made: list[Path] = []
+        make = store._make_empty
+        monkeypatch.setattr(store, "_make_empty", lambda file: (made.append(file), make(file)))
+        for name in ("one", "two"):
+            target = TrackingTarget(f"sqlite:///{tmp_path / name / 'mlflow.db'}", None, "heads")
+            initialise_database(target)
+            default = client(target).get_experiment_by_name("Default")
+            assert default is not None
+            assert default.artifact_location == (tmp_path / name / "artifacts" / "0").as_uri()
+        assert len(made) == 1
+
+    def test_a_cache_that_cannot_be_written_costs_time_and_nothing_else(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "file").touch()
+        monkeypatch.setenv("HSWEEP_CACHE", str(tmp_path / "file" / "cache"))
+        target = TrackingTarget(f"sqlite:///{tmp_path / 'mlflow.db'}", None, "heads")
+        initialise_database(target)
+        assert client(target).get_experiment_by_name("Default") is not None
 
     def test_one_made_here_writes_ahead_and_is_not_forced_to_disk_at_each_commit(
         self, tracked: Tracked
