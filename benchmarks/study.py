@@ -30,7 +30,9 @@ from benchmarks.pairs import (
 ROOT: Final = Path(__file__).resolve().parents[1]
 FULL_SEQUENCES: Final = 8000
 TUTORIAL, EXPERT, OPTUNA = "tutorial", "expert", "optuna"
-BARS: Final = {TUTORIAL: 6.0, EXPERT: 1.0, OPTUNA: 1.0}
+BARS: Final = {TUTORIAL: 6.0, EXPERT: 1.5, OPTUNA: 1.15}
+MOST_OVER_FLOOR: Final = 1.25
+LONGEST_TAIL: Final = 0.05
 OPTIONS: Final = {TUTORIAL: (), EXPERT: ("--no-dashboard",), OPTUNA: ("--no-dashboard",)}
 """How ours is run beside each: with Ray's dashboard where the other side starts it, too."""
 LABELS: Final = {
@@ -68,6 +70,8 @@ class Setting:
     processes: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
 
 
+SHORT: Final = functools.partial(Setting, lengths=(32,))
+"""Ten trials of a few seconds."""
 QUICK: Final = functools.partial(Setting, heads=(1, 2), lengths=(8,), epochs=2, sequences=1024)
 
 
@@ -82,6 +86,7 @@ class Sides:
         load: load average before each run, by side.
         cpu_seconds: processor seconds of each run and all that it started, by side.
         steps: seconds of our side's training steps, of each of its runs.
+        tails: share of our side's time in which a core had no trial left, of each of its runs.
         phases: seconds of each phase of our side, of each of its runs.
         repeats: whether all runs of our side gave the same errors, to the bit.
     """
@@ -92,6 +97,7 @@ class Sides:
     load: dict[str, list[float]] = field(default_factory=dict)
     cpu_seconds: dict[str, list[float]] = field(default_factory=dict)
     steps: list[float] = field(default_factory=list)
+    tails: list[float] = field(default_factory=list)
     phases: dict[str, list[float]] = field(default_factory=dict)
     repeats: bool = True
 
@@ -144,8 +150,10 @@ class Sides:
         if not (study / "report.html").exists():
             raise RuntimeError(f"{study} lacks its report")
         errors, steps = _our_results(study / "trials.parquet")
+        tail = _tail(study / "reports.parquet", setting.processes)
         _check_tracked(home / "mlflow" / "mlflow.db", len(errors))
         self.steps.append(steps)
+        self.tails.append(tail / seconds)
         self.repeats &= self.errors.setdefault("ours", errors) == errors
         return seconds
 
@@ -226,6 +234,20 @@ def _our_results(table: Path) -> tuple[dict[Cell, float], float]:
     rows = pq.read_table(table).to_pylist()
     errors = {(row["heads"], row["seq_len"], row["seed"]): row["nmse"] for row in rows}
     return errors, sum(row["train_seconds"] for row in rows)
+
+
+def _tail(table: Path, cores: int) -> float:
+    """Return for how many seconds, as a mean over the cores, one had no trial left to train.
+
+    The last trials to end are the last ones of the cores: none waits when they have begun.
+    """
+    import pyarrow.parquet as pq
+
+    ends: dict[str, float] = {}
+    for row in pq.read_table(table, columns=["key", "time"]).to_pylist():
+        ends[row["key"]] = max(row["time"], ends.get(row["key"], 0.0))
+    last = sorted(ends.values())[-cores:]
+    return sum(last[-1] - end for end in last) / cores
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,7 +347,18 @@ def _shown(
             name="hsweep run over its floor: the training steps alone, on all cores",
             value=statistics.median(ours) / floor,
             unit="x",
+            bar=MOST_OVER_FLOOR if has_bars else None,
+            is_better="less",
             facts={"floor_seconds": floor, "errors_repeat_to_the_bit": sides.repeats},
+        )
+    )
+    quantities.append(
+        Quantity(
+            name="share of hsweep run in which a core had no trial left",
+            value=statistics.median(sides.tails),
+            unit="",
+            bar=LONGEST_TAIL if has_bars else None,
+            is_better="less",
         )
     )
     for phase, spent in sides.phases.items():
@@ -339,29 +372,36 @@ def _shown(
               help="How often the tutorial-style script is run; it takes minutes.")  # fmt: skip
 @click.option("--scale", type=click.FloatRange(0.1, 1), default=1.0, show_default=True,
               help="Share of the sequences to train and evaluate on; the rest stays.")  # fmt: skip
+@click.option("--short", is_flag=True,
+              help="Ten trials of a few seconds, beside the tutorial-style script.")  # fmt: skip
 @measured(pairs=3)
-def command(tutorial_pairs: int, scale: float, pairs: int, quick: bool, strict: bool) -> None:
+def command(
+    tutorial_pairs: int, scale: float, short: bool, pairs: int, quick: bool, strict: bool
+) -> None:
     """Measure a whole study beside Ray Tune's and Optuna's own scripts."""
     sequences = round(scale * FULL_SEQUENCES / 4) * 4
-    setting = QUICK() if quick else Setting(sequences=sequences)
+    chosen = SHORT if short else Setting
+    setting = QUICK() if quick else chosen(sequences=sequences)
     found = environment()
     with tempfile.TemporaryDirectory(prefix="hsweep-study-") as folder:
         sides = Sides(setting, Path(folder))
         sides.write_data()
         others = {side: functools.partial(sides.theirs, side) for side in BARS}
-        # Ours stands between the two that are as quick, so that each is right beside it.
-        seconds = in_rounds(
-            {
-                EXPERT: others[EXPERT],
-                "ours": functools.partial(sides.ours, *OPTIONS[EXPERT]),
-                OPTUNA: others[OPTUNA],
-            },
-            1 if quick else pairs,
-        )
-        times: dict[str, Sequence[tuple[float, float]]] = {
-            side: tuple(zip(seconds["ours"], seconds[side], strict=True))
-            for side in (EXPERT, OPTUNA)
-        }
+        times: dict[str, Sequence[tuple[float, float]]] = {}
+        if short:
+            tutorial_pairs = pairs
+        else:
+            # Ours stands between the two that are as quick, so that each is right beside it.
+            seconds = in_rounds(
+                {
+                    EXPERT: others[EXPERT],
+                    "ours": functools.partial(sides.ours, *OPTIONS[EXPERT]),
+                    OPTUNA: others[OPTUNA],
+                },
+                1 if quick else pairs,
+            )
+            for side in (EXPERT, OPTUNA):
+                times[side] = tuple(zip(seconds["ours"], seconds[side], strict=True))
         if tutorial_pairs:
             repeated = 1 if quick else tutorial_pairs
             times = {TUTORIAL: in_turn(sides.ours, others[TUTORIAL], repeated), **times}

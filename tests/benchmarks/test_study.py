@@ -7,9 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from benchmarks.study import BARS, Cell, agreement
+from benchmarks.study import BARS, Cell, _tail, agreement
 from hsweep.planning.options import SweepOptions
 from hsweep.planning.prepare import prepare
 
@@ -50,6 +52,16 @@ def test_the_cell_that_differs_most_is_named_by_its_factor() -> None:
 def test_how_often_seeds_alone_are_taken_for_a_difference() -> None:
     found = [agreement(errors(2 * n), errors(2 * n + 1)).chance < 0.05 for n in range(60)]
     assert sum(found) <= 8
+
+
+def test_the_tail_is_how_long_cores_have_no_trial_left(tmp_path: Path) -> None:
+    ends = {"a": [1.0, 5.0], "b": [3.0, 9.0], "c": [6.0, 10.0], "d": [2.0, 4.0]}
+    rows = [{"key": key, "time": time} for key, times in ends.items() for time in times]
+    table = tmp_path / "reports.parquet"
+    pq.write_table(pa.Table.from_pylist(rows), table)
+    assert _tail(table, cores=1) == 0.0
+    assert _tail(table, cores=2) == pytest.approx((10.0 - 9.0) / 2)
+    assert _tail(table, cores=3) == pytest.approx((1.0 + 5.0) / 3)
 
 
 def test_sides_that_trained_other_trials_are_not_compared() -> None:
