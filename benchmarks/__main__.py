@@ -27,7 +27,7 @@ SPEED = (
     "own",
     "processes",
 )
-OTHERS = ("rungs",)
+OTHERS = ("rungs", "compiled")
 """Such modules that measure something else; they are not in the suite."""
 
 

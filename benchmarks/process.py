@@ -14,9 +14,8 @@ set 2."""
 
 
 @click.command("process")
-@click.option("--compiled", is_flag=True, help="Compiled models too, which takes minutes.")
 @measured(pairs=9)
-def command(pairs: int, quick: bool, strict: bool, compiled: bool) -> None:
+def command(pairs: int, quick: bool, strict: bool) -> None:
     """Measure the loop around a step, checkpoints, data opened again, and what trials leave."""
     found_in = environment()
     num_steps, width, num_trials = (20, 64, 12) if quick else (300, 384, 50)
@@ -56,17 +55,6 @@ def command(pairs: int, quick: bool, strict: bool, compiled: bool) -> None:
         )
         for name in opened[0]
     ]
-    if compiled:
-        rows.append(
-            Pairing(
-                name="step of a retrieval model of four heads",
-                ours="compiled",
-                theirs="not",
-                unit="s",
-                is_better="less",
-                pairs=_pairs("compiled", num_steps=num_steps, pairs=pairs),
-            )
-        )
     growth = Quantity(
         name=f"memory gained from trial 10 to {num_trials} of a process",
         value=_asked("growth", num_trials=num_trials)["mib"],

@@ -11,7 +11,6 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -169,27 +168,11 @@ def _resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
 
 
-def compiled(num_steps: int, pairs: int) -> dict[str, Any]:
-    """Time a step of a compiled model and of one that is not."""
-    budget = steps(num_steps, report_every=num_steps // 2)
-    by_kind = {each: trials([4], budget, compile=each)[0] for each in ("on", "off")}
-
-    def seconds(kind: str) -> float:
-        with tempfile.TemporaryDirectory() as folder:
-            first, last = run(by_kind[kind], Path(folder))
-        # The first half has the compiling in it.
-        return float(last.train_seconds - first.train_seconds) / (num_steps - num_steps // 2)
-
-    seconds("on"), seconds("off")
-    return {"pairs": in_turn(partial(seconds, "on"), partial(seconds, "off"), pairs)}
-
-
 SIDES: dict[str, Callable[..., dict[str, Any]]] = {
     "step": step,
     "checkpoint": checkpoint,
     "opening": opening,
     "growth": growth,
-    "compiled": compiled,
 }
 
 

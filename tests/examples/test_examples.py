@@ -203,25 +203,45 @@ def stopped_and_resumed(found: Mapping[int, Ended]) -> tuple[int, int]:
     return stopped, resumed
 
 
-# The study on Ray starts five processes that import these libraries.
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("name", list(NEEDED))
-def test_a_function_killed_on_ray_goes_on_to_the_numbers_of_an_undisturbed_study(
-    name: str, disturbed: Path, home: Path
-) -> None:
+@pytest.fixture(scope="module", params=list(NEEDED))
+def undisturbed(request: pytest.FixtureRequest, home: Path) -> tuple[str, Mapping[int, Ended]]:
+    """An example whose library is installed, and the trials of its study in this process."""
+    name: str = request.param
     if name not in INSTALLED:
         pytest.skip(f"{NEEDED[name]} is not installed")
+    run_inline(EXAMPLES / f"{name}.py", home, name, heads="1,2")
+    return name, trials(home, name, depth=1)
+
+
+def test_a_function_trains_each_trial_to_its_end(
+    undisturbed: tuple[str, Mapping[int, Ended]],
+) -> None:
+    _, found = undisturbed
+    assert {heads: trial.status for heads, trial in found.items()} == {
+        1: TrialStatus.FINISHED,
+        2: TrialStatus.FINISHED,
+    }
+    assert all(
+        [unit for unit, _ in trial.reports] == list(range(1, BUDGET + 1))
+        for trial in found.values()
+    )
+
+
+# The study on Ray starts five processes that import these libraries.
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_function_killed_on_ray_goes_on_to_the_numbers_of_an_undisturbed_study(
+    undisturbed: tuple[str, Mapping[int, Ended]], disturbed: Path
+) -> None:
+    name, calm = undisturbed
     found = trials(disturbed, "killed", example=name)
     stopped, resumed = stopped_and_resumed(found)
     for trial in found.values():
         for _, metrics in trial.reports:
             del metrics["score"]
 
-    run_inline(EXAMPLES / f"{name}.py", home, name, heads="1,2")
-    undisturbed = trials(home, name, depth=1)
-    assert len(undisturbed[resumed].reports) == BUDGET
-    assert found[resumed].reports == undisturbed[resumed].reports
-    assert found[stopped].reports == undisturbed[stopped].reports[:1]
+    assert found[resumed].reports == calm[resumed].reports
+    assert found[stopped].reports == calm[stopped].reports[:1]
 
 
 def test_a_script_killed_goes_on_to_the_numbers_of_an_undisturbed_study(

@@ -45,9 +45,8 @@ def attempt(trial: Trial, shares: DeviceShares) -> Assignment:
 
 
 def report(unit: int = 1, **changes: Any) -> Report:
-    return Report(
-        unit, unit, {"nmse": 0.5, "fit": 0.5}, float(unit), **{"is_last": unit == 3} | changes
-    )
+    settled = {"wall_seconds": float(unit), "is_last": unit == 3}
+    return Report(unit, unit, {"nmse": 0.5, "fit": 0.5}, **settled | changes)
 
 
 class TestTheSwitch:
@@ -209,7 +208,9 @@ class Machine:
             event = OutOfMemory("does not fit")
         else:
             worker.unit += 1
-            event = report(worker.unit)
+            # A trial takes as long as its operations say, so what is measured changes no order.
+            flops = worker.assignment.trial.forward_flops or 0
+            event = report(worker.unit, wall_seconds=float(worker.unit * flops))
         if self.coordinator.report(worker.assignment, event):
             return
         following = None
