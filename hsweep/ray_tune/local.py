@@ -16,6 +16,9 @@ from hsweep.record.provenance import usable_cores
 
 QUIET: Final[Mapping[str, Any]] = {"log_to_driver": False, "logging_level": logging.WARNING}
 _MOST_EARLY: Final = 8
+_IDLE_SECONDS: Final = 60
+"""How long a process waits for work before Ray may end it. After a second, as by default, it would
+be ended in the moment in which cores are set aside for the trial that it was started for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,7 @@ class LocalRay:
             "RAY_CHDIR_TO_TRIAL_DIR": "0",
             "RAY_preload_python_modules": "hsweep.ray_tune.preload",
             "RAY_prestart_worker_first_driver": str(int(is_early)),
+            "RAY_idle_worker_killing_time_threshold_ms": str(_IDLE_SECONDS * 1000),
         }
         try:
             with _in_environment(variables), without_idle_helpers():
