@@ -1,9 +1,10 @@
 """How a command that trains ends: the answer, the report, and where everything is."""
 
 import contextlib
+import importlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from hsweep.command_line import command
 from hsweep.commands.model import weights_lines
@@ -24,6 +25,13 @@ if TYPE_CHECKING:
     from hsweep.running.outcome import Outcome
     from hsweep.tracking.target import TrackingTarget
 
+_NEEDED: Final = (
+    "analysis.ask",
+    "analysis.report.build",
+    "analysis.charts.plotly_page",
+    "analysis.charts.matplotlib_print",
+)
+
 
 class Conclusion:
     """Prints the answer of a study that has just run, then writes its report.
@@ -38,6 +46,12 @@ class Conclusion:
         self._console = console
         self._reading = contextlib.ExitStack()
         self._tables: StudyTables | None = None
+
+    def prepare(self) -> None:
+        """Import what the answer and the report need; what is not there is told by who needs it."""
+        with contextlib.suppress(ImportError):
+            for name in _NEEDED:
+                importlib.import_module(name)
 
     def answer(self, study: "Study", outcome: "Outcome") -> None:
         """Find the answer, write it, and print it with how the trials ended."""

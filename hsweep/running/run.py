@@ -56,10 +56,15 @@ if TYPE_CHECKING:
 _INTERRUPTED: Final = "interrupted"
 _SHOW_CURSOR: Final = "\x1b[?25h"
 _MAX_SKIPPED: Final = 5
+_UNTIL_PREPARED: Final = 8.0
+"""Seconds: until then the study's start has the cores, and MLflow is imported."""
 
 
 class Conclude(Protocol):
     """Tells the answer of a study that has run."""
+
+    def prepare(self) -> None:
+        """Import what the others need; called in a thread of its own while trials train."""
 
     def answer(self, study: Study, outcome: Outcome) -> None:
         """Find the answer and print it."""
@@ -256,6 +261,10 @@ def _train(
     tracker.attach(study.paths.plan)
     tracker.start()
     timer = stop_after(coordinator, options.time_budget) if options.time_budget else None
+    preparing = threading.Timer(_UNTIL_PREPARED, conclude.prepare)
+    preparing.daemon = True
+    if not isinstance(runner, InlineRunner):
+        preparing.start()
     try:
         with (
             _stopping_on_signals(coordinator, study, progress, is_guest=is_guest),
@@ -265,6 +274,7 @@ def _train(
         ):
             runner.run(coordinator)
     finally:
+        preparing.cancel()
         if timer is not None:
             timer.cancel()
         coordinator.settle()

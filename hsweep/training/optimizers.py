@@ -87,13 +87,15 @@ def check_arguments(recipe: Recipe) -> None:
 def _groups(model: nn.Module, recipe: Recipe) -> list[dict[str, Any]]:
     layers = {} if recipe.layer_decay is None else layers_of(model)
     deepest = max(layers.values(), default=0)
+    learned = [(name, each) for name, each in model.named_parameters() if each.requires_grad]
+    # Matrices first: the order in which a checkpoint has them. Vectors are a group of their own
+    # only where weights decay, since each group has its price in every update.
+    learned.sort(key=lambda item: item[1].ndim <= 1)
     found: dict[tuple[int, bool], list[nn.Parameter]] = {}
-    for name, parameter in model.named_parameters():
-        if parameter.requires_grad:
-            layer = layers.get(name, deepest)
-            found.setdefault((layer, parameter.ndim > 1), []).append(parameter)
+    for name, parameter in learned:
+        is_decayed = parameter.ndim > 1 or not recipe.weight_decay
+        found.setdefault((layers.get(name, deepest), is_decayed), []).append(parameter)
     groups: list[dict[str, Any]] = []
-    # Matrices first: the order in which a checkpoint has them.
     for layer, is_decayed in sorted(found, key=lambda key: (key[0], not key[1])):
         decay = recipe.weight_decay if is_decayed else 0.0
         group = {"params": found[layer, is_decayed], "weight_decay": decay}
@@ -196,6 +198,10 @@ class AdamW(torch.optim.AdamW):
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         _adam_step(self, closure)
+
+    # Torch would surround it with a mark for profilers, which costs a small model's update more
+    # than its arithmetic.
+    step.hooked = True  # type: ignore[attr-defined]
 
 
 _adam_step = inspect.unwrap(torch.optim.Adam.step)
