@@ -9,9 +9,9 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 
@@ -28,11 +28,13 @@ from benchmarks.pairs import (
 )
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-FULL_SEQUENCES: Final = 8000
 TUTORIAL, EXPERT, OPTUNA = "tutorial", "expert", "optuna"
 BARS: Final = {TUTORIAL: 6.0, EXPERT: 1.5, OPTUNA: 1.15}
 MOST_OVER_FLOOR: Final = 1.25
 LONGEST_TAIL: Final = 0.05
+MOST_SECONDS: Final = {"first step": 4.0, "answer": 2.0, "whole": 6.0}
+"""Of a study in which next to nothing is trained: from the command to the first training step, from
+the last report to the printed answer, and from its start to its end."""
 OPTIONS: Final = {TUTORIAL: (), EXPERT: ("--no-dashboard",), OPTUNA: ("--no-dashboard",)}
 """How ours is run beside each: with Ray's dashboard where the other side starts it, too."""
 LABELS: Final = {
@@ -66,13 +68,17 @@ class Setting:
     lengths: tuple[int, ...] = (8, 32, 128)
     seeds: int = 2
     epochs: int = 20
-    sequences: int = FULL_SEQUENCES
+    sequences: int = 8000
     processes: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
 
 
-SHORT: Final = functools.partial(Setting, lengths=(32,))
-"""Ten trials of a few seconds."""
-QUICK: Final = functools.partial(Setting, heads=(1, 2), lengths=(8,), epochs=2, sequences=1024)
+SIZES: Final = {
+    "whole": Setting(),
+    "short": Setting(lengths=(32,)),
+    "nothing": Setting(heads=(1, 2), lengths=(8,), epochs=1, sequences=2048),
+}
+"""Thirty trials; ten of a few seconds; four of eight updates."""
+QUICK: Final = Setting(heads=(1, 2), lengths=(8,), epochs=2, sequences=1024)
 
 
 @dataclass(slots=True)
@@ -301,13 +307,10 @@ def agreement(ours: Mapping[Cell, float], theirs: Mapping[Cell, float]) -> Agree
     )
 
 
-def _shown(
-    sides: Sides,
-    times: Mapping[str, Sequence[tuple[float, float]]],
-    found: Mapping[str, Any],
-    *,
-    has_bars: bool,
-) -> bool:
+def _beside(
+    sides: Sides, times: Mapping[str, Sequence[tuple[float, float]]], *, has_bars: bool
+) -> tuple[list[Pairing], list[Quantity]]:
+    """Return our times beside those of the other sides, and whether the final errors agree."""
     pairings, quantities = [], []
     for side, pairs in times.items():
         errors = agreement(sides.errors["ours"], sides.errors[side])
@@ -340,9 +343,12 @@ def _shown(
                 is_better="more",
             )
         )
-    ours = [pair[0] for pairs in times.values() for pair in pairs]
+    return pairings, quantities
+
+
+def _over_floor(sides: Sides, ours: Sequence[float], *, has_bars: bool) -> list[Quantity]:
     floor = statistics.median(sides.steps) / sides.setting.processes
-    quantities.append(
+    return [
         Quantity(
             name="hsweep run over its floor: the training steps alone, on all cores",
             value=statistics.median(ours) / floor,
@@ -350,21 +356,44 @@ def _shown(
             bar=MOST_OVER_FLOOR if has_bars else None,
             is_better="less",
             facts={"floor_seconds": floor, "errors_repeat_to_the_bit": sides.repeats},
-        )
-    )
-    quantities.append(
+        ),
         Quantity(
             name="share of hsweep run in which a core had no trial left",
             value=statistics.median(sides.tails),
             unit="",
             bar=LONGEST_TAIL if has_bars else None,
             is_better="less",
+        ),
+    ]
+
+
+def _phases(sides: Sides) -> list[Quantity]:
+    return [
+        Quantity(name=f"phase of hsweep run: {phase}", value=statistics.median(spent), unit="s")
+        for phase, spent in sides.phases.items()
+    ]
+
+
+def _fixed_cost(sides: Sides, ours: Sequence[float], *, has_bars: bool) -> list[Quantity]:
+    """Return what a study takes in which next to nothing is trained."""
+    begun = map(sum, zip(sides.phases["planning"], sides.phases["starting"], strict=True))
+    taken = {"first step": list(begun), "answer": sides.phases["answering"], "whole": ours}
+    names = {
+        "first step": "from the command to the first training step",
+        "answer": "from the last report to the printed answer",
+        "whole": "a study of next to nothing, from start to end",
+    }
+    return [
+        Quantity(
+            name=names[what],
+            value=statistics.median(seconds),
+            unit="s",
+            bar=MOST_SECONDS[what] if has_bars else None,
+            is_better="less",
+            facts={"seconds": list(seconds), "load_before": sides.load["ours"]},
         )
-    )
-    for phase, spent in sides.phases.items():
-        name = f"phase of hsweep run: {phase}"
-        quantities.append(Quantity(name=name, value=statistics.median(spent), unit="s"))
-    return show("study", pairings, found, quantities=quantities)
+        for what, seconds in taken.items()
+    ]
 
 
 @click.command("study")
@@ -372,41 +401,56 @@ def _shown(
               help="How often the tutorial-style script is run; it takes minutes.")  # fmt: skip
 @click.option("--scale", type=click.FloatRange(0.1, 1), default=1.0, show_default=True,
               help="Share of the sequences to train and evaluate on; the rest stays.")  # fmt: skip
-@click.option("--short", is_flag=True,
-              help="Ten trials of a few seconds, beside the tutorial-style script.")  # fmt: skip
+@click.option("--size", type=click.Choice(tuple(SIZES)), default="whole", show_default=True,
+              help="short: ten trials of a few seconds, beside the tutorial-style script alone; "
+              "nothing: what ours takes where next to nothing is trained.")  # fmt: skip
 @measured(pairs=3)
 def command(
-    tutorial_pairs: int, scale: float, short: bool, pairs: int, quick: bool, strict: bool
+    tutorial_pairs: int, scale: float, size: str, pairs: int, quick: bool, strict: bool
 ) -> None:
     """Measure a whole study beside Ray Tune's and Optuna's own scripts."""
-    sequences = round(scale * FULL_SEQUENCES / 4) * 4
-    chosen = SHORT if short else Setting
-    setting = QUICK() if quick else chosen(sequences=sequences)
+    has_bars, pairs = not quick, 1 if quick else pairs
+    setting = QUICK if quick else SIZES[size]
+    setting = replace(setting, sequences=round(scale * setting.sequences / 4) * 4)
     found = environment()
+    pairings: list[Pairing] = []
     with tempfile.TemporaryDirectory(prefix="hsweep-study-") as folder:
         sides = Sides(setting, Path(folder))
-        sides.write_data()
-        others = {side: functools.partial(sides.theirs, side) for side in BARS}
-        times: dict[str, Sequence[tuple[float, float]]] = {}
-        if short:
-            tutorial_pairs = pairs
+        if size == "nothing":
+            ours = [sides.ours() for _ in range(pairs)]
+            quantities = _fixed_cost(sides, ours, has_bars=has_bars)
         else:
-            # Ours stands between the two that are as quick, so that each is right beside it.
-            seconds = in_rounds(
-                {
-                    EXPERT: others[EXPERT],
-                    "ours": functools.partial(sides.ours, *OPTIONS[EXPERT]),
-                    OPTUNA: others[OPTUNA],
-                },
-                1 if quick else pairs,
-            )
-            for side in (EXPERT, OPTUNA):
-                times[side] = tuple(zip(seconds["ours"], seconds[side], strict=True))
-        if tutorial_pairs:
-            repeated = 1 if quick else tutorial_pairs
-            times = {TUTORIAL: in_turn(sides.ours, others[TUTORIAL], repeated), **times}
-        holds = _shown(sides, times, found, has_bars=not quick)
+            sides.write_data()
+            times = _measured(sides, pairs, pairs if size == "short" else tutorial_pairs, size)
+            pairings, quantities = _beside(sides, times, has_bars=has_bars)
+            ours = [pair[0] for each in times.values() for pair in each]
+            quantities += _over_floor(sides, ours, has_bars=has_bars and size == "whole")
+        quantities += _phases(sides)
+        holds = show("study", pairings, found, quantities=quantities)
     conclude(holds, strict=strict)
+
+
+def _measured(
+    sides: Sides, pairs: int, tutorial_pairs: int, size: str
+) -> dict[str, Sequence[tuple[float, float]]]:
+    """Return the seconds of our side and of another, of each pair, by the other side."""
+    others = {side: functools.partial(sides.theirs, side) for side in BARS}
+    times: dict[str, Sequence[tuple[float, float]]] = {}
+    if tutorial_pairs:
+        times[TUTORIAL] = in_turn(sides.ours, others[TUTORIAL], tutorial_pairs)
+    if size == "whole":
+        # Ours stands between the two that are as quick, so that each is right beside it.
+        seconds = in_rounds(
+            {
+                EXPERT: others[EXPERT],
+                "ours": functools.partial(sides.ours, *OPTIONS[EXPERT]),
+                OPTUNA: others[OPTUNA],
+            },
+            pairs,
+        )
+        for side in (EXPERT, OPTUNA):
+            times[side] = tuple(zip(seconds["ours"], seconds[side], strict=True))
+    return times
 
 
 if __name__ == "__main__":

@@ -15,7 +15,8 @@ from hsweep.ray_tune.private import without_idle_helpers
 from hsweep.record.provenance import usable_cores
 
 QUIET: Final[Mapping[str, Any]] = {"log_to_driver": False, "logging_level": logging.WARNING}
-_MOST_EARLY: Final = 8
+MOST_EARLY: Final = 8
+"""Cores of a machine on which processes are started before there is work for them, one each."""
 _IDLE_SECONDS: Final = 60
 """How long a process waits for work before Ray may end it. After a second, as by default, it would
 be ended in the moment in which cores are set aside for the trial that it was started for."""
@@ -47,7 +48,7 @@ class LocalRay:
         cores = usable_cores()
         # As many as cores wait for work, each with all that training imports: too much memory where
         # there are many cores.
-        is_early = cores <= _MOST_EARLY
+        is_early = cores <= MOST_EARLY
         variables = {
             **environment,
             "RAY_CHDIR_TO_TRIAL_DIR": "0",

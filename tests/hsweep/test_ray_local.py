@@ -11,10 +11,11 @@ from driving import Workplace
 
 from hsweep.notebook import load
 from hsweep.ray_tune.environment import prepare_ray
+from hsweep.record.provenance import usable_cores
 
 prepare_ray()
 
-from hsweep.ray_tune.local import LocalRay, _surroundings  # noqa: E402
+from hsweep.ray_tune.local import MOST_EARLY, LocalRay, _surroundings  # noqa: E402
 
 SWEEP = """
 import os
@@ -38,6 +39,39 @@ def train(point, run):
 SWEEP = Sweep(
     name="chosen", space=grid(lr=[0.1]), train=train, metric="seen", goal="max", budget=steps(1)
 )
+"""
+
+KEPT = """
+import time
+
+import psutil
+
+from hsweep.notebook import load
+from hsweep.ray_tune.environment import prepare_ray
+prepare_ray()
+from hsweep.ray_tune.local import LocalRay, shut_down
+import ray
+from ray.util.placement_group import placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+LocalRay.start({})
+cores = int(ray.cluster_resources()["CPU"])
+early = {each.pid for each in psutil.Process().children(recursive=True)}
+group = placement_group([{"CPU": 1}] * cores)
+group.wait()
+time.sleep(3)  # Tune is as long at other things between the cores and the process
+
+
+@ray.remote(num_cpus=1, scheduling_strategy=PlacementGroupSchedulingStrategy(group))
+class Actor:
+    def pid(self):
+        import os
+
+        return os.getpid()
+
+
+print(ray.get(Actor.remote().pid.remote()) in early)
+shut_down()
 """
 
 ENDING = """
@@ -81,6 +115,12 @@ def test_workers_have_what_the_sweep_file_sets_although_ray_was_there_before_it(
     workplace.run("run", "outside.py", "--no-dashboard", "--study", "mine")
     (row,) = load("mine", workplace.home).trials.to_dict("records")
     assert (row["seen"], row["shelf"]) == (7.0, 3.0)
+
+
+@pytest.mark.skipif(usable_cores() > MOST_EARLY, reason="so many cores get no early processes")
+def test_processes_that_wait_for_their_first_trial_are_kept_until_it_comes() -> None:
+    done = subprocess.run([sys.executable, "-c", KEPT], check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
 
 
 def test_a_refused_plan_leaves_no_process(workplace: Workplace) -> None:
