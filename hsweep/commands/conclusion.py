@@ -26,11 +26,14 @@ if TYPE_CHECKING:
     from hsweep.tracking.target import TrackingTarget
 
 _NEEDED: Final = (
+    "hsweep.tracking.mlflow_api",
     "analysis.ask",
     "analysis.report.build",
     "analysis.charts.plotly_page",
     "analysis.charts.matplotlib_print",
 )
+"""In this order: MLflow, which the tracker imports in its own thread, shares libraries with the
+others, and two threads shall not each begin with another part of one."""
 
 
 class Conclusion:
