@@ -18,7 +18,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from hsweep import Recipe, epochs, grid
 from hsweep.seeding import derived_seed
-from hsweep.training.optimizers import ALSO_TIMMS
+from hsweep.training.optimizers import ALSO_TIMMS, build_optimizer
 from hsweep.training.train import train
 from models.retrieval import RetrievalTransformer
 from models.torchvision_compat import make_torchvision_importable
@@ -96,6 +96,17 @@ def test_a_trial_is_that_of_the_loop_that_everybody_writes(
 @pytest.mark.parametrize("recipe", OF_LIBRARIES)
 def test_what_libraries_have_is_used_as_they_have_it(tmp_path: Path, recipe: str) -> None:
     assert_as_everybodys_loop(LEARNED["digits"], OF_LIBRARIES[recipe], tmp_path)
+
+
+@pytest.mark.parametrize(("weight_decay", "groups"), [(0.0, 1), (0.1, 2)])
+def test_weights_are_as_few_groups_as_their_decay_needs(weight_decay: float, groups: int) -> None:
+    model = LEARNED["digits"].model.build()
+    optimizer = build_optimizer(model, Recipe(lr=0.01, weight_decay=weight_decay))
+    assert len(optimizer.param_groups) == groups
+    ordered = [each for group in optimizer.param_groups for each in group["params"]]
+    matrices = [each for each in model.parameters() if each.ndim > 1]
+    assert all(ours is theirs for ours, theirs in zip(ordered, matrices, strict=False))
+    assert len(ordered) == len(list(model.parameters()))
 
 
 def assert_as_everybodys_loop(learned: Learned, recipe: Recipe, folder: Path) -> None:
