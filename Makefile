@@ -13,7 +13,7 @@ READY_TO_TEST := .venv/.ready-to-test
 .PHONY: demo test test-slow chaos bench docs lint clean
 
 demo: $(READY_TO_RUN)
-	$(BIN)/hsweep run retrieval_heads --no-reuse --study $(DEMO)
+	$(BIN)/hsweep run sweeps/vit_lean.py --no-reuse --study $(DEMO)
 
 # Tests that start processes wait for them, so on two cores three at once are quicker than two.
 test: $(READY_TO_TEST)
@@ -48,7 +48,7 @@ $(BIN)/pip:
 	$(PYTHON) -m venv .venv
 
 $(READY_TO_RUN): pyproject.toml constraints.txt | $(BIN)/pip
-	$(BIN)/pip install -c constraints.txt -e ".[report]"
+	$(BIN)/pip install -c constraints.txt -e .
 	@touch $@
 
 $(READY_TO_TEST): pyproject.toml constraints.txt | $(BIN)/pip

@@ -24,7 +24,7 @@ from hsweep.commands.sync import sync
 from hsweep.commands.ui import ui
 from hsweep.commands.watch import watch
 from hsweep.design.domain import is_text
-from hsweep.errors import OPTIONAL_LIBRARIES, UserError, shown, told
+from hsweep.errors import UserError, shown
 from hsweep.garbage import search_less
 from hsweep.interrupts import EXIT_INTERRUPTED, leave_quietly, message_of, never_lost
 from hsweep.workspace import is_command
@@ -70,10 +70,6 @@ class _Commands(click.Group):
                 f"a record cannot be read or written ({error}); free some space on its "
                 "disk, or check its rights. What was recorded stays; do the same again then"
             )
-        except ModuleNotFoundError as error:
-            if error.name not in OPTIONAL_LIBRARIES:
-                raise
-            problem = told(error)
         except OSError as error:
             if error.errno == errno.EPIPE:  # the reader of our output has gone: click's to handle
                 raise

@@ -4,10 +4,9 @@ and whose code it is that raised something."""
 import difflib
 import functools
 import inspect
-import itertools
 import sysconfig
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,15 +18,6 @@ _OWN_FOLDERS: Final = tuple(ROOT / name for name in ("hsweep", "models", "tasks"
 """Not the sweeps that come with it: they are what a user would write."""
 _INSTALLED: Final = ("stdlib", "platstdlib", "purelib", "platlib")
 _PACKAGE_FOLDERS: Final = frozenset({"site-packages", "dist-packages"})
-LIBRARIES_OF_EXTRAS: Final[Mapping[str, frozenset[str]]] = {
-    "vision": frozenset({"timm", "torchvision", "datasets", "sklearn", "PIL"}),
-    "text": frozenset({"transformers", "tokenizers", "datasets", "sklearn"}),
-    "ranking": frozenset({"bm25s", "transformers", "datasets"}),
-    "report": frozenset({"plotly", "matplotlib"}),
-}
-"""The libraries that each extra of this package brings, by the names under which they are
-imported."""
-OPTIONAL_LIBRARIES: Final = frozenset().union(*LIBRARIES_OF_EXTRAS.values())
 NESTED: Final = "a model, task or recipe holds itself, or nests without end"
 
 
@@ -78,26 +68,8 @@ def shown(value: object) -> str:
     return f"{text[:half]} ... {text[-half:]}"
 
 
-def not_installed(libraries: Iterable[str]) -> str:
-    """Return a sentence on optional libraries that are missing, with the command that installs
-    them: the fewest extras that have them all."""
-    names = sorted(libraries)
-    extras = next(
-        dict(chosen)
-        for number in range(1, 1 + len(LIBRARIES_OF_EXTRAS))
-        for chosen in itertools.combinations(LIBRARIES_OF_EXTRAS.items(), number)
-        if frozenset(names).issubset(itertools.chain(*dict(chosen).values()))
-    )
-    *most, last = names
-    subject = f"{', '.join(most)} and {last} are" if most else f"{last} is"
-    return f"{subject} not installed; pip install 'hsweep[{','.join(extras)}]'"
-
-
 def told(error: BaseException) -> str:
-    """Return the kind of an exception and what it says, whatever its class makes of it; of a
-    library that is optional and missing, how to install it."""
-    if isinstance(error, ModuleNotFoundError) and error.name in OPTIONAL_LIBRARIES:
-        return not_installed([error.name])
+    """Return the kind of an exception and what it says, whatever its class makes of it."""
     try:
         text = str(error)
     except Exception:  # as above

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hsweep.errors import UserError, told, unknown_name
+from hsweep.errors import unknown_name
 from hsweep.paths import Home
 from hsweep.trained import Trial
 
@@ -128,12 +128,9 @@ class Study:
             kind: one of ``figures``; by default the first.
 
         Raises:
-            UserError: there is none of that kind, or plotly is not installed.
+            UserError: there is none of that kind.
         """
-        try:
-            from analysis.charts.plotly_page import standalone_figure
-        except ModuleNotFoundError as error:
-            raise UserError(told(error)) from error
+        from analysis.charts.plotly_page import standalone_figure
 
         charts = {chart.name: chart for chart in self._analysed()[1]}
         name = next(iter(charts), "") if kind is None else kind

@@ -7,15 +7,16 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterable
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from hsweep.errors import LIBRARIES_OF_EXTRAS
 
 ROOT = Path(__file__).parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
@@ -125,28 +126,43 @@ def test_every_package_is_listed() -> None:
     assert folders == set(CODE)
 
 
-def test_every_imported_library_is_declared() -> None:
-    declared = {canonicalize_name(requirement.name) for requirement in (*RUN, *TEST)}
+def undeclared(code: Iterable[str], requirements: Iterable[Requirement]) -> set[str]:
+    """Return the libraries that packages of ``code`` import and no requirement brings."""
+    declared = {canonicalize_name(each.name) for each in requirements}
     provided = packages_distributions()
     imported = {
         name.split(".")[0]
-        for top in CODE
+        for top in code
         for path in (ROOT / top).rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text("utf-8")))
         if isinstance(node, ast.Import | ast.ImportFrom)
         for name in (
             [node.module or ""]
             if isinstance(node, ast.ImportFrom)
-            else [a.name for a in node.names]
+            else [alias.name for alias in node.names]
         )
     }
-    outside = imported - set(CODE) - set(sys.stdlib_module_names) - {"_typeshed"}
-    undeclared = {
+    # timm requires torchvision, and only a module that heals it imports it.
+    known = {*CODE, *sys.stdlib_module_names, "_typeshed", "torchvision"}
+    return {
         name
-        for name in outside
+        for name in imported - known
         if not declared & {canonicalize_name(one) for one in provided.get(name, [name])}
     }
-    assert undeclared == set()
+
+
+def test_every_imported_library_is_declared() -> None:
+    assert undeclared(CODE, (*RUN, *TEST)) == set()
+
+
+def test_one_installation_brings_all_that_shipped_sweeps_and_pages_import() -> None:
+    """But for one rare option, and for a callback that only users of lightning import."""
+    core = map(Requirement, PROJECT["dependencies"])
+    assert undeclared(PACKAGES, core) == {"moocore", "lightning"}
+
+
+def test_no_python_is_excluded_by_an_upper_bound() -> None:
+    assert all(each.operator == ">=" for each in SpecifierSet(PROJECT["requires-python"]))
 
 
 @pytest.mark.parametrize(
@@ -164,16 +180,6 @@ def test_no_version_is_declared_that_is_below_the_tested_one_or_of_another_major
     below = f"{tested.major}.{tested.minor - 1}" if tested.minor else f"{tested.major - 1}.99"
     for other in (below, f"{tested.major + 1}.0"):
         assert not requirement.specifier.contains(other)
-
-
-def test_each_extra_brings_what_messages_say_of_it() -> None:
-    """Or a user would be told to install an extra, and still lack the library."""
-    named = {"sklearn": "scikit-learn", "PIL": "pillow", "torchvision": "timm"}
-    core = {canonicalize_name(Requirement(line).name) for line in PROJECT["dependencies"]}
-    for extra, libraries in LIBRARIES_OF_EXTRAS.items():
-        declared = {canonicalize_name(each.name) for each in EXTRAS[extra]}
-        assert {named.get(each, each) for each in libraries} == declared
-        assert not declared & core
 
 
 def test_the_constraints_suit_every_index() -> None:

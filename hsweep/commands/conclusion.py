@@ -51,10 +51,9 @@ class Conclusion:
         self._tables: StudyTables | None = None
 
     def prepare(self) -> None:
-        """Import what the answer and the report need; what is not there is told by who needs it."""
-        with contextlib.suppress(ImportError):
-            for name in _NEEDED:
-                importlib.import_module(name)
+        """Import what the answer and the report need."""
+        for name in _NEEDED:
+            importlib.import_module(name)
 
     def answer(self, study: "Study", outcome: "Outcome") -> None:
         """Find the answer, write it, and print it with how the trials ended."""

@@ -17,7 +17,6 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, Literal
 from urllib.parse import quote, urlsplit
@@ -25,7 +24,7 @@ from urllib.parse import quote, urlsplit
 import psutil
 from packaging.requirements import Requirement
 
-from hsweep.errors import ROOT, not_installed
+from hsweep.errors import ROOT
 from hsweep.paths import Home
 from hsweep.quiet import no_calls_home
 from hsweep.redaction import redact
@@ -154,9 +153,6 @@ def judge_torch(facts: Mapping[str, Any], *, has_nvidia_driver: bool) -> Check:
 
 def families() -> Check:
     name = "model families"
-    missing = [each for each in ("timm", "transformers") if find_spec(each) is None]
-    if missing:
-        return Check(name, "ok", f"of those in extras, {not_installed(missing)}")
     try:
         facts = run("-c", _FAMILIES)
     except ProbeError as error:

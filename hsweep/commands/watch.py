@@ -35,8 +35,6 @@ def watch(
     It is the report, with what happens now on top: trials in training and their curves, rungs, the
     time that is left. It renews itself and changes nothing; the study may have ended.
     """
-    # What draws the pages is missed here, not when the first one is asked for.
-    import analysis.charts.plotly_page  # noqa: F401
     from hsweep.record.study import Study
     from hsweep.watching.pages import HomePages
     from hsweep.watching.server import WatchServer

@@ -29,7 +29,7 @@ from types import FunctionType
 from typing import Any, Final, TypeAlias
 
 from hsweep.design.own_training import Command, captured
-from hsweep.errors import NESTED, OPTIONAL_LIBRARIES, UserError, is_installed
+from hsweep.errors import NESTED, UserError, is_installed
 from hsweep.own_packages import PACKAGES, SHARED, SWEEP_FILE_PREFIX, inits_of_user, is_of_user
 from hsweep.planning.source import source_of, source_of_part
 
@@ -55,14 +55,11 @@ class Code:
         files: the digest of each file, by its name as a module has it: ``package/module.py``.
         libraries: import names of the installed packages that it imports, without those of the
             standard library.
-        missing: import names of those that come with an extra of this project, that its code
-            imports and that are not installed.
     """
 
     digest: str
     files: Mapping[str, str]
     libraries: frozenset[str]
-    missing: frozenset[str] = frozenset()
 
 
 def code_of(value: Any, sweep_module: str = "") -> Code:
@@ -261,19 +258,13 @@ class _Closure:
         self._follows_tool = follows_tool
         self._files: dict[str, str] = {}
         self._libraries: set[str] = set()
-        self._missing: set[str] = set()
         self._seen = {without}
         self.places: tuple[str, ...] = ()
         self.modules: dict[str, Path] = {}
 
     def code(self) -> Code:
         listed = "".join(f"{name}\0{self._files[name]}\0" for name in sorted(self._files))
-        return Code(
-            _digest(listed.encode()),
-            dict(self._files),
-            frozenset(self._libraries),
-            frozenset(self._missing),
-        )
+        return Code(_digest(listed.encode()), dict(self._files), frozenset(self._libraries))
 
     def visit(self, name: str) -> None:
         """Add a module and all that it imports; what is no module of the user's or this
@@ -329,10 +320,6 @@ class _Closure:
             return []
         source = source_of(path, name if is_package else name.rpartition(".")[0])
         self._files[label] = _digest(source.text.encode())
-        # The user's own code may do without, and say so when it runs.
-        if name.split(".")[0] in PACKAGES and not is_of_user(name, path):
-            named = {each.split(".")[0] for each in source.imports}
-            self._missing |= {each for each in named & OPTIONAL_LIBRARIES if not _found(each)}
         return source.imports
 
     def _spec(self, name: str) -> ModuleSpec | None:

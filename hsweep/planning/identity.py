@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from hsweep.design.origin import Origin, versions_of
 from hsweep.design.own_training import TRAINING_PARTS, OwnTask
-from hsweep.errors import UserError, not_installed
 from hsweep.planning.code import Code, code_of, own_training_code, training_code
 from hsweep.planning.content import content_hash
 
@@ -76,19 +75,6 @@ def parts_of(
         "budget": hashed(budget),
     }
     return content | _code_parts(model_code, task_code), _origin_text(model_code, task_code)
-
-
-def refuse_missing(task: Any, model: Any, sweep_module: str = "") -> None:
-    """Refuse a task or model of this project whose libraries are not installed, used at this point
-    or not: what is there can then train all that they say.
-
-    Raises:
-        UserError: names the libraries, and the command that installs them.
-    """
-    missing = code_of(task, sweep_module).missing | code_of(model, sweep_module).missing
-    if missing:
-        kinds = f"{type(task).__name__} and {type(model).__name__}"
-        raise UserError(f"for {kinds}, {not_installed(missing)}")
 
 
 def own_parts_of(

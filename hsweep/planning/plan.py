@@ -25,7 +25,6 @@ from hsweep.planning.identity import (
     key_of,
     own_parts_of,
     parts_of,
-    refuse_missing,
 )
 from hsweep.planning.options import Limits
 from hsweep.planning.recipes import RecipeChecks, settled
@@ -192,7 +191,6 @@ class Planner:
     _counts: dict[str, Counts] = field(default_factory=dict)
     _fingerprints: dict[str, str] = field(default_factory=dict)
     _with_checked_metrics: set[str] = field(default_factory=set)
-    _with_libraries: set[tuple[type, type]] = field(default_factory=set)
     _with_loadable_weights: set[type] = field(default_factory=set)
     _described: dict[tuple[int, bool], tuple[Any, str]] = field(default_factory=dict)
     _recipes: RecipeChecks = field(default_factory=RecipeChecks)
@@ -329,9 +327,6 @@ class Planner:
         recipe = evaluated("recipe", sweep.recipe, point)
         resources = evaluated("resources", sweep.resources, point)
         check_kinds(task, model, recipe, resources)
-        if (kinds := (type(task), type(model))) not in self._with_libraries:
-            called("task or model", lambda: refuse_missing(task, model, self.sweep_module))
-            self._with_libraries.add(kinds)
         task, recipe = called("recipe", lambda: settled(task, recipe))
         called("recipe", lambda: self._recipes.check(recipe, model, resources, sweep.budget))
         counts = self._counts_of(model)

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from hsweep.design.recipe import Recipe
-from hsweep.errors import UserError, told, unknown_name
+from hsweep.errors import UserError, unknown_name
 from hsweep.training.layers import layers_of
 
 _MATRICES_ALONE: Final = frozenset({"muon"})
@@ -130,13 +130,7 @@ def _library_of(name: str) -> _Library:
     from models.torchvision_compat import make_torchvision_importable
 
     make_torchvision_importable()
-    try:
-        import timm.optim
-    except ModuleNotFoundError as error:
-        raise UserError(
-            f"the optimizer {name!r} is none of torch's or of pytorch-optimizer's alone, and "
-            f"timm's are not there: {told(error)}"
-        ) from error
+    import timm.optim
 
     of_timm: Any = timm.optim
     if name not in (names := of_timm.list_optimizers()):

@@ -48,22 +48,3 @@ def test_a_study_of_a_second_in_a_fresh_home_delivers_everything(tmp_path: Path)
         "the study",
     ]
     assert all(run.info.status == "FINISHED" for run in runs)
-
-
-def test_what_the_end_needs_can_be_imported_before_whatever_is_not_installed() -> None:
-    prepared = """
-import sys
-
-from hsweep.workspace import pin_imports
-
-pin_imports()
-sys.modules["matplotlib"] = None
-from hsweep.commands.conclusion import Conclusion
-
-Conclusion(None, None).prepare()
-print("analysis.ask" in sys.modules, "analysis.charts.plotly_page" in sys.modules)
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", prepared], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "True True\n"
