@@ -71,18 +71,25 @@ def recipe(point: Point) -> Recipe:
     return Recipe(lr=point.lr, batch_size=64, schedule="wsd", warmup_steps=40, clip_norm=1.0)
 
 
+CELLS = grid(heads=[1, 2, 4, 6, 8], seq_len=[16, 36]) * DIGITS
+
 SWEEP = Sweep(
     name="cifar10_heads",
-    space=grid(heads=[1, 2, 4, 6, 8], seq_len=[16, 36]) * DIGITS * grid(lr=tuned(1e-3, 3.2e-2)),
+    space=CELLS * grid(lr=6e-3),
     task=task,
     model=model,
     recipe=recipe,
     metric="train_top1",
     goal="max",
-    budget=epochs(20, ladder=[5, 10, 20]),
+    budget=epochs(20, ladder=[10, 20]),
     replicates=3,
     question=Transition(x="heads", by="seq_len", scale="accuracy", eval_size=1_438),
     presets={
+        "tuned": preset(
+            note="each cell at the best of four learning rates, over three budgets",
+            space=CELLS * grid(lr=tuned(1e-3, 3.2e-2)),
+            budget=epochs(20, ladder=[5, 10, 20]),
+        ),
         "sample": preset(
             note="CIFAR-10, or a part of it in the same layout, at two lengths: `--set data=PATH`",
             space=grid(heads=[1, 2, 4, 8, 10, 12], seq_len=[16, 36]) * CIFAR10,

@@ -147,21 +147,35 @@ PUBLISHED_SPACE = grid(depth=[16, 10], heads=[12, 24]) * grid(
 )
 PUBLISHED_QUESTION = lean(baseline={"heads": 12, "depth": 16}, margin=0.005)
 
+LADDER = steps(1200, ladder=[300, 600, 1200])
+FOUR_LAYERS = lean(baseline={"heads": 2, "depth": 4}, margin=0.05, scale="loss")
+
 SWEEP = Sweep(
     name="crammed_bert",
-    space=grid(heads=[2, 4], depth=[1, 2, 4], head_dim=None) * SHORT * RATES,
+    space=grid(heads=[2, 4], depth=[1, 2], head_dim=None) * SHORT * grid(lr=8e-3),
     task=small_text,
     model=small_encoder,
     recipe=small_recipe,
     metric="masked_loss",
     goal="min",
-    budget=steps(1200, ladder=[300, 600, 1200]),
-    replicates=5,
-    question=lean(baseline={"heads": 2, "depth": 4}, margin=0.05, scale="loss"),
+    budget=steps(1000, ladder=[500, 1000]),
+    replicates=3,
+    question=lean(baseline={"heads": 2, "depth": 2}, margin=0.05, scale="loss"),
     presets={
+        "tuned": preset(
+            note="up to four layers, each shape at the best of three learning rates, over three "
+            "budgets",
+            space=grid(heads=[2, 4], depth=[1, 2, 4], head_dim=None) * SHORT * RATES,
+            budget=LADDER,
+            replicates=5,
+            question=FOUR_LAYERS,
+        ),
         "decoupled": preset(
             note="heads 16 wide however many there are: more heads are more parameters",
             space=grid(heads=[2, 4, 8], depth=[1, 2, 4], head_dim=16) * SHORT * RATES,
+            budget=LADDER,
+            replicates=5,
+            question=FOUR_LAYERS,
         ),
         "glue": preset(
             note="pre-training and fine-tuning in little, on three tasks of GLUE that a model this "

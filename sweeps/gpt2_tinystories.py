@@ -116,22 +116,31 @@ PUBLISHED_SHAPES = grid(heads=[8, 12, 16], depth=[4, 8, 12])
 PUBLISHED_RECIPE = Recipe(lr=3e-4, batch_size=128, weight_decay=0.01, schedule="constant")
 SMALL = grid(data="docstrings", tokenizer=None, vocab_size=2048, seq_len=64, embed_dim=64)
 RATES = grid(lr=tuned(1.25e-3, 1.25e-2))
+LADDER = steps(500, ladder=[125, 250, 500])
 
 SWEEP = Sweep(
     name="gpt2_tinystories",
-    space=grid(heads=[2, 4, 8], depth=[1, 2, 4], head_dim=None) * SMALL * RATES,
+    space=grid(heads=[2, 4, 8], depth=[1, 2, 4], head_dim=None) * SMALL * grid(lr=4e-3),
     task=small_task,
     model=small_decoder,
     recipe=small_recipe,
     metric="validation_loss",
     goal="min",
-    budget=steps(500, ladder=[125, 250, 500]),
-    replicates=5,
+    budget=steps(250, ladder=[125, 250]),
+    replicates=3,
     question=lean(baseline={"heads": 4, "depth": 4}, margin=0.05, scale="loss"),
     presets={
+        "tuned": preset(
+            note="each shape at the best of three learning rates, over three budgets",
+            space=grid(heads=[2, 4, 8], depth=[1, 2, 4], head_dim=None) * SMALL * RATES,
+            budget=LADDER,
+            replicates=5,
+        ),
         "decoupled": preset(
             note="heads 16 wide however many there are: more heads are more parameters",
             space=grid(heads=[2, 4, 8], depth=[1, 2, 4], head_dim=16) * SMALL * RATES,
+            budget=LADDER,
+            replicates=5,
         ),
         "paper": preset(
             note="the published run with its two shapes and those between: 2,000 batches of 128 "

@@ -147,19 +147,28 @@ def published_recipe(point: Point) -> Recipe:
     )
 
 
+SMALL: Final = grid(task=list(SMALL_TASKS), heads=[2, 4], depth=[1, 2]) * grid(
+    head_dim=16, conv_kernel=0
+)
+
 SWEEP = Sweep(
     name="lra_nystromformer",
-    space=grid(task=list(SMALL_TASKS), heads=[2, 4], depth=[1, 2])
-    * grid(head_dim=16, conv_kernel=0, lr=tuned(1.6e-3, 1.6e-2)),
+    space=SMALL * grid(lr=5e-3),
     task=small_task,
     model=small_model,
     recipe=small_recipe,
     metric="accuracy",
     goal="max",
-    budget=epochs(24, ladder=[6, 12, 24]),
-    replicates=5,
+    budget=epochs(12, ladder=[6, 12]),
+    replicates=3,
     question=lean(baseline={"heads": 2, "depth": 2}, margin=0.05, within="task"),
     presets={
+        "tuned": preset(
+            note="each shape at the best of three learning rates, over three budgets",
+            space=SMALL * grid(lr=tuned(1.6e-3, 1.6e-2)),
+            budget=epochs(24, ladder=[6, 12, 24]),
+            replicates=5,
+        ),
         "paper": preset(
             note="table 3 and figures 8 and 9 on all five tasks, three seeds",
             space=grid(task=list(PUBLISHED), heads=[2, 4, 6, 8], depth=[1, 2])

