@@ -48,7 +48,7 @@ def folder(tmp_path: Path, home: Home) -> Path:
         ("hsweep plan vi", {"vision_families", "vision_large", "vit_lean"}),
         ("hsweep plan n", {"nearest_neighbor_rank", "near.py"}),
         ("hsweep plan que", {"que"}),
-        ("hsweep run msmarco_heads --preset ", {"paper", "quick", "sample", "smoke"}),
+        ("hsweep run msmarco_heads --preset ", {"paper", "quick", "sample", "smoke", "tuned"}),
     ],
 )
 def test_names_are_completed(folder: Path, home: Home, line: str, found: set[str]) -> None:

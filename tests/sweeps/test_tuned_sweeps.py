@@ -12,17 +12,17 @@ from hsweep.planning.prepare import prepare
 from hsweep.shipped import shipped_sweeps
 
 SWEEPS = Path(__file__).parents[2] / "sweeps"
-TUNED = [
-    "cifar10_heads",
-    "crammed_bert",
-    "gpt2_tinystories",
-    "lra_nystromformer",
-    "msmarco_heads",
-    "nearest_neighbor_rank",
-    "vision_families",
-    "vision_large",
-    "vit_lean",
-]
+TUNED = {
+    "cifar10_heads": "tuned",
+    "crammed_bert": "tuned",
+    "gpt2_tinystories": "tuned",
+    "lra_nystromformer": "tuned",
+    "msmarco_heads": "tuned",
+    "nearest_neighbor_rank": "quick",
+    "vision_families": "tuned",
+    "vision_large": "tuned",
+    "vit_lean": "tuned",
+}
 
 
 def planned(name: str, preset: str | None = None) -> Plan:
@@ -38,7 +38,7 @@ def no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", TUNED)
 def test_budgets_share_their_beginning_and_other_seeds_confirm_each_rate(name: str) -> None:
-    plan = planned(name)
+    plan = planned(name, TUNED[name])
     assert plan.data_problems == ()
     ladder = plan.ladder()
     assert ladder is not None
@@ -51,6 +51,14 @@ def test_budgets_share_their_beginning_and_other_seeds_confirm_each_rate(name: s
     assert stopping.scouts == (2 if isinstance(asked, Lean) else 1)
     assert plan.sweep.replicates >= stopping.scouts + 2
     assert len({trial.recipe.lr for trial in plan.trials}) in (3, 4)
+
+
+@pytest.mark.parametrize("name", shipped_sweeps())
+def test_a_default_needs_no_data_and_few_runs_and_trains_two_budgets(name: str) -> None:
+    plan = planned(name)
+    assert plan.data_problems == ()
+    assert len(plan.trials) <= 300
+    assert len(plan.sweep.budget.ladder) >= 2
 
 
 @pytest.mark.parametrize("name", TUNED)
