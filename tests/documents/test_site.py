@@ -40,8 +40,8 @@ def test_every_page_is_built_and_in_the_menu(copy: Path) -> None:
     }
     menu = re.findall(r'"([\w/-]+\.md)"', (ROOT / "zensical.toml").read_text("utf-8"))
     assert sorted(menu) == sorted(str(page) for page in pages)
-    field_by_field = (built / "sweep-file.html").read_text("utf-8")
-    assert "checkpoint_seconds" in field_by_field, "no reference beside the text"
+    field_by_field = (built / "reference" / "python.html").read_text("utf-8")
+    assert "checkpoint_seconds" in field_by_field, "no reference of the fields"
     assert "--only-missing" in (built / "reference" / "commands.html").read_text("utf-8")
     assert "https://fonts" not in field_by_field
     for page in built.rglob("*.html"):
