@@ -82,7 +82,7 @@ def _plan(question: Transition | Lean) -> tuple[Sweep, tuple[Trial, ...]]:
 
 def _question(family: str) -> Transition | Lean:
     if not family.startswith("lean"):
-        return Transition()
+        return Transition(by="seq_len")
     return lean_question({"heads": HEADS[-1]}, margin=MARGIN, within="seq_len")
 
 
@@ -90,7 +90,7 @@ def selected(
     value_of: Callable[[Trial], float], question: Transition | Lean | None = None
 ) -> pd.DataFrame:
     """Return the runs that early stopping leaves, one row a cell, rate and counted seed."""
-    sweep, trials = _plan(question or Transition())
+    sweep, trials = _plan(question or Transition(by="seq_len"))
     table, asha = (
         TrialTable("min", None, ()),
         StratifiedAsha(sweep.early_stopping, sweep.budget, "min"),

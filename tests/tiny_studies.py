@@ -57,7 +57,7 @@ def manifest(name: str = "mine", sweep: Sweep | None = None, **changes: Any) -> 
 def new_study(home: Home, name: str = "mine", sweep: Sweep | None = None, **changes: Any) -> Study:
     """Make a study whose trials are planned and not begun, with ``changes`` of its manifest."""
     plan = make_plan(sweep or tiny_sweep(), preset="quick", study_seed=0)
-    asked = manifest(name, sweep, **changes)
+    asked = manifest(name, plan.sweep, **changes)
     study = Study.create(home, asked, sweep_source=SWEEP_FILE, plan=plan.to_json())
     with study.journal(read_only=False) as journal:
         journal.add_trials(planned_row(trial) for trial in plan.trials)

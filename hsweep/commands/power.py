@@ -100,7 +100,7 @@ def _transition_power(
             plan.sweep.replicates - choice.scouts,
             x=question.x,
             by=by,
-            scale=question.scale,
+            scale=question.scale or "error",
             noise=noise,
             h_star=h_star,
             jumps=list(jumps) or None,

@@ -103,9 +103,9 @@ class Coordinator:
 
     def __post_init__(self) -> None:
         sweep = self.sweep
-        self._table = TrialTable(sweep.goal, self.only, self.exempt)
+        self._table = TrialTable(sweep.direction, self.only, self.exempt)
         self._asha = StratifiedAsha(
-            sweep.early_stopping, sweep.budget, sweep.goal, knows_all=self.proposer is None
+            sweep.early_stopping, sweep.budget, sweep.direction, knows_all=self.proposer is None
         )
         trials = list(self.trials)
         self.labels = trial_labels(self.named_by or trials)

@@ -34,7 +34,7 @@ class Keeping:
         self._folder = WeightsFolder(root)
         self._keeps_all = sweep.keep == _ALL
         self._longest = sweep.budget.amount
-        self._best = BestTrials(sweep.goal, describe(sweep.question))
+        self._best = BestTrials(sweep.direction, describe(sweep.question))
         self._attempts: dict[str, int] = {}
 
     def recall(self, rows: Iterable[ScheduledTrial]) -> None:

@@ -54,7 +54,7 @@ class OptunaProposer:
 
     def __init__(self, sweep: Sweep, planner: Planner, journal: Journal, seed: int) -> None:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
-        objectives = [(sweep.metric, sweep.goal), *sweep.search.also]
+        objectives = [(sweep.metric, sweep.direction), *sweep.search.also]
         self._sweep, self._planner, self._journal = sweep, planner, journal
         self._objectives = objectives
         try:

@@ -19,8 +19,8 @@ class Transition:
 
     Attributes:
         x: the ordered axis that is searched for the critical value (usually ``heads``).
-        by: the modulating axis (usually ``seq_len``), or None.
-        scale: how the metric is transformed.
+        by: the modulating axis (often ``seq_len``), or None.
+        scale: how the metric is transformed; None as the task declares its metric.
         eval_size: evaluation examples, needed by the ``accuracy`` scale to floor the error.
         nuisance: axes that are settings and no part of a cell of ``x`` and ``by``, such as ``lr``;
             each cell is taken at its best setting.
@@ -30,8 +30,8 @@ class Transition:
     """
 
     x: str = "heads"
-    by: str | None = "seq_len"
-    scale: Scale = "error"
+    by: str | None = None
+    scale: Scale | None = None
     eval_size: int | None = None
     nuisance: tuple[str, ...] = ()
 
@@ -40,7 +40,7 @@ class Transition:
         _check_axes("by", *(() if self.by is None else (self.by,)))
         if self.x == self.by:
             raise UserError(f"x and by must be different axes; both are {self.x!r}")
-        check_choice("scale", self.scale, get_args(Scale))
+        _check_scale(self.scale)
         if self.eval_size is not None and (type(self.eval_size) is not int or self.eval_size < 1):
             raise UserError(
                 "eval_size must be a whole number of at least 1, or None, not "
@@ -62,7 +62,7 @@ class Lean:
         nuisance: axes that are settings and no part of a shape, such as ``lr``; each shape, the
             baseline too, is taken at its best setting.
         margin: how much worse than the baseline, in the metric's own unit, still counts as equal.
-        scale: how the metric is transformed for display.
+        scale: how the metric is transformed for display; None as the task declares its metric.
 
     Raises:
         UserError: a margin that is not a positive number, or a field of another kind.
@@ -71,7 +71,7 @@ class Lean:
     baseline: tuple[tuple[str, int | float | str], ...]
     margin: float
     costs: tuple[str, ...] = ("num_params",)
-    scale: Scale = "accuracy"
+    scale: Scale | None = None
     within: str | None = None
     nuisance: tuple[str, ...] = ()
 
@@ -91,7 +91,7 @@ class Lean:
             raise UserError(f"costs must be a tuple of columns, not {shown(costs)}")
         _check_axes("costs", *self.costs)
         _check_axes("within", *(() if self.within is None else (self.within,)))
-        check_choice("scale", self.scale, get_args(Scale))
+        _check_scale(self.scale)
         _check_nuisance(
             self.nuisance,
             {
@@ -107,6 +107,11 @@ class Lean:
 
 
 Question = Transition | Lean
+
+
+def _check_scale(scale: object) -> None:
+    if scale is not None:
+        check_choice("scale", scale, get_args(Scale))
 
 
 def _check_nuisance(axes: object, taken: Mapping[str | None, str]) -> None:
@@ -138,7 +143,7 @@ def lean(
     baseline: dict[str, int | float | str],
     margin: float,
     costs: tuple[str, ...] = ("num_params",),
-    scale: Scale = "accuracy",
+    scale: Scale | None = None,
     within: str | None = None,
     nuisance: tuple[str, ...] = (),
 ) -> Lean:

@@ -12,6 +12,7 @@ from hsweep.design.domain import AxisValue, is_text
 from hsweep.design.early_stopping import Asha
 from hsweep.design.fields import as_bool, field_names, has_field, replacements, with_replaced
 from hsweep.design.labels import listed
+from hsweep.design.metric_names import goal_of, scale_of
 from hsweep.design.own_training import Command, OwnTask, TrainFunction
 from hsweep.design.question import Goal, Lean, Question, Transition
 from hsweep.design.recipe import Recipe
@@ -91,9 +92,10 @@ class Sweep:
     Attributes:
         name: also the default name of its studies.
         space: the points.
-        metric: the metric that decides, of the task or of one's own training.
-        goal: whether smaller or larger is better.
         budget: how long a trial trains when nothing stops it; a ladder has a trial of each length.
+        metric: the metric that decides; by default the task's first. One's own training names one.
+        goal: whether smaller or larger is better; by default as the metric is declared, or as its
+            name tells.
         task: what is learned.
         model: how a point becomes a model.
         train: one's own training in place of task, model and recipe: a function ``train(point,
@@ -151,9 +153,9 @@ class Sweep:
 
     name: str
     space: Space
-    metric: str
-    goal: Goal
     budget: Budget
+    metric: str = ""
+    goal: Goal | None = None
     task: PerPoint[Task] | None = None
     model: PerPoint[AnyModelConfig] | None = None
     train: TrainFunction | Command | None = None
@@ -193,7 +195,8 @@ class Sweep:
         if self.probe is not None:
             self._check_probe()
         self._check_training()
-        check_choice("goal", self.goal, get_args(Goal))
+        if self.goal is not None:
+            check_choice("goal", self.goal, get_args(Goal))
         if type(self.replicates) is not int or self.replicates < 1:
             raise UserError(f"replicates must be at least 1, not {shown(self.replicates)}")
         if self.max_failures < 0:
@@ -225,7 +228,7 @@ class Sweep:
         """Refuse fields of another type, which would fail far from where they were given."""
         number = (int, float)
         for name, kinds, what in (
-            ("metric", str, "the name of a metric of the task"),
+            ("metric", str, "the name of a metric"),
             ("budget", Budget, "epochs(...), steps(...) or seconds(...)"),
             ("question", (Transition, Lean, NoneType), "a Transition, lean(...) or None"),
             ("early_stopping", (Asha, NoneType), "an Asha(...) or None"),
@@ -345,10 +348,29 @@ class Sweep:
         """
         assert self.train is not None
         declared = {metric.name: metric for metric in self.metrics}
-        scale: Literal["accuracy", "loss"] = "accuracy" if self.goal == "max" else "loss"
-        deciding = declared.pop(self.metric, None) or Metric(self.metric, self.goal, scale, "")
+        deciding = declared.pop(self.metric, None) or self._undeclared_metric()
         places = tuple(str(Path(self.folder, each)) for each in self.depends_on)
         return OwnTask(self.train, (deciding, *declared.values()), places, self.folder)
+
+    def _undeclared_metric(self) -> Metric:
+        if not self.metric:
+            raise UserError(
+                "train=... needs the name of the metric that decides, one that it reports, as in "
+                'metric="top1"'
+            )
+        goal = self.goal or goal_of(self.metric)
+        if goal is None:
+            raise UserError(
+                f"whether smaller or larger values of {self.metric!r} are better is not known: "
+                'give goal="min" or goal="max"'
+            )
+        return Metric(self.metric, goal, scale_of(self.metric, goal), "")
+
+    @property
+    def direction(self) -> Goal:
+        """The goal of a sweep that has been planned."""
+        assert self.goal is not None
+        return self.goal
 
     def _check_probe(self) -> None:
         if not isinstance(self.probe, Conditioning):

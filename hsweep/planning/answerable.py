@@ -162,9 +162,9 @@ def _of_the_metric(plan: Plan) -> Iterator[Concern]:
         yield _impossible(
             f"the sweep's goal is {sweep.goal!r}, and {declares} {metric.goal!r} for "
             f"{metric.name!r}",
-            f"set goal={metric.goal!r}",
+            f"leave goal out, or set goal={metric.goal!r}",
         )
-    if question is None:
+    if question is None or question.scale is None:
         return
     is_transition = isinstance(question, Transition)
     # How a lean question's metric is drawn changes no answer, but for a logarithm of accuracies.
@@ -178,7 +178,7 @@ def _of_the_metric(plan: Plan) -> Iterator[Concern]:
         yield _impossible(
             f"the question's scale is {question.scale!r}, and {declares} {metric.scale!r} for "
             f"{metric.name!r}",
-            f"set the question's scale to {fitting}",
+            f"leave the question's scale out, or set it to {fitting}",
         )
     needed = "max" if question.scale == "accuracy" else "min"
     if is_transition and not is_odd and sweep.goal != needed:

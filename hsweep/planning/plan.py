@@ -38,6 +38,7 @@ from hsweep.planning.user_code import (
     described_cost,
     evaluated,
     too_few_tokens,
+    with_deciding_metric,
 )
 from hsweep.planning.weights import check_can_be_kept, planned_weights
 from hsweep.seeding import Seeds, replicate_seeds
@@ -227,9 +228,10 @@ class Planner:
         Raises:
             UserError: the sweep's own functions cannot be used.
         """
-        sweep = self.sweep
         try:
-            asked = self._asked_of_own(point) if sweep.train is not None else self._asked(point)
+            is_own = self.sweep.train is not None
+            asked = self._asked_of_own(point) if is_own else self._asked(point)
+            sweep = self.sweep = with_deciding_metric(self.sweep, asked.task)
             if (identity := self._hash_of(asked.task)) not in self._with_checked_metrics:
                 self._with_checked_metrics.add(identity)
                 try:
@@ -295,7 +297,7 @@ class Planner:
                     seeds=seeds,
                     resources=asked.resources,
                     metric=sweep.metric,
-                    goal=sweep.goal,
+                    goal=sweep.direction,
                     counts=asked.counts,
                     train_memory_bytes=asked.memory,
                     parts=parts,
@@ -453,7 +455,7 @@ def make_plan(
         )
     check_commands(trials)
     return Plan(
-        sweep=sweep,
+        sweep=planner.sweep,
         preset=preset,
         study_seed=study_seed,
         trials=tuple(trials),

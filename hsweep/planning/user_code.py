@@ -1,12 +1,15 @@
 """Calling a sweep's own functions and objects, which may fail in any way, or be something else."""
 
 from collections.abc import Callable, Hashable
+from dataclasses import replace
 from functools import cache
 from inspect import getattr_static
 from typing import Any, Final, TypeVar, cast
 
 from hsweep.design.labels import listed
+from hsweep.design.metric_names import scale_of
 from hsweep.design.own_training import Cost, OwnTask
+from hsweep.design.question import Goal, Scale
 from hsweep.design.recipe import Recipe
 from hsweep.design.space import Point
 from hsweep.design.sweep import RESERVED_AXES, Sweep, resolve
@@ -108,6 +111,36 @@ def check_kinds(task: Any, model: Any, recipe: Any, resources: Any) -> None:
                 f"the sweep's {what} must be {is_a}, or a function of the point that returns one; "
                 f"got {shown(value)}"
             )
+
+
+def with_deciding_metric(sweep: Sweep, task: Learnable) -> Sweep:
+    """Return the sweep with the task's main metric where it names none, and with the goal and the
+    question's scale that the metric has where it gives none.
+
+    Raises:
+        UserError: the sweep does not say what the task's data would have to tell, and these cannot
+            be read.
+    """
+    asked = sweep.question
+    if sweep.metric and sweep.goal and (asked is None or asked.scale is not None):
+        return sweep
+    try:
+        metrics = called("task", lambda: tuple(task.metrics))
+    except DataError as error:
+        raise UserError(
+            f"which metrics task {task.name!r} has depends on its data, and these cannot be read: "
+            f"{error}"
+        ) from error
+    if not metrics:
+        raise UserError(f"task {task.name!r} has no metrics; it declares them, the main one first")
+    name = sweep.metric or metrics[0].name
+    # A name that the task does not have is refused where all of its metrics are checked.
+    metric = next((each for each in metrics if each.name == name), metrics[0])
+    goal: Goal = sweep.goal or metric.goal
+    if asked is not None and asked.scale is None:
+        scale: Scale = scale_of(name, goal) if metric.scale == "count" else metric.scale
+        asked = replace(asked, scale=scale)
+    return replace(sweep, metric=name, goal=goal, question=asked)
 
 
 def check_metrics(task: Learnable, sweep: Sweep) -> None:

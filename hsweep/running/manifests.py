@@ -37,7 +37,7 @@ def new_manifest(
         limits=asdict(plan.limits),
         seed=plan.study_seed,
         metric=sweep.metric,
-        goal=sweep.goal,
+        goal=sweep.direction,
         metrics=[
             *(metric.name for metric in plan.trials[0].task.metrics),
             *(PROBED_METRICS if sweep.probe is not None else ()),

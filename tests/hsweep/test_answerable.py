@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -78,10 +78,50 @@ class TestAnyQuestion:
         kind, text, remedy = only(concerns(goal="max"))
         assert kind == "impossible"
         assert text == "the sweep's goal is 'max', and the task declares 'min' for 'nmse'"
-        assert remedy == "set goal='min'"
+        assert remedy == "leave goal out, or set goal='min'"
 
     @pytest.mark.parametrize(
-        "question", [Transition("width", None), lean({"width": 3}, 0.1, scale="error")]
+        ("said", "decided"),
+        [
+            ({"metric": "", "goal": None}, ("nmse", "min", "error")),
+            ({"metric": "fit", "goal": None}, ("fit", "max", "accuracy")),
+            ({"metric": "", "goal": "min"}, ("nmse", "min", "error")),
+            ({"metric": "fit", "goal": "max"}, ("fit", "max", "accuracy")),
+        ],
+    )
+    @pytest.mark.parametrize("question", [Transition("width"), lean({"width": 3}, 0.1)])
+    def test_what_is_left_out_is_as_the_task_declares_its_metric(
+        self, question: Any, said: dict[str, Any], decided: tuple[str, str, str]
+    ) -> None:
+        sweep = tiny_sweep(space=grid(width=[1, 2, 3, 4, 5, 6]), question=question, **said)
+        plan = make_plan(replace(sweep, replicates=3), preset="quick", study_seed=0)
+        asked = plan.sweep.question
+        assert asked is not None
+        assert (plan.sweep.metric, plan.sweep.goal, asked.scale) == decided
+        assert {(trial.metric, trial.goal) for trial in plan.trials} == {decided[:2]}
+        assert not [each for each in analysable(plan) if each.kind == "impossible"]
+
+    def test_the_name_of_a_metric_of_ones_own_training_tells_its_goal(self) -> None:
+        asked: dict[str, Any] = {"space": grid(width=[1, 2, 3, 4]), "train": own_training}
+        for name, decided in (
+            ("nmse", ("min", "error")),
+            ("val_loss", ("min", "loss")),
+            ("top1", ("max", "accuracy")),
+        ):
+            sweep = Sweep(
+                "own", budget=epochs(1), metric=name, question=Transition("width"), **asked
+            )
+            planned = make_plan(sweep, preset="quick", study_seed=0).sweep
+            assert planned.question is not None
+            assert (planned.goal, planned.question.scale) == decided
+        with pytest.raises(UserError, match=r"larger values of 'reward' .* give goal=.min"):
+            Sweep("own", budget=epochs(1), metric="reward", **asked)
+        with pytest.raises(UserError, match="needs the name of the metric that decides"):
+            Sweep("own", budget=epochs(1), **asked)
+
+    @pytest.mark.parametrize(
+        "question",
+        [Transition("width", scale="error"), lean({"width": 3}, 0.1, scale="error")],
     )
     def test_a_logarithm_of_accuracies(self, question: Any) -> None:
         found = concerns(
@@ -89,7 +129,7 @@ class TestAnyQuestion:
         )
         assert only(found)[0] == "impossible"
         assert "scale is 'error', and the task declares 'accuracy' for 'nmse'" in found[0].text
-        assert found[0].remedy == "set the question's scale to 'accuracy'"
+        assert found[0].remedy == "leave the question's scale out, or set it to 'accuracy'"
 
     @pytest.mark.parametrize("question", [Transition("width", None), lean({"width": 3}, 0.1)])
     def test_one_seed_establishes_nothing(self, question: Any) -> None:
@@ -225,7 +265,7 @@ class TestSettings:
         (note,) = notes(fixed)
         assert note.startswith("every trial has the one learning rate 0.1, which is not tuned")
         other = sweep.with_setting("lr", [0.1, 0.2]).with_tuned_axes()
-        assert other.question == asked
+        assert other.question == replace(asked, scale=None)
 
     def test_a_tuned_axis_cannot_be_searched_as_well(self) -> None:
         sweep = tiny_sweep(

@@ -74,7 +74,7 @@ def planned(**changes: Any) -> None:
     ("changes", "message"),
     [
         ({"budget": 5}, r"budget must be epochs\(...\), steps\(...\) or seconds\(...\), not 5"),
-        ({"metric": 5}, "metric must be the name of a metric of the task, not 5"),
+        ({"metric": 5}, "metric must be the name of a metric, not 5"),
         ({"question": "heads"}, "question must be a Transition"),
         ({"early_stopping": 3}, r"early_stopping must be an Asha\(...\) or None"),
         ({"search": None}, "search must be random_search"),

@@ -53,7 +53,7 @@ def recorded(home: Home, sweep: Sweep, **changes: Any) -> Study:
 @pytest.mark.parametrize("nuisance", [("lr",), ()])
 def test_cells_stand_at_their_best_rate_named_or_not(home: Home, nuisance: tuple[str]) -> None:
     sweep = rates_sweep(Transition("width", None, nuisance=("lr",)))
-    asked = describe(Transition("width", None, nuisance=nuisance))
+    asked = describe(Transition("width", scale="error", nuisance=nuisance))
     study = recorded(home, sweep, question=asked)
     answer = answer_study(study)
     finding = answer.leading

@@ -52,7 +52,7 @@ class TestWhatItRefuses:
             ({"max_failures": -1}, "must not be negative, not -1"),
             ({"space": log_uniform(width=(1, 2))}, "'width' has infinitely many values"),
             ({"question": Transition(x="head")}, "unknown axis in the sweep's question 'head'"),
-            ({"question": Transition(x="width")}, "unknown axis in the sweep's question 'seq_len'"),
+            ({"question": Transition(by="depth")}, "unknown axis in the sweep's question 'heads'"),
             (
                 {"question": lean({"widht": 1}, margin=0.1)},
                 "unknown axis in the lean question's baseline 'widht'.* Did you mean 'width'",
@@ -253,9 +253,7 @@ class TestSettings:
             sweep.with_setting(name, values)
 
     def test_training_of_ones_own_has_no_recipe_to_set(self) -> None:
-        sweep = Sweep(
-            "own", grid(width=[1]), "loss", "min", epochs(1), train=command("true {width}")
-        )
+        sweep = Sweep("own", grid(width=[1]), epochs(1), "loss", train=command("true {width}"))
         for name in ("recipe.lr", "lr"):
             with pytest.raises(UserError, match="unknown setting") as refused:
                 sweep.with_setting(name, [0.1])

@@ -1,0 +1,47 @@
+"""What the name of a metric tells: whether smaller or larger is better, and its scale."""
+
+import re
+from typing import Final
+
+from hsweep.design.question import Goal, Scale
+
+_WORDS: Final[dict[Scale, str]] = {
+    "error": r".*errors?|.*mse|.*perplexity|err|ppl|mae|wer|cer",
+    "loss": r".*loss|losses|.*nll|.*entropy|xent|bpb|bpc",
+    "accuracy": r".*acc\d*|.*accuracy\d*|(?:val|test|train|eval)?top\d+|(?:micro|macro)?f1"
+    r"|.*auc|auroc|.*mrr\d*|.*bleu\d*|ndcg\d*|m?iou",
+}
+_TURNED: Final = {"neg", "negative", "minus", "inv", "inverse"}
+"""Words after which a larger error may be the better one."""
+
+
+def goal_of(metric: str) -> Goal | None:
+    """Return whether a metric of this name is minimised or maximised.
+
+    None where the name does not tell, or tells both (``top1_error``).
+    """
+    scales = _scales(metric)
+    is_share = "accuracy" in scales
+    if not scales or (is_share and len(scales) > 1):
+        return None
+    return "max" if is_share else "min"
+
+
+def scale_of(metric: str, goal: Goal) -> Scale:
+    """Return how a metric of this name and goal is put on an axis: what is minimised as an error,
+    unless its name says that it is a loss alone."""
+    if goal == "max":
+        return "accuracy"
+    return "loss" if _scales(metric) == {"loss"} else "error"
+
+
+def _scales(metric: str) -> set[Scale]:
+    name = re.sub(r"(?<=[a-z\d])(?=[A-Z])", " ", metric).lower()
+    words = [re.sub(r"[^a-z\d]", "", word) for word in re.findall(r"[a-z]+(?:[-_@ ]?\d+)?", name)]
+    if _TURNED & set(words) or re.match(r"\s*1\s*[-\N{MINUS SIGN}]", metric):
+        return set()
+    return {
+        scale
+        for scale, pattern in _WORDS.items()
+        if any(re.fullmatch(pattern, word) for word in words)
+    }
