@@ -234,7 +234,7 @@ def _of_a_transition(plan: Plan, question: Transition) -> Iterator[Concern]:
     if by is not None and len(lengths := {trial.point[by] for trial in plan.trials}) < 2:
         yield _weak(
             f"{by} has one value, {min(lengths)}, so growth with {by} cannot be judged",
-            f"give {by} two values or more, or ask with by=None",
+            f"give {by} two values or more, or leave by= out",
         )
 
 
