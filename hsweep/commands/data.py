@@ -85,7 +85,8 @@ def check(sweep_file: Path, chosen: SweepOptions, as_json: bool) -> None:
 @data.command()
 @sweep_argument
 @sweep_options
-def prepare(sweep_file: Path, chosen: SweepOptions) -> None:
+@json_option
+def prepare(sweep_file: Path, chosen: SweepOptions, as_json: bool) -> None:
     """Build every cache that SWEEP's trials need, so that none of them waits for it.
 
     What is complete is not built again, so a preparation that was interrupted goes on. It is read
@@ -102,9 +103,11 @@ def prepare(sweep_file: Path, chosen: SweepOptions) -> None:
 
     plan = prepare_sweep(sweep_file, chosen).plan
     tasks = _tasks(plan)
-    console = console_for(as_json=False)
-    if plan.sweep.train is not None:
+    console = console_for(as_json=as_json)
+    if not tasks:
         console.print("nothing to prepare: the sweep's own training reads its data itself")
+        if as_json:
+            print_json({"ready": [], "made_again": []})
         return
     columns = Progress.get_default_columns()[:2]
     now = TextColumn("{task.fields[now]}", markup=False)
@@ -139,6 +142,9 @@ def prepare(sweep_file: Path, chosen: SweepOptions) -> None:
     for path in inspection.made_anew:
         console.print(f"made again, as it was damaged or not sealed: {path}", style="yellow")
     console.print(f"ready: {len(tasks)} of {len(tasks)} tasks; caches lie in {cache_folder()}")
+    if as_json:
+        labels = [_label(task) for task, _ in tasks]
+        print_json({"ready": labels, "made_again": inspection.made_anew})
 
 
 def _tasks(plan: "Plan") -> "list[tuple[Task, int]]":

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import click
 
-from hsweep.commands.options import home_option, study_argument
+from hsweep.commands.options import home_option, json_option, study_argument
+from hsweep.commands.output import print_json
 from hsweep.errors import UserError
 from hsweep.paths import Home
 
@@ -24,7 +25,10 @@ from hsweep.paths import Home
     "--orphaned", is_flag=True, help="Also trials that an edit of the sweep took out of the study."
 )
 @home_option
-def export(study_name: str, file: Path, what: str, orphaned: bool, home: Home) -> None:
+@json_option
+def export(
+    study_name: str, file: Path, what: str, orphaned: bool, home: Home, as_json: bool
+) -> None:
     """Write the trials of STUDY to FILE (.parquet, .csv or .json)."""
     from hsweep.record.study import Study
     from hsweep.record.tables import write_table
@@ -35,4 +39,10 @@ def export(study_name: str, file: Path, what: str, orphaned: bool, home: Home) -
     write_table(table, file)
     with contextlib.suppress(UserError):
         study.write_tables()
-    click.echo(f"{table.num_rows} {what} in {file}")
+    if as_json:
+        columns = {"columns": table.column_names}
+        print_json(
+            {"study": study.name, "what": what, "rows": table.num_rows, **columns, "file": file}
+        )
+    else:
+        click.echo(f"{table.num_rows} {what} in {file}")

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from hsweep.command_line import command
-from hsweep.commands.options import home_option, study_argument
-from hsweep.commands.output import quantity
+from hsweep.commands.options import home_option, json_option, study_argument
+from hsweep.commands.output import print_json, quantity
 from hsweep.paths import Home
 
 if TYPE_CHECKING:
@@ -34,7 +34,10 @@ _SHORT: Final = 9
 )
 @click.option("--force", is_flag=True, help="Replace what is there.")
 @home_option
-def model(study_name: str, trial_name: str, out: Path, force: bool, home: Home) -> None:
+@json_option
+def model(
+    study_name: str, trial_name: str, out: Path, force: bool, home: Home, as_json: bool
+) -> None:
     """Write the final weights of TRIAL of STUDY to a file.
 
     TRIAL is the beginning of a key, or the trial as tables name it: "heads=2 #0".
@@ -49,6 +52,10 @@ def model(study_name: str, trial_name: str, out: Path, force: bool, home: Home) 
     study = Study.open(home, study_name)
     trial = Trial(study, trial_named(study, trial_name, orphaned=True))
     trial.save_weights(out, replace=force)
+    if as_json:
+        trained = {"trial": trial.key, "point": dict(trial.point), "value": trial.value}
+        print_json({"study": study.name, **trained, "out": out})
+        return
     what = "files of the last checkpoint" if out.is_dir() else "weights"
     click.echo(f"{out}: {what} of trial {trial.key} ({dict(trial.point)}, {trial.value})")
 

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import click
 
-from hsweep.commands.options import home_option, study_argument, tracking_option
+from hsweep.commands.options import home_option, json_option, study_argument, tracking_option
+from hsweep.commands.output import print_json
 from hsweep.paths import Home
 
 
@@ -13,7 +14,10 @@ from hsweep.paths import Home
 @click.option("--figures", type=click.Path(path_type=Path), help="Also write PNG, SVG and PDF.")
 @home_option
 @tracking_option
-def report(study_name: str, figures: Path | None, home: Home, tracking_uri: str | None) -> None:
+@json_option
+def report(
+    study_name: str, figures: Path | None, home: Home, tracking_uri: str | None, as_json: bool
+) -> None:
     """Write the report of STUDY: one HTML file that needs no network."""
     from analysis.ask import answer_study
     from hsweep.commands.conclusion import write_study_report
@@ -24,11 +28,14 @@ def report(study_name: str, figures: Path | None, home: Home, tracking_uri: str 
     target = target_of(study, home, tracking_uri)
     with study.reading() as tables:
         answer = answer_study(study, tables)
-        click.echo(str(write_study_report(study, answer, target, tables)))
+        written = [write_study_report(study, answer, target, tables)]
         if figures is not None:
             from analysis.charts.matplotlib_print import save_figures
             from analysis.report.build import report_charts, report_input
 
             charts = report_charts(report_input(study, answer, {}, tables))
-            for path in save_figures(charts, figures):
-                click.echo(str(path))
+            written += save_figures(charts, figures)
+    if as_json:
+        print_json({"study": study.name, "report": written[0], "figures": written[1:]})
+    else:
+        click.echo("\n".join(map(str, written)))

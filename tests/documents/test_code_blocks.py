@@ -1,6 +1,7 @@
 """What the documents show as code works as it stands there."""
 
 import ast
+import json
 import re
 import shlex
 import shutil
@@ -8,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import click
 import pytest
@@ -17,7 +18,8 @@ from click.testing import CliRunner
 from hsweep.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+AGENTS = ROOT / "AGENTS.md"
+PAGES = [ROOT / "README.md", AGENTS, *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```", re.DOTALL | re.MULTILINE)
 RUN = ("index.md", "sweep-file.md", "running.md", "coming-from.md", "reuse.md")
 """Pages of which each command is run; of the others each is read."""
@@ -36,6 +38,9 @@ FEWER = {"epochs=100": "epochs=6"}
 not trained for a minute."""
 SMALLER = {"digits_sweep.py": ["lr=0.01", "replicates=1"], "script_sweep.py": ["lr=0.01"]}
 """Settings of sweeps each of whose trials takes seconds: fewer trials of the same kind."""
+
+WITHOUT_RESULTS = {"new", "ui", "watch"}
+"""Commands that print none: the first writes a file, the others serve."""
 
 
 class Block(NamedTuple):
@@ -102,7 +107,7 @@ def write_files(page: Path, folder: Path) -> None:
 def call(words: list[str], home: Path) -> str:
     done = CliRunner().invoke(main, words, default_map=DEFAULTS, env={"HSWEEP_HOME": str(home)})
     assert done.exit_code == 0, f"{shlex.join(words)}\n{done.output}"
-    return done.output
+    return done.stdout
 
 
 @pytest.fixture(scope="module")
@@ -154,3 +159,33 @@ def test_what_a_page_shows_runs(
 def test_the_other_tools_sweeps_run(title: str, tmp_path: Path) -> None:
     write_files(by_name("coming-from.md"), tmp_path)
     subprocess.run([sys.executable, title], cwd=tmp_path, check=True)
+
+
+def keys_below(content: Any) -> set[str]:
+    if isinstance(content, dict):
+        return set(content).union(*map(keys_below, content.values()))
+    return set().union(*map(keys_below, content)) if isinstance(content, list) else set()
+
+
+def test_what_agents_are_told_runs_and_prints_such_json(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    printed: dict[str, set[str]] = {}
+    for words in commands(AGENTS):
+        output = call(words, tmp_path / "hsweep-home")
+        if "--json" in words:
+            printed.setdefault(words[0], set()).update(keys_below(json.loads(output)))
+    told = re.findall(r"^\| `(\w+)` \| (.*) \|$", AGENTS.read_text("utf-8"), re.M)
+    assert {"plan", "run", "show", "analyze"} <= {name for name, _ in told}
+    for name, keys in told:
+        assert set(re.findall(r"`(\w+)`", keys)) <= printed[name] | set(printed), name
+
+
+def test_each_command_that_prints_results_prints_json_where_asked() -> None:
+    def without(name: str, command: click.Command) -> set[str]:
+        if isinstance(command, click.Group):
+            return set().union(*(without(*each) for each in command.commands.items()))
+        return set() if any("--json" in each.opts for each in command.params) else {name}
+
+    assert without("hsweep", main) == WITHOUT_RESULTS
