@@ -7,18 +7,45 @@ again meanwhile, of which nothing is garbage.
 import atexit
 import contextlib
 import gc
+import os
+import sys
 from collections.abc import Iterator
 from typing import Final
 
 _USUAL: Final = gc.get_threshold()
 _FEW_SEARCHES: Final = (100_000, 20, 100)
+_exit_code: int | None = None
 
 
 def search_less() -> None:
-    """Let this process, which is going to import much, look for garbage seldom, and not at its end:
-    an interpreter that ends looks several times, and its memory goes with it anyway."""
+    """Let this process, which is going to import much, look for garbage seldom, and not at its
+    end."""
     gc.set_threshold(*_FEW_SEARCHES)
-    atexit.register(gc.freeze)
+    # Registered first, it runs last.
+    atexit.register(_leave_memory)
+
+
+@contextlib.contextmanager
+def exit_code_known() -> Iterator[None]:
+    """Note the exit code of a command that searches less, so that its process can end at once."""
+    global _exit_code
+    try:
+        yield
+    except SystemExit as ended:
+        _exit_code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+        raise
+
+
+def _leave_memory() -> None:
+    """End the process and leave its memory to the system: an interpreter that ends searches it
+    several times, and compiled libraries print what they then find left over."""
+    if _exit_code is None:
+        gc.freeze()
+        return
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(_exit_code)
 
 
 def search_as_usual() -> None:

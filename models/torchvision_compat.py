@@ -7,6 +7,7 @@ only the compiled library declares. Declaring their schemas is enough for the im
 in torchvision that is pure Python then works, and a call of the two operators still fails loudly.
 """
 
+import contextlib
 from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from typing import Final
@@ -15,6 +16,8 @@ import torch
 
 _BOX_SCHEMA: Final = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
 _OPERATORS: Final = ("nms", "qnms")
+_LIBRARIES: Final = ("_C", "_C_stable")
+"""The compiled library's names: up to torchvision 0.28, and since."""
 
 
 def make_torchvision_importable() -> bool:
@@ -43,10 +46,8 @@ def _missing_operators() -> list[str]:
 
 def _load_operators(package_folders: list[str]) -> None:
     """Load the compiled library as torchvision's own import would, and stay silent as it does."""
-    library = PathFinder.find_spec("_C", package_folders)
-    if library is None or library.origin is None:
-        return
-    try:
-        torch.ops.load_library(library.origin)  # type: ignore[no-untyped-call]
-    except OSError:
-        return
+    for name in _LIBRARIES:
+        library = PathFinder.find_spec(name, package_folders)
+        if library is not None and library.origin is not None:
+            with contextlib.suppress(OSError):
+                torch.ops.load_library(library.origin)  # type: ignore[no-untyped-call]

@@ -99,6 +99,26 @@ def test_a_package_without_a_compiled_library_gets_both_schemas(run: Run, tmp_pa
     )
 
 
+@pytest.mark.parametrize("name", ["_C", "_C_stable"])
+def test_nothing_is_declared_before_a_library_that_declares_it(
+    run: Run, tmp_path: Path, name: str
+) -> None:
+    """Or a healthy torchvision ends the process: an operator is declared once."""
+    package = tmp_path / "torchvision"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / f"{name}.so").write_bytes(b"")
+    run(
+        "schema = '(Tensor dets, Tensor scores, float iou_threshold) -> Tensor'\n"
+        "def load(path):\n"
+        f"    assert path.endswith('/{name}.so')\n"
+        "    for each in ('nms', 'qnms'): torch.library.define('torchvision::' + each, schema)\n"
+        "torch.ops.load_library = load\n"
+        "assert fix() is False",
+        tmp_path,
+    )
+
+
 def test_calling_a_declared_operator_still_fails(run: Run) -> None:
     run(
         "if fix():\n"
