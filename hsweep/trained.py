@@ -144,11 +144,13 @@ class Trial:
 
     def _configuration(self, header: Mapping[str, Any]) -> tuple[Any, str]:
         """Return the model's configuration, and what of its code has changed, in words."""
-        from hsweep.design.configuration import decoded
+        from hsweep.design.configuration import FUNCTION, decoded
         from hsweep.planning.prepare import own_sweep
 
         sweep = None
         try:
+            if FUNCTION in header["model"]:
+                return self._of_function(header)
             try:
                 config = decoded(header["model"])
             except ImportError:
@@ -168,6 +170,18 @@ class Trial:
             with contextlib.suppress(UserError):
                 changed = self._changed(config, header, own_sweep(self._study).module)
         return config, changed
+
+    def _of_function(self, header: Mapping[str, Any]) -> tuple[Any, str]:
+        """Return the model that the function of the study's own sweep builds at the trial's point,
+        and what of its code has changed."""
+        from hsweep.design.space import recorded_point
+        from hsweep.planning.function_models import model_at
+        from hsweep.planning.prepare import own_sweep, recorded_options, variant
+
+        loaded = own_sweep(self._study)
+        sweep = variant(loaded.sweep, recorded_options(self._study.manifest))
+        config = model_at(sweep.model, recorded_point(header["point"]), task=None)
+        return config, self._changed(config, header, loaded.module)
 
     def _changed(self, config: Any, header: Mapping[str, Any], sweep: "ModuleType | None") -> str:
         from hsweep.planning.code import code_of

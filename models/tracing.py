@@ -1,5 +1,6 @@
-"""Counts of a model that has none of its own, traced on meta tensors."""
+"""Counts of a module, traced; on meta tensors where it can be."""
 
+import hashlib
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -36,10 +37,44 @@ def traced_counts(model_factory: Callable[[], nn.Module], example_input: object)
     """
     with without_numbers():
         model = model_factory()
+    return module_counts(model, mapped_tensors(example_input, lambda tensor: tensor.to("meta")))
+
+
+def params_of(model: nn.Module) -> dict[str, int]:
+    """Return the number of a module's parameters by group, shared ones once."""
     params = dict.fromkeys(PARAM_GROUPS, 0)
     for name, parameter in model.named_parameters():
         params[parameter_group(model, name)] += parameter.numel()
+    return params
 
+
+def structure_of(model: nn.Module) -> str:
+    """Return a hash of the classes of a module's parts, of what torch's own say of themselves (the
+    rate of a dropout), and of the names, shapes and types of parameters and buffers."""
+    parts = [
+        (name, type(part).__qualname__, part.extra_repr() if _is_torchs(part) else "")
+        for name, part in model.named_modules()
+    ]
+    tensors = [
+        (name, tuple(tensor.shape), str(tensor.dtype))
+        for named in (model.named_parameters(), model.named_buffers())
+        for name, tensor in named
+    ]
+    return hashlib.sha256(repr((parts, tensors)).encode()).hexdigest()[:20]
+
+
+def _is_torchs(part: nn.Module) -> bool:
+    return type(part).__module__.startswith("torch.nn.")
+
+
+def module_counts(model: nn.Module, example_input: object, examples: int = 1) -> Counts:
+    """Return the counts of a module from one training-mode forward pass, as ``traced_counts``.
+
+    Args:
+        model: on the device of its input.
+        example_input: a batch.
+        examples: in the batch.
+    """
     kept: Counter[int] = Counter()
     alive: list[Tensor] = []  # a freed storage's identity could be given to another one
     own = {storage_identity(tensor) for tensor in (*model.parameters(), *model.buffers())}
@@ -51,19 +86,20 @@ def traced_counts(model_factory: Callable[[], nn.Module], example_input: object)
             kept[identity] = tensor.untyped_storage().nbytes() // tensor.element_size()
         return tensor
 
-    arguments, keywords = _arguments(_to_meta(example_input))
+    arguments, keywords = _arguments(example_input)
     with (
         FlopCounterMode(display=False) as flop_counter,
         torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor),
     ):
         outputs = model(*arguments, **keywords)
     return Counts(
-        params=params,
-        forward_flops=int(flop_counter.get_total_flops()),
-        activation_elements=sum(kept.values()),
+        params=params_of(model),
+        forward_flops=int(flop_counter.get_total_flops()) // examples,
+        activation_elements=sum(kept.values()) // examples,
         output_elements=sum(
             leaf.numel() for leaf in tree_leaves(outputs) if isinstance(leaf, Tensor)
-        ),
+        )
+        // examples,
     )
 
 
@@ -96,13 +132,14 @@ def parameter_group(model: nn.Module, name: str) -> str:
     return "embedding" if any(word in name for word in ("token", "pos")) else "mlp"
 
 
-def _to_meta(value: object) -> object:
+def mapped_tensors(value: object, change: Callable[[Tensor], Tensor]) -> object:
+    """Return a model's input with each of its tensors changed."""
     if isinstance(value, Tensor):
-        return value.to("meta")
+        return change(value)
     if isinstance(value, Mapping):
-        return {key: _to_meta(item) for key, item in value.items()}
+        return {key: mapped_tensors(item, change) for key, item in value.items()}
     if isinstance(value, tuple | list):
-        return tuple(_to_meta(item) for item in value)
+        return tuple(mapped_tensors(item, change) for item in value)
     return value
 
 

@@ -79,6 +79,21 @@ class Metric:
             )
 
 
+@runtime_checkable
+class Exemplary(Protocol):
+    """A task that tells what a model is given, so that the operations of any module are counted
+    when it is planned."""
+
+    def example_input(self) -> Any:
+        """Return the model's input for one example, a batch of one: a tensor, a tuple of
+        positional arguments, or a dictionary of keyword arguments.
+
+        Raises:
+            DataError: the data cannot be read.
+        """
+        ...
+
+
 class Learnable(Protocol):
     """What is learned, whoever trains it."""
 

@@ -26,6 +26,7 @@ MAY_IMPORT = {
             "models.layer_conditioning",
             "models.meta_build",
             "models.torchvision_compat",
+            "models.tracing",
         ),
     ),
     "tasks": ("tasks", "models.torchvision_compat"),

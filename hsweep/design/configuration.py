@@ -8,11 +8,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
+from hsweep.design.function_model import FunctionModel
 from hsweep.errors import UserError, shown
 from hsweep.own_packages import SWEEP_FILE_PREFIX
 
 SWEEP: Final = "sweep"
 """Stands for the sweep file, which is imported under a name that depends on where it lies."""
+
+FUNCTION: Final = "function"
+"""Names the class of a model that the sweep's function builds."""
 
 _PLAIN: Final = (bool, int, float, str, type(None))
 _COLLECTIONS: Final = (tuple, set, frozenset, dict)
@@ -22,12 +26,16 @@ def encoded(value: Any) -> Any:
     """Return a configuration as plain JSON content.
 
     A dataclass becomes ``{"class": "module:Name", "fields": {...}}``; what is neither plain nor a
-    list becomes ``{"class": "module:Name", "of": content}``, the class's one argument.
+    list becomes ``{"class": "module:Name", "of": content}``, the class's one argument. A module
+    that the sweep's function builds becomes ``{"function": NAME}``, the name of its class: sweep
+    and point make it again.
 
     Raises:
         UserError: a part that is neither plain, a collection nor a dataclass.
     """
     kind = type(value)
+    if isinstance(value, FunctionModel):
+        return {FUNCTION: value.name}
     if kind in _PLAIN:
         return value
     if kind is list:

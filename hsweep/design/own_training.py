@@ -228,7 +228,7 @@ class OwnTask:
 
     def content(self) -> Mapping[str, Any]:
         """Return what tells this training from another, without its code: as plain values."""
-        return {self.part: _content(self.train)}
+        return {self.part: without_functions(self.train)}
 
     def record(self) -> Mapping[str, Any]:
         """Return what the record says of it besides: metrics, and files that it depends on."""
@@ -245,21 +245,21 @@ def captured(function: FunctionType) -> dict[str, Any]:
     return found
 
 
-def _content(value: Any) -> Any:
+def without_functions(value: Any) -> Any:
     """Return a value in which functions and classes are named, each with what it is given."""
     if isinstance(value, FunctionType):
-        around = _content(captured(value))
+        around = without_functions(captured(value))
         return {"name": value.__qualname__, **({"captured": around} if around else {})}
     if isinstance(value, type):
         return value.__qualname__
     if isinstance(value, ModuleType):
         return value.__name__  # what is imported counts as code
     if isinstance(value, partial):
-        return [_content(part) for part in (value.func, value.args, value.keywords)]
+        return [without_functions(part) for part in (value.func, value.args, value.keywords)]
     if isinstance(value, Mapping):
-        return {name: _content(part) for name, part in value.items()}
+        return {name: without_functions(part) for name, part in value.items()}
     if isinstance(value, (tuple, list)):
-        return [_content(part) for part in value]
+        return [without_functions(part) for part in value]
     return value
 
 

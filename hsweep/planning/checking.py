@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from hsweep.design.function_model import model_name
 from hsweep.design.labels import point_label, varying_axes
 from hsweep.design.own_training import OwnTask
 from hsweep.design.trial import Trial
@@ -88,10 +89,10 @@ def check_trials(trials: Sequence[Trial]) -> Checked:
 
 def _extremes(trials: Iterable[Trial]) -> Iterator[Trial]:
     """Yield the smallest and the largest shape of each pair of classes, equal data together."""
-    pairs: dict[tuple[type, type], list[Trial]] = {}
+    pairs: dict[tuple[type, str], list[Trial]] = {}
     for trial in trials:
         if not isinstance(trial.task, OwnTask):  # what its first update is, is not known
-            pairs.setdefault((type(trial.task), type(trial.model)), []).append(trial)
+            pairs.setdefault((type(trial.task), model_name(trial.model)), []).append(trial)
     chosen: dict[str, Trial] = {}
     for group in list(pairs.values())[:_MOST_PAIRS]:
         for extreme in (min(group, key=_size), max(group, key=_size)):
@@ -111,6 +112,6 @@ def _data_of(trial: Trial) -> tuple[object, ...]:
 def _refusal(label: str, trial: Trial, error: "RehearsalError") -> str:
     at = f"{error.where}: " if error.where else ""
     return (
-        f"{at}{error} ({label}, task {trial.task.name!r}, model {type(trial.model).__name__}). "
+        f"{at}{error} ({label}, task {trial.task.name!r}, model {model_name(trial.model)}). "
         "This was tried out before the start, and nothing was recorded; --no-check starts without"
     )

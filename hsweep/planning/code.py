@@ -31,7 +31,7 @@ from typing import Any, Final, TypeAlias
 from hsweep.design.own_training import Command, captured
 from hsweep.errors import NESTED, UserError, is_installed
 from hsweep.own_packages import PACKAGES, SHARED, SWEEP_FILE_PREFIX, inits_of_user, is_of_user
-from hsweep.planning.source import source_of, source_of_part
+from hsweep.planning.source import LAMBDA, lambda_definition, source_of, source_of_part
 
 SWEEP_FILE: Final = "the sweep file"
 """What the sweep file is called among the files of a trial's code, wherever it lies."""
@@ -214,12 +214,19 @@ def _code_of_definitions(kinds: frozenset[Definition], sweep_module: str) -> Cod
         name = kind.__module__
         _refuse_without_file(kind)
         if _is_sweep(name):
-            in_sweep.setdefault(name, set()).add(kind.__qualname__.split(".")[0])
+            in_sweep.setdefault(name, set()).add(_definition(kind))
         else:
             closure.visit(name)
     for name, definitions in in_sweep.items():
         closure.visit_sweep(name, definitions)
     return _noted(closure.code())
+
+
+def _definition(kind: Definition) -> str:
+    """Return what ``source_of_part`` calls a class or function of a sweep file."""
+    if isinstance(kind, FunctionType) and kind.__qualname__ == LAMBDA:
+        return lambda_definition(kind.__code__)
+    return kind.__qualname__.split(".")[0]
 
 
 def _is_sweep(module: str) -> bool:

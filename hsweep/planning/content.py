@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, cast
 
-from hsweep.design.own_training import OwnTask
+from hsweep.design.own_training import OwnTask, without_functions
 from hsweep.errors import NESTED, UserError, shown
 from tasks.base import is_in_key
 
@@ -37,6 +37,10 @@ def describe(value: Any, *, for_key: bool = False) -> Any:
         return str(value)
     if isinstance(value, OwnTask):
         return describe(value.content() if for_key else value.record(), for_key=for_key)
+    if hasattr(type(value), "key_content"):
+        # What tells it from others is not its fields alone; of functions the names and the code.
+        content = without_functions(value.key_content())
+        return {"type": type(value).__qualname__, **describe(content, for_key=for_key)}
     names = _field_names(cast(Hashable, type(value)), for_key)
     if names is not None:
         content = {name: describe(getattr(value, name), for_key=for_key) for name in names}

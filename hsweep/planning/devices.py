@@ -36,7 +36,7 @@ def training_memory(counts: Counts, recipe: Recipe, processes: int, *, is_sharde
 def on_devices(trials: Sequence[Trial]) -> dict[str, Any] | None:
     """Return what the trial with most memory takes of one device, and of each of eight; None where
     no trial is as large as ViT-B, or that is not known."""
-    counted = [trial for trial in trials if trial.model is not None and trial.counts is not None]
+    counted = [each for each in trials if each.model is not None and each.train_memory_bytes]
     large = [each for each in counted if each.counts and each.counts.num_params >= _LARGE]
     if not large:
         return None

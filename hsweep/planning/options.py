@@ -46,8 +46,8 @@ class Limits:
                 continue
             if value is None:
                 raise UserError(
-                    f"--max-{flag} bounds {name}, which is not known of one's own training; let "
-                    "the sweep's describe= return it, or leave the bound out"
+                    f"--max-{flag} bounds {name}, which is not known here; leave the bound out (of "
+                    "one's own training, describe= may return it)"
                 )
             if high is not None and value > high:
                 return f"{name} {value:,} is above --max-{flag} {high:,}"

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from hsweep.design.budget import Budget
 from hsweep.design.early_stopping import PROTECTED
+from hsweep.design.function_model import FunctionModel
 from hsweep.design.own_training import Command, OwnTask
 from hsweep.design.question import Lean
 from hsweep.design.recipe import Recipe
@@ -20,6 +21,7 @@ from hsweep.planning.code import Code, code_of, code_of_script, named_code
 from hsweep.planning.commands import check_commands
 from hsweep.planning.content import content_hash, describe
 from hsweep.planning.devices import training_memory
+from hsweep.planning.function_models import model_at
 from hsweep.planning.identity import (
     Accepted,
     key_of,
@@ -32,6 +34,7 @@ from hsweep.planning.user_code import (
     ImpossiblePointError,
     called,
     check_kinds,
+    check_memory_is_known,
     check_metrics,
     check_own_resources,
     counted,
@@ -325,20 +328,24 @@ class Planner:
         """
         sweep = self.sweep
         task = evaluated("task", sweep.task, point)
-        model = evaluated("model", sweep.model, point)
+        model = evaluated("model", partial(model_at, sweep.model, task=task), point)
         recipe = evaluated("recipe", sweep.recipe, point)
         resources = evaluated("resources", sweep.resources, point)
         check_kinds(task, model, recipe, resources)
         task, recipe = called("recipe", lambda: settled(task, recipe))
         called("recipe", lambda: self._recipes.check(recipe, model, resources, sweep.budget))
         counts = self._counts_of(model)
+        knows_memory = not isinstance(model, FunctionModel) or model.knows_memory
         if sweep.keep != "none" and type(model) not in self._with_loadable_weights:
             counted(partial(check_can_be_kept, sweep_module=self.sweep_module), model)
             self._with_loadable_weights.add(type(model))
         if too_few := called("task", lambda: too_few_tokens(task, model)):
             raise ImpossiblePointError(too_few)
         is_sharded = recipe.sharding == "full"
-        memory = training_memory(counts, recipe, resources.processes, is_sharded=is_sharded)
+        memory = None
+        if knows_memory:
+            memory = training_memory(counts, recipe, resources.processes, is_sharded=is_sharded)
+        check_memory_is_known(resources, memory)
         return _Asked(task, model, recipe, resources, counts, memory)
 
     def _asked_of_own(self, point: Point) -> "_Asked":
@@ -371,7 +378,8 @@ class Planner:
     def _counts_of(self, model: AnyModelConfig) -> Counts:
         identity = self._hash_of(model)
         if identity not in self._counts:
-            if isinstance(model, ModelConfig) and len(self._counts) < _MAX_CHECKED_BUILDS:
+            is_checked = isinstance(model, ModelConfig) and not isinstance(model, FunctionModel)
+            if is_checked and len(self._counts) < _MAX_CHECKED_BUILDS:
                 # Counts come from structure; building without memory proves them. A large plan
                 # proves its first few hundred, since the rest differ only in their numbers.
                 counted(checked_build, model)

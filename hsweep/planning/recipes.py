@@ -4,6 +4,7 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any, Final
 
 from hsweep.design.budget import Budget
+from hsweep.design.function_model import model_name
 from hsweep.design.recipe import Recipe
 from hsweep.design.trial import Resources
 from hsweep.errors import UserError
@@ -97,5 +98,5 @@ def _check_structure(recipe: Recipe, model: AnyModelConfig) -> None:
     if recipe.channels_last and not has_images(built):
         raise UserError(
             "channels_last is for models of images, and "
-            f"{type(model).__name__} has no convolution over two dimensions; leave it out"
+            f"{model_name(model)} has no convolution over two dimensions; leave it out"
         )

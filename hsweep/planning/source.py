@@ -13,8 +13,12 @@ import symtable
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import CodeType
 from typing import Final
 
+LAMBDA: Final = "<lambda>"
+_INLINE: Final = "<inline>"
+"""What a lambda is taken to bind, beside the statement that it stands in."""
 _SWEEP: Final = "SWEEP"
 _PLAIN_BINDINGS: Final = (
     *(ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef),
@@ -44,9 +48,14 @@ def source_of_part(path: Path, definitions: Iterable[str]) -> Source:
     the definition of a function or class, or an assignment; and a decorated definition or an
     assignment acts where nothing in the file uses it. What only ``SWEEP`` uses (spaces, budgets,
     presets, its functions of the point) and what stands under ``if __name__ == "__main__"`` is no
-    part of it. A class that the file does not have at its top level leads to the whole file.
+    part of it. A class that the file does not have at its top level leads to the whole file. A
+    lambda is named by where it stands (``lambda_definition``).
     """
-    statements = _statements(*_stamp(path))
+    statements = [*_statements(*_stamp(path))]
+    named = {each for each in definitions if each.startswith(LAMBDA)}
+    if named:
+        definitions = {*definitions} - named | {_INLINE}
+        statements += [_inline(each) for each in _lambdas(_parsed(path), named)]
     wanted = frozenset(definitions)
     bound = {name for each in statements for name in each.binds}
     if not wanted <= bound:
@@ -57,6 +66,34 @@ def source_of_part(path: Path, definitions: Iterable[str]) -> Source:
     roots += [each for each in statements if each.acts_unused and each not in used | for_sweep]
     used = _reached(statements, roots)
     return _described([each.node for each in statements if each in used], "")
+
+
+def lambda_definition(code: CodeType) -> str:
+    """Return what calls a lambda of a file by the place of its body."""
+    # What only begins or ends the function has no width.
+    spans = [
+        ((line or 0, begin or 0), (last or 0, end or 0))
+        for line, last, begin, end in code.co_positions()
+        if (line, begin) != (last, end)
+    ]
+    first = min((start for start, _ in spans), default=None)
+    return f"{LAMBDA} {first} {max((end for _, end in spans), default=None)}"
+
+
+def _lambdas(tree: ast.Module, named: Iterable[str]) -> Iterator[ast.Lambda]:
+    """Yield the lambdas of a file that are called so."""
+    wanted = set(named)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Lambda):
+            body = node.body
+            start = (body.lineno, body.col_offset)
+            if f"{LAMBDA} {start} {(body.end_lineno, body.end_col_offset)}" in wanted:
+                yield node
+
+
+def _inline(node: ast.Lambda) -> "_Statement":
+    alone = ast.Expr(node)
+    return _Statement(alone, frozenset({_INLINE}), _global_names(alone))
 
 
 def _stamp(path: Path) -> tuple[Path, int, int]:

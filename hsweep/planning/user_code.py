@@ -25,7 +25,7 @@ _KINDS: Final = (
     (
         "model",
         (ModelConfig, TraceableConfig),
-        "a model configuration: a frozen dataclass with build(), and counts() or "
+        "an nn.Module, or a model configuration: a frozen dataclass with build(), and counts() or "
         "example_input() (see models.base)",
     ),
     ("recipe", (Recipe,), "a Recipe"),
@@ -193,16 +193,25 @@ def check_own_resources(task: OwnTask, resources: Any, memory: int | None) -> No
             "the sweep's resources must be a Resources, or a function of the point that returns "
             f"one; got {shown(resources)}"
         )
-    if resources.is_auto and memory is None:
-        raise UserError(
-            "gpus='auto' goes by the memory that a trial needs, and that of one's own training is "
-            "not known; let describe= return Cost(num_params, train_memory_bytes=...), or give a "
-            "number, as in gpus=1 or gpus=0.5"
-        )
+    check_memory_is_known(resources, memory)
     if task.starts_processes and resources.spread:
         raise UserError(
             "a command starts on one node, with all that its processes occupy; spread=True is for "
             "a training function, or the training of a task"
+        )
+
+
+def check_memory_is_known(resources: Resources, memory: int | None) -> None:
+    """Refuse an automatic share of a device for a trial whose memory is not known.
+
+    Raises:
+        UserError: it is one.
+    """
+    if resources.is_auto and memory is None:
+        raise UserError(
+            "gpus='auto' goes by the memory that a trial needs, and that of this one is not known; "
+            "give a number, as in gpus=1 or gpus=0.5 (of one's own training, describe= may return "
+            "Cost(num_params, train_memory_bytes=...))"
         )
 
 

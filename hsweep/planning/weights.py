@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from hsweep.design.best_trials import groups_of
 from hsweep.design.configuration import decoded, encoded
+from hsweep.design.function_model import FunctionModel
 from hsweep.design.sweep import Sweep
 from hsweep.design.trial import Trial
 from hsweep.errors import UserError, told
@@ -25,6 +26,9 @@ def check_can_be_kept(model: Any, sweep_module: str) -> None:
     """
     from hsweep.training.weights import plain_tensors
 
+    if isinstance(model, FunctionModel):  # the study's sweep builds it again
+        plain_tensors(build_on_meta(model).state_dict())
+        return
     content = encoded(model)
     try:
         is_same = decoded(content, sys.modules.get(sweep_module)) == model

@@ -1,0 +1,179 @@
+"""A model that a function of the point builds: any ``torch.nn.Module``."""
+
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, Final
+
+from hsweep.design.space import Point
+from hsweep.errors import UserError, shown
+from models.base import Counts
+
+if TYPE_CHECKING:
+    from torch import nn
+
+MODELS: Final = "an nn.Module, or a model configuration (see models.base)"
+"""What a sweep's model function may return."""
+
+_BUILT: Final[weakref.WeakValueDictionary[int, "nn.Module"]] = weakref.WeakValueDictionary()
+"""The modules that model functions have returned and that are still alive, by their ids."""
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionModel:
+    """The module that a function builds at a point.
+
+    Attributes:
+        function: of the point; returns a new module at every call.
+        point: what it is called with.
+        read: the axes that it reads, with their values.
+        structure: hash of the module's classes, and of the names and shapes of its weights. It
+            tells models apart that depend on more than code and point, such as a file.
+        name: the module's class.
+        cost: what the module costs; activations and operations are 0 where they are not known.
+    """
+
+    function: Callable[[Point], Any] = field(compare=False)
+    point: Point
+    read: Mapping[str, Any]
+    structure: str
+    name: str
+    cost: Counts = field(compare=False)
+
+    def __hash__(self) -> int:
+        return hash((self.point, self.structure))
+
+    def build(self) -> "nn.Module":
+        """Return a new module, initialised from torch's global generator.
+
+        Raises:
+            UserError: the function returns no module, or one that it has returned before.
+        """
+        return new_module(self.function, self.point)
+
+    def counts(self) -> Counts:
+        """Return what the module costs."""
+        return self.cost
+
+    def key_content(self) -> Mapping[str, Any]:
+        """Return what tells this model from another, without its code."""
+        return {"function": self.function, "read": self.read, "structure": self.structure}
+
+    @property
+    def knows_memory(self) -> bool:
+        """Whether the activations, which most of the training memory depends on, are known."""
+        return self.cost.activation_elements > 0
+
+
+def model_name(model: Any) -> str:
+    """Return the name of the class of a model, as messages give it."""
+    return model.name if isinstance(model, FunctionModel) else type(model).__name__
+
+
+def new_module(function: Callable[[Point], Any], point: Point) -> "nn.Module":
+    """Return the module that a sweep's model function builds.
+
+    Raises:
+        UserError: it is no module, or one that the function has returned before: every trial
+            begins with weights of its own.
+    """
+    module = function(point)
+    if not is_module(module):
+        raise UserError(f"the sweep's model function returned {shown(module)}; it returns {MODELS}")
+    note_as_new(module)
+    return module  # type: ignore[no-any-return]
+
+
+def note_as_new(module: "nn.Module") -> None:
+    """Refuse a module that a model function has returned before.
+
+    Raises:
+        UserError: two trials would share its weights.
+    """
+    if _BUILT.get(id(module)) is module:
+        raise UserError(
+            f"the sweep's model function returned the same {type(module).__name__} twice, whose "
+            "weights two trials would share; let it build a new module at each call"
+        )
+    _BUILT[id(module)] = module
+
+
+def is_module(value: Any) -> bool:
+    """Whether a value is an ``nn.Module``; torch is not imported for it."""
+    return any(
+        each.__module__ == "torch.nn.modules.module" and each.__name__ == "Module"
+        for each in type(value).__mro__
+    )
+
+
+def check_function(function: Any) -> None:
+    """Refuse a model function whose code cannot be found.
+
+    Raises:
+        UserError: it is no function, class or ``functools.partial`` of one.
+    """
+    while isinstance(function, partial):
+        function = function.func
+    if not isinstance(function, FunctionType | type):
+        raise UserError(
+            "the function that builds a module is a def, a lambda, a class or functools.partial "
+            f"of one, so that its code is known; got {shown(function)}"
+        )
+
+
+def read_by(function: Callable[[Point], Any], point: Point) -> tuple[Any, dict[str, Any]]:
+    """Return what a function returns at a point, and the axes that it reads, with their values:
+    all of them where what it returns holds the point, which may be read later."""
+    watched = _WatchedPoint(point)
+    read, holder = watched._read, weakref.ref(watched)
+    found = function(watched)
+    del watched
+    axes = set(point) if holder() is not None else read
+    return found, {axis: point[axis] for axis in point if axis in axes}
+
+
+class _WatchedPoint(Point):
+    """A point that notes which of its axes are read."""
+
+    __slots__ = ("__weakref__", "_read")
+    _read: set[str]
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        super().__init__(values)
+        object.__setattr__(self, "_read", set())
+
+    def __getitem__(self, axis: str) -> Any:
+        self._read.add(axis)
+        return super().__getitem__(axis)
+
+    def __contains__(self, axis: object) -> bool:
+        self._read.add(str(axis))
+        return super().__contains__(axis)
+
+    def get(self, axis: str, default: Any = None) -> Any:
+        """Return the axis's value, or ``default`` if the space does not have it."""
+        self._read.add(axis)
+        return super().get(axis, default)
+
+    def has(self, values: Mapping[str, Any]) -> bool:
+        """Whether the point has all these axis values."""
+        self._read.update(values)
+        return super().has(values)
+
+    def __iter__(self) -> Iterator[str]:
+        self._read.update(self._values)
+        return super().__iter__()
+
+    def __len__(self) -> int:
+        self._read.update(self._values)
+        return super().__len__()
+
+    def __hash__(self) -> int:
+        self._read.update(self._values)
+        return super().__hash__()
+
+    def __repr__(self) -> str:
+        self._read.update(self._values)
+        return super().__repr__()

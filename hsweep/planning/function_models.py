@@ -1,0 +1,87 @@
+"""Models that a sweep's function builds: what they are and cost, from one build at each point."""
+
+import contextlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from hsweep.design.function_model import (
+    FunctionModel,
+    check_function,
+    is_module,
+    note_as_new,
+    read_by,
+)
+from hsweep.design.space import Point
+from hsweep.errors import UserError
+from models.base import Counts
+from tasks.base import Exemplary
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+def model_at(value: Any, point: Point, task: Any) -> Any:
+    """Return a sweep's model at a point; a module that its function builds as a ``FunctionModel``.
+
+    The module is built on torch's meta device where that works, without memory for its weights.
+
+    Args:
+        value: the sweep's ``model``.
+        point: where.
+        task: that the model learns; its ``example_input`` tells what a forward pass costs.
+
+    Raises:
+        UserError: a module in place of a function, or a function whose code cannot be found.
+    """
+    if is_module(value):
+        name = type(value).__name__
+        raise UserError(
+            f"the sweep's model is a {name} that is built already, and every trial needs a new "
+            f"one; give a function of the point that builds it, as in model=lambda p: {name}(...)"
+        )
+    if not callable(value) or hasattr(value, "__dataclass_fields__"):
+        return value
+    found, read = _built_without_numbers(value, point)
+    if not is_module(found):
+        return found
+    check_function(value)
+    note_as_new(found)
+    from models.tracing import structure_of
+
+    return FunctionModel(
+        value, point, read, structure_of(found), type(found).__name__, _cost_of(found, task)
+    )
+
+
+def _built_without_numbers(function: Callable[[Point], Any], point: Point) -> tuple[Any, Any]:
+    import torch
+
+    from models.meta_build import without_numbers
+
+    with torch.random.fork_rng(devices=[]):
+        # What needs values cannot be built without; what fails otherwise fails again, and says why.
+        with contextlib.suppress(Exception), without_numbers():
+            return read_by(function, point)
+        return read_by(function, point)
+
+
+def _cost_of(module: "nn.Module", task: Any) -> Counts:
+    """Return a module's parameters, and what a forward pass costs where that can be told."""
+    import torch
+
+    from models.tracing import mapped_tensors, module_counts, params_of
+
+    params = params_of(module)
+    unknown = Counts(params, 0, 0)
+    if not isinstance(task, Exemplary):
+        return unknown
+    device = next((each.device for each in module.parameters()), torch.device("cpu"))
+    try:
+        # Two examples, since a batch norm has no variance of one.
+        example = mapped_tensors(
+            task.example_input(), lambda tensor: torch.cat((tensor, tensor)).to(device)
+        )
+        with torch.random.fork_rng(devices=[]):
+            return module_counts(module.train(), example, examples=2)
+    except Exception:  # what it computes may need values; and the data may not be there
+        return unknown

@@ -1,0 +1,248 @@
+"""Learning from arrays: batches, losses and metrics.
+
+Shapes: n examples, B of them in a batch, C classes.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils._pytree import tree_map
+
+from tasks.array_store import Part, examples
+from tasks.division import own_slices, summed
+from tasks.sampling import epochs_from, whole_batches
+from tasks.sources.kept import kept
+
+_CHUNK: Final = 512
+"""Examples evaluated at once."""
+Batch = tuple[tuple[Tensor, ...], Tensor]
+
+
+class Examples(NamedTuple):
+    """Examples on the training device, each as a tuple of inputs and targets."""
+
+    train: Batch
+    validation: Batch
+
+
+@dataclass(frozen=True, slots=True)
+class Learning:
+    """How a model is called, trained and measured.
+
+    Attributes:
+        inputs: names of the model's arguments; numbers are positions.
+        loss: a function of outputs and targets; None for the usual ones.
+        metric: the main metric: a name, or a function of outputs and targets.
+        metric_name: what it is called.
+        variance: of the targets that are validated on, for ``nmse``.
+    """
+
+    inputs: tuple[str | int, ...]
+    loss: Callable[[Any, Tensor], Tensor] | None
+    metric: str | Callable[[Any, Tensor], Any]
+    metric_name: str
+    variance: float
+
+
+@kept(most=2)
+def load(content: str, num_inputs: int, validation: float | None, device: torch.device) -> Examples:
+    """Return examples on a device.
+
+    Args:
+        content: hash of the arrays.
+        num_inputs: of the model.
+        validation: the share that is held out, or None.
+        device: where they are wanted.
+
+    Raises:
+        DataError: the arrays are not there.
+    """
+    train, others = examples(content, num_inputs, validation)
+    return Examples(_on(train, device), _on(others, device))
+
+
+def _on(part: Part, device: torch.device) -> Batch:
+    # Copied, since the user's arrays are not a model's to write into.
+    inputs = tuple(torch.tensor(each, device=device) for each in part.inputs)
+    return inputs, torch.tensor(part.targets, device=device)
+
+
+class ArrayData:
+    """Examples opened for one trial."""
+
+    def __init__(
+        self, learning: Learning, loaded: Examples, sampling_seed: int, batch_size: int
+    ) -> None:
+        self._learning, self._examples = learning, loaded
+        self._sampling_seed = sampling_seed
+        count = len(loaded.train[1])
+        self._batch_size, self._num_batches = whole_batches(count, batch_size)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Batches in one pass over the training examples."""
+        return self._num_batches
+
+    @property
+    def eval_size(self) -> int:
+        """Examples to validate on."""
+        return len(self._examples.validation[1])
+
+    def batches(self, start_step: int) -> Iterator[Batch]:
+        """Yield (inputs, targets) without end, beginning with ``start_step``.
+
+        Raises:
+            ValueError: a start step below 0.
+        """
+        inputs, targets = self._examples.train
+        for part in epochs_from(start_step, len(targets), self._batch_size, self._sampling_seed):
+            order = part.order.to(targets.device)
+            for rows in torch.split(order, self._batch_size)[part.first_batch :]:
+                chosen = tuple(each.index_select(0, rows) for each in inputs)
+                yield chosen, targets.index_select(0, rows)
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Return the mean loss of a batch."""
+        inputs, targets = batch
+        return self._loss(self._outputs(model, inputs), targets)
+
+    def evaluate(self, model: nn.Module) -> Mapping[str, float]:
+        """Return the metrics of the examples to validate on."""
+        return self._measured(model, self._examples.validation, "", "validation_loss")
+
+    def evaluate_training(self, model: nn.Module) -> Mapping[str, float]:
+        """Return the same of the training examples."""
+        return self._measured(model, self._examples.train, "train_", "train_loss")
+
+    def warm_start(self, model: nn.Module) -> None:
+        """Do nothing: how weights begin is the model's to say."""
+
+    def _outputs(self, model: nn.Module, inputs: tuple[Tensor, ...]) -> Any:
+        names = self._learning.inputs
+        if isinstance(names[0], str):
+            return model(**dict(zip(names, inputs, strict=True)))  # type: ignore[arg-type]
+        return model(*inputs)
+
+    def _loss(self, outputs: Any, targets: Tensor) -> Tensor:
+        if self._learning.loss is not None:
+            return self._learning.loss(outputs, targets)
+        if targets.is_floating_point():
+            return functional.mse_loss(numbers_of(outputs, targets), targets)
+        return functional.cross_entropy(*logits_of(outputs, targets))
+
+    def _measured(
+        self, model: nn.Module, part: Batch, prefix: str, loss_name: str
+    ) -> dict[str, float]:
+        metric, name = self._learning.metric, self._learning.metric_name
+        inputs, targets = part
+        if callable(metric):
+            # A function of all outputs at once: every process of a trial computes them all.
+            chunks = [slice(at, at + _CHUNK) for at in range(0, len(targets), _CHUNK)]
+        else:
+            chunks = [*own_slices(len(targets), _CHUNK)]
+        total = torch.zeros(3, dtype=torch.float64, device=targets.device)
+        found = []
+        for rows in chunks:
+            wanted = targets[rows]
+            outputs = self._outputs(model, tuple(each[rows] for each in inputs))
+            loss = self._loss(outputs, wanted).double() * len(wanted)
+            scored = torch.zeros((), dtype=torch.float64, device=targets.device)
+            if callable(metric):
+                found.append(outputs)
+            elif metric != "validation_loss":
+                scored = _score(metric, outputs, wanted).double() * len(wanted)
+            total += torch.stack((loss, scored, scored.new_tensor(len(wanted))))
+        loss_sum, score_sum, count = (total if callable(metric) else summed(total)).tolist()
+        values = {loss_name: loss_sum / count}
+        if callable(metric):
+            values[f"{prefix}{name}"] = float(metric(_joined(found), targets))
+        elif metric == "nmse":
+            values[f"{prefix}{name}"] = score_sum / count / self._learning.variance
+        elif metric != "validation_loss":
+            values[f"{prefix}{name}"] = score_sum / count
+        if metric == "mse" and self._learning.loss is None:
+            del values[loss_name]
+        return values
+
+
+class PureArrayData(ArrayData):
+    """Examples whose loss is one of the usual ones."""
+
+    has_pure_loss: Final = True
+
+
+def _joined(outputs: list[Any]) -> Any:
+    """Return the outputs of several batches as those of one."""
+    first, *others = outputs
+    return tree_map(lambda *each: torch.cat(each), first, *others)
+
+
+def main_output(outputs: Any) -> Tensor:
+    """Return what a model's outputs are scored by: a tensor, the ``logits`` of an object or a
+    dictionary, or the first part of a tuple.
+
+    Raises:
+        ValueError: there is no such tensor.
+    """
+    found = outputs
+    if isinstance(outputs, Mapping):
+        found = outputs.get("logits")
+    elif hasattr(outputs, "logits"):
+        found = outputs.logits
+    elif isinstance(outputs, tuple | list) and outputs:
+        found = outputs[0]
+    if not isinstance(found, Tensor):
+        raise ValueError(
+            "the model must return a tensor, an object or dictionary with logits, or a tuple that "
+            f"begins with a tensor, not {type(outputs).__name__}; arrays(..., loss=function) takes "
+            "whatever it returns"
+        )
+    return found
+
+
+def logits_of(outputs: Any, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Return logits (n, C) and classes (n,), of one prediction an example or of several: logits (B,
+    ..., C) and classes (B, ...).
+
+    Raises:
+        ValueError: shapes that do not go together, or fewer logits than classes.
+    """
+    logits = main_output(outputs)
+    if logits.shape[:-1] != targets.shape:
+        raise ValueError(
+            f"y holds classes of shape {tuple(targets.shape)}, so the model must return logits of "
+            f"shape ({', '.join(map(str, (*targets.shape, 'classes')))}), not "
+            f"{tuple(logits.shape)}"
+        )
+    return logits.flatten(0, -2), targets.flatten()
+
+
+def numbers_of(outputs: Any, targets: Tensor) -> Tensor:
+    """Return a model's numbers in the shape of the targets: a last dimension of 1 may be more or
+    less.
+
+    Raises:
+        ValueError: another shape.
+    """
+    numbers = main_output(outputs)
+    if numbers.shape == targets.shape:
+        return numbers
+    if numbers.shape == (*targets.shape, 1) or (*numbers.shape, 1) == targets.shape:
+        return numbers.reshape(targets.shape)
+    raise ValueError(
+        f"y has the shape {tuple(targets.shape)} in a batch, so the model must return numbers of "
+        f"that shape, not {tuple(numbers.shape)}"
+    )
+
+
+def _score(metric: str, outputs: Any, targets: Tensor) -> Tensor:
+    """Return the mean of a metric over a batch; of ``nmse`` the squared error."""
+    if metric == "top1":
+        logits, classes = logits_of(outputs, targets)
+        return (logits.argmax(1) == classes).double().mean()
+    difference = numbers_of(outputs, targets).double() - targets
+    return difference.abs().mean() if metric == "mae" else difference.square().mean()
