@@ -14,7 +14,9 @@ _TEMPLATES: Final = Path(__file__).parent / "templates"
 KINDS: Final = {
     "heads": "at which number of heads does the error collapse?",
     "lean": "which cheaper shape is as good as the one I have?",
+    "model": "the same of my own module on my own arrays?",
     "own": "the same of training of my own, a function train(point, run)?",
+    "script": "the same of a script that trains, unchanged?",
 }
 
 
@@ -27,24 +29,40 @@ def new(file: Path, kind: str | None) -> None:
     """Write a short sweep to FILE, as a beginning: it runs as it stands.
 
     heads: the number of heads at which the error collapses. lean: the cheaper shape that is as
-    good as yours. own: your own training, a function.
+    good as yours. model: your own module and arrays. own: your own training, a function. script:
+    your own training, a script, which is written beside FILE.
     """
     if file.suffix != ".py" or not file.parent.is_dir():
         raise UserError(
             f"a sweep is a Python file with the ending .py, in a folder that exists; got {file}"
         )
     name = check_study_name(file.stem)
-    if file.exists():
-        raise UserError(f"{file} exists, and what is in a file stays; give another name")
-    text = (_TEMPLATES / f"{kind or _asked()}.py.txt").read_text("utf-8")
-    try:
-        with file.open("x", encoding="utf-8") as stream:
-            stream.write(text.replace("SWEEP_NAME", name).replace("SWEEP_FILE", file.name))
-    except FileExistsError:
-        raise UserError(f"{file} has just been written by something else; look at it") from None
-    click.echo(f"{file} is written; try it, then make it yours:")
+    _refuse_present(file)
+    kind = kind or _asked()
+    written = {file: f"{kind}.py.txt"}
+    script = file.with_name(f"{file.stem}_train.py")
+    if kind == "script":
+        _refuse_present(script)
+        written = {script: "script_train.py.txt", **written}
+    for path, template in written.items():
+        text = (_TEMPLATES / template).read_text("utf-8").replace("SWEEP_NAME", name)
+        text = text.replace("SWEEP_FILE", file.name).replace("SCRIPT_FILE", script.name)
+        try:
+            with path.open("x", encoding="utf-8") as stream:
+                stream.write(text)
+        except FileExistsError:
+            raise UserError(f"{path} has just been written by something else; look at it") from None
+    named = " and ".join(map(str, written))
+    click.echo(
+        f"{named} {'are' if len(written) > 1 else 'is'} written; try it, then make it yours:"
+    )
     for command in ("plan", "run"):
         click.echo(f"  {shlex.join(['hsweep', command, str(file)])}")
+
+
+def _refuse_present(file: Path) -> None:
+    if file.exists():
+        raise UserError(f"{file} exists, and what is in a file stays; give another name")
 
 
 def _asked() -> str:

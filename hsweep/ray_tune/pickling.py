@@ -5,13 +5,14 @@ import functools
 import sys
 from collections.abc import Callable, Iterable
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
 import ray
 
 from hsweep.errors import UserError, shown, told
 
 _CACHED = type(functools.cache(lambda: None))
+_LARGEST_MODEL_FUNCTION: Final = 1 << 23
 _own: set[str] = set()
 
 
@@ -27,20 +28,27 @@ def send_whole(modules: Iterable[ModuleType]) -> None:
     copyreg.pickle(_CACHED, _reduced)
 
 
-def check_sent(train: Any) -> None:
-    """Refuse training of one's own that cannot be sent.
+def check_sent(what: str, function: Any) -> None:
+    """Refuse a sweep's ``training`` or ``model`` function that cannot be sent, or a model function
+    that takes much along: it is sent with every trial.
 
     Raises:
         UserError: with what is in the way.
     """
     try:
-        ray.cloudpickle.dumps(train)
+        sent = ray.cloudpickle.dumps(function)
     except Exception as error:
         raise UserError(
-            f"the training function {shown(train)} cannot be sent to worker processes "
+            f"the {what} function {shown(function)} cannot be sent to worker processes "
             f"({told(error)}): let it open what it needs itself, in place of holding or enclosing "
             "it, or train in this process with --runner inline"
         ) from error
+    if what == "model" and len(sent) > _LARGEST_MODEL_FUNCTION:
+        raise UserError(
+            f"the model function takes {len(sent) / 1e6:.0f} MB along to a worker with each trial, "
+            "as it uses large values of the sweep file; let it use what follows from them, as in "
+            "WIDTH = x.shape[1] at the top of the file and WIDTH in the function"
+        )
 
 
 def _reduced(cached: Any) -> str | tuple[Callable[..., Any], tuple[Any, ...]]:

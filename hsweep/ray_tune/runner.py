@@ -136,10 +136,10 @@ class RayRunner:
         self._checked = set(requests.values())
         self._ask_devices(self._checked)
 
-    def check_training(self, train: Any) -> None:
-        """Refuse training of one's own that cannot be sent to workers; UserError says why."""
+    def check_sent(self, what: str, function: Any) -> None:
+        """Refuse a sweep's function that cannot be sent to workers; UserError says why."""
         send_whole(self.own_modules)
-        check_sent(train)
+        check_sent(what, function)
 
     def _ask_devices(self, requests: Iterable[Resources]) -> None:
         if self.device_bytes is None and any(request.is_auto for request in requests):

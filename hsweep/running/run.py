@@ -22,6 +22,7 @@ from hsweep.coordination.coordinator import Coordinator, stop_after
 from hsweep.coordination.keeping import Keeping
 from hsweep.coordination.protocols import Proposer
 from hsweep.coordination.runner import InlineRunner, Runner
+from hsweep.design.function_model import FunctionModel
 from hsweep.design.trial import Trial, TrialStatus
 from hsweep.errors import UserError
 from hsweep.garbage import search_as_usual
@@ -176,7 +177,11 @@ def connect(runner: "RayRunner | InlineRunner", plan: Plan) -> None:
         return
     runner.connect()
     runner.check({trial.key: trial.resources for trial in plan.trials})
-    runner.check_training(plan.sweep.train)
+    model = plan.trials[0].model
+    if isinstance(model, FunctionModel):
+        runner.check_sent("model", model.function)
+    else:
+        runner.check_sent("training", plan.sweep.train)
 
 
 def _greet(console: Console, job: Job, browse: str, runner: Runner) -> None:

@@ -51,24 +51,45 @@ def test_what_new_writes_is_planned_as_it_stands_without_a_concern(
         subprocess.run([ruff, *words, "--config", ROOT / "pyproject.toml", "mine.py"], check=True)
 
 
-def test_training_of_ones_own_runs_as_new_writes_it(hsweep: Callable[..., Result]) -> None:
-    hsweep("new", "mine.py", "--kind", "own")
-    few = ("--set", "epochs=2", "--set", "heads=1,3", "--set", "replicates=1")
+@pytest.mark.parametrize("kind", "metric", "epochs"), [("own", "error", 2), ("model", "nmse", 8)]
+
+def test_training_of_ones_own_runs_as_new_writes_it(
+    hsweep: Callable[..., Result], kind: str, metric: str, epochs: int
+) -> None:
+    hsweep("new", "mine.py", "--kind", kind)
+    few = ("--set", f"epochs={epochs}", "--set", "heads=1,3", "--set", "replicates=1")
     ran = hsweep("run", "mine.py", "--runner", "inline", *few)
     assert ran.exit_code == 0, ran.output
-    errors = product.load("mine-quick").trials.set_index("heads")["error"]
+    errors = product.load("mine-quick").trials.set_index("heads")[metric]
     assert errors[3] < errors[1] < 1
+
+
+def test_a_script_runs_as_new_writes_it_beside_its_sweep(
+    hsweep: Callable[..., Result], tmp_path: Path
+) -> None:
+    written = hsweep("new", "mine.py", "--kind", "script")
+    assert written.output.startswith("mine_train.py and mine.py are written")
+    ran = hsweep(
+        *("run", "mine.py", "--runner", "inline", "--set", "epochs=1"),
+        *("--set", "heads=3", "--set", "replicates=1"),
+    )
+    assert ran.exit_code == 0, ran.output
+    (error,) = product.load("mine-quick").trials["error"]
+    assert 0 < error < 1
+    (tmp_path / "mine.py").unlink()
+    refused = hsweep("new", "mine.py", "--kind", "script")
+    assert (refused.exit_code, "mine_train.py exists" in refused.output) == (2, True)
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["mine.py", "--kind", "wide"], "'wide' is not one of 'heads', 'lean', 'own'"),
+        (["mine.py", "--kind", "wide"], "'wide' is not one of 'heads', 'lean', 'model', 'own'"),
         (["mine.txt", "--kind", "own"], "with the ending .py, in a folder that exists"),
         (["there/mine.py", "--kind", "own"], "with the ending .py, in a folder that exists"),
         (["my sweep.py", "--kind", "own"], "a study's name starts with"),
         (["taken.py", "--kind", "own"], "taken.py exists"),
-        (["mine.py"], "--kind: heads, lean, own"),
+        (["mine.py"], "--kind: heads, lean, model, own, script"),
     ],
 )
 def test_new_refuses_what_it_cannot_write(

@@ -63,6 +63,16 @@ def test_a_cached_function_goes_with_the_class_that_calls_it(
     assert done.stdout.split() == ["12", "1", "7"], done.stderr
 
 
+def test_a_model_function_that_takes_large_arrays_along_is_refused(own: ModuleType) -> None:
+    exec("import numpy\nX = numpy.zeros((9, 1 << 17))\nWIDTH = len(X)\n", vars(own))
+    exec("def light(point): return WIDTH\ndef heavy(point): return len(X)", vars(own))
+    send_whole([own])
+    check_sent("model", own.light)
+    check_sent("training", own.heavy)
+    with pytest.raises(UserError, match="takes 9 MB along to a worker with each trial"):
+        check_sent("model", own.heavy)
+
+
 FUNCTIONS = """
 import functools, threading
 from dataclasses import dataclass
@@ -111,14 +121,14 @@ def test_any_training_function_of_a_sweep_file_is_sent_whole_or_refused(
     sent = []
     for function in module.sent:
         assert OwnTask(function, ()).name
-        check_sent(function)
+        check_sent("training", function)
         sent.append(ray.cloudpickle.dumps(function))
     monkeypatch.delitem(sys.modules, module.__name__)
     for each in sent:
         function = pickle.loads(each)
         assert function(3, None) == 6
     with pytest.raises(UserError, match=r"inner.* cannot be sent .*cannot pickle '_thread.lock'"):
-        check_sent(module.holding())
+        check_sent("training", module.holding())
     with pytest.raises(UserError, match=r"train must be a function .*, not <bound method"):
         OwnTask(Trains().train, ())
 
