@@ -216,8 +216,8 @@ def arrays(
             )
     else:
         is_pair = isinstance(validation, tuple) and len(validation) == 2
-        pair = validation if is_pair else (validation, None)
-        others, their_targets = given_examples(*pair, "validation ")
+        other_x, other_y = validation if is_pair else (validation, None)
+        others, their_targets = given_examples(other_x, other_y, "validation ")
         refuse_unlike(inputs | {"y": targets}, others | {"y": their_targets})
         given |= stored(others.values(), their_targets, "validation_")
     is_classified = targets.dtype.kind == "i"

@@ -1,13 +1,12 @@
 """A model that a function of the point builds: any ``torch.nn.Module``."""
 
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final
 
-from hsweep.design.space import Point
 from hsweep.errors import UserError, shown
 from models.base import Counts
 
@@ -35,8 +34,8 @@ class FunctionModel:
         cost: what the module costs; activations and operations are 0 where they are not known.
     """
 
-    function: Callable[[Point], Any] = field(compare=False)
-    point: Point
+    function: Callable[[Any], Any] = field(compare=False)
+    point: Mapping[str, Any]
     read: Mapping[str, Any]
     structure: str
     name: str
@@ -72,7 +71,7 @@ def model_name(model: Any) -> str:
     return model.name if isinstance(model, FunctionModel) else type(model).__name__
 
 
-def new_module(function: Callable[[Point], Any], point: Point) -> "nn.Module":
+def new_module(function: Callable[[Any], Any], point: Mapping[str, Any]) -> "nn.Module":
     """Return the module that a sweep's model function builds.
 
     Raises:
@@ -121,59 +120,3 @@ def check_function(function: Any) -> None:
             "the function that builds a module is a def, a lambda, a class or functools.partial "
             f"of one, so that its code is known; got {shown(function)}"
         )
-
-
-def read_by(function: Callable[[Point], Any], point: Point) -> tuple[Any, dict[str, Any]]:
-    """Return what a function returns at a point, and the axes that it reads, with their values:
-    all of them where what it returns holds the point, which may be read later."""
-    watched = _WatchedPoint(point)
-    read, holder = watched._read, weakref.ref(watched)
-    found = function(watched)
-    del watched
-    axes = set(point) if holder() is not None else read
-    return found, {axis: point[axis] for axis in point if axis in axes}
-
-
-class _WatchedPoint(Point):
-    """A point that notes which of its axes are read."""
-
-    __slots__ = ("__weakref__", "_read")
-    _read: set[str]
-
-    def __init__(self, values: Mapping[str, Any]) -> None:
-        super().__init__(values)
-        object.__setattr__(self, "_read", set())
-
-    def __getitem__(self, axis: str) -> Any:
-        self._read.add(axis)
-        return super().__getitem__(axis)
-
-    def __contains__(self, axis: object) -> bool:
-        self._read.add(str(axis))
-        return super().__contains__(axis)
-
-    def get(self, axis: str, default: Any = None) -> Any:
-        """Return the axis's value, or ``default`` if the space does not have it."""
-        self._read.add(axis)
-        return super().get(axis, default)
-
-    def has(self, values: Mapping[str, Any]) -> bool:
-        """Whether the point has all these axis values."""
-        self._read.update(values)
-        return super().has(values)
-
-    def __iter__(self) -> Iterator[str]:
-        self._read.update(self._values)
-        return super().__iter__()
-
-    def __len__(self) -> int:
-        self._read.update(self._values)
-        return super().__len__()
-
-    def __hash__(self) -> int:
-        self._read.update(self._values)
-        return super().__hash__()
-
-    def __repr__(self) -> str:
-        self._read.update(self._values)
-        return super().__repr__()

@@ -1,7 +1,8 @@
 """Models that a sweep's function builds: what they are and cost, from one build at each point."""
 
 import contextlib
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from hsweep.design.function_model import (
@@ -9,7 +10,6 @@ from hsweep.design.function_model import (
     check_function,
     is_module,
     note_as_new,
-    read_by,
 )
 from hsweep.design.space import Point
 from hsweep.errors import UserError
@@ -61,8 +61,8 @@ def _built_without_numbers(function: Callable[[Point], Any], point: Point) -> tu
     with torch.random.fork_rng(devices=[]):
         # What needs values cannot be built without; what fails otherwise fails again, and says why.
         with contextlib.suppress(Exception), without_numbers():
-            return read_by(function, point)
-        return read_by(function, point)
+            return _read_by(function, point)
+        return _read_by(function, point)
 
 
 def _cost_of(module: "nn.Module", task: Any) -> Counts:
@@ -85,3 +85,59 @@ def _cost_of(module: "nn.Module", task: Any) -> Counts:
             return module_counts(module.train(), example, examples=2)
     except Exception:  # what it computes may need values; and the data may not be there
         return unknown
+
+
+def _read_by(function: Callable[[Point], Any], point: Point) -> tuple[Any, dict[str, Any]]:
+    """Return what a function returns at a point, and the axes that it reads, with their values:
+    all of them where what it returns holds the point, which may be read later."""
+    watched = _WatchedPoint(point)
+    read, holder = watched._read, weakref.ref(watched)
+    found = function(watched)
+    del watched
+    axes = set(point) if holder() is not None else read
+    return found, {axis: point[axis] for axis in point if axis in axes}
+
+
+class _WatchedPoint(Point):
+    """A point that notes which of its axes are read."""
+
+    __slots__ = ("__weakref__", "_read")
+    _read: set[str]
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        super().__init__(values)
+        object.__setattr__(self, "_read", set())
+
+    def __getitem__(self, axis: str) -> Any:
+        self._read.add(axis)
+        return super().__getitem__(axis)
+
+    def __contains__(self, axis: object) -> bool:
+        self._read.add(str(axis))
+        return super().__contains__(axis)
+
+    def get(self, axis: str, default: Any = None) -> Any:
+        """Return the axis's value, or ``default`` if the space does not have it."""
+        self._read.add(axis)
+        return super().get(axis, default)
+
+    def has(self, values: Mapping[str, Any]) -> bool:
+        """Whether the point has all these axis values."""
+        self._read.update(values)
+        return super().has(values)
+
+    def __iter__(self) -> Iterator[str]:
+        self._read.update(self._values)
+        return super().__iter__()
+
+    def __len__(self) -> int:
+        self._read.update(self._values)
+        return super().__len__()
+
+    def __hash__(self) -> int:
+        self._read.update(self._values)
+        return super().__hash__()
+
+    def __repr__(self) -> str:
+        self._read.update(self._values)
+        return super().__repr__()

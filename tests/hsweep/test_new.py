@@ -51,8 +51,7 @@ def test_what_new_writes_is_planned_as_it_stands_without_a_concern(
         subprocess.run([ruff, *words, "--config", ROOT / "pyproject.toml", "mine.py"], check=True)
 
 
-@pytest.mark.parametrize("kind", "metric", "epochs"), [("own", "error", 2), ("model", "nmse", 8)]
-
+@pytest.mark.parametrize(("kind", "metric", "epochs"), [("own", "error", 2), ("model", "nmse", 8)])
 def test_training_of_ones_own_runs_as_new_writes_it(
     hsweep: Callable[..., Result], kind: str, metric: str, epochs: int
 ) -> None:
