@@ -22,7 +22,15 @@ from hsweep.design.recipe import Recipe
 from hsweep.training.batches import Parts, parts_of
 from hsweep.training.optimizers import build_optimizer
 from hsweep.training.stacked.stack import Member, Stack
-from tasks.base import FurtherEvaluated, Metric, Stackable, Task, TaskData, TrainingEvaluated
+from tasks.base import (
+    Exemplary,
+    FurtherEvaluated,
+    Metric,
+    Stackable,
+    Task,
+    TaskData,
+    TrainingEvaluated,
+)
 
 PROJECT = Path(__file__).resolve().parents[1]
 CPU = torch.device("cpu")
@@ -150,6 +158,13 @@ class TaskContract:
         loss.backward()
         gradients = [p.grad for p in model.parameters() if p.grad is not None]
         assert any(bool(gradient.abs().sum() > 0) for gradient in gradients)
+
+    def test_its_example_is_like_an_example_of_a_batch(self, task: Task) -> None:
+        if not isinstance(task, Exemplary):
+            pytest.skip("the task gives no example")
+        examples = tensors(task.example_input())
+        for one, batch in zip(examples, tensors(self.first(self.open(task), 1)[0]), strict=False):
+            assert (one.shape, one.dtype) == (batch[:1].shape, batch.dtype)
 
     def test_its_loss_is_the_mean_over_the_batch(self, task: Task, model: nn.Module) -> None:
         data = self.open(task)

@@ -55,6 +55,12 @@ class Retrieval(RetrievalConfig):
         """Return a hash of the definition; the data follow from it and the data seed."""
         return definition_digest(self, _VERSION)
 
+    def example_input(self) -> "torch.Tensor":
+        """Return a sequence of zeros as a batch of one, (1, seq_len, token_dim)."""
+        import torch
+
+        return torch.zeros(1, self.seq_len, self.token_dim)
+
     def open(
         self, *, data_seed: int, sampling_seed: int, batch_size: int, device: "torch.device"
     ) -> TaskData:

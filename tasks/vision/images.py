@@ -53,6 +53,17 @@ class Images(ImagesConfig):
         )
         return definition_digest(self, _VERSION, content)
 
+    def example_input(self) -> "torch.Tensor":
+        """Return a black image as a batch of one, (1, C, H, W).
+
+        Raises:
+            DataError: as ``spec``.
+        """
+        import torch
+
+        spec = self.spec()
+        return torch.zeros(1, spec.in_chans, spec.image_size, spec.image_size)
+
     def open(
         self, *, data_seed: int, sampling_seed: int, batch_size: int, device: "torch.device"
     ) -> TaskData:

@@ -94,7 +94,10 @@ def planned(**changes: Any) -> None:
         ({"space": grid(width=[1]).where(leave)}, r"a where\(...\) function .* SystemExit"),
         ({"space": grid(width=[1]).derive(a=leave)}, r"a derive\(...\) function .* SystemExit"),
         ({"model": lambda p: Looped(p.width)}, "holds itself, or nests without end"),
-        ({"model": lambda p: Odd()}, "model must be a model configuration: .* got a Odd"),
+        (
+            {"model": lambda p: Odd()},
+            "model must be an nn.Module, or a model configuration: .* got a Odd",
+        ),
         ({"task": LeavingTask()}, "task cannot be used: SystemExit"),
         ({"task": Directionless()}, "'nmse' of task 'tiny' has the goal 'less'; it must be 'min'"),
         ({"task": Unscaled()}, "has the scale 'log'; it must be 'error', 'accuracy', 'loss' or"),

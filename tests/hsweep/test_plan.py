@@ -359,7 +359,7 @@ class TestWhatIsAnError:
             ({"task": fails}, "task function failed"),
             ({"recipe": fails}, "recipe function failed"),
             ({"resources": fails}, "resources function failed"),
-            ({"model": lambda p: None}, "model must be a model configuration: .* got None"),
+            ({"model": lambda p: None}, "model must be an nn.Module, or a model .* got None"),
             ({"model": lambda p: p.heads}, "unknown axis 'heads'"),
             ({"task": lambda p: "images"}, "task must be a task .* got 'images'"),
             ({"recipe": lambda p: {"lr": 1}}, "recipe must be a Recipe, .* got {'lr': 1}"),
