@@ -219,7 +219,10 @@ def test_the_key_has_the_content_and_the_loss_and_not_where_they_lie() -> None:
     assert key(validation=0.25) != key()
 
 
-def test_large_arrays_reach_another_process_by_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_arrays_reach_another_process_by_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HSWEEP_CACHE", str(tmp_path / "cache"))
     x = RANDOM.normal(size=(3000, 100))
     task = arrays(x, x.sum(1))
     sent = pickle.dumps(task)
@@ -236,7 +239,7 @@ def test_large_arrays_reach_another_process_by_the_cache(monkeypatch: pytest.Mon
     data = task.open(data_seed=0, sampling_seed=0, batch_size=8, device=CPU)
     assert float(found.stdout) == next(data.batches(0))[0][0].sum().item()
     monkeypatch.setattr(array_store, "_HELD", {})
-    monkeypatch.setenv("HSWEEP_CACHE", str(Path.cwd() / "nowhere"))
+    monkeypatch.setenv("HSWEEP_CACHE", str(tmp_path / "nowhere"))
     with pytest.raises(ValueError, match="set HSWEEP_CACHE to a folder that all machines"):
         pickle.loads(sent).example_input()
 
