@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -535,3 +536,17 @@ def test_helpers_of_libraries_serve_the_next_trial(tmp_path: Path) -> None:
         trained(assignment_of(trial_of(train), tmp_path / name))
     assert pids[0] == pids[1]
     assert is_running(pids[0])
+
+
+def test_the_service_of_wandb_serves_the_next_trial(tmp_path: Path) -> None:
+    services = []
+
+    def train(point: Point, run: Run) -> None:
+        services.append(subprocess.Popen(["wandb-core", "600"], executable=shutil.which("sleep")))
+        run.report(6, loss=1)
+
+    trained(assignment_of(trial_of(train), tmp_path / "one"))
+    (service,) = services
+    assert service.poll() is None
+    service.kill()
+    service.wait()

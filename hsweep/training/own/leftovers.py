@@ -26,7 +26,12 @@ from typing import Final
 
 MARK_VARIABLE: Final = "HSWEEP_OWN_TRAINING"
 
-_HELPERS: Final = (b"resource_tracker", b"multiprocessing.forkserver", b"_inductor/compile_worker")
+_HELPERS: Final = (
+    b"resource_tracker",
+    b"multiprocessing.forkserver",
+    b"_inductor/compile_worker",
+    b"wandb-core",
+)
 """In the command lines of what libraries start for a process as a whole, and which ends with it."""
 
 _AGAIN_SECONDS: Final = 0.02
