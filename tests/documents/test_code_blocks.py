@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 AGENTS = ROOT / "AGENTS.md"
 PAGES = [ROOT / "README.md", AGENTS, *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```", re.DOTALL | re.MULTILINE)
-RUN = ("index.md", "sweep-file.md", "running.md", "coming-from.md", "reuse.md")
+RUN = ("index.md", "how-to.md", "sweep-file.md", "running.md", "coming-from.md", "reuse.md")
 """Pages of which each command is run; of the others each is read."""
 NOT_RUN = {
     "hsweep ui": "serves until it is stopped",
@@ -39,6 +39,8 @@ not trained for a minute."""
 SMALLER = {"digits_sweep.py": ["lr=0.01", "replicates=1"], "script_sweep.py": ["lr=0.01"]}
 """Settings of sweeps each of whose trials takes seconds: fewer trials of the same kind."""
 
+WANDB = "class Run:\n    log = finish = lambda *_, **__: None\n\ndef init(**_): return Run()\n"
+"""What stands for W&B's client, which the tests do not install."""
 WITHOUT_RESULTS = {"new", "ui", "watch"}
 """Commands that print none: the first writes a file, the others serve."""
 
@@ -97,6 +99,13 @@ def test_each_python_block_is_python(page: Path) -> None:
             ast.parse(block.text)
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_each_block_for_the_shell_is_such(page: Path) -> None:
+    for block in blocks(page):
+        if block.language in ("sh", "bash"):
+            subprocess.run(["bash", "-n"], input=block.text, text=True, check=True)
+
+
 def write_files(page: Path, folder: Path) -> None:
     """Write the files that a page shows; a title may say of which tool each is."""
     for block in blocks(page):
@@ -134,6 +143,7 @@ def test_what_a_page_shows_runs(
     page = by_name(name)
     write_files(by_name("index.md"), tmp_path)
     write_files(page, tmp_path)
+    (tmp_path / "wandb.py").write_text(WANDB)
     shutil.copy("my_heads.py", "my_sweep.py")
     key = re.findall(r"t[0-9a-f]{20}", call(["show", "my_heads-quick", "--json"], studies))[0]
     for words in commands(page):
