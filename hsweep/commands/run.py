@@ -39,9 +39,15 @@ if TYPE_CHECKING:
     help="In a study that has run: train what its analysis lists as missing, and nothing else.",
 )
 @click.option(
+    "--more-seeds",
+    type=click.IntRange(1),
+    metavar="N",
+    help="In a study that has run: give each --point N more runs to the end, and nothing else.",
+)
+@click.option(
     "--dry-run",
     is_flag=True,
-    help="With --only-missing: show these trials and their cost, and stop.",
+    help="With these two: show the trials and their cost, and stop.",
 )
 @sweep_options
 @options_of(RunOptions, "options", but=("retry_failed",))
@@ -53,6 +59,7 @@ def run(
     sweep_file: Path,
     study_name: str | None,
     only_missing: bool,
+    more_seeds: int | None,
     dry_run: bool,
     chosen: SweepOptions,
     options: RunOptions,
@@ -68,14 +75,18 @@ def run(
     from hsweep.running.early import start_early
 
     console = console_for(as_json=as_json)
-    if only_missing:
+    if only_missing and more_seeds:
+        raise UserError("--only-missing says itself how many seeds; leave out --more-seeds")
+    if only_missing or more_seeds:
         if storage is not None:
             raise UserError("--storage is chosen when a study begins; leave it out")
-        _run_missing(sweep_file, study_name, chosen, options, home, console, as_json, dry_run)
+        missing = sweep_file, study_name, chosen, more_seeds
+        _run_missing(*missing, options, home, console, as_json, dry_run)
         return
     if dry_run:
         raise UserError(
-            "--dry-run belongs to --only-missing; `hsweep plan` shows the trials of a new study"
+            "--dry-run belongs to --only-missing and --more-seeds; `hsweep plan` shows the "
+            "trials of a new study"
         )
     started = start_early(options, sweep_file.parent) if sweep_file.is_file() else None
     from hsweep.commands.conclusion import Conclusion, conclude
@@ -96,13 +107,15 @@ def _run_missing(
     sweep_file: Path,
     study_name: str | None,
     chosen: SweepOptions,
+    more_seeds: int | None,
     options: RunOptions,
     home: Home,
     console: "Console",
     as_json: bool,
     dry_run: bool,
 ) -> None:
-    """Run what the analysis of a study lists as missing, and answer its question again.
+    """Run what the analysis of a study lists as missing, or so many more seeds of the points that
+    were named, and answer its question again.
 
     Raises:
         UserError: a study of another sweep or request, or one that is running.
@@ -110,16 +123,25 @@ def _run_missing(
     from analysis.ask import answer_study
     from hsweep.commands.conclusion import Conclusion, conclude, print_answer
     from hsweep.planning.calibration import Calibration
+    from hsweep.planning.extension import Wanted
     from hsweep.record.provenance import hardware
     from hsweep.running import missing
     from hsweep.running.resume import target_of
     from hsweep.running.run import run as run_job
 
     given = given_options(SweepOptions.__dataclass_fields__)
+    if more_seeds:
+        if not chosen.points:
+            raise UserError(
+                "--more-seeds needs the points that get them: --point heads=4,seq_len=8; "
+                "`--set replicates=N` is for all of them"
+            )
+        given.remove("points")
     study = missing.study_of(sweep_file, study_name, home, chosen, given, console)
     target = target_of(study, home, options.tracking_uri)
     answer = answer_study(study)
-    wanted = _wanted(study, answer)
+    wanted = [Wanted(at, more_seeds, "asked for") for at in chosen.points] if more_seeds else []
+    wanted = wanted or _wanted(study, answer)
     if not wanted:
         console.print(f"{study.name} lacks no trial; there is nothing to run.")
         print_answer(console, answer)

@@ -240,6 +240,23 @@ class TestFromTheCommandLine:
         assert result.exit_code == 2
         assert message in result.stderr
 
+    def test_points_that_are_named_get_more_seeds_and_no_others_do(
+        self, hsweep: Invoke, home: Home, tmp_path: Path
+    ) -> None:
+        path = written(tmp_path, "from tiny import tiny_sweep\nSWEEP = tiny_sweep()\n")
+        name = json.loads(hsweep("run", path, "--runner", "inline", "--json").stdout)["study"]
+        more = ("run", path, "--study", name, "--more-seeds", "2")
+        refused = hsweep(*more)
+        assert refused.exit_code == 2
+        assert "--more-seeds needs the points that get them" in refused.stderr
+        before = rows_of(Study.open(home, name))
+        result = hsweep(*more, "--point", "width=2", "--runner", "inline", "--json")
+        assert result.exit_code == 0, result.output
+        new = [row for key, row in rows_of(Study.open(home, name)).items() if key not in before]
+        assert [(row.point["width"], row.status) for row in new] == [(2, TrialStatus.FINISHED)] * 2
+        (extension,) = Study.open(home, name).manifest.extensions
+        assert {each["how"] for each in extension["trials"]} == {"with a new seed"}
+
     def test_a_study_without_such_a_question_lacks_nothing(
         self, hsweep: Invoke, home: Home, tmp_path: Path
     ) -> None:
