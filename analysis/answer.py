@@ -103,6 +103,11 @@ class Answer:
             found = (*found, f"{self.unfinished} trials have not ended yet; the answer may change")
         return found
 
+    @property
+    def direction(self) -> str:
+        """Which way the metric is read; empty where nothing was found."""
+        return next((each.direction for each in self.findings if each.direction), "")
+
     def warnings_of(self, findings: tuple[Finding, ...]) -> list[str]:
         """Return the findings' warnings, each once, without those that limit the answer."""
         found = dict.fromkeys(text for each in findings for text in each.warnings)
@@ -129,6 +134,7 @@ class Answer:
             "kind": leading.kind if leading is not None else None,
             "answer": self.sentence,
             "problem": self.problem,
+            "direction": self.direction,
             **(leading.to_json() if leading is not None else {}),
             "qualifications": list(self.qualifications),
             "numbers": self.numbers,

@@ -68,7 +68,7 @@ def answer_runs(study: Study, runs: StudyRuns) -> Answer:
         problem or next((each.problem for each in found if each.problem), None),
         confirm_command(study, found),
         settle_command(study, found),
-        int(runs.trials["status"].isin(["planned", "running"]).sum()),
+        runs.unfinished,
     )
 
 
@@ -92,7 +92,10 @@ def ask_study(study: Study, kind: Kind, chosen: Mapping[str, Any]) -> Answer:
         UserError: it cannot be said, with the reason.
     """
     with study.reading() as tables:
-        return Answer((kind.ask_study(StudyRuns(study.manifest, tables), chosen),))
+        runs = StudyRuns(study.manifest, tables, is_listed=not study.is_adaptive())
+        if not runs.trials["status"].isin(FULL).any():
+            raise UserError("no trial has run to its full budget yet")
+        return Answer((kind.ask_study(runs, chosen),), unfinished=runs.unfinished)
 
 
 def ask_table(path: Path, kind: Kind | None, chosen: Mapping[str, Any]) -> Answer:

@@ -13,6 +13,8 @@ def show_answer(console: Console, answer: Answer) -> None:
     console.print(answer.sentence, style="bold", soft_wrap=True)
     for text in answer.qualifications:
         console.print(sentence(text), soft_wrap=True)
+    if answer.direction:
+        console.print(f"{answer.direction}.", style="dim", soft_wrap=True)
     if answer.settle_command is not None:
         console.print("run what it lacks:")
         console.print(answer.settle_command, soft_wrap=True)

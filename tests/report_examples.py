@@ -19,7 +19,7 @@ from analysis.questions.effects.result import EffectsResult
 from analysis.questions.lean.groups import LeanGroups
 from analysis.questions.lean.kind import LeanFinding, LeanGroupsFinding
 from analysis.questions.lean.result import LeanResult, LeanRow, LeanSettings
-from analysis.questions.pareto.kind import ParetoFinding
+from analysis.questions.pareto.finding import ParetoFinding
 from analysis.questions.pareto.result import ParetoResult, ParetoRow, ParetoSettings
 from analysis.questions.published.kind import PublishedFinding
 from analysis.questions.published.result import PublishedResult

@@ -34,7 +34,7 @@ MAY_IMPORT = {
     "analysis": (
         *("analysis", "hsweep.command_line", "hsweep.errors", "hsweep.paths"),
         *("hsweep.design.question", "hsweep.design.trial", "hsweep.design.space"),
-        "hsweep.design.labels",
+        *("hsweep.design.labels", "hsweep.design.metric_names"),
         *(
             "hsweep.record.reading",
             "hsweep.record.study",

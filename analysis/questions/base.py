@@ -5,6 +5,7 @@ The answer, the page, the terminal, JSON, files, figures and ``hsweep analyze`` 
 and know no kind by name: a new kind is a folder and a line in `analysis.ask`.
 """
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,7 +20,7 @@ from analysis.runs.chance import with_collapsed
 from analysis.runs.ladder import Ladder, furthest, ladder_of
 from analysis.runs.statuses import FULL
 from analysis.runs.table import Runs
-from analysis.text.numbers import Tone
+from analysis.text.numbers import Tone, direction_text
 from analysis.text.tables import MAX_ROWS, Table
 from analysis.values import AxisValue, Jsonable
 from hsweep.design.question import Goal
@@ -126,6 +127,13 @@ class Finding(ABC):
         return ()
 
     @property
+    def direction(self) -> str:
+        """Which way the metric is read; empty where the result is of none."""
+        metric, goal = getattr(self.result, "metric", ""), getattr(self.result, "goal", None)
+        scale = getattr(self.result, "scale", None)
+        return direction_text(metric, goal, scale) if metric and goal else ""
+
+    @property
     def warnings(self) -> tuple[str, ...]:
         """What a reader has to know besides."""
         found: tuple[str, ...] = getattr(self.result, "warnings", ())
@@ -226,6 +234,14 @@ class StudyRuns:
         """The sweep's question as recorded; empty where it asks none."""
         return self.manifest.question or {}
 
+    def asking(self, question: Mapping[str, Any]) -> "StudyRuns":
+        """Return the study as if its sweep had asked another question, as it would be recorded.
+
+        To another question no trials are added, which `hsweep run` does for the sweep's own.
+        """
+        own = replace(self, manifest=replace(self.manifest, question=question), shared={})
+        return replace(own, is_listed=self.is_listed and _plain(question) == _plain(self.question))
+
     @cached_property
     def trials(self) -> pd.DataFrame:
         """The trials that answers rest on, those that have learned nothing with the status
@@ -251,6 +267,11 @@ class StudyRuns:
         by_cell = full["budget"].groupby([full[axis] for axis in cells], dropna=False).agg(set)
         common = set.intersection(*(found for found in by_cell if max(found) >= own))
         return int(max(common | {own}))
+
+    @property
+    def unfinished(self) -> int:
+        """How many trials have not ended yet."""
+        return int(self.trials["status"].isin(["planned", "running"]).sum())
 
     @property
     def answering(self) -> pd.DataFrame:
@@ -303,6 +324,10 @@ class StudyRuns:
         return Runs(trials.assign(**filled), self.manifest.metric)
 
 
+def _plain(question: Mapping[str, Any]) -> Any:
+    return json.loads(json.dumps(question))
+
+
 def is_unstarted(trials: pd.DataFrame) -> "pd.Series[bool]":
     """Return which of a study's trials were stopped before their start (see `never_began`)."""
     return trials["status"].eq("stopped_early") & trials["attempt"].eq(0)
@@ -323,8 +348,6 @@ class Kind(ABC):
         options: what only this kind (or some kinds) asks of a table.
         result: what its files hold.
         question: the type of a sweep's question that it answers; empty for none.
-        study_options: options that may be given for a study too; None where a study answers with
-            its own question alone.
         takes_tables: whether any table can be asked.
     """
 
@@ -334,7 +357,6 @@ class Kind(ABC):
     settings: ClassVar[type[Any]]
     result: ClassVar[type[Jsonable] | None] = None
     question: ClassVar[str] = ""
-    study_options: ClassVar[tuple[str, ...] | None] = None
     takes_tables: ClassVar[bool] = True
 
     def of_table(self, runs: Runs, chosen: Mapping[str, Any]) -> Finding:
@@ -362,7 +384,11 @@ class Kind(ABC):
     def ask_study(self, study: StudyRuns, chosen: Mapping[str, Any]) -> Finding:
         """Return what a study says where ``--kind`` asks it, whatever the study's own question.
 
+        Args:
+            study: the study.
+            chosen: as in `of_table`, without what a study knows.
+
         Raises:
             UserError: it cannot be said, with the reason.
         """
-        raise NotImplementedError(f"a study has no options for {self.name}")
+        raise NotImplementedError(f"no study can be asked for {self.name}")

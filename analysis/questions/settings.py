@@ -24,6 +24,7 @@ class Option:
         reads: what its text is read as.
         multiple: whether it may be given several times.
         metavar: what stands for its value in the help.
+        of_table: whether it is of a table alone, as a study knows it.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Option:
     reads: type[str | int | float | Path] = str
     multiple: bool = False
     metavar: str | None = None
+    of_table: bool = False
 
     @property
     def flag(self) -> str:

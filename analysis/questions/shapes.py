@@ -8,12 +8,14 @@ import pandas as pd
 from analysis.questions.settings import Option
 from analysis.runs.table import Runs
 from analysis.values import AxisValue
+from hsweep.design.metric_names import goal_of, scale_of
+from hsweep.design.question import Goal, Scale
 from hsweep.design.space import parse_values
 from hsweep.errors import UserError, unknown_name
 from hsweep.record.tables import is_probed, trials_columns
 
-EVAL_SIZE: Final = Option("eval_size", "Examples behind an accuracy.", int)
-CONFIG: Final = Option("config", "A column of the shape; repeat.", multiple=True)
+EVAL_SIZE: Final = Option("eval_size", "Evaluation examples behind the metric.", int)
+CONFIG: Final = Option("config", "A column of the shape; repeat.", multiple=True, of_table=True)
 COSTS: Final = Option("cost", "A column to keep small; repeat.", multiple=True)
 NUISANCE: Final = Option(
     "nuisance", "An axis of which each cell or shape keeps the best value; repeat.", multiple=True
@@ -23,6 +25,32 @@ MARGIN: Final = Option("margin", "How much worse still counts as equal.", float)
 
 _BOOKKEEPING: Final = frozenset(trials_columns())
 """Columns of a study's own table that are neither axis nor metric."""
+
+
+def goal_asked(runs: Runs, chosen: Mapping[str, Any]) -> Goal:
+    """Return whether the metric is minimised or maximised: as said, else as the scale or the name
+    tells.
+
+    Raises:
+        UserError: none of them tells.
+    """
+    scale: Scale | None = chosen["scale"]
+    told: Goal | None = chosen["goal"]
+    if told is None and scale is not None:
+        told = "max" if scale == "accuracy" else "min"
+    found = told or goal_of(runs.metric)
+    if found is None:
+        raise UserError(
+            f"the name {runs.metric!r} does not tell whether smaller or larger is better; say it "
+            "with --goal min or --goal max"
+        )
+    return found
+
+
+def scale_asked(runs: Runs, goal: Goal, chosen: Mapping[str, Any]) -> Scale:
+    """Return the metric's scale: as said, else as its name tells."""
+    scale: Scale | None = chosen["scale"]
+    return scale or scale_of(runs.metric, goal)
 
 
 def columns_text(frame: pd.DataFrame) -> str:
@@ -99,14 +127,14 @@ def front_question(runs: Runs, chosen: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         UserError: no cost, or one that is the metric.
     """
-    shape, costs, scale = shape_columns(runs, chosen), chosen["cost"], chosen["scale"]
+    shape, costs = shape_columns(runs, chosen), chosen["cost"]
     if not costs and "num_params" not in runs.frame:
         raise UserError(f"name what to keep small with --cost COLUMN; {columns_text(runs.frame)}")
     if runs.metric in costs:
         raise UserError(f"{runs.metric!r} cannot be both the metric and a cost")
     return {
         "config": shape,
-        "goal": chosen["goal"] or ("min" if scale in ("error", "loss") else "max"),
+        "goal": goal_asked(runs, chosen),
         "costs": tuple(costs) or ("num_params",),
         "nuisance": tuple(chosen["nuisance"]),
     }

@@ -5,13 +5,16 @@ from typing import Any, Final
 
 from analysis.questions.base import StudyRuns
 from analysis.questions.settings import Option
-from analysis.questions.shapes import shape_columns
+from analysis.questions.shapes import goal_asked, read_baseline, shape_columns
 from analysis.runs.shape_runs import TASK_AXES, ShapeRuns, read_shapes
 from analysis.runs.statuses import FULL
 from analysis.runs.table import Runs
 from analysis.text.tables import varying_columns
+from hsweep.errors import unknown_name
 
-AXES: Final = Option("x", "Axes of the shape, with commas between, besides those found.")
+AXES: Final = Option(
+    "x", "Axes of the shape, with commas between, besides those found.", of_table=True
+)
 
 
 def table_shapes(runs: Runs, chosen: Mapping[str, Any], crash_sd: float) -> ShapeRuns:
@@ -20,13 +23,13 @@ def table_shapes(runs: Runs, chosen: Mapping[str, Any], crash_sd: float) -> Shap
     Raises:
         UserError: as `shape_columns` and `read_shapes` do.
     """
-    shape, x, scale = shape_columns(runs, chosen), chosen["x"], chosen["scale"]
+    shape, x = shape_columns(runs, chosen), chosen["x"]
     return read_shapes(
         runs,
         config=shape if x is None else list(dict.fromkeys([*x.split(","), *shape])),
         metric=runs.metric,
-        goal=chosen["goal"] or ("min" if scale in ("error", "loss") else "max"),
-        scale=scale,
+        goal=goal_asked(runs, chosen),
+        scale=chosen["scale"],
         eval_size=chosen["eval_size"],
         costs=tuple(chosen["cost"]) or ("num_params",),
         crash_sd=crash_sd,
@@ -62,6 +65,31 @@ def study_shapes(study: StudyRuns, crash_sd: float) -> ShapeRuns:
     return shapes
 
 
+def asked_of(study: StudyRuns, chosen: Mapping[str, Any]) -> StudyRuns:
+    """Return a study with those options in its question that shapes are read by.
+
+    Raises:
+        UserError: a nuisance axis or a baseline that the study has not.
+    """
+    axes = list(study.manifest.axes)
+    nuisance, baseline = chosen.get("nuisance"), chosen.get("baseline")
+    for axis in nuisance or ():
+        if axis not in axes:
+            raise unknown_name("axis in --nuisance", axis, axes)
+    given = {
+        "nuisance": tuple(nuisance or ()),
+        "costs": tuple(chosen.get("cost") or ()),
+        "eval_size": chosen.get("eval_size"),
+        "scale": chosen.get("scale"),
+    }
+    question = {**study.question, **{name: value for name, value in given.items() if value}}
+    if baseline is not None:
+        shape = [axis for axis in axes if axis not in question.get("nuisance", ())]
+        question["baseline"] = read_baseline(baseline, shape, study.trials)
+        question["within"] = None
+    return study.asking(question)
+
+
 def untold_shapes(study: StudyRuns, crash_sd: float) -> ShapeRuns | None:
     """Return a study's shapes of at least two ordered axes; None where its answer says it all.
 
@@ -90,6 +118,16 @@ def nuisance_axes(study: StudyRuns) -> tuple[str, ...]:
     """Return the axes of whose settings a study's shapes are compared at their best."""
     varying = varying_columns(study.trials, study.manifest.axes)
     return tuple(axis for axis in study.question.get("nuisance", ()) if axis in varying)
+
+
+def parting_axis(study: StudyRuns) -> str | None:
+    """Return the axis at whose values a study learns different tasks, so that results at one are
+    not held against those at another; None where it learns one task."""
+    of_tasks = [
+        axis for each in study.manifest.provenance.get("data", ()) for axis in each.get("at", ())
+    ]
+    varying = varying_columns(study.trials, study.manifest.axes)
+    return next((axis for axis in (*of_tasks, *TASK_AXES) if axis in varying), None)
 
 
 def task_axes(study: StudyRuns) -> tuple[str, ...]:

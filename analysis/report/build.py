@@ -26,7 +26,7 @@ from analysis.report.explore import explored, growing_style
 from analysis.report.page import embed, render, write_page
 from analysis.text import endings, tables
 from analysis.text import trials as trials_text
-from analysis.text.numbers import number_text, sentence
+from analysis.text.numbers import direction_text, number_text, sentence
 from hsweep.command_line import command
 from hsweep.design.question import Goal
 from hsweep.record.composition import composition_lines
@@ -360,12 +360,12 @@ def _next_commands(report_input: ReportInput) -> list[tuple[str, str]]:
 
 
 def _facts(report_input: ReportInput, swept: Sequence[str]) -> list[tuple[str, str]]:
-    better = "lower" if report_input.goal == "min" else "higher"
+    metric, goal = report_input.metric, report_input.goal
     fixed = trials_text.fixed_axes(report_input.trials, report_input.axes)
     facts = {
         "sweep": report_input.sweep,
         "preset": report_input.preset,
-        "metric": f"{report_input.metric}, {better} is better",
+        "metric": report_input.answer.direction or direction_text(metric, goal),
         "swept": ", ".join(swept) or "nothing",
         "fixed": ", ".join(f"{name} = {value}" for name, value in fixed),
         "MLflow": ""

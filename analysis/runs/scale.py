@@ -14,7 +14,7 @@ import numpy as np
 
 from analysis.statistics.bounds import ANYWHERE, AT_LEAST_0, SHARE, Span
 from analysis.statistics.values import FloatArray
-from hsweep.design.question import Goal, Scale
+from hsweep.design.question import Goal, Scale, outside_scale
 from hsweep.errors import UserError, unknown_name
 
 
@@ -44,6 +44,8 @@ class Thresholds:
     sd_floor: float
 
 
+_NONE: Final = 1e-12
+"""Errors up to this are none but for rounding."""
 _DECADES: Final = Thresholds("decades", 0.5, 0.3, 0.10, 0.1, 0.05, 0.1, 1e-3)
 _NATS: Final = Thresholds("nats", 0.05, 0.03, 0.02, 0.01, 0.005, 0.01, 1e-4)
 THRESHOLDS: Final[dict[Scale, Thresholds]] = {
@@ -95,53 +97,47 @@ def transform(
 ) -> tuple[FloatArray, list[str]]:
     """Return y (lower is better) and warnings.
 
+    No error at all has no logarithm. Such a run is given half the smallest error seen above 0, or
+    the error of half an example of those evaluated where that is smaller.
+
     Args:
         values: finite metric values, any shape.
-        scale: ``error``: log10; ``accuracy``: log10(max(1 - acc, 0.5 / eval_size)); ``loss``:
-            unchanged.
-        eval_size: evaluation examples behind an accuracy; None takes half the smallest error seen
-            as the floor of perfect runs.
+        scale: ``error``: log10; ``accuracy``: log10(1 - acc); ``loss``: unchanged.
+        eval_size: evaluation examples behind the metric; None where that is not known.
         metric: name of the column, for messages.
 
     Raises:
         UserError: values that the scale cannot hold.
     """
-    warnings: list[str] = []
     if scale == "loss" or values.size == 0:
-        return values.copy(), warnings
-    if scale == "error":
-        if np.any(values <= 0):
-            raise UserError(
-                f"metric {metric!r} holds {float(values.min())!r}; scale 'error' takes a logarithm"
-                " and needs values above 0 (use scale 'loss' for a quantity that can be 0 or less)"
-            )
-        return np.log10(values), warnings
-    if np.any(values > 1):
-        raise UserError(
-            f"metric {metric!r} holds {float(values.max())!r}; an accuracy cannot be above 1"
-            " (divide percentages by 100)"
-        )
-    if np.any(values < 0):
-        raise UserError(
-            f"metric {metric!r} holds {float(values.min())!r}; an accuracy cannot be below 0"
-        )
+        return values.copy(), []
     if eval_size is not None and eval_size < 1:
         raise UserError(f"eval_size must be at least 1, not {eval_size!r}")
-    errors = 1.0 - values
-    if eval_size is not None:
-        floor = 0.5 / eval_size
-    elif np.any(errors <= 0):
-        seen = errors[errors > 0]
-        if seen.size == 0:
-            raise UserError(
-                f"every run has {metric!r} = 1; give eval_size (the number of evaluation examples)"
-                " so that a perfect run has a place on the log axis"
-            )
-        floor = float(seen.min()) / 2
-        warnings.append(
-            f"eval_size is unknown: runs with {metric} = 1 were given the error {floor:.3g}, half"
-            " the smallest seen; state eval_size to fix this"
+    for value in (float(values.min()), float(values.max())):
+        if problem := outside_scale(value, scale):
+            raise UserError(f"metric {metric!r} holds {value!r}; {problem}")
+    errors = np.maximum(1.0 - values, 0.0) if scale == "accuracy" else values
+    if scale == "accuracy" and eval_size is not None:
+        return np.log10(np.maximum(errors, 0.5 / eval_size)), []
+    perfect = errors <= _NONE
+    if not perfect.any():
+        return np.log10(errors), []
+    what = f"{metric} = {1 if scale == 'accuracy' else 0}"
+    seen = errors[~perfect]
+    if eval_size is None and not seen.size:
+        raise UserError(
+            f"every run has {what}; give eval_size (the number of evaluation examples) so that a "
+            "perfect run has a place on the log axis"
+        )
+    of_one = math.inf if eval_size is None else 0.5 / eval_size
+    half = float(seen.min()) / 2 if seen.size else math.inf
+    floor = min(of_one, half)
+    if eval_size is None:
+        note = (
+            f"eval_size is unknown: runs with {what} were given the error {floor:.3g}, half the"
+            " smallest seen; state eval_size to fix this"
         )
     else:
-        floor = float(errors.min())
-    return np.log10(np.maximum(errors, floor)), warnings
+        how = f"half of one in {eval_size:,}" if of_one <= half else "half the smallest seen"
+        note = f"runs with {what} were given the error {floor:.3g}, {how}"
+    return np.log10(np.where(perfect, floor, errors)), [note]

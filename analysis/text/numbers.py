@@ -7,7 +7,7 @@ from typing import Final, Literal
 from analysis.runs.tuned import TunedSetting
 from analysis.statistics.values import Interval
 from analysis.values import AxisValue
-from hsweep.design.question import Scale
+from hsweep.design.question import Goal, Scale
 
 Tone = Literal["found", "partial", "absent", "unknown"]
 """How a verdict is coloured: an established finding, part of one, none, or no verdict at all."""
@@ -99,6 +99,18 @@ def sentence(text: str) -> str:
     """Return a note as a sentence: with a capital letter and a full stop."""
     note = text.strip()
     return note and f"{note[0].upper()}{note[1:]}{'' if note.endswith(('.', '!', '?')) else '.'}"
+
+
+def direction_text(metric: str, goal: Goal, scale: Scale | None = None) -> str:
+    """Return which way a metric is read: ``loss is minimised (lower is better), in nats``."""
+    way = "minimised (lower" if goal == "min" else "maximised (higher"
+    axis = {
+        "error": ", as an error on a logarithmic axis",
+        "accuracy": f", as 1 {MINUS} {metric} on a logarithmic axis",
+        "loss": ", in nats",
+        None: "",
+    }[scale]
+    return f"{metric} is {way} is better){axis}"
 
 
 def y_unit(scale: Scale) -> str:

@@ -120,8 +120,8 @@ def analyze(
 ) -> None:
     """Answer the question of STUDY, or one put to any table.
 
-    With --kind conditioning a study is asked what its probe measured, with effects what each axis
-    does, with surrogate what is to be expected of untried shapes.
+    With --kind a study is asked another question than its own: its axes, seeds, settings and
+    budgets are known.
     """
     from analysis.ask import ask_runs, read_runs
     from analysis.result_files import write_answer
@@ -180,10 +180,11 @@ def _of_study(
     from hsweep.record.study import Study
     from hsweep.running.resume import target_of
 
-    options = kind.study_options if kind is not None else None
-    refuse_given(asked, but=("kind", *(options or ())), why=_STUDY_KNOWS)
+    asking = [] if kind is None else [each.name for each in kind.options if not each.of_table]
+    known = ["kind", *asking, *([] if kind is None else ["settings", "scale"])]
+    refuse_given(asked, but=known, why=_STUDY_KNOWS)
     study = Study.open(home, name)
-    if kind is not None and options is not None:
+    if kind is not None:
         return ask_study(study, kind, asked)
     with study.reading() as tables:
         answer = answer_study(study, tables)

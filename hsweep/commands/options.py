@@ -114,8 +114,9 @@ def refuse_given(options: Iterable[str], *, but: Container[str], why: str) -> No
     Raises:
         UserError: with the option and ``why`` it cannot be used.
     """
+    context = click.get_current_context()
+    flags = {each.name: each.opts[0] for each in context.command.get_params(context)}
     for name in given_options(options):
         if name not in but:
-            parameters = click.get_current_context().command.params
-            shown = next(each.opts[0] for each in parameters if each.name == name)
+            shown = flags[name]
             raise UserError(f"{shown} {why}")

@@ -22,6 +22,7 @@ from hsweep.coordination.retry_policy import RetryPolicy, shortened
 from hsweep.coordination.speeds import Speeds
 from hsweep.coordination.trial_table import Overview, ScheduledTrial, TrialTable
 from hsweep.design.labels import TrialLabels
+from hsweep.design.question import logarithmic_scale, outside_scale
 from hsweep.design.sweep import Sweep
 from hsweep.design.trial import (
     Assignment,
@@ -445,6 +446,7 @@ class Coordinator:
             self._speeds.note(trial, report.wall_seconds, report.unit)
         self._table.reach(row, report.unit, value)
         self._notify(lambda observer: observer.reported(trial, report))
+        self._refuse_scale(row, value)
         if status is TrialStatus.PLANNED:
             self._table.move(row, status)
             self._asha.wait(row)
@@ -453,6 +455,17 @@ class Coordinator:
         # The last of a rung to arrive decides for those that wait there.
         self._release(trial.stratum)
         return status is TrialStatus.RUNNING
+
+    def _refuse_scale(self, row: ScheduledTrial, value: float | None) -> None:
+        """End the run at a value that its question could not be answered with."""
+        scale = logarithmic_scale(self.sweep.question)
+        problem = outside_scale(value, scale) if scale is not None and value is not None else ""
+        if problem:
+            trial = row.trial
+            label = self.labels.of(trial.point, trial.replicate, trial.budget.amount)
+            self.request_stop(
+                f"{label} reports {self.sweep.metric} = {value:g}, and {problem}", is_trouble=True
+            )
 
     def _status_after(
         self, row: ScheduledTrial, report: Report, value: float | None

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 from hsweep.errors import UserError, check_choice, shown
 
@@ -11,6 +11,22 @@ Goal = Literal["min", "max"]
 Scale = Literal["error", "accuracy", "loss"]
 """How a metric is put on an axis: ``error`` as log10, ``accuracy`` as log10 of 1 - accuracy,
 ``loss`` (with an irreducible part) in nats, never as a logarithm."""
+_ROUNDING: Final = 1e-6
+"""By how much a sum of shares may miss 1."""
+
+
+def outside_scale(value: float, scale: Scale) -> str:
+    """Return why a scale cannot hold a value; empty if it can."""
+    if scale == "accuracy" and value > 1 + _ROUNDING:
+        return "an accuracy cannot be above 1 (divide percentages by 100)"
+    if scale == "accuracy" and value < 0:
+        return "an accuracy cannot be below 0"
+    if scale == "error" and value < 0:
+        return (
+            "an error cannot be below 0, and scale 'error' takes a logarithm (use scale 'loss' for "
+            "a quantity that can be below 0)"
+        )
+    return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +128,16 @@ Question = Transition | Lean
 def _check_scale(scale: object) -> None:
     if scale is not None:
         check_choice("scale", scale, get_args(Scale))
+
+
+def logarithmic_scale(question: Question | None) -> Scale | None:
+    """Return the scale on which a question takes a logarithm of the metric; None for none.
+
+    A lean question compares accuracies and losses in their own unit, whatever it draws.
+    """
+    if question is None or question.scale == "loss":
+        return None
+    return question.scale if isinstance(question, Transition) or question.scale == "error" else None
 
 
 def _check_nuisance(axes: object, taken: Mapping[str | None, str]) -> None:

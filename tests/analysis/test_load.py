@@ -75,7 +75,7 @@ def test_files_that_cannot_be_read_say_why(tmp_path):
         (small(nmse=["a", 0.2, 0.3, 0.4]), {}, "'nmse' is not numeric: it holds 'a'"),
         (small(nmse=[True, False, True, True]), {}, "true and false"),
         (small(nmse=[0.1, np.inf, 0.2, 0.3]), {}, "infinity in row 1"),
-        (small(nmse=[0.1, -0.1, 0.2, 0.3]), {}, "above 0"),
+        (small(nmse=[0.1, -0.1, 0.2, 0.3]), {}, "cannot be below 0"),
         (small(heads=[1, np.nan, 2, 2]), {}, "'heads' has empty entries"),
         (small(heads=["a", "b", "c", "d"]), {}, "'heads' is not numeric"),
         (small(seq_len=[0, 0, 8, 8]), {}, "above 0"),
@@ -205,3 +205,20 @@ def test_an_infinite_value_of_an_axis_is_refused() -> None:
     )
     with pytest.raises(UserError, match="axis 'heads' holds an infinite value"):
         analysed(effects.fit, frame, config=["heads"], metric="nmse", goal="min", replicate="seed")
+
+
+def test_an_error_of_zero_has_a_place_on_the_log_axis() -> None:
+    """By the size of the evaluation as a perfect accuracy has, else by the smallest error above 0;
+    of an error that is no share, never above what was measured."""
+    runs = small()
+    runs.loc[0, "nmse"] = 0.0
+    smallest = runs["nmse"][1:].min()
+    guessed = load(runs)
+    assert guessed.frame["y"].min() == pytest.approx(np.log10(smallest / 2))
+    assert any("eval_size is unknown: runs with nmse = 0" in note for note in guessed.warnings)
+    rates = runs.assign(nmse=runs["nmse"].clip(upper=0).where(runs.index == 0, 0.01))
+    table = load(rates, eval_size=500)
+    assert table.frame["y"].min() == pytest.approx(np.log10(0.001))
+    assert any("half of one in 500" in note for note in table.warnings)
+    tiny = load(rates.assign(nmse=rates["nmse"] / 1000), eval_size=500)
+    assert tiny.frame["y"].min() == pytest.approx(np.log10(0.5e-5))

@@ -118,7 +118,8 @@ def test_the_report_and_the_figures_have_them(
 
 
 def analyse(path: Path, *more: str) -> Any:
-    arguments = ["analyze", "--table", str(path), "--metric", "score", *more, "--json"]
+    asked = ["--table", str(path), "--metric", "score", "--goal", "max", *more]
+    arguments = ["analyze", *asked, "--json"]
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)
@@ -136,8 +137,8 @@ def test_any_table_can_be_asked(frame: pd.DataFrame, tmp_path: Path) -> None:
     assert (content["kind"], content["verdict"]) == ("surrogate", "predicts")
     assert [found["extrapolates"] for found in content["predictions"]] == [False, True]
     assert content["settings"]["margin"] == 0.1
-    plain = CliRunner().invoke(main, ["analyze", "--table", str(path), "--metric", "score",
-                                      "--kind", "effects"])  # fmt: skip
+    asked = ["--table", str(path), "--metric", "score", "--goal", "max", "--kind", "effects"]
+    plain = CliRunner().invoke(main, ["analyze", *asked])
     assert "One step up in heads" in plain.stdout
 
 
@@ -166,7 +167,8 @@ def test_mistakes_are_one_message(
 ) -> None:
     path = tmp_path / "runs.csv"
     frame.to_csv(path, index=False)
-    result = CliRunner().invoke(main, ["analyze", "--table", str(path), "--metric", "score", *more])
+    asked = ["--table", str(path), "--metric", "score", "--goal", "max", *more]
+    result = CliRunner().invoke(main, ["analyze", *asked])
     assert result.exit_code == 2
     assert message in result.stderr
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tiny import TinyTask, tiny_sweep
 from tiny_runs import coordinating, histories, planned, status_log, statuses, take_one, values
 
-from hsweep import Asha, Sweep, epochs, grid
+from hsweep import Asha, Sweep, Transition, epochs, grid, lean
 from hsweep.coordination.coordinator import Coordinator, stop_after
 from hsweep.coordination.speeds import Speeds
 from hsweep.design.trial import (
@@ -70,6 +70,33 @@ def train_through(coordinator: Coordinator, assignment: Assignment, value: float
 
 def rows(coordinator: Coordinator) -> dict[str, Any]:
     return {row.key: row for row in coordinator.journal.trials()}
+
+
+@pytest.mark.parametrize(
+    ("question", "value", "why"),
+    [
+        (Transition("width", None, scale="accuracy"), 87.5, "divide percentages by 100"),
+        (Transition("width", None, scale="accuracy"), 1.0, ""),
+        (Transition("width", None), -0.5, "an error cannot be below 0"),
+        (Transition("width", None), 0.0, ""),
+        (Transition("width", None, scale="loss"), -0.5, ""),
+        (lean({"width": 2}, margin=1.0), 87.5, ""),
+        (None, 87.5, ""),
+    ],
+)
+def test_a_value_that_the_question_cannot_take_is_told_at_its_first_report(
+    tmp_path: Path, question: Any, value: float, why: str
+) -> None:
+    sweep = replace(SWEEP, question=question)
+    with coordinating(sweep, tmp_path) as coordinator:
+        first = take(coordinator)
+        coordinator.report(first, said(first, 1, value))
+        assert coordinator.is_in_trouble == bool(why)
+        assert (why in coordinator.stop_reason) if why else coordinator.stop_reason is None
+        assert f"nmse = {value:g}" in (coordinator.stop_reason or f"nmse = {value:g}")
+        # What was reported is on record, and nothing else is handed out.
+        assert rows(coordinator)[first.trial.key].unit == 1
+        assert (take_one(coordinator) is None) == bool(why)
 
 
 @dataclass

@@ -19,12 +19,11 @@ from analysis.questions.conditioning.text import (
     shapes_table,
 )
 from analysis.questions.settings import Option, with_settings
-from analysis.questions.shapes import CONFIG, COSTS, shape_columns
+from analysis.questions.shapes import CONFIG, COSTS, goal_asked, scale_asked, shape_columns
 from analysis.runs.table import Runs
 from analysis.text.numbers import Tone
 from analysis.text.tables import varying_columns
 from analysis.values import Jsonable
-from hsweep.design.question import Scale
 
 
 @dataclass(frozen=True)
@@ -84,11 +83,10 @@ class ConditioningKind(Kind):
     options = (
         Option("x", "The axis of heads.  [default: heads]"),
         CONFIG,
-        COSTS,
-        Option("condition", "Column of the condition number."),
-        Option("prediction", "Column of the theory's value."),
+        dataclasses.replace(COSTS, of_table=True),
+        Option("condition", "Column of the condition number.", of_table=True),
+        Option("prediction", "Column of the theory's value.", of_table=True),
     )
-    study_options = ()
 
     def of_table(self, runs: Runs, chosen: Mapping[str, Any]) -> Finding:
         shape, frame = shape_columns(runs, chosen), runs.frame
@@ -96,15 +94,14 @@ class ConditioningKind(Kind):
         is_coupled = "head_dim" in frame and frame["head_dim"].nunique(dropna=False) > 1
         if not chosen["config"] and is_coupled and "head_dim" not in shape:
             shape.append("head_dim")
-        goal = chosen["goal"]
-        scale: Scale = chosen["scale"] or ("error" if goal == "min" else "accuracy")
+        goal = goal_asked(runs, chosen)
         found = fit(
             frame,
             metric=runs.metric,
             config=shape,
             x=chosen["x"] or "heads",
-            goal=goal or ("max" if scale == "accuracy" else "min"),
-            scale=scale,
+            goal=goal,
+            scale=scale_asked(runs, goal, chosen),
             condition=chosen["condition"] or CONDITION,
             prediction=chosen["prediction"],
             size=next(iter(chosen["cost"]), None),
@@ -118,14 +115,14 @@ class ConditioningKind(Kind):
 
     def ask_study(self, study: StudyRuns, chosen: Mapping[str, Any]) -> Finding:
         manifest = study.manifest
-        usual = "accuracy" if manifest.goal == "max" else "loss"
+        scale = chosen.get("scale") or study.question.get("scale")
         result = fit(
             study.trials,
             metric=manifest.metric,
             config=varying_columns(study.trials, manifest.axes) or list(manifest.axes),
-            x=str(study.question.get("x") or "heads"),
+            x=str(chosen.get("x") or study.question.get("x") or "heads"),
             goal=study.goal,
-            scale=study.question.get("scale", usual),
+            scale=scale or ("accuracy" if study.goal == "max" else "loss"),
             replicate="seed",
         )
         return ConditioningFinding(result)

@@ -23,6 +23,7 @@ from analysis.questions.shapes import CONFIG, COSTS, EVAL_SIZE, NUISANCE
 from analysis.questions.study_shapes import (
     AXES,
     answered_axes,
+    asked_of,
     study_shapes,
     table_shapes,
     task_axes,
@@ -99,7 +100,6 @@ class EffectsKind(Kind):
     settings = EffectsSettings
     result = EffectsResult
     options = (AXES, EVAL_SIZE, CONFIG, COSTS, NUISANCE)
-    study_options = ("settings",)
 
     def of_table(self, runs: Runs, chosen: Mapping[str, Any]) -> Finding:
         settings = with_settings(EffectsSettings(), chosen["settings"])
@@ -113,6 +113,7 @@ class EffectsKind(Kind):
 
     def ask_study(self, study: StudyRuns, chosen: Mapping[str, Any]) -> Finding:
         settings = with_settings(EffectsSettings(), chosen["settings"])
+        study = asked_of(study, chosen)
         return _fit(study, study_shapes(study, settings.crash_sd), settings)
 
 

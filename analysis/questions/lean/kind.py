@@ -5,7 +5,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import pandas as pd
 
@@ -42,8 +42,8 @@ from analysis.questions.lean.text import (
     missing_runs_table,
 )
 from analysis.questions.pareto.charts import front_charts
+from analysis.questions.pareto.finding import ParetoFinding, likeliest_first
 from analysis.questions.pareto.fit import fit as fit_front
-from analysis.questions.pareto.kind import ParetoFinding, likeliest_first
 from analysis.questions.pareto.result import ParetoResult
 from analysis.questions.pareto.text import pareto_table
 from analysis.questions.settings import with_settings
@@ -56,18 +56,23 @@ from analysis.questions.shapes import (
     front_question,
     read_baseline,
 )
+from analysis.questions.study_shapes import asked_of, parting_axis
 from analysis.runs.chance import study_chance
 from analysis.runs.ladder import ladder_of
 from analysis.runs.statuses import FULL
 from analysis.runs.table import Runs
 from analysis.statistics.noninferiority import confirming_seeds
-from analysis.text.numbers import Tone
+from analysis.text.numbers import Tone, direction_text
 from analysis.text.settled import settled_badge
 from analysis.text.tables import varying_columns
 from hsweep.errors import UserError
 from hsweep.record.manifest import NEW_SEED
 from hsweep.record.tables import frame
 
+_NEEDED: Final = (
+    "a lean question needs --baseline (heads=12,depth=12, or a name) and --margin: how much worse "
+    "still counts as equal has no default"
+)
 _FIRST_REPORT = "score at the first report"
 """Column of what the baseline's trials scored at their first of several reports."""
 
@@ -245,6 +250,11 @@ class LeanGroupsFinding(_Comparisons):
         own = [(f"{within} = {value}", front) for value, front in fronts.items()]
         return super().fronts or own
 
+    @property
+    def direction(self) -> str:
+        found = [*(each.result for each in self.comparisons), *(front for _, front in self.fronts)]
+        return direction_text(found[0].metric, found[0].goal) if found else ""
+
     def trials_of(self, heading: str, trials: pd.DataFrame) -> pd.DataFrame:
         if not heading:
             return trials
@@ -353,10 +363,7 @@ class LeanKind(Kind):
         asked = front_question(runs, chosen)
         baseline, margin = chosen["baseline"], chosen["margin"]
         if baseline is None or margin is None:
-            raise UserError(
-                "a lean question needs --baseline (heads=12,depth=12, or a name) and --margin: how "
-                "much worse still counts as equal has no default"
-            )
+            raise UserError(_NEEDED)
         asked["baseline"] = read_baseline(baseline, asked["config"], runs.frame)
         settings = with_settings(LeanSettings(), chosen["settings"])
 
@@ -367,6 +374,38 @@ class LeanKind(Kind):
         return LeanFinding(with_budgets(answer(runs), ladder, answer))
 
     def of_study(self, study: StudyRuns, found: Sequence[Finding]) -> Finding | None:
+        return self._answer(study, LeanSettings())
+
+    def ask_study(self, study: StudyRuns, chosen: Mapping[str, Any]) -> Finding:
+        """See `Kind.ask_study`; what is not asked for is as in the study's own lean question."""
+        own = study.question if study.question.get("type") == self.question else {}
+        study, margin = asked_of(study, chosen), chosen["margin"]
+        baseline = own.get("baseline") if chosen["baseline"] is None else study.question["baseline"]
+        margin = own.get("margin") if margin is None else margin
+        if baseline is None or margin is None:
+            raise UserError(_NEEDED)
+        within = own.get("within") if chosen["baseline"] is None else parting_axis(study)
+        if within is not None and within in dict(baseline):
+            raise UserError(
+                f"{within} changes the task, so each of its values is compared with the baseline "
+                "of its own; leave it out of --baseline"
+            )
+        asked = {
+            **own,
+            "type": self.question,
+            "baseline": tuple(dict(baseline).items()),
+            "margin": margin,
+            "costs": study.question.get("costs") or ("num_params",),
+            "within": within,
+            "nuisance": study.question.get("nuisance", ()),
+        }
+        settings = with_settings(LeanSettings(), chosen["settings"])
+        answer = self._answer(study.asking(asked), settings)
+        if answer.problem is not None:
+            raise UserError(answer.problem)
+        return answer
+
+    def _answer(self, study: StudyRuns, settings: LeanSettings) -> Finding:
         question, manifest = study.question, study.manifest
         baseline = dict(question["baseline"])
         axes = varying_columns(study.trials, manifest.axes)
@@ -392,7 +431,7 @@ class LeanKind(Kind):
         asked |= {
             "baseline": baseline,
             "margin": question["margin"],
-            "settings": LeanSettings(chance=common, looks=_looks(manifest.extensions)),
+            "settings": replace(settings, chance=common, looks=_looks(manifest.extensions)),
             "first_report": _FIRST_REPORT,
         }
         reported = study.runs.frame.assign(**{_FIRST_REPORT: _first_reports(study, baseline)})

@@ -1,85 +1,21 @@
 """The front: which shapes does no other beat in both metric and cost?"""
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
-import pandas as pd
-
-from analysis.charts.chart import Chart
-from analysis.questions.base import Finding, Kind, Section, ranked
-from analysis.questions.pareto.charts import front_charts
+from analysis.questions.base import Finding, Kind, StudyRuns
+from analysis.questions.pareto.finding import ParetoFinding
 from analysis.questions.pareto.fit import fit
 from analysis.questions.pareto.result import ParetoResult, ParetoSettings
-from analysis.questions.pareto.text import (
-    pareto_badge,
-    pareto_sentence,
-    pareto_table,
-    plain_front,
-)
 from analysis.questions.settings import with_settings
 from analysis.questions.shapes import CONFIG, COSTS, NUISANCE, front_question
+from analysis.questions.study_shapes import asked_of, nuisance_axes
 from analysis.runs.table import Runs
-from analysis.text.numbers import Tone
-
-
-def likeliest_first(front: ParetoResult) -> ParetoResult:
-    rows = ranked(front.table, lambda row: -row.p_front if math.isfinite(row.p_front) else 1.0)
-    return replace(front, table=rows)
-
-
-@dataclass(frozen=True)
-class ParetoFinding(Finding):
-    """A front; ``not_compared`` tells why a lean question beside it could not be answered."""
-
-    result: ParetoResult
-    not_compared: str = ""
-
-    kind: ClassVar[str] = "pareto"
-    title: ClassVar[str] = "Shapes that no other beats"
-    answers: ClassVar[bool] = True
-
-    @property
-    def numbers(self) -> dict[str, float]:
-        return {"front_size": float(self.result.front_size)}
-
-    @property
-    def sentences(self) -> list[str]:
-        lacking = f" No lean equivalent can be named: {self.not_compared}."
-        return [f"{pareto_sentence(self.result)}{lacking if self.not_compared else ''}"]
-
-    @property
-    def plain(self) -> list[str]:
-        lacking = (
-            f"No cheaper equal can be named: {self.not_compared}." if self.not_compared else ""
-        )
-        return [*filter(None, [*plain_front(self.result), lacking])]
-
-    @property
-    def badge(self) -> tuple[str, Tone]:
-        return pareto_badge(self.result)
-
-    @property
-    def problem(self) -> str | None:
-        return self.not_compared or None
-
-    def page_tables(self, *, beside: bool) -> list[Section]:
-        return [Section("Shapes", pareto_table(likeliest_first(self.result)))]
-
-    def terminal_tables(self, *, beside: bool) -> list[Section]:
-        return [Section("shapes", pareto_table(self.result))]
-
-    def charts(self, trials: pd.DataFrame) -> list[Chart]:
-        return front_charts(self.result, trials)
-
-    @property
-    def settings(self) -> Mapping[str, Any]:
-        return {"front": self.result.settings}
+from analysis.text.tables import varying_columns
 
 
 class ParetoKind(Kind):
-    """Reads a front from a table."""
+    """Reads a front from a study or a table."""
 
     name = "pareto"
     about = "Which shapes lie on the front of metric and cost?"
@@ -91,6 +27,20 @@ class ParetoKind(Kind):
         asked = front_question(runs, chosen)
         settings = with_settings(ParetoSettings(), chosen["settings"])
         return ParetoFinding(fit(runs, settings=settings, **asked))
+
+    def ask_study(self, study: StudyRuns, chosen: Mapping[str, Any]) -> Finding:
+        study = asked_of(study, chosen)
+        nuisance, axes = nuisance_axes(study), study.manifest.axes
+        varying = [axis for axis in varying_columns(study.trials, axes) if axis not in nuisance]
+        found = fit(
+            study.runs,
+            config=varying or list(axes),
+            goal=study.goal,
+            costs=study.question.get("costs") or ("num_params",),
+            nuisance=nuisance,
+            settings=with_settings(ParetoSettings(), chosen["settings"]),
+        )
+        return ParetoFinding(found)
 
 
 PARETO = ParetoKind()

@@ -22,6 +22,7 @@ from analysis.questions.shapes import (
 )
 from analysis.questions.study_shapes import (
     AXES,
+    asked_of,
     study_shapes,
     table_shapes,
     task_axes,
@@ -140,7 +141,6 @@ class SurrogateKind(Kind):
             metavar="AXIS=VALUE,...",
         ),
     )
-    study_options = ("settings", "predict", "margin")
 
     def of_table(self, runs: Runs, chosen: Mapping[str, Any]) -> Finding:
         baseline, shape = chosen["baseline"], shape_columns(runs, chosen)
@@ -164,6 +164,7 @@ class SurrogateKind(Kind):
         if margin is None:
             margin = study.question.get("margin", 0.0)
         settings = with_settings(_with_margin(margin), chosen["settings"])
+        study = asked_of(study, chosen)
         return _fit(study, study_shapes(study, settings.crash_sd), settings, wanted)
 
 

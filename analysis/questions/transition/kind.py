@@ -11,7 +11,14 @@ import pandas as pd
 from analysis.charts.chart import Chart
 from analysis.questions.base import Finding, Kind, Missing, Section, StudyRuns, fixed_rate
 from analysis.questions.settings import Option, with_settings
-from analysis.questions.shapes import EVAL_SIZE, NUISANCE, columns_text
+from analysis.questions.shapes import (
+    EVAL_SIZE,
+    NUISANCE,
+    columns_text,
+    goal_asked,
+    scale_asked,
+)
+from analysis.questions.study_shapes import asked_of
 from analysis.questions.transition.budget_charts import budget_charts
 from analysis.questions.transition.budget_text import (
     budgets_sentence,
@@ -40,7 +47,8 @@ from analysis.text.settled import settled_badge
 from analysis.text.tables import Table, varying_columns
 from analysis.values import AxisValue, Number
 from hsweep.design.labels import listed
-from hsweep.errors import UserError
+from hsweep.design.metric_names import scale_of
+from hsweep.errors import UserError, unknown_name
 
 
 @dataclass(frozen=True)
@@ -147,23 +155,21 @@ class TransitionKind(Kind):
     question = "Transition"
     options = (
         Option("x", "The axis that is searched.  [default: heads]"),
-        Option("by", "The modulating axis; '' for none.  [default: seq_len]"),
+        Option("by", "The modulating axis; '' for none.  [default: seq_len if there]"),
         EVAL_SIZE,
         NUISANCE,
-        Option("history", "Every report of the runs, one row each.", Path),
+        Option("history", "Every report of the runs, one row each.", Path, of_table=True),
     )
 
     def of_table(self, runs: Runs, chosen: Mapping[str, Any]) -> Finding:
         x, by, frame = chosen["x"], chosen["by"], runs.frame
-        goal, scale, history = chosen["goal"], chosen["scale"], chosen["history"]
+        goal, history = goal_asked(runs, chosen), chosen["history"]
         if x is None and "heads" not in frame:
             raise UserError(f"name the searched axis with --x COLUMN; {columns_text(frame)}")
-        if by is None and "seq_len" not in frame:
-            raise UserError(
-                "name the modulating axis with --by COLUMN, or --by '' for none; "
-                f"{columns_text(frame)}"
-            )
-        x, by = x or "heads", ("seq_len" if by is None else by) or None
+        x = x or "heads"
+        if by is None:
+            by = "seq_len" if "seq_len" in frame and x != "seq_len" else None
+        by = by or None
         asked = list(chosen["nuisance"])
         unnamed = [] if asked else _unnamed_settings(runs, x, by)
         nuisance = asked or unnamed
@@ -171,8 +177,8 @@ class TransitionKind(Kind):
             fit,
             x=x,
             by=by,
-            goal=goal or ("max" if scale == "accuracy" else "min"),
-            scale=scale or ("accuracy" if goal == "max" else "error"),
+            goal=goal,
+            scale=scale_asked(runs, goal, chosen),
             eval_size=chosen["eval_size"],
             nuisance=nuisance,
             settings=with_settings(TransitionSettings(), chosen["settings"]),
@@ -183,6 +189,37 @@ class TransitionKind(Kind):
         return TransitionFinding(found)
 
     def of_study(self, study: StudyRuns, found: Sequence[Finding]) -> Finding | None:
+        return self._answer(study, TransitionSettings())
+
+    def ask_study(self, study: StudyRuns, chosen: Mapping[str, Any]) -> Finding:
+        """See `Kind.ask_study`; what is not asked for is as in the study's own such question."""
+        own = study.question if study.question.get("type") == self.question else {}
+        axes, metric = list(study.manifest.axes), study.manifest.metric
+        x, by = chosen["x"] or own.get("x", "heads"), chosen["by"]
+        if chosen["x"] is None and x not in axes:
+            raise UserError(f"name the searched axis with --x AXIS; the axes are {listed(axes)}")
+        if by is None:
+            usual = own.get("by", "seq_len" if not own else None)
+            by = usual if usual in axes and usual != x else None
+        for flag, axis in (("--x", x), ("--by", by)):
+            if axis and axis not in axes:
+                raise unknown_name(f"axis in {flag}", axis, axes)
+        study = asked_of(study, chosen)
+        asked = {
+            **own,
+            "type": self.question,
+            "x": x,
+            "by": by or None,
+            "scale": chosen["scale"] or own.get("scale") or scale_of(metric, study.goal),
+            "eval_size": study.question.get("eval_size"),
+            "nuisance": tuple(
+                axis for axis in study.question.get("nuisance", ()) if axis not in (x, by)
+            ),
+        }
+        settings = with_settings(TransitionSettings(), chosen["settings"])
+        return self._answer(study.asking(asked), settings)
+
+    def _answer(self, study: StudyRuns, settings: TransitionSettings) -> Finding:
         question, manifest, trials = study.question, study.manifest, study.trials
         x, by = question["x"], question["by"]
         if by is not None and trials[by].nunique() < 1:
@@ -212,6 +249,7 @@ class TransitionKind(Kind):
             eval_size=question["eval_size"],
             nuisance=nuisance,
             layers=int(depths.pop()) if len(depths) == 1 else 1,
+            settings=settings,
         )
         result = _with_unnamed(
             with_budgets(answer(runs, history=history), study.ladder, answer),
