@@ -252,7 +252,8 @@ class LeanGroupsFinding(_Comparisons):
 
     @property
     def direction(self) -> str:
-        found = [*(each.result for each in self.comparisons), *(front for _, front in self.fronts)]
+        found: list[LeanResult | ParetoResult] = [each.result for each in self.comparisons]
+        found += [front for _, front in self.fronts]
         return direction_text(found[0].metric, found[0].goal) if found else ""
 
     def trials_of(self, heading: str, trials: pd.DataFrame) -> pd.DataFrame:
