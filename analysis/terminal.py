@@ -1,11 +1,15 @@
 """An answer as text for the terminal."""
 
+from typing import Final
+
 from rich.console import Console
 from rich.table import Table as RichTable
 
 from analysis.answer import Answer
 from analysis.text.numbers import sentence
-from analysis.text.tables import Table
+from analysis.text.tables import TERMINAL_ROWS, Table, first_rows
+
+_REST: Final = "`hsweep analyze` with --json or --out FILE has them all"
 
 
 def show_answer(console: Console, answer: Answer) -> None:
@@ -26,7 +30,7 @@ def show_answer(console: Console, answer: Answer) -> None:
         for title, table, _ in found:
             if table.rows:
                 console.print()
-                print_table(console, title, table)
+                print_table(console, title, first_rows(table, TERMINAL_ROWS, _REST))
     for finding in answer.findings:
         if finding.terminal_note:
             console.print()

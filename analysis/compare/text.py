@@ -194,7 +194,7 @@ def comparison_sentences(comparison: Comparison) -> list[str]:
     for volume in comparison.volumes:
         low, high = volume.difference.low, volume.difference.high
         if not math.isfinite(low):
-            outcome = "single runs say nothing about seeds, so no interval can be given"
+            outcome = "how far seeds scatter is not known, so no interval can be given"
         elif low > 0:
             outcome = f"the front of {volume.first} is the better one"
         elif high < 0:

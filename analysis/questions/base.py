@@ -41,9 +41,11 @@ class Section(NamedTuple):
     in_columns: bool = False
 
 
-def ranked(rows: tuple[Row, ...], key: Callable[[Row], float]) -> tuple[Row, ...]:
+def ranked(
+    rows: tuple[Row, ...], key: Callable[[Row], float], most: int = MAX_ROWS
+) -> tuple[Row, ...]:
     """Return the rows, by ``key`` where they are too many to show them all."""
-    return rows if len(rows) <= MAX_ROWS else tuple(sorted(rows, key=key))
+    return rows if len(rows) <= most else tuple(sorted(rows, key=key))
 
 
 @dataclass(frozen=True, slots=True)

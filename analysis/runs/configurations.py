@@ -13,7 +13,13 @@ from analysis.runs.losses import LOST_WORDS, NONE_LOST, Losses, losses_named
 from analysis.runs.statuses import FULL
 from analysis.runs.table import Runs
 from analysis.runs.tuned import Tuned, tuned_runs
-from analysis.statistics.moderated import Moderated, moderate, moderate_variances, screen_crashes
+from analysis.statistics.moderated import (
+    Moderated,
+    agree,
+    moderate,
+    moderate_variances,
+    screen_crashes,
+)
 from analysis.statistics.values import FloatArray, Mask
 from analysis.values import AxisValue, Config
 from hsweep.design.question import Goal
@@ -89,7 +95,7 @@ def seed_spread(
         return moderate([sign * item.values for item in found], max_prior_df)
     df, variance = [], []
     for item, fit in zip(found, fits, strict=True):
-        own = item.values.var(ddof=1) if item.values.size > 1 else math.nan
+        own = 0.0 if agree(item.values) else item.values.var(ddof=1)
         df.append(float(fit.df if fit else max(item.values.size - 1, 0)))
         variance.append(fit.variance if fit else own)
     return moderate_variances(np.array(variance), np.array(df), max_prior_df)

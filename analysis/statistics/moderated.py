@@ -4,7 +4,9 @@ Few seeds estimate a variance poorly; many configurations tell what variances ar
 is fitted by the moments of log s^2 (Smyth 2004, the limma method).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from scipy import special
@@ -15,6 +17,7 @@ from analysis.statistics.values import FloatArray, Mask
 _PAIR_SCALE = 0.9539
 """Median of |a - b| for two draws of a normal with sd 1."""
 _FEWEST_FOR_A_PRIOR = 3
+_ROUNDING: Final = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,19 +37,41 @@ class Moderated:
     prior_df: float | None
 
 
-def moderate(groups: list[FloatArray], max_prior_df: float = np.inf) -> Moderated:
+def agree(values: FloatArray, size: float | None = None) -> bool:
+    """Whether runs agree exactly, but for the rounding of numbers of that ``size``."""
+    if size is None:
+        size = float(np.abs(values).max(initial=0.0))
+    return values.size < 2 or bool(np.ptp(values) <= _ROUNDING * size)
+
+
+def why_unmeasured(groups: Sequence[FloatArray]) -> str:
+    """Return why groups of runs do not tell how far seeds scatter, where they do not."""
+    several = [group for group in groups if group.size > 1]
+    if not several:
+        return "single runs"
+    if any(map(agree, several)):
+        return "no spread between seeds"
+    return "too few shapes with two seeds"
+
+
+def moderate(
+    groups: list[FloatArray], max_prior_df: float = np.inf, size: float | None = None
+) -> Moderated:
     """Return s~_i^2 = (d0 s0^2 + d_i s_i^2) / (d0 + d_i) with d0 + d_i degrees of freedom.
 
     The degrees of freedom are capped at the sum of all d_i, so that a variance is never taken as
-    known. With fewer than three configurations of two runs each there is no prior (d0 = 0).
+    known. With fewer than three configurations of two runs each there is no prior (d0 = 0). Runs
+    that agree exactly (copies, a metric that counts few examples) show no variance that could be
+    believed: such a configuration has what the others lend it.
 
     Args:
         groups: values of each configuration.
         max_prior_df: most d0 believed. A handful of configurations often shows variances that
             differ by no more than chance (d0 infinite) although they do differ.
+        size: of the numbers whose rounding counts as none; that of each group by default.
     """
     df = np.array([max(group.size - 1, 0) for group in groups], dtype=np.float64)
-    variance = np.array([group.var(ddof=1) if group.size > 1 else np.nan for group in groups])
+    variance = np.array([0.0 if agree(group, size) else group.var(ddof=1) for group in groups])
     return moderate_variances(variance, df, max_prior_df)
 
 
@@ -56,16 +81,16 @@ def moderate_variances(
     """Return what `moderate` does, from the variances themselves.
 
     Args:
-        variance: of each configuration; NaN where it has none.
+        variance: of each configuration; NaN or 0 where it has none.
         df: degrees of freedom behind each; 0 where there is none.
         max_prior_df: as in `moderate`.
     """
+    df = np.where(variance > 0, df, 0.0)
     known = df > 0
     if not known.any():
         blank = np.full(len(df), np.nan)
         return Moderated(blank, df, None, None)
-    floor = 1e-5 * float(np.median(variance[known])) or 1e-24
-    variance = np.maximum(variance, floor)
+    variance = np.where(known, np.maximum(variance, 1e-5 * np.median(variance[known])), np.nan)
     if known.sum() < _FEWEST_FOR_A_PRIOR:
         return Moderated(np.sqrt(variance), df, None, None)
     prior_variance, prior_df = _fit_prior(variance[known], df[known])

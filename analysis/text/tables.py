@@ -13,6 +13,8 @@ from analysis.text.numbers import NONE
 
 MAX_ROWS: Final = 200
 """Rows of a table that the page shows as it is; the table of trials holds any number."""
+TERMINAL_ROWS: Final = 40
+"""Rows of a table that the terminal shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +38,14 @@ def varying_columns(trials: pd.DataFrame, axes: Sequence[str]) -> list[str]:
     ]
 
 
-def first_rows(table: Table) -> Table:
-    """Return a table that a page can hold: its first rows, and how many there are."""
-    if len(table.rows) <= MAX_ROWS:
+def first_rows(
+    table: Table, most: int = MAX_ROWS, rest: str = "analysis.json holds them all"
+) -> Table:
+    """Return a table of its first rows, which says how many there are and where the rest is."""
+    if len(table.rows) <= most:
         return table
-    some = f"The first {MAX_ROWS} of {len(table.rows):,} rows; analysis.json holds them all."
-    return dataclasses.replace(
-        table, rows=table.rows[:MAX_ROWS], note=f"{table.note} {some}".strip()
-    )
+    some = f"The first {most} of {len(table.rows):,} rows; {rest}."
+    return dataclasses.replace(table, rows=table.rows[:most], note=f"{table.note} {some}".strip())
 
 
 def provenance_table(provenance: Mapping[str, Any]) -> Table:

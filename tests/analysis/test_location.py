@@ -19,7 +19,9 @@ from analysis.questions.transition.location import find_location, locate, smalle
 def cells_of(z: np.ndarray, lengths: tuple[float, ...] = (8, 16, 32, 64)):
     runs = tuple(tuple(np.array([v]) if np.isfinite(v) else np.zeros(0) for v in row) for row in z)
     grid = Grid(np.arange(1.0, len(z) + 1), np.array(lengths, dtype=float), runs)
-    return read_cells(grid, SeedNoise(np.full(len(z), 0.1), np.zeros(len(z)), 0.1, ""), None)
+    none = np.zeros(len(z))
+    noise = SeedNoise(np.full(len(z), 0.1), none, 0.1, "", none.astype(bool))
+    return read_cells(grid, noise, None)
 
 
 def test_h_star_moves_up_while_the_next_step_still_drops_by_a_quarter():

@@ -123,6 +123,10 @@ def average(units: Sequence[Unit], matched: bool, spread: "Spread") -> Contrast:
             share = (value - mean) / math.sqrt(n * (n - 1))
             scores[seed] = scores.get(seed, 0.0) + share / len(units)
     se = math.sqrt(sum(score**2 for score in scores.values()))
+    # Replicates that agree exactly, but for rounding, do not tell how far they scatter.
+    shapes = [shape for unit in units for shape in unit.shapes]
+    if se <= _NO_WEIGHT * max(abs(value) for shape in shapes for value in shape.quality.values()):
+        se = math.nan
     return Contrast(estimate, se, len(sizes) / sum(1 / size for size in sizes))
 
 

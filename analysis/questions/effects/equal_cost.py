@@ -15,7 +15,7 @@ from analysis.questions.effects.contrasts import Contrast, Spread, Unit, lines, 
 from analysis.questions.effects.result import EffectsSettings, EqualCostGroup, EqualCostShape
 from analysis.runs.shape_runs import Shape, ShapeRuns, to_metric
 from analysis.statistics.bounds import Span, clipped, negated
-from analysis.statistics.moderated import moderate
+from analysis.statistics.moderated import agree, moderate
 from analysis.statistics.noninferiority import holm
 from analysis.statistics.values import FloatArray, Interval
 
@@ -76,7 +76,8 @@ def _differences(runs: ShapeRuns, units: list[Unit], matched: bool) -> list[Cont
     differences: list[FloatArray] = [
         np.array(list(unit.differences().values()), dtype=np.float64) for unit in units
     ]
-    prior = moderate(differences)
+    size = max(abs(q) for shape in runs.usable for q in shape.quality.values())
+    prior = moderate(differences, size=size)
     df = [max(values.size - 1, 0) for values in differences]
     prior_df = 0.0 if prior.prior_df is None else _PRIOR_SHARE * min(prior.prior_df, sum(df))
     found = []
@@ -84,8 +85,9 @@ def _differences(runs: ShapeRuns, units: list[Unit], matched: bool) -> list[Cont
         if own < 1:
             found.append(Contrast(unit.estimate(matched=False), math.nan, math.nan))
             continue
-        squares = prior_df * (prior.prior_sd or 0.0) ** 2 + own * float(values.var(ddof=1))
-        variance = squares / (prior_df + own)
+        own_variance = 0.0 if agree(values, size) else float(values.var(ddof=1))
+        squares = prior_df * (prior.prior_sd or 0.0) ** 2 + own * own_variance
+        variance = squares / (prior_df + own) or math.nan
         found.append(
             Contrast(float(values.mean()), math.sqrt(variance / values.size), prior_df + own)
         )

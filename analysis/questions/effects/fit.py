@@ -105,6 +105,7 @@ def fit(
         settings=settings,
         warnings=(*runs.warnings, *_warnings(runs, axes, matched, len(seeds))),
         nuisance=runs.nuisance,
+        noise_gap=_noise_gap(runs, axes),
     )
 
 
@@ -310,8 +311,17 @@ def _warnings(
             f" {sum(sum(axis.lost.values()) for axis in axes)} matched pairs are lost with them"
         )
     tested = [axis for axis in axes if axis.verdict != "answered"]
-    if tested and all(axis.p is None for axis in tested):
-        found.append("single runs: no effect can be tested without a second seed")
+    if gap := _noise_gap(runs, axes):
+        found.append(f"{gap}: no effect can be tested without seeds that tell how far they scatter")
     elif tested and matched and seeds == 2:
         found.append("two seeds leave one degree of freedom: only huge effects can be established")
     return found
+
+
+def _noise_gap(runs: ShapeRuns, axes: Sequence[AxisEffect]) -> str:
+    """Return why no effect could be tested; empty where one was, or none was asked for."""
+    tested = [axis for axis in axes if axis.verdict != "answered"]
+    if not tested or any(axis.p is not None for axis in tested):
+        return ""
+    has_two = any(len(shape.quality) > 1 for shape in runs.usable)
+    return "no spread between seeds" if has_two else "single runs"

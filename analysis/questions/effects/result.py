@@ -185,6 +185,7 @@ class EffectsResult(Jsonable):
         held: axes of names, held but not tested.
         follows: axes that move with others, and with which.
         nuisance: axes of whose settings every shape stands at its best.
+        noise_gap: why the seeds tell nothing; empty where they do.
     """
 
     axes: tuple[AxisEffect, ...]
@@ -205,3 +206,4 @@ class EffectsResult(Jsonable):
     settings: EffectsSettings
     warnings: tuple[str, ...]
     nuisance: tuple[str, ...] = ()
+    noise_gap: str = ""

@@ -54,7 +54,7 @@ def axis_sentence(axis: AxisEffect, result: EffectsResult) -> str:
     if axis.verdict == "untested":
         lost = sum(axis.lost.values())
         why = (
-            "single runs tell nothing of seeds"
+            f"{result.noise_gap or 'no spread between seeds'}, so their noise is not measured"
             if axis.pairs
             else f"all {lost} matched pairs are lost ({_reasons(axis.lost)})"
             if lost

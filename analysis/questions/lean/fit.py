@@ -99,8 +99,14 @@ class _Asked:
 
     @property
     def sd(self) -> float | None:
-        """The baseline's seed sd; None with one run."""
-        return float(self.spread.sd[self.at]) if self.base.values.size > 1 else None
+        """The baseline's seed sd; None where it is not measured."""
+        sd = float(self.spread.sd[self.at])
+        return sd if self.base.values.size > 1 and math.isfinite(sd) else None
+
+    @property
+    def gap(self) -> str:
+        """Why it is not measured."""
+        return "one run" if self.base.values.size < 2 else "seeds that agree exactly"
 
     def variance_of_mean(self, k: int) -> float:
         item = self.found[k]
@@ -115,7 +121,7 @@ class _Asked:
         sd, base_sd = (
             float(spread.sd[i]) * math.sqrt(self.found[i].inflation) for i in (k, self.at)
         )
-        if item.values.size < 2 or base.values.size < 2:
+        if min(item.values.size, base.values.size) < 2 or not math.isfinite(sd + base_sd):
             return _Compared(item, diff, (sd, base_sd))
         own, ref = self.variance_of_mean(k), self.variance_of_mean(self.at)
         se = math.sqrt(own + ref)
@@ -193,7 +199,10 @@ def fit(
     accepted = [row for row in rows if row.accepted]
     choice = min(accepted, key=lambda row: (row.costs[first], -row.diff)) if accepted else None
     if len(compared) > tested > 0:
-        warnings.append(f"{len(compared) - tested} candidates have a single run and are not tested")
+        warnings.append(
+            f"{len(compared) - tested} candidates have a single run, or seeds without a spread, and"
+            " are not tested"
+        )
     if settings.looks > 1:
         warnings.append(
             f"seeds were added after an earlier look at the answer, so the family-wise"
@@ -400,6 +409,11 @@ def _reason(
     if verdict == "no_candidates":
         return f"no shape has a {first} below the baseline's {base.costs[first]:g}"
     if verdict == "unsupported":
+        if base.values.size > 1 and any(row.n > 1 for row in rows):
+            return (
+                "unsupported: no spread between the seeds of the baseline or of every candidate, so"
+                " the noise is not measured and no shape can be called equivalent"
+            )
         return (
             "unsupported: a single run of the baseline or of every candidate says nothing about"
             " seeds, so no shape can be called equivalent"
@@ -461,7 +475,10 @@ def _missing(
 
 def _power_note(asked: _Asked, tested: int) -> str:
     if asked.sd is None:
-        return "with one run of the baseline there is no seed sd; run at least 3 seeds, better 5"
+        return (
+            f"with {asked.gap} of the baseline there is no seed sd; run at least 3 different seeds,"
+            " better 5"
+        )
     if not tested:
         return "nothing was tested"
     settings, ratio, n = asked.settings, asked.margin / asked.sd, asked.base.values.size

@@ -64,7 +64,7 @@ from analysis.runs.table import Runs
 from analysis.statistics.noninferiority import confirming_seeds
 from analysis.text.numbers import Tone, direction_text
 from analysis.text.settled import settled_badge
-from analysis.text.tables import varying_columns
+from analysis.text.tables import MAX_ROWS, TERMINAL_ROWS, varying_columns
 from hsweep.errors import UserError
 from hsweep.record.manifest import NEW_SEED
 from hsweep.record.tables import frame
@@ -127,11 +127,11 @@ class _Comparisons(Finding):
             if (table := table_of(each.result)).rows
         ]
 
-    def _shapes(self, title: str, *, most_likely: bool = False) -> list[Section]:
+    def _shapes(self, title: str, most: int = MAX_ROWS) -> list[Section]:
         return [
             Section(
                 f"{title}, {heading}" if heading else title,
-                pareto_table(likeliest_first(front) if most_likely else front),
+                pareto_table(likeliest_first(front, most)),
             )
             for heading, front in self.fronts
         ]
@@ -140,7 +140,7 @@ class _Comparisons(Finding):
         return [
             *self._candidates(),
             *self._missing_section("Trials that would settle it"),
-            *self._shapes("Shapes", most_likely=True),
+            *self._shapes("Shapes"),
         ]
 
     @abstractmethod
@@ -219,11 +219,12 @@ class LeanFinding(_Comparisons):
         ]
 
     def terminal_tables(self, *, beside: bool) -> list[Section]:
+        rows = ranked(self.result.table, lambda row: not row.accepted, TERMINAL_ROWS)
         return [
-            Section("candidates", lean_table(self.result)),
+            Section("candidates", lean_table(replace(self.result, table=rows))),
             *self._budget_sections(),
             *self._missing_section("trials that would settle it"),
-            *self._shapes("shapes"),
+            *self._shapes("shapes", TERMINAL_ROWS),
         ]
 
     @property
@@ -289,7 +290,7 @@ class LeanGroupsFinding(_Comparisons):
                 for each in self.comparisons
             ),
             *self._budget_sections(),
-            *self._shapes("shapes"),
+            *self._shapes("shapes", TERMINAL_ROWS),
         ]
 
     @property

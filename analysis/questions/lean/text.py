@@ -218,7 +218,7 @@ def lean_table(result: LeanResult) -> Table:
         f"seed standard deviation {number_text(result.sd)}, so the margin is "
         f"{number_text(result.margin_over_sd)} of them"
         if result.sd is not None
-        else "no seed standard deviation (one run)"
+        else "no seed standard deviation is known"
     )
     note = (
         f"Baseline {result.baseline_label}: {result.metric} {number_text(result.baseline_mean, 4)} "

@@ -30,6 +30,10 @@ _CLASS_LOOKS: Final[dict[FrontClass, Series]] = {
         (), palette.ORANGE, CLASS_NAMES["undecided"], symbol="diamond", is_thin=True
     ),
     "off": Series((), palette.GREY, CLASS_NAMES["off"], symbol="square", is_thin=True),
+    "untested_on": Series((), palette.BLUE, CLASS_NAMES["untested_on"], is_thin=True, is_open=True),
+    "untested_off": Series(
+        (), palette.GREY, CLASS_NAMES["untested_off"], symbol="square", is_thin=True, is_open=True
+    ),
 }
 _MARK_LOOKS: Final = {
     "baseline": Series((), palette.INK, "baseline", is_open=True),
@@ -80,7 +84,7 @@ def _front_chart(
         role = role_of(row.config) if role_of else ""
         hover = _hover(row, role, own, pareto.metric)
         # The fainter the less likely it is on the front.
-        opacity = 0.5 if math.isnan(row.p_front) else 0.25 + 0.75 * row.p_front
+        opacity = 0.7 if math.isnan(row.p_front) else 0.25 + 0.75 * row.p_front
         point = Point(place, row.ci.estimate, row.ci, hover, at, size, opacity)
         shapes.append((row.class_, point))
         picks.append(Pick(row.label, query_text(row.config), run_links(own)))

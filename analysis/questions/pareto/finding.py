@@ -10,7 +10,7 @@ import pandas as pd
 from analysis.charts.chart import Chart
 from analysis.questions.base import Finding, Section, ranked
 from analysis.questions.pareto.charts import front_charts
-from analysis.questions.pareto.result import ParetoResult
+from analysis.questions.pareto.result import ParetoResult, ParetoRow
 from analysis.questions.pareto.text import (
     pareto_badge,
     pareto_sentence,
@@ -18,11 +18,17 @@ from analysis.questions.pareto.text import (
     plain_front,
 )
 from analysis.text.numbers import Tone
+from analysis.text.tables import MAX_ROWS, TERMINAL_ROWS
 
 
-def likeliest_first(front: ParetoResult) -> ParetoResult:
-    rows = ranked(front.table, lambda row: -row.p_front if math.isfinite(row.p_front) else 1.0)
-    return replace(front, table=rows)
+def likeliest_first(front: ParetoResult, most: int = MAX_ROWS) -> ParetoResult:
+    """Return a front of more than ``most`` rows with those first that are likeliest on it."""
+
+    def place(row: ParetoRow) -> float:
+        untested = 0.0 if row.class_ == "untested_on" else 1.0
+        return -row.p_front if math.isfinite(row.p_front) else untested
+
+    return replace(front, table=ranked(front.table, place, most))
 
 
 @dataclass(frozen=True)
@@ -64,7 +70,7 @@ class ParetoFinding(Finding):
         return [Section("Shapes", pareto_table(likeliest_first(self.result)))]
 
     def terminal_tables(self, *, beside: bool) -> list[Section]:
-        return [Section("shapes", pareto_table(self.result))]
+        return [Section("shapes", pareto_table(likeliest_first(self.result, TERMINAL_ROWS)))]
 
     def charts(self, trials: pd.DataFrame) -> list[Chart]:
         return front_charts(self.result, trials)

@@ -19,7 +19,7 @@ from analysis.runs.scale import metric_span
 from analysis.runs.table import Runs
 from analysis.statistics.bounds import clipped
 from analysis.statistics.dominance import dominated, dominated_share
-from analysis.statistics.moderated import Moderated, moderate
+from analysis.statistics.moderated import Moderated, moderate, why_unmeasured
 from analysis.statistics.optional import moocore
 from analysis.statistics.values import FloatArray, Interval
 from hsweep.design.question import Goal
@@ -73,7 +73,7 @@ def fit(
     size = np.array([item.values.size / item.inflation for item in found])
     bounds = metric_span(np.concatenate([item.values for item in found]), goal, None)
     cost = np.array([[item.costs[name] for name in costs] for item in found])
-    known = bool(np.isfinite(spread.sd).all())
+    known, gap = bool(np.isfinite(spread.sd).all()), ""
     mean_draws = _draw(mean, size, spread, settings.draws, rng) if known else mean[None, :]
     cost_draws, notes = _cost_draws(found, costs, cost, settings.draws if known else 1, rng)
     warnings += notes
@@ -86,9 +86,10 @@ def fit(
         )
     else:
         p_front = p_epsilon = np.full(len(found), np.nan)
+        gap = why_unmeasured([item.values for item in found])
         warnings.append(
-            "some seed sd is unknown (single runs): no probability can be given, every shape is"
-            " undecided and dominated_by compares single runs"
+            f"how far seeds scatter is not known ({gap}): no probability can be given, and the"
+            " front is that of the means as measured"
         )
     hv, hv_note = _hypervolume(mean, cost, mean_draws, cost_draws, known, settings)
     se = spread.sd / np.sqrt(size)
@@ -106,10 +107,10 @@ def fit(
             crash_share=item.crash_share,
             costs=item.costs,
             p_front=float(p_front[k]),
-            class_=_front_class(p_front[k], settings),
+            class_=_front_class(p_front[k], beaten_by[k], settings),
             dominated_by=beaten_by[k],
             p_epsilon=float(p_epsilon[k]),
-            epsilon_class=_front_class(p_epsilon[k], settings),
+            epsilon_class=_front_class(p_epsilon[k], beaten_by[k], settings),
             lost=item.lost,
             setting=item.tuned.setting if item.tuned else None,
         )
@@ -131,6 +132,7 @@ def fit(
         attainment=surfaces,
         attainment_note=attainment_note,
         nuisance=tuple(nuisance),
+        noise_gap=gap,
     )
 
 
@@ -206,7 +208,11 @@ def _dominators(labels: Sequence[str], mean: FloatArray, cost: FloatArray) -> li
     return found
 
 
-def _front_class(probability: float, settings: ParetoSettings) -> FrontClass:
+def _front_class(
+    probability: float, beaten_by: tuple[str, ...], settings: ParetoSettings
+) -> FrontClass:
+    if np.isnan(probability):
+        return "untested_off" if beaten_by else "untested_on"
     if probability >= settings.on:
         return "on"
     return "off" if probability <= settings.off else "undecided"
@@ -249,7 +255,7 @@ def _hypervolume(
         " the worst of each"
     )
     if not known:
-        return Interval(estimate, np.nan, np.nan), note + "; no interval from single runs"
+        return Interval(estimate, np.nan, np.nan), note + "; no interval without a seed spread"
     tail = (1 - settings.confidence) / 2
     volume_draws = np.concatenate(
         [

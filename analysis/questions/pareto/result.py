@@ -9,7 +9,8 @@ from analysis.statistics.values import Interval
 from analysis.values import Config, Jsonable, encode
 from hsweep.design.question import Goal
 
-FrontClass = Literal["on", "off", "undecided"]
+FrontClass = Literal["on", "off", "undecided", "untested_on", "untested_off"]
+"""Where a shape stands: tested by its seeds, or as measured where these tell nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,8 @@ class ParetoRow:
         crash_share: screened, failed, diverged and too large runs among all that ended.
         costs: each cost's mean over the runs.
         p_front: share of draws in which nothing dominates it.
-        class_: on, off or undecided.
+        class_: on, off or undecided; where seeds tell nothing, untested_on for what nothing that
+            was measured dominates, else untested_off.
         dominated_by: labels of the configurations whose means dominate it; of more than 1,000
             configurations only those on the front of the means are named.
         p_epsilon: p_front when a metric within epsilon counts as equal.
@@ -102,6 +104,8 @@ class ParetoResult(Jsonable):
         prior_df: its degrees of freedom d0 (null in JSON when infinite).
         attainment: how far single runs scatter (see ``statistics.attainment``); no estimate.
         attainment_note: what it is, or why there is none.
+        noise_gap: why the seeds tell nothing, so that the front is shown and not tested; empty
+            where they do.
         nuisance: axes of whose settings every shape stands at its best.
     """
 
@@ -119,6 +123,7 @@ class ParetoResult(Jsonable):
     attainment: tuple[AttainmentSurface, ...] = ()
     attainment_note: str = ""
     nuisance: tuple[str, ...] = ()
+    noise_gap: str = ""
 
     @property
     def front_size(self) -> int:
@@ -126,8 +131,18 @@ class ParetoResult(Jsonable):
         return sum(row.class_ == "on" for row in self.table)
 
     @property
+    def front(self) -> tuple[str, ...]:
+        """Labels of the configurations on the front, tested or not, cheapest first."""
+        return tuple(row.label for row in self.table if row.class_ in ("on", "untested_on"))
+
+    @property
+    def is_untested(self) -> bool:
+        return any(row.class_.startswith("untested") for row in self.table)
+
+    @property
     def p_front(self) -> dict[str, float]:
         return {row.label: row.p_front for row in self.table}
 
     def to_json(self) -> dict[str, Any]:
-        return Jsonable.to_json(self) | {"p_front": encode(self.p_front)}
+        more = {"p_front": self.p_front, "front": self.front}
+        return Jsonable.to_json(self) | {name: encode(value) for name, value in more.items()}

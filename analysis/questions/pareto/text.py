@@ -23,12 +23,16 @@ CLASS_NAMES: Final[dict[FrontClass, str]] = {
     "on": "on the front",
     "undecided": "undecided",
     "off": "off the front",
+    "untested_on": "on the front (untested)",
+    "untested_off": "behind it (untested)",
 }
 
 
 def pareto_badge(result: ParetoResult) -> tuple[str, Tone]:
     if not result.table:
         return "nothing to compare", "unknown"
+    if result.is_untested:
+        return "front shown, not tested", "unknown"
     if any(row.class_ == "undecided" for row in result.table):
         return "front partly decided", "partial"
     return "front decided", "found"
@@ -41,6 +45,13 @@ def pareto_sentence(result: ParetoResult) -> str:
     if not result.table:
         return "No shape has a finished trial, so there is no front to show."
     costs = " and ".join(cost_title(cost) for cost in result.costs)
+    if result.is_untested:
+        return (
+            f"{len(result.front)} of {len(result.table)} shapes lie on the front of "
+            f"{result.metric} against {costs}, which is shown and not tested: {result.noise_gap}, "
+            f"so the noise between seeds is not measured{at_best(result.nuisance)}."
+            f"{_shapes_with_losses(result)}"
+        )
     return (
         f"Of {len(result.table)} shapes, {counted['on']} lie on the front of {result.metric} "
         f"against {costs} (probability at least {number_text(result.settings.on)}), "
@@ -57,9 +68,13 @@ def plain_front(result: ParetoResult) -> list[str]:
     counted = [row.class_ for row in result.table]
     costs = " and ".join(cost_title(cost) for cost in result.costs)
     undecided = counted.count("undecided")
+    untested = (
+        f"Other seeds may tell otherwise, as their noise is not measured: {result.noise_gap}."
+    )
     return [
-        f"{counted.count('on')} of {len(counted)} shapes are worth what they cost: no other shape "
+        f"{len(result.front)} of {len(counted)} shapes are worth what they cost: no other shape "
         f"has both a better {result.metric} and lower {costs}.",
+        *([untested] if result.is_untested else []),
         *([f"Of {undecided} more the seeds do not tell yet."] if undecided else []),
         *([all_at_best(result.nuisance)] if result.nuisance else []),
         *filter(None, [_shapes_with_losses(result).strip()]),
@@ -98,7 +113,7 @@ def pareto_table(result: ParetoResult) -> Table:
             percent_text(row.crash_share),
             *(cost_text(cost, row.costs.get(cost)) for cost in result.costs),
             number_text(row.p_front, 2),
-            row.class_,
+            CLASS_NAMES[row.class_],
             *((setting_text(row.setting),) if result.nuisance else ()),
         )
         for row in result.table

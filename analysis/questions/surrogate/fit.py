@@ -22,6 +22,7 @@ from analysis.questions.surrogate.result import (
 )
 from analysis.runs.shape_runs import TASK_AXES, ShapeRuns
 from analysis.statistics.gaussian_process import group_means
+from analysis.statistics.moderated import why_unmeasured
 from analysis.statistics.values import FloatArray
 from analysis.values import AxisValue, Config, Number, number
 from hsweep.errors import UserError
@@ -144,7 +145,8 @@ def _warnings(model: SurrogateModel) -> list[str]:
             " surrogate knows nothing of them"
         )
     if model.seed_sd is None:
-        found.append("single runs: the seed noise is unknown and its share in any run left out")
+        gap = why_unmeasured([np.array([*shape.quality.values()]) for shape in runs.usable])
+        found.append(f"{gap}: the seed noise is unknown and its share in any run left out")
     untried = _candidates(model, (), 1)
     if runs.cost is not None and all(model.cost(config) is None for config in untried):
         found.append(f"{runs.cost} of untried shapes cannot be estimated within 5%")

@@ -11,13 +11,14 @@ import numpy as np
 
 from analysis.runs.scale import Thresholds
 from analysis.statistics.cross_fitting import CrossFit
-from analysis.statistics.values import FloatArray
+from analysis.statistics.values import FloatArray, Mask
 
 _ABS_NORMAL_DIFFERENCE = 0.9539
 """Median of |a - b| for two draws of a normal with sd 1: sqrt(2) * 0.6745."""
 _MEDIAN_VARIANCE = 1.57
 """Asymptotic variance of a median over that of a mean (pi / 2)."""
 _PSEUDO_DF = 2.0
+_ROUNDING = 1e-12
 _PAIRS_OF = 200
 """Runs of a cell up to which every pair is looked at."""
 
@@ -70,6 +71,7 @@ class SeedNoise:
     Attributes:
         sd: shape [K].
         df: degrees of freedom behind each, shape [K]; 0 where no cell holds two runs.
+        has_spread: whether any two runs of one cell differ, shape [K].
         stand_in: the sd that stands in because the cells do not measure one; None where they do,
             or where the few pairs there are give it.
         gap: why the noise counts as not measured; empty where it is measured or stated.
@@ -79,6 +81,7 @@ class SeedNoise:
     df: FloatArray
     stand_in: float | None
     gap: str
+    has_spread: Mask
 
     def words(self, unit: str) -> str:
         """Return what stands in for noise that is not measured."""
@@ -91,7 +94,11 @@ class SeedNoise:
         if self.gap or self.stand_in is not None:
             return self.gap
         lacking = [f"{heads[side]:g}" for side in (k - 1, k) if self.df[side] == 0]
-        return f"no cell at {' or '.join(lacking)} holds two runs" if lacking else ""
+        if lacking:
+            return f"no cell at {' or '.join(lacking)} holds two runs"
+        if not self.has_spread[[k - 1, k]].any():
+            return f"no spread between the seeds at {heads[k - 1]:g} and {heads[k]:g}"
+        return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +124,14 @@ def seed_noise(grid: Grid, thresholds: Thresholds, stated_sd: float | None) -> S
 
     The median absolute difference of pairs that differ in their seed alone, pooled over T and
     scaled to a normal sd, is shrunk on the log scale to the geometric mean over h with 2 pseudo
-    degrees of freedom. It counts as measured where at least half of the cells hold two runs; else
-    ``stated_sd`` takes its place, and without one there is a gap.
+    degrees of freedom. Where all runs of a cell agree exactly (copies, an error that is floored)
+    the geometric mean stands in. It counts as measured where at least half of the cells hold two
+    runs and any of them differ; else ``stated_sd`` takes its place, and without one there is a gap.
     """
     num_heads = len(grid.heads)
     raw = np.full(num_heads, np.nan)
     df = np.zeros(num_heads)
+    has_spread = np.zeros(num_heads, dtype=bool)
     for index in range(num_heads):
         alike = grid.alike(index)
         pairs = [
@@ -131,26 +140,28 @@ def seed_noise(grid: Grid, thresholds: Thresholds, stated_sd: float | None) -> S
         ]
         differences = np.concatenate(pairs) if pairs else np.zeros(0)
         df[index] = sum(max(runs.size - 1, 0) for runs in alike)
-        if differences.size:
+        if differences.size and differences.max() > _ROUNDING:
+            has_spread[index] = True
             raw[index] = max(
                 float(np.median(differences)) / _ABS_NORMAL_DIFFERENCE, thresholds.sd_floor
             )
-    known = df > 0
     counts = grid.counts
     cells, repeated = int((counts > 0).sum()), int((counts > 1).sum())
+    gap = ""
     if 2 * repeated < cells or not cells:
         gap = "one seed a cell" if not repeated else f"{repeated} of {cells} cells hold two runs"
-        if stated_sd is not None:
-            return SeedNoise(np.full(num_heads, stated_sd), np.zeros(num_heads), stated_sd, "")
-        if not repeated:
-            assumed = thresholds.assumed_sd
-            return SeedNoise(np.full(num_heads, assumed), df, assumed, gap)
-    else:
-        gap = ""
-    log_sd = np.log(np.where(known, raw, 1.0))
-    centre = float(log_sd[known].mean())
+    elif not has_spread.any():
+        gap = "no spread between seeds, which agree exactly"
+    if gap and stated_sd is not None:
+        sd = np.full(num_heads, stated_sd)
+        return SeedNoise(sd, np.zeros(num_heads), stated_sd, "", has_spread)
+    if not has_spread.any():
+        assumed = thresholds.assumed_sd
+        return SeedNoise(np.full(num_heads, assumed), df, assumed, gap, has_spread)
+    centre = float(np.log(raw[has_spread]).mean())
+    log_sd = np.where(has_spread, np.log(np.where(has_spread, raw, 1.0)), centre)
     shrunk = (df * log_sd + _PSEUDO_DF * centre) / (df + _PSEUDO_DF)
-    return SeedNoise(np.exp(shrunk), df, None, gap)
+    return SeedNoise(np.exp(shrunk), df, None, gap, has_spread)
 
 
 def _thinned(cell: FloatArray) -> FloatArray:

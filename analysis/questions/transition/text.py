@@ -82,11 +82,11 @@ def _suggested_sentence(result: TransitionResult) -> str:
     drop = f"{number_text(result.drop)} {y_unit(result.scale)}"
     tested = abruptness_text(result)
     trials = sum(cell.trials for cell in result.missing)
+    wanted = f"{trials} more full-budget trials would test it: three seeds in every cell."
     return (
         f"A collapse at {result.x} = {number_text(result.h_star)} is suggested, not tested: "
         f"{result.noise_gap}, so the noise between seeds is not measured. The error drops by "
-        f"{drop} there ({tested}). {trials} more full-budget trials would test it: three seeds in "
-        "every cell."
+        f"{drop} there ({tested}). {wanted if trials else 'Seeds that differ would test it.'}"
     )
 
 
