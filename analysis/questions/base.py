@@ -16,7 +16,7 @@ import pandas as pd
 
 from analysis.charts.chart import Chart
 from analysis.questions.settings import Option
-from analysis.runs.chance import with_collapsed
+from analysis.runs.chance import with_at_chance
 from analysis.runs.ladder import Ladder, furthest, ladder_of
 from analysis.runs.statuses import FULL
 from analysis.runs.table import Runs
@@ -247,7 +247,7 @@ class StudyRuns:
     @cached_property
     def trials(self) -> pd.DataFrame:
         """The trials that answers rest on, those that have learned nothing with the status
-        ``collapsed``: of one point and seed, that of ``budget``."""
+        ``at_chance``: of one point and seed, that of ``budget``."""
         trials = self.counted
         of_others = trials["budget"] > self.budget
         if self.budget > self.manifest.budget["amount"]:
@@ -292,14 +292,15 @@ class StudyRuns:
 
     @cached_property
     def every_trial(self) -> pd.DataFrame:
-        """One a row; those that have learned nothing are ``collapsed``."""
+        """One a row; those that have learned nothing are ``at_chance``."""
         manifest = self.manifest
-        return with_collapsed(
+        return with_at_chance(
             self.tables.trials_frame(),
             manifest.provenance.get("data", ()),
             metric=manifest.metric,
             goal=self.goal,
             axes=manifest.axes,
+            eval_size=self.question.get("eval_size"),
         )
 
     @cached_property

@@ -36,7 +36,7 @@ class Configuration:
         values: metric of every full-budget run that did not crash, in the table's order.
         costs: mean of each cost over the runs that have it.
         cost_values: each cost, run by run, as long as ``values``.
-        crash_share: screened, collapsed, failed, diverged and too large runs among all that ended.
+        crash_share: screened, at chance, failed, diverged and too large runs among all that ended.
         outcomes: (metric, costs...) of every full-budget run, crashed ones too, by replicate.
         tuned: its settings of a nuisance axis; None without such an axis.
     """

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from analysis.runs.statuses import COLLAPSED
+from analysis.runs.statuses import AT_CHANCE
 
 LOST_WORDS: Final = {"diverged": "diverged", "failed": "failed", "too_large": "too large"}
 """Statuses of runs without a number, and what they are called."""
@@ -24,7 +24,7 @@ class Losses:
         failed: ended with an error.
         too_large: did not fit their device.
         screened: ran to their end, so far below the others that they count as crashed.
-        collapsed: learned no more than a constant predictor, while others of them did.
+        at_chance: learned no more than a constant predictor, while others of them did.
     """
 
     started: int = 0
@@ -32,24 +32,24 @@ class Losses:
     failed: int = 0
     too_large: int = 0
     screened: int = 0
-    collapsed: int = 0
+    at_chance: int = 0
 
     @classmethod
     def of(cls, statuses: Iterable[str], screened: int = 0) -> "Losses":
         """Return the losses among runs with these statuses, ``screened`` of which are set aside.
 
-        Where all collapsed, their numbers are what there is to say, and none of them is lost.
+        Where all are at chance, their numbers are what there is to say, and none of them is lost.
         """
         counted = Counter(statuses)
         started = counted.total() - counted["planned"]
         lost = {status: counted[status] for status in LOST_WORDS}
-        collapsed = counted[COLLAPSED] if counted["finished"] else 0
-        return cls(started, **lost, screened=screened, collapsed=collapsed)
+        at_chance = counted[AT_CHANCE] if counted["finished"] else 0
+        return cls(started, **lost, screened=screened, at_chance=at_chance)
 
     @property
     def total(self) -> int:
         """Runs that are in no mean."""
-        return self.diverged + self.failed + self.too_large + self.screened + self.collapsed
+        return self.diverged + self.failed + self.too_large + self.screened + self.at_chance
 
     @property
     def text(self) -> str:
@@ -57,8 +57,8 @@ class Losses:
         return ", ".join(
             f"{number} of {self.started} {word}"
             for word, number in zip(
-                (*LOST_WORDS.values(), _SCREENED, COLLAPSED),
-                (self.diverged, self.failed, self.too_large, self.screened, self.collapsed),
+                (*LOST_WORDS.values(), _SCREENED, "at chance"),
+                (self.diverged, self.failed, self.too_large, self.screened, self.at_chance),
                 strict=True,
             )
             if number

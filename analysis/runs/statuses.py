@@ -12,17 +12,17 @@ import pandas as pd
 
 from hsweep.errors import UserError
 
-COLLAPSED: Final = "collapsed"
+AT_CHANCE: Final = "at_chance"
 """A run to the full budget that learned no more than a constant predictor: it has a number, but not
 one like others. No record says so; it follows from the numbers (`analysis.runs.chance`)."""
-FULL: Final = ("finished", COLLAPSED)
+FULL: Final = ("finished", AT_CHANCE)
 """How a run ended that has a number at its full budget."""
 STATUSES: Final = (
     *(*FULL, "stopped_early", "failed", "diverged", "too_large", "running", "planned"),
 )
 
 _WORDS: Final = {
-    COLLAPSED: (),
+    AT_CHANCE: ("at chance",),
     "finished": ("complete", "completed", "terminated", "done", "success", "succeeded"),
     "stopped_early": (
         *("pruned", "stopped", "early_stopped", "early stopped", "killed"),

@@ -17,7 +17,7 @@ from analysis.runs.columns import (
     replicate_words,
     require,
 )
-from analysis.runs.statuses import COLLAPSED, FULL, read_statuses
+from analysis.runs.statuses import AT_CHANCE, FULL, read_statuses
 from analysis.statistics.values import FloatArray
 from hsweep.errors import UserError
 
@@ -68,12 +68,12 @@ class Runs:
         return ends["status"].set_axis(self.frame.index)
 
     def rows(
-        self, keys: Sequence[str], numbers: Sequence[str] = (), *, collapsed_count: bool = False
+        self, keys: Sequence[str], numbers: Sequence[str] = (), *, at_chance_counts: bool = False
     ) -> tuple[pd.DataFrame, list[str]]:
         """Return one checked row a run, and warnings.
 
-        A collapsed run beside others of its ``keys`` that learned something is no result but a
-        failure of training, and not complete; ``collapsed_count`` takes all of them for results.
+        A run at chance beside others of its ``keys`` that learned something is no result but a
+        failure of training, and not complete; ``at_chance_counts`` takes all of them for results.
 
         Columns: ``keys`` and ``numbers`` as they were, then ``replicate`` (str), ``value`` (float,
         NaN unless known), ``status`` (one of `analysis.runs.statuses.STATUSES`), ``complete``
@@ -117,11 +117,11 @@ class Runs:
             runs.loc[blank, "status"] = "failed"
             warnings.append(f"{count} finished runs have no {self.metric}; counted as failed")
         runs["complete"] = runs["status"].isin(FULL)
-        collapsed = runs["status"].eq(COLLAPSED)
-        if not collapsed_count and collapsed.any():
+        at_chance = runs["status"].eq(AT_CHANCE)
+        if not at_chance_counts and at_chance.any():
             learned = runs["status"].eq("finished")
             by_keys = learned.groupby([runs[name] for name in keys], dropna=False)
-            runs["complete"] = learned | (collapsed & ~by_keys.transform("any"))
+            runs["complete"] = learned | (at_chance & ~by_keys.transform("any"))
         return runs, warnings
 
     def _status_column(self, keys: Sequence[str]) -> str | None:

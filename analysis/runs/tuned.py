@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.runs.columns import in_order, plain
-from analysis.runs.statuses import COLLAPSED
+from analysis.runs.statuses import AT_CHANCE
 from analysis.statistics.cross_fitting import CrossFit, cross_fit
 from analysis.values import AxisValue, Config
 from hsweep.design.question import Goal
@@ -130,7 +130,7 @@ class _Setting:
             {table.replicate[row]: row for row in full},
             {table.replicate[row]: float(table.value[row]) for row in full},
             frozenset(table.replicate[row] for row in at if table.has_started(row)),
-            sum(table.status[row] != COLLAPSED for row in full),
+            sum(table.status[row] != AT_CHANCE for row in full),
         )
 
 
@@ -248,7 +248,7 @@ def _warnings(tuned: dict[Key, Tuned], nuisance: Sequence[str], what: str) -> li
     if aside := sum(each.setting.set_aside for each in tuned.values()):
         found.append(
             f"{aside} settings of {named} lack full-budget runs that others of their {what} have"
-            " (stopped early, diverged, collapsed, failed or not run yet) and do not compete"
+            " (stopped early, diverged, at chance, failed or not run yet) and do not compete"
         )
     if single := sum(each.setting.is_single for each in tuned.values()):
         found.append(

@@ -19,7 +19,7 @@ UNSTARTED: Final = "never_started"
 """What the page calls the status of a trial that was stopped before its start."""
 STATUS_LABELS: Final = {
     "finished": "finished",
-    "collapsed": "collapsed",
+    "at_chance": "at chance",
     "stopped_early": "stopped early",
     UNSTARTED: "never started",
     "failed": "failed",
@@ -209,7 +209,7 @@ def cell_table(trials: pd.DataFrame, axes: Sequence[str]) -> Table:
     apart.
     """
     found = set(trials["status"]) if "status" in trials.columns else set()
-    others = (way for way in ("collapsed", UNSTARTED, "too_large") if way in found)
+    others = (way for way in ("at_chance", UNSTARTED, "too_large") if way in found)
     ways = (*_ALWAYS_COUNTED, *others)
     endings = ("started", "complete", *(STATUS_LABELS[way] for way in ways[1:]))
     names = varying_columns(trials, axes) or [name for name in axes if name in trials.columns]

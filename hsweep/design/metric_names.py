@@ -5,11 +5,11 @@ from typing import Final
 
 from hsweep.design.question import Goal, Scale
 
+_SHARES: Final = r".*acc\d*|.*accuracy\d*|(?:val|test|train|eval)?top\d+"
 _WORDS: Final[dict[Scale, str]] = {
     "error": r".*errors?|.*mse|.*perplexity|err|ppl|mae|wer|cer",
     "loss": r".*loss|losses|.*nll|.*entropy|xent|bpb|bpc",
-    "accuracy": r".*acc\d*|.*accuracy\d*|(?:val|test|train|eval)?top\d+|(?:micro|macro)?f1"
-    r"|.*auc|auroc|.*mrr\d*|.*bleu\d*|ndcg\d*|m?iou",
+    "accuracy": _SHARES + r"|(?:micro|macro)?f1|.*auc|auroc|.*mrr\d*|.*bleu\d*|ndcg\d*|m?iou",
 }
 _TURNED: Final = {"neg", "negative", "minus", "inv", "inverse"}
 """Words after which a larger error may be the better one."""
@@ -35,13 +35,22 @@ def scale_of(metric: str, goal: Goal) -> Scale:
     return "loss" if _scales(metric) == {"loss"} else "error"
 
 
+def counts_examples(metric: str) -> bool:
+    """Whether a metric of this name is the share of examples that are answered rightly."""
+    return any(re.fullmatch(_SHARES, word) for word in _words(metric))
+
+
 def _scales(metric: str) -> set[Scale]:
-    name = re.sub(r"(?<=[a-z\d])(?=[A-Z])", " ", metric).lower()
-    words = [re.sub(r"[^a-z\d]", "", word) for word in re.findall(r"[a-z]+(?:[-_@ ]?\d+)?", name)]
-    if _TURNED & set(words) or re.match(r"\s*1\s*[-\N{MINUS SIGN}]", metric):
+    words = _words(metric)
+    if _TURNED & words or re.match(r"\s*1\s*[-\N{MINUS SIGN}]", metric):
         return set()
     return {
         scale
         for scale, pattern in _WORDS.items()
         if any(re.fullmatch(pattern, word) for word in words)
     }
+
+
+def _words(metric: str) -> set[str]:
+    name = re.sub(r"(?<=[a-z\d])(?=[A-Z])", " ", metric).lower()
+    return {re.sub(r"[^a-z\d]", "", word) for word in re.findall(r"[a-z]+(?:[-_@ ]?\d+)?", name)}

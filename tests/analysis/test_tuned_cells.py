@@ -1,5 +1,5 @@
 """Cells of a transition stand at their best setting, and gain nothing by having many to choose
-from; runs that learned nothing are counted as collapsed."""
+from; runs that learned nothing are counted as at chance."""
 
 import json
 
@@ -16,7 +16,7 @@ from analysis.questions.transition.fit import fit
 from analysis.questions.transition.result import TransitionResult, TransitionSettings
 from analysis.questions.transition.table import build_grid, canonical
 from analysis.questions.transition.text import cells_table
-from analysis.runs.chance import learned_nothing, with_collapsed
+from analysis.runs.chance import learned_nothing, with_at_chance
 from analysis.runs.losses import Losses
 from analysis.runs.scale import THRESHOLDS
 from analysis.runs.table import Runs
@@ -116,10 +116,10 @@ def test_the_noise_of_a_cell_is_that_between_seeds_of_one_setting_and_of_the_cho
     np.testing.assert_allclose(cells.variance, alone * grid.inflation)
 
 
-def test_a_setting_that_lost_runs_or_collapsed_in_one_does_not_compete() -> None:
+def test_a_setting_that_lost_runs_or_stayed_at_chance_in_one_does_not_compete() -> None:
     frame = sweep()
     best = frame["heads"].eq(5) & frame["lr"].eq(0.01) & frame["seed"].eq(0)
-    for word, error in (("diverged", np.nan), ("collapsed", 1.0), ("stopped_early", 0.1)):
+    for word, error in (("diverged", np.nan), ("at_chance", 1.0), ("stopped_early", 0.1)):
         lost = frame.assign(
             status=frame["status"].mask(best, word), nmse=frame["nmse"].mask(best, error)
         )
@@ -127,7 +127,7 @@ def test_a_setting_that_lost_runs_or_collapsed_in_one_does_not_compete() -> None
         (cell, _) = (each for each in found.counts if each.x == 5)
         assert cell.setting == TunedSetting({"lr": 0.1}, 3, 0, 1, ("lr",), False)
         assert (cell.read, cell.losses.total) == (3, 0)
-        assert cell.collapsed == (word == "collapsed")
+        assert cell.at_chance == (word == "at_chance")
         # What was set aside is not held against the cells.
         assert (found.reading, found.h_star) == ("typical", 4)
         assert all(run.value < 0.5 for run in found.runs)
@@ -171,14 +171,14 @@ def test_settings_that_compete_hide_no_transition() -> None:
     assert all(one.positive and one.exact for one in found)
 
 
-# --- collapsed ------------------------------------------------------------------------------------
+# --- at chance ------------------------------------------------------------------------------------
 
 
-def test_collapsed_is_what_a_constant_predictor_could_have_scored() -> None:
+def test_at_chance_is_what_a_constant_predictor_could_have_scored() -> None:
     nmse = np.array([0.93, 0.94, 0.92, 1.002, 0.998, 1.0, 40.0, 0.9995, 1e-5, 2e-5])
     point = np.array([0, 0, 0, 1, 1, 1, 2, 3, 3, 3])
-    collapsed = learned_nothing(1 - nmse, point)
-    assert collapsed.tolist() == [False] * 3 + [True] * 5 + [False] * 2
+    none = learned_nothing(1 - nmse, point)
+    assert none.tolist() == [False] * 3 + [True] * 5 + [False] * 2
     # With seeds that scatter more, less can be reported.
     wide = np.array([0.90, 0.98, 0.94, 1.05, 0.97, 1.0, 1.1, 0.95, 1e-5, 2e-5])
     assert learned_nothing(1 - wide, point)[[3, 4, 5, 6, 7]].all()
@@ -199,45 +199,66 @@ def test_chance_is_that_of_each_trials_own_task() -> None:
         {"chance": {"fit": 0.2}, "at": {"task": "odd"}},
     ]
     asked = {"metric": "fit", "goal": "max", "axes": ["task", "width"]}
-    found = with_collapsed(trials, data, **asked)["status"].tolist()
-    assert found == ["collapsed", "finished", "finished", "finished", "failed"]
-    assert with_collapsed(trials, [{}], **asked) is trials
+    found = with_at_chance(trials, data, **asked)["status"].tolist()
+    assert found == ["at_chance", "finished", "finished", "finished", "failed"]
+    assert with_at_chance(trials, [{}], **asked) is trials
 
 
-def test_a_collapsed_run_is_a_measurement_of_a_cell_and_counted() -> None:
+def test_a_run_at_chance_is_a_measurement_of_a_cell_and_counted() -> None:
     frame = sweep().query("lr == 0.001")
     low, high = frame["heads"].eq(1), frame["heads"].eq(5) & frame["seed"].eq(0)
     frame = frame.assign(
         nmse=frame["nmse"].mask(low | high, 1.0),
-        status=frame["status"].mask(low | high, "collapsed"),
+        status=frame["status"].mask(low | high, "at_chance"),
     )
     found = fit(frame, metric="nmse", settings=QUICK)
     at = {(cell.x, cell.by): cell for cell in found.counts}
-    assert (at[1, 8].complete, at[1, 8].collapsed, at[1, 8].read) == (3, 3, 3)
-    assert (at[5, 8].complete, at[5, 8].collapsed) == (3, 1)
+    assert (at[1, 8].complete, at[1, 8].at_chance, at[1, 8].read) == (3, 3, 3)
+    assert (at[5, 8].complete, at[5, 8].at_chance) == (3, 1)
     # Above h* it is a run that is stuck.
     assert (found.reading, found.h_star) == ("attainable", 4)
-    named = "8 full-budget runs collapsed (learned no more than a constant predictor): 3 of 3 at"
+    named = "8 full-budget runs at chance (learned no more than a constant predictor): 3 of 3 at"
     assert any(named in note for note in found.qualifications)
     table = cells_table(found)
-    assert dict(zip(table.header, table.rows[0], strict=True))["of these collapsed"] == "3"
+    assert dict(zip(table.header, table.rows[0], strict=True))["of these at chance"] == "3"
 
 
-def test_a_collapsed_run_is_in_no_mean_of_a_shape_that_learned() -> None:
+def test_a_run_at_chance_is_in_no_mean_of_a_shape_that_learned() -> None:
     frame = pd.DataFrame(
         {
             "shape": ["small"] * 3 + ["base"] * 3,
             "seed": [0, 1, 2] * 2,
             "top1": [0.1, 0.8, 0.81, 0.1, 0.1, 0.101],
             "num_params": [1.0] * 3 + [2.0] * 3,
-            "status": ["collapsed", "finished", "finished"] + ["collapsed"] * 3,
+            "status": ["at_chance", "finished", "finished"] + ["at_chance"] * 3,
         }
     )
     found = lean.fit(
         frame, metric="top1", baseline={"shape": "base"}, margin=0.02, config=["shape"]
     )
     (row,) = found.table
-    assert (row.n, row.lost) == (2, Losses(3, collapsed=1))
-    assert row.lost.text == "1 of 3 collapsed"
+    assert (row.n, row.lost) == (2, Losses(3, at_chance=1))
+    assert row.lost.text == "1 of 3 at chance"
     # Where all did, that is what the shape can do.
     assert (found.baseline_n, found.baseline_lost.total) == (3, 0)
+
+
+@pytest.mark.parametrize("eval_size", [397, None])
+def test_an_accuracy_above_what_the_evaluation_tells_from_chance_is_not_at_chance(
+    eval_size: int | None,
+) -> None:
+    right = np.array([83, 38, 120, 36, 110, 41, 380, 381, 377, 42, 95, 43])
+    trials = pd.DataFrame(
+        {"heads": np.repeat([1, 2, 4, 3], 3), "status": "finished", "top1": right / 397}
+    )
+    found = with_at_chance(
+        trials,
+        [{"chance": {"top1": 0.1}}],
+        metric="top1",
+        goal="max",
+        axes=["heads"],
+        eval_size=eval_size,
+    )
+    told = found["status"].eq("at_chance").tolist()
+    # 83 of 397 are far above 40, however far the seeds of one point lie apart.
+    assert told == (right < 50).tolist()

@@ -67,12 +67,12 @@ def test_cells_stand_at_their_best_rate_named_or_not(home: Home, nuisance: tuple
         assert cell.setting is not None
         assert cell.setting.values == {"lr": 0.01}
         learned = cell.x < 4
-        assert (cell.started, cell.collapsed, cell.read) == (9, 0 if learned else 3, 3)
+        assert (cell.started, cell.at_chance, cell.read) == (9, 0 if learned else 3, 3)
     assert json.loads(json.dumps(answer.to_json(), allow_nan=False))["nuisance"] == ["lr"]
     page = build_report(report_input(study, answer, {}))
-    assert "<b>9</b><span>collapsed</span>" in page
+    assert "<b>9</b><span>at chance</span>" in page
     assert "<b>45</b><span>finished</span>" in page
-    assert '<th scope="col">of these collapsed</th>' in page
+    assert '<th scope="col">of these at chance</th>' in page
     assert ">lr=0.01 (of 3)</td>" in page
     # No part of the record says so.
     with study.journal() as journal:

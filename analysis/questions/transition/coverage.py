@@ -10,7 +10,7 @@ import pandas as pd
 from analysis.questions.transition.result import CellCounts, MissingTrials
 from analysis.questions.transition.run_table import RunTable
 from analysis.runs.losses import losses_named
-from analysis.runs.statuses import COLLAPSED
+from analysis.runs.statuses import AT_CHANCE
 from analysis.values import Number, number
 
 _MOST_NAMED = 6
@@ -94,9 +94,9 @@ def audit(table: RunTable, min_cell_share: float) -> Coverage:
             f"{lost} run{'' if lost == 1 else 's'} gave no number, and a cell is read from those"
             f" that are left: {lossy}"
         )
-    if note := _collapsed_note(table, counts):
+    if note := _chance_note(table, counts):
         # Where their setting does not compete, the answer does not rest on them.
-        rests_on_them = bool(table.frame["status"].eq(COLLAPSED).any())
+        rests_on_them = bool(table.frame["status"].eq(AT_CHANCE).any())
         (qualifications if rests_on_them else warnings).append(note)
     open_runs = sum(cell.running + cell.planned for cell in counts)
     if open_runs:
@@ -114,19 +114,19 @@ def audit(table: RunTable, min_cell_share: float) -> Coverage:
     )
 
 
-def _collapsed_note(table: RunTable, counts: Sequence[CellCounts]) -> str:
-    cells = [cell for cell in counts if cell.collapsed]
+def _chance_note(table: RunTable, counts: Sequence[CellCounts]) -> str:
+    cells = [cell for cell in counts if cell.at_chance]
     if not cells:
         return ""
-    total = sum(cell.collapsed for cell in cells)
+    total = sum(cell.at_chance for cell in cells)
     places = [
-        f"{cell.collapsed} of {cell.complete} at {_cell_name(cell, table)}"
+        f"{cell.at_chance} of {cell.complete} at {_cell_name(cell, table)}"
         for cell in cells[:_MOST_NAMED]
     ]
     if len(cells) > _MOST_NAMED:
         places.append(f"and {len(cells) - _MOST_NAMED} more cells")
     return (
-        f"{total} full-budget run{'' if total == 1 else 's'} collapsed (learned no more than a"
+        f"{total} full-budget run{'' if total == 1 else 's'} at chance (learned no more than a"
         f" constant predictor): {'; '.join(places)}"
     )
 
@@ -225,14 +225,14 @@ def _counts(table: RunTable) -> tuple[CellCounts, ...]:
             x=number(x),
             by=None if by is None else number(by),
             started=ended.total() - ended["planned"],
-            complete=ended["finished"] + ended[COLLAPSED],
+            complete=ended["finished"] + ended[AT_CHANCE],
             pruned=ended["stopped_early"],
             failed=ended["failed"],
             diverged=ended["diverged"],
             running=ended["running"],
             planned=ended["planned"],
             too_large=ended["too_large"],
-            collapsed=ended[COLLAPSED],
+            at_chance=ended[AT_CHANCE],
             setting=(setting := each.setting if (each := table.tuned_at(x, by)) else None),
             unstarted=silent[x, by] if setting is not None and setting.unstarted else 0,
             tuned=standing[x, by] if table.nuisance else None,

@@ -212,7 +212,7 @@ class CellCounts:
     Attributes:
         started: everything but planned.
         complete: full-budget runs with a value, the only ones that enter a fit.
-        collapsed: how many of the complete ones learned no more than a constant predictor.
+        at_chance: how many of the complete ones learned no more than a constant predictor.
         unstarted: how many of the pruned ones belong to settings that lost before these began.
         setting: of the nuisance axes that it stands at; None without such axes.
         tuned: the complete runs that stand for it, one a seed; None without nuisance axes.
@@ -228,7 +228,7 @@ class CellCounts:
     running: int
     planned: int
     too_large: int = 0
-    collapsed: int = 0
+    at_chance: int = 0
     unstarted: int = 0
     setting: TunedSetting | None = None
     tuned: int | None = None

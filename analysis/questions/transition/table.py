@@ -51,7 +51,7 @@ def canonical(
         reports = read_history(history, runs, x, by)
         if runs.columns.get("budget_column") not in runs.frame.columns:
             runs = Runs(runs.frame, metric, {**runs.columns, "budget_column": None})
-    rows, warnings = runs.rows([*axes, *nuisance], collapsed_count=True)
+    rows, warnings = runs.rows([*axes, *nuisance], at_chance_counts=True)
     rows = rows.rename(columns={x: "x"} if by is None else {x: "x", by: "by"})
     rows["x"] = _axis(rows["x"], x, positive=False)
     rows["by"] = np.nan if by is None else _axis(rows["by"], by, positive=True)

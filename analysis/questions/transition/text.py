@@ -324,20 +324,20 @@ def cells_table(result: TransitionResult) -> Table:
     """Return how the trials of every cell ended, and at which setting it stands; planned ones have
     not started."""
     names = (result.x,) if result.by is None else (result.x, result.by)
-    has_collapsed = any(cell.collapsed for cell in result.counts)
+    has_at_chance = any(cell.at_chance for cell in result.counts)
     has_unstarted = any(cell.unstarted for cell in result.counts)
     has_too_large = any(cell.too_large for cell in result.counts)
     rows = []
     for cell in sorted(result.counts, key=lambda cell: (cell.x, cell.by or 0)):
         ended = [cell.started - cell.unstarted, cell.complete]
-        ended += [cell.collapsed] if has_collapsed else []
+        ended += [cell.at_chance] if has_at_chance else []
         ended += [cell.pruned - cell.unstarted, cell.failed, cell.diverged]
         ended += [cell.too_large] if has_too_large else []
         ended += [cell.unstarted] if has_unstarted else []
         tuned = (str(cell.read), setting_text(cell.setting)) if result.nuisance else ()
         place = map(number_text, (cell.x, cell.by)[: len(names)])
         rows.append((*place, *map(str, ended), *tuned))
-    endings = ["started", "complete", *(["of these collapsed"] if has_collapsed else [])]
+    endings = ["started", "complete", *(["of these at chance"] if has_at_chance else [])]
     endings += ["stopped early", "failed", "diverged"]
     endings += ["too large"] if has_too_large else []
     endings += ["never started"] if has_unstarted else []
