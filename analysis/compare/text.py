@@ -15,7 +15,7 @@ from analysis.text.numbers import (
     number_text,
     p_text,
     percent_text,
-    y_unit,
+    y_size,
 )
 from analysis.text.tables import Table
 
@@ -60,7 +60,7 @@ def transitions_table(comparison: Comparison) -> Table:
                 f"{found.x} = {number_text(found.h_star)}" if found.h_star is not None else NONE,
                 set_text(found),
                 f"({number_text(bracket[0])}, {number_text(bracket[1])}]" if bracket else NONE,
-                NONE if found.drop is None else f"{number_text(found.drop)} {y_unit(found.scale)}",
+                NONE if found.drop is None else y_size(found.drop, found.scale, found.drop_points),
                 f"{number_text(found.p_abrupt, 2)}{' (no test)' if found.noise_gap else ''}",
                 found.reading,
             )

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+from pandas.api.types import is_numeric_dtype
+
 from analysis.questions.base import StudyRuns
 from analysis.questions.settings import Option
 from analysis.questions.shapes import goal_asked, read_baseline, shape_columns
@@ -10,6 +12,8 @@ from analysis.runs.shape_runs import TASK_AXES, ShapeRuns, read_shapes
 from analysis.runs.statuses import FULL
 from analysis.runs.table import Runs
 from analysis.text.tables import varying_columns
+from hsweep.design.metric_names import goal_of
+from hsweep.design.question import Goal, Scale
 from hsweep.errors import unknown_name
 
 AXES: Final = Option(
@@ -23,18 +27,25 @@ def table_shapes(runs: Runs, chosen: Mapping[str, Any], crash_sd: float) -> Shap
     Raises:
         UserError: as `shape_columns` and `read_shapes` do.
     """
-    shape, x = shape_columns(runs, chosen), chosen["x"]
+    shape, x, goal = shape_columns(runs, chosen), chosen["x"], goal_asked(runs, chosen)
     return read_shapes(
         runs,
         config=shape if x is None else list(dict.fromkeys([*x.split(","), *shape])),
         metric=runs.metric,
-        goal=goal_asked(runs, chosen),
-        scale=chosen["scale"],
+        goal=goal,
+        scale=chosen["scale"] or share_scale(runs, goal),
         eval_size=chosen["eval_size"],
         costs=tuple(chosen["cost"]) or ("num_params",),
         crash_sd=crash_sd,
         nuisance=tuple(chosen["nuisance"]),
     )
+
+
+def share_scale(runs: Runs, goal: Goal) -> Scale | None:
+    """Return the scale of a metric that is an accuracy by name and values; None for any other."""
+    values = runs.frame[runs.metric]
+    is_share = goal == "max" and goal_of(runs.metric) == "max" and is_numeric_dtype(values)
+    return "accuracy" if is_share and values.dropna().between(0, 1).all() else None
 
 
 def study_shapes(study: StudyRuns, crash_sd: float) -> ShapeRuns:
@@ -54,7 +65,9 @@ def study_shapes(study: StudyRuns, crash_sd: float) -> ShapeRuns:
             metric=manifest.metric,
             goal=study.goal,
             # A lean question's margin is in the metric's own unit, and so are its effects.
-            scale=scale if is_transition or scale == "error" else None,
+            scale=scale
+            if is_transition or scale == "error"
+            else share_scale(study.runs, study.goal),
             eval_size=question.get("eval_size"),
             costs=question.get("costs") or ("num_params",),
             crash_sd=crash_sd,

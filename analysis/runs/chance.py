@@ -81,8 +81,8 @@ def with_at_chance(
             if names:
                 point = part.groupby(names, dropna=False).ngroup().to_numpy()
             gain = (part[metric].to_numpy(np.float64) - chance) * (1 if goal == "max" else -1)
-            values = part[metric].to_numpy(np.float64)
-            most = evaluation_noise(values, chance, eval_size) if counts_examples(metric) else None
+            scores = part[metric].to_numpy(np.float64)
+            most = evaluation_noise(scores, chance, eval_size) if counts_examples(metric) else None
             found += list(part.index[learned_nothing(gain, point, most)])
     status = trials["status"].mask(trials.index.isin(found), AT_CHANCE)
     return trials.assign(status=status)

@@ -1,8 +1,8 @@
 """A table of runs as shapes with their replicates: what effects and the surrogate start from.
 
 Quality is the metric put on its scale and turned so that higher is better: decades of error taken
-away, or the metric's own unit. A shape that lost a run to early stopping keeps only the runs that
-did well, so it is set aside, and its absence is counted.
+away, points of an accuracy, or the metric's own unit. A shape that lost a run to early stopping
+keeps only the runs that did well, so it is set aside, and its absence is counted.
 """
 
 import math
@@ -91,6 +91,8 @@ class ShapeRuns:
     @property
     def gain_span(self) -> Span:
         """The range of a gain: unbounded in decades, that of a difference in the metric's unit."""
+        if self.scale == "accuracy":
+            return (-100.0, 100.0)
         return difference_span(self.span) if self.scale in (None, "loss") else ANYWHERE
 
     def values(self, axis: str) -> list[float]:
@@ -124,7 +126,7 @@ def read_shapes(
             others (a head width that is embed_dim / heads) is found and not held.
         metric, goal: column of the result, and whether it is minimised or maximised.
         scale: how it is put on an axis; None leaves it in its own unit.
-        eval_size: evaluation examples behind an accuracy (scale ``accuracy``).
+        eval_size: evaluation examples behind an error, which floor one of 0.
         costs: the first decides which shapes cost the same, and which are smaller.
         crash_sd: runs this many pooled robust sd below their shape's median are left out.
         nuisance: axes whose settings compete within a shape: one run a seed is kept, of the setting
@@ -167,6 +169,9 @@ def read_shapes(
     values = runs.loc[done, "value"].to_numpy(np.float64)
     if scale is None:
         runs.loc[done, "quality"] = values if goal == "max" else -values
+    elif scale == "accuracy":
+        transform(values, scale, eval_size, metric)  # which refuses what is no accuracy
+        runs.loc[done, "quality"] = 100 * values
     else:
         y, notes = transform(values, scale, eval_size, metric)
         runs.loc[done, "quality"] = -y
@@ -202,15 +207,16 @@ def to_metric(quality: float, goal: Goal, scale: Scale | None) -> float:
     if scale == "error":
         return float(10.0**-quality)
     if scale == "accuracy":
-        return float(1 - 10.0**-quality)
+        return quality / 100
     return quality if scale is None and goal == "max" else -quality
 
 
 def to_quality(metric: float, goal: Goal, scale: Scale | None) -> float:
     """Return the quality of a metric; infinite for no error at all."""
-    if scale == "error" or scale == "accuracy":
-        error = metric if scale == "error" else 1 - metric
-        return -math.log10(error) if error > 0 else math.inf
+    if scale == "accuracy":
+        return 100 * metric
+    if scale == "error":
+        return -math.log10(metric) if metric > 0 else math.inf
     return metric if scale is None and goal == "max" else -metric
 
 

@@ -114,7 +114,22 @@ def direction_text(metric: str, goal: Goal, scale: Scale | None = None) -> str:
 
 
 def y_unit(scale: Scale) -> str:
-    return "nats" if scale == "loss" else "decades"
+    """Return the unit of a difference on a scale's axis; of an accuracy `y_size` says it otherwise,
+    where there is room for a word."""
+    return {"loss": "nats", "error": "decades", "accuracy": "powers of ten of the error"}[scale]
+
+
+def y_size(y: float | None, scale: Scale, points: float | None = None) -> str:
+    """Return a difference on a scale's axis in words: ``1.5 decades``, ``0.2 nats``.
+
+    Of an accuracy it is ``66 points`` where that is known, and else by what factor the error
+    differs: ``a factor of 3.2``.
+    """
+    if scale != "accuracy":
+        return f"{number_text(y)} {y_unit(scale)}"
+    if points is not None and math.isfinite(points):
+        return f"{number_text(points)} points"
+    return f"a factor of {number_text(None if y is None else 10**y, 2)}"
 
 
 def metric_title(metric: str, scale: Scale) -> str:

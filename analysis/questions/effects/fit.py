@@ -283,8 +283,7 @@ def _levels(
 def _as_metric(quality: Interval, runs: ShapeRuns, span: Span) -> Interval:
     """Return the interval of a mean quality as one of the metric, inside the metric's range.
 
-    A mean error's is symmetric in decades as it stands; another is brought to its own scale by the
-    slope of the metric in the quality (1 - metric per natural logarithm, for an accuracy).
+    A mean error's is symmetric in decades as it stands; an accuracy's is in points.
     """
     metric = to_metric(quality.estimate, runs.goal, runs.scale)
     reach = quality.high - quality.estimate
@@ -292,7 +291,7 @@ def _as_metric(quality: Interval, runs: ShapeRuns, span: Span) -> Interval:
         ends = (to_metric(end, runs.goal, runs.scale) for end in (quality.high, quality.low))
         return Interval(metric, *ends)
     if runs.scale == "accuracy":
-        reach *= math.log(10) * (1 - metric)
+        reach /= 100
     return mean_interval(metric, reach, span)
 
 

@@ -1,7 +1,7 @@
 """What single axes do to the metric, as frozen values.
 
-Every effect is a gain: positive is better whatever the goal, in decades of the error (scales
-``error`` and ``accuracy``), in nats (``loss``) or in the metric's own unit (no scale).
+Every effect is a gain: positive is better whatever the goal, in decades of the error (scale
+``error``), in points (``accuracy``), in nats (``loss``) or in the metric's own unit (no scale).
 """
 
 from dataclasses import dataclass

@@ -28,8 +28,10 @@ _MOST_NAMED = 3
 
 
 def gain_unit(metric: str, scale: Scale | None) -> str:
-    if scale in ("error", "accuracy"):
+    if scale == "error":
         return f"decades of {metric_title(metric, scale)}"
+    if scale == "accuracy":
+        return f"points of {metric}"
     return "nats" if scale == "loss" else metric
 
 

@@ -33,6 +33,7 @@ from analysis.runs.tuned import tuned_runs
 from analysis.statistics.cross_fitting import cross_fit
 from analysis.statistics.noninferiority import power, seeds_for
 from analysis.statistics.values import FloatArray, Interval
+from analysis.text.numbers import y_unit
 from analysis.values import Number, number
 from hsweep.design.question import Goal, Scale
 from hsweep.errors import UserError
@@ -159,7 +160,7 @@ def plan_transition(
     return PowerResult(
         x=x,
         by=by,
-        unit=THRESHOLDS[scale].unit,
+        unit=y_unit(scale),
         noise=noise,
         collapse=truth,
         table=tuple(table),

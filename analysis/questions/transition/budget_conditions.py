@@ -9,6 +9,7 @@ from analysis.questions.transition.lengths import Slopes
 from analysis.questions.transition.location import step_drops
 from analysis.questions.transition.result import CLAIMS, TransitionResult
 from analysis.statistics.values import FloatArray, Mask
+from analysis.text.numbers import y_size
 from analysis.values import Number
 
 PLACED = (*CLAIMS, "plateau")
@@ -101,7 +102,7 @@ def _claim(ends: Ends, result: TransitionResult) -> Iterator[Condition]:
     least, most = ends.drops()
     drop = least[:, peak - 1]
     at = (peak - 1, peak)
-    below = f"fall below {limits.min_drop:g} {limits.unit}"
+    below = f"fall below {y_size(limits.min_drop, result.scale)}"
     yield Condition(drop >= limits.min_drop, f"the drop at {heads[peak]:g}", below, at)
     enough = np.maximum(limits.d_min, settings.rho * drop)
     for k in range(1, len(heads)):

@@ -36,10 +36,11 @@ def budgets_table(result: TransitionResult) -> Table:
     found = result.budgets
     answers = found.answers if found is not None else ()
     slopes = [f"slope in {result.by} below", f"slope in {result.by} from there on"]
+    is_share = result.scale == "accuracy"
     header = (
         found.unit or found.column if found is not None else "budget",
         *("runs", "verdict", result.x, f"{percent_text(result.settings.set_mass)} set"),
-        f"largest drop ({y_unit(result.scale)})",
+        f"largest drop ({'factor of the error' if is_share else y_unit(result.scale)})",
         *(slopes if result.by is not None else ()),
     )
     return Table(header, tuple(_row(result, each) for each in answers), _note(result, found))
@@ -48,13 +49,16 @@ def budgets_table(result: TransitionResult) -> Table:
 def _row(result: TransitionResult, answer: BudgetAnswer) -> tuple[str, ...]:
     slopes = (answer.gamma_below, answer.gamma_above) if result.by is not None else ()
     members = ", ".join(map(number_text, answer.h_set))
+    drop = answer.drop
+    if drop is not None and result.scale == "accuracy":
+        drop = Interval(*(10**end for end in drop))
     return (
         number_text(answer.budget),
         str(answer.runs),
         answer.verdict.replace("_", " "),
         number_text(answer.h_star),
         f"{{{members}}}" if members else NONE,
-        *(_interval(each) for each in (answer.drop, *slopes)),
+        *(_interval(each) for each in (drop, *slopes)),
     )
 
 

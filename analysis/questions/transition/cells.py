@@ -12,6 +12,8 @@ import numpy as np
 from analysis.runs.scale import Thresholds
 from analysis.statistics.cross_fitting import CrossFit
 from analysis.statistics.values import FloatArray, Mask
+from analysis.text.numbers import y_size
+from hsweep.design.question import Scale
 
 _ABS_NORMAL_DIFFERENCE = 0.9539
 """Median of |a - b| for two draws of a normal with sd 1: sqrt(2) * 0.6745."""
@@ -83,11 +85,11 @@ class SeedNoise:
     gap: str
     has_spread: Mask
 
-    def words(self, unit: str) -> str:
+    def words(self, scale: Scale) -> str:
         """Return what stands in for noise that is not measured."""
         if self.stand_in is None:
             return "the few seeds there are"
-        return f"an assumed seed sd of {self.stand_in:g} {unit}"
+        return f"an assumed seed sd of {y_size(self.stand_in, scale)}"
 
     def gap_beside(self, k: int, heads: FloatArray) -> str:
         """Return why the noise is not measured around the step that ends at index ``k``."""

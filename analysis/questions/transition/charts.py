@@ -32,6 +32,7 @@ from analysis.text.numbers import (
     number_text,
     p_text,
     percent_text,
+    y_size,
     y_unit,
 )
 from analysis.values import Number
@@ -219,15 +220,17 @@ def _at_value(
 
 
 def _drop_chart(result: TransitionResult) -> Chart:
-    unit = y_unit(result.scale)
+    is_share = result.scale == "accuracy"
+    unit = "points" if is_share else y_unit(result.scale)
     names = [f"{number_text(step.x_from)} → {number_text(step.x_to)}" for step in result.drops]
     is_peak = [step.x_to == result.h_peak for step in result.drops]
-    heights = [step.drop for step in result.drops]
+    heights = [step.drop if step.points is None else step.points for step in result.drops]
+    excess = y_size(result.excess, result.scale) if is_share else number_text(result.excess)
     note = "not testable"
     if result.abrupt_testable:
         note = f"{p_text(result.p_abrupt)}{' (no test)' if result.noise_gap else ''}"
     if result.excess is not None:
-        note += f"\nexcess {number_text(result.excess)}"
+        note += f"\nexcess {excess}"
     bars = Bars(
         tuple(range(len(names))),
         tuple(heights),
@@ -240,7 +243,7 @@ def _drop_chart(result: TransitionResult) -> Chart:
     known = [height for height in heights if math.isfinite(height)]
     low, high = min([0.0, *known]), max([0.0, *known])
     tested = abruptness_text(result) if result.abrupt_testable else "not testable on this grid"
-    excess = f"{number_text(result.excess)} {unit}" if result.excess is not None else "not known"
+    beyond = y_size(result.excess, result.scale) if result.excess is not None else "not known"
     # Room above the highest bar for two lines.
     ends = (low - 0.04 * (high - low), high + 0.3 * (high - low or 1.0))
     return Chart(
@@ -248,13 +251,14 @@ def _drop_chart(result: TransitionResult) -> Chart:
         "Drop on each step",
         f"How far the error falls from one value of {result.x} to the next (the largest in blue); "
         f"abruptness against smooth diminishing returns: {tested}; excess over the decline before "
-        f"it: {excess}.",
+        f"it: {beyond}.",
         named_axis(f"step in {result.x}", names),
         Axis(f"drop ({unit})", range=ends),
         (
             bars,
             Reference("y", 0.0, palette.AXIS),
-            Reference("y", needed, is_dashed=True, label=label),
+            # In points what is needed depends on the level before.
+            *([] if is_share else [Reference("y", needed, is_dashed=True, label=label)]),
         ),
         panel_of=_PANEL,
     )

@@ -96,7 +96,8 @@ def fit(
     settings = replace(settings, **{name: getattr(limits, name) for name in LIMITS})
     coverage = audit(table, settings.min_cell_share)
     grid = build_grid(table)
-    context = Context(settings, limits, layers, "head" in table.x, table.x, table.by, coverage)
+    axes = (table.x, table.by)
+    context = Context(settings, limits, table.scale, layers, "head" in table.x, *axes, coverage)
     noise = seed_noise(grid, limits, settings.assumed_sd)
     typical, needs_lengths = read(read_cells(grid, noise, None), context)
     attainable: TransitionReading | None = None
@@ -115,7 +116,7 @@ def fit(
     answer = Refit(leading.verdict, leading.h_star) if is_given else None
     pruning, notes = examine(table, answer, refit)
     qualifications = [
-        *_noise_notes(leading, noise.words(context.limits.unit)),
+        *_noise_notes(leading, noise.words(context.scale)),
         *_reading_notes(leading, typical, best_of, context),
         *table.warnings,
         *coverage.qualifications,

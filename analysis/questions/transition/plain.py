@@ -41,12 +41,13 @@ def plain_transition(result: TransitionResult) -> list[str]:
 
 def _headline(result: TransitionResult, low: Number, high: Number) -> str:
     x, error = result.x, metric_title(result.metric, result.scale)
-    size = (
-        f"{number_text(result.drop)} nats lower"
-        if result.scale == "loss"
-        else fold_text(result.drop or 0.0)
-    )
-    fall = f"{error} is {size} than at {number_text(low)}"
+    sizes = {
+        "loss": f"{number_text(result.drop)} nats lower",
+        "error": fold_text(result.drop or 0.0),
+        "accuracy": f"{number_text(result.drop_points)} points higher",
+    }
+    shown = result.metric if result.scale == "accuracy" else error
+    fall = f"{shown} is {sizes[result.scale]} than at {number_text(low)}"
     if result.verdict == "suggested":
         return f"The error may collapse at {x} = {number_text(high)}, which is not tested: {fall}."
     if result.verdict == "plateau":

@@ -19,6 +19,7 @@ from analysis.questions.transition.location import (
     find_location,
     smallest_set,
     star_probabilities,
+    step_drops,
 )
 from analysis.questions.transition.result import (
     CLAIMS,
@@ -33,6 +34,7 @@ from analysis.questions.transition.verdict import Context, Decision, Growth, dec
 from analysis.statistics.abruptness import abruptness_p
 from analysis.statistics.values import FloatArray, Interval
 from analysis.values import Number, number
+from hsweep.design.question import Scale
 
 
 def read(cells: Cells, context: Context) -> tuple[TransitionReading, bool]:
@@ -84,7 +86,7 @@ def read(cells: Cells, context: Context) -> tuple[TransitionReading, bool]:
         drop=location.drop,
         excess=_excess(heads, location),
         later_fall=_later_fall(level, variance, star, slopes, context),
-        drops=_drop_steps(cells, location),
+        drops=_drop_steps(cells, location, context.scale),
         gamma={
             number(heads[k]): slopes.interval(
                 float(slopes.estimate[k]), float(slopes.se[k]), settings.alpha
@@ -105,7 +107,7 @@ def read(cells: Cells, context: Context) -> tuple[TransitionReading, bool]:
         h_star_at=_stars_alone(cells, context),
     )
     growth = Growth(slopes, below, above, len(cells.grid.lengths))
-    decision = decide(found, growth, cells.noise.words(limits.unit), context)
+    decision = decide(found, growth, cells.noise.words(context.scale), context)
     if refusal:
         decision = Decision("inconclusive", refusal)
     elif len(heads) < 3:
@@ -171,7 +173,8 @@ def _later_fall(
     return float(np.max(level[star] - level[star + 1 :] + reach))
 
 
-def _drop_steps(cells: Cells, location: Location) -> tuple[DropStep, ...]:
+def _drop_steps(cells: Cells, location: Location, scale: Scale) -> tuple[DropStep, ...]:
+    points = step_drops(100 * 10**cells.z) if scale == "accuracy" else None
     heads, lengths = cells.grid.heads, cells.grid.lengths
     steps = []
     for k in range(1, len(heads)):
@@ -188,6 +191,7 @@ def _drop_steps(cells: Cells, location: Location) -> tuple[DropStep, ...]:
                     for length, value in zip(lengths, difference, strict=True)
                     if np.isfinite(value) and np.isfinite(length)
                 },
+                points=None if points is None else float(points[k - 1]),
             )
         )
     return tuple(steps)

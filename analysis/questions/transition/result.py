@@ -263,13 +263,17 @@ class MissingTrials:
 
 @dataclass(frozen=True, slots=True)
 class DropStep:
-    """The fall of y from one head count to the next, median over T of T-matched differences."""
+    """The fall of y from one head count to the next, median over T of T-matched differences.
+
+    ``points`` is that of an accuracy's error in hundredths, in the same way; None for others.
+    """
 
     x_from: Number
     x_to: Number
     drop: float
     per_head: float
     per_by: dict[Number, float]
+    points: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,6 +374,11 @@ class TransitionReading(Jsonable):
     h_50: Number | None = None
     d_eff: RetrievalDimension | None = None
     h_star_at: dict[Number, Number] = field(default_factory=dict)
+
+    @property
+    def drop_points(self) -> float | None:
+        """The drop in points of an accuracy; None on another scale."""
+        return next((step.points for step in self.drops if step.x_to == self.h_peak), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,7 @@ from analysis.text.numbers import (
     percent_text,
     setting_header,
     setting_text,
+    y_size,
     y_unit,
 )
 from analysis.text.tables import Table
@@ -65,7 +66,7 @@ def _verdict_sentence(result: TransitionResult) -> str:
     found = _plateau_sentence(result) if result.verdict == "plateau" else _tested_sentence(result)
     if result.stated_sd is None:
         return found
-    stated = f"{number_text(result.stated_sd)} {y_unit(result.scale)}"
+    stated = y_size(result.stated_sd, result.scale)
     return f"With a stated seed sd of {stated}: {first_to_lower(found)}"
 
 
@@ -79,7 +80,7 @@ def at_settings(result: TransitionResult) -> str:
 
 
 def _suggested_sentence(result: TransitionResult) -> str:
-    drop = f"{number_text(result.drop)} {y_unit(result.scale)}"
+    drop = y_size(result.drop, result.scale, result.drop_points)
     tested = abruptness_text(result)
     trials = sum(cell.trials for cell in result.missing)
     wanted = f"{trials} more full-budget trials would test it: three seeds in every cell."
@@ -93,16 +94,16 @@ def _suggested_sentence(result: TransitionResult) -> str:
 def _plateau_sentence(result: TransitionResult) -> str:
     assert result.bracket is not None
     low, high = (f"{result.x} = {number_text(value)}" for value in result.bracket)
-    unit = y_unit(result.scale)
-    later = number_text(max(result.later_fall or 0.0, 0.0))
+    drop = y_size(result.drop, result.scale, result.drop_points)
+    later = y_size(max(result.later_fall or 0.0, 0.0), result.scale)
     confidence = percent_text(1 - result.settings.alpha)
     growth = result.gamma_above
     grows = ""
     if result.by is not None and growth is not None and growth.low > result.limits.max_growth:
         grows = f"; there it still grows with {result.by} (slope {interval_text(growth)})"
     return (
-        f"A plateau from {high} on: the error drops by {number_text(result.drop)} {unit} from "
-        f"{low}, and larger values lower it by no more than {later} {unit} ({confidence} "
+        f"A plateau from {high} on: the error drops by {drop} from "
+        f"{low}, and larger values lower it by no more than {later} ({confidence} "
         f"bound){grows}. With one value below it, the drop cannot be told from diminishing "
         f"returns{_below_plateau(result)}."
     )
@@ -135,7 +136,7 @@ def abruptness_text(result: TransitionResult) -> str:
         return text
     if result.n1_assumed_sd is None:
         return f"{text} by the few seeds there are"
-    sd = f"{number_text(result.n1_assumed_sd)} {y_unit(result.scale)}"
+    sd = y_size(result.n1_assumed_sd, result.scale)
     return f"{text} if seeds scatter by {sd}, which is assumed"
 
 
@@ -150,7 +151,7 @@ def _tested_sentence(result: TransitionResult) -> str:
         }[result.none_kind]
         return f"No transition in {result.x} is established: {reason}.{kind}"
     where = _where(result)
-    drop = f"{number_text(result.drop)} {y_unit(result.scale)}"
+    drop = y_size(result.drop, result.scale, result.drop_points)
     if result.verdict == "transition":
         return (
             f"The error collapses at {where}: it drops by {drop}, abruptly "
@@ -236,8 +237,11 @@ def reading_table(result: TransitionResult) -> Table:
 
 
 def _reading_numbers(result: TransitionResult, reading: TransitionReading) -> dict[str, str]:
-    unit = y_unit(result.scale)
     x, by = result.x, result.by
+    drop, excess, unit, beyond = reading.drop, reading.excess, y_unit(result.scale), ""
+    if result.scale == "accuracy":
+        drop, unit, beyond = reading.drop_points, "points", "factor of the error"
+        excess = None if excess is None else 10**excess
     flat = reading.flat_from
     numbers = {
         "verdict": reading.verdict.replace("_", " "),
@@ -245,8 +249,8 @@ def _reading_numbers(result: TransitionResult, reading: TransitionReading) -> di
         "bracket": bracket_text(reading.bracket) if reading.bracket else NONE,
         f"{percent_text(result.settings.set_mass)} set": set_text(reading),
         "steps the drop takes": number_text(reading.width),
-        f"largest drop ({unit})": number_text(reading.drop),
-        f"excess over the decline before ({unit})": number_text(reading.excess),
+        f"largest drop ({unit})": number_text(drop),
+        f"excess over the decline before ({beyond or unit})": number_text(excess),
         "abruptness, p": _abruptness(result, reading),
         f"{x} with half of the runs succeeding": number_text(reading.h_50),
         "over-dispersion of the cells": number_text(reading.phi),
@@ -288,7 +292,7 @@ def _abruptness(result: TransitionResult, reading: TransitionReading) -> str:
     by = (
         "by the few seeds there are"
         if result.n1_assumed_sd is None
-        else f"if seeds scatter by {number_text(result.n1_assumed_sd)}"
+        else f"if seeds scatter by {y_size(result.n1_assumed_sd, result.scale)}"
     )
     return f"{p} {by} (no test)"
 

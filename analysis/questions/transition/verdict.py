@@ -14,7 +14,8 @@ from analysis.questions.transition.result import (
     Verdict,
 )
 from analysis.runs.scale import Thresholds
-from analysis.text.numbers import text_below
+from analysis.text.numbers import text_below, y_size
+from hsweep.design.question import Scale
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,7 @@ class Context:
     Attributes:
         settings: with every threshold filled in.
         limits: the thresholds that decide: those of the scale where the settings give none.
+        scale: of the metric.
         layers: attention layers of the models.
         counts_heads: the searched axis counts heads, so a retrieval dimension makes sense.
         x, by: the searched axis and the modulating one, which may be None.
@@ -32,6 +34,7 @@ class Context:
 
     settings: TransitionSettings
     limits: Thresholds
+    scale: Scale
     layers: int
     counts_heads: bool
     x: str
@@ -106,14 +109,18 @@ def _decide_as_measured(reading: TransitionReading, growth: Growth, context: Con
     t = growth.slopes.quantile(1 - settings.alpha)
     large = drop >= limits.min_drop
     abrupt = reading.p_abrupt is not None and reading.p_abrupt <= settings.alpha
-    drop_words = f"the error falls by {drop:.2f} {limits.unit} on the way to {reading.h_star:g}"
+    drop_words = (
+        f"the error falls by {_drop_text(reading, context)} on the way to {reading.h_star:g}"
+    )
     p_words = (
         "abruptness cannot be tested on this grid"
         if reading.p_abrupt is None
         else f"p = {reading.p_abrupt:.3g} against diminishing returns"
     )
     if abrupt and large and excess >= limits.min_excess:
-        words = f"{drop_words}, {excess:.2f} more than the decline before it ({p_words})"
+        words = (
+            f"{drop_words}, {_bare(excess, context)} more than the decline before it ({p_words})"
+        )
         if above is None:
             if context.by is not None and growth.num_lengths < 2:
                 return Decision(
@@ -151,7 +158,7 @@ def _decide_as_measured(reading: TransitionReading, growth: Growth, context: Con
         return Decision(
             "plateau",
             f"{drop_words}, and no further from there (by at most"
-            f" {max(reading.later_fall, 0.0):.2f} {limits.unit}); one value of {context.x}"
+            f" {_size(max(reading.later_fall, 0.0), context)}); one value of {context.x}"
             " below it cannot tell a collapse from diminishing returns",
         )
     return _none(reading, growth, context, abrupt, drop_words, p_words)
@@ -184,17 +191,38 @@ def _none(
         elif np.isfinite(lower).any() and not (lower > limits.max_growth).any() and not large:
             kind = "below_range"
     if not large:
-        size = text_below(drop, limits.min_drop)
-        reason = f"the largest drop is {size} {limits.unit}, less than {limits.min_drop:g}"
+        size = f"{text_below(drop, limits.min_drop)} {limits.unit}, less than {limits.min_drop:g}"
+        if context.scale == "accuracy":
+            factor = text_below(10**drop, 10**limits.min_drop)
+            needed = _bare(limits.min_drop, context)
+            size = f"{_drop_text(reading, context)} (a factor of {factor}), less than {needed}"
+        reason = f"the largest drop is {size}"
     elif not abrupt:
         reason = f"{drop_words}, which diminishing returns may explain ({p_words})"
     else:
+        assert reading.excess is not None
+        beyond, needed = (_bare(y, context) for y in (reading.excess, limits.min_excess))
         reason = (
-            f"{drop_words}, of which only {reading.excess:.2f} exceed the decline before it"
-            f" (needs {limits.min_excess:g})"
+            f"{drop_words}, of which only {beyond} exceed the decline before it (needs {needed})"
         )
     if kind == "above_range":
         reason += f"; growth with {context.by} is still there at the largest {context.x}"
     elif kind == "below_range":
         reason += f"; growth with {context.by} is shown at no {context.x}"
     return Decision("none", reason, kind)
+
+
+def _drop_text(reading: TransitionReading, context: Context) -> str:
+    assert reading.drop is not None
+    return _size(reading.drop, context, reading.drop_points)
+
+
+def _size(y: float, context: Context, points: float | None = None) -> str:
+    if context.scale == "accuracy":
+        return y_size(y, context.scale, points)
+    return f"{y:.2f} {context.limits.unit}"
+
+
+def _bare(y: float, context: Context) -> str:
+    """Return a difference beside another one whose unit was said."""
+    return y_size(y, context.scale) if context.scale == "accuracy" else f"{y:.2f}"
