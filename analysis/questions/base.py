@@ -94,6 +94,8 @@ class Finding(ABC):
     """Whether its sentence is the answer of a sweep that asks no question."""
     counts_unfinished: ClassVar[bool] = False
     """Whether its qualifications say that trials have not ended yet."""
+    is_logarithmic: ClassVar[bool] = False
+    """Whether an accuracy is put on the logarithmic axis of its error."""
     result: Any
     """What was found, a frozen `Jsonable` value, with ``settings`` and perhaps ``warnings``."""
 
@@ -133,6 +135,8 @@ class Finding(ABC):
         """Which way the metric is read; empty where the result is of none."""
         metric, goal = getattr(self.result, "metric", ""), getattr(self.result, "goal", None)
         scale = getattr(self.result, "scale", None)
+        if scale == "accuracy" and not self.is_logarithmic:
+            scale = None
         return direction_text(metric, goal, scale) if metric and goal else ""
 
     @property

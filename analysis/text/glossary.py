@@ -25,6 +25,11 @@ TERMS: Final = (
         r"decades?",
     ),
     Term(
+        "point",
+        "A hundredth of an accuracy: from 0.31 to 0.97 are 66 points.",
+        r"points",
+    ),
+    Term(
         "nat",
         "The unit of a cross-entropy loss that uses the natural logarithm.",
         r"nats?",

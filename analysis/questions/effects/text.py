@@ -31,7 +31,7 @@ def gain_unit(metric: str, scale: Scale | None) -> str:
     if scale == "error":
         return f"decades of {metric_title(metric, scale)}"
     if scale == "accuracy":
-        return f"points of {metric}"
+        return "points"
     return "nats" if scale == "loss" else metric
 
 

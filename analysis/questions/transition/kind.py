@@ -61,6 +61,7 @@ class TransitionFinding(Finding):
     title: ClassVar[str] = "Where the error falls"
     answers: ClassVar[bool] = True
     counts_unfinished: ClassVar[bool] = True
+    is_logarithmic: ClassVar[bool] = True
 
     @property
     def sentences(self) -> list[str]:
