@@ -27,7 +27,7 @@ TERMS: Final = (
     Term(
         "point",
         "A hundredth of an accuracy: from 0.31 to 0.97 are 66 points.",
-        r"points",
+        r"(?<=\d )points?",
     ),
     Term(
         "nat",

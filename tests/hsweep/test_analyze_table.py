@@ -155,6 +155,45 @@ def test_a_goal_of_max_alone_means_an_accuracy(analyze: Analyze) -> None:
     assert told == meant
 
 
+def test_an_accuracy_is_spoken_of_in_points(analyze: Analyze) -> None:
+    rng = np.random.default_rng(0)
+    rows = [
+        (heads, seed, (0.4 if heads < 4 else 0.97) + 0.003 * rng.normal(), heads)
+        for heads in range(1, 7) for seed in range(3)
+    ]  # fmt: skip
+    frame = pd.DataFrame(rows, columns=["heads", "seed", "top1", "num_params"])
+    asked = ("--metric", "top1", "--kind")
+    told = analyze(frame, *asked, "transition", *QUICK).stdout
+    assert "The error collapses at heads = 4" in told
+    assert "it drops by 56.5 points, abruptly" in told
+    assert "top1 is maximised (higher is better)" in told
+    few = frame.query("seed == 0")
+    suggested = analyze(few, *asked, "transition", *QUICK).stdout
+    assert "if seeds scatter by a factor of 1.3, which is assumed" in suggested
+    flat = frame.assign(top1=frame["top1"] * 0.01 + 0.5)
+    assert "less than a factor of 3.2" in analyze(flat, *asked, "transition", *QUICK).stdout
+    both = pd.concat([frame.assign(depth=1), frame.assign(depth=2, top1=frame["top1"] + 0.02)])
+    effects = analyze(both, *asked, "effects").stdout
+    assert "points (95% interval" in effects
+    for text in (told, suggested, effects):
+        assert "decade" not in text
+
+
+def test_the_terminal_shows_forty_rows_and_those_of_the_front_first(analyze: Analyze) -> None:
+    shapes = [(f"s{at}", float(at), 1 + 0.01 * (at % 60)) for at in range(90)]
+    frame = pd.DataFrame(shapes, columns=["config", "num_params", "loss"])
+    told = analyze(frame, "--kind", "pareto", "--metric", "loss").stdout
+    assert "1 of 90 shapes lie on the front" in told
+    assert "shown and not tested: single runs" in told
+    assert (
+        "The first 40 of 90 rows; `hsweep analyze` with --json or --out FILE has them all" in told
+    )
+    lines = [line for line in told.splitlines() if "(untested)" in line]
+    assert len(lines) == 40
+    assert lines[0].startswith("s0 ")
+    assert "on the front (untested)" in lines[0]
+
+
 def test_the_front_of_several_costs_by_name(analyze: Analyze) -> None:
     frame = shapes_sweep("homo", 0).drop(columns="true")
     frame = frame.rename(columns={"shape": "config", "num_params": "params"})
