@@ -1,6 +1,7 @@
 """The front: which shapes does no other beat in both metric and cost?"""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from analysis.questions.base import Finding, Kind, StudyRuns
@@ -9,7 +10,7 @@ from analysis.questions.pareto.fit import fit
 from analysis.questions.pareto.result import ParetoResult, ParetoSettings
 from analysis.questions.settings import with_settings
 from analysis.questions.shapes import CONFIG, COSTS, NUISANCE, front_question
-from analysis.questions.study_shapes import asked_of, nuisance_axes
+from analysis.questions.study_shapes import asked_of, nuisance_axes, parting_axis
 from analysis.runs.table import Runs
 from analysis.text.tables import varying_columns
 
@@ -40,6 +41,9 @@ class ParetoKind(Kind):
             nuisance=nuisance,
             settings=with_settings(ParetoSettings(), chosen["settings"]),
         )
+        if (axis := parting_axis(study)) in varying:
+            note = f"{axis} changes the task, and results at its values are compared all the same"
+            found = replace(found, warnings=(note, *found.warnings))
         return ParetoFinding(found)
 
 
