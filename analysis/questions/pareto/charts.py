@@ -106,12 +106,20 @@ def _front_chart(
         if any(row.lost.total for row in rows)
         else ""
     )
+    confidence = percent_text(pareto.settings.confidence)
+    shown = (
+        f"Each point is one shape with its {confidence} interval over seeds; left and {better} is "
+        f"better, and the fainter a point the smaller P(front), the chance that nothing beats it"
+    )
+    if pareto.is_untested:
+        shown = (
+            f"Each point is one shape as measured; left and {better} is better, and the front is "
+            f"shown, not tested: {pareto.noise_gap}"
+        )
     return Chart(
         f"front-{file_part(cost)}",
         f"{pareto.metric} against {cost_title(cost)}",
-        f"Each point is one shape with its {percent_text(pareto.settings.confidence)} interval "
-        f"over seeds; left and {better} is better, and the fainter a point the smaller P(front), "
-        f"the chance that nothing beats it{joint}{tied}{crossed}. Click a point for its runs.",
+        f"{shown}{joint}{tied}{crossed}. Click a point for its runs.",
         cost_axis(cost, places),
         Axis(pareto.metric),
         (*steps, *by_look(_CLASS_LOOKS, shapes), *by_look(_MARK_LOOKS, marks)),
