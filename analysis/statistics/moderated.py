@@ -46,12 +46,8 @@ def agree(values: FloatArray, size: float | None = None) -> bool:
 
 def why_unmeasured(groups: Sequence[FloatArray]) -> str:
     """Return why groups of runs do not tell how far seeds scatter, where they do not."""
-    several = [group for group in groups if group.size > 1]
-    if not several:
-        return "single runs"
-    if any(map(agree, several)):
-        return "no spread between seeds"
-    return "too few shapes with two seeds"
+    agreeing = any(group.size > 1 and agree(group) for group in groups)
+    return "no spread between seeds" if agreeing else "single runs"
 
 
 def moderate(

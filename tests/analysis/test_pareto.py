@@ -106,7 +106,7 @@ def test_crashed_runs_leave_the_mean_and_show_in_their_own_column():
 def test_single_runs_leave_every_shape_undecided():
     frame = shapes_sweep("homo", 2, seeds=1)
     result = fit(frame, settings=QUICK, **SHAPE_OPTIONS)
-    assert {row.class_ for row in result.table} == {"undecided"}
+    assert {row.class_ for row in result.table} == {"untested_on", "untested_off"}
     assert result.to_json()["table"][0]["p_front"] is None
     assert any("single runs" in warning for warning in result.warnings)
 

@@ -85,7 +85,7 @@ def test_a_suggestion_has_no_set_no_dimension_and_no_test_in_the_tables() -> Non
     rows = dict(row for row in reading_table(examples.suggested_result()).rows)
     assert rows["verdict"] == "suggested"
     assert rows["95% set"] == "none: one seed a cell"
-    assert rows["abruptness, p"] == "0.004 if seeds scatter by 0.1 (no test)"
+    assert rows["abruptness, p"] == "0.004 if seeds scatter by 0.1 decades (no test)"
     assert "effective retrieval dimension" not in rows
     plateau = dict(row for row in reading_table(examples.plateau_result()).rows)
     assert plateau["effective retrieval dimension"] == "at most 2"

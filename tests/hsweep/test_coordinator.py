@@ -77,10 +77,10 @@ def rows(coordinator: Coordinator) -> dict[str, Any]:
     [
         (Transition("width", None, scale="accuracy"), 87.5, "divide percentages by 100"),
         (Transition("width", None, scale="accuracy"), 1.0, ""),
-        (Transition("width", None), -0.5, "an error cannot be below 0"),
-        (Transition("width", None), 0.0, ""),
+        (Transition("width", None, scale="error"), -0.5, "an error cannot be below 0"),
+        (Transition("width", None, scale="error"), 0.0, ""),
         (Transition("width", None, scale="loss"), -0.5, ""),
-        (lean({"width": 2}, margin=1.0), 87.5, ""),
+        (lean({"width": 2}, margin=1.0, scale="accuracy"), 87.5, ""),
         (None, 87.5, ""),
     ],
 )

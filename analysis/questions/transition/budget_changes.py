@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from analysis.questions.transition.budget_conditions import Ends
-from analysis.questions.transition.cells import Grid, seed_noise
+from analysis.questions.transition.cells import NO_SPREAD, Grid, seed_noise
 from analysis.questions.transition.result import RunValue, TransitionResult
 from analysis.runs.columns import plain
 from analysis.runs.ladder import Rung
@@ -87,6 +87,8 @@ class Step:
             if at:
                 grid = grid_of([heads[k] for k in at], lengths, changes)
                 noise = seed_noise(grid, result.limits, None)
+                if noise.gap == NO_SPREAD:  # as where no error is left at either budget
+                    noise = seed_noise(grid, result.limits, result.limits.sd_floor)
                 drawn = _draws(grid, noise.sd, noise.df, result.settings.B, rng)
                 gap = gap or noise.gap
                 here = np.zeros(before.shape, dtype=bool)

@@ -12,14 +12,13 @@ import numpy as np
 from analysis.runs.scale import Thresholds
 from analysis.statistics.cross_fitting import CrossFit
 from analysis.statistics.values import FloatArray, Mask
-from analysis.text.numbers import y_size
-from hsweep.design.question import Scale
 
 _ABS_NORMAL_DIFFERENCE = 0.9539
 """Median of |a - b| for two draws of a normal with sd 1: sqrt(2) * 0.6745."""
 _MEDIAN_VARIANCE = 1.57
 """Asymptotic variance of a median over that of a mean (pi / 2)."""
 _PSEUDO_DF = 2.0
+NO_SPREAD = "no spread between seeds, which agree exactly"
 _ROUNDING = 1e-12
 _PAIRS_OF = 200
 """Runs of a cell up to which every pair is looked at."""
@@ -85,12 +84,6 @@ class SeedNoise:
     gap: str
     has_spread: Mask
 
-    def words(self, scale: Scale) -> str:
-        """Return what stands in for noise that is not measured."""
-        if self.stand_in is None:
-            return "the few seeds there are"
-        return f"an assumed seed sd of {y_size(self.stand_in, scale)}"
-
     def gap_beside(self, k: int, heads: FloatArray) -> str:
         """Return why the noise is not measured around the step that ends at index ``k``."""
         if self.gap or self.stand_in is not None:
@@ -153,7 +146,7 @@ def seed_noise(grid: Grid, thresholds: Thresholds, stated_sd: float | None) -> S
     if 2 * repeated < cells or not cells:
         gap = "one seed a cell" if not repeated else f"{repeated} of {cells} cells hold two runs"
     elif not has_spread.any():
-        gap = "no spread between seeds, which agree exactly"
+        gap = NO_SPREAD
     if gap and stated_sd is not None:
         sd = np.full(num_heads, stated_sd)
         return SeedNoise(sd, np.zeros(num_heads), stated_sd, "", has_spread)

@@ -36,7 +36,7 @@ from analysis.questions.transition.result import (
 )
 from analysis.questions.transition.run_table import RunTable
 from analysis.questions.transition.table import build_grid, canonical
-from analysis.questions.transition.verdict import Context
+from analysis.questions.transition.verdict import Context, noise_words
 from analysis.runs.columns import RunColumns
 from analysis.runs.table import Runs
 from analysis.values import number
@@ -116,7 +116,7 @@ def fit(
     answer = Refit(leading.verdict, leading.h_star) if is_given else None
     pruning, notes = examine(table, answer, refit)
     qualifications = [
-        *_noise_notes(leading, noise.words(context.scale)),
+        *_noise_notes(leading, noise_words(noise, context.scale)),
         *_reading_notes(leading, typical, best_of, context),
         *table.warnings,
         *coverage.qualifications,

@@ -30,7 +30,13 @@ from analysis.questions.transition.result import (
     RetrievalDimension,
     TransitionReading,
 )
-from analysis.questions.transition.verdict import Context, Decision, Growth, decide
+from analysis.questions.transition.verdict import (
+    Context,
+    Decision,
+    Growth,
+    decide,
+    noise_words,
+)
 from analysis.statistics.abruptness import abruptness_p
 from analysis.statistics.values import FloatArray, Interval
 from analysis.values import Number, number
@@ -107,7 +113,7 @@ def read(cells: Cells, context: Context) -> tuple[TransitionReading, bool]:
         h_star_at=_stars_alone(cells, context),
     )
     growth = Growth(slopes, below, above, len(cells.grid.lengths))
-    decision = decide(found, growth, cells.noise.words(context.scale), context)
+    decision = decide(found, growth, noise_words(cells.noise, context.scale), context)
     if refusal:
         decision = Decision("inconclusive", refusal)
     elif len(heads) < 3:

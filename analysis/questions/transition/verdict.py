@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from analysis.questions.transition.cells import SeedNoise
 from analysis.questions.transition.coverage import Coverage
 from analysis.questions.transition.lengths import PooledSlope, Slopes
 from analysis.questions.transition.result import (
@@ -226,3 +227,10 @@ def _size(y: float, context: Context, points: float | None = None) -> str:
 def _bare(y: float, context: Context) -> str:
     """Return a difference beside another one whose unit was said."""
     return y_size(y, context.scale) if context.scale == "accuracy" else f"{y:.2f}"
+
+
+def noise_words(noise: SeedNoise, scale: Scale) -> str:
+    """Return what stands in for noise that is not measured."""
+    if noise.stand_in is None:
+        return "the few seeds there are"
+    return f"an assumed seed sd of {y_size(noise.stand_in, scale)}"
