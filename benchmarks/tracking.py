@@ -216,10 +216,7 @@ def _empty_store(folder: Path) -> Path:
 
 @contextmanager
 def _server(file: Path) -> Iterator[str]:
-    """Serve a SQLite store over HTTP on this machine, as `hsweep ui` does."""
-    from hsweep.tracking.pages import ui_command
-    from hsweep.tracking.target import TrackingTarget
-
+    """Serve a SQLite store over HTTP on this machine."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
@@ -227,7 +224,11 @@ def _server(file: Path) -> Iterator[str]:
     log = file.with_suffix(".log")
     with log.open("wb") as output:
         process = subprocess.Popen(
-            ui_command(TrackingTarget(f"sqlite:///{file}", artifacts, "none"), port=port),
+            [
+                *(sys.executable, "-m", "mlflow", "server", "--port", str(port)),
+                *("--workers", "1", "--backend-store-uri", f"sqlite:///{file}"),
+                *("--artifacts-destination", artifacts),
+            ],
             env={
                 **os.environ,
                 "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",

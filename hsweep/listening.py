@@ -1,12 +1,26 @@
 """Addresses of this machine that commands serve pages at."""
 
 import errno
+import os
 import socket
+import sys
 from typing import Final
 
 from hsweep.errors import UserError
 
 LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
+
+
+def announce(what: str, host: str, port: int, page: str = "") -> None:
+    """Say where pages are served, and open them where there is a desktop to open them on."""
+    address = f"http://{f'[{host}]' if ':' in host else host}:{port}/{page}"
+    sys.stdout.write(f"{what} at {address}; end it with Ctrl-C\n")
+    sys.stdout.flush()
+    desktops = {"DISPLAY", "WAYLAND_DISPLAY", "BROWSER"}
+    if sys.stdout.isatty() and (sys.platform == "darwin" or desktops & os.environ.keys()):
+        import webbrowser
+
+        webbrowser.open(address)
 
 
 def listening(host: str, port: int, *, if_taken: str = "") -> socket.socket:

@@ -21,7 +21,6 @@ from mlflow.entities import Run, ViewType
 from hsweep.design.trial import Report, TrialStatus
 from hsweep.record.journal import Journal, TrialRow
 from hsweep.tracking.names import STUDY_ID
-from hsweep.tracking.pages import ui_command
 from hsweep.tracking.state import StoreState
 from hsweep.tracking.store import initialise_database
 from hsweep.tracking.study import TrackedStudy
@@ -241,11 +240,13 @@ class Server:
 
     def start(self) -> None:
         """Start it and wait until it answers."""
-        artifacts = (self._file.parent / "artifacts").as_uri()
-        store = TrackingTarget(f"sqlite:///{self._file}", artifacts, "none")
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                ui_command(store, port=self.port),
+                [
+                    *(sys.executable, "-m", "mlflow", "server", "--port", str(self.port)),
+                    *("--workers", "1", "--backend-store-uri", f"sqlite:///{self._file}"),
+                    *("--artifacts-destination", (self._file.parent / "artifacts").as_uri()),
+                ],
                 env=os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},
                 cwd=self._file.parent,
                 stdout=log,

@@ -40,6 +40,8 @@ _DASHES: Final[dict[Dash, str]] = {
     "dot": "3px,3px",
 }
 _MOST_TICKS: Final = 24
+_FEW_UNITS: Final = 8
+"""Up to which every whole number has a tick."""
 _LONGEST_ROW: Final = 36
 _LONGEST_HEADING: Final = 60
 _CLEAR: Final = "rgba(0,0,0,0)"
@@ -157,6 +159,8 @@ def _axis(chart: Chart, which: AxisName) -> dict[str, Any]:
         found |= {"type": "log", **_log_ticks(axis, values)}
     elif axis.form == "percent":
         found["tickformat"] = ".0%"
+    elif axis.form == "whole" and max(filter(math.isfinite, values), default=0) <= _FEW_UNITS:
+        found["dtick"] = 1
     elif axis.form == "cost":
         found |= _cost_format(values)
     if axis.ticks:

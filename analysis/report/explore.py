@@ -96,7 +96,6 @@ def growing_style() -> Mapping[str, Any]:
     return {
         "shades": [shade.light for shade in palette.CATEGORIES],
         "layout": {
-            "height": 340,
             "margin": {"l": 60, "r": 16, "t": 24, "b": 48},
             "paper_bgcolor": "rgba(0,0,0,0)",
             "plot_bgcolor": "rgba(0,0,0,0)",
@@ -104,7 +103,7 @@ def growing_style() -> Mapping[str, Any]:
             "showlegend": True,
             "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
             "xaxis": axis,
-            "yaxis": {**axis, "exponentformat": "power"},
+            "yaxis": {**axis, "tickformat": "~g"},
         },
     }
 

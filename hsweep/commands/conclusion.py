@@ -181,7 +181,7 @@ def print_end(
 ) -> None:
     """Print where everything is of a study that has run, and what could not be written."""
     from hsweep.running.outcome import browse_line
-    from hsweep.tracking.pages import charts_url
+    from hsweep.tracking.pages import charts_page
     from hsweep.tracking.shutdown import tracking_lines
 
     target = conclusion.target
@@ -193,10 +193,10 @@ def print_end(
         for line in tracking_lines(outcome.tracking, study, target):
             console.print(line)
     console.print(f"MLflow   {target.shown_uri}")
-    if not target.is_server:
-        console.print(f"         browse it with: {browse_line(target, home)}")
-    if (url := charts_url(study.paths.journal, target, study.manifest)) is not None:
-        console.print(f"         its charts: {url}", soft_wrap=True)
+    charts = browse_line(target, home, study.name)
+    if target.is_server:
+        charts = f"{target.page}/{charts_page(study.paths.journal, target, study.manifest)}"
+    console.print(f"         its charts: {charts}", soft_wrap=True)
 
 
 def print_answer(console: "Console", answer: "Answer") -> None:

@@ -1,26 +1,42 @@
 """``hsweep ui``."""
 
+import contextlib
+
 import click
 
-from hsweep.commands.options import home_option, tracking_option
+from hsweep.commands.options import StudyName, home_option, tracking_option
 from hsweep.listening import LOOPBACK
 from hsweep.paths import Home
 
 
 @click.command()
+@click.argument("study_name", metavar="[STUDY]", type=StudyName(), required=False)
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(1, 65535), default=5000, show_default=True)
 @home_option
 @tracking_option
-def ui(host: str, port: int, home: Home, tracking_uri: str | None) -> None:
-    """Serve the MLflow UI on the home's store."""
-    from hsweep.tracking.pages import serve_ui
+def ui(study_name: str | None, host: str, port: int, home: Home, tracking_uri: str | None) -> None:
+    """Serve MLflow's pages of the home's runs.
+
+    They open on the charts of STUDY, or of the home's only study, else on the list of experiments.
+    """
+    from hsweep.record.study import Study, list_studies
+    from hsweep.running.resume import target_of
+    from hsweep.tracking.pages import charts_page, serve_ui
     from hsweep.tracking.target import tracking_target
+    from hsweep.tracking.views import EXPERIMENTS
 
     if host not in LOOPBACK:
         click.echo(
             f"hsweep: anyone who reaches {host}:{port} can read and delete these runs", err=True
         )
     home.create()
-    target = tracking_target(tracking_uri, home, "hsweep")
-    serve_ui(target, host=host, port=port)
+    names = [study_name] if study_name else [paths.name for paths in list_studies(home)]
+    if len(names) == 1:
+        study = Study.open(home, names[0])
+        target = target_of(study, home, tracking_uri)
+        page = charts_page(study.paths.journal, target, study.manifest)
+    else:
+        target, page = tracking_target(tracking_uri, home, "hsweep"), EXPERIMENTS
+    with contextlib.suppress(KeyboardInterrupt):
+        serve_ui(target, page, host=host, port=port)

@@ -5,7 +5,7 @@ import contextlib
 import click
 
 from hsweep.commands.options import StudyName, home_option, tracking_option
-from hsweep.listening import LOOPBACK, listening
+from hsweep.listening import LOOPBACK, announce, listening
 from hsweep.paths import Home
 
 
@@ -44,8 +44,8 @@ def watch(
     if host not in LOOPBACK:
         click.echo(f"hsweep: anyone who reaches {host}:{port} can read these studies", err=True)
     with listening(host, port) as bound:
-        place = f"[{host}]" if ":" in host else host
-        page = "" if study_name is None else f"studies/{study_name}"
-        click.echo(f"watch it at http://{place}:{port}/{page} and end with Ctrl-C")
+        # A browser that comes now waits for the first page.
+        bound.listen()
+        announce("watch it", host, port, "" if study_name is None else f"studies/{study_name}")
         with contextlib.suppress(KeyboardInterrupt):
             WatchServer(HomePages(home, price, tracking_uri), host).run(bound)

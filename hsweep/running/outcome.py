@@ -60,13 +60,13 @@ def resume_line(study: Study) -> str:
     return command("resume", study.name, home=study.paths.home)
 
 
-def browse_line(target: TrackingTarget, home: Home) -> str:
-    """Return how to look at the tracked runs: a server's address, or the command for a store."""
+def browse_line(target: TrackingTarget, home: Home, study_name: str) -> str:
+    """Return how to look at a study's runs: a server's address, or the command for a store."""
     if target.is_server:
         return target.shown_uri
-    if target.sqlite_file == home.mlflow_database:
-        return command("ui", home=home.root)
-    return command("ui", "--tracking-uri", target.shown_uri, home=home.root)
+    is_own = target.sqlite_file == home.mlflow_database
+    where = () if is_own else ("--tracking-uri", target.shown_uri)
+    return command("ui", study_name, *where, home=home.root)
 
 
 def errors_line(study: Study) -> str:

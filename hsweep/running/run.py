@@ -111,7 +111,7 @@ def run(
         search_as_usual()
         study = job.record()
         with on_record(f"with all reports on record; go on by: {resume_line(study)}"):
-            _greet(console, job, browse_line(job.target, home), runner)
+            _greet(console, job, browse_line(job.target, home, job.name), runner)
             with study.locked(), study.journal(read_only=False) as journal:
                 return study, _train(
                     *(study, journal, job, options, home, runner, console, conclude, phases),

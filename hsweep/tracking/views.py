@@ -21,7 +21,7 @@ _TRAINING: Final = {"workflowType": "machine_learning"}
 """Lets the pages show training runs, where they would begin with traces of language models."""
 
 
-FIRST_PAGE: Final = f"#/experiments?{urlencode(_TRAINING)}"
+EXPERIMENTS: Final = f"#/experiments?{urlencode(_TRAINING)}"
 """The part of an address, behind the server's, that lists the experiments."""
 
 
@@ -83,7 +83,8 @@ def run_address(experiment: str, run_id: str) -> str:
 
 def _section(name: str) -> dict[str, Any]:
     shown = {"display": True, "isReordered": False, "deleted": False, "isGenerated": False}
-    return {"uuid": _SECTION, "name": name, **shown}
+    # Of three in a row, which is usual, titles and axes are cut.
+    return {"uuid": _SECTION, "name": name, "columns": 2, **shown}
 
 
 def _chart(kind: str, **settings: Any) -> dict[str, Any]:

@@ -162,6 +162,19 @@ def test_every_figure_is_drawn(look: Any) -> None:
         assert holder.find_elements("css selector", "svg.main-svg :is(.xtick, .annotation)")
 
 
+def test_the_first_figure_is_drawn_when_the_page_is_loaded(show: Any, window: Window) -> None:
+    count = "document.querySelectorAll('#answer ~ .first svg.main-svg .xtick').length"
+    script = f"addEventListener('load', () => {{ window.drawnAtLoad = {count}; }})"
+    added = window.browser.execute_cdp_cmd(
+        "Page.addScriptToEvaluateOnNewDocument", {"source": script}
+    )
+    try:
+        browser = show(examples.report_input, unfolded=False)
+        assert browser.execute_script("return window.drawnAtLoad") > 2
+    finally:
+        window.browser.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", added)
+
+
 @pytest.mark.parametrize(
     "make", [examples.report_input, examples.lean_input, examples.groups_input]
 )

@@ -1,6 +1,5 @@
 import posixpath
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,6 @@ from hsweep.errors import UserError
 from hsweep.paths import Home
 from hsweep.record.journal import TrialRow
 from hsweep.tracking.names import safe_names
-from hsweep.tracking.pages import ui_command
 from hsweep.tracking.target import TrackingTarget, tracking_target
 from hsweep.tracking.updates import run_params
 
@@ -82,26 +80,6 @@ def test_a_changed_password_is_the_same_store_and_another_experiment_is_not() ->
     assert first.scope != TrackingTarget("http://ann:old@host", None, "depth").scope
     assert first.scope != TrackingTarget("http://ann:old@other", None, "heads").scope
     assert "old" not in first.shown_uri
-
-
-def test_the_pages_are_served_on_loopback_from_the_local_store(home: Home) -> None:
-    target = tracking_target(None, home, "heads")
-    command = ui_command(target, port=5001)
-    assert command[:4] == [sys.executable, "-m", "mlflow", "server"]
-    options = dict(zip(command[4::2], command[5::2], strict=True))
-    assert options == {
-        "--backend-store-uri": target.uri,
-        "--artifacts-destination": target.artifact_location,
-        "--host": "127.0.0.1",
-        "--port": "5001",
-        "--workers": "1",
-    }
-
-
-def test_a_server_needs_no_second_one(home: Home) -> None:
-    target = tracking_target("http://ann:pw@host:5000", home, "heads")
-    with pytest.raises(UserError, match=r"open http://\*\*\*@host:5000 in a browser"):
-        ui_command(target)
 
 
 def test_names_that_mlflow_accepts_stay() -> None:

@@ -1,6 +1,5 @@
 """Secrets are planted wherever a user may have them, and looked for wherever the tool writes."""
 
-import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,8 +13,7 @@ from hsweep.commands import probes
 from hsweep.errors import UserError
 from hsweep.paths import Home
 from hsweep.redaction import HIDDEN, redact, refuse_secrets
-from hsweep.tracking.pages import serve_ui
-from hsweep.tracking.target import TrackingTarget, tracking_target
+from hsweep.tracking.target import tracking_target
 
 ENVIRONMENT = {
     "MLFLOW_TRACKING_PASSWORD": "canary-mlflow",
@@ -201,26 +199,6 @@ def test_the_doctor_shows_no_password(home: Home) -> None:
         check = probes.mlflow(home, "http://ann:canary-word@127.0.0.1:1", thorough=thorough)
         assert "http://***@127.0.0.1:1" in check.detail
         assert "canary-" not in f"{check}"
-
-
-def test_the_pages_of_a_database_start_without_its_password_on_the_command_line(
-    home: Home, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    started: list[list[str]] = []
-    monkeypatch.delenv("MLFLOW_BACKEND_STORE_URI", raising=False)
-    monkeypatch.setattr("os.execv", lambda _, command: started.append(command))
-    target: TrackingTarget = tracking_target("postgresql://ann:canary-word@db/runs", home, "x")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MLFLOW_BACKEND_STORE_URI", "none")
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
-        serve_ui(target, port=port)
-        import os
-
-        assert os.environ["MLFLOW_BACKEND_STORE_URI"] == target.uri
-    (command,) = started
-    assert "canary-" not in " ".join(command)
-    assert command[command.index("--host") + 1] == "127.0.0.1"
 
 
 @pytest.mark.slow

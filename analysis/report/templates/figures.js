@@ -14,7 +14,7 @@
   const drawn = new Set();
   const wired = new Set();
 
-  // The library is half a second of work, which the page does after it can be read.
+  // The library is half a second of work: for a page whose figures are all folded it is done later.
   function load() {
     if (window.Plotly) return true;
     const script = document.createElement("script");
@@ -193,6 +193,9 @@
       });
     });
   });
+  // The first figure is there when the page is loaded, for previews and pictures of it.
+  const first = holders.find(isOpen);
+  if (first && load()) draw(first, false);
   requestAnimationFrame(() => idle(begin, { timeout: 1000 }));
 
   window.addEventListener("beforeprint", () => {

@@ -49,6 +49,9 @@
   }
 
   function growing() {
+    const values = now.curves.flatMap((curve) => curve.values).filter((value) => value > 0);
+    // Within few decades their powers alone would be one tick, or none.
+    const decades = now.log && values.length ? Math.log10(Math.max(...values) / Math.min(...values)) : 0;
     const shade = (at) => settings.shades[at % settings.shades.length];
     return {
       data: now.curves.map((curve, at) => ({
@@ -57,9 +60,13 @@
         hovertemplate: "%{x}: %{y:.4g}<extra>" + escaped(curve.name) + "</extra>",
       })),
       layout: Object.assign({}, settings.layout, {
-        xaxis: Object.assign({}, settings.layout.xaxis, { title: { text: escaped(now.unit) } }),
+        xaxis: Object.assign({}, settings.layout.xaxis, {
+          title: { text: escaped(now.unit) },
+          dtick: Math.max(0, ...now.curves.flatMap((curve) => curve.units)) <= 8 ? 1 : undefined,
+        }),
         yaxis: Object.assign({}, settings.layout.yaxis, {
-          title: { text: escaped(now.metric) }, type: now.log ? "log" : "linear", dtick: now.log ? 1 : undefined,
+          title: { text: escaped(now.metric) }, type: now.log ? "log" : "linear",
+          dtick: decades > 2 ? 1 : undefined,
         }),
       }),
     };
