@@ -414,7 +414,9 @@ def _differences(
         provenance["code of the tool"] = provenance.pop("tool")
         provenance["code of the sweep"] = provenance.pop("sweep")
         read = provenance["data"] or ()
-        provenance["data"] = ", ".join(sorted(str(each.get("fingerprint", NONE)) for each in read))
+        provenance["data"] = ", ".join(
+            sorted(str(each.get("fingerprint", NONE))[:_COMMIT_LENGTH] for each in read)
+        )
         later = "; ".join(manifest.later_commands)
         content = {**content, "added or edited later": later, **provenance}
         sides.append(dict(_flattened("", content)))
@@ -430,9 +432,21 @@ def _flattened(prefix: str, content: Mapping[str, Any]) -> list[tuple[str, str]]
         if isinstance(value, Mapping) and value:
             rows += _flattened(f"{full}.", value)
         else:
-            shown = NONE if value in (None, [], (), {}, "") else str(value)
+            shown = _written(value) or NONE
             rows.append((full, shown[:_COMMIT_LENGTH] if full.endswith(".commit") else shown))
     return rows
+
+
+def _written(value: Any) -> str:
+    """Return a value as a user writes it; a mapping, also one that is recorded as pairs, by its
+    names."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}={_written(each)}" for name, each in value.items())
+    if isinstance(value, list | tuple):
+        if value and all(isinstance(each, list) and len(each) == 2 for each in value):
+            return _written(dict(value))
+        return ", ".join(map(_written, value))
+    return "" if value is None else str(value)
 
 
 def _source_diff(studies: Sequence[Study], labels: Sequence[str]) -> str:

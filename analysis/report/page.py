@@ -9,6 +9,7 @@ import dataclasses
 import hashlib
 import json
 import os
+import re
 import tempfile
 from collections.abc import Sequence
 from functools import cache
@@ -42,6 +43,7 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     found.filters["explained"] = explained
+    found.filters["coded"] = coded
     return found
 
 
@@ -52,6 +54,11 @@ def explained(text: str) -> Markup:
         escape(part) if term is None else link.format(term.place, term.meaning, part)
         for part, term in terms_in(text)
     )
+
+
+def coded(text: str) -> Markup:
+    """Return text, escaped, in which what stands between backticks is code."""
+    return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", escape(text)))
 
 
 def embed(value: object) -> Markup:
