@@ -96,6 +96,7 @@ def growing_style() -> Mapping[str, Any]:
     return {
         "shades": [shade.light for shade in palette.CATEGORIES],
         "layout": {
+            "height": 340,
             "margin": {"l": 60, "r": 16, "t": 24, "b": 48},
             "paper_bgcolor": "rgba(0,0,0,0)",
             "plot_bgcolor": "rgba(0,0,0,0)",

@@ -81,6 +81,11 @@ def test_a_page_follows_its_study_to_the_end(watched: Watched, browser: Any) -> 
     browser.find_element("link text", "live").click()
     wait_for(browser, "the study", STATE.format("running"))
     wait_for(browser, "the curve", CURVE_OF_TWO)
+    ends = browser.execute_script(
+        "return ['#figure-growing svg.main-svg', '#training'].map((selector) => "
+        "document.querySelector(selector).getBoundingClientRect().bottom)"
+    )
+    assert ends[0] <= ends[1], "the curves lie over what follows"
     cells = browser.find_elements("css selector", "#training-table td")
     assert [cell.text for cell in cells][:2] == ["width=4 #0", "2 of 4 epochs"]
     assert "so far" in browser.find_element("id", "answer").text
