@@ -81,9 +81,13 @@ def test_a_page_follows_its_study_to_the_end(watched: Watched, browser: Any) -> 
     browser.find_element("link text", "live").click()
     wait_for(browser, "the study", STATE.format("running"))
     wait_for(browser, "the curve", CURVE_OF_TWO)
-    ends = browser.execute_script(
-        "return ['#figure-growing svg.main-svg', '#training'].map((selector) => "
-        "document.querySelector(selector).getBoundingClientRect().bottom)"
+    # As at each further report.
+    ends = browser.execute_async_script(
+        "const bottom = (selector) => "
+        "document.querySelector(selector).getBoundingClientRect().bottom;"
+        "document.dispatchEvent(new CustomEvent('hsweep:shown', {detail: 'growing'}));"
+        "requestAnimationFrame(() => requestAnimationFrame(() => "
+        "arguments[0](['#figure-growing svg.main-svg', '#training'].map(bottom))))"
     )
     assert ends[0] <= ends[1], "the curves lie over what follows"
     cells = browser.find_elements("css selector", "#training-table td")
