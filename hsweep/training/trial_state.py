@@ -308,7 +308,11 @@ class TrialState:
 
     def _restart_note(self, damaged: tuple[int, ...]) -> str:
         """Return what is to be said of where the trial goes on; empty where that is as usual."""
-        again = f"trained again from unit {self.unit}" if self.unit else "trained from the start"
+        again = (
+            f"trained again from unit {self.unit}"
+            if self.unit
+            else "it starts again from the beginning"
+        )
         if damaged:
             units = " and ".join(map(str, damaged))
             s, are = ("s", "are") if len(damaged) > 1 else ("", "is")

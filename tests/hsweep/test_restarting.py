@@ -89,8 +89,18 @@ def shortened(file: Path) -> None:
     ("harm", "newest", "goes_on_from", "note"),
     [
         (shortened, 1, 4, "the checkpoint of unit 5 is damaged: trained again from unit 4"),
-        (shortened, 2, 0, "the checkpoints of units 5 and 4 are damaged: trained from the start"),
-        (Path.unlink, 2, 0, "no checkpoint is left, with unit 5 on record: trained from the start"),
+        (
+            shortened,
+            2,
+            0,
+            "the checkpoints of units 5 and 4 are damaged: it starts again from the beginning",
+        ),
+        (
+            Path.unlink,
+            2,
+            0,
+            "no checkpoint is left, with unit 5 on record: it starts again from the beginning",
+        ),
     ],
 )
 def test_a_damaged_or_lost_checkpoint_is_told_by_the_first_new_report(
@@ -122,7 +132,7 @@ def test_what_a_checkpoint_says_of_another_model_is_passed_over(
     CheckpointStore(str(tmp_path), TRIAL.key, 1).save(4, packed({"anything": 1}))
     reports = resumed(tmp_path, 0)
     assert [content(report) for report in reports] == undisturbed
-    assert "damaged: trained from the start" in reports[0].note
+    assert "damaged: it starts again from the beginning" in reports[0].note
 
 
 # Storage that fails.
@@ -480,7 +490,7 @@ def test_without_the_shorter_trials_checkpoint_it_starts_again_and_says_so(
     reports = said(going_on(assignment, short))
     assert [report.unit for report in reports] == [1, 2, 3, 4]
     assert notes(reports) == {
-        3: "no checkpoint is left, with unit 2 on record: trained from the start"
+        3: "no checkpoint is left, with unit 2 on record: it starts again from the beginning"
     }
 
 

@@ -72,7 +72,10 @@ class OwnState:
             self._seconds_before = self.history[-1].wall_seconds
             self._seconds_saved = self._seconds_offered = self._seconds_before
         elif recorded:
-            self._note = f"no checkpoint is left, with unit {recorded} on record"
+            self._note = (
+                f"no checkpoint is left, with unit {recorded} on record: it starts again from the "
+                "beginning"
+            )
         if found.damaged:
             units = " and ".join(map(str, found.damaged))
             self._note = f"the checkpoint of unit {units} is damaged: trained again from before"
