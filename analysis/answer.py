@@ -25,7 +25,7 @@ class Answer:
         problem: why the question could not be answered; None if it was.
         confirm_command: what confirms a lean choice with fresh seeds; None without a choice.
         settle_command: what runs the trials that the answer lacks; None where it lacks none.
-        unfinished: trials of the study that have not ended yet.
+        unfinished: runs of the study that have not ended yet.
     """
 
     findings: tuple[Finding, ...] = ()
@@ -100,7 +100,8 @@ class Answer:
         found = tuple(text for each in self.findings for text in each.qualifications)
         is_counted = any(each.counts_unfinished for each in self.findings)
         if self.unfinished and not is_counted:
-            found = (*found, f"{self.unfinished} trials have not ended yet; the answer may change")
+            still = "1 run has" if self.unfinished == 1 else f"{self.unfinished} runs have"
+            found = (*found, f"{still} not ended yet; the answer may change")
         return found
 
     @property

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from analysis.answer import NO_QUESTION, Answer
-from analysis.questions.base import Finding, Kind, StudyRuns
+from analysis.questions.base import Finding, Kind, Section, StudyRuns
 from analysis.questions.commands import confirm_command, settle_command
 from analysis.questions.conditioning.kind import CONDITIONING
 from analysis.questions.effects.kind import EFFECTS
@@ -15,6 +15,7 @@ from analysis.questions.pareto.kind import PARETO
 from analysis.questions.published.kind import PUBLISHED
 from analysis.questions.surrogate.kind import SURROGATE
 from analysis.questions.transition.kind import TRANSITION
+from analysis.results import no_results, results_section
 from analysis.runs.columns import RunColumns, numbers_if_all_are
 from analysis.runs.load import read_table
 from analysis.runs.statuses import FULL
@@ -45,12 +46,17 @@ def answer_study(study: Study, tables: StudyTables | None = None) -> Answer:
     return answer_runs(study, StudyRuns(study.manifest, tables, is_listed=not study.is_adaptive()))
 
 
+def results_of(study: Study, tables: StudyTables, width: int) -> Section | None:
+    """Return the table of what a study has measured (see `results_section`)."""
+    return results_section(StudyRuns(study.manifest, tables), width)
+
+
 def answer_runs(study: Study, runs: StudyRuns) -> Answer:
     """Answer a study's question from these runs of it."""
     found: list[Finding] = []
-    problem = None
+    problem = no_results(runs) or None
     own = _own_kind(runs)
-    if own is not None:
+    if own is not None and problem is None:
         try:
             if not runs.trials["status"].isin(FULL).any():
                 raise UserError("no trial has run to its full budget yet")

@@ -45,7 +45,8 @@ def show_answer(console: Console, answer: Answer) -> None:
 
 def print_table(console: Console, title: str, table: Table) -> None:
     """Print a small table with its title and note."""
-    drawn = RichTable(title=title, title_justify="left", box=None, pad_edge=False)
+    console.print(title, style="italic", soft_wrap=True)
+    drawn = RichTable(box=None, pad_edge=False)
     for name in table.header:
         drawn.add_column(name, overflow="fold")
     for row in table.rows:

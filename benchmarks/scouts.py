@@ -109,7 +109,7 @@ def selected(
     while any(released := [each for name in strata for each in asha.release(name)]):
         for row, verdict in released:
             if verdict.stop:
-                table.move(row, TrialStatus.STOPPED_EARLY)
+                table.move(row, TrialStatus.NOT_NEEDED)
                 asha.end(row, verdict.reason)
             else:
                 train(row)

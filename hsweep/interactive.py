@@ -38,15 +38,11 @@ class Planned:
     """
 
     def __init__(self, prepared: "Prepared", home: "Home") -> None:
-        from hsweep.planning.calibration import Calibration
-        from hsweep.planning.early_ends import early_ends
-        from hsweep.record.provenance import hardware
+        from hsweep.running.forecast import forecast
 
         self._plan: Plan = prepared.plan
-        self._ends = early_ends(self._plan)
-        shares = {} if self._ends is None else self._ends.shares
-        calibration = Calibration(home.calibration, hardware())
-        self.estimated_seconds = calibration.estimate(self._plan.trials, shares)
+        self._expected = forecast(self._plan, home)
+        self.estimated_seconds = self._expected.seconds
 
     @property
     def trials(self) -> "pd.DataFrame":
@@ -76,7 +72,7 @@ class Planned:
         from hsweep.terminal import PlainConsole
 
         console = PlainConsole(record=True, file=io.StringIO(), width=_WIDTH, force_jupyter=False)
-        show_plan(console, self._plan, self._ends, self.estimated_seconds)
+        show_plan(console, self._plan, self._expected)
         return console
 
 

@@ -54,11 +54,12 @@ class Study:
 
     def _repr_html_(self) -> str:
         status = self._record.status()
-        ended = status["trials"] - status["planned"] - status["running"]
+        still_open = status["not_needed"] + status["planned"] + status["running"]
+        ended = status["trials"] - still_open
         failed = f", {status['failed']} of them failed" if status["failed"] else ""
         return (
-            f"<b>{html.escape(self.name)}</b>: {status['state']}, {ended} of {status['trials']} "
-            f"trials ended{failed}<br><code>{html.escape(status['folder'])}</code>"
+            f"<b>{html.escape(self.name)}</b>: {status['state']}, {ended} of {status['runs']} "
+            f"runs ended{failed}<br><code>{html.escape(status['folder'])}</code>"
         )
 
     @property

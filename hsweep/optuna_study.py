@@ -34,7 +34,8 @@ def optuna_study(
     tables: "StudyTables",
     storage: "str | optuna.storages.BaseStorage | None" = None,
 ) -> optuna.Study:
-    """Return the trials of a study as one of Optuna, in ``storage`` or in memory.
+    """Return the trials of a study as one of Optuna, in ``storage`` or in memory, without those
+    that were not needed.
 
     Raises:
         UserError: the storage has a study of that name.
@@ -58,6 +59,8 @@ def optuna_study(
         parameters = points[row.key]
         told = {name: costs[row.key][name] for name in _TOLD if costs[row.key][name] is not None}
         attributes = {"key": row.key, "status": str(row.status), **told}
+        if row.status is TrialStatus.NOT_NEEDED:
+            continue
         if row.status is TrialStatus.PLANNED:
             found.enqueue_trial(parameters, user_attrs=attributes)
             continue

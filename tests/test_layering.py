@@ -92,7 +92,7 @@ ROOMS = (
 ANALYSIS_ROOMS = (
     *("analysis.statistics", "analysis.values", "analysis.runs", "analysis.text"),
     *("analysis.charts", "analysis.published", "analysis.questions", "analysis.answer"),
-    *("analysis.report", "analysis.terminal"),
+    *("analysis.report", "analysis.terminal", "analysis.results"),
     *("analysis.ask", "analysis.result_files", "analysis.compare"),
 )
 """The folders of the analysis, and its modules above them, in the same way."""

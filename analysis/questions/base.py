@@ -18,7 +18,7 @@ from analysis.charts.chart import Chart
 from analysis.questions.settings import Option
 from analysis.runs.chance import with_at_chance
 from analysis.runs.ladder import Ladder, furthest, ladder_of
-from analysis.runs.statuses import FULL
+from analysis.runs.statuses import FULL, NOT_NEEDED
 from analysis.runs.table import Runs
 from analysis.text.numbers import Tone, direction_text
 from analysis.text.tables import MAX_ROWS, Table
@@ -276,15 +276,18 @@ class StudyRuns:
 
     @property
     def unfinished(self) -> int:
-        """How many trials have not ended yet."""
-        return int(self.trials["status"].isin(["planned", "running"]).sum())
+        """How many runs have not ended yet; a trial that is not likely to be needed is none."""
+        counts = self.every_trial["status"].value_counts()
+        still_open = int(counts.get("planned", 0) + counts.get("running", 0))
+        ended = len(self.every_trial) - still_open - int(counts.get(NOT_NEEDED, 0))
+        return min(still_open, self.tables.num_runs - ended)
 
     @property
     def answering(self) -> pd.DataFrame:
         """The trials, without those of a setting that lost before they began."""
         if not self.manifest.scouts:
             return self.trials
-        return self.trials.loc[~is_unstarted(self.trials)].reset_index(drop=True)
+        return self.trials.loc[self.trials["status"].ne(NOT_NEEDED)].reset_index(drop=True)
 
     @cached_property
     def ladder(self) -> Ladder:
@@ -333,11 +336,6 @@ class StudyRuns:
 
 def _plain(question: Mapping[str, Any]) -> Any:
     return json.loads(json.dumps(question))
-
-
-def is_unstarted(trials: pd.DataFrame) -> "pd.Series[bool]":
-    """Return which of a study's trials were stopped before their start (see `never_began`)."""
-    return trials["status"].eq("stopped_early") & trials["attempt"].eq(0)
 
 
 def fixed_rate(manifest: Manifest, varying: Sequence[str]) -> float | None:

@@ -21,7 +21,7 @@ from analysis.charts.learning_curves import (
     learning_curves,
     why_no_curves,
 )
-from analysis.questions.base import Finding, Section, StudyRuns, is_unstarted
+from analysis.questions.base import Finding, Section, StudyRuns
 from analysis.report.explore import explored, growing_style
 from analysis.report.page import embed, render, write_page
 from analysis.text import endings, tables
@@ -30,7 +30,6 @@ from analysis.text.numbers import direction_text, number_text, sentence
 from hsweep.command_line import command
 from hsweep.design.question import Goal
 from hsweep.record.composition import composition_lines
-from hsweep.record.manifest import Manifest
 from hsweep.record.reading import StudyTables
 from hsweep.record.study import Study
 from hsweep.record.tables import frame
@@ -61,7 +60,7 @@ class ReportInput:
         reported: keys of the trials that have a report, where ``reports`` holds only those of the
             trials whose learning curves are drawn; None where it holds all.
         notes: of the reports, by trial; None where ``reports`` has them.
-        composition: what the trials are, where not each is one seed of a point and counts.
+        composition: what the trials are.
         counted: the trials that answers rest on; None for all.
         resume_command: what goes on with trials that have not ended; empty without any.
     """
@@ -113,10 +112,10 @@ def report_input(
         with study.reading() as tables:
             return report_input(study, answer, run_urls, tables)
     runs = StudyRuns(study.manifest, tables)
-    trials = _with_unstarted(runs.every_trial)
+    trials = runs.every_trial.copy(deep=False)
     if study.manifest.scouts:
         trials["role"] = np.where(trials["seed"] < study.manifest.scouts, "scout", "")
-    counted = _with_unstarted(runs.trials)
+    counted = runs.trials.copy(deep=False)
     if run_urls:
         for each in (trials, counted):
             each["mlflow_url"] = each["key"].map(dict(run_urls))
@@ -148,23 +147,12 @@ def report_input(
         budget_unit=str(manifest.budget["unit"]),
         orphaned=tables.orphaned_counts(),
         revisions=manifest.revisions,
-        composition=tuple(_composition(tables, trials, manifest)),
+        composition=tuple(composition_lines(tables.rows, manifest, tables.num_runs)),
         counted=counted,
         resume_command=command("resume", study.name, home=study.paths.home)
         if answer.unfinished
         else "",
     )
-
-
-def _with_unstarted(trials: pd.DataFrame) -> pd.DataFrame:
-    """Return the trials with a status of its own for those that were stopped before their start."""
-    return trials.assign(status=trials["status"].mask(is_unstarted(trials), trials_text.UNSTARTED))
-
-
-def _composition(tables: StudyTables, trials: pd.DataFrame, manifest: Manifest) -> list[str]:
-    if trials["budget"].nunique() < 2 and not manifest.scouts:
-        return []
-    return composition_lines(tables.rows, str(manifest.budget["unit"]), manifest.scouts)
 
 
 def report_charts(report_input: ReportInput) -> list[Chart]:
@@ -277,7 +265,7 @@ def build_report(report_input: ReportInput, live: Live | None = None) -> str:
     counted = (finding.cells() for finding in answer.findings)
     answering = report_input.answering
     cells = next(filter(None, counted), None) or trials_text.cell_table(answering, axes)
-    if report_input.composition:
+    if len(answering) < len(shown):
         which = f"Counted are the trials that the answer rests on, {len(answering)} of {len(shown)}"
         budgets = "those of the answer's budget, without scouts"
         cells = dataclasses.replace(cells, note=f"{which}: {budgets}. {cells.note}".strip())

@@ -10,7 +10,7 @@ import pandas as pd
 
 from analysis.runs.columns import plain
 from analysis.runs.losses import LOST_WORDS, NONE_LOST, Losses, losses_named
-from analysis.runs.statuses import FULL
+from analysis.runs.statuses import DROPPED, FULL
 from analysis.runs.table import Runs
 from analysis.runs.tuned import Tuned, tuned_runs
 from analysis.statistics.moderated import (
@@ -25,7 +25,7 @@ from analysis.values import AxisValue, Config
 from hsweep.design.question import Goal
 from hsweep.errors import UserError, unknown_name
 
-_ENDED: Final = frozenset({*FULL, "stopped_early", *LOST_WORDS})
+_ENDED: Final = frozenset({*FULL, *DROPPED, *LOST_WORDS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +182,7 @@ def group_configurations(
             group.config,
             _label(group.config),
             {name: _mean(prices) for name, prices in group.costs.items()},
-            group.status.count("stopped_early"),
+            sum(word in DROPPED for word in group.status),
         )
         for group in stopped
     ]
@@ -210,7 +210,7 @@ class _Group:
 
     @property
     def is_stopped(self) -> bool:
-        return "stopped_early" in self.status
+        return not set(DROPPED).isdisjoint(self.status)
 
 
 def _groups(runs: pd.DataFrame, config: Sequence[str], costs: Sequence[str]) -> list[_Group]:

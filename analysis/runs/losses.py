@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from analysis.runs.statuses import AT_CHANCE
+from analysis.runs.statuses import AT_CHANCE, NOT_NEEDED
 
 LOST_WORDS: Final = {"diverged": "diverged", "failed": "failed", "too_large": "too large"}
 """Statuses of runs without a number, and what they are called."""
@@ -19,7 +19,7 @@ class Losses:
     """How many runs of a cell or shape gave no number, or one that is in no mean and no median.
 
     Attributes:
-        started: all of its runs but those still planned.
+        started: all of its runs but those still planned or not needed.
         diverged: became not finite.
         failed: ended with an error.
         too_large: did not fit their device.
@@ -41,7 +41,7 @@ class Losses:
         Where all are at chance, their numbers are what there is to say, and none of them is lost.
         """
         counted = Counter(statuses)
-        started = counted.total() - counted["planned"]
+        started = counted.total() - counted["planned"] - counted[NOT_NEEDED]
         lost = {status: counted[status] for status in LOST_WORDS}
         at_chance = counted[AT_CHANCE] if counted["finished"] else 0
         return cls(started, **lost, screened=screened, at_chance=at_chance)

@@ -18,6 +18,7 @@ from analysis.runs.columns import RunColumns, in_order, plain
 from analysis.runs.configurations import describe
 from analysis.runs.losses import Losses, losses_named
 from analysis.runs.scale import check_goal, metric_span, transform
+from analysis.runs.statuses import DROPPED
 from analysis.runs.table import Runs
 from analysis.runs.tuned import tuned_runs
 from analysis.statistics.bounds import ANYWHERE, Span, difference_span
@@ -288,7 +289,7 @@ def _shapes(
         paid = [price for *_, price in rows if not math.isnan(price)]
         if cost is not None and not paid:
             raise UserError(f"cost {cost!r} is missing for {label}")
-        stopped = "stopped_early" in statuses
+        stopped = not set(DROPPED).isdisjoint(statuses)
         quality = dict(sorted(run for run, is_bad in zip(own, bad, strict=True) if not is_bad))
         losses.append((label, Losses.of(statuses, int(bad.sum()))))
         shapes.append(

@@ -17,9 +17,12 @@ AT_CHANCE: Final = "at_chance"
 one like others. No record says so; it follows from the numbers (`analysis.runs.chance`)."""
 FULL: Final = ("finished", AT_CHANCE)
 """How a run ended that has a number at its full budget."""
-STATUSES: Final = (
-    *(*FULL, "stopped_early", "failed", "diverged", "too_large", "running", "planned"),
-)
+NOT_NEEDED: Final = "not_needed"
+"""A run that was never started: what it competes as had lost by other seeds, or at a shorter
+budget."""
+DROPPED: Final = ("stopped_early", NOT_NEEDED)
+"""How a run ended that early stopping left without its full budget."""
+STATUSES: Final = (*(*FULL, *DROPPED, "failed", "diverged", "too_large", "running", "planned"),)
 
 _WORDS: Final = {
     AT_CHANCE: ("at chance",),
@@ -28,6 +31,7 @@ _WORDS: Final = {
         *("pruned", "stopped", "early_stopped", "early stopped", "killed"),
         *("canceled", "cancelled"),
     ),
+    NOT_NEEDED: ("not needed",),
     "failed": ("fail", "error", "errored", "crashed", "preempted", "timeout"),
     "diverged": (),
     "too_large": ("too large", "oom", "out_of_memory", "out of memory"),

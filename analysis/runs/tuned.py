@@ -5,7 +5,6 @@ Which setting a seed's run is taken from is decided by the other seeds (`statist
 so that a shape tried with more settings gains nothing by it.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -15,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.runs.columns import in_order, plain
-from analysis.runs.statuses import AT_CHANCE
+from analysis.runs.statuses import AT_CHANCE, DROPPED, NOT_NEEDED
 from analysis.statistics.cross_fitting import CrossFit, cross_fit
 from analysis.values import AxisValue, Config
 from hsweep.design.question import Goal
@@ -126,7 +125,7 @@ class _Setting:
         full = [row for row in at if table.complete[row]]
         return cls(
             values,
-            any(table.status[row] == "stopped_early" for row in at),
+            any(table.status[row] in DROPPED for row in at),
             {table.replicate[row]: row for row in full},
             {table.replicate[row]: float(table.value[row]) for row in full},
             frozenset(table.replicate[row] for row in at if table.has_started(row)),
@@ -143,11 +142,7 @@ class _Table(NamedTuple):
     value: list[float]
 
     def has_started(self, row: int) -> bool:
-        """Whether a run was begun; one can be stopped before its start."""
-        status = self.status[row]
-        return status != "planned" and not (
-            status == "stopped_early" and math.isnan(self.value[row])
-        )
+        return self.status[row] not in ("planned", NOT_NEEDED)
 
 
 def _by_values(

@@ -7,6 +7,8 @@ Settled = Literal["settled", "moving", "unknown"]
 """Whether an answer would survive more training."""
 SINGLE: Final = "longer training was not tried"
 """Why that is not known with one budget."""
+SHORTER: Final = "two budgets show how the answer moves with training, and a shorter one costs less"
+"""Why runs of a shorter budget tell something of a longer one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,17 +11,16 @@ from typing import Any, Final, Literal
 import numpy as np
 import pandas as pd
 
+from analysis.runs.statuses import NOT_NEEDED
 from analysis.text.numbers import NONE, number_text
 from analysis.text.tables import Table, varying_columns
 from hsweep.design.question import Goal
 
-UNSTARTED: Final = "never_started"
-"""What the page calls the status of a trial that was stopped before its start."""
 STATUS_LABELS: Final = {
     "finished": "finished",
     "at_chance": "at chance",
     "stopped_early": "stopped early",
-    UNSTARTED: "never started",
+    NOT_NEEDED: "not needed",
     "failed": "failed",
     "diverged": "diverged",
     "too_large": "too large",
@@ -205,11 +204,11 @@ def _best_text(name: str, value: Any) -> str:
 def cell_table(trials: pd.DataFrame, axes: Sequence[str]) -> Table:
     """Return how the trials of every cell ended; planned ones have not started.
 
-    A cell is a stratum where there are several, else a shape. Those that never started are counted
-    apart.
+    A cell is a stratum where there are several, else a shape. Those that were not needed are
+    counted apart.
     """
     found = set(trials["status"]) if "status" in trials.columns else set()
-    others = (way for way in ("at_chance", UNSTARTED, "too_large") if way in found)
+    others = (way for way in ("at_chance", NOT_NEEDED, "too_large") if way in found)
     ways = (*_ALWAYS_COUNTED, *others)
     endings = ("started", "complete", *(STATUS_LABELS[way] for way in ways[1:]))
     names = varying_columns(trials, axes) or [name for name in axes if name in trials.columns]
@@ -227,7 +226,7 @@ def cell_table(trials: pd.DataFrame, axes: Sequence[str]) -> Table:
         (
             *key,
             str(
-                sum(count for name, count in numbers.items() if name not in ("planned", UNSTARTED))
+                sum(count for name, count in numbers.items() if name not in ("planned", NOT_NEEDED))
             ),
             *(str(numbers.get(name, 0)) for name in ways),
         )

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from analysis.answer import Answer
     from analysis.charts.chart import Chart
+    from analysis.questions.base import Section
     from analysis.report.build import ReportInput
     from hsweep.record.reading import StudyTables
     from hsweep.record.study import Study
@@ -57,14 +58,16 @@ class Conclusion:
 
     def answer(self, study: "Study", outcome: "Outcome") -> None:
         """Find the answer, write it, and print it with how the trials ended."""
+        results = None
         with self._noting(study):
-            from analysis.ask import answer_study
+            from analysis.ask import answer_study, results_of
             from hsweep.files import write_json
 
             self._tables = self._reading.enter_context(study.reading())
+            results = results_of(study, self._tables, self._console.width)
             self.found = answer_study(study, self._tables)
             write_json(study.paths.analysis, self.found.to_json())
-        print_outcome(self._console, study, outcome, self.found)
+        print_outcome(self._console, study, outcome, self.found, results)
 
     def write(self, study: "Study") -> list[Path]:
         """Write the report and the figures; return the files that there are."""
@@ -152,9 +155,13 @@ def conclude(
 
 
 def print_outcome(
-    console: "Console", study: "Study", outcome: "Outcome", answer: "Answer | None"
+    console: "Console",
+    study: "Study",
+    outcome: "Outcome",
+    answer: "Answer | None",
+    results: "Section | None",
 ) -> None:
-    """Print how the trials of a study ended, and its answer."""
+    """Print how the runs of a study ended, what they measured, and its answer."""
     from hsweep.running.outcome import closing_lines
 
     for line in closing_lines(outcome, study):
@@ -165,9 +172,13 @@ def print_outcome(
     console.print()
     if answer is None:
         return
+    if results is not None:
+        from analysis.terminal import print_table
+
+        print_table(console, results.title, results.table)
+        console.print()
     if not outcome.is_complete:
-        total = sum(outcome.counts.values())
-        console.print(f"so far, with {outcome.num_ended} of {total} trials ended:")
+        console.print(f"so far, with {outcome.num_ended} of {outcome.num_runs} runs ended:")
     print_answer(console, answer)
     console.print()
     if answer.settle_command is not None:

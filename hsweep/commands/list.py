@@ -37,7 +37,7 @@ def list_(home: Home, as_json: bool) -> None:
 
 
 def _show_studies(console: "Console", studies: Sequence[Mapping[str, Any]]) -> None:
-    table = table_of("study", "state", ">finished", ">stopped early", ">lost", ">trials", "created")
+    table = table_of("study", "state", ">finished", ">stopped early", ">lost", ">runs", "created")
     for study in studies:
         if "error" in study:
             table.add_row(study["study"], "unreadable", "", "", "", "", study["error"])
@@ -46,9 +46,9 @@ def _show_studies(console: "Console", studies: Sequence[Mapping[str, Any]]) -> N
             study["study"],
             study["state"],
             _with(study["finished"], study["reused"], "({} reused)"),
-            _with(study["stopped_early"], study["never_started"], "({} never started)"),
+            str(study["stopped_early"]),
             _lost_in_words(study),
-            _with(study["trials"], study["orphaned"], "(+{} orphaned)"),
+            _with(study["runs"], study["orphaned"], "(+{} orphaned)"),
             minute(study["created"]),
         )
     console.print(table)

@@ -18,14 +18,18 @@ from hsweep.paths import Home
 from hsweep.planning.options import SweepOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from rich.console import Console
 
-    from hsweep.planning.early_ends import EarlyEnds
     from hsweep.planning.plan import Plan
+    from hsweep.running.forecast import Forecast
 
-_MAX_ROWS: Final = 200
+_MAX_ROWS: Final = 40
+_COSTS: Final = {
+    "num_params": ("params", ""),
+    "flops_per_example": ("FLOPs/example", ""),
+    "train_memory_bytes": ("training memory", "B"),
+}
+"""Of a trial: headings and units."""
 
 
 @click.command()
@@ -66,11 +70,9 @@ def plan(
     """Show every trial of SWEEP before any trains: shape, parameters, FLOPs, memory."""
     from hsweep.commands.power import show_power
     from hsweep.planning.answerable import concerns_json, notes
-    from hsweep.planning.calibration import Calibration
     from hsweep.planning.checking import check_trials
-    from hsweep.planning.early_ends import early_ends
     from hsweep.planning.prepare import prepare, refuse_unread_data
-    from hsweep.record.provenance import hardware
+    from hsweep.running.forecast import forecast
     from hsweep.running.progress import duration
 
     if not power and (study_name is not None or jumps):
@@ -79,9 +81,7 @@ def plan(
     if power:
         show_power(prepared.plan, home, study_name, jumps, simulated, as_json)
         return
-    ends = early_ends(prepared.plan)
-    shares = {} if ends is None else ends.shares
-    seconds = Calibration(home.calibration, hardware()).estimate(prepared.plan.trials, shares)
+    expected = forecast(prepared.plan, home)
     checked = None
     if check:
         refuse_unread_data(prepared.plan)
@@ -90,8 +90,9 @@ def plan(
         from hsweep.planning.devices import on_devices
 
         found: dict[str, Any] = {
-            "estimated_seconds": seconds,
-            "early_stopping": None if ends is None else ends.to_json(),
+            "expected": expected.to_json(),
+            "estimated_seconds": expected.seconds,
+            "estimated_wall_seconds": expected.wall_seconds,
             "concerns": concerns_json(prepared.plan),
             "notes": notes(prepared.plan),
             "devices": on_devices(prepared.plan.trials),
@@ -101,7 +102,7 @@ def plan(
         print_json({**prepared.plan.to_json(), **found})
         return
     console = console_for(as_json=False)
-    show_plan(console, prepared.plan, ends, seconds)
+    show_plan(console, prepared.plan, expected)
     if checked is not None:
         shapes = "; ".join(checked.shapes)
         console.print(f"tried out in {duration(checked.seconds)}: {shapes}")
@@ -109,46 +110,49 @@ def plan(
             console.print(line, style="yellow")
 
 
-def show_plan(
-    console: "Console", plan: "Plan", ends: "EarlyEnds | None", seconds: float | None
-) -> None:
-    """Print every point of a plan, what they cost, and what to know before they are run."""
+def show_plan(console: "Console", plan: "Plan", expected: "Forecast") -> None:
+    """Print every shape of a plan, what they cost, and what to know before they are run."""
     from hsweep.design.labels import point_label, processes_line, varying_axes
     from hsweep.design.trial import cost_columns
     from hsweep.planning.answerable import analysable, notes
     from hsweep.planning.devices import on_devices
     from hsweep.planning.weights import planned_weights
-    from hsweep.running.progress import duration
+    from hsweep.record.composition import counted
 
-    totals = plan.totals()
     axes = varying_axes(plan.trials)
-    table = table_of("point", ">seeds", ">params", ">FLOPs/example", ">training memory")
-    points: dict[str, list[Any]] = {}
+    size = expected.size
+    own = tuple(axis for axis in axes if axis not in size.nuisance) or axes
+    places: dict[str, dict[str, int]] = {}
     for trial in plan.trials:
-        points.setdefault(point_label(trial.point, axes), []).append(trial)
-    for label, group in list(points.items())[:_MAX_ROWS]:
-        table.add_row(
-            label,
-            str(len({trial.replicate for trial in group})),
-            _known(cost_columns(group[0]), "num_params"),
-            _known(cost_columns(group[0]), "flops_per_example"),
-            _known(cost_columns(group[0]), "train_memory_bytes", "B"),
+        places.setdefault(point_label(trial.point, own), cost_columns(trial))
+    known = {name for costs in places.values() for name in costs}
+    columns = {name: each for name, each in _COSTS.items() if name in known}
+    table = table_of(size.place, *(f">{heading}" for heading, _ in columns.values()))
+    for label, costs in list(places.items())[:_MAX_ROWS]:
+        told = (
+            quantity(costs[name], unit) if name in costs else "-"
+            for name, (_, unit) in columns.items()
         )
+        table.add_row(label, *told)
     console.print(table)
-    if len(points) > _MAX_ROWS:
-        console.print(f"... and {len(points) - _MAX_ROWS} more points (--json lists all)")
+    if (more := len(places) - _MAX_ROWS) > 0:
+        console.print(f"... and {counted(more, f'more {size.place}')} (--json lists all)")
     for skipped in plan.skipped[:_MAX_ROWS]:
         console.print(f"skipped {point_label(skipped.point)}: {skipped.reason}", style="yellow")
+    if (more := len(plan.skipped) - _MAX_ROWS) > 0:
+        console.print(f"... and {more:,} more skipped (--json lists all)")
     if plan.is_adaptive:
         console.print("points are proposed during the run; these are random draws for orientation")
-    console.print(
-        f"{totals['trials']} trials ({totals['points']} points) of {plan.sweep.budget}; "
-        f"{totals['skipped']} points skipped, {totals['merged']} doubles merged"
-    )
-    if ladder := plan.ladder():
-        console.print(_ladder_line(ladder))
-    for line in ends.lines(plan) if ends is not None else ():
-        console.print(line)
+    console.print(expected.line, style="bold")
+    if scouts := plan.sweep.num_scouts:
+        console.print(
+            f"the settings of each {size.place} compete by {counted(scouts, 'scout')} each: seeds "
+            "that count in no answer"
+        )
+    if plan.merged:
+        console.print(f"{counted(plan.merged, 'run')} would be the same as others: left out")
+    if (ladder := plan.ladder()) and ladder["not_shared"]:
+        console.print(f"not all budgets go on from the shorter one: {ladder['not_shared']}")
     if line := processes_line(trial.resources.processes for trial in plan.trials):
         console.print(line)
     if large := on_devices(plan.trials):
@@ -163,13 +167,11 @@ def show_plan(
         )
     weights = planned_weights(plan.sweep, plan.trials)
     if weights is not None:
-        size = "not known" if weights["bytes"] is None else quantity(weights["bytes"], "B")
+        memory = "not known" if weights["bytes"] is None else quantity(weights["bytes"], "B")
         trials = f"{weights['trials']} trial{'' if weights['trials'] == 1 else 's'}"
         console.print(
-            f"weights kept: those of {trials} at most, {size} on disk (keep={weights['keep']})"
+            f"weights kept: those of {trials} at most, {memory} on disk (keep={weights['keep']})"
         )
-    if seconds is not None:
-        console.print(f"about {duration(seconds)} of training in all, by what was measured here")
     for concern in analysable(plan):
         style = "red" if concern.kind == "impossible" else "yellow"
         console.print(concern.line, style=style)
@@ -180,17 +182,3 @@ def show_plan(
     preset = plan.sweep.presets.get(plan.preset)
     if preset is not None and preset.note:
         console.print(f"preset {plan.preset}: {preset.note}")
-
-
-def _ladder_line(ladder: "Mapping[str, Any]") -> str:
-    cost, apart = f"{ladder['cost']:.3g}", f"{ladder['cost_apart']:.3g}"
-    line = (
-        f"ladder: the {len(ladder['budgets'])} budgets together cost {cost} times the longest alone"
-    )
-    if why := ladder["not_shared"]:
-        return f"{line}; not all of them go on from the shorter one: {why}"
-    return f"{line} ({apart} if each were trained from its start)"
-
-
-def _known(costs: dict[str, int], name: str, unit: str = "") -> str:
-    return quantity(costs[name], unit) if name in costs else "-"

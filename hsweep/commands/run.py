@@ -150,7 +150,7 @@ def _run_missing(
         return
     prepared, extension = missing.plan_missing(study, wanted)
     seconds = Calibration(home.calibration, hardware()).estimate(
-        each.trial for each in extension.additions
+        (each.trial, each.trial.units_to_train) for each in extension.additions
     )
     _announce(console, study, answer, extension, seconds)
     if not extension.additions:

@@ -166,8 +166,9 @@ def _show_study(
     """Print a study and its trials: the first ones in their order, or the ``best``, by default of
     very many; ``every`` one."""
     from hsweep.design.labels import point_label, varying_in
+    from hsweep.design.trial import TrialStatus
     from hsweep.planning.code_changes import acceptance_line
-    from hsweep.record.composition import composition_lines, never_began
+    from hsweep.record.composition import composition_lines, run_counts
     from hsweep.record.endings import counts_in_words, orphaned_lines, remarks, trial_ends
     from hsweep.record.reading import mixed_versions_lines
     from hsweep.record.study import CLOSELY
@@ -198,17 +199,16 @@ def _show_study(
     listed = [
         (row, end)
         for row, end in zip(rows, ends, strict=True)
-        if every or is_best or not never_began(row)
+        if every or is_best or row.status is not TrialStatus.NOT_NEEDED
     ]
     if order is not None:
         listed = order.sorted(listed, lambda each: each[0].key)
     shown = listed if every or is_best else listed[:_MAX_ROWS]
     counts = counts_in_words(
-        _counted(status),
+        _counted(status, run_counts(status, status["runs"])),
         reused.elements(),
         sum(end.is_waiting for end in ends),
         sum(end.is_interrupted for end in ends),
-        status["never_started"],
     )
 
     title = f"{status['study']} ({status['sweep']}, preset {status['preset']})"
@@ -220,12 +220,12 @@ def _show_study(
         console.print(trials_table(shown, varying, manifest, order, is_running=is_running))
     if more := status["trials"] - len(shown):
         never = 0 if is_best else len(rows) - len(listed)
-        which = f", {never} of which never started" if never else ""
+        which = f", {never} of them not needed" if never else ""
         what = f"... and {more} more trials{which}" if shown else f"{more} trials"
         console.print(f"{what} (--all lists all, --json too)")
     console.print(f"{counts}; folder {status['folder']}")
     if not is_best:
-        for line in composition_lines(rows, manifest.budget["unit"], manifest.scouts):
+        for line in composition_lines(rows, manifest, status["runs"]):
             console.print(line)
     for line in lines:
         console.print(line)
@@ -240,11 +240,10 @@ def _show_study(
         console.print(f"{status['data_wait_share']:.1%} of the training time was waiting for data")
 
 
-def _counted(status: Mapping[str, Any]) -> list[tuple[str, int]]:
-    from hsweep.design.trial import TrialStatus
-
-    words = {TrialStatus.RUNNING: "running" if status["state"] == "running" else "interrupted"}
-    return [(words.get(each, str(each)), status[str(each)]) for each in TrialStatus]
+def _counted(status: Mapping[str, Any], counts: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
+    if status["state"] == "running":
+        return list(counts)
+    return [("interrupted" if word == "running" else word, number) for word, number in counts]
 
 
 def _losses(journal: "Journal", status: Mapping[str, Any]) -> Iterator[str]:

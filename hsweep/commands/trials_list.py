@@ -80,7 +80,6 @@ def trials_table(
 
     from hsweep.design.labels import point_label
     from hsweep.design.trial import TrialStatus
-    from hsweep.record.composition import never_began
     from hsweep.record.endings import INTERRUPTED, first_line
     from hsweep.running.progress import STATUS_STYLES, duration, number
 
@@ -89,7 +88,7 @@ def trials_table(
     columns = ["trial", ">seed", "status", ">done", f">{manifest.metric}", ">time", "reason"]
     table = table_of(*columns[:-1], *([] if by is None else [f">{by.column}"]), columns[-1])
     for row, end in trials:
-        status = "never started" if never_began(row) else str(row.status).replace("_", " ")
+        status = str(row.status).replace("_", " ")
         if end.is_waiting:
             status = "waiting"
         if not is_running and (row.status is TrialStatus.RUNNING or end.is_interrupted):

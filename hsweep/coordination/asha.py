@@ -46,6 +46,7 @@ class Verdict:
 
 
 _GO_ON: Final = Verdict(False)
+_LOST: Final = (TrialStatus.STOPPED_EARLY, TrialStatus.NOT_NEEDED)
 
 
 @dataclass(slots=True)
@@ -153,7 +154,7 @@ class StratifiedAsha:
 
     def end(self, row: ScheduledTrial, reason: str) -> None:
         """Note why a trial has ended: the replicates of a point that was stopped end as well."""
-        if self._settings is not None and row.status is TrialStatus.STOPPED_EARLY:
+        if self._settings is not None and row.status in _LOST:
             group = self._strata[row.trial.stratum]
             group.stopped.setdefault(group.contenders[row.trial.key], reason)
 
@@ -345,45 +346,57 @@ class StratifiedAsha:
             if contender not in gone and (self._by_points or _may_finish(group.members[key]))
         }
 
-    def units_spared(self, budget: int) -> int:
-        """Return the units of a full budget that stops at rungs still to be decided will spare if
-        no trial fails before; 0 where rungs are decided on arrival."""
-        if not self._waits:
-            return 0
-        spared = 0
+    def shares(self) -> dict[str, tuple[float, float]]:
+        """Return of trials that stops at rungs still to be decided may end, by key, how likely each
+        is to be started and the budget units it is likely to train still, if no trial fails before;
+        none where rungs are decided on arrival."""
+        found: dict[str, tuple[float, float]] = {}
         for stratum, group in self._strata.items():
-            if stratum == PROTECTED:
+            if not self._waits or stratum == PROTECTED:
                 continue
-            stopped = 0
-            for unit in sorted(self._milestones):
-                to_come = group.to_come(unit)
-                if not to_come:
-                    continue
-                rivals = group.values[unit].keys() | to_come
-                stops = self._num_stops(group, rivals, unit, stopped)
-                stopped += stops
-                is_last = self._scouts is not None and len(rivals) - stopped == 1
-                ended = stops + is_last  # the scouts of a winner end with the others'
-                members = [
-                    group.members[key]
-                    for key, name in group.contenders.items()
-                    if name in rivals and not self._follows(group.members[key])
-                ]
-                if self._is_ladder:
-                    left = sum(row.units_left for row in members if row.trial.budget.amount > unit)
-                    spared += round(ended * left / len(rivals))
-                else:
-                    spared += round(ended * len(members) / len(rivals)) * max(0, budget - unit)
-                if is_last:
-                    break
-            following = {
-                key: row.units_left
-                for key, row in group.members.items()
-                if self._follows(row) and not row.is_done and not row.is_exempt
-            }
-            if points := {group.contenders[key] for key in following}:
-                spared += round(sum(following.values()) * (1 - 1 / len(points)))
-        return spared
+            going_on = self._going_on(group)
+            rows = [row for row in group.members.values() if not (row.is_done or row.is_exempt)]
+            following = [row for row in rows if self._follows(row)]
+            points = {group.contenders[row.trial.key] for row in following}
+            for row in rows:
+                if self._follows(row):
+                    share = 1.0 if row.has_begun else 1 / len(points)
+                    found[row.trial.key] = share, share * row.units_left
+                elif going_on:
+                    found[row.trial.key] = self._share(row, going_on)
+        return found
+
+    def _going_on(self, group: _Stratum) -> dict[int, float]:
+        """Return which share of its contenders goes on from each rung still to be decided."""
+        found: dict[int, float] = {}
+        stopped = 0
+        for unit in sorted(self._milestones):
+            to_come = group.to_come(unit)
+            if not to_come:
+                continue
+            rivals = group.values[unit].keys() | to_come
+            stopped += self._num_stops(group, rivals, unit, stopped)
+            # The scouts of a winner end with the others'.
+            is_last = self._scouts is not None and len(rivals) - stopped == 1
+            found[unit] = 1 - (stopped + is_last) / max(1, len(rivals - group.exempt))
+            if is_last:
+                break
+        return found
+
+    def _share(self, row: ScheduledTrial, going_on: Mapping[int, float]) -> tuple[float, float]:
+        """Return how likely a trial is started, and the units it is likely to train, where such
+        shares go on from the rungs before its end."""
+        amount = row.trial.budget.amount
+        if self._is_ladder:
+            if row.has_begun:
+                return 1.0, row.units_left
+            share = min((each for unit, each in going_on.items() if unit < amount), default=1.0)
+            return share, share * row.units_left
+        at, share, units = row.reached, 1.0, 0.0
+        for unit in [*(unit for unit in sorted(going_on) if unit >= at), amount]:
+            units += share * (unit - at)
+            at, share = unit, going_on.get(unit, 0.0)
+        return 1.0, units
 
     def _rung(self, unit: int, stratum: str) -> str:
         if unit not in self._milestones:

@@ -16,6 +16,7 @@ from typing import Final, TypeVar
 from hsweep.coordination.asha import StratifiedAsha
 from hsweep.coordination.device_shares import DeviceShares
 from hsweep.coordination.keeping import Keeping
+from hsweep.coordination.outlook import Outlook, shares_of
 from hsweep.coordination.protocols import Observer, Proposer
 from hsweep.coordination.queue import TrialQueue, priority
 from hsweep.coordination.retry_policy import RetryPolicy, shortened
@@ -39,6 +40,7 @@ from hsweep.design.trial import (
 from hsweep.planning.code_changes import code_metas
 from hsweep.record.endings import INTERRUPTED
 from hsweep.record.journal import Journal, TrialRow
+from hsweep.record.journal_reader import RUNS
 from hsweep.record.recipes import recipe_metas
 from hsweep.redaction import redact
 from hsweep.training.stacked.candidates import joining
@@ -100,6 +102,7 @@ class Coordinator:
     _retries: RetryPolicy = field(default_factory=RetryPolicy)
     _speeds: Speeds = field(default_factory=Speeds)
     _num_handed_out: int = 0
+    _num_runs: int | None = None
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
     def __post_init__(self) -> None:
@@ -116,6 +119,7 @@ class Coordinator:
             rows = self._table.rows.values()
             self.keeping.recall(row for row in rows if row.status is TrialStatus.FINISHED)
         self._line_up(trials)
+        self._note_runs()
 
     def _enter(self, trials: Sequence[Trial]) -> Collection[str]:
         """Add trials to the record; return the keys of those whose results are there already."""
@@ -125,6 +129,7 @@ class Coordinator:
         )
         for row in self._table.add(trials):
             self._asha.enter(row)
+        self._num_runs = None
         return self.reuse(trials) if self.reuse is not None else ()
 
     def _recall(self, keys: Collection[str]) -> None:
@@ -221,8 +226,11 @@ class Coordinator:
                 self._queue.add(row, first=True)
 
     def _stop_early(self, row: ScheduledTrial, reason: str) -> None:
-        self._set_status(row, TrialStatus.STOPPED_EARLY, reason)
-        self._end(row, TrialStatus.STOPPED_EARLY, reason)
+        """End a trial that has lost; one that was never started is not needed."""
+        has_begun = row.attempt or row.unit
+        status = TrialStatus.STOPPED_EARLY if has_begun else TrialStatus.NOT_NEEDED
+        self._set_status(row, status, reason)
+        self._end(row, status, reason)
 
     @property
     def stop_requested(self) -> bool:
@@ -562,6 +570,11 @@ class Coordinator:
             for row in list(self._table.running.values()):
                 self._set_status(row, TrialStatus.PLANNED, INTERRUPTED)
                 self._table.move(row, TrialStatus.PLANNED)
+            self._note_runs()
+
+    def _note_runs(self) -> None:
+        """Record how many trials the study will have trained, for those who read it."""
+        self._guarded(lambda: self.journal.set_meta(RUNS, str(self.num_runs)))
 
     def overview(self) -> Overview:
         with self._lock:
@@ -571,17 +584,43 @@ class Coordinator:
     def num_to_come(self) -> int:
         return self.proposer.num_to_come if self.proposer is not None else 0
 
-    def units_left(self) -> float:
-        """Return the budget units that are likely to be trained still, without those that early
-        stopping will spare; a trial that a search has yet to propose counts as those that have
-        ended, where early stopping shortens some."""
+    def outlook(self) -> Outlook:
+        """Return what is likely to be trained still; a trial that a search has yet to propose
+        counts as those that have ended, where early stopping shortens some."""
         with self._lock:
-            budget = self.sweep.budget.amount
-            ended = [row.unit for row in self._table.rows.values() if row.status.is_final]
-            is_shortened = self.sweep.early_stopping is not None and ended
-            each = fmean(ended) if is_shortened else budget
-            units = self._table.units_left - self._asha.units_spared(budget)
-            return max(0, units) + self.num_to_come * each
+            rows = self._table.rows
+            shares = shares_of(rows, self._asha)
+            units = sum(share.units for share in shares.values())
+            speeds = {
+                key: self._speeds.seconds(rows[key].trial) for key in shares if shares[key].units
+            }
+            each = [shares[key].units * speed for key, speed in speeds.items() if speed is not None]
+            seconds = sum(each) if len(each) == len(speeds) else None
+            if to_come := self.num_to_come:
+                ended = [row.unit for row in rows.values() if row.status.is_final]
+                is_shortened = self.sweep.early_stopping is not None and ended
+                length = fmean(ended) if is_shortened else self.sweep.budget.amount
+                units += to_come * length
+                mean = self._speeds.mean
+                is_known = seconds is not None and mean is not None
+                seconds = (seconds or 0) + to_come * length * (mean or 0) if is_known else None
+            return Outlook(round(units), seconds, max(each, default=0.0))
+
+    @property
+    def num_runs(self) -> int:
+        """How many trials will have been started in all, if none fails that early stopping counts
+        on."""
+        with self._lock:
+            if self._num_runs is None:
+                shares = shares_of(self._table.rows, self._asha)
+                self._num_runs = round(sum(share.start for share in shares.values()))
+            return self._num_runs + self.num_to_come
+
+    @property
+    def num_ended(self) -> int:
+        """How many of them have ended."""
+        with self._lock:
+            return self._table.num_ended
 
     def final_keys(self) -> list[str]:
         return [key for key, row in self._table.rows.items() if row.status.is_final]
@@ -594,6 +633,8 @@ class Coordinator:
 
     def _end(self, row: ScheduledTrial, status: TrialStatus, reason: str) -> None:
         self._table.move(row, status)
+        if status is not TrialStatus.FINISHED:
+            self._num_runs = None
         self._asha.end(row, reason)
         if self.keeping is not None:
             self.keeping.ended(row)

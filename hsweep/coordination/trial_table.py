@@ -54,6 +54,11 @@ class ScheduledTrial:
         return self.shorter is None or self.shorter.is_done
 
     @property
+    def has_begun(self) -> bool:
+        """Whether it was ever handed out, or has results from elsewhere."""
+        return bool(self.attempt or self.unit)
+
+    @property
     def reached(self) -> int:
         """Budget units that need no training of its own any more."""
         return max(self.unit, self.shared)
@@ -89,8 +94,6 @@ class TrialTable:
         only: keys of the trials that are trained; None for all.
         exempt: keys of the trials that early stopping never ends.
 
-    Attributes:
-        units_left: budget units that may still be trained.
     """
 
     goal: Goal
@@ -98,7 +101,6 @@ class TrialTable:
     exempt: Collection[str]
     rows: dict[str, ScheduledTrial] = field(default_factory=dict)
     running: dict[str, ScheduledTrial] = field(default_factory=dict)
-    units_left: int = 0
     _counts: Counter[TrialStatus] = field(default_factory=Counter)
     _best: dict[str, tuple[float, str]] = field(default_factory=dict)
     _units_done: int = 0
@@ -113,16 +115,13 @@ class TrialTable:
                 if (shorter := self.rows.get(trial.shorter)) is not None:
                     row.shorter, shorter.longer, row.shared = shorter, row, trial.shared
                 self._counts[row.status] += 1
-                self.units_left += row.units_left
                 new.append(row)
         return new
 
     def move(self, row: ScheduledTrial, status: TrialStatus) -> None:
         self._counts[row.status] -= 1
         self._counts[status] += 1
-        self.units_left -= row.units_left
         row.status = status
-        self.units_left += row.units_left
         if status is TrialStatus.RUNNING:
             self.running[row.trial.key] = row
         else:
@@ -130,11 +129,9 @@ class TrialTable:
 
     def reach(self, row: ScheduledTrial, unit: int, value: float | None) -> None:
         """Note a trial's report; a trial never goes back."""
-        self.units_left -= row.units_left
         before = row.reached
         row.unit = max(row.unit, unit)
         self._units_done += row.reached - before
-        self.units_left += row.units_left
         row.value = value
         if value is None:
             return
@@ -145,9 +142,16 @@ class TrialTable:
 
     def go_on_from(self, row: ScheduledTrial, key: str | None, shared: int) -> None:
         """Note what shorter training a trial goes on from, and how many units that spares."""
-        self.units_left -= row.units_left
         row.continues, row.shared = key, shared
-        self.units_left += row.units_left
+
+    @property
+    def num_ended(self) -> int:
+        """Trials that have ended, without those that were not needed."""
+        return sum(
+            number
+            for status, number in self._counts.items()
+            if status.is_final and status is not TrialStatus.NOT_NEEDED
+        )
 
     def overview(self) -> Overview:
         running = sorted(self.running.values(), key=lambda row: row.trial.ordinal)

@@ -67,6 +67,16 @@ class TrialLabels:
         return f"{label} at {amount}" if self._has_ladder else label
 
 
+def strata_apart(strata: Iterable[str]) -> dict[str, str]:
+    """Return what strata are called: by the axes in which they differ."""
+    axes = {stratum: stratum.split(",") for stratum in strata}
+    shared = set.intersection(*map(set, axes.values())) if len(axes) > 1 else set()
+    return {
+        stratum: " ".join(part for part in parts if part not in shared) or "all"
+        for stratum, parts in axes.items()
+    }
+
+
 def processes_line(numbers: Iterable[int]) -> str:
     """Return how many processes train each of some trials, in words; empty where it is one."""
     found = sorted(set(numbers))

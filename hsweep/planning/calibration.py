@@ -10,7 +10,6 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final
 
 from hsweep.design.own_training import TRAINING_PARTS
@@ -19,7 +18,7 @@ from hsweep.files import write_text
 
 _KEPT_SAMPLES: Final = 200
 
-_Samples = list[list[float]]
+Samples = list[list[float]]
 """Pairs of training FLOPs for an example and seconds for a budget unit."""
 
 
@@ -51,32 +50,24 @@ class Calibration:
                 del samples[:-_KEPT_SAMPLES]
         write_text(self._path, json.dumps(self._content))
 
-    def estimate(
-        self, trials: Iterable[Trial], shares: Mapping[str, float] = MappingProxyType({})
-    ) -> float | None:
-        """Return the training seconds of all trials together, None where any is unknown.
-
-        ``shares``: how much of the trials of a stratum is trained, where that is not all.
-        """
+    def estimate(self, trials: Iterable[tuple[Trial, float]]) -> float | None:
+        """Return the training seconds of all trials together, given with the budget units that each
+        is trained for; None where any is unknown."""
         kinds = self._content.get(self._machine, {})
-        fitted: dict[str, tuple[float, float]] = {}
+        speeds: dict[str, tuple[float, float]] = {}
         total = 0.0
-        for trial in trials:
+        for trial, units in trials:
             kind = _kind(trial)
             if not kinds.get(kind):
                 return None
-            if kind not in fitted:
-                fitted[kind] = _fitted(kinds[kind])
-            constant, slope = fitted[kind]
-            total += (
-                (constant + slope * _flops(trial))
-                * trial.units_to_train
-                * shares.get(trial.stratum, 1.0)
-            )
+            if kind not in speeds:
+                speeds[kind] = fitted(kinds[kind])
+            constant, slope = speeds[kind]
+            total += (constant + slope * _flops(trial)) * units
         return total
 
 
-def _fitted(samples: _Samples) -> tuple[float, float]:
+def fitted(samples: Samples) -> tuple[float, float]:
     """Return seconds for a budget unit, and for a training FLOP of it; neither is negative."""
     import numpy as np
     from scipy.optimize import nnls
@@ -88,7 +79,7 @@ def _fitted(samples: _Samples) -> tuple[float, float]:
     return float(constant), float(slope / flops.max())
 
 
-def _checked(content: Any) -> dict[str, dict[str, _Samples]]:
+def _checked(content: Any) -> dict[str, dict[str, Samples]]:
     """Return what a file holds, by machine and kind of training.
 
     Raises:

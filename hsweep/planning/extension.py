@@ -23,6 +23,7 @@ _TAKEN_UP: Final = {
     TrialStatus.RUNNING: "continued",
     TrialStatus.PLANNED: "started",
     TrialStatus.STOPPED_EARLY: "stopped early, now run to the end",
+    TrialStatus.NOT_NEEDED: "not needed before, now started",
     TrialStatus.FAILED: "failed, tried again",
 }
 """Which recorded trials can become full-budget runs, first choice first. One that diverged cannot:

@@ -159,7 +159,6 @@ def counts_in_words(
     reused_from: Iterable[str] = (),
     waiting: int = 0,
     interrupted: int = 0,
-    unstarted: int = 0,
 ) -> str:
     """Return how many trials ended how: ``3 finished (2 taken from study first), 1 diverged``.
 
@@ -167,12 +166,10 @@ def counts_in_words(
         counts: words and numbers, in order; zeros are left out.
         reused_from: the study that trained it, of each trial that another one trained.
         waiting, interrupted: how many of the planned trials are that.
-        unstarted: how many of those that were stopped never began.
     """
     taken = {f"taken from study {study}": number for study, number in Counter(reused_from).items()}
     among: dict[str, dict[str, int]] = {
         TrialStatus.FINISHED: taken,
-        TrialStatus.STOPPED_EARLY: {"never started": unstarted},
         TrialStatus.PLANNED: {"waiting at a rung": waiting, INTERRUPTED: interrupted},
     }
     parts = []

@@ -26,6 +26,9 @@ TRAINED_WITH: Final = "trained_with"
 GPUS: Final = "gpus"
 """In the log: devices that an attempt of a trial holds, or its share of one."""
 
+RUNS: Final = "runs"
+"""Name of the note how many trials will have been started when the study is complete."""
+
 _LAST_CHARACTER: Final = "\U0010ffff"
 """Sorts behind every other, so that what begins with a prefix is a range of the index."""
 _ROWS_AT_ONCE: Final = 20_000
@@ -97,14 +100,12 @@ class JournalReader:
 
         Orphaned trials count only under ``orphaned`` and in the share of the training time that
         was waiting for data (None if none was measured), reused ones not in ``wall_seconds``;
-        ``tried_again`` are the trials of which an attempt failed, ``never_started`` those that were
-        stopped before their start, ``budget`` is the largest.
+        ``tried_again`` are the trials of which an attempt failed, ``budget`` is the largest.
         """
         counts = self.status_counts()
         [(*sums, trained, waited)] = self._rows(
             "SELECT COALESCE(SUM(reused_from != '' AND here), 0),"
             " COALESCE(SUM(failures > 0 AND here), 0),"
-            f" COALESCE(SUM(status = '{TrialStatus.STOPPED_EARLY}' AND attempt = 0 AND here), 0),"
             " COALESCE(SUM(orphaned != ''), 0),"
             " COALESCE(SUM(unit * here), 0),"
             " COALESCE(MAX(budget * here), 0), TOTAL(wall_seconds * (reused_from = '' AND here)),"
@@ -112,7 +113,7 @@ class JournalReader:
             " FROM (SELECT *, orphaned = '' AS here FROM trials)"
         )
         names = (
-            *("reused", "tried_again", "never_started", "orphaned"),
+            *("reused", "tried_again", "orphaned"),
             *("units_done", "budget", "wall_seconds"),
         )
         return {
@@ -121,6 +122,14 @@ class JournalReader:
             **dict(zip(names, sums, strict=True)),
             "data_wait_share": waited / trained if trained else None,
         }
+
+    def num_runs(self) -> int:
+        """Return how many trials will have been started when the study is complete, as far as the
+        run that trained it last knew."""
+        counts = self.status_counts()
+        runs = sum(counts.values()) - counts[TrialStatus.NOT_NEEDED]
+        noted = self.meta(RUNS)
+        return runs if noted is None else max(int(noted), runs - counts[TrialStatus.PLANNED])
 
     def status_counts(self) -> dict[TrialStatus, int]:
         rows = self._rows("SELECT status, COUNT(*) FROM trials WHERE orphaned = '' GROUP BY 1")
@@ -266,8 +275,9 @@ class JournalReader:
 
     def last_ends(self, number: int) -> list[LogRow]:
         """Return the newest entries by which trials ended, the newest first; a trial that was
-        planned again since has not."""
-        final = json.dumps([status for status in TrialStatus if status.is_final])
+        planned again since has not, nor one that was not needed."""
+        ends = (status for status in TrialStatus if status is not TrialStatus.NOT_NEEDED)
+        final = json.dumps([status for status in ends if status.is_final])
         where = (
             "kind = 'status' AND json_extract(payload, '$.status') IN (SELECT value FROM"
             " json_each(?)) AND seq = (SELECT MAX(seq) FROM log AS other WHERE"

@@ -82,6 +82,11 @@ class StudyTables:
         return self._journal.meta(SEARCH_END)
 
     @property
+    def num_runs(self) -> int:
+        """Trials that will have been started when the study is complete."""
+        return self._journal.num_runs()
+
+    @property
     def last_seq(self) -> int:
         """The newest entry of the record that is read."""
         return self._journal.last_seq()

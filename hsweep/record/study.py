@@ -297,7 +297,7 @@ class Study:
             totals = journal.totals()
             if self.manifest.training:  # when it waits for data is not known
                 totals["data_wait_share"] = None
-            search_end = journal.meta(SEARCH_END)
+            search_end, runs = journal.meta(SEARCH_END), journal.num_runs()
         is_complete = not (totals[TrialStatus.PLANNED] or totals[TrialStatus.RUNNING])
         state = "running" if running else "complete" if is_complete else "interrupted"
         return {
@@ -307,6 +307,7 @@ class Study:
             "state": state,
             "created": self.manifest.created,
             **totals,
+            "runs": runs,
             "search_end": search_end,
             "folder": str(self.paths.root),
         }

@@ -6,7 +6,7 @@ from hsweep.command_line import command
 from hsweep.design.labels import point_label, varying_axes
 from hsweep.design.trial import TrialStatus
 from hsweep.paths import Home
-from hsweep.record.composition import never_began
+from hsweep.record.composition import counted, run_counts
 from hsweep.record.endings import (
     SEARCH_END,
     counts_in_words,
@@ -27,6 +27,8 @@ class Outcome:
 
     Attributes:
         counts: trials by status.
+        num_runs: trials that will have been started when the study is complete, as far as that is
+            known.
         stop_reason: why it ended before its trials did; None if it did not.
         is_in_trouble: it ended because something does not work, such as a full disk.
         problem: what of the results could not be written; empty for nothing.
@@ -41,6 +43,7 @@ class Outcome:
     problem: str
     wall_seconds: float
     phases: Phases
+    num_runs: int
     tracking: TrackingSummary | None = None
 
     @property
@@ -49,7 +52,12 @@ class Outcome:
 
     @property
     def num_ended(self) -> int:
-        return sum(number for status, number in self.counts.items() if status.is_final)
+        """Trials that have ended, without those that were not needed."""
+        return sum(
+            number
+            for status, number in self.counts.items()
+            if status.is_final and status is not TrialStatus.NOT_NEEDED
+        )
 
     @property
     def is_complete(self) -> bool:
@@ -83,13 +91,15 @@ def closing_lines(outcome: Outcome, study: Study) -> list[str]:
     varying = varying_axes(rows)
     ends = trial_ends(rows, remarked, lambda point: point_label(point, varying))
     counts = counts_in_words(
-        [(str(status), number) for status, number in outcome.counts.items()],
+        run_counts(outcome.counts, outcome.num_runs),
         [end.reused_from for end in ends if end.reused_from],
         sum(end.is_waiting for end in ends),
         sum(end.is_interrupted for end in ends),
-        sum(map(never_began, rows)),
     )
-    lines = [f"{counts} in {duration(outcome.wall_seconds)}"]
+    runs = counted(outcome.num_runs, "run")
+    if not outcome.is_complete:
+        runs = f"{outcome.num_ended} of {runs}"
+    lines = [f"{runs} in {duration(outcome.wall_seconds)}{f': {counts}' if counts else ''}"]
     if search_end is not None:
         lines.append(search_end)
     if outcome.problem:

@@ -11,7 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from hsweep.coordination.coordinator import Coordinator
+from hsweep.coordination.outlook import Pace
 from hsweep.coordination.trial_table import Overview
+from hsweep.design.labels import strata_apart
 from hsweep.design.trial import Report, Trial, TrialStatus
 from hsweep.record.endings import first_line
 
@@ -25,6 +27,7 @@ STATUS_STYLES: Final = {
     TrialStatus.TOO_LARGE: "red",
     TrialStatus.FAILED: "red",
     TrialStatus.PLANNED: "default",
+    TrialStatus.NOT_NEEDED: "bright_black",
 }
 """In the order of the status line."""
 
@@ -42,6 +45,14 @@ def duration(seconds: float) -> str:
     if minutes < 60:
         return f"{minutes} min {rest:02d} s"
     return f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def about(seconds: float) -> str:
+    """Return a time that is only known roughly: 20 s, 4 min, 2 h 10 min."""
+    if seconds < 60:
+        return f"{max(1, round(seconds, -1 if seconds > 10 else 0)):.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
 def number(value: float | None) -> str:
@@ -72,7 +83,7 @@ class Progress:
         self._metric = coordinator.sweep.metric
         self._labels = coordinator.labels
         self._started = time.monotonic()
-        self._units_before = coordinator.overview().units_done
+        self._pace = Pace()
         self.is_live = False
         self.first_step: float | None = None
         self.last_report: float | None = None
@@ -108,6 +119,7 @@ class Progress:
 
         A first start shows in the table, and one that waited at a rung just goes on.
         """
+        self._pace.started(trial, time.monotonic())
         if not self._seen:
             self._given = time.time()
         is_news = trial.key in self._tried_again or trial.key not in self._seen
@@ -118,6 +130,7 @@ class Progress:
     def reported(self, trial: Trial, report: Report) -> None:
         """Say what a report remarks; the table shows how far each trial is."""
         self.last_report = time.time()
+        self._pace.reported(trial, report.wall_seconds, time.monotonic())
         if self.first_step is None:
             # Of a trial that goes on, its time holds that of earlier runs.
             self.first_step = max(self._given, self.last_report - report.wall_seconds)
@@ -135,8 +148,7 @@ class Progress:
             self._line(trial, report.note)
 
     def ended(self, trial: Trial, status: TrialStatus, reason: str) -> None:
-        if status is TrialStatus.STOPPED_EARLY and trial.key not in self._seen:
-            self._dropped(trial, reason)
+        if status is TrialStatus.NOT_NEEDED:
             return
         value = self._coordinator.value(trial.key)
         is_planned = status is TrialStatus.PLANNED
@@ -150,22 +162,9 @@ class Progress:
             STATUS_STYLES[status],
         )
 
-    def _dropped(self, trial: Trial, reason: str) -> None:
-        """Say once of a point why its other seeds or longer budgets are not trained."""
-        label = self._labels.of_point(trial.point)
-        if label not in self._noted:
-            self._noted.add(label)
-            style = STATUS_STYLES[TrialStatus.STOPPED_EARLY]
-            self._print(label, first_line(reason), style)
-
     def _line(self, trial: Trial, what: str, style: str = "default") -> None:
-        self._print(self._label(trial), what, style)
-
-    def _print(self, label: str, what: str, style: str) -> None:
-        counts = self._coordinator.overview().counts
-        done = sum(number for status, number in counts.items() if status.is_final)
-        total = sum(counts.values()) + self._coordinator.num_to_come
-        text = Text(f"[{done:>{len(str(total))}}/{total}] {label}  ")
+        done, total = self._coordinator.num_ended, self._coordinator.num_runs
+        text = Text(f"[{done:>{len(str(total))}}/{total}] {self._label(trial)}  ")
         self._console.print(text.append(what, style=style), soft_wrap=True)
 
     def _label(self, trial: Trial) -> str:
@@ -187,10 +186,13 @@ class Progress:
         elapsed = time.monotonic() - self._started
         seconds = self._seconds_left()
         remaining = "" if seconds is None else f"remaining about {duration(seconds)}"
-        waiting = overview.counts[TrialStatus.PLANNED] + self._coordinator.num_to_come
-        counts = {**overview.counts, TrialStatus.PLANNED: waiting}
+        counts = dict(overview.counts)
+        begun = self._coordinator.num_ended + counts[TrialStatus.RUNNING]
+        counts[TrialStatus.PLANNED] = max(0, self._coordinator.num_runs - begun)
         parts = []
         for status, style in STATUS_STYLES.items():
+            if status is TrialStatus.NOT_NEEDED:
+                continue
             word = "waiting" if status is TrialStatus.PLANNED else status.replace("_", " ")
             if (is_dear := status in _ALWAYS_SHOWN) or counts[status]:
                 parts.append((f"{counts[status]} {word}", style, is_dear))
@@ -207,12 +209,10 @@ class Progress:
         return line
 
     def _seconds_left(self) -> float | None:
-        """Return how long the rest takes at the speed so far; None before anything is trained."""
-        since = self._coordinator.overview().units_done - self._units_before
-        if since <= 0:
-            return None
-        elapsed = time.monotonic() - self._started
-        return elapsed * self._coordinator.units_left() / since
+        """Return how long the rest takes; None before that is known."""
+        coordinator = self._coordinator
+        running = coordinator.overview().running
+        return self._pace.seconds_left(coordinator.outlook(), running, time.monotonic())
 
     def _running_table(self, overview: Overview) -> Table:
         trials = {trial.key: trial for trial in self._coordinator.planned_trials()}
@@ -231,12 +231,13 @@ class Progress:
 
     def _best_table(self, overview: Overview) -> Table:
         table = Table(box=None, pad_edge=False)
-        table.add_column("best so far, by stratum", no_wrap=True)
+        table.add_column("best so far", no_wrap=True)
         table.add_column(self._metric, justify="right", no_wrap=True)
         in_order = dict.fromkeys(trial.stratum for trial in self._coordinator.planned_trials())
+        named = strata_apart(in_order)
         strata = [stratum for stratum in in_order if stratum in overview.best]
         for stratum in strata[:_MAX_STRATA]:
-            table.add_row(stratum or "all", number(overview.best[stratum][0]))
+            table.add_row(named[stratum], number(overview.best[stratum][0]))
         if len(strata) > _MAX_STRATA:
             table.add_row(f"and {len(strata) - _MAX_STRATA} more", "")
         return table

@@ -30,12 +30,13 @@ from hsweep.interrupts import EXIT_INTERRUPTED, on_record
 from hsweep.paths import Home, StudyPaths
 from hsweep.planning.calibration import Calibration
 from hsweep.planning.checking import check_trials
-from hsweep.planning.early_ends import early_ends
 from hsweep.planning.plan import Plan, Planner
 from hsweep.ray_tune.environment import prepare_ray
+from hsweep.record.composition import budgets_in_words, counted
 from hsweep.record.journal import Journal
 from hsweep.record.provenance import hardware
 from hsweep.record.study import Study
+from hsweep.running.forecast import forecast
 from hsweep.running.job import Job
 from hsweep.running.options import RunOptions
 from hsweep.running.outcome import Outcome, browse_line, resume_line
@@ -111,7 +112,7 @@ def run(
         search_as_usual()
         study = job.record()
         with on_record(f"with all reports on record; go on by: {resume_line(study)}"):
-            _greet(console, job, browse_line(job.target, home, job.name), runner)
+            _greet(console, job, home, runner)
             with study.locked(), study.journal(read_only=False) as journal:
                 return study, _train(
                     *(study, journal, job, options, home, runner, console, conclude, phases),
@@ -184,31 +185,28 @@ def connect(runner: "RayRunner | InlineRunner", plan: Plan) -> None:
         runner.check_sent("training", plan.sweep.train)
 
 
-def _greet(console: Console, job: Job, browse: str, runner: Runner) -> None:
+def _greet(console: Console, job: Job, home: Home, runner: Runner) -> None:
     plan = job.prepared.plan
-    budget = plan.sweep.budget
-    of_all = ""
-    if job.only is not None:
-        of_all = f"{len(job.only)} of "
-        amounts = sorted({each.budget.amount for each in plan.trials if each.key in job.only})
-        budget = replace(budget, amount=amounts[-1], ladder=amounts)
+    if job.only is None:
+        expected = forecast(plan, home)
+        # Of a study that goes on, much is trained already.
+        what = expected.line if len(job.new) == len(plan.trials) else expected.what
+    else:
+        amounts = (each.budget.amount for each in plan.trials if each.key in job.only)
+        budgets = budgets_in_words(amounts, plan.sweep.budget.unit)
+        what = f"{counted(len(job.only), 'further run')} {budgets}"
     console.print(
-        f"study {job.name}: {of_all}{len(plan.trials)} trials of {budget}"
-        f"{', proposed one by one' if plan.is_adaptive else ''}",
+        f"study {job.name}: {what}{', proposed one by one' if plan.is_adaptive else ''}",
         style="bold",
         soft_wrap=True,
     )
-    # Of a study that goes on, much of this is trained already.
-    ends = early_ends(plan) if len(job.new) == len(plan.trials) else None
-    for line in ends.lines(plan) if ends is not None else ():
-        console.print(line, soft_wrap=True)
     for skipped in plan.skipped[:_MAX_SKIPPED]:
         console.print(f"skipped {dict(skipped.point)}: {skipped.reason}", soft_wrap=True)
     if len(plan.skipped) > _MAX_SKIPPED:
         console.print(f"... {len(plan.skipped)} points skipped in all (hsweep plan lists them)")
     if url := getattr(runner, "dashboard_url", None):
         _print_dashboard(console, url)
-    console.print(f"MLflow UI      {browse}", soft_wrap=True)
+    console.print(f"MLflow UI      {browse_line(job.target, home, job.name)}", soft_wrap=True)
 
 
 def _print_dashboard(console: Console, url: str) -> None:
@@ -302,6 +300,7 @@ def _train(
             problem=problem,
             wall_seconds=time.monotonic() - started,
             phases=phases,
+            num_runs=coordinator.num_runs,
         )
         conclude.answer(study, outcome)
         phases.end("answering")

@@ -56,12 +56,12 @@ def _refuse_taken(home: Home, name: str, prepared: Prepared) -> None:
         return
     study = Study.open(home, name)
     status = study.status()
-    done = status["trials"] - status["planned"] - status["running"]
+    done = status["trials"] - status["not_needed"] - status["planned"] - status["running"]
     changed, options = _changes(study, prepared)
     edit = command("resume", name, *options, home=home.root)
     what = f"what has changed since ({listed(changed)})" if changed else "an edited sweep"
     raise UserError(
-        f"a study called {name!r} exists in {home.root} ({done} of {status['trials']} trials "
+        f"a study called {name!r} exists in {home.root} ({done} of {status['runs']} runs "
         f"done); go on with it by `{command('resume', name, home=home.root)}`, "
         f"with {what} by `{edit}` (--dry-run only shows it), or start another with --study NAME"
     )

@@ -22,7 +22,6 @@ from filelock import FileLock, Timeout
 from hsweep.design.labels import varying_axes
 from hsweep.design.trial import TrialStatus
 from hsweep.paths import StudyPaths
-from hsweep.record.composition import never_began
 from hsweep.record.journal import Journal, LogRow, TrialRow
 from hsweep.record.kept import FinalWeights
 from hsweep.record.recipes import recorded_recipe
@@ -212,7 +211,8 @@ class Delivery:
         for key, run_rows in runs.items():
             if self._should_stop():
                 return
-            if never_began(trials[key]) and key not in self._state.runs:
+            is_unneeded = trials[key].status is TrialStatus.NOT_NEEDED
+            if is_unneeded and key not in self._state.runs:
                 done.add(key)  # it has a run once it is asked for and begins
                 continue
             try:

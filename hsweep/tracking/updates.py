@@ -18,6 +18,7 @@ RUN_STATUS: Final = {
     TrialStatus.RUNNING: "RUNNING",
     TrialStatus.FINISHED: "FINISHED",
     TrialStatus.STOPPED_EARLY: "KILLED",
+    TrialStatus.NOT_NEEDED: "KILLED",
     TrialStatus.DIVERGED: "FAILED",
     TrialStatus.FAILED: "FAILED",
     TrialStatus.TOO_LARGE: "FAILED",

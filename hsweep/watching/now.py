@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from hsweep.design.labels import strata_apart
 from hsweep.design.trial import TrialStatus
-from hsweep.record.composition import never_began
+from hsweep.record.composition import counted, run_counts
 from hsweep.record.endings import WAITS_AT_RUNG, first_line
 from hsweep.record.journal_reader import JournalReader
 from hsweep.record.manifest import Manifest
@@ -53,9 +54,9 @@ class Now:
 
     Attributes:
         state: ``running``, ``complete`` or ``interrupted``.
-        ended: trials that need no more training.
-        share: of the trials, 0 to 1, that have ended.
-        counts: how many trials are in which state, in words.
+        ended: trials that have run and need no more training.
+        share: of the runs, 0 to 1, that have ended.
+        counts: how many runs have ended, and how many are in which state, in words.
         time: how long it has run, how long it is likely to run; empty where it does not run.
         cost: of the GPUs; empty where no price was given.
         training: the trials in training.
@@ -97,15 +98,17 @@ def study_now(study: Study, journal: JournalReader, price: float | None = None) 
     is_running = study.is_running()
     running = [row for row in rows if row.status is TrialStatus.RUNNING] if is_running else []
     curves = tuple(_curves(journal, running[:_MOST_TRAINING], labels, manifest.metric))
-    ended = sum(row.status.is_final for row in rows)
-    state = "running" if is_running else "complete" if ended == len(rows) else "interrupted"
+    is_open = any(not row.status.is_final for row in rows)
+    ended = sum(row.status.is_final and row.status is not TrialStatus.NOT_NEEDED for row in rows)
+    runs = journal.num_runs()
+    state = "running" if is_running else "interrupted" if is_open else "complete"
     noted = study.running() if is_running else Held()
     values = [value for curve in curves for value in curve.values if value is not None]
     return Now(
         state=state,
         ended=ended,
-        share=ended / len(rows) if rows else 0.0,
-        counts=_counts(rows, is_running=is_running),
+        share=ended / runs if runs else 0.0,
+        counts=_counts(journal.status_counts(), ended, runs, is_running=is_running),
         time=_time(noted, rows, journal.last_time()),
         cost="" if price is None else _cost(rows, running, journal.gpus(), noted, price),
         training=_training(journal, running, labels, manifest),
@@ -118,17 +121,17 @@ def study_now(study: Study, journal: JournalReader, price: float | None = None) 
     )
 
 
-def _counts(rows: Sequence[TrialRow], *, is_running: bool) -> str:
-    numbers = {status: sum(row.status is status for row in rows) for status in TrialStatus}
+def _counts(counts: Mapping[TrialStatus, int], ended: int, runs: int, *, is_running: bool) -> str:
     words = _WORDS if is_running else {**_WORDS, TrialStatus.RUNNING: "interrupted"}
     parts = [
-        f"{found:,} {words.get(status, status.replace('_', ' '))}"
-        for status, found in numbers.items()
+        f"{found:,} {words.get(TrialStatus(status), status.replace('_', ' '))}"
+        for status, found in run_counts(counts, runs)
         if found
     ]
-    unstarted = sum(map(never_began, rows))
-    more = f" ({unstarted:,} of those stopped early never started)" if unstarted else ""
-    return f"{', '.join(parts)}{more}" if parts else "no trial yet"
+    if not runs:
+        return "no run yet"
+    of = f"{ended:,} of {counted(runs, 'run')} ended"
+    return f"{of}: {', '.join(parts)}" if parts else of
 
 
 def _time(noted: Held, rows: Sequence[TrialRow], last: float | None) -> str:
@@ -222,7 +225,7 @@ def _rungs(rows: Sequence[TrialRow], unit: str) -> LiveTable:
     for row in rows:
         strata.setdefault(row.stratum, []).append(row)
     ladder = len(budgets) > 1
-    named = _told_apart(strata)
+    named = strata_apart(strata)
     found: list[tuple[str, ...]] = []
     for stratum, group in strata.items():
         of_stratum = _ladder_rungs(group, budgets) if ladder else _trial_rungs(group)
@@ -232,20 +235,10 @@ def _rungs(rows: Sequence[TrialRow], unit: str) -> LiveTable:
                 found.append((named[stratum], f"{at:,} {unit}", *numbers))
     more = len(found) - _MOST_RUNGS
     return LiveTable(
-        ("those that compete", "rung", "came to it", "wait there", "stopped there", "went on"),
+        ("those that compete", "rung", "came to it", "wait there", "went no further", "went on"),
         tuple(found[:_MOST_RUNGS]),
         f"and {more:,} more rungs" if more > 0 else "",
     )
-
-
-def _told_apart(strata: Iterable[str]) -> dict[str, str]:
-    """Return what strata are called: by the axes in which they differ."""
-    axes = {stratum: stratum.split(",") for stratum in strata}
-    shared = set.intersection(*map(set, axes.values())) if len(axes) > 1 else set()
-    return {
-        stratum: " ".join(part for part in parts if part not in shared) or "all"
-        for stratum, parts in axes.items()
-    }
 
 
 _Rung = tuple[int, tuple[int, int, int, int]]
@@ -286,7 +279,7 @@ def _waits(row: TrialRow) -> bool:
 
 
 def _is_stopped(row: TrialRow) -> bool:
-    return row.status is TrialStatus.STOPPED_EARLY
+    return row.status in (TrialStatus.STOPPED_EARLY, TrialStatus.NOT_NEEDED)
 
 
 def _lately(

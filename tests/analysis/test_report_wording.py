@@ -114,21 +114,21 @@ def test_a_stated_seed_sd_is_part_of_the_answer() -> None:
 
 
 def test_what_limits_an_answer_stands_below_it_and_not_among_the_other_warnings() -> None:
-    limits = ("3 trials have not ended yet; the answer may change",)
+    limits = ("3 runs have not ended yet; the answer may change",)
     result = examples.transition_result(qualifications=limits, warnings=(*limits, "other"))
     answer, command = examples.answer(transition=result), "hsweep run x --only-missing"
     page = build_report(
         examples.report_input(answer=dataclasses.replace(answer, settle_command=command))
     )
     shown = page[page.index('<section id="limits"') : page.index('<details class="fold"')]
-    assert "3 trials have not ended yet; the answer may change." in shown
+    assert "3 runs have not ended yet; the answer may change." in shown
     assert "hsweep run x --only-missing" in shown
-    assert page.count("3 trials have not ended yet") == 1
+    assert page.count("3 runs have not ended yet") == 1
     console = Console(record=True, width=200, file=io.StringIO())
     show_answer(console, answer)
     lines = console.export_text().splitlines()
-    assert lines[1] == "3 trials have not ended yet; the answer may change."
-    assert sum("3 trials have not ended" in line for line in lines) == 1
+    assert lines[1] == "3 runs have not ended yet; the answer may change."
+    assert sum("3 runs have not ended" in line for line in lines) == 1
     content = answer.to_json()
     assert content["qualifications"] == list(limits)
     assert content["warnings"] == [*limits, "other"]
@@ -260,7 +260,7 @@ def test_a_sweep_without_a_question_gets_no_verdict() -> None:
     waiting = build_report(
         examples.report_input(answer=unfinished, resume_command="hsweep resume x")
     )
-    assert "3 trials have not ended yet; the answer may change." in waiting
+    assert "3 runs have not ended yet; the answer may change." in waiting
     assert "hsweep resume x" in waiting
     assert "so far" in waiting
     assert 'class="answer unknown"' in page

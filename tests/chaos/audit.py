@@ -18,7 +18,9 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 _LINE: Final = re.compile(rb'\{"crc32":"([0-9a-f]{8})","entries":(.*)\}\n', re.DOTALL)
-FINAL: Final = frozenset({"finished", "stopped_early", "diverged", "failed", "too_large"})
+FINAL: Final = frozenset(
+    {"finished", "stopped_early", "not_needed", "diverged", "failed", "too_large"}
+)
 RUN_STATUS: Final = {
     "finished": "FINISHED",
     "stopped_early": "KILLED",

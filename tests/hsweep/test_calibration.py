@@ -23,6 +23,10 @@ def seconds_a_unit(trial: Trial) -> float:
     return 0.5 + 2e-4 * trial.counts.train_flops
 
 
+def whole(some: list[Trial]) -> list[tuple[Trial, float]]:
+    return [(trial, trial.units_to_train) for trial in some]
+
+
 def measured(some: list[Trial]) -> list[tuple[Trial, float, int]]:
     return [(trial, 3 * seconds_a_unit(trial), 3) for trial in some]
 
@@ -31,12 +35,14 @@ def test_a_step_cost_and_a_cost_a_flop_are_recovered(tmp_path: Path) -> None:
     calibration = Calibration(tmp_path / "c.json", MACHINE)
     small, *rest, large = trials()
     calibration.add(measured([small, *rest]))
-    assert calibration.estimate([large]) == pytest.approx(7 * seconds_a_unit(large))
+    assert calibration.estimate(whole([large])) == pytest.approx(7 * seconds_a_unit(large))
 
 
 def test_an_estimate_is_the_sum_over_trials_and_survives_the_process(tmp_path: Path) -> None:
     Calibration(tmp_path / "c.json", MACHINE).add(measured(trials()))
-    estimate = Calibration(tmp_path / "c.json", dict(reversed(MACHINE.items()))).estimate(trials())
+    estimate = Calibration(tmp_path / "c.json", dict(reversed(MACHINE.items()))).estimate(
+        whole(trials())
+    )
     assert estimate == pytest.approx(sum(7 * seconds_a_unit(trial) for trial in trials()))
 
 
@@ -44,45 +50,45 @@ def test_a_larger_trial_is_never_expected_to_take_less(tmp_path: Path) -> None:
     small, large = trials()[0], trials()[-1]
     calibration = Calibration(tmp_path / "c.json", MACHINE)
     calibration.add([(small, 10.0, 1), (large, 1.0, 1)])
-    estimates = [calibration.estimate([trial]) for trial in (small, large)]
+    estimates = [calibration.estimate(whole([trial])) for trial in (small, large)]
     assert 0 < estimates[0] <= estimates[1]  # type: ignore[operator]
 
 
 def test_nothing_measured_is_nothing_known(tmp_path: Path) -> None:
     calibration = Calibration(tmp_path / "c.json", MACHINE)
-    assert calibration.estimate(trials()) is None
-    assert calibration.estimate([]) == 0
+    assert calibration.estimate(whole(trials())) is None
+    assert calibration.estimate(whole([])) == 0
 
 
 def test_speeds_of_another_machine_or_kind_of_training_do_not_count(tmp_path: Path) -> None:
     some = trials()
     calibration = Calibration(tmp_path / "c.json", MACHINE)
     calibration.add(measured(some))
-    assert Calibration(tmp_path / "c.json", {"cpu": "fast"}).estimate(some) is None
+    assert Calibration(tmp_path / "c.json", {"cpu": "fast"}).estimate(whole(some)) is None
     for other in (
         replace(some[0], recipe=Recipe(batch_size=9)),
         replace(some[0], recipe=replace(some[0].recipe, precision="bfloat16")),
         replace(some[0], resources=Resources(cpus=2)),
     ):
-        assert calibration.estimate([other]) is None
-        assert calibration.estimate([some[0], other]) is None
+        assert calibration.estimate(whole([other])) is None
+        assert calibration.estimate(whole([some[0], other])) is None
     same_speed = replace(some[0], recipe=replace(some[0].recipe, lr=1.0), replicate=3)
-    assert calibration.estimate([same_speed]) is not None
+    assert calibration.estimate(whole([same_speed])) is not None
 
 
 def test_what_was_not_trained_is_no_measurement(tmp_path: Path) -> None:
     calibration = Calibration(tmp_path / "c.json", MACHINE)
     calibration.add([(trials()[0], 0.0, 3), (trials()[0], 3.0, 0)])
-    assert calibration.estimate(trials()[:1]) is None
+    assert calibration.estimate(whole(trials()[:1])) is None
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "null", '{"x": 1}', "\x00"])
 def test_a_damaged_file_is_measured_anew(tmp_path: Path, content: str) -> None:
     path = tmp_path / "c.json"
     path.write_text(content)
-    assert Calibration(path, MACHINE).estimate(trials()) is None
+    assert Calibration(path, MACHINE).estimate(whole(trials())) is None
     Calibration(path, MACHINE).add(measured(trials()))
-    assert Calibration(path, MACHINE).estimate(trials()) is not None
+    assert Calibration(path, MACHINE).estimate(whole(trials())) is not None
 
 
 def test_old_measurements_make_room(tmp_path: Path) -> None:
@@ -90,4 +96,4 @@ def test_old_measurements_make_room(tmp_path: Path) -> None:
     trial = trials()[0]
     calibration.add([(trial, 100.0, 1)] * 50)
     calibration.add([(trial, 2.0, 1)] * 200)
-    assert calibration.estimate([trial]) == pytest.approx(14.0)
+    assert calibration.estimate(whole([trial])) == pytest.approx(14.0)

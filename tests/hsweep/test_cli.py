@@ -131,9 +131,7 @@ class TestPlan:
     def test_people_see_shapes_costs_and_totals(self, hsweep: Invoke, tmp_path: Path) -> None:
         result = hsweep("plan", write(tmp_path, SWEEP_FILE), "--max-params", "12")
         assert result.exit_code == 0
-        assert (
-            "2 trials (2 points) of 3 epochs; 1 points skipped, 0 doubles merged" in result.stdout
-        )
+        assert "2 points: 2 runs of 3 epochs" in result.stdout
         assert "num_params 18 is above --max-params 12" in result.stdout
 
     def test_planning_writes_nothing(self, hsweep: Invoke, tmp_path: Path, home: Home) -> None:
@@ -235,7 +233,7 @@ class TestRunAndResume:
             finish(journal, trials[0], 0.5)
         path = write(tmp_path, SWEEP_FILE)
         message = refusal(hsweep("run", path, "--runner", "inline"))
-        assert "(1 of 3 trials done)" in message
+        assert "(1 of 3 runs done)" in message
         assert f"`hsweep resume tiny-quick --home {home.root}`" in message
         assert f"`hsweep resume tiny-quick --sweep {path} --home {home.root}`" in message
 
@@ -389,8 +387,9 @@ class TestInterrupts:
         ended = hsweep("run", write(tmp_path, source), "--runner", "inline")
         assert ended.exit_code == 130
         assert "ending cleanly" in ended.stderr
-        assert "2 planned (1 interrupted), 1 finished in" in ended.stdout
-        assert "so far, with 1 of 3 trials ended:\nthe sweep asks no question" in ended.stdout
+        assert "1 of 3 runs in " in ended.stdout
+        assert "s: 2 planned (1 interrupted), 1 finished" in ended.stdout
+        assert "so far, with 1 of 3 runs ended:\nthe sweep asks no question" in ended.stdout
         shown = hsweep("show", "tiny-quick").stdout
         assert "2 planned (1 interrupted), 1 finished; folder" in shown
         words = [line.split()[2] for line in shown.splitlines() if line.startswith("width=")]

@@ -507,10 +507,10 @@ def test_a_settled_study_goes_on_where_it_was(tmp_path: Path) -> None:
         done, half = take(coordinator), take(coordinator)
         train_through(coordinator, done, 0.3)
         coordinator.report(half, said(half, 1, 0.7))
-        before, left = coordinator.overview(), coordinator.units_left()
+        before, left = coordinator.overview(), coordinator.outlook().units
     with coordinating(SWEEP, tmp_path) as coordinator:
         after = coordinator.overview()
-        assert (after.units_done, coordinator.units_left()) == (5, 7)
+        assert (after.units_done, coordinator.outlook().units) == (5, 7)
         assert (before.units_done, left) == (5, 7)
         assert after.best == before.best == {"": (0.3, done.trial.key)}
         assert coordinator.final_keys() == [done.trial.key]
@@ -548,7 +548,7 @@ def test_what_is_running_and_left_is_known_at_any_time(tmp_path: Path) -> None:
         snapshot = coordinator.overview()
         assert snapshot.running == {first.trial.key: 3}
         # Of the diverged trial nothing is left to do.
-        assert (snapshot.units_done, coordinator.units_left()) == (5, 5)
+        assert (snapshot.units_done, coordinator.outlook().units) == (5, 5)
         assert snapshot.counts[TrialStatus.DIVERGED] == 1
         assert snapshot.counts[TrialStatus.PLANNED] == 1
 
@@ -564,13 +564,13 @@ def test_what_is_left_knows_how_many_the_rungs_will_stop(tmp_path: Path, compete
         replicates=2,
     )
     with coordinating(sweep, tmp_path) as coordinator:
-        expected = [coordinator.units_left()]
+        expected = [coordinator.outlook().units]
         while assignment := take_one(coordinator):
             value = float(assignment.trial.ordinal)
             for unit in range(assignment.recorded_through + 1, 10):
                 if not coordinator.report(assignment, said(assignment, unit, value)):
                     break
-            expected.append(coordinator.units_left() + coordinator.overview().units_done)
+            expected.append(coordinator.outlook().units + coordinator.overview().units_done)
     assert 0 < expected[0] < 24 * 9
     assert set(expected) == {expected[0]}
 

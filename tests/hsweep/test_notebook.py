@@ -126,7 +126,7 @@ def test_the_answer_is_that_of_the_report(study: Study) -> None:
     assert str(answer) == answer.text
     assert answer.text in repr(answer)
     assert answer.sentence.split("<")[0][:20] in answer._repr_html_()
-    assert "complete, 8 of 8 trials" in study._repr_html_()
+    assert "complete, 8 of 8 runs" in study._repr_html_()
 
 
 def test_optuna_has_the_trials_with_their_ends(study: Study, tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_an_edited_notebook_goes_on(
     notebook.run(SWEEP.format(widths=[1, 2, 3, 8, 16]))
     notebook.run("plan = hsweep.plan(SWEEP)")
     assert "width=16" in repr(notebook["plan"])
-    assert "10 trials (5 points)" in notebook["plan"]._repr_html_()
+    assert "10 runs of" in notebook["plan"]._repr_html_()
     assert list(notebook["plan"].trials["width"].unique()) == [1, 2, 3, 8, 16]
     assert list(notebook["plan"].trials["num_params"].unique()) == [10, 20, 30, 80, 160]
     notebook.run(RUN)

@@ -44,7 +44,7 @@ def study(home: Home) -> Study:
 def test_a_study_that_waits_has_nothing_to_show_yet(study: Study) -> None:
     now = now_of(study)
     assert (now.state, now.ended, now.share) == ("interrupted", 0, 0.0)
-    assert (now.counts, now.time, now.cost) == ("3 waiting", "", "")
+    assert (now.counts, now.time, now.cost) == ("0 of 3 runs ended: 3 waiting", "", "")
     assert [now.training.rows, now.rungs.rows, now.lately.rows, now.curves] == [(), (), (), ()]
 
 
@@ -58,7 +58,7 @@ def test_trials_in_training_grow_their_curves(study: Study) -> None:
         journal.begin_attempt(three.key)
         now = now_of(study)
     assert (now.state, now.ended, round(now.share, 3)) == ("running", 1, 0.333)
-    assert now.counts == "2 in training, 1 finished"
+    assert now.counts == "1 of 3 runs ended: 2 in training, 1 finished"
     assert [row[:3] for row in now.training.rows] == [
         ("width=2 #0", "3 of 4 epochs", "0.125"),
         ("width=4 #0", "0 of 4 epochs", "-"),
@@ -70,7 +70,10 @@ def test_trials_in_training_grow_their_curves(study: Study) -> None:
     assert [row[1:4] for row in now.lately.rows] == [("width=1 #0", "finished", "0.5")]
     # Nobody trains them any more.
     after = now_of(study)
-    assert (after.state, after.counts) == ("interrupted", "2 interrupted, 1 finished")
+    assert (after.state, after.counts) == (
+        "interrupted",
+        "1 of 3 runs ended: 2 interrupted, 1 finished",
+    )
     assert after.training.rows == ()
 
 
@@ -144,7 +147,7 @@ def test_rungs_say_who_waits_was_stopped_and_went_on(home: Home) -> None:
             *(TrialStatus.PLANNED, "waits at rung 2 for the others"),
         )
         now = now_of(study)
-    assert now.rungs.header[2:] == ("came to it", "wait there", "stopped there", "went on")
+    assert now.rungs.header[2:] == ("came to it", "wait there", "went no further", "went on")
     assert now.rungs.rows == (("width=1", "2 epochs", "3", "1", "1", "1"),)
     assert [row[1:3] + row[4:] for row in now.lately.rows] == [
         ("width=1 dropout=0.1 #0", "stopped early", "rank 2 of 2")
@@ -160,10 +163,11 @@ def test_on_a_ladder_the_rungs_are_the_shorter_budgets(home: Home) -> None:
         for trial in short:
             finish(journal, trial, 0.5)
         journal.begin_attempt(long[0].key)
-        journal.set_status(long[1].key, 0, TrialStatus.STOPPED_EARLY, "rank 2 of 2 at 2 epochs")
+        journal.set_status(long[1].key, 0, TrialStatus.NOT_NEEDED, "rank 2 of 2 at 2 epochs")
         now = now_of(study)
     assert now.rungs.rows == (("all", "2 epochs", "2", "0", "1", "1"),)
-    assert now.counts.endswith("(1 of those stopped early never started)")
+    assert now.counts == "2 of 3 runs ended: 1 in training, 2 finished"
+    assert now.share == 2 / 3
 
 
 def ladder() -> Sweep:

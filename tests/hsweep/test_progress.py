@@ -3,7 +3,7 @@
 import io
 import re
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -11,11 +11,12 @@ from rich.console import Console, Group
 from tiny import TinyTask, tiny_sweep
 from tiny_runs import coordinating, planned, take_one
 
-from hsweep import Asha, Sweep, epochs, grid
+from hsweep import Asha, Recipe, Sweep, Transition, epochs, grid
 from hsweep.coordination.coordinator import Coordinator
+from hsweep.coordination.outlook import Pace
 from hsweep.coordination.runner import InlineRunner
 from hsweep.design.labels import point_label, varying_axes
-from hsweep.design.trial import Report, TrialStatus
+from hsweep.design.trial import Assignment, Report, TrialStatus
 from hsweep.running.progress import STATUS_STYLES, Progress, duration, number
 
 SWEEP = tiny_sweep(space=grid(width=[1, 2, 3], lr=[0.05]), budget=epochs(4), max_failures=1)
@@ -196,6 +197,105 @@ def test_the_status_line_fits_the_terminal_and_leaves_no_copy_behind(
     assert not [row for row in left if "elapsed" in row or "best so far" in row]
     assert sum("finished" in row or "stopped" in row or "diverged" in row for row in left) == 4
     assert any("chatter" in row for row in left)
+
+
+SECONDS = {1: 0.14, 2: 0.15, 3: 0.19, 4: 0.25, 5: 0.42}
+"""Of an epoch, by heads: recorded of a study of retrieval on two cores. Those that began at once
+took twice as long, beside all that starts."""
+
+
+@dataclass
+class Replay:
+    """Runs of a study on two workers by recorded times: nothing is trained, and no time passes.
+
+    Attributes:
+        told: the time at each report and what was left by then, in seconds.
+    """
+
+    coordinator: Coordinator
+    now: float = 9.0
+    told: list[tuple[float, float | None]] = field(default_factory=list)
+
+    def run(self) -> None:
+        pace, coordinator, training = Pace(), self.coordinator, dict[str, Ahead]()
+        while True:
+            while len(training) < 2 and (given := take_one(coordinator)):
+                pace.started(given.trial, self.now)
+                training[given.trial.key] = Ahead(given, self.now)
+            if not training:
+                return
+            key = min(training, key=lambda each: training[each].due)
+            ahead = training[key]
+            self.now = ahead.due
+            goes_on = coordinator.report(ahead.assignment, ahead.report())
+            pace.reported(ahead.assignment.trial, ahead.seconds, self.now)
+            if goes_on:
+                ahead.advance()
+            else:
+                del training[key]
+            left = pace.seconds_left(coordinator.outlook(), training, self.now)
+            self.told.append((self.now, left))
+
+
+class Ahead:
+    """The next report of a trial in training."""
+
+    def __init__(self, assignment: Assignment, now: float) -> None:
+        self.assignment, self.due, self.seconds, self.unit = assignment, now, 0.0, 0
+        self.each = SECONDS[assignment.trial.point["width"]] * (2 if now < 10 else 1)
+        self.unit = assignment.shared
+        self.advance()
+
+    def advance(self) -> None:
+        step = self.assignment.trial.budget.report_every
+        self.unit += step
+        self.seconds += step * self.each
+        self.due += step * self.each
+
+    def report(self) -> Report:
+        trial = self.assignment.trial
+        values = {"nmse": trial.point["lr"] + trial.replicate / 1000, "fit": None}
+        is_last = self.unit == trial.budget.amount
+        return Report(self.unit, self.unit, values, self.seconds, is_last)
+
+
+@pytest.mark.parametrize("scouts", [1, None])
+def test_the_time_left_is_right_from_a_quarter_of_a_study_on(
+    tmp_path: Path, scouts: int | None
+) -> None:
+    sweep = tiny_sweep(
+        space=grid(width=list(SECONDS), lr=[0.001, 0.003, 0.01]),
+        recipe=lambda point: Recipe(lr=point.lr, batch_size=8, schedule="wsd"),
+        budget=epochs(80, ladder=[40], report_every=4),
+        replicates=3,
+        question=Transition(x="width", by=None, nuisance=("lr",)),
+        early_stopping=None if scouts is None else Asha(scouts=scouts, reduction_factor=2),
+    )
+    with coordinating(sweep, tmp_path) as coordinator:
+        replay = Replay(coordinator)
+        replay.run()
+    end = replay.now
+    for part in (0.25, 0.5, 0.75, 0.9):
+        now, left = next(each for each in replay.told if each[0] >= part * end)
+        assert left == pytest.approx(end - now, rel=0.2), f"at {part:.0%}"
+    assert replay.told[-1][1] == 0
+
+
+def test_what_is_in_training_counts_where_reports_are_far_apart(tmp_path: Path) -> None:
+    sweep = tiny_sweep(space=grid(width=[1, 2, 3, 4]), budget=epochs(1))
+    with coordinating(sweep, tmp_path) as coordinator:
+        pace = Pace()
+        first, second = take_one(coordinator), take_one(coordinator)
+        assert first is not None
+        assert second is not None
+        for each in (first, second):
+            pace.started(each.trial, 0.0)
+        assert pace.seconds_left(coordinator.outlook(), [], 50.0) is None
+        coordinator.report(first, Report(1, 4, {"nmse": 0.5, "fit": None}, 100.0, is_last=True))
+        pace.reported(first.trial, 100.0, 100.0)
+        # One is as good as done, and two are left for two workers.
+        left = pace.seconds_left(coordinator.outlook(), [second.trial.key], 100.0)
+        assert left == pytest.approx(100, rel=0.05)
 
 
 def test_many_strata_are_cut_and_ordered_as_people_count(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +32,13 @@ from hsweep.design.budget import Budget
 from hsweep.design.trial import TrialStatus
 from hsweep.errors import UserError
 from hsweep.paths import Home
-from hsweep.planning.early_ends import early_ends
 from hsweep.planning.plan import make_plan
 from hsweep.record.journal import Journal, TrialRow
 from hsweep.record.study import Study
+from hsweep.running.forecast import forecast
 
 Invoke = Callable[..., Result]
-FINISHED, STOPPED = TrialStatus.FINISHED, TrialStatus.STOPPED_EARLY
+FINISHED, NOT_NEEDED = TrialStatus.FINISHED, TrialStatus.NOT_NEEDED
 QUESTION = Transition(x="width", by=None, nuisance=("lr",))
 RATES = (0.001, 0.01, 0.1)
 WORST, MIDDLE, BEST = RATES
@@ -79,6 +79,23 @@ class Stopping:
     def ended(self, *_: object) -> None: ...
 
 
+@dataclass
+class Denominators:
+    """Of how many runs each was told to be one."""
+
+    coordinator: Coordinator
+    found: set[int] = field(default_factory=set)
+
+    def started(self, *_: object) -> None:
+        self.found.add(self.coordinator.num_runs)
+
+    def reported(self, *_: object) -> None: ...
+
+    def ended(self, _trial: object, status: TrialStatus, _reason: str) -> None:
+        if status is not NOT_NEEDED:
+            self.found.add(self.coordinator.num_runs)
+
+
 def run(asked: Sweep, folder: Path, most_reports: int = 0) -> None:
     with coordinating(asked, folder) as coordinator:
         coordinator.observer = Stopping(coordinator, most_reports)
@@ -102,11 +119,11 @@ def test_without_rungs_the_ends_of_the_scouts_choose(tmp_path: Path) -> None:
     run(sweep(), tmp_path)
     for (_, lr, seed, _), status in ended(tmp_path).items():
         # A scout trains to the end, and another seed at the best rate alone.
-        assert status is (FINISHED if seed == 0 or lr == BEST else STOPPED)
+        assert status is (FINISHED if seed == 0 or lr == BEST else NOT_NEEDED)
     reasons = {row.reason for row in rows(tmp_path) if row.point["lr"] == WORST and row.replicate}
     assert reasons == {"rank 3 of 3 at the end; the best goes on"}
     # What was never started cost nothing.
-    assert all(not row.unit for row in rows(tmp_path) if row.status is STOPPED)
+    assert all(not row.unit for row in rows(tmp_path) if row.status is NOT_NEEDED)
 
 
 def test_a_rung_that_leaves_one_ends_its_scout_too(tmp_path: Path) -> None:
@@ -127,14 +144,14 @@ def test_on_a_ladder_the_shorter_budgets_choose(tmp_path: Path) -> None:
             # Three compete at half of the longest budget or at the one that is named, and one goes
             # on: the scouts end there.
             is_trained = budget <= first if seed == 0 else lr == BEST
-            assert status is (FINISHED if is_trained else STOPPED)
+            assert status is (FINISHED if is_trained else NOT_NEEDED)
 
 
 def test_the_end_chooses_between_the_two_best(tmp_path: Path) -> None:
     run(sweep(epochs(8, ladder=[4])), tmp_path)
     for (_, lr, seed, budget), status in ended(tmp_path).items():
         is_trained = (lr != WORST or budget == 4) if seed == 0 else lr == BEST
-        assert status is (FINISHED if is_trained else STOPPED)
+        assert status is (FINISHED if is_trained else NOT_NEEDED)
 
 
 @pytest.mark.parametrize(
@@ -149,16 +166,21 @@ def test_the_end_chooses_between_the_two_best(tmp_path: Path) -> None:
     ],
 )
 def test_what_the_plan_says_of_early_stopping_is_what_is_trained(
-    tmp_path: Path, budget: Budget, stopping: Asha
+    tmp_path: Path, home: Home, budget: Budget, stopping: Asha
 ) -> None:
     asked = sweep(budget, stopping)
-    ends = early_ends(make_plan(asked, preset="quick", study_seed=0))
-    assert ends is not None
+    expected = forecast(make_plan(asked, preset="quick", study_seed=0), home)
     with coordinating(asked, tmp_path) as coordinator:
-        expected = coordinator.units_left()
+        told = Denominators(coordinator)
+        coordinator.observer = told
+        left, runs = coordinator.outlook().units, coordinator.num_runs
         InlineRunner().run(coordinator)
-        assert coordinator.overview().units_done == ends.units == expected
-    assert sum(row.attempt > 0 for row in rows(tmp_path)) == ends.trials
+        assert coordinator.overview().units_done == expected.units == left
+    assert sum(row.attempt > 0 for row in rows(tmp_path)) == expected.runs == runs
+    # What is never started is in no denominator, at no time, and is not called stopped.
+    assert told.found == {runs}
+    for row in rows(tmp_path):
+        assert (row.status is NOT_NEEDED) is (row.attempt == 0)
 
 
 def test_a_study_that_is_interrupted_between_chooses_the_same(tmp_path: Path) -> None:
@@ -178,7 +200,7 @@ def test_a_setting_whose_scout_diverged_is_not_confirmed(tmp_path: Path) -> None
     run(sweep(recipe=diverging), tmp_path)
     found = {(row.point["lr"], row.replicate): row for row in rows(tmp_path)}
     assert found[BEST, 0].status is TrialStatus.DIVERGED
-    assert found[BEST, 1].status is STOPPED
+    assert found[BEST, 1].status is NOT_NEEDED
     assert found[MIDDLE, 1].status is found[MIDDLE, 2].status is FINISHED
 
 
@@ -224,9 +246,15 @@ def test_seeds_that_chose_do_not_count_in_the_answer_nor_at_any_budget(
     ran = hsweep(*run, "--study", "tuned")
     assert ran.exit_code == 0
     # Of six widths two rates compete by a scout, to the end; three seeds train at one.
-    assert "90 finished, 54 stopped early (54 never started)" in ran.output
-    assert "early stopping: about 90 of 144 trials are started" in ran.output
-    assert "in each of 6 cells the settings (2 at most) of lr compete by 1 scout each" in ran.output
+    size = "6 cells x 3 seeds, each at its best of 2 learning rates: 90 runs"
+    assert f"study tuned: {size} of 5, 10 or 20 epochs" in ran.output
+    assert "[90/90]" in ran.output
+    assert "90 runs in " in ran.output
+    assert "s: 90 finished\n" in ran.output
+    assert not re.search("stopped early|never started|/144", ran.output)
+    planned = hsweep("plan", tmp_path / "sweep.py").output
+    assert size in planned
+    assert "the settings of each cell compete by 1 scout each" in planned
     study = Study.open(home, "tuned")
     assert study.manifest.scouts == 1
     answer = answer_study(study).to_json()
@@ -258,13 +286,13 @@ def test_seeds_that_chose_do_not_count_in_the_answer_nor_at_any_budget(
     assert beside.studies[0].answer.startswith("At 10 epochs: ")
     told = "tuned was trained to 20 epochs too; it is compared at 10 epochs"
     assert [told in each for each in beside.warnings] == [True]
-    whole = "144 trials: 12 points with 4 seeds at 3 budgets (5, 10 and 20 epochs)"
-    scouts = "36 of them are scouts: seed 0 of each point only chooses its setting"
+    scouts = "seed 0 of each setting is a scout: only to choose among the settings"
+    others = "54 further runs were planned and not needed"
     # On the page, terms are links to their meanings.
     page = re.sub("</?a[^>]*>", "", study.paths.report.read_text())
     for shown in (page, hsweep("show", "tuned").output):
-        for text in (whole, scouts, "54 of them never started", "never started"):
-            assert text in " ".join(shown.split())
+        for text in (size, scouts, others):
+            assert text in " ".join(shown.lower().split())
     assert "scout 0" in hsweep("show", "tuned").output
 
 

@@ -124,12 +124,12 @@ def test_a_space_without_further_points_ends_the_search_and_the_record_says_why(
     sweep = adaptive(30, space=space, recipe=Recipe(), replicates=2)
     with searching(sweep, tmp_path) as coordinator:
         assert coordinator.num_to_come == 60
-        assert coordinator.units_left() == 60 * 3
+        assert coordinator.outlook().units == 60 * 3
         InlineRunner().run(coordinator)
         assert coordinator.stop_reason is None
         assert coordinator.record_error is None
         assert len(coordinator.journal.trials()) == 16
-        assert coordinator.num_to_come == coordinator.units_left() == 0
+        assert coordinator.num_to_come == coordinator.outlook().units == 0
         said = coordinator.journal.meta(SEARCH_END) or ""
     assert said.startswith(
         "the search ended with 8 of 30 points: 1,000 proposals in a row were refused, "

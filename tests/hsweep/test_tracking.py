@@ -70,7 +70,7 @@ class TestWhatIsDelivered:
     ) -> None:
         tracked.trains("a", range(1, 3), FINISHED)
         tracked.plan("b")
-        tracked.journal.set_status("b", 0, TrialStatus.STOPPED_EARLY, "rank 2 of 2")
+        tracked.journal.set_status("b", 0, TrialStatus.NOT_NEEDED, "rank 2 of 2")
         tags = {STUDY_ID: "5eed", LADDER: "4, 8 epochs", SCOUTS: "2"}
 
         def sync() -> TrackingSummary:

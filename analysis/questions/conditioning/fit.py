@@ -31,6 +31,7 @@ from analysis.runs.columns import RunColumns, plain
 from analysis.runs.configurations import describe
 from analysis.runs.losses import Losses, losses_named
 from analysis.runs.scale import transform
+from analysis.runs.statuses import DROPPED
 from analysis.runs.table import Runs
 from analysis.values import Config, number
 from hsweep.design.question import Goal, Scale
@@ -164,7 +165,7 @@ def _usable(
             "at least 1 (is it a logarithm?)"
         )
     groups = [rows for _, rows in runs.groupby(config, sort=True)]
-    whole = [rows for rows in groups if not rows["status"].eq("stopped_early").any()]
+    whole = [rows for rows in groups if not rows["status"].isin(DROPPED).any()]
     if len(whole) < len(groups):
         warnings.append(
             f"{len(groups) - len(whole)} shapes lost runs to early stopping and are left out: the "

@@ -18,7 +18,7 @@ from analysis.questions.published.result import (
 from analysis.questions.transition.result import CLAIMS, TransitionResult
 from analysis.runs.columns import RunColumns
 from analysis.runs.losses import LOST_WORDS, Losses
-from analysis.runs.statuses import AT_CHANCE
+from analysis.runs.statuses import AT_CHANCE, DROPPED
 from analysis.runs.table import Runs
 from analysis.statistics.moderated import moderate
 from analysis.statistics.printed import printed_difference
@@ -161,9 +161,7 @@ def _cells(
             setup.settings(point, tasks),
             rows.loc[rows["complete"]],
             int(
-                rows.loc[~rows["complete"], "status"]
-                .isin(["stopped_early", AT_CHANCE, *LOST_WORDS])
-                .sum()
+                rows.loc[~rows["complete"], "status"].isin([*DROPPED, AT_CHANCE, *LOST_WORDS]).sum()
             ),
             Losses.of(rows["status"]).text,
         )

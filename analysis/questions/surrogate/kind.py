@@ -43,7 +43,7 @@ from analysis.questions.surrogate.text import (
 )
 from analysis.runs.columns import plain
 from analysis.runs.shape_runs import ShapeRuns
-from analysis.runs.statuses import FULL
+from analysis.runs.statuses import DROPPED, FULL
 from analysis.runs.table import Runs
 from analysis.statistics.values import Interval
 from analysis.values import AxisValue, Jsonable
@@ -191,7 +191,7 @@ def _has_run(trials: pd.DataFrame, baseline: Mapping[str, AxisValue]) -> bool:
     own = trials
     for axis, value in baseline.items():
         own = own[own[axis].eq(value)]
-    return bool(own["status"].isin(FULL).any() and not own["status"].eq("stopped_early").any())
+    return bool(own["status"].isin(FULL).any() and not own["status"].isin(DROPPED).any())
 
 
 def _with_margin(margin: float | None) -> SurrogateSettings:

@@ -32,6 +32,7 @@ from analysis.questions.transition.location import step_drops
 from analysis.questions.transition.result import CellValue, TransitionResult
 from analysis.runs.ladder import Ladder
 from analysis.runs.table import Runs
+from analysis.statistics.settled import SHORTER
 from analysis.statistics.values import Interval
 from analysis.values import Number, number
 
@@ -81,7 +82,7 @@ def _budgets(
     if result.verdict in _UNTESTED:
         return replace(known, reason="the largest budget has no answer that is tested")
     # A setting that competes has lost no run.
-    pruned = (cell for cell in result.counts if cell.pruned)
+    pruned = (cell for cell in result.counts if cell.pruned or cell.not_needed)
     if any(cell.setting is None or not cell.setting.competed for cell in pruned):
         return replace(known, reason="runs were stopped early, so that budgets hold different runs")
     course = _course(result, found, ladder, answer)
@@ -220,7 +221,8 @@ def _first(result: TransitionResult, ladder: Ladder) -> tuple[BudgetTrials, ...]
     heads, _ = axes_of(result)
     beside = _beside(heads, [result])
     cells = sorted(result.cells, key=lambda cell: heads.index(cell.x) not in beside)
-    return tuple(_trials(cell, other) for cell in cells)
+    why = SHORTER if other < ladder.to_extend else _MAY_CHANGE
+    return tuple(_trials(cell, other, why) for cell in cells)
 
 
 def _lacking(result: TransitionResult, course: Course, other: float) -> tuple[BudgetTrials, ...]:
@@ -260,5 +262,5 @@ def _longer(
     )
 
 
-def _trials(cell: CellValue, budget: Number) -> BudgetTrials:
-    return BudgetTrials(cell.x, cell.by, cell.n, budget, _MAY_CHANGE)
+def _trials(cell: CellValue, budget: Number, why: str = _MAY_CHANGE) -> BudgetTrials:
+    return BudgetTrials(cell.x, cell.by, cell.n, budget, why)

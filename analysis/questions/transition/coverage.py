@@ -10,7 +10,7 @@ import pandas as pd
 from analysis.questions.transition.result import CellCounts, MissingTrials
 from analysis.questions.transition.run_table import RunTable
 from analysis.runs.losses import losses_named
-from analysis.runs.statuses import AT_CHANCE
+from analysis.runs.statuses import AT_CHANCE, NOT_NEEDED
 from analysis.values import Number, number
 
 _MOST_NAMED = 6
@@ -66,9 +66,9 @@ def audit(table: RunTable, min_cell_share: float) -> Coverage:
             refusal += ", none at " + ", ".join(f"{x:g}" for x in empty_heads)
     # A cell that waits for runs will not be empty, and seeds of a setting that lost never ran.
     pruned_out = bool(refusal) and any(
-        cell.pruned > cell.unstarted and not cell.running + cell.planned for cell in unfinished
+        cell.dropped and not cell.running + cell.planned for cell in unfinished
     )
-    pruned_inside = any(cell.pruned > 0 and not cell.is_whole for cell in done)
+    pruned_inside = any(cell.dropped and not cell.is_whole for cell in done)
     qualifications, warnings = [], []
     absent = len(xs) * len(bys) - len(counts)
     if absent:
@@ -98,9 +98,11 @@ def audit(table: RunTable, min_cell_share: float) -> Coverage:
         # Where their setting does not compete, the answer does not rest on them.
         rests_on_them = bool(table.frame["status"].eq(AT_CHANCE).any())
         (qualifications if rests_on_them else warnings).append(note)
-    open_runs = sum(cell.running + cell.planned for cell in counts)
-    if open_runs:
-        qualifications.append(f"{open_runs} trials have not ended yet; the answer may change")
+    if still_open := sum(cell.running + cell.planned > 0 for cell in counts):
+        qualifications.append(
+            f"{still_open} of {len(counts)} cells have runs that have not ended yet; the answer may"
+            " change"
+        )
     return Coverage(
         x=table.x,
         by=table.by,
@@ -214,8 +216,6 @@ def _lengths(coverage: Coverage) -> list[Number | None]:
 def _counts(table: RunTable) -> tuple[CellCounts, ...]:
     frame = table.frame if table.aside is None else pd.concat([table.frame, table.aside])
     standing = _cells_of(table.frame.loc[table.frame["complete"]])
-    without_value = frame.loc[frame["status"].eq("stopped_early") & frame["value"].isna()]
-    silent = _cells_of(without_value)
     cells: dict[tuple[float, float | None], Counter[str]] = {}
     counted = frame.groupby(["x", "by", "status"], sort=False, dropna=False).size()
     for (x, by, status), number_of in zip(counted.index.tolist(), counted.tolist(), strict=True):
@@ -224,7 +224,7 @@ def _counts(table: RunTable) -> tuple[CellCounts, ...]:
         CellCounts(
             x=number(x),
             by=None if by is None else number(by),
-            started=ended.total() - ended["planned"],
+            started=ended.total() - ended["planned"] - ended[NOT_NEEDED],
             complete=ended["finished"] + ended[AT_CHANCE],
             pruned=ended["stopped_early"],
             failed=ended["failed"],
@@ -233,8 +233,8 @@ def _counts(table: RunTable) -> tuple[CellCounts, ...]:
             planned=ended["planned"],
             too_large=ended["too_large"],
             at_chance=ended[AT_CHANCE],
-            setting=(setting := each.setting if (each := table.tuned_at(x, by)) else None),
-            unstarted=silent[x, by] if setting is not None and setting.unstarted else 0,
+            not_needed=ended[NOT_NEEDED],
+            setting=each.setting if (each := table.tuned_at(x, by)) else None,
             tuned=standing[x, by] if table.nuisance else None,
         )
         for (x, by), ended in sorted(cells.items(), key=lambda item: (item[0][0], item[0][1] or 0))

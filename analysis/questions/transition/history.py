@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.runs.columns import as_numbers, replicate_words, require
-from analysis.runs.statuses import FULL
+from analysis.runs.statuses import DROPPED, FULL
 from analysis.runs.table import Runs
 from hsweep.errors import UserError
 
@@ -86,7 +86,7 @@ def study_history(trials: pd.DataFrame, reports: pd.DataFrame, metric: str) -> p
     None where nothing was stopped early, or where finished trials had different budgets: then one
     full budget for all of them would be wrong.
     """
-    if not trials["status"].eq("stopped_early").any():
+    if not trials["status"].isin(DROPPED).any():
         return None
     known = reports[["key", UNIT, metric]].dropna()
     known = known[known["key"].isin(trials["key"])].drop_duplicates(["key", UNIT], keep="last")

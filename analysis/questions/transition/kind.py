@@ -41,6 +41,7 @@ from analysis.questions.transition.text import (
 )
 from analysis.runs.ladder import ladder_of
 from analysis.runs.load import read_table
+from analysis.runs.statuses import DROPPED
 from analysis.runs.table import Runs
 from analysis.text.numbers import Tone
 from analysis.text.settled import settled_badge
@@ -237,7 +238,7 @@ class TransitionKind(Kind):
         nuisance = [axis for axis in (*asked, *varying) if axis in varying]
         nuisance = list(dict.fromkeys(nuisance))
         runs, history = study.runs, None
-        if not nuisance and trials["status"].eq("stopped_early").any():
+        if not nuisance and trials["status"].isin(DROPPED).any():
             history = study_history(trials, study.tables.history(manifest.metric), manifest.metric)
         if history is not None:
             runs = Runs(runs.frame, runs.metric, {"budget_column": UNIT})

@@ -210,10 +210,12 @@ class CellCounts:
     """How the trials of one cell ended, at all settings of its nuisance axes.
 
     Attributes:
-        started: everything but planned.
+        started: everything but planned and not needed.
         complete: full-budget runs with a value, the only ones that enter a fit.
         at_chance: how many of the complete ones learned no more than a constant predictor.
-        unstarted: how many of the pruned ones belong to settings that lost before these began.
+        pruned: stopped before their full budget.
+        not_needed: never started, since their setting, or the same seed at a shorter budget, had
+            lost.
         setting: of the nuisance axes that it stands at; None without such axes.
         tuned: the complete runs that stand for it, one a seed; None without nuisance axes.
     """
@@ -229,7 +231,7 @@ class CellCounts:
     planned: int
     too_large: int = 0
     at_chance: int = 0
-    unstarted: int = 0
+    not_needed: int = 0
     setting: TunedSetting | None = None
     tuned: int | None = None
 
@@ -237,6 +239,13 @@ class CellCounts:
     def read(self) -> int:
         """Complete runs that the cell is read from."""
         return self.complete if self.tuned is None else self.tuned
+
+    @property
+    def dropped(self) -> int:
+        """Runs that early stopping left without their full budget, settings that lost before these
+        were started left out."""
+        has_lost = self.setting is not None and self.setting.unstarted
+        return self.pruned + (0 if has_lost else self.not_needed)
 
     @property
     def is_whole(self) -> bool:

@@ -329,22 +329,22 @@ def cells_table(result: TransitionResult) -> Table:
     not started."""
     names = (result.x,) if result.by is None else (result.x, result.by)
     has_at_chance = any(cell.at_chance for cell in result.counts)
-    has_unstarted = any(cell.unstarted for cell in result.counts)
+    has_unneeded = any(cell.not_needed for cell in result.counts)
     has_too_large = any(cell.too_large for cell in result.counts)
     rows = []
     for cell in sorted(result.counts, key=lambda cell: (cell.x, cell.by or 0)):
-        ended = [cell.started - cell.unstarted, cell.complete]
+        ended = [cell.started, cell.complete]
         ended += [cell.at_chance] if has_at_chance else []
-        ended += [cell.pruned - cell.unstarted, cell.failed, cell.diverged]
+        ended += [cell.pruned, cell.failed, cell.diverged]
         ended += [cell.too_large] if has_too_large else []
-        ended += [cell.unstarted] if has_unstarted else []
+        ended += [cell.not_needed] if has_unneeded else []
         tuned = (str(cell.read), setting_text(cell.setting)) if result.nuisance else ()
         place = map(number_text, (cell.x, cell.by)[: len(names)])
         rows.append((*place, *map(str, ended), *tuned))
     endings = ["started", "complete", *(["of these at chance"] if has_at_chance else [])]
     endings += ["stopped early", "failed", "diverged"]
     endings += ["too large"] if has_too_large else []
-    endings += ["never started"] if has_unstarted else []
+    endings += ["not needed"] if has_unneeded else []
     tuned_header = ("read", *setting_header(result.nuisance)) if result.nuisance else ()
     note = (
         "“Read” counts the runs that stand for a cell: one a seed, of the setting that its other "

@@ -1,0 +1,224 @@
+"""What a study has measured, as a small table that stands above its answer: the metric by cell, by
+shape, or of the best points where nothing is asked."""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, Final
+
+import pandas as pd
+
+from analysis.questions.base import Section, StudyRuns
+from analysis.runs.losses import Losses
+from analysis.runs.statuses import FULL, NOT_NEEDED
+from analysis.runs.tuned import tuned_runs
+from analysis.text.numbers import NONE, at_best, number_text, si_text
+from analysis.text.tables import TERMINAL_ROWS, Table, first_rows, varying_columns
+from analysis.values import AxisValue
+from hsweep.errors import UserError
+from hsweep.record.endings import first_line
+
+_REST: Final = "the page has them all"
+_BEST: Final = 5
+_DIGITS: Final = 3
+_ENDED: Final = {
+    "stopped_early": "were stopped early",
+    "too_large": "were too large for the device",
+}
+_GAP: Final = 2
+"""Columns of a terminal between those of a table."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """The runs of a cell, a shape or a point.
+
+    Attributes:
+        at: its axis values, in words.
+        values: of the metric, one a seed.
+        lost: what of its runs gave no number, in words.
+        num_params: of its models; None where that is not known.
+    """
+
+    at: tuple[str, ...]
+    values: tuple[float, ...]
+    lost: str
+    num_params: float | None
+
+    @property
+    def ends(self) -> tuple[str, str]:
+        """The lowest and the highest value, in words."""
+        low, high = min(self.values, default=math.nan), max(self.values, default=math.nan)
+        return number_text(low, _DIGITS), number_text(high, _DIGITS)
+
+    @property
+    def median(self) -> float:
+        return median(self.values) if self.values else math.nan
+
+    @property
+    def count(self) -> str:
+        """How many values there are, and what was lost."""
+        return f"{len(self.values)}{f' ({self.lost})' if self.lost else ''}"
+
+
+def results_section(study: StudyRuns, width: int = 200) -> Section | None:
+    """Return the table of a study's results, for a terminal of so many columns; None where it has
+    none, or where its runs do not make one."""
+    question, metric = study.question, study.manifest.metric
+    varying = varying_columns(study.trials, study.manifest.axes)
+    is_transition = question.get("type") == "Transition"
+    x, by = question.get("x"), question.get("by")
+    own = [axis for axis in (x, by) if axis in varying] if is_transition else []
+    nuisance = [axis for axis in question.get("nuisance", ()) if axis in varying]
+    # An axis that follows from the cell, as a width that goes with the heads, makes no other cell.
+    config = own or [axis for axis in varying if axis not in nuisance]
+    if is_transition:
+        cells = study.trials.groupby(own, dropna=False) if own else None
+        nuisance += [
+            axis
+            for axis in varying
+            if axis not in (*own, *nuisance)
+            and cells is not None
+            and (cells[axis].nunique(dropna=False) > 1).any()
+        ]
+    places = _places(study, config, nuisance)
+    if not any(place.values for place in places):
+        return None
+    better = "lower" if study.goal == "min" else "higher"
+    budget = f"after {study.budget:,} {study.manifest.budget['unit']}"
+    what = {"Transition": "cell", "Lean": "shape"}.get(str(question.get("type")), "point")
+    title = f"{metric} ({better} is better) {budget}{at_best(nuisance, what)}"
+    if is_transition and len(own) == 2:
+        crossed = _crossed(own, places)
+        if _width(crossed) <= width:
+            return Section(title, crossed)
+    if not is_transition:
+        sign = 1 if study.goal == "min" else -1
+        places.sort(key=lambda place: (not place.values, sign * place.median))
+    if not question:
+        shown = [place for place in places if place.values][:_BEST]
+        if len(shown) < len(places):
+            title = f"the best {len(shown)} of {len(places):,} points, by {title}"
+        return Section(title, _listed(config, shown, metric, is_shape=True))
+    return Section(title, _listed(config, places, metric, is_shape=not is_transition))
+
+
+def no_results(study: StudyRuns) -> str:
+    """Return that none of a study's runs has a result and none is to come, with how they ended and
+    the commonest reason; empty where one has."""
+    trials = study.every_trial.loc[study.every_trial["status"].ne(NOT_NEEDED)]
+    counts = Counter(map(str, trials["status"]))
+    if not counts or any(counts[word] for word in (*FULL, "planned", "running")):
+        return ""
+    ends = ", ".join(f"{number:,} {_ENDED.get(word, word)}" for word, number in counts.items())
+    which = f"none of the {len(trials):,} runs has" if len(trials) > 1 else "the run has not"
+    found = f"{which} a result: {ends}"
+    reasons = Counter(first_line(str(reason)) for reason in trials["reason"] if reason)
+    if not reasons:
+        return found
+    reason, number = reasons.most_common(1)[0]
+    often = "" if number == len(trials) else f"most often, {number:,} times: "
+    return f"{found} ({often}{reason})"
+
+
+def _places(study: StudyRuns, config: Sequence[str], nuisance: Sequence[str]) -> list[_Place]:
+    """Return the cells, shapes or points in the order of their axis values; none where the runs
+    cannot be told apart."""
+    try:
+        rows, _ = study.runs.rows([*config, *nuisance], at_chance_counts=True)
+        read = rows
+        if nuisance:
+            read, _, _ = tuned_runs(rows, config=config, nuisance=nuisance, goal=study.goal)
+    except UserError:
+        return []
+    rows = rows.assign(num_params=study.runs.frame["num_params"].to_numpy())
+    whole = read.loc[read["complete"]]
+    values = {key: tuple(part["value"]) for key, part in _by(whole, config)}
+    found = []
+    for key, part in _by(rows, config):
+        params = part["num_params"].dropna()
+        found.append(
+            _Place(
+                tuple(map(_text, key)),
+                values.get(key, ()),
+                "" if nuisance else Losses.of(part["status"]).text,
+                float(params.iloc[0]) if len(params) else None,
+            )
+        )
+    return found
+
+
+def _by(rows: pd.DataFrame, config: Sequence[str]) -> list[tuple[tuple[Any, ...], pd.DataFrame]]:
+    if not config:
+        return [((), rows)] if len(rows) else []
+    return list(rows.groupby(list(config), sort=True, dropna=False))
+
+
+def _text(value: AxisValue) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _listed(
+    config: Sequence[str], places: Sequence[_Place], metric: str, *, is_shape: bool
+) -> Table:
+    """Return one row a place."""
+    has_seeds = any(len(place.values) > 1 for place in places)
+    has_losses = any(place.lost for place in places)
+    has_params = is_shape and len({place.num_params for place in places}) > 1
+    header = (
+        *config,
+        *(("parameters",) if has_params else ()),
+        "median" if has_seeds else metric,
+        *(("lowest", "highest", "seeds") if has_seeds else ("runs",) if has_losses else ()),
+    )
+    rows = [
+        (
+            *place.at,
+            *((si_text(place.num_params),) if has_params else ()),
+            number_text(place.median, _DIGITS),
+            *(place.ends if has_seeds else ()),
+            *((place.count,) if has_seeds or has_losses else ()),
+        )
+        for place in places
+    ]
+    return first_rows(Table(header, tuple(rows)), TERMINAL_ROWS, _REST)
+
+
+def _crossed(axes: Sequence[str], places: Sequence[_Place]) -> Table:
+    """Return one row a value of the first axis, and a column for each of the second."""
+    x, by = axes
+    at: Mapping[tuple[str, ...], _Place] = {place.at: place for place in places}
+    columns = list(dict.fromkeys(place.at[1] for place in places))
+    counts = {place.count for place in places}
+    is_same = len(counts) == 1 and next(iter(counts)).isdigit()
+
+    def cell(place: _Place | None) -> str:
+        if place is None or not place.values:
+            return NONE if place is None or not place.lost else f"{NONE} ({place.lost})"
+        spread = f" ({' to '.join(place.ends)})" if len(place.values) > 1 else ""
+        return (
+            f"{number_text(place.median, _DIGITS)}{spread}{'' if is_same else f', n={place.count}'}"
+        )
+
+    rows = [
+        (value, *(cell(at.get((value, column))) for column in columns))
+        for value in dict.fromkeys(place.at[0] for place in places)
+    ]
+    number = next(iter(counts), "")
+    note = ""
+    if any(len(place.values) > 1 for place in places):
+        note = (
+            f"The median{f' of {number} seeds' if is_same else ''}, and the lowest to the highest."
+        )
+    return first_rows(
+        Table((x, *(f"{by}={column}" for column in columns)), tuple(rows), note),
+        TERMINAL_ROWS,
+        _REST,
+    )
+
+
+def _width(table: Table) -> int:
+    columns = zip(table.header, *table.rows, strict=True)
+    return sum(max(map(len, column)) + _GAP for column in columns) - _GAP
