@@ -212,7 +212,10 @@ def test_an_answer_of_one_budget_is_given_a_shorter_one_in_all_cells() -> None:
     beside = {each.x for each in missing[: 2 * frame["seq_len"].nunique()]}
     assert beside == {result.h_star, result.h_star - 1}
     sentence = TransitionFinding(result).sentence
-    assert sentence.endswith(f"(hsweep run --only-missing trains {len(frame)} runs of 75 epochs).")
+    told = "two budgets show how the answer moves with training, and a shorter one costs less"
+    trains = f"hsweep run --only-missing trains {len(frame)} runs of 75 epochs"
+    assert sentence.endswith(f"({trains}; {told}).")
+    assert {each.why for each in missing} == {told}
     # Runs that cannot be asked for are not named.
     of_table = with_budgets(answer(runs), ladder, answer).budgets
     assert of_table is not None

@@ -1,6 +1,7 @@
 """What is said of a lean answer and the budget: sentence and table."""
 
 from analysis.questions.lean.result import LeanResult
+from analysis.statistics.settled import SHORTER
 from analysis.text.numbers import NONE, number_text
 from analysis.text.settled import runs_text, settled_sentence
 from analysis.text.tables import Table
@@ -15,6 +16,7 @@ def budgets_sentence(result: LeanResult) -> str:
     if found.unit and found.missing and not result.missing:
         number = sum(each.trials for each in found.missing)
         runs = runs_text(number, found.at(found.missing[0].budget))
+        runs += f"; {SHORTER}" if found.missing[0].why == SHORTER else ""
     return settled_sentence(found.verdict, found.reason, is_single=found.is_single, runs=runs)
 
 

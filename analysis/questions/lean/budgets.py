@@ -8,6 +8,7 @@ same, in enough draws.
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Final
 
 import numpy as np
 
@@ -22,10 +23,13 @@ from analysis.questions.lean.result import (
 )
 from analysis.runs.ladder import Ladder
 from analysis.runs.table import Runs
+from analysis.statistics.settled import SHORTER
 from analysis.statistics.values import FloatArray, Mask
 from analysis.text.numbers import number_text
 from analysis.values import number
 from hsweep.errors import UserError
+
+_MAY_CHANGE: Final = "more training may change the answer"
 
 
 def with_budgets(
@@ -51,7 +55,8 @@ def _budgets(
     if ladder.obstacle:
         half = 0 if ladder.to_extend is None else ladder.to_extend // 2 or 2 * ladder.to_extend
         is_asked = bool(half) and result.decides and not result.missing
-        missing = _trials(result, [None, *rows], half) if is_asked else ()
+        why = SHORTER if half < (ladder.to_extend or 0) else _MAY_CHANGE
+        missing = _trials(result, [None, *rows], half, why) if is_asked else ()
         return replace(blank, reason=ladder.obstacle, missing=missing)
     found: dict[float, LeanResult] = {}
     for rung in ladder.rungs[:-1]:
@@ -169,7 +174,7 @@ def _longer(
 
 
 def _trials(
-    result: LeanResult, rows: Sequence[LeanRow | None], budget: float
+    result: LeanResult, rows: Sequence[LeanRow | None], budget: float, why: str = _MAY_CHANGE
 ) -> tuple[LeanTrials, ...]:
     """Return runs of shapes at a budget; None stands for the baseline."""
     shapes = [
@@ -178,7 +183,6 @@ def _trials(
         else (row.config, row.setting, row.label, row.n)
         for row in rows
     ]
-    why = "more training may change the answer"
     return tuple(
         LeanTrials(
             {**config, **(setting.values if setting is not None else {})},

@@ -5,6 +5,7 @@ from typing import Final
 
 from analysis.questions.transition.budget_result import BudgetAnswer, Budgets
 from analysis.questions.transition.result import TransitionResult
+from analysis.statistics.settled import SHORTER
 from analysis.statistics.values import Interval
 from analysis.text.numbers import (
     NONE,
@@ -28,6 +29,7 @@ def budgets_sentence(result: TransitionResult) -> str:
         budget = found.missing[0].budget
         number = sum(each.trials for each in found.missing)
         runs = runs_text(number, "" if budget is None else found.at(budget))
+        runs += f"; {SHORTER}" if found.missing[0].why == SHORTER else ""
     return settled_sentence(found.verdict, found.reason, is_single=found.is_single, runs=runs)
 
 
