@@ -1,11 +1,13 @@
 """An answer as a value: what the kinds of question found, the sweep's own first."""
 
+import dataclasses
 import html
 import math
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from analysis.questions.base import Finding
+from analysis.runs.table import ReadAs
 from analysis.text.numbers import sentence as as_sentence
 from analysis.values import Jsonable
 
@@ -26,6 +28,7 @@ class Answer:
         confirm_command: what confirms a lean choice with fresh seeds; None without a choice.
         settle_command: what runs the trials that the answer lacks; None where it lacks none.
         unfinished: runs of the study that have not ended yet.
+        read_as: which columns of a table were taken for what; None of a study.
     """
 
     findings: tuple[Finding, ...] = ()
@@ -34,6 +37,7 @@ class Answer:
     confirm_command: str | None = None
     settle_command: str | None = None
     unfinished: int = 0
+    read_as: ReadAs | None = None
 
     def __str__(self) -> str:
         return self.text
@@ -141,5 +145,7 @@ class Answer:
             "numbers": self.numbers,
         }
         content |= {each.kind: each.to_json() for each in self.findings if each is not leading}
+        if self.read_as is not None:
+            content["read_as"] = dataclasses.asdict(self.read_as)
         commands = {"confirm_command": self.confirm_command, "settle_command": self.settle_command}
         return content | {name: text for name, text in commands.items() if text is not None}

@@ -1,9 +1,11 @@
 """What every kind of question finds in a study, or one of them in any table."""
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
+
+import pandas as pd
 
 from analysis.answer import NO_QUESTION, Answer
 from analysis.questions.base import Finding, Kind, Section, StudyRuns
@@ -13,14 +15,15 @@ from analysis.questions.effects.kind import EFFECTS
 from analysis.questions.lean.kind import LEAN
 from analysis.questions.pareto.kind import PARETO
 from analysis.questions.published.kind import PUBLISHED
+from analysis.questions.shapes import read_value
 from analysis.questions.surrogate.kind import SURROGATE
 from analysis.questions.transition.kind import TRANSITION
 from analysis.results import no_results, results_section
-from analysis.runs.columns import RunColumns, numbers_if_all_are
+from analysis.runs.columns import RunColumns
 from analysis.runs.load import read_table
 from analysis.runs.statuses import FULL
 from analysis.runs.table import Runs
-from hsweep.design.labels import listed
+from hsweep.design.labels import first_of, listed
 from hsweep.errors import UserError, unknown_name
 from hsweep.record.reading import StudyTables
 from hsweep.record.study import Study
@@ -30,8 +33,6 @@ KINDS: Final[tuple[Kind, ...]] = (
     *(CONDITIONING, EFFECTS, SURROGATE, PUBLISHED),
 )
 """Every kind of question, in the order in which the page shows what they find."""
-
-_USUAL_REPLICATE: Final = "seed"
 
 
 def answer_study(study: Study, tables: StudyTables | None = None) -> Answer:
@@ -116,7 +117,10 @@ def ask_runs(runs: Runs, kind: Kind | None, chosen: Mapping[str, Any]) -> Answer
         UserError: an option that is missing or does not fit the table.
     """
     assert kind is not None
-    return Answer((kind.of_table(runs, chosen),))
+    found = kind.of_table(runs, chosen)
+    settings = getattr(found.result, "nuisance", None) or chosen.get("nuisance", ())
+    shape = kind.shape(runs, chosen)
+    return Answer((found,), read_as=runs.read_as(shape, settings) if shape else None)
 
 
 def read_runs(path: Path, kind: Kind | None, chosen: Mapping[str, Any]) -> Runs:
@@ -136,16 +140,15 @@ def read_runs(path: Path, kind: Kind | None, chosen: Mapping[str, Any]) -> Runs:
     metric, replicate = chosen["metric"], chosen["replicate"]
     if metric is None:
         raise UserError("a table needs --metric, the column of the result")
-    frame = read_table(path).apply(numbers_if_all_are)
-    if metric not in frame:
-        raise unknown_name("column", metric, map(str, frame.columns))
-    if replicate not in frame and replicate != _USUAL_REPLICATE:
-        raise unknown_name("column", replicate, map(str, frame.columns))
+    frame, notes = read_table(path)
+    for name in (metric, *filter(None, [replicate])):
+        if name not in frame:
+            raise unknown_name("column", name, map(str, frame.columns))
+    frame = _rows_where(frame, chosen["where"])
     words = chosen["status_column"] or "status"
     if (chosen["pruned"] or chosen["failed"]) and words not in frame:
         raise UserError(f"--pruned and --failed need the column of the words; there is no {words}")
     columns = RunColumns(
-        replicate=replicate if replicate in frame else None,
         status_column=chosen["status_column"],
         complete=chosen["complete"],
         pruned=chosen["pruned"],
@@ -153,4 +156,25 @@ def read_runs(path: Path, kind: Kind | None, chosen: Mapping[str, Any]) -> Runs:
         budget_column=chosen["budget_column"],
         target_budget=chosen["target_budget"],
     )
-    return Runs(frame, metric, columns)
+    if replicate is not None:
+        columns["replicate"] = replicate or None
+    return Runs(frame, metric, columns, tuple(notes))
+
+
+def _rows_where(frame: pd.DataFrame, conditions: Sequence[str]) -> pd.DataFrame:
+    """Return the rows whose columns have one of the values of each COLUMN=VALUE,..."""
+    for condition in conditions:
+        name, equals, text = condition.partition("=")
+        if not equals:
+            raise UserError(f"--where is COLUMN=VALUE,VALUE; got {condition!r}")
+        if name not in frame:
+            raise unknown_name("column in --where", name, map(str, frame.columns))
+        column, values = frame[name], [read_value(part, frame[name]) for part in text.split(",")]
+        for value in values:
+            if not column.eq(value).any():
+                known = sorted(map(str, column.dropna().unique()))
+                raise UserError(
+                    f"--where {name}: no row has {value!r}; there are {first_of(known)}"
+                )
+        frame = frame.loc[column.isin(values)]
+    return frame.reset_index(drop=True)

@@ -19,6 +19,8 @@ def show_answer(console: Console, answer: Answer) -> None:
         console.print(sentence(text), soft_wrap=True)
     if answer.direction:
         console.print(f"{answer.direction}.", style="dim", soft_wrap=True)
+    if answer.read_as is not None:
+        console.print(f"read as: {answer.read_as.text}", style="dim", soft_wrap=True)
     if answer.settle_command is not None:
         console.print("run what it lacks:")
         console.print(answer.settle_command, soft_wrap=True)

@@ -356,13 +356,7 @@ def _with_config(study: Study, table: pd.DataFrame) -> tuple[Runs, dict[str, Any
     shape = [axis for axis in manifest.axes if axis not in nuisance]
     config = [axis for axis in shape if axis in varying or axis in named]
     config = config or [axis for axis in shape if axis in table][:1]
-    # An axis that only part of a space has is none for the other part.
-    filled = {
-        axis: table[axis].astype(object).where(table[axis].notna(), "none")
-        for axis in (*config, *nuisance)
-    }
-    runs = Runs(table.assign(**filled), manifest.metric)
-    return runs, {"config": config, "nuisance": nuisance}
+    return Runs(table, manifest.metric), {"config": config, "nuisance": nuisance}
 
 
 def _shared(

@@ -16,7 +16,9 @@ import pandas as pd
 
 from analysis.charts.chart import Chart
 from analysis.questions.settings import Option
+from analysis.questions.shapes import shape_columns
 from analysis.runs.chance import with_at_chance
+from analysis.runs.columns import NO_VALUE
 from analysis.runs.ladder import Ladder, furthest, ladder_of
 from analysis.runs.statuses import FULL, NOT_NEEDED
 from analysis.runs.table import Runs
@@ -28,9 +30,6 @@ from hsweep.record.manifest import Manifest
 from hsweep.record.reading import StudyTables
 
 Row = TypeVar("Row")
-
-NO_VALUE = "none"
-"""What stands for an axis that only part of a space has."""
 
 
 class Section(NamedTuple):
@@ -377,6 +376,15 @@ class Kind(ABC):
             UserError: an option that is missing or does not fit the table.
         """
         raise NotImplementedError(f"no table can be asked for {self.name}")
+
+    def shape(self, runs: Runs, chosen: Mapping[str, Any]) -> list[str]:
+        """Return the columns of a table whose values make its shapes or cells; none of a kind that
+        does not ask for them.
+
+        Raises:
+            UserError: an option that is missing or does not fit the table.
+        """
+        return shape_columns(runs, chosen) if "config" in chosen else []
 
     def of_study(self, study: StudyRuns, found: Sequence[Finding]) -> Finding | None:
         """Return what a study says, beside what other kinds ``found``; None if nothing.

@@ -6,7 +6,9 @@ from typing import Any, Final
 import pandas as pd
 
 from analysis.questions.settings import Option
+from analysis.runs.columns import require
 from analysis.runs.table import Runs
+from analysis.runs.unnamed import says_budget, says_result
 from analysis.values import AxisValue
 from hsweep.design.metric_names import goal_of, scale_of
 from hsweep.design.question import Goal, Scale
@@ -77,18 +79,23 @@ def shape_columns(runs: Runs, chosen: Mapping[str, Any]) -> list[str]:
                 "the shape"
             )
     if config:
+        require(frame, config, "table")
         return config
     if "config" in frame:
         return ["config"]
     replicate = runs.replicate
     measured = (chosen.get("condition"), chosen.get("prediction"))
-    ends = (runs.columns.get("status_column"), runs.columns.get("budget_column"))
-    other = {runs.metric, chosen["replicate"], *chosen["cost"], *measured, *nuisance, *ends}
-    shape = axis_columns(frame, other)
+    ends = (runs.status_column, runs.columns.get("budget_column"))
+    other = {runs.metric, replicate, *chosen["cost"], *measured, *nuisance, *ends}
+    shape = [
+        name
+        for name in axis_columns(frame, other)
+        if not says_budget(name) and not says_result(name)
+    ]
     if replicate is not None:
         for name in list(shape):
             rest = [column for column in shape if column != name]
-            if rest and not frame.duplicated([*rest, replicate]).any():
+            if rest and not frame.duplicated([*rest, *nuisance, replicate]).any():
                 groups = frame.groupby(rest, dropna=False)[name]
                 if (groups.nunique(dropna=False) > 1).any():
                     shape = rest
@@ -148,8 +155,7 @@ def read_baseline(text: str, shape: Sequence[str], frame: pd.DataFrame) -> dict[
     """
     if "=" not in text or (len(shape) == 1 and text in set(frame[shape[0]])):
         if len(shape) == 1:
-            values = frame[shape[0]]
-            return {shape[0]: _single(text) if pd.api.types.is_numeric_dtype(values) else text}
+            return {shape[0]: read_value(text, frame[shape[0]])}
         holding = [name for name in shape if text in set(frame[name].astype(str))]
         if len(holding) == 1 and not pd.api.types.is_numeric_dtype(frame[holding[0]]):
             return {holding[0]: text}
@@ -163,8 +169,9 @@ def read_baseline(text: str, shape: Sequence[str], frame: pd.DataFrame) -> dict[
             raise UserError(f"--baseline is COLUMN=VALUE,COLUMN=VALUE; got {text!r}")
         if column.strip() not in shape:
             raise unknown_name("column in --baseline", column.strip(), shape)
-    return {column.strip(): _single(value) for column, _, value in pairs}
+    return {name.strip(): read_value(value, frame[name.strip()]) for name, _, value in pairs}
 
 
-def _single(text: str) -> Any:
-    return parse_values(text)[0]
+def read_value(text: str, column: "pd.Series[Any]") -> Any:
+    """Return the entry of a column that a text stands for: a number only where it holds numbers."""
+    return parse_values(text)[0] if pd.api.types.is_numeric_dtype(column) else text.strip()

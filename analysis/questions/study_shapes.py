@@ -27,10 +27,10 @@ def table_shapes(runs: Runs, chosen: Mapping[str, Any], crash_sd: float) -> Shap
     Raises:
         UserError: as `shape_columns` and `read_shapes` do.
     """
-    shape, x, goal = shape_columns(runs, chosen), chosen["x"], goal_asked(runs, chosen)
+    goal = goal_asked(runs, chosen)
     return read_shapes(
         runs,
-        config=shape if x is None else list(dict.fromkeys([*x.split(","), *shape])),
+        config=table_axes(runs, chosen),
         metric=runs.metric,
         goal=goal,
         scale=chosen["scale"] or share_scale(runs, goal),
@@ -46,6 +46,12 @@ def share_scale(runs: Runs, goal: Goal) -> Scale | None:
     values = runs.frame[runs.metric]
     is_share = goal == "max" and goal_of(runs.metric) == "max" and is_numeric_dtype(values)
     return "accuracy" if is_share and values.dropna().between(0, 1).all() else None
+
+
+def table_axes(runs: Runs, chosen: Mapping[str, Any]) -> list[str]:
+    """Return the axes of any table: those given and those of its shapes."""
+    shape, x = shape_columns(runs, chosen), chosen["x"]
+    return shape if x is None else list(dict.fromkeys([*x.split(","), *shape]))
 
 
 def study_shapes(study: StudyRuns, crash_sd: float) -> ShapeRuns:

@@ -29,8 +29,8 @@ def table_input(
 ) -> ReportInput:
     """Return everything that the page of a table shows.
 
-    Of a table with several rows a run (its budget column tells how far each is) the last one is the
-    run, and all of them its learning curve.
+    Of a table with several rows a run (its budget column tells how far each is) the one that the
+    answer counts is the run, and all of them its learning curve.
 
     Args:
         path: of the table.
@@ -46,18 +46,22 @@ def table_input(
     used |= {"status", "seed", *chosen.get("cost", ())}
     found = axis_columns(runs.frame, used)
     axes = tuple(dict.fromkeys(str(name) for name in (*named, *found) if name in runs.frame))
-    trials = runs.frame.assign(status=runs.statuses)
-    if replicate is not None:
-        trials = trials.rename(columns={replicate: "seed"})
-    own = [name for name in (*axes, "seed") if name in trials]
-    is_several = budget is not None and replicate is not None
-    numbers = trials.groupby(own, dropna=False, sort=False).ngroup() if is_several else trials.index
+    read_as = answer.read_as
+    cell = list(axes) if read_as is None else [*read_as.shape, *read_as.settings]
+    counted, _ = runs.rows(cell)
+    trials = runs.frame.reset_index(drop=True)
+    at = cell if budget is None else [*cell, budget]
+    numbered = trials.groupby(at, dropna=False, sort=False).cumcount()
+    seeds = numbered if replicate is None else trials[replicate]
+    runs_of = trials.groupby([*(trials[name] for name in cell), seeds], dropna=False, sort=False)
+    numbers = runs_of.ngroup()
     trials["key"] = [f"row {int(number) + 1}" for number in numbers]
     reports = pd.DataFrame()
-    if is_several:
-        reports = trials[["key", runs.metric]].assign(unit=trials[str(budget)])
-        trials = trials.sort_values(str(budget), kind="stable").drop_duplicates("key", keep="last")
-        trials = trials.sort_index()
+    if budget is not None:
+        reports = trials[["key", runs.metric]].assign(unit=trials[budget])
+    trials = trials.loc[counted.index].assign(status=counted["status"])
+    if replicate is not None:
+        trials = trials.rename(columns={replicate: "seed"})
     result = answer.leading.result if answer.leading is not None else None
     goal = chosen.get("goal") or getattr(result, "goal", "min")
     return ReportInput(
@@ -74,6 +78,7 @@ def table_input(
         provenance={
             "table": str(path.absolute()),
             "rows": len(runs.frame),
+            **({"read as": read_as.text} if read_as is not None else {}),
             "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
         },
         repeat_command=shlex.join(command),

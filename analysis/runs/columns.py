@@ -10,6 +10,10 @@ from analysis.statistics.values import FloatArray
 from analysis.values import AxisValue
 from hsweep.errors import UserError
 
+NO_VALUE: Final = "none"
+"""What stands for an axis that only part of a space has."""
+ROUNDING: Final = 0.01
+"""Budgets that differ by no more than this share of them are one."""
 _NUMBER: Final = r"\s*-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?\s*"
 """As numbers are written; a name such as 007 is none."""
 
@@ -20,14 +24,15 @@ class RunColumns(TypedDict, total=False):
     Every analysis takes these arguments.
 
     Attributes:
-        replicate: column of the seeds (by default ``seed``); None numbers the runs of a cell or
-            shape in order.
+        replicate: column of the seeds; None says that the rows of a cell or shape are repeated
+            runs, which are numbered. By default ``seed``; without such a column rows are numbered
+            if nothing else tells them apart (`analysis.runs.unnamed`).
         status_column: how each run ended; without it, ``status`` if there is such a column.
         complete: status word of a full-budget run, besides those known (``finished``).
         pruned: further words of a run that was stopped before its full budget.
         failed: further words of a run without a result.
         budget_column: how far each run got; rows short of ``target_budget`` are not complete.
-        target_budget: full budget; None takes the largest seen.
+        target_budget: full budget; None takes the largest seen. Budgets within 1 % are one.
     """
 
     replicate: str | None
@@ -72,12 +77,35 @@ def as_numbers(column: "pd.Series[Any]", name: str, *, infinite: bool = False) -
     try:
         values = pd.to_numeric(column).to_numpy(dtype=np.float64, na_value=np.nan)
     except (ValueError, TypeError):
-        example = next(value for value in column if not isinstance(value, int | float))
-        raise UserError(f"column {name!r} is not numeric: it holds {example!r}") from None
+        are_none = pd.to_numeric(column.astype(object), errors="coerce").isna() & column.notna()
+        row = int(np.flatnonzero(are_none)[0])
+        raise UserError(
+            f"column {name!r} is not numeric: it holds {column.iloc[row]!r} in row {row + 1}"
+        ) from None
     if not infinite and np.isinf(values).any():
         row = int(np.flatnonzero(np.isinf(values))[0])
-        raise UserError(f"column {name!r} holds an infinity in row {row}")
+        raise UserError(f"column {name!r} holds an infinity in row {row + 1}")
     return values
+
+
+def budget_steps(reached: FloatArray) -> FloatArray:
+    """Return of each budget the largest of those that differ from it by rounding; NaN stays.
+
+    Neighbours within `ROUNDING` are one where all that are linked in this way are: the reports of a
+    curve stay apart, however close.
+    """
+    values = np.unique(reached[~np.isnan(reached)])
+    if not values.size:
+        return reached
+    steps = values.copy()
+    starts = np.flatnonzero(np.r_[True, values[1:] > values[:-1] * (1 + ROUNDING)])
+    for start, end in zip(starts, [*starts[1:], len(values)], strict=True):
+        if values[end - 1] <= values[start] * (1 + ROUNDING):
+            steps[start:end] = values[end - 1]
+    found = reached.copy()
+    known = ~np.isnan(reached)
+    found[known] = steps[np.searchsorted(values, reached[known])]
+    return found
 
 
 def in_order(value: AxisValue) -> tuple[bool, float, str]:

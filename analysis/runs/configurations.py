@@ -146,7 +146,8 @@ def group_configurations(
     if not usable and stopped:
         raise UserError(
             f"no configuration has all its runs at full budget with a {metric}: "
-            f"{len(stopped)} of {len(groups)} lost runs to early stopping"
+            f"{len(stopped)} of {len(groups)} lost runs to early stopping; runs that were to be"
+            " shorter are a budget of their own: ask for it alone with --where COLUMN=VALUE"
         )
     if not usable:
         raise UserError(f"no run of the table reached its full budget with a {metric}")

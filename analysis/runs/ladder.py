@@ -3,16 +3,13 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any
 
 import pandas as pd
 
-from analysis.runs.columns import as_numbers, require
-from analysis.runs.table import Runs
+from analysis.runs.columns import ROUNDING, as_numbers, budget_steps, require
+from analysis.runs.table import MOST_RUNGS, Runs
 from analysis.statistics.settled import SINGLE, Budgeted
-
-_MOST_RUNGS: Final = 8
-"""More budgets a run than this are reports on its way, not runs of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,15 +86,21 @@ def ladder_of(
         return Ladder()
     identity = [*axes, runs.replicate]
     require(frame, [*identity, name], "table")
-    budgets = pd.Series(as_numbers(frame[name], name), index=frame.index)
+    numbers = as_numbers(frame[name], name)
+    reached, budgets = (
+        pd.Series(each, index=frame.index) for each in (numbers, budget_steps(numbers))
+    )
+    by_step = reached.groupby([*(frame[key] for key in identity), budgets], dropna=False)
+    if (by_step.nunique() > 1).any():
+        budgets = reached  # several of one run: reports on its way, however close
     target = runs.columns.get("target_budget")
     if target is not None:
-        budgets = budgets.where(budgets <= target)
+        budgets = budgets.where(budgets <= target * (1 + ROUNDING))
     several = budgets.groupby([frame[key] for key in identity], dropna=False).transform("nunique")
     found = sorted(set(budgets[several > 1].dropna()))
     if found and budgets.max() > found[-1]:
         found.append(float(budgets.max()))
-    if len(found) > _MOST_RUNGS:
+    if len(found) > MOST_RUNGS:
         return Ladder(column=name, unit=unit, reports=len(found))
     alone = runs.columns.copy()
     alone.pop("budget_column", None)

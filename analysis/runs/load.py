@@ -1,16 +1,44 @@
-"""Tables of runs as files."""
+"""Tables of runs as files: parquet, and text with whatever separator, decimal sign and encoding."""
 
-from collections.abc import Hashable
+import csv
+import gzip
+import io
+import math
+import re
+from collections.abc import Hashable, Iterable
+from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pandas as pd
 
 from hsweep.errors import UserError
 
+_MISSING: Final = frozenset(
+    {"NA", "N/A", "n/a", "#N/A", "<NA>", "NULL", "null", "None", "none", "-", ""}
+)
+"""What stands for a missing number among numbers; among names it is a name."""
+_NOT_FINITE: Final = r"[+-]?(?:nan|NaN|NAN|inf|Inf|-?Infinity|infinity)"
 
-def read_table(path: Path | str) -> pd.DataFrame:
-    """Return the table at ``path`` (.parquet or .csv).
+
+def _written(decimal: str) -> "re.Pattern[str]":
+    """Return how numbers are written with this decimal sign: digits in groups of three or not."""
+    groups = {".": ",", ",": "."}[decimal] + "_' \u2019\u00a0\u202f"
+    whole = rf"(?:[1-9]\d{{0,2}}(?:([{groups}])\d{{3}})(?:\1\d{{3}})*|\d+)"
+    point = re.escape(decimal)
+    number = rf"(?:{whole}(?:{point}\d*)?|{point}\d+)(?:[eE][+-]?\d+)?"
+    return re.compile(rf"(?:[+-]?{number}|{_NOT_FINITE})(\s*%)?")
+
+
+_WRITTEN: Final = {decimal: _written(decimal) for decimal in ".,"}
+
+
+def read_table(path: Path | str) -> tuple[pd.DataFrame, list[str]]:
+    """Return the table at ``path`` (.parquet, .csv, .tsv, also .gz), and notes on how it was read.
+
+    Separator (comma, semicolon, tab), decimal sign and encoding (UTF-8, UTF-16, Latin-1) of a text
+    are found. None, NA and null are missing in a column of numbers and names in one of names;
+    percentages become fractions.
 
     Raises:
         UserError: a missing, unreadable or empty file, or another ending.
@@ -18,18 +46,144 @@ def read_table(path: Path | str) -> pd.DataFrame:
     file = Path(path)
     if not file.is_file():
         raise UserError(f"no table at {file}: the file does not exist")
-    ending = file.suffix.lower()
-    if ending not in (".parquet", ".csv"):
-        raise UserError(f"cannot read {file}: the name must end in .parquet or .csv")
+    ending = Path(file.name.lower().removesuffix(".gz")).suffix
+    if ending not in (".parquet", ".csv", ".tsv"):
+        raise UserError(
+            f"cannot read {file}: the name must end in .parquet, .csv or .tsv (or .csv.gz)"
+        )
     try:
-        frame = pd.read_parquet(file) if ending == ".parquet" else pd.read_csv(file)
+        if ending == ".parquet":
+            frame, notes = _with_numbers(pd.read_parquet(file), ".")
+        else:
+            frame, notes = _text_table(_text(file))
     except pd.errors.EmptyDataError:
         raise UserError(f"the table at {file} is empty") from None
-    except (ValueError, OSError) as error:  # pyarrow's and pandas' parsing errors derive from these
+    # pyarrow's and pandas' parsing errors derive from ValueError
+    except (ValueError, OSError, EOFError, csv.Error) as error:
         raise UserError(f"cannot read {file} as {ending[1:]}: {error}") from error
     if frame.empty:
         raise UserError(f"the table at {file} is empty: it has no rows")
-    return frame.apply(_texts_if_nested)
+    return frame.apply(_texts_if_nested), notes
+
+
+def _text(file: Path) -> str:
+    content = file.read_bytes()
+    if file.suffix.lower() == ".gz":
+        content = gzip.decompress(content)
+    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return content.decode("utf-16")
+    if b"\0" in content:
+        raise ValueError("it holds zero bytes, which no text does; save it as CSV UTF-8")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return content.decode("cp1252")
+
+
+def _text_table(text: str) -> tuple[pd.DataFrame, list[str]]:
+    said = re.match(r'"?sep=(.)"?\r?\n', text)  # Excel's own first line
+    if said:
+        text = text[said.end() :]
+    separator = said[1] if said else _separator(text)
+    # Below a table spreadsheets write lines of nothing but separators.
+    text = re.sub(rf"(?m)^[{re.escape(separator)} \t\r]+$\n?", "", text)
+
+    def read(**more: Any) -> pd.DataFrame:
+        frame: pd.DataFrame = pd.read_csv(
+            io.StringIO(text), sep=separator, keep_default_na=False, na_values=[""],
+            skipinitialspace=True, low_memory=False, **more,
+        )  # fmt: skip
+        if not isinstance(frame.index, pd.RangeIndex) and not frame.index.is_unique:
+            raise ValueError("its rows have more entries than its first line has names")
+        return frame
+
+    frame = read()
+    decimal = "."
+    if separator != ",":
+        texts = [_words(frame[name]) for name in frame if _is_text(frame[name])]
+        if any(_are_numbers(words, ",") and not _are_numbers(words, ".") for words in texts):
+            decimal = ","
+            # As written: 1.234 is no fraction here.
+            written = read(dtype=str)
+            for name in frame.select_dtypes("float"):
+                if not _are_numbers(_words(written[name]), ",") or frame[name].isna().all():
+                    continue
+                frame[name] = written[name]
+    unnamed = [name for name in frame if str(name).startswith("Unnamed: ")]
+    # Row numbers, or what stands behind a separator at the end of each line.
+    frame = frame.drop(
+        columns=[name for name in unnamed if frame[name].isna().all() or frame[name].is_unique]
+    )
+    return _with_numbers(frame, decimal)
+
+
+def _separator(text: str) -> str:
+    """Return what parts the names in the first line."""
+    first = text[: text.find("\n")] if "\n" in text else text
+    return max(",;\t|", key=lambda each: len(next(csv.reader([first], delimiter=each), [])))
+
+
+def _is_text(column: "pd.Series[Any]") -> bool:
+    return pd.api.types.is_string_dtype(column.dtype) and all(
+        isinstance(value, str) for value in column.dropna()
+    )
+
+
+def _words(column: "pd.Series[Any]") -> list[str]:
+    return [word.strip() for word in column.dropna().unique()]
+
+
+def _are_numbers(words: Iterable[str], decimal: str) -> bool:
+    known = [word for word in words if word not in _MISSING]
+    return bool(known) and all(_WRITTEN[decimal].fullmatch(word) for word in known)
+
+
+def _with_numbers(frame: pd.DataFrame, decimal: str) -> tuple[pd.DataFrame, list[str]]:
+    """Return a table whose columns of written numbers are numbers, and a note on unusual ones."""
+    found: dict[Hashable, pd.Series[Any]] = {}
+    examples: list[str] = []
+    for name in frame:
+        column = frame[name]
+        if not _is_text(column):
+            continue
+        words = _words(column)
+        sign = next((each for each in (decimal, *".,") if _are_numbers(words, each)), None)
+        if sign is None:
+            continue
+        matched = {word: _WRITTEN[sign].fullmatch(word) for word in words}
+        percent = {match[2] is not None for match in matched.values() if match}
+        if len(percent) > 1:
+            continue  # whether 93 is 93 % is not known
+        values = {word: _value(word, sign) if match else None for word, match in matched.items()}
+        found[name] = pd.to_numeric(column.str.strip().map(values))
+        if example := _example(values, decimal):
+            examples.append(f"{name} ({example})")
+    notes = [f"read as numbers: {', '.join(examples)}"] if examples else []
+    return frame.assign(**{str(name): column for name, column in found.items()}), notes
+
+
+def _value(word: str, decimal: str) -> float | int:
+    """Return a number from how it is written (see `_written`)."""
+    matched = _WRITTEN[decimal].fullmatch(word)
+    assert matched is not None
+    number = word.removesuffix("%").strip()
+    number = number.replace(matched[1], "") if matched[1] else number
+    number = number.replace(decimal, ".")
+    if matched[2] is not None:
+        return float(Decimal(number).scaleb(-2))
+    return int(number) if re.fullmatch(r"[+-]?\d+", number) else float(number)
+
+
+def _example(values: dict[str, float | int | None], decimal: str) -> str:
+    """Return an entry that is more than digits and the table's decimal sign, and its number."""
+    for word, value in values.items():
+        try:
+            is_usual = value is None or float(word.replace(decimal, ".")) == value
+        except ValueError:
+            is_usual = False
+        if not is_usual and not math.isnan(value or 0):
+            return f"{word!r} as {value!r}"
+    return ""
 
 
 def _texts_if_nested(column: "pd.Series[Any]") -> "pd.Series[Any]":

@@ -88,6 +88,12 @@ def read_statuses(
     return words.map(known)
 
 
+def are_statuses(column: "pd.Series[Any]") -> bool:
+    """Whether a column holds nothing but known words for how a run ended."""
+    words = column.dropna().unique()
+    return len(words) > 0 and all(_plain(str(word)) in _KNOWN for word in words)
+
+
 def _plain(word: str) -> str:
     """Return a word in lower case; Optuna writes its states as TrialState.COMPLETE, too."""
     return word.strip().lower().removeprefix("trialstate.")

@@ -6,20 +6,68 @@ what it would have reached, never its last value.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 import pandas as pd
 
 from analysis.runs.columns import (
+    NO_VALUE,
     RunColumns,
     as_numbers,
+    budget_steps,
     numbers_if_all_are,
     replicate_words,
     require,
 )
-from analysis.runs.statuses import AT_CHANCE, FULL, read_statuses
-from analysis.statistics.values import FloatArray
+from analysis.runs.statuses import AT_CHANCE, FULL, are_statuses, read_statuses
+from analysis.runs.unnamed import IntArray, unnamed_columns
+from analysis.runs.unnamed import refusal as unnamed_refusal
+from analysis.statistics.values import FloatArray, Mask
+from hsweep.design.labels import first_of
 from hsweep.errors import UserError
+
+
+@dataclass(frozen=True, slots=True)
+class ReadAs:
+    """Which columns of a table were taken for what.
+
+    Attributes:
+        shape: columns whose values make a shape or cell.
+        settings: of which each shape or cell takes its best.
+        seed: None where rows are runs without a seed, or one a shape.
+        budget, at_budget: how far each run got, and the budget that the answer is of.
+        status: how each run ended.
+        is_repeated: whether a shape has several rows at a setting and budget.
+    """
+
+    metric: str
+    shape: tuple[str, ...]
+    settings: tuple[str, ...]
+    seed: str | None
+    budget: str | None
+    at_budget: float | None
+    status: str | None
+    is_repeated: bool
+
+    @property
+    def text(self) -> str:
+        rows = "rows count as repeated runs" if self.is_repeated else "one row each"
+        at = "" if self.at_budget is None else f" (the answer is of {self.at_budget:,.12g})"
+        words = {
+            "metric": self.metric,
+            "shape": ", ".join(self.shape),
+            "settings": ", ".join(self.settings) or "none",
+            "seeds": self.seed or f"none, {rows}",
+            "budget": f"{self.budget or 'none'}{at}",
+            **({"status": self.status} if self.status else {}),
+        }
+        return "; ".join(f"{role} {value}" for role, value in words.items())
+
+
+MOST_RUNGS: Final = 8
+"""More budgets a run than this are reports on its way, not runs of their own."""
+_USUAL_REPLICATE: Final = "seed"
 
 
 @dataclass(frozen=True)
@@ -30,11 +78,13 @@ class Runs:
         frame: one row a run.
         metric: column of the result.
         columns: which columns tell runs apart and say how each ended.
+        notes: what was taken for granted when the table was read.
     """
 
     frame: pd.DataFrame
     metric: str
     columns: RunColumns = field(default_factory=RunColumns)
+    notes: tuple[str, ...] = ()
     _known: dict[str | None, tuple[pd.DataFrame, tuple[str, ...]]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -59,13 +109,30 @@ class Runs:
     @property
     def replicate(self) -> str | None:
         """Column of the seeds; None where runs are numbered."""
-        return self.columns.get("replicate", "seed")
+        if "replicate" in self.columns:
+            return self.columns["replicate"]
+        return _USUAL_REPLICATE if _USUAL_REPLICATE in self.frame.columns else None
 
     @property
-    def statuses(self) -> "pd.Series[str]":
-        """How each row ended, one of `analysis.runs.statuses.STATUSES`."""
-        ends, _ = self._ends(self._status_column(()))
-        return ends["status"].set_axis(self.frame.index)
+    def status_column(self) -> str | None:
+        """Column of how each run ended; None without one."""
+        return self._status_column(())
+
+    def read_as(self, shape: Sequence[str], settings: Sequence[str]) -> ReadAs:
+        """Return which columns were taken for what, where those of shape and settings are given."""
+        budget = self.columns.get("budget_column")
+        ends, _ = self._ends(self._status_column(shape))
+        own = [*shape, *settings, *([] if budget is None else [budget])]
+        return ReadAs(
+            self.metric,
+            tuple(shape),
+            tuple(settings),
+            self.replicate,
+            budget,
+            None if budget is None else float(ends["budget"].iloc[0]),
+            self._status_column(shape),
+            bool(self.frame.duplicated(own).any()),
+        )
 
     def rows(
         self, keys: Sequence[str], numbers: Sequence[str] = (), *, at_chance_counts: bool = False
@@ -75,13 +142,18 @@ class Runs:
         A run at chance beside others of its ``keys`` that learned something is no result but a
         failure of training, and not complete; ``at_chance_counts`` takes all of them for results.
 
-        Columns: ``keys`` and ``numbers`` as they were, then ``replicate`` (str), ``value`` (float,
-        NaN unless known), ``status`` (one of `analysis.runs.statuses.STATUSES`), ``complete``
-        (bool), ``reached`` and ``budget`` (float, NaN if unknown).
+        The index is the row's number in the table. Columns: ``keys`` (`NO_VALUE` where empty) and
+        ``numbers`` as they were, then ``replicate`` (str), ``value`` (float, NaN unless known),
+        ``status`` (one of `analysis.runs.statuses.STATUSES`), ``complete`` (bool), ``reached`` and
+        ``budget`` (float, NaN if unknown).
+
+        Of several rows of a run the one of the furthest budget counts. Where they are runs of their
+        own, trained to up to `MOST_RUNGS` budgets, those of other budgets are left out.
 
         Raises:
             UserError: a missing column, a metric or ``numbers`` column that is not finite numbers,
-                an unknown status, or two rows of one run.
+                an unknown status, two rows of one run, rows without seeds that an unnamed column
+                tells apart, or no two of several ``keys`` with runs of one budget.
         """
         frame, replicate = self.frame, self.replicate
         budget_column = self.columns.get("budget_column")
@@ -95,23 +167,36 @@ class Runs:
         if twice:
             raise UserError(f"column {twice[0]!r} is asked for in two roles at once")
         runs = frame[list(dict.fromkeys([*keys, *numbers]))].copy().reset_index(drop=True)
-        for name in (*keys, *([replicate] if replicate is not None else [])):
-            if frame[name].isna().any():
-                raise UserError(f"column {name!r} has empty entries; every run needs its {name}")
+        if replicate is not None and frame[replicate].isna().any():
+            raise UserError(
+                f"column {replicate!r} has empty entries; every run needs its {replicate}"
+            )
         for name in keys:
+            if runs[name].isna().any():
+                runs[name] = runs[name].astype(object).where(runs[name].notna(), NO_VALUE)
             runs[name] = numbers_if_all_are(runs[name])
         for name in numbers:
             runs[name] = as_numbers(frame[name], name)
         ends, notes = self._ends(status_column)
         runs = runs.assign(**ends)
-        if replicate is None:
-            runs["replicate"] = runs.groupby(list(keys), sort=False).cumcount().astype(str)
-        else:
+        if replicate is not None:
             runs["replicate"] = replicate_words(frame[replicate]).to_numpy()
+            self._refuse_duplicates(runs, keys, {*roles, *numbers})
+        self._refuse_unnamed(runs, keys, {*roles, *numbers})
+        if replicate is None:
+            cell: list[str] = list(keys)
+            if budget_column is not None and status_column is None:
+                # No word says how runs ended: rows of other budgets are none that were stopped.
+                cell.append("reached")
+                self._refuse_close_budgets(runs, keys, budget_column)
+            numbered = runs.groupby(cell, sort=False, dropna=False).cumcount()
+            runs["replicate"] = numbered.astype(str)
+        warnings = [*self.notes, *notes]
         if budget_column is not None:
-            runs = _furthest_row(runs, list(keys))
-        _refuse_duplicates(runs, list(keys), replicate)
-        warnings = list(notes)
+            runs, notes = self._of_one_budget(runs, list(keys))
+            warnings += notes
+        runs["status"] = runs["status"].where(~runs["is_short"], "stopped_early")
+        runs = runs.drop(columns=["step", "is_short"])
         blank = runs["status"].isin(FULL) & runs["value"].isna()
         if count := int(blank.sum()):
             runs.loc[blank, "status"] = "failed"
@@ -124,13 +209,126 @@ class Runs:
             runs["complete"] = learned | (at_chance & ~by_keys.transform("any"))
         return runs, warnings
 
+    def _refuse_duplicates(self, runs: pd.DataFrame, keys: Sequence[str], taken: set[str]) -> None:
+        """Refuse two rows of one run at one budget, where several are known."""
+        if not runs.duplicated([*keys, "replicate"]).any():
+            return
+        same = [*keys, "replicate"]
+        if self.columns.get("budget_column") is not None:
+            same.append("reached")
+        repeated = runs.duplicated(same)
+        if not repeated.any():
+            return
+        cells = runs.groupby(same, sort=False, dropna=False).ngroup().to_numpy()
+        self._refuse_told_apart(runs, [*keys, "replicate"], cells, self.frame, taken)
+        first = runs.loc[repeated].iloc[0]
+        where = ", ".join(f"{name}={first[name]}" for name in keys)
+        raise UserError(
+            f"{int(repeated.sum())} rows repeat a run, the first at {where},"
+            f" {self.replicate}={first['replicate']}; keep one row a run, name the column that"
+            " tells replicates apart, or name the axes whose settings compete (nuisance)"
+        )
+
+    def _refuse_unnamed(self, runs: pd.DataFrame, keys: Sequence[str], taken: set[str]) -> None:
+        """Refuse rows without seeds of their own that a column without a role tells apart."""
+        replicate = self.replicate
+        if "replicate" in self.columns and replicate is None:
+            return  # repeated runs, as the user says
+        full = runs["status"].isin(FULL).to_numpy(bool)
+        if replicate is not None:
+            # Names of single rows, log files say, are no seeds that cells have in common.
+            names = self.frame.loc[full, replicate]
+            if pd.api.types.is_numeric_dtype(names) or not names.is_unique:
+                return
+        some = runs.loc[full]
+        groups = some.groupby([*keys, "step"], sort=False, dropna=False)
+        cells = groups.ngroup().to_numpy()
+        self._refuse_told_apart(some, keys, cells, self.frame.loc[full], taken)
+
+    def _refuse_close_budgets(self, runs: pd.DataFrame, keys: Sequence[str], name: str) -> None:
+        """Refuse rows of a cell without seeds that may be two runs or two reports of one."""
+        if "replicate" in self.columns:
+            return
+        by_step = runs.groupby([*keys, "step"], sort=False)["reached"]
+        least, most = by_step.transform("min"), by_step.transform("max")
+        if (close := least < most).any():
+            first = runs.loc[close].iloc[0]
+            low, high = least[close].iloc[0], most[close].iloc[0]
+            where = ", ".join(f"{key}={first[key]}" for key in keys)
+            raise UserError(
+                f"rows of {where} stand at {name}={low:.12g} and {high:.12g}, the same budget but"
+                " for rounding: two runs, or two reports of one? Name the column that tells runs"
+                " apart with --replicate COLUMN"
+            )
+
+    def _refuse_told_apart(
+        self,
+        runs: pd.DataFrame,
+        keys: Sequence[str],
+        cells: IntArray,
+        rows: pd.DataFrame,
+        taken: set[str],
+    ) -> None:
+        """Refuse rows of one cell that a column without a role tells apart."""
+        if found := unnamed_columns(rows, cells, taken):
+            named = runs[list(keys)].rename(columns={"replicate": str(self.replicate)})
+            ends = [name for name in found if are_statuses(rows[name])]
+            raise UserError(unnamed_refusal(rows, cells, named, found, ends))
+
+    def _of_one_budget(
+        self, runs: pd.DataFrame, keys: list[str]
+    ) -> tuple[pd.DataFrame, tuple[str, ...]]:
+        """Return one row a run, of the budget asked for, and notes on those left out."""
+        same = [*keys, "replicate"]
+        if not runs.duplicated(same).any():
+            return runs, ()
+        by_run, by_cell = (
+            runs.groupby(each, sort=False, dropna=False)["step"] for each in (same, keys)
+        )
+        steps = by_run.transform("nunique")
+        # A run without a row at a shorter budget that its cell has cannot have been stopped on the
+        # way to a longer one: it is a run of its own, as those beside it are.
+        are_apart = bool(
+            (by_cell.rank("dense").groupby(by_run.ngroup()).transform("max") > steps).any()
+        )
+        are_apart &= runs.loc[steps > 1, "step"].nunique() <= MOST_RUNGS
+        runs = runs.loc[~(runs["step"] > runs["budget"])].sort_values("reached", kind="stable")
+        runs = runs.groupby(same, sort=False, dropna=False).tail(1).sort_index()
+        is_full = runs["status"].isin(FULL) & ~runs["is_short"]
+        has_full = is_full.groupby(
+            [runs[name] for name in keys], dropna=False, sort=False
+        ).transform("any")
+        are_planned = self._status_column(keys) is None
+        others = runs["is_short"] & (are_apart | (are_planned & ~has_full))
+        kept = runs.loc[~others]
+        name, target = self.columns["budget_column"], float(runs["budget"].iloc[0])
+        cells, left = (each[keys].drop_duplicates() for each in (runs, kept))
+        if len(left) < min(len(cells), 2):
+            ends = sorted(set(runs.loc[others, "reached"]))
+            raise UserError(
+                f"{len(left)} of {len(cells)} ({', '.join(keys)}) have a run at the largest budget,"
+                f" {name}={target:g}; the runs of the others end at"
+                f" {first_of([f'{each:g}' for each in ends])}. Ask for"
+                " a budget that all have with --target-budget, or name another column of the"
+                " budget; of learning curves that end where they should, give the last row of each"
+                " run (with --kind transition, the curves as --history)"
+            )
+        missing = len(cells) - len(left)
+        note = f"{missing} of {len(cells)} have no run at {name}={target:g} and are left out"
+        return kept, (note,) if missing else ()
+
     def _status_column(self, keys: Sequence[str]) -> str | None:
         given = self.columns.get("status_column")
-        is_usual = "status" in self.frame.columns and "status" not in keys
-        return "status" if given is None and is_usual else given
+        if given is not None:
+            return given
+        names = [str(name) for name in self.frame.columns if name not in keys]
+        usual = [name for name in names if name.lower() in ("status", "state")]
+        known = [name for name in usual if are_statuses(self.frame[name])]
+        return next(iter(known), "status" if "status" in usual else None)
 
     def _ends(self, status_column: str | None) -> tuple[pd.DataFrame, tuple[str, ...]]:
-        """Return value, status, reached and budget of every row, and warnings; read once."""
+        """Return of every row value, status as recorded, reached, step (see `budget_steps`),
+        budget and whether it is short of that, and warnings; read once."""
         if status_column not in self._known:
             self._known[status_column] = self._read_ends(status_column)
         return self._known[status_column]
@@ -154,15 +352,16 @@ class Runs:
                     "TERMINATED is also Ray Tune's word for a trial that its scheduler stopped;"
                     " name the column of the budget to tell the two apart",
                 )
-        runs["reached"] = runs["budget"] = np.nan
+        runs["reached"] = runs["step"] = runs["budget"] = np.nan
+        runs["is_short"] = False
         if budget_column is not None:
             reached = as_numbers(frame[budget_column], budget_column)
-            runs["reached"] = reached
             full = _full_budget(reached, budget_column, self.columns.get("target_budget"))
-            runs["budget"] = full
-            short = runs["status"].isin(FULL) & ~(reached >= full)
-            runs.loc[short, "status"] = "stopped_early"
-        _refuse_infinities(runs, self.metric)
+            *steps, full = budget_steps(np.append(reached, full)).tolist()
+            runs = runs.assign(reached=reached, step=steps, budget=full)
+            runs["is_short"] = runs["status"].isin(FULL) & ~(runs["step"] >= full)
+        is_full = runs["status"].isin(FULL) & ~runs["is_short"]
+        _refuse_infinities(runs, self.metric, is_full.to_numpy(bool))
         return runs, warnings
 
 
@@ -176,36 +375,13 @@ def _full_budget(reached: FloatArray, name: str, target: float | None) -> float:
     return float(np.nanmax(reached))
 
 
-def _refuse_infinities(runs: pd.DataFrame, metric: str) -> None:
+def _refuse_infinities(runs: pd.DataFrame, metric: str, full: Mask) -> None:
     """Refuse an infinite result; an infinity of a run that is none is no value."""
     infinite = np.isinf(runs["value"].to_numpy(np.float64))
-    results = np.flatnonzero(infinite & runs["status"].isin(FULL).to_numpy(bool))
+    results = np.flatnonzero(infinite & full)
     if results.size:
         raise UserError(
-            f"column {metric!r} holds an infinity in row {int(results[0])}; leave the entry of a"
-            " diverged run empty and give it the status 'diverged'"
+            f"column {metric!r} holds an infinity in row {int(results[0]) + 1}; leave the"
+            " entry of a diverged run empty and give it the status 'diverged'"
         )
     runs.loc[infinite, "value"] = np.nan
-
-
-def _furthest_row(runs: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    """Of several rows of one run at different budgets, keep the furthest."""
-    same = [*keys, "replicate"]
-    repeated_at_one_budget = runs.duplicated([*same, "reached"]).any()
-    if repeated_at_one_budget or not runs.duplicated(same).any():
-        return runs
-    last = runs.sort_values("reached", kind="stable").groupby(same, sort=False).tail(1)
-    return last.sort_index().reset_index(drop=True)
-
-
-def _refuse_duplicates(runs: pd.DataFrame, keys: list[str], replicate: str | None) -> None:
-    duplicated = runs.duplicated([*keys, "replicate"])
-    if not duplicated.any():
-        return
-    first = runs.loc[duplicated].iloc[0]
-    where = ", ".join(f"{name}={first[name]}" for name in keys)
-    raise UserError(
-        f"{int(duplicated.sum())} rows repeat a run, the first at {where},"
-        f" {replicate}={first['replicate']}; keep one row a run, name the column that tells"
-        " replicates apart, or name the axes whose settings compete (nuisance)"
-    )

@@ -87,7 +87,13 @@ def _parameter(option: "Option") -> click.Option:
 @click.option("--metric", help="Column of the result.")
 @click.option("--goal", type=click.Choice(["min", "max"]), help="Whether smaller is better.")
 @click.option("--scale", type=click.Choice(["error", "accuracy", "loss"]), help="Of the metric.")
-@click.option("--replicate", default="seed", show_default=True, help="Column of the seeds.")
+@click.option(
+    "--where",
+    multiple=True,
+    metavar="COLUMN=VALUE,...",
+    help="Only these rows of the table; repeat.",
+)
+@click.option("--replicate", help="Column of the seeds; '' for repeated runs.  [default: seed]")
 @click.option("--status-column", help="How each run ended.")
 @click.option("--complete", default="finished", show_default=True, help="Its word for full runs.")
 @click.option("--pruned", multiple=True, metavar="WORD", help="A word for runs stopped early.")

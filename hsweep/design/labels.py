@@ -19,6 +19,11 @@ def listed(values: Sequence[Any], word: str = "and") -> str:
     return f"{', '.join(most)} {word} {last}" if most else last
 
 
+def first_of(values: Sequence[Any], most: int = 5) -> str:
+    """Return values with commas between, the first of many."""
+    return ", ".join(map(str, values[:most])) + (", ..." if len(values) > most else "")
+
+
 class HasPoint(Protocol):
     """A trial, or the record's row of one."""
 

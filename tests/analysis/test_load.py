@@ -42,19 +42,21 @@ def test_a_written_table_is_read_back(tmp_path, ending):
     path = tmp_path / f"runs.{ending}"
     frame = small()
     frame.to_parquet(path) if ending == "parquet" else frame.to_csv(path, index=False)
-    pd.testing.assert_frame_equal(read_table(path), frame)
+    read, notes = read_table(path)
+    pd.testing.assert_frame_equal(read, frame)
+    assert notes == []
 
 
 def test_files_that_cannot_be_read_say_why(tmp_path):
     with pytest.raises(ValueError, match="does not exist"):
         read_table(tmp_path / "none.csv")
     (tmp_path / "runs.txt").write_text("x")
-    with pytest.raises(ValueError, match=r"must end in \.parquet or \.csv"):
+    with pytest.raises(ValueError, match=r"must end in \.parquet, \.csv or \.tsv"):
         read_table(tmp_path / "runs.txt")
     (tmp_path / "bad.parquet").write_text("not parquet")
     with pytest.raises(ValueError, match="cannot read"):
         read_table(tmp_path / "bad.parquet")
-    (tmp_path / "bad.csv").write_bytes(b"\xff\xfe\x00\x81")
+    (tmp_path / "bad.csv").write_bytes(b"a,b\n\x00\x81")
     with pytest.raises(ValueError, match="cannot read"):
         read_table(tmp_path / "bad.csv")
     (tmp_path / "empty.csv").write_text("")
@@ -72,9 +74,9 @@ def test_files_that_cannot_be_read_say_why(tmp_path):
         (small(), {"metric": "loss"}, "no column 'loss'; it has: heads, seq_len, seed, nmse"),
         (small(), {"replicate": "rep"}, "no column 'rep'"),
         (small(), {"status_column": "state"}, "no column 'state'"),
-        (small(nmse=["a", 0.2, 0.3, 0.4]), {}, "'nmse' is not numeric: it holds 'a'"),
+        (small(nmse=["a", 0.2, 0.3, 0.4]), {}, "'nmse' is not numeric: it holds 'a' in row 1"),
         (small(nmse=[True, False, True, True]), {}, "true and false"),
-        (small(nmse=[0.1, np.inf, 0.2, 0.3]), {}, "infinity in row 1"),
+        (small(nmse=[0.1, np.inf, 0.2, 0.3]), {}, "infinity in row 2"),
         (small(nmse=[0.1, -0.1, 0.2, 0.3]), {}, "cannot be below 0"),
         (small(heads=[1, np.nan, 2, 2]), {}, "'heads' has empty entries"),
         (small(heads=["a", "b", "c", "d"]), {}, "'heads' is not numeric"),
@@ -185,7 +187,7 @@ def test_costs_are_checked_like_the_metric():
 
 def test_a_column_of_lists_is_read_as_text(tmp_path: Path) -> None:
     pd.DataFrame({"heads": [1, 2], "widths": [[8, 8], []]}).to_parquet(tmp_path / "t.parquet")
-    frame = read_table(tmp_path / "t.parquet")
+    frame, _ = read_table(tmp_path / "t.parquet")
     assert frame["heads"].tolist() == [1, 2]
     assert frame["widths"].tolist() == ["[8 8]", "[]"]
     assert frame.groupby("widths").ngroups == 2

@@ -232,7 +232,7 @@ def test_a_column_that_alone_tells_runs_of_a_cell_apart_is_taken_for_a_setting(
     ]
     # With two such columns it is not clear which is meant.
     twice = analyze(frame.assign(other=frame["lr"]), "--kind", "transition", "--metric", "nmse")
-    assert "name the axes whose settings compete (nuisance)" in refusal(twice)
+    assert "lr (1.0, 0.1, 0.01, ...) varies inside heads=1, seq_len=8, seed=0" in refusal(twice)
 
 
 def test_shapes_stand_at_their_best_setting_of_a_nuisance_axis(analyze: Analyze) -> None:
@@ -298,7 +298,7 @@ def first(value: float) -> pd.DataFrame:
         (sharp().drop(columns="heads"), "", "name the searched axis with --x COLUMN"),
         (sharp().drop(columns="nmse"), "", "unknown column 'nmse'"),
         (sharp(nmse="good"), "", "'nmse' is not numeric: it holds 'good'"),
-        (first(np.inf), "", "infinity in row 0"),
+        (first(np.inf), "", "infinity in row 1"),
         (first(-0.1), "", "holds -0.1; an error cannot be below 0"),
         (sharp(nmse=0.0), "", "every run has nmse = 0; give eval_size"),
         (sharp().rename(columns={"nmse": "score"}), "--metric score", "--goal min or --goal max"),

@@ -42,7 +42,6 @@ PREDICTION: Final = "predicted_condition_number"
 CAPPED: Final = "condition_number_capped"
 LAYER_PREFIX: Final = "condition_number_layer_"
 EMBED_DIM: Final = "embed_dim"
-NO_VALUE: Final = "none"
 
 
 def has_probe(frame: pd.DataFrame) -> bool:
@@ -92,7 +91,6 @@ def fit(
     for name in (condition, *config, *(each for each in (prediction, size) if each)):
         if name not in frame.columns:
             raise unknown_name("column", name, map(str, frame.columns))
-    columns.setdefault("replicate", "seed" if "seed" in frame.columns else None)
     chosen = settings or ConditioningSettings()
     prediction = prediction or (PREDICTION if PREDICTION in frame.columns else None)
     size = size or ("num_params" if "num_params" in frame.columns else None)
@@ -101,10 +99,7 @@ def fit(
     numbers = [*extra, *layers, *(name for name in (CAPPED,) if name in frame.columns)]
     if EMBED_DIM in frame.columns and HEAD_DIM in config and EMBED_DIM not in config:
         numbers.append(EMBED_DIM)
-    filled = frame.assign(
-        **{name: frame[name].astype(object).where(frame[name].notna(), NO_VALUE) for name in config}
-    )
-    runs, warnings = Runs(filled, metric, columns).rows(
+    runs, warnings = Runs(frame, metric, columns).rows(
         list(config), [condition, *dict.fromkeys(numbers)]
     )
     groups = _usable(runs, list(config), condition, warnings)

@@ -88,17 +88,20 @@ class ConditioningKind(Kind):
         Option("prediction", "Column of the theory's value.", of_table=True),
     )
 
-    def of_table(self, runs: Runs, chosen: Mapping[str, Any]) -> Finding:
+    def shape(self, runs: Runs, chosen: Mapping[str, Any]) -> list[str]:
         shape, frame = shape_columns(runs, chosen), runs.frame
         # Its empty entries tell shapes apart, too.
         is_coupled = "head_dim" in frame and frame["head_dim"].nunique(dropna=False) > 1
         if not chosen["config"] and is_coupled and "head_dim" not in shape:
             shape.append("head_dim")
+        return shape
+
+    def of_table(self, runs: Runs, chosen: Mapping[str, Any]) -> Finding:
         goal = goal_asked(runs, chosen)
         found = fit(
-            frame,
+            runs.frame,
             metric=runs.metric,
-            config=shape,
+            config=self.shape(runs, chosen),
             x=chosen["x"] or "heads",
             goal=goal,
             scale=scale_asked(runs, goal, chosen),

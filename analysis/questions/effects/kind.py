@@ -25,6 +25,7 @@ from analysis.questions.study_shapes import (
     answered_axes,
     asked_of,
     study_shapes,
+    table_axes,
     table_shapes,
     task_axes,
     untold_shapes,
@@ -100,6 +101,9 @@ class EffectsKind(Kind):
     settings = EffectsSettings
     result = EffectsResult
     options = (AXES, EVAL_SIZE, CONFIG, COSTS, NUISANCE)
+
+    def shape(self, runs: Runs, chosen: Mapping[str, Any]) -> list[str]:
+        return table_axes(runs, chosen)
 
     def of_table(self, runs: Runs, chosen: Mapping[str, Any]) -> Finding:
         settings = with_settings(EffectsSettings(), chosen["settings"])

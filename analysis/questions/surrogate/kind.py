@@ -24,6 +24,7 @@ from analysis.questions.study_shapes import (
     AXES,
     asked_of,
     study_shapes,
+    table_axes,
     table_shapes,
     task_axes,
     untold_shapes,
@@ -141,6 +142,9 @@ class SurrogateKind(Kind):
             metavar="AXIS=VALUE,...",
         ),
     )
+
+    def shape(self, runs: Runs, chosen: Mapping[str, Any]) -> list[str]:
+        return table_axes(runs, chosen)
 
     def of_table(self, runs: Runs, chosen: Mapping[str, Any]) -> Finding:
         baseline, shape = chosen["baseline"], shape_columns(runs, chosen)

@@ -163,15 +163,19 @@ class TransitionKind(Kind):
         Option("history", "Every report of the runs, one row each.", Path, of_table=True),
     )
 
-    def of_table(self, runs: Runs, chosen: Mapping[str, Any]) -> Finding:
+    def shape(self, runs: Runs, chosen: Mapping[str, Any]) -> list[str]:
         x, by, frame = chosen["x"], chosen["by"], runs.frame
-        goal, history = goal_asked(runs, chosen), chosen["history"]
         if x is None and "heads" not in frame:
             raise UserError(f"name the searched axis with --x COLUMN; {columns_text(frame)}")
         x = x or "heads"
         if by is None:
             by = "seq_len" if "seq_len" in frame and x != "seq_len" else None
-        by = by or None
+        return [x, *filter(None, [by])]
+
+    def of_table(self, runs: Runs, chosen: Mapping[str, Any]) -> Finding:
+        x, *rest = self.shape(runs, chosen)
+        by = next(iter(rest), None)
+        goal, history = goal_asked(runs, chosen), chosen["history"]
         asked = list(chosen["nuisance"])
         unnamed = [] if asked else _unnamed_settings(runs, x, by)
         nuisance = asked or unnamed
@@ -185,7 +189,7 @@ class TransitionKind(Kind):
             nuisance=nuisance,
             settings=with_settings(TransitionSettings(), chosen["settings"]),
         )
-        found = answer(runs, history=None if history is None else read_table(history))
+        found = answer(runs, history=None if history is None else read_table(history)[0])
         axes = [x, *([by] if by is not None else []), *nuisance]
         found = with_budgets(_with_unnamed(found, unnamed), ladder_of(runs, axes), answer)
         return TransitionFinding(found)

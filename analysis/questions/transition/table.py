@@ -51,6 +51,9 @@ def canonical(
         reports = read_history(history, runs, x, by)
         if runs.columns.get("budget_column") not in runs.frame.columns:
             runs = Runs(runs.frame, metric, {**runs.columns, "budget_column": None})
+    for name in axes:
+        if name in runs.frame and runs.frame[name].isna().any():
+            raise UserError(f"column {name!r} has empty entries; every run needs its {name}")
     rows, warnings = runs.rows([*axes, *nuisance], at_chance_counts=True)
     rows = rows.rename(columns={x: "x"} if by is None else {x: "x", by: "by"})
     rows["x"] = _axis(rows["x"], x, positive=False)

@@ -1,0 +1,377 @@
+"""Tables that other people and tools wrote: how they are read, and what is never guessed."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner, Result
+
+from analysis.questions.lean.fit import fit as lean
+from analysis.runs.columns import budget_steps
+from analysis.runs.load import read_table
+from analysis.runs.table import Runs
+from hsweep.cli import main
+from hsweep.errors import UserError
+
+FOREIGN = Path(__file__).parents[3] / "shared" / "foreign"
+
+PLAIN = "size,top1,note\n1234,0.931,a\n900,0.92,b\n"
+
+
+WRITTEN = {
+    "plain.csv": PLAIN.encode(),
+    "marked.csv": b"\xef\xbb\xbf" + PLAIN.replace("\n", "\r\n").encode(),
+    "semicolons.csv": PLAIN.replace(",", ";").encode(),
+    "tabs.tsv": PLAIN.replace(",", "\t").encode(),
+    "spaced.csv": PLAIN.replace(",", ", ").encode(),
+    "packed.csv.gz": gzip.compress(PLAIN.encode()),
+    "wide.csv": PLAIN.encode("utf-16"),
+    "commas.csv": PLAIN.replace(",", ";").replace(".", ",").encode(),
+    "quoted.csv": b'size,top1,note\n1234,"0,931",a\n900,"0,92",b\n',
+    "groups.csv": b'size,top1,note\n"1,234",0.931,a\n900,0.92,b\n',
+    "percent.csv": b"size,top1,note\n1234,93.1%,a\n900,92 %,b\n",
+    "office.csv": b"sep=;\nsize;top1;note\n1.234;93,1 %;a\n900;92 %;b\n;;\n;;\n",
+    "thin.csv": "size,top1,note\n1\u202f234,0.931,a\n900,0.92,b\n".encode(),
+    "index.csv": b",size,top1,note\n0,1234,0.931,a\n1,900,0.92,b\n",
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_a_text_is_read_however_it_is_written(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(WRITTEN[name])
+    frame, _ = read_table(tmp_path / name)
+    assert frame.to_dict("list") == {"size": [1234, 900], "top1": [0.931, 0.92], "note": ["a", "b"]}
+
+
+def test_what_is_more_than_digits_is_said(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text('size,top1\n"1,234",93.1%\n')
+    _, notes = read_table(tmp_path / "t.csv")
+    assert notes == ["read as numbers: size ('1,234' as 1234), top1 ('93.1%' as 0.931)"]
+
+
+def test_names_of_nothing_are_names_among_names_and_missing_among_numbers(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("norm,site,top1\nNone,NA,0.5\nlayer,null,NA\n,EU,nan\n")
+    frame, _ = read_table(tmp_path / "t.csv")
+    assert frame["site"].tolist() == ["NA", "null", "EU"]
+    assert frame["norm"].tolist()[:2] == ["None", "layer"]
+    assert np.isnan(frame["top1"].to_numpy(np.float64)).tolist() == [False, True, True]
+    rows, _ = Runs(frame, "top1").rows(["norm", "site"])
+    assert rows["norm"].tolist() == ["None", "layer", "none"]
+
+
+def test_a_bad_number_is_quoted_with_its_row(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("heads,seed,top1\n1,0,0.5\n2,0,93%\n3,0,0.7\n")
+    frame, _ = read_table(tmp_path / "t.csv")
+    with pytest.raises(UserError, match="'top1' is not numeric: it holds '93%' in row 2"):
+        Runs(frame, "top1").rows(["heads"])
+
+
+@pytest.mark.parametrize(
+    "content", [b"a,b\n1,2,3\n1\n", b"a\0b\n1\n", b'a,b\n"1,2\n', b"a,b\n\x81,2\n"]
+)
+def test_what_is_no_table_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "t.csv").write_bytes(content)
+    with pytest.raises(UserError, match="cannot read"):
+        read_table(tmp_path / "t.csv")
+
+
+def grid(**columns: Any) -> pd.DataFrame:
+    """Four shapes in two kinds of cell with three rows each; columns are of the row's number."""
+    rng = np.random.default_rng(0)
+    rows = [(heads, at) for heads in (1, 2, 4, 8) for at in range(3)]
+    frame = pd.DataFrame(rows, columns=["heads", "at"])
+    frame["top1"] = 0.8 + 0.02 * frame["heads"] + 0.004 * rng.standard_normal(len(frame))
+    added = {name: [make(*row, rng) for row in rows] for name, make in columns.items()}
+    return frame.drop(columns="at").assign(**added)
+
+
+def test_repeated_runs_with_what_came_out_are_repeated_runs() -> None:
+    honest = grid(
+        val_loss=lambda heads, at, rng: 1 / heads + 0.01 * rng.random(),
+        sharpness=lambda heads, at, rng: round(heads + rng.random(), 2),
+        top5=lambda heads, at, rng: round(0.97 + 0.01 * rng.random(), 2),
+        best_epoch=lambda heads, at, rng: int(rng.integers(10, 14)),
+        wall_seconds=lambda heads, at, rng: int(rng.integers(60, 63)),
+        samples_per_step=lambda heads, at, rng: int(rng.integers(1, 3)),
+        hostname=lambda heads, at, rng: f"node{at % 2}",
+        id=lambda heads, at, rng: f"{heads}-{at}",
+        num_params=lambda heads, at, rng: 1000 * heads,
+        name=lambda heads, at, rng: f"shape{heads}",
+    )
+    rows, _ = Runs(honest, "top1").rows(["heads"])
+    assert rows["replicate"].tolist() == ["0", "1", "2"] * 4
+
+
+@pytest.mark.parametrize(
+    ("make", "remedy"),
+    [
+        ({"layers": lambda heads, at, rng: (2, 4, 8)[at]}, "--config layers or --where layers=2"),
+        ({"data": lambda heads, at, rng: ("c4", "pile", "rw")[at]}, "--config data"),
+        ({"amp": lambda heads, at, rng: at > 0}, "--config amp"),
+        ({"warmup": lambda heads, at, rng: 100 * at}, "--nuisance warmup"),
+        ({"config/lr": lambda heads, at, rng: rng.random()}, "--nuisance config/lr"),
+        ({"chinchilla": lambda heads, at, rng: (0.5, 1.0, 5.0)[at]}, "--config chinchilla"),
+        # Each its own: a budget of so many floating point operations.
+        ({"tokens": lambda heads, at, rng: 10**9 * 4**at / heads}, "--budget-column tokens"),
+        ({"rng_seed": lambda heads, at, rng: at}, "--replicate rng_seed"),
+        ({"outcome": lambda heads, at, rng: ("done", "killed")[at % 2]}, "--status-column outcome"),
+    ],
+)
+def test_rows_that_an_unnamed_column_tells_apart_are_no_seeds(
+    make: dict[str, Any], remedy: str
+) -> None:
+    frame = grid(**make)
+    with pytest.raises(UserError) as refused:
+        Runs(frame, "top1").rows(["heads"])
+    assert str(refused.value).startswith(f"{next(iter(make))} (")
+    assert f": {remedy}" in str(refused.value)
+    # The user's own word that they are repeated runs stands.
+    rows, _ = Runs(frame, "top1", {"replicate": None}).rows(["heads"])
+    assert len(rows) == len(frame)
+
+
+def test_names_of_log_files_are_no_seeds_that_explain_a_setting() -> None:
+    frame = grid(log=lambda heads, at, rng: f"{heads}/{at}.txt", layers=lambda h, at, rng: at)
+    with pytest.raises(UserError, match="layers"):
+        Runs(frame, "top1", {"replicate": "log"}).rows(["heads"])
+    assert len(Runs(frame.drop(columns="layers"), "top1", {"replicate": "log"}).rows(["heads"])[0])
+
+
+def test_budgets_that_differ_by_rounding_are_one_and_reports_are_not() -> None:
+    rounded = np.array([10.003e9, 9.999e9, 20.0e9, 20.1e9, np.nan])
+    np.testing.assert_array_equal(
+        budget_steps(rounded), [10.003e9, 10.003e9, 20.1e9, 20.1e9, np.nan]
+    )
+    epochs = np.arange(1.0, 301.0)
+    np.testing.assert_array_equal(budget_steps(epochs), epochs)
+
+
+def ladder(**columns: Any) -> pd.DataFrame:
+    """Three shapes at three budgets, and a second run of the middle one."""
+    rows = [
+        {"width": width, "run": run, "budget": budget, "loss": 3 / width / budget + 0.01 * len(run)}
+        for width in (1, 2, 4)
+        for budget, run in ((1, "one"), (2, "one"), (2, "other"), (4, "one"))
+    ]
+    return pd.DataFrame(rows).assign(**columns)
+
+
+@pytest.mark.parametrize("target", [None, 2.0, 2.01])
+def test_runs_of_other_budgets_are_not_stopped_runs(target: float | None) -> None:
+    columns: Any = {"replicate": "run", "budget_column": "budget", "target_budget": target}
+    rows, _ = Runs(ladder(), "loss", columns).rows(["width"])
+    assert set(rows["status"]) == {"finished"}
+    assert set(rows["reached"]) == {4 if target is None else 2}
+    assert len(rows) == (3 if target is None else 6)
+
+
+def test_rows_without_seeds_at_rising_budgets_are_one_run_a_shape() -> None:
+    frame = ladder().query("run == 'one'").drop(columns="run")
+    rows, _ = Runs(frame, "loss", {"budget_column": "budget"}).rows(["width"])
+    assert (rows["replicate"].tolist(), rows["reached"].tolist()) == (["0"] * 3, [4.0] * 3)
+    close = pd.concat([frame, frame.query("budget == 4").assign(budget=4.01)])
+    with pytest.raises(UserError, match=r"budget=4 and 4\.01, the same budget but for rounding"):
+        Runs(close, "loss", {"budget_column": "budget"}).rows(["width"])
+
+
+def test_a_run_that_stops_on_the_way_is_stopped() -> None:
+    # Every run has the budgets below its last one: it may have been stopped there.
+    frame = ladder().query("run == 'one'")
+    other = frame.query("budget < 4").assign(run="stopped")
+    columns: Any = {"replicate": "run", "budget_column": "budget"}
+    rows, _ = Runs(pd.concat([frame, other]), "loss", columns).rows(["width"])
+    assert rows["status"].value_counts().to_dict() == {"finished": 3, "stopped_early": 3}
+
+
+def test_curves_that_end_at_different_budgets_are_refused_with_the_way_to_ask() -> None:
+    frame = pd.DataFrame(
+        {"width": width, "step": step, "loss": 1 / width / step}
+        for width in (1, 2, 4)
+        for step in range(1, 20 * width)
+    )
+    with pytest.raises(UserError) as refused:
+        Runs(frame, "loss", {"budget_column": "step"}).rows(["width"])
+    message = str(refused.value)
+    assert "1 of 3 (width) have a run at the largest budget, step=79" in message
+    for way in ("--target-budget", "the last row of each run", "--history"):
+        assert way in message
+    rows, _ = Runs(frame, "loss", {"budget_column": "step", "target_budget": 19}).rows(["width"])
+    assert rows["reached"].tolist() == [19, 19, 19]
+
+
+def ask(table: Path, kind: str, options: str) -> Result:
+    quick = ("--setting", "draws=100") if kind == "pareto" else ()
+    words = ["analyze", "--table", str(table), "--kind", kind, *options.split(), *quick, "--json"]
+    return CliRunner().invoke(main, words)
+
+
+def answer(table: Path, kind: str, options: str) -> dict[str, Any]:
+    result = ask(table, kind, options)
+    assert result.exit_code == 0, result.output
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+def test_the_answer_says_which_columns_it_took(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    table = tmp_path / "export.csv"
+    pd.DataFrame(
+        {
+            **{"Name": f"run-{at}", "State": "crashed" if at == 5 else "finished"},
+            **{"heads": heads, "lr": lr, "seed": seed, "epoch": 30, "num_params": 100 * heads},
+            **{"Runtime": 600 + at % 7, "val_acc": 0.8 + heads / 100 + 0.01 * rng.random()},
+        }
+        for at, (heads, lr, seed) in enumerate(
+            (heads, lr, seed) for heads in (2, 4) for lr in (0.1, 0.2) for seed in range(3)
+        )
+    ).to_csv(table, index=False)
+    question = "--metric val_acc --goal max"
+    assert answer(table, "pareto", f"{question} --nuisance lr")["read_as"] == {
+        "metric": "val_acc",
+        "shape": ["heads"],
+        "settings": ["lr"],
+        "seed": "seed",
+        "budget": None,
+        "at_budget": None,
+        "status": "State",
+        "is_repeated": True,
+    }
+    words = ["analyze", "--table", str(table), "--kind", "pareto", *question.split()]
+    shown = CliRunner().invoke(main, [*words, "--nuisance", "lr"])
+    taken = "metric val_acc; shape heads; settings lr; seeds seed; budget none; status State"
+    assert f"read as: {taken}" in shown.stdout
+    alone = answer(table, "pareto", f"{question} --config heads --where lr=0.2")
+    assert alone["read_as"]["settings"] == []
+    refused = ask(table, "pareto", f"{question} --where lr=7")
+    assert "--where lr: no row has 7; there are 0.1, 0.2" in refused.stderr
+
+
+def shared(name: str) -> Path:
+    if not FOREIGN.is_dir():
+        pytest.skip(f"{FOREIGN} is not there: tables that other people recorded")
+    return FOREIGN / name
+
+
+LOSS = "--metric loss --goal min"
+SHAPES = "--config width --config depth --config heads"
+LADDER = "--metric c4_loss --goal min --config size"
+RECORDS = "--metric val_loss --goal min --config record"
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "options", "message"),
+    [
+        ("openlm_grid", "pareto", f"{LOSS} {SHAPES}", "--nuisance warmup"),
+        ("openlm_grid", "effects", f"{LOSS} {SHAPES}", "--nuisance warmup"),
+        ("openlm_grid", "transition", f"{LOSS} --x heads --by width", "depth (12, 16"),
+        ("gemstones", "pareto", f"{LOSS} --config shape", "--budget-column tokens"),
+        ("gemstones", "pareto", LOSS, "--budget-column tokens"),
+        (
+            *("gemstones", "pareto", f"{LOSS} --config shape --budget-column tokens"),
+            "schedule (hot, hot_half_lr) varies",
+        ),
+        ("olmo_ladder_final", "pareto", LADDER, "--replicate run"),
+        (
+            *("olmo_ladder_final", "pareto", f"{LADDER} --replicate run --budget-column step"),
+            "1 of 5 (size) have a run at the largest budget",
+        ),
+        (
+            *("olmo_ladder_curves", "pareto"),
+            f"{LADDER} --replicate run --budget-column chinchilla",
+            "--budget-column step (then the last row of each run counts)",
+        ),
+        (
+            *("olmo_ladder_curves", "pareto"),
+            f"{LADDER} --config chinchilla --replicate run --budget-column step",
+            "the last row of each run",
+        ),
+        (
+            *("nanogpt_optimizers_final", "pareto", f"{RECORDS} --cost steps_planned"),
+            "step (2850, 2900)",
+        ),
+        (
+            *("nanogpt_optimizers_final", "pareto", f"{RECORDS} --replicate log --cost reports"),
+            "inside record=(single)",
+        ),
+        (
+            *("nanogpt_optimizers_curves", "pareto", f"{RECORDS} --cost steps_planned"),
+            "--replicate log",
+        ),
+        (
+            *("timm_transformers", "pareto", "--metric top1 --goal max --config arch"),
+            "--config img_size",
+        ),
+    ],
+)
+def test_a_foreign_table_is_not_misread(name: str, kind: str, options: str, message: str) -> None:
+    result = ask(shared(f"{name}.csv"), kind, options)
+    assert (result.exit_code, message in result.stderr) == (2, True), result.output
+
+
+def means(found: dict[str, Any]) -> dict[str, float]:
+    return {row["label"]: row["mean"] for row in found["table"]}
+
+
+def test_a_grid_with_a_setting_has_the_published_front() -> None:
+    question = f"{LOSS} {SHAPES} --nuisance warmup"
+    found = answer(shared("openlm_grid.csv"), "pareto", question)
+    assert len(found["table"]) == 130
+    front, best = [], np.inf
+    for row in sorted(found["table"], key=lambda row: (row["costs"]["num_params"], row["mean"])):
+        if row["mean"] < best:
+            best = row["mean"]
+            front.append(row["label"])
+    assert len(front) == 28
+    for width, depth, heads in ((96, 8, 4), (512, 8, 4), (576, 24, 8), (1024, 24, 8)):
+        assert f"width={width}, depth={depth}, heads={heads}" in front
+
+
+@pytest.mark.parametrize(("budget", "order"), [("20e9", 1), ("40e9", 0), (None, -1)])
+def test_shapes_of_a_token_ladder_are_compared_at_the_budget_asked(
+    budget: str | None, order: int
+) -> None:
+    asked = f"{LOSS} --config shape --budget-column tokens --where schedule=hot"
+    asked += f" --target-budget {budget}" if budget else ""
+    found = answer(shared("gemstones.csv"), "pareto", asked)
+    loss = means(found)
+    assert len(loss) == 22
+    ahead = loss["256x80"] - loss["512x13"]
+    assert (0 if abs(ahead) < 0.006 else np.sign(ahead)) == order
+    assert 0.14 < loss["768x3"] - min(loss["256x80"], loss["512x13"]) < 0.2
+
+
+def test_token_counts_that_differ_by_rounding_are_one_budget() -> None:
+    asked = f"{LOSS} --config shape --config schedule --where schedule=hot,hot_half_lr"
+    asked += " --budget-column tokens --target-budget 100e9"
+    found = answer(shared("gemstones.csv"), "pareto", asked)
+    assert len(found["table"]) == 42
+
+
+def test_a_ladder_of_sizes_keeps_its_order_and_its_two_runs() -> None:
+    table = shared("olmo_ladder_final.csv")
+    asked = f"{LADDER} --budget-column chinchilla --replicate run"
+    sizes = ["190M", "370M", "760M", "1B", "3B"]
+    for budget in ("0.5", "1", "2", "5", "10"):
+        found = answer(table, "pareto", f"{asked} --target-budget {budget}")
+        loss = means(found)
+        assert sorted(loss, key=lambda size: -loss[size]) == sizes
+        assert {row["n"] for row in found["table"]} == {2 if budget == "1" else 1}
+    longest = answer(table, "pareto", asked)
+    assert (longest["read_as"]["at_budget"], len(longest["table"])) == (10, 5)
+
+
+def test_recipes_are_compared_by_their_logs() -> None:
+    frame = pd.read_csv(shared("nanogpt_optimizers_final.csv"))
+    pair = ["20260501_skylight001", "20260501_contra_muon"]
+    runs = Runs(frame[frame["record"].isin(pair)], "val_loss", {"replicate": "log"})
+    found = lean(
+        runs, config=["record", "steps_planned"], goal="min", costs=["steps_planned"], margin=1e-4,
+        baseline={"record": pair[0], "steps_planned": 3250},
+    )  # fmt: skip
+    (row,) = found.table
+    assert row.n == 16
+    assert not found.accepted
