@@ -97,7 +97,8 @@ def ask(table: Path, kind: str, **changes: Any) -> Answer:
     asked: dict[str, Any] = {
         "metric": named("accuracy"), "goal": "max", "scale": None, "replicate": named("seed"),
         "status_column": named("status"), "complete": "finished", "pruned": (), "failed": (),
-        "budget_column": None, "target_budget": None, "settings": (), "where": (), **none, **changes,
+        "budget_column": None, "target_budget": None, "settings": (), "where": (),
+        **none, **changes,
     }  # fmt: skip
     return ask_table(table, chosen, asked)
 
