@@ -9,6 +9,7 @@ import click
 from hsweep.commands.analyze import analyze
 from hsweep.commands.compare import compare
 from hsweep.commands.data import data
+from hsweep.commands.delete import delete
 from hsweep.commands.doctor import doctor
 from hsweep.commands.export import export
 from hsweep.commands.list import list_
@@ -102,7 +103,7 @@ def main() -> None:
 
 for _command in (
     *(plan, run, resume, list_, show, analyze, report, export, ui, doctor, paper),
-    *(model, data, compare, sync, new, watch),
+    *(model, data, compare, sync, new, watch, delete),
 ):
     main.add_command(_command)
 

@@ -29,6 +29,10 @@ class UserError(ValueError):
     """
 
 
+class RefusedReportError(UserError):
+    """What one's own training reports cannot be used: another attempt would report the same."""
+
+
 def unknown_name(
     kind: str, name: object, known: Iterable[object], *, unlisted: Iterable[str] = ()
 ) -> UserError:
@@ -38,10 +42,15 @@ def unknown_name(
     choices = [*names, *unlisted]
     near = [each for each in choices if name == each.rpartition(".")[2]]
     if not near and isinstance(name, str):
-        near = difflib.get_close_matches(name, choices, n=1, cutoff=0.6)
+        near = nearest(name, choices)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     listed = ", ".join(names) if names else "none"
     return UserError(f"unknown {kind} {shown(name)}; known: {listed}.{hint}")
+
+
+def nearest(name: str, known: Iterable[str]) -> list[str]:
+    """Return the one of ``known`` that ``name`` may be a slip of; none where none is near."""
+    return difflib.get_close_matches(name, [*known], n=1, cutoff=0.6)
 
 
 def check_choice(field: str, value: object, choices: Sequence[str]) -> None:
@@ -108,7 +117,8 @@ def failure_text(error: BaseException) -> str:
     place = user_frame(error)
     if isinstance(error, UserError) and not (place and _is_users(place.rpartition(":")[0])):
         return "\n".join([" ".join(str(error).split()), *getattr(error, "__notes__", ())])
-    what = " ".join(told(error).split())
+    # Our own word for what the user got wrong is no news.
+    what = " ".join((str(error) if isinstance(error, UserError) else told(error)).split())
     trace = "".join(traceback.format_exception(error))
     return f"{what}{f' at {place}' if place else ''}\n{trace}"
 

@@ -2,7 +2,6 @@
 
 import io
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
     from hsweep.planning.options import SweepOptions
     from hsweep.planning.plan import Plan
     from hsweep.planning.prepare import Prepared
-    from hsweep.record.study import Study as Record
-    from hsweep.running.job import Job
     from hsweep.running.options import RunOptions
 
 _WIDTH: Final = 120
@@ -128,7 +125,7 @@ def run(
         UserError: what ``hsweep run`` would refuse, or no trial has finished.
         KeyboardInterrupt: the run was interrupted; all that was reported is on record.
     """
-    from hsweep.commands.conclusion import Conclusion, print_answer, print_end
+    from hsweep.commands.conclusion import Conclusion, print_end
     from hsweep.commands.output import console_for
     from hsweep.given_sweep import sweep_given
     from hsweep.options import options_from
@@ -136,29 +133,25 @@ def run(
     from hsweep.quiet import no_calls_home
     from hsweep.running.options import RunOptions
     from hsweep.running.run import run as run_job
+    from hsweep.running.start import request
 
     no_calls_home()
     chosen, how = options_from(options, SweepOptions, RunOptions)
     _refuse_running_ray(how)
     place, console = home_at(home), console_for(as_json=False)
     with sweep_given(sweep) as given:
-        prepared = _prepared(given, chosen)
-        name = study or f"{prepared.plan.sweep.name}-{prepared.plan.preset}"
-        file = place.study(name).sweep_source if given.is_copy else given.path
-        with recorded_as(["hsweep", "run", str(file), *_words(chosen)]):
-            job = _job(given, prepared, chosen, how, place, name, storage, console)
-            if job is None:
-                console.print(f"every trial of {name} has ended; this is its answer:")
-                found = load(name, place.root)
-                print_answer(console, found.answer())
-                return found
+        asked = request(given.path, chosen, how, place, study, storage, siblings=given.folder)
+        given.check(asked.loaded.sweep)
+        file = place.study(asked.name).sweep_source if given.is_copy else given.path
+        with recorded_as(["hsweep", "run", str(file), *chosen.words()]):
+            job = asked.job(how, console)
             conclusion = Conclusion(job.target, console)
             record, outcome = run_job(job, how, place, console, conclusion, is_guest=True)
     print_end(console, record, outcome, conclusion, place)
     if outcome.was_interrupted:
-        raise KeyboardInterrupt(f"the study {name} has been interrupted")
+        raise KeyboardInterrupt(f"the study {asked.name} has been interrupted")
     if outcome.is_in_trouble or not outcome.has_results:
-        why = outcome.stop_reason or "no trial has finished"
+        name, why = asked.name, outcome.stop_reason or "no trial has finished"
         raise UserError(
             f"{why}; what is on record of {name} is in hsweep.load({name!r}), and what failed "
             f"attempts raised in `{command('show', name, '--errors', home=place.root)}`"
@@ -172,74 +165,6 @@ def _prepared(given: "GivenSweep", chosen: "SweepOptions") -> "Prepared":
     prepared = prepare(given.path, chosen, siblings=given.folder)
     given.check(prepared.loaded.sweep)
     return prepared
-
-
-def _job(
-    given: "GivenSweep",
-    prepared: "Prepared",
-    chosen: "SweepOptions",
-    how: "RunOptions",
-    home: "Home",
-    name: str,
-    storage: str | None,
-    console: "Console",
-) -> "Job | None":
-    """Return what is to be run in the study of this name, new or not; None where nothing is."""
-    from hsweep.record.study import Study as Record
-    from hsweep.running.edit import announce, edited, plan_edit
-    from hsweep.running.options import EditOptions
-    from hsweep.running.resume import target_of
-    from hsweep.running.start import new_study
-
-    if not home.study(name).manifest.exists():
-        return new_study(prepared, how, home, name, storage, console)
-    if storage is not None:
-        raise UserError("storage is chosen when a study begins; leave it out")
-    record = Record.open_to_run(home, name)
-    _refuse_another_choice(record, chosen)
-    target = target_of(record, home, how.tracking_uri)
-    dropped = [each for each, _ in record.manifest.settings if each not in dict(chosen.settings)]
-    options = EditOptions(sweep_file=given.path, settings=chosen.settings, dropped=dropped)
-    edit = plan_edit(record, options, target, accepts_code=how.accept_code, siblings=given.folder)
-    is_over = record.status()["state"] == "complete" and not how.retry_failed
-    if is_over and not edit.is_change:
-        return None
-    announce(console, record, edit)
-    return edited(record, edit, target)
-
-
-def _refuse_another_choice(record: "Record", chosen: "SweepOptions") -> None:
-    """Refuse to go on with a study for which something else was chosen than a setting."""
-    from hsweep.design.sweep import DEFAULT_PRESET
-    from hsweep.planning.prepare import recorded_options
-
-    before = recorded_options(record.manifest)
-    for name, was, now in (
-        ("preset", before.preset, chosen.preset or DEFAULT_PRESET),
-        ("points", before.points, [dict(point) for point in chosen.points]),
-        ("seed", before.seed, chosen.seed),
-        *((name, was, getattr(chosen.limits, name)) for name, was in asdict(before.limits).items()),
-    ):
-        if now != was:
-            raise UserError(
-                f"the study {record.name!r} was started with {name}={was!r}, not {now!r}; give "
-                "study=... another name to start another one"
-            )
-
-
-def _words(chosen: "SweepOptions") -> list[str]:
-    """Return what was chosen as the command line takes it."""
-    from hsweep.planning.options import setting_text
-
-    words = [] if chosen.preset is None else ["--preset", chosen.preset]
-    for name, values in chosen.settings:
-        words += ["--set", setting_text(name, values)]
-    for point in chosen.points:
-        words += ["--point", ",".join(f"{axis}={value}" for axis, value in point.items())]
-    bounds = {"seed": chosen.seed, **asdict(chosen.limits)}
-    for name, bound in bounds.items():
-        words += [f"--{name.replace('_', '-')}", str(bound)] if bound else []
-    return words
 
 
 def _refuse_running_ray(how: "RunOptions") -> None:

@@ -159,6 +159,16 @@ class Study:
         with self._record.reading() as tables:
             return optuna_study(self._record.manifest, tables, storage)
 
+    def delete(self) -> None:
+        """Remove the study from its home, as ``hsweep delete`` does.
+
+        Raises:
+            UserError: it is running, or cannot be removed.
+        """
+        from hsweep.record.removal import remove
+
+        remove(self._record.paths)
+
     def _axes(self, trials: "pd.DataFrame") -> list[str]:
         return [axis for axis in self._record.manifest.axes if axis in trials]
 

@@ -1,7 +1,7 @@
 """``hsweep run``."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from analysis.answer import Answer
     from hsweep.planning.extension import Extension, Wanted
     from hsweep.record.study import Study
+    from hsweep.running.start import Request
 
 
 @click.command()
@@ -47,10 +48,11 @@ if TYPE_CHECKING:
 @click.option(
     "--dry-run",
     is_flag=True,
-    help="With these two: show the trials and their cost, and stop.",
+    help="In a study that has run: show what would be kept, new and set aside, or with "
+    "the two before these trials and their cost, and stop.",
 )
 @sweep_options
-@options_of(RunOptions, "options", but=("retry_failed",))
+@options_of(RunOptions, "options")
 @click.option("--storage", metavar="URI", help="Folder or URI for checkpoints; shared by nodes.")
 @home_option
 @json_option
@@ -67,13 +69,17 @@ def run(
     home: Home,
     as_json: bool,
 ) -> None:
-    """Plan SWEEP, train it and answer its question. SWEEP is code and runs with your rights."""
+    """Plan SWEEP, train it and answer its question. SWEEP is code and runs with your rights.
+
+    A study of that name goes on: finished trials stay, the others continue from their checkpoints.
+    Where SWEEP or its settings have changed since, what that makes of it is said first: new points
+    are added, trials whose model, task, recipe, budget and code are unchanged stay, the others are
+    set aside with their results.
+    """
     from hsweep.terminal import doing
 
     # Before the imports, which take seconds.
     doing(f"planning {sweep_file}")
-    from hsweep.running.early import start_early
-
     console = console_for(as_json=as_json)
     if only_missing and more_seeds:
         raise UserError("--only-missing says itself how many seeds; leave out --more-seeds")
@@ -83,24 +89,44 @@ def run(
         missing = sweep_file, study_name, chosen, more_seeds
         _run_missing(*missing, options, home, console, as_json, dry_run)
         return
+    from hsweep.running.start import request
+
+    asked = request(sweep_file, chosen, options, home, study_name, storage, to_run=not dry_run)
     if dry_run:
-        raise UserError(
-            "--dry-run belongs to --only-missing and --more-seeds; `hsweep plan` shows the "
-            "trials of a new study"
-        )
-    started = start_early(options, sweep_file.parent) if sweep_file.is_file() else None
+        _show_edit(asked, options, console, as_json)
+        return
+    from hsweep.running.early import start_early
+
+    started = None if asked.is_answered else start_early(options, asked.loaded.folder)
     from hsweep.commands.conclusion import Conclusion, conclude
     from hsweep.planning.answerable import concerns_json
-    from hsweep.planning.prepare import prepare
     from hsweep.running.run import run as run_job
-    from hsweep.running.start import new_study
 
-    prepared = prepare(sweep_file, chosen)
-    job = new_study(prepared, options, home, study_name, storage, console)
-    concerns = {"concerns": concerns_json(prepared.plan)} if as_json else {}
+    job = asked.job(options, console)
+    besides: dict[str, Any] = {}
+    if as_json:
+        besides["concerns"] = concerns_json(job.prepared.plan)
+        if job.revision is not None:
+            besides["revision"] = job.revision.to_json()
     conclusion = Conclusion(job.target, console)
     ended = run_job(job, options, home, console, conclusion, started=started)
-    conclude(conclusion, *ended, home, console, as_json, concerns)
+    conclude(conclusion, *ended, home, console, as_json, besides)
+
+
+def _show_edit(asked: "Request", options: RunOptions, console: "Console", as_json: bool) -> None:
+    """Show what a sweep would make of the study that is there."""
+    from hsweep.running.edit import announce
+
+    if asked.study is None:
+        raise UserError(
+            f"there is no study called {asked.name!r} yet; `hsweep plan` shows the trials of a new "
+            "one"
+        )
+    edit = asked.edit(options)
+    announce(console, asked.study, edit)
+    if as_json:
+        shown = {"study": asked.name, "dry_run": True, "revision": edit.revision.to_json()}
+        print_json(shown)
 
 
 def _run_missing(

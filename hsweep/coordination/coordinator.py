@@ -513,6 +513,7 @@ class Coordinator:
         *,
         is_own_fault: bool = True,
         needs_new_worker: bool = False,
+        is_final: bool = False,
     ) -> None:
         """Note that an attempt failed: the trial is tried again up to the sweep's limit.
 
@@ -522,6 +523,7 @@ class Coordinator:
             is_own_fault: False if the attempt lost its place (its node died), which does not count
                 against the trial unless it happens again and again without a report in between.
             needs_new_worker: from here on it is trained in a process that trains nothing else.
+            is_final: another attempt would end in the same way, so there is none.
         """
         with self._lock:
             row = self._current(assignment)
@@ -532,7 +534,7 @@ class Coordinator:
             if not is_own_fault and self._retries.is_bad_luck(row):
                 self._try_again(row, reason, first=True)
                 return
-            most = self.sweep.max_failures
+            most = 0 if is_final else self.sweep.max_failures
             failures = self._guarded(
                 lambda: self.journal.note_failure(row.trial.key, row.attempt, most, reason)
             )

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from hsweep.coordination.coordinator import Coordinator
 from hsweep.design.trial import Assignment
-from hsweep.errors import failure_text
+from hsweep.errors import RefusedReportError, failure_text
 from hsweep.training.session import Session, WaitingSession
 from hsweep.training.stacked.door import open_session
 
@@ -43,7 +43,8 @@ class InlineRunner:
                     session.close()
             except Exception as error:
                 failed = (session.current if session is not None else None) or assignments[0]
-                coordinator.failed(failed, failure_text(error))
+                is_final = isinstance(error, RefusedReportError)
+                coordinator.failed(failed, failure_text(error), is_final=is_final)
                 for assignment in assignments:
                     coordinator.requeue(assignment)
 

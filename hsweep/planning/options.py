@@ -1,7 +1,7 @@
 """Which variant of a sweep is planned."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -95,6 +95,17 @@ class SweepOptions:
     @property
     def limits(self) -> Limits:
         return Limits(self.max_params, self.min_params, self.max_memory, self.max_flops)
+
+    def words(self) -> list[str]:
+        """Return what is chosen as the command line takes it."""
+        words = [] if self.preset is None else ["--preset", self.preset]
+        for name, values in self.settings:
+            words += ["--set", setting_text(name, values)]
+        for point in self.points:
+            words += ["--point", ",".join(f"{axis}={value}" for axis, value in point.items())]
+        for name, bound in {"seed": self.seed, **asdict(self.limits)}.items():
+            words += [f"--{name.replace('_', '-')}", str(bound)] if bound else []
+        return words
 
 
 def setting_text(name: str, values: Sequence[Any]) -> str:

@@ -5,15 +5,19 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from hsweep.design.domain import as_value
 from hsweep.design.sweep import DEFAULT_PRESET, Sweep
 from hsweep.errors import UserError
 from hsweep.paths import StudyPaths
+from hsweep.planning.code_changes import accepted_change, recorded_files
 from hsweep.planning.extension import with_extensions
 from hsweep.planning.identity import Accepted
 from hsweep.planning.options import SweepOptions
 from hsweep.planning.plan import Plan, make_plan
+from hsweep.planning.revision import proposed_trials
+from hsweep.record.journal import Journal
 from hsweep.record.study import Manifest, Study, holds_a_study
 from hsweep.redaction import refuse_secrets
 from hsweep.workspace import LoadedSweep, load_sweep
@@ -28,19 +32,26 @@ class Prepared:
     options: SweepOptions
 
 
-def prepare(
-    sweep_file: Path,
-    options: SweepOptions,
-    *,
-    siblings: Path | None = None,
-    accepted: Accepted | None = None,
-) -> Prepared:
+def prepare(sweep_file: Path, options: SweepOptions, *, siblings: Path | None = None) -> Prepared:
     """Load a sweep file and plan its trials.
 
     Raises:
         UserError: anything about the file, the preset, the settings or the plan.
     """
-    loaded = loaded_sweep(sweep_file, siblings)
+    return planned(loaded_sweep(sweep_file, siblings), options)
+
+
+def planned(
+    loaded: LoadedSweep, options: SweepOptions, *, accepted: Accepted | None = None
+) -> Prepared:
+    """Plan the trials of a sweep.
+
+    Args:
+        accepted: code that is taken for other code.
+
+    Raises:
+        UserError: anything about the preset, the settings or the plan.
+    """
     # Standard output is for what was asked for: what a sweep prints must not mix with JSON.
     with contextlib.redirect_stdout(sys.stderr):
         plan = make_plan(
@@ -94,18 +105,6 @@ def loaded_sweep(sweep_file: Path, siblings: Path | None = None) -> LoadedSweep:
         return load_sweep(sweep_file, siblings=siblings, own_folders=own_folders)
 
 
-def prepare_edited(
-    study: Study, sweep_file: Path, options: SweepOptions, siblings: Path | None = None
-) -> Prepared:
-    """Plan a sweep file for a study, without the trials added to it.
-
-    Raises:
-        UserError: the file cannot be planned.
-    """
-    accepted = study.manifest.accepted_code
-    return prepare(sweep_file, options, siblings=siblings, accepted=accepted)
-
-
 def own_sweep(study: Study) -> LoadedSweep:
     """Import a study's own sweep file, so that its classes and those beside the original can be.
 
@@ -115,14 +114,18 @@ def own_sweep(study: Study) -> LoadedSweep:
     return loaded_sweep(study.sweep_file())
 
 
-def prepare_again(study: Study) -> Prepared:
+def prepare_again(study: Study, loaded: LoadedSweep | None = None) -> Prepared:
     """Plan a study's trials again from its own record, those added after it began included.
+
+    Args:
+        loaded: its own sweep, if it is loaded already.
 
     Raises:
         UserError: its sweep file can no longer be planned.
     """
     manifest = study.manifest
-    prepared = prepare_edited(study, study.sweep_file(), recorded_options(manifest))
+    options, accepted = recorded_options(manifest), manifest.accepted_code
+    prepared = planned(loaded or own_sweep(study), options, accepted=accepted)
     if not manifest.extensions:
         return prepared
     plan = with_extensions(prepared.plan, manifest.extensions)
@@ -133,3 +136,15 @@ def refuse_unread_data(plan: Plan) -> None:
     """Refuse to train on data that could not be read, with UserError."""
     if plan.data_problems:
         raise UserError("; ".join(plan.data_problems))
+
+
+def accepting_code(prepared: Prepared, journal: Journal) -> tuple[Prepared, dict[str, Any] | None]:
+    """Take the code of planned trials for that on record, where they are the same but for it;
+    return the plan with the keys on record, and what is to be recorded if code has changed."""
+    plan = prepared.plan
+    trials = [*plan.trials, *proposed_trials(plan, journal)]
+    files = recorded_files(journal).get
+    entry = accepted_change(journal.trials(), trials, plan.accepted, files)
+    if entry is None:
+        return prepared, None
+    return replace(prepared, plan=plan.accepting(entry["code"])), entry

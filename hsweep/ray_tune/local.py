@@ -1,10 +1,13 @@
 """A Ray on this machine, which may be started before it is known what it will be asked for."""
 
+import atexit
 import contextlib
 import logging
 import os
+import threading
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from concurrent.futures import Future
+from pathlib import Path
 from typing import Any, Final
 
 import ray
@@ -22,57 +25,91 @@ _IDLE_SECONDS: Final = 60
 be ended in the moment in which cores are set aside for the trial that it was started for."""
 
 
-@dataclass(frozen=True, slots=True)
-class LocalRay:
-    """A Ray that this process has started, and what its processes took over then.
+class StartingRay:
+    """A Ray that starts in a thread of its own while this one does something else.
 
-    Attributes:
-        environment: the variables they were given.
-        surroundings: this process's own, of which they have a copy.
+    The thread stays: Ray's processes end with the one that starts them. Where nobody has waited for
+    it they are killed as this process ends.
+
+    Args:
+        environment: see ``start_local``.
     """
 
-    environment: Mapping[str, str]
-    surroundings: Mapping[str, str]
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._is_awaited = False
+        self._started = Future[None]()
+        # It is registered after Ray's, and so called before that.
+        atexit.register(self._kill_unless_awaited)
+        threading.Thread(
+            target=self._start, args=(environment,), name="starting Ray", daemon=True
+        ).start()
 
-    @classmethod
-    def start(cls, environment: Mapping[str, str]) -> "LocalRay":
-        """Start a Ray whose processes take over this environment. It ends with the thread that
-        calls this, if not before.
+    def _start(self, environment: Mapping[str, str]) -> None:
+        try:
+            start_local(environment)
+        except BaseException as error:
+            self._started.set_exception(error)
+        else:
+            self._started.set_result(None)
+        threading.Event().wait()
 
-        They get it from here rather than from Ray (``runtime_env``), for which every process would
-        wait a second, and could not be started before there is work for it.
+    def wait(self) -> None:
+        """Return when it has started.
 
         Raises:
             UserError: it does not start.
         """
-        cores = usable_cores()
-        # As many as cores wait for work, each with all that training imports: too much memory where
-        # there are many cores.
-        is_early = cores <= MOST_EARLY
-        variables = {
-            **environment,
-            "RAY_CHDIR_TO_TRIAL_DIR": "0",
-            "RAY_preload_python_modules": "hsweep.ray_tune.preload",
-            "RAY_prestart_worker_first_driver": str(int(is_early)),
-            "RAY_idle_worker_killing_time_threshold_ms": str(_IDLE_SECONDS * 1000),
-        }
-        try:
-            with _in_environment(variables), without_idle_helpers():
-                ray.init(
-                    address="local",
-                    include_dashboard=False,
-                    dashboard_host="127.0.0.1",
-                    num_cpus=cores,
-                    **QUIET,
-                )
-        except (ConnectionError, ValueError, RuntimeError) as error:
-            raise UserError(f"a local Ray does not start: {error}") from error
-        return cls(dict(environment), _surroundings())
+        self._is_awaited = True
+        self._started.result()
 
-    def fits(self, environment: Mapping[str, str]) -> bool:
-        """Whether one that is started now would have the same environment: a sweep file can set
-        variables, which its workers are to have, too."""
-        return self.environment == environment and self.surroundings == _surroundings()
+    def _kill_unless_awaited(self) -> None:
+        if self._is_awaited:
+            return
+        import psutil
+
+        atexit.unregister(ray.shutdown)
+        ours = str(Path(ray.__file__).parent)
+        for process in psutil.Process().children():
+            with contextlib.suppress(psutil.Error):
+                if any(ours in word for word in process.cmdline()):
+                    process.suspend()  # it may be about to start others, which would outlive it
+                    for each in [*process.children(recursive=True), process]:
+                        with contextlib.suppress(psutil.Error):
+                            each.kill()
+
+
+def start_local(environment: Mapping[str, str]) -> None:
+    """Start a Ray whose processes take over this environment. It ends with the thread that calls
+    this, if not before.
+
+    They get it from here rather than from Ray (``runtime_env``), for which every process would
+    wait a second, and could not be started before there is work for it.
+
+    Raises:
+        UserError: it does not start.
+    """
+    cores = usable_cores()
+    # As many as cores wait for work, each with all that training imports: too much memory where
+    # there are many cores.
+    is_early = cores <= MOST_EARLY
+    variables = {
+        **environment,
+        "RAY_CHDIR_TO_TRIAL_DIR": "0",
+        "RAY_preload_python_modules": "hsweep.ray_tune.preload",
+        "RAY_prestart_worker_first_driver": str(int(is_early)),
+        "RAY_idle_worker_killing_time_threshold_ms": str(_IDLE_SECONDS * 1000),
+    }
+    try:
+        with _in_environment(variables), without_idle_helpers():
+            ray.init(
+                address="local",
+                include_dashboard=False,
+                dashboard_host="127.0.0.1",
+                num_cpus=cores,
+                **QUIET,
+            )
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise UserError(f"a local Ray does not start: {error}") from error
 
 
 def shut_down() -> None:
@@ -83,11 +120,6 @@ def shut_down() -> None:
     # thread at this moment, as those in cycles are by whoever looks for garbage.
     with unsearched():
         ray.shutdown()
-
-
-def _surroundings() -> dict[str, str]:
-    # Ray sets some of its own in the process that starts it.
-    return {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ and ``tests/hsweep/test_ray_private.py`` fails where one of them is another.
 
 import contextlib
 import functools
+import logging
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
@@ -65,6 +66,8 @@ def without_idle_helpers() -> Iterator[None]:
     nodes, of which a Ray of this machine alone gets none. The dashboard's server runs even where
     no dashboard is asked for, and can be started later (``start_dashboard``).
     """
+    # It warns that its handler of SIGTERM is for the main thread alone; ours take its place.
+    logging.getLogger("ray._private.worker").setLevel(logging.ERROR)
     starts = {name: getattr(Node, name) for name in _IDLE_HELPERS}
     for name in starts:
         setattr(Node, name, _start_nothing)

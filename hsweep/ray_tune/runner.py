@@ -25,7 +25,7 @@ from hsweep.design.trial import Resources
 from hsweep.errors import UserError
 from hsweep.ray_tune.actor import TrialActor
 from hsweep.ray_tune.health import RayHealth
-from hsweep.ray_tune.local import QUIET, LocalRay, shut_down
+from hsweep.ray_tune.local import QUIET, StartingRay, shut_down, start_local
 from hsweep.ray_tune.messages import START
 from hsweep.ray_tune.nodes import alive_nodes, on_node, slots_of_all, smallest_device_bytes
 from hsweep.ray_tune.pickling import check_sent, send_whole
@@ -58,8 +58,7 @@ class RayRunner:
         own_modules: modules that travel to workers whole.
         sweep_folder: put last on the workers' import path.
         device_bytes: memory of the smallest device; None asks the nodes where it matters.
-        local: a Ray that was started here already, until ``connect`` takes it over, or starts
-            another where the sweep needs another environment.
+        local: a Ray that is being started here, until ``connect`` takes it over.
         announce: called with the dashboard's address when a run has started one.
         dashboard_url: set by ``connect`` where a cluster has one, and by ``start_dashboard``.
     """
@@ -71,7 +70,7 @@ class RayRunner:
     own_modules: tuple[Any, ...] = ()
     sweep_folder: Path | None = None
     device_bytes: int | None = None
-    local: LocalRay | None = None
+    local: StartingRay | None = None
     announce: Callable[[str], None] | None = None
     dashboard_url: str | None = field(default=None, init=False)
     _lacks_dashboard: bool = field(default=False, init=False)
@@ -89,14 +88,13 @@ class RayRunner:
             self._join(self.address)
 
     def _start(self) -> None:
-        environment = worker_environment(self.sweep_folder)
         started, self.local = self.local, None
-        if started is None and ray.is_initialized():
+        if started is not None:
+            started.wait()
+        elif ray.is_initialized():
             return
-        if started is not None and not started.fits(environment):
-            self.close()
-        if not ray.is_initialized():
-            LocalRay.start(environment)
+        else:
+            start_local(worker_environment(self.sweep_folder))
         self._lacks_dashboard = self.has_dashboard
 
     def _join(self, address: str) -> None:

@@ -164,7 +164,7 @@ class CoordinatedScheduler(FIFOScheduler):
         if isinstance(event, TrialError):
             worker.is_done_with(message.key)
             worker.is_broken = True
-            self.coordinator.failed(assignment, event.text)
+            self.coordinator.failed(assignment, event.text, is_final=event.is_final)
             return False
         if isinstance(event, ProcessDied):
             worker.is_done_with(message.key)

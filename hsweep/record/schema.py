@@ -37,6 +37,10 @@ JSON_COLUMNS: Final = ("point", "counts", "parts")
 SAID_OF_COUNTS: Final = ("num_params",)
 """Costs that a report of one's own training may name where the plan does not know them."""
 
+METRIC_META: Final = "metric"
+"""Under this name the log says that another metric decides from there on, also of what is reported.
+"""
+
 FIGURES: Final = ("learning_rate", "grad_norm", "running_loss", "examples_per_second")
 """Of the updates before a report: what every table of reports and every tracker has besides
 metrics, unless a metric has that name."""
@@ -110,7 +114,16 @@ def apply(connection: sqlite3.Connection, entry: Entry, seq: int) -> bool:
     else:
         named = (entry["meta"], entry["value"])
         connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", named)
+        if entry["meta"] == METRIC_META:
+            _decide_by(connection, entry["value"])
     return True
+
+
+def _decide_by(connection: sqlite3.Connection, metric: str) -> None:
+    metrics = "SELECT value FROM json_each(payload, '$.metrics') WHERE key = ?"
+    connection.execute(f"UPDATE log SET value = ({metrics}) WHERE kind = 'report'", (metric,))
+    reported = "SELECT value FROM log WHERE key = trials.key AND unit = trials.unit"
+    connection.execute(f"UPDATE trials SET value = ({reported} AND kind = 'report')")
 
 
 def _move(

@@ -31,7 +31,7 @@ from hsweep.terminal import note
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Manifest", "Study", "holds_a_study", "list_studies"]
+__all__ = ["Manifest", "Study", "existing", "holds_a_study", "list_studies"]
 
 FILE_META: Final = "file:"
 """Begins the names under which the text of a file of the study's folder is on record."""
@@ -86,7 +86,7 @@ class Study:
     @classmethod
     def open(cls, home: Home, name: str) -> "Study":
         """Open the study of this name; UserError if there is none, or it cannot be read."""
-        return cls.at(_existing(home, name))
+        return cls.at(existing(home, name))
 
     @classmethod
     def open_to_run(cls, home: Home, name: str) -> "Study":
@@ -96,7 +96,7 @@ class Study:
         UserError if there is none of that name, another process runs it, or it cannot be read or
         written to.
         """
-        paths = _existing(home, name)
+        paths = existing(home, name)
         with holding(paths), Journal(paths.journal, rebuild=True) as journal:
             study = cls.at(paths)
             # Where a damaged line of the log held one of them, it is on record again.
@@ -186,9 +186,9 @@ class Study:
         if there == text:
             return
         if path == self.paths.sweep_source and there is not None and there not in known:
-            # Somebody's work, perhaps: to be given by --sweep.
+            # Somebody's work, perhaps.
             aside = set_aside(path, "changed")
-            edited = command("resume", self.name, "--sweep", aside, home=self.paths.home)
+            edited = command("run", aside, "--study", self.name, home=self.paths.home)
             note(
                 f"{path} was not what is on record: it is kept as {aside.name}, and what is on "
                 f"record is in its place; `{edited}` goes on with the changed one"
@@ -317,7 +317,9 @@ def _on_record(path: Path) -> str:
     return f"{FILE_META}{path.name}"
 
 
-def _existing(home: Home, name: str) -> StudyPaths:
+def existing(home: Home, name: str) -> StudyPaths:
+    """Return the paths of a study that is there; UserError if it is not, or has links that lead out
+    of the home."""
     paths = home.study(name)
     if not holds_a_study(paths):
         known = [study.name for study in list_studies(home)]

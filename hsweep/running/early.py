@@ -1,43 +1,32 @@
-"""What a run takes whatever its sweep is, begun before that is planned."""
+"""What a run takes whatever its trials are, begun before they are planned."""
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-import click
 
 from hsweep.ray_tune.environment import prepare_ray
 from hsweep.running.options import RunOptions
 from hsweep.terminal import doing
-from hsweep.workspace import enter, is_command, worker_environment
+from hsweep.workspace import is_command, worker_environment
 
 if TYPE_CHECKING:
-    from hsweep.ray_tune.local import LocalRay
+    from hsweep.ray_tune.local import StartingRay
 
 
-def start_early(
-    options: RunOptions, folder: Path, own_folders: Iterable[Path] = ()
-) -> "LocalRay | None":
-    """Start the Ray that a run will need: its workers import what training needs while the sweep is
-    planned here. It is ended once the command has said all it has to say, if not before.
+def start_early(options: RunOptions, folder: Path) -> "StartingRay | None":
+    """Begin to start the Ray that a run will need, and return meanwhile: the sweep is planned here
+    while it starts, and while its workers import what training needs. A process that ends without
+    having waited for it, since the plan is refused, waits neither for its start nor for its end.
 
     Args:
-        folder: of the sweep file; see ``enter`` for it and the others.
+        folder: of the sweep, which is loaded: workers have what it has set in the environment.
 
     Returns:
         None where no Ray will be started, or this is a program that only uses this package.
-
-    Raises:
-        UserError: Ray does not start, or modules are both here and among the user's.
     """
     if options.runner == "inline" or options.cluster is not None or not is_command():
         return None
     doing("starting Ray")
     prepare_ray()
-    environment = worker_environment(enter(folder, own_folders))
-    from hsweep.ray_tune.local import LocalRay, shut_down
+    from hsweep.ray_tune.local import StartingRay
 
-    # Once a refused plan is told: it shall not wait for Ray's end.
-    click.get_current_context().find_root().call_on_close(shut_down)
-    # In this thread, which stays: Ray's processes end with the one that starts them.
-    return LocalRay.start(environment)
+    return StartingRay(worker_environment(folder))

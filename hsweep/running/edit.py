@@ -8,23 +8,25 @@ import json
 import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Final
 
 from rich.console import Console
 
 from hsweep.coordination.coordinator import planned_row
 from hsweep.design.sweep import Sweep
-from hsweep.errors import UserError
+from hsweep.design.trial import TrialStatus
+from hsweep.errors import UserError, unknown_name
 from hsweep.planning.answerable import refuse_unanswerable
 from hsweep.planning.code_changes import acceptance_line, recorded_files
 from hsweep.planning.continuation import BudgetHistory
 from hsweep.planning.extension import carried_over
 from hsweep.planning.options import SweepOptions, setting_text
+from hsweep.planning.plan import Plan
 from hsweep.planning.prepare import (
     Prepared,
+    accepting_code,
     own_sweep,
-    prepare_edited,
+    planned,
     recorded_options,
     refuse_unread_data,
     variant,
@@ -33,15 +35,15 @@ from hsweep.planning.revision import Revision, compare, proposed_trials
 from hsweep.record.endings import PROPOSALS
 from hsweep.record.journal import Journal
 from hsweep.record.manifest import Manifest, manifest_text
+from hsweep.record.schema import METRIC_META
 from hsweep.record.study import Study
 from hsweep.running.job import Job
 from hsweep.running.manifests import new_manifest, sweep_source
-from hsweep.running.options import EditOptions
-from hsweep.running.resume import accepting_code
 from hsweep.tracking.target import TrackingTarget
+from hsweep.workspace import LoadedSweep
 
 _REPLACED: Final = (
-    *("settings", "limits", "budget", "question", "metrics", "description", "axes"),
+    *("settings", "budget", "question", "metrics", "metric", "goal", "description", "axes"),
     *("sweep_folder", "own_folders", "extensions", "probe", "keep", "fixed_rate", "scouts"),
 )
 """What of a manifest an edited sweep replaces."""
@@ -53,6 +55,7 @@ class Edit:
 
     Attributes:
         prepared: the edited sweep and its plan, the study's extensions included.
+        target: the MLflow store that the study reports to.
         manifest: the study's once it is taken over.
         source: text of the sweep file.
         is_change: whether anything differs from what the study is.
@@ -60,6 +63,7 @@ class Edit:
     """
 
     prepared: Prepared
+    target: TrackingTarget
     revision: Revision
     manifest: Manifest
     source: str
@@ -67,7 +71,7 @@ class Edit:
     last_seq: int
 
 
-def edited(study: Study, edit: Edit, target: TrackingTarget) -> Job:
+def edited(study: Study, edit: Edit) -> Job:
     """Return the job of going on as an edited sweep; UserError if its question can never be
     answered."""
     plan = edit.prepared.plan
@@ -82,7 +86,9 @@ def edited(study: Study, edit: Edit, target: TrackingTarget) -> Job:
         return study
 
     storage = study.manifest.storage
-    return Job(study.name, edit.prepared, target, record, storage, edit.revision.new)
+    return Job(
+        study.name, edit.prepared, edit.target, record, storage, edit.revision.new, edit.revision
+    )
 
 
 def apply_edit(study: Study, edit: Edit) -> None:
@@ -91,6 +97,8 @@ def apply_edit(study: Study, edit: Edit) -> None:
     try:
         with study.journal(read_only=False) as journal, journal.transaction():
             _enter(journal, edit.revision)
+            if edit.manifest.metric != study.manifest.metric:
+                journal.set_meta(METRIC_META, edit.manifest.metric)
             study.record_revision(journal, edit.manifest, edit.source)
         study.manifest = edit.manifest
         study.export()
@@ -104,10 +112,10 @@ def apply_edit(study: Study, edit: Edit) -> None:
 
 def _enter(journal: Journal, revision: Revision) -> None:
     before = {row.key: row for row in journal.trials(orphaned=True)}
-    planned = [planned_row(trial) for trial in revision.plan.trials]
-    journal.add_trials(planned)
+    rows = [planned_row(trial) for trial in revision.plan.trials]
+    journal.add_trials(rows)
     # A trial stays made of what it was made of, also where other code is accepted as the same.
-    placed = [replace(row, parts=before[row.key].parts) for row in planned if row.key in before]
+    placed = [replace(row, parts=before[row.key].parts) for row in rows if row.key in before]
     journal.place_trials(row for row in placed if row.entry() != before[row.key].entry())
     for each in revision.continued:
         assert each.status is not None, "it goes on from the shorter training"
@@ -127,31 +135,31 @@ def _enter(journal: Journal, revision: Revision) -> None:
 
 def plan_edit(
     study: Study,
-    options: EditOptions,
+    loaded: LoadedSweep,
+    options: SweepOptions,
     target: TrackingTarget,
     *,
     accepts_code: bool = False,
-    siblings: Path | None = None,
 ) -> Edit:
     """Plan an edited sweep and compare it with the record; nothing is written. UserError if the
-    sweep cannot be planned, or is not one this study can go on with.
-
-    ``siblings`` is the folder whose modules its file may import; its own folder by default.
-    """
+    sweep cannot be planned, or is not one this study can go on with."""
     manifest = study.manifest
-    before = study.sweep_text()
-    path = study.sweep_file() if options.sweep_file is None else options.sweep_file
+    before, path = study.sweep_text(), loaded.path
     if path.resolve() == study.paths.sweep_source.resolve() and sweep_source(path) != before:
         raise UserError(
             f"{path} is the study's own copy, which stays what is on record, and it was changed; "
             "give it another name and try again"
         )
-    prepared = prepare_edited(study, path, _merged(study, options), siblings)
+    prepared = planned(loaded, options, accepted=manifest.accepted_code)
     sweep = prepared.plan.sweep
-    _refuse_another(study, sweep)
+    if sweep.name != manifest.sweep:
+        raise UserError(
+            f"the study {study.name!r} is of the sweep {manifest.sweep!r}, and this one is called "
+            f"{sweep.name!r}: call it so again, or begin another study with --study NAME"
+        )
     refuse_unread_data(prepared.plan)
     source = sweep_source(path)
-    is_same = source == before and not (options.settings or options.dropped)
+    is_same = source == before and list(options.settings) == _settings(manifest)
     old_sweep = sweep if is_same else _old_sweep(study)
     entry: dict[str, Any] | None = None
     with study.journal() as journal:
@@ -179,6 +187,8 @@ def plan_edit(
             accepted=plan.accepted,
         )
         revision = compare(plan, rows, files, history.shorter)
+    with study.journal() as journal:
+        _refuse_another_metric(study, prepared.plan, revision, journal)
     revised = _revised(study, prepared, revision, extensions, target, entry)
     is_change = (
         revision.changes_trials
@@ -186,7 +196,7 @@ def plan_edit(
         or source != before
         or _replaced(revised) != _replaced(manifest)
     )
-    return Edit(prepared, revision, revised, source, is_change, last_seq)
+    return Edit(prepared, target, revision, revised, source, is_change, last_seq)
 
 
 def announce(console: Console, study: Study, edit: Edit) -> None:
@@ -202,38 +212,51 @@ def announce(console: Console, study: Study, edit: Edit) -> None:
         console.print(f"  {line}", soft_wrap=True)
     for entry in edit.manifest.accepted[len(study.manifest.accepted) :]:
         console.print(f"  accepted   {acceptance_line(entry)}", soft_wrap=True)
-    before = recorded_options(study.manifest).settings
-    for name, values in edit.manifest.settings:
-        if (name, list(values)) not in before:
+    before, now = dict(_settings(study.manifest)), dict(_settings(edit.manifest))
+    for name, values in now.items():
+        if values != before.get(name):
             console.print(f"  set        {setting_text(name, values)}", soft_wrap=True)
+    for name in before.keys() - now.keys():
+        console.print(f"  set back   {name}", soft_wrap=True)
+    for name in ("metric", "goal"):
+        was, is_now = (getattr(each, name) for each in (study.manifest, edit.manifest))
+        if was != is_now:
+            console.print(f"  {name:<9}  {is_now}, before {was}", soft_wrap=True)
+    if any("code" in why for why in edit.revision.reasons()):
+        console.print(
+            "  Where the change of code changes no result, --accept-code keeps them instead.",
+            soft_wrap=True,
+        )
 
 
-def _merged(study: Study, options: EditOptions) -> SweepOptions:
-    recorded = recorded_options(study.manifest)
-    settings = dict(recorded.settings)
-    for name in options.dropped:
-        if name not in settings:
-            known = ", ".join(settings) if settings else "none"
-            raise UserError(
-                f"the study {study.name!r} was not started with --set {name}; its settings: {known}"
-            )
-        del settings[name]
-    return replace(recorded, settings=list((settings | dict(options.settings)).items()))
+def _settings(manifest: Manifest) -> list[tuple[str, list[Any]]]:
+    return list(recorded_options(manifest).settings)
 
 
-def _refuse_another(study: Study, sweep: Sweep) -> None:
-    manifest = study.manifest
-    for what, now, before in (
-        ("is called", sweep.name, manifest.sweep),
-        ("decides by", sweep.metric, manifest.metric),
-        ("has the goal", sweep.goal, manifest.goal),
-    ):
-        if now != before:
-            raise UserError(
-                f"the edited sweep {what} {now!r}, that of the study {study.name!r} {before!r}: "
-                "what is on record would mean something else. Change it back, or begin a new study "
-                "with `hsweep run`"
-            )
+def _refuse_another_metric(study: Study, plan: Plan, revision: Revision, journal: Journal) -> None:
+    """Refuse another metric or goal where the old one has decided, or the new one is not there."""
+    manifest, sweep = study.manifest, plan.sweep
+    if (sweep.metric, sweep.goal) == (manifest.metric, manifest.goal):
+        return
+    reported = [row for row in (*revision.kept, *revision.back) if row.unit]
+    stopped = sum(row.status is TrialStatus.STOPPED_EARLY for row in reported)
+    last = {entry.key: entry.payload["metrics"] for entry in journal.reports()}
+    lacking = [row.key for row in reported if last[row.key].get(sweep.metric) is None]
+    if stopped:
+        why = f"{stopped} of its trials were stopped early by that"
+    elif plan.is_adaptive and reported:
+        why = "its search learned from that which points to propose"
+    elif lacking:
+        names = {name for key in lacking for name in last[key]}
+        error = unknown_name("metric", sweep.metric, names)
+        why = f"{len(lacking)} of its trials have not reported the new one: {error}"
+    else:
+        return
+    raise UserError(
+        f"the study {study.name!r} decides by {manifest.metric!r} ({manifest.goal}), the edited "
+        f"sweep by {sweep.metric!r} ({sweep.goal}), and {why}. Begin another study with --study "
+        "NAME; it takes from this one what has finished and can be judged by the new metric"
+    )
 
 
 def _refuse_moved_on(study: Study, edit: Edit) -> None:
@@ -256,8 +279,8 @@ def _old_sweep(study: Study) -> Sweep | None:
 _ADAPTIVE: Final = (
     "the study {name!r} proposes its points one by one, each building on how those before it "
     "ended, so what it has tried must stay what it is: {what}. Its number of points, replicates, "
-    "early stopping, resources and question can change; for anything else begin a new study with "
-    "`hsweep run`"
+    "early stopping, resources and question can change; for anything else begin another study "
+    "with --study NAME"
 )
 
 
@@ -270,8 +293,8 @@ def _refuse_another_search(
     if was_adaptive != plan.is_adaptive and journal.trials(orphaned=True):
         raise UserError(
             f"the study {study.name!r} {'learns' if was_adaptive else 'does not learn'} from its "
-            "trials which points to propose, unlike the edited sweep's search; begin a new study "
-            "with `hsweep run`"
+            "trials which points to propose, unlike the edited sweep's search; begin another "
+            "study with --study NAME"
         )
     has_another_space = (
         old_sweep is not None and old_sweep.space.parameters() != plan.sweep.space.parameters()

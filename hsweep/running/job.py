@@ -1,10 +1,11 @@
-"""What is to be run of a study, as ``start``, ``resume``, ``edit`` and ``missing`` ask for it."""
+"""What is to be run of a study, however it is asked for."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from hsweep.design.trial import Trial
 from hsweep.planning.prepare import Prepared
+from hsweep.planning.revision import Revision
 from hsweep.record.study import Study
 from hsweep.tracking.target import TrackingTarget
 
@@ -18,6 +19,7 @@ class Job:
             nothing stands in the way of the first trial.
         storage: where checkpoints lie; None for the study's own folder.
         new: trials that are tried out before anything is recorded.
+        revision: what an edited sweep makes of the study.
         only: keys of the trials to run; None for all that are not finished.
     """
 
@@ -27,4 +29,5 @@ class Job:
     record: Callable[[], Study]
     storage: str | None = None
     new: Sequence[Trial] = ()
+    revision: Revision | None = None
     only: frozenset[str] | None = None

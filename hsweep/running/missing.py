@@ -6,7 +6,6 @@ from pathlib import Path
 
 from rich.console import Console
 
-from hsweep.command_line import command
 from hsweep.design.sweep import DEFAULT_PRESET
 from hsweep.errors import UserError
 from hsweep.paths import Home
@@ -15,6 +14,7 @@ from hsweep.planning.options import SweepOptions
 from hsweep.planning.prepare import (
     Prepared,
     loaded_sweep,
+    own_sweep,
     recorded_options,
     refuse_unread_data,
 )
@@ -52,9 +52,8 @@ def study_of(
             )
     if sweep_source(sweep_file) != study.sweep_text():
         console.print(
-            f"{sweep_file} has changed since the study began; the study's own copy is run "
-            f"(`{command('resume', study.name, '--sweep', sweep_file, home=home.root)}` goes on "
-            "with the file)",
+            f"{sweep_file} has changed since the study began; the study's own copy is run (without "
+            "--only-missing the study goes on with the file)",
             style="yellow",
             soft_wrap=True,
         )
@@ -64,7 +63,7 @@ def study_of(
 def plan_missing(study: Study, wanted: Iterable[Wanted]) -> tuple[Prepared, Extension]:
     """Find the trials that an analysis lists as missing; UserError if the study's trials cannot be
     planned again, or are no longer the same."""
-    prepared, _ = replanned(study)
+    prepared, _ = replanned(study, own_sweep(study))
     with study.journal() as journal:
         extension = plan_extension(prepared.plan, journal.trials(), wanted)
     return replace(prepared, plan=extension.plan), extension

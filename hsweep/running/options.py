@@ -1,15 +1,13 @@
-"""How a study is run, and how its sweep is edited before: the options of `run` and `resume`."""
+"""How a study is run: the options of `run` and `resume`."""
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import click
 
 from hsweep.errors import UserError
-from hsweep.options import Duration, Setting, SweepFile, option
+from hsweep.options import Duration, option
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,32 +111,3 @@ class RunOptions:
             return None
         address = os.environ.get("RAY_ADDRESS") or None if self.address is None else self.address
         return None if address == "local" else address  # as Ray calls one that is started here
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EditOptions:
-    """How a study's sweep is edited before the study goes on."""
-
-    sweep_file: Path | None = option(
-        None,
-        "--sweep",
-        metavar="FILE",
-        type=SweepFile(),
-        help="Go on with this sweep, edited since the study began.",
-    )
-    settings: Sequence[tuple[str, list[Any]]] = option(
-        (),
-        "--set",
-        type=Setting(),
-        multiple=True,
-        help="Replace or add a setting of the study: another budget (epochs=100), an axis, "
-        "replicates, recipe.lr=3e-3, margin=0.01.",
-    )
-    dropped: Sequence[str] = option(
-        (), "--unset", metavar="NAME", multiple=True, help="Drop a setting of the study."
-    )
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether the sweep stays as it is on record."""
-        return self.sweep_file is None and not (self.settings or self.dropped)

@@ -9,8 +9,14 @@ from hsweep.command_line import command
 from hsweep.design.trial import TrialStatus
 from hsweep.errors import UserError
 from hsweep.paths import Home
-from hsweep.planning.code_changes import acceptance_line, accepted_change, recorded_files
-from hsweep.planning.prepare import Prepared, prepare_again, refuse_unread_data
+from hsweep.planning.code_changes import acceptance_line, recorded_files
+from hsweep.planning.prepare import (
+    Prepared,
+    accepting_code,
+    prepare_again,
+    recorded_options,
+    refuse_unread_data,
+)
 from hsweep.planning.revision import compare, proposed_trials
 from hsweep.record.journal import Journal
 from hsweep.record.study import Study
@@ -18,13 +24,19 @@ from hsweep.redaction import HIDDEN
 from hsweep.running.job import Job
 from hsweep.running.options import RunOptions
 from hsweep.tracking.target import TrackingTarget, has_login, tracking_target
+from hsweep.workspace import LoadedSweep
 
 
-def resumed(study: Study, options: RunOptions, home: Home, console: Console) -> Job:
+def resumed(
+    study: Study,
+    loaded: LoadedSweep,
+    target: TrackingTarget,
+    options: RunOptions,
+    console: Console,
+) -> Job:
     """Return the job of training what is left of a study; UserError if its code or data have
     changed, so that its trials are no longer the same."""
-    target = target_of(study, home, options.tracking_uri)
-    prepared, entry = replanned(study, accepts_code=options.accept_code)
+    prepared, entry = replanned(study, loaded, accepts_code=options.accept_code)
     refuse_unread_data(prepared.plan)
 
     def record() -> Study:
@@ -38,29 +50,17 @@ def resumed(study: Study, options: RunOptions, home: Home, console: Console) -> 
 
 
 def replanned(
-    study: Study, *, accepts_code: bool = False
+    study: Study, loaded: LoadedSweep, *, accepts_code: bool = False
 ) -> tuple[Prepared, dict[str, Any] | None]:
     """Plan a study's trials again; return the plan, and the change of code to be recorded as
     accepted, if there is one. UserError if the trials are no longer the same as those on record."""
-    prepared = prepare_again(study)
+    prepared = prepare_again(study, loaded)
     entry = None
     with study.journal() as journal:
         if accepts_code:
             prepared, entry = accepting_code(prepared, journal)
         refuse_changed(study, prepared, journal)
     return prepared, entry
-
-
-def accepting_code(prepared: Prepared, journal: Journal) -> tuple[Prepared, dict[str, Any] | None]:
-    """Take the code of planned trials for that on record, where they are the same but for it;
-    return the plan with the keys on record, and what is to be recorded if code has changed."""
-    plan = prepared.plan
-    trials = [*plan.trials, *proposed_trials(plan, journal)]
-    files = recorded_files(journal).get
-    entry = accepted_change(journal.trials(), trials, plan.accepted, files)
-    if entry is None:
-        return prepared, None
-    return replace(prepared, plan=plan.accepting(entry["code"])), entry
 
 
 def refuse_changed(study: Study, prepared: Prepared, journal: Journal) -> None:
@@ -79,7 +79,9 @@ def refuse_changed(study: Study, prepared: Prepared, journal: Journal) -> None:
     paths = study.paths
     set_aside = accept = ""
     if not plan.is_adaptive:
-        edited = command("resume", paths.name, "--sweep", paths.sweep_source, home=paths.home)
+        words = recorded_options(study.manifest).words()
+        asked = (paths.sweep_source, "--study", paths.name, *words)
+        edited = command("run", *asked, home=paths.home)
         set_aside = (
             f", or go on with what is there now by `{edited}`: these trials are set aside with "
             f"their results, {len(revision.new)} are planned in their place (--dry-run only shows "
@@ -95,7 +97,7 @@ def refuse_changed(study: Study, prepared: Prepared, journal: Journal) -> None:
         f"{len(gone)} of {revision.num_before} trials of {study.name!r} are no longer the same, "
         f"{finished} of them finished: {reasons}. Their results could not be compared with what "
         "is trained now. Restore what has changed (the study's commit is in "
-        f"{study.paths.manifest}){set_aside}{accept}, or start a new study with `hsweep run`"
+        f"{study.paths.manifest}){set_aside}{accept}"
     )
 
 

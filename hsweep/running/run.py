@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -31,9 +31,11 @@ from hsweep.paths import Home, StudyPaths
 from hsweep.planning.calibration import Calibration
 from hsweep.planning.checking import check_trials
 from hsweep.planning.plan import Plan, Planner
+from hsweep.planning.revision import proposed_trials
 from hsweep.ray_tune.environment import prepare_ray
 from hsweep.record.composition import budgets_in_words, counted
-from hsweep.record.journal import Journal
+from hsweep.record.endings import PROPOSALS
+from hsweep.record.journal import Journal, TrialRow
 from hsweep.record.provenance import hardware
 from hsweep.record.study import Study
 from hsweep.running.forecast import forecast
@@ -52,12 +54,14 @@ from hsweep.training.compiler import cannot_be_compiled
 from hsweep.workspace import LoadedSweep
 
 if TYPE_CHECKING:
-    from hsweep.ray_tune.local import LocalRay
+    from hsweep.ray_tune.local import StartingRay
     from hsweep.ray_tune.runner import RayRunner
 
 _INTERRUPTED: Final = "interrupted"
 _SHOW_CURSOR: Final = "\x1b[?25h"
 _MAX_SKIPPED: Final = 5
+_GIVEN_UP: Final = (TrialStatus.FAILED, TrialStatus.TOO_LARGE)
+_RESULTS: Final = (TrialStatus.FINISHED, TrialStatus.STOPPED_EARLY)
 _UNTIL_PREPARED: Final = 8.0
 """Seconds: until then the study's start has the cores, and MLflow is imported."""
 
@@ -83,7 +87,7 @@ def run(
     conclude: Conclude,
     *,
     is_guest: bool = False,
-    started: "LocalRay | None" = None,
+    started: "StartingRay | None" = None,
 ) -> tuple[Study, Outcome]:
     """Do a job: check, connect, record, train, conclude; UserError if anything stands in the way
     before the first trial.
@@ -91,7 +95,7 @@ def run(
     Args:
         is_guest: the process has more to do than this, so a second interrupt raises
             KeyboardInterrupt in place of ending it.
-        started: the Ray to be used, where one was started early.
+        started: the Ray to be used, where one is being started.
     """
     phases = Phases(time.time()) if is_guest else Phases.of_process()
     phases.end("planning")
@@ -104,9 +108,18 @@ def run(
         for line in check_trials(job.new).lines():
             console.print(line, soft_wrap=True)
     home.create()
-    runner = make_runner(options, home.study(job.name), job.storage, job.prepared.loaded, started)
+    runner: RayRunner | InlineRunner = InlineRunner()
+    if is_over := _is_over(job, options, home):
+        console.print(
+            "every trial has ended; there is nothing to train (--retry-failed tries again what "
+            "failed)"
+        )
+    else:
+        paths = home.study(job.name)
+        runner = make_runner(options, paths, job.storage, job.prepared.loaded, started)
     try:
-        connect(runner, job.prepared.plan)
+        if not is_over:
+            connect(runner, job.prepared.plan)
         if not isinstance(runner, InlineRunner):
             runner.announce = functools.partial(_print_dashboard, console)
         search_as_usual()
@@ -122,12 +135,39 @@ def run(
         runner.close()
 
 
+def _tried_again(rows: Iterable[TrialRow], options: RunOptions) -> list[str]:
+    """Return the keys of trials that had failed and are tried again: all of a study in which
+    nothing has come to its end, whose user has mended something."""
+    by_status: dict[TrialStatus, list[str]] = {}
+    for row in rows:
+        by_status.setdefault(row.status, []).append(row.key)
+    failed = [key for status in _GIVEN_UP for key in by_status.get(status, ())]
+    is_asked = options.retry_failed or by_status.keys().isdisjoint(_RESULTS)
+    return failed if is_asked else []
+
+
+def _is_over(job: Job, options: RunOptions, home: Home) -> bool:
+    """Whether nothing of a study is left to be trained."""
+    if job.new:
+        return False
+    plan, study = job.prepared.plan, Study.open(home, job.name)
+    with study.journal() as journal:
+        rows = {row.key: row for row in journal.trials(orphaned=True)}
+        planned = proposed_trials(plan, journal) if plan.is_adaptive else plan.trials
+        if len(journal.metas(PROPOSALS)) < (plan.sweep.search.num_points or 0) * plan.is_adaptive:
+            return False
+    if not all(trial.key in rows for trial in planned):
+        return False
+    part = [rows[trial.key] for trial in planned]
+    return all(row.status.is_final for row in part) and not _tried_again(part, options)
+
+
 def make_runner(
     options: RunOptions,
     paths: StudyPaths,
     storage: str | None,
     loaded: LoadedSweep,
-    started: "LocalRay | None" = None,
+    started: "StartingRay | None" = None,
 ) -> "RayRunner | InlineRunner":
     """Return the runner that the options ask for; UserError for a storage that cannot be used."""
     if storage is not None:
@@ -231,10 +271,7 @@ def _train(
     """Run what is not finished of a study, then conclude it; the study's lock must be held."""
     started = time.monotonic()
     plan = job.prepared.plan
-    if options.retry_failed:
-        given_up = (TrialStatus.FAILED, TrialStatus.TOO_LARGE)
-        keys = [row.key for row in journal.trials() if row.status in given_up]
-        journal.reopen(keys, "asked for again")
+    journal.reopen(_tried_again(journal.trials(), options), "asked for again")
     stopping = plan.sweep.early_stopping
     budget = plan.sweep.budget
     # On a ladder nothing is decided within a trial.

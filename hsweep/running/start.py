@@ -1,86 +1,159 @@
-"""A new study of a sweep."""
+"""A sweep is asked for: as a new study, or as what the study of its name is to be from now on."""
 
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rich.console import Console
 
-from hsweep.command_line import command
-from hsweep.design.labels import listed
+from hsweep.design.sweep import DEFAULT_PRESET
 from hsweep.errors import UserError
 from hsweep.paths import Home
 from hsweep.planning.answerable import refuse_unanswerable
-from hsweep.planning.options import setting_text
-from hsweep.planning.prepare import Prepared, recorded_options, refuse_unread_data
-from hsweep.record.study import Study
+from hsweep.planning.options import SweepOptions
+from hsweep.planning.prepare import (
+    loaded_sweep,
+    planned,
+    recorded_options,
+    refuse_unread_data,
+    variant,
+)
+from hsweep.record.study import Study, holds_a_study
 from hsweep.redaction import refuse_secrets
+from hsweep.running.edit import Edit, announce, edited, plan_edit
 from hsweep.running.job import Job
 from hsweep.running.manifests import new_manifest, sweep_source
 from hsweep.running.options import RunOptions
-from hsweep.tracking.target import tracking_target
+from hsweep.running.resume import target_of
+from hsweep.tracking.target import TrackingTarget, tracking_target
+from hsweep.workspace import LoadedSweep
 
 
-def new_study(
-    prepared: Prepared,
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A sweep, what is chosen of it, and the study that it is to be.
+
+    Attributes:
+        name: of the study.
+        study: the one that is there already; None for a new one.
+        target: the MLflow store that it reports to.
+        storage: where its checkpoints lie; None for its own folder.
+    """
+
+    loaded: LoadedSweep
+    chosen: SweepOptions
+    home: Home
+    name: str
+    study: Study | None
+    target: TrackingTarget
+    storage: str | None
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether nothing is likely to be trained: the study is complete, and asked for as it is.
+        Other files of the user's may have changed all the same."""
+        study = self.study
+        return (
+            study is not None
+            and study.status()["state"] == "complete"
+            and sweep_source(self.loaded.path) == study.sweep_text()
+            and list(self.chosen.settings) == list(recorded_options(study.manifest).settings)
+        )
+
+    def job(self, options: RunOptions, console: Console) -> Job:
+        """Plan the sweep, and return the job of training what is new of it; what makes the answer
+        weak is printed, or what it makes of the study that is there.
+
+        Raises:
+            UserError: the sweep cannot be planned, cannot be answered as it is planned, or is none
+                that the study can go on with.
+        """
+        if self.study is None:
+            return self._new(console)
+        edit = self.edit(options)
+        announce(console, self.study, edit)
+        return edited(self.study, edit)
+
+    def edit(self, options: RunOptions) -> Edit:
+        """Return what the sweep makes of the study that is there; nothing is written."""
+        assert self.study is not None
+        return plan_edit(
+            self.study, self.loaded, self.chosen, self.target, accepts_code=options.accept_code
+        )
+
+    def _new(self, console: Console) -> Job:
+        prepared = planned(self.loaded, self.chosen)
+        plan, storage = prepared.plan, self.storage
+        refuse_unread_data(plan)
+
+        def record() -> Study:
+            return Study.create(
+                self.home,
+                new_manifest(self.name, prepared, storage=storage, target=self.target),
+                sweep_source=sweep_source(self.loaded.path),
+                plan=plan.to_json(),
+            )
+
+        for concern in refuse_unanswerable(plan):
+            console.print(concern.line, style="yellow", soft_wrap=True)
+        return Job(self.name, prepared, self.target, record, storage, plan.trials)
+
+
+def request(
+    sweep_file: Path,
+    chosen: SweepOptions,
     options: RunOptions,
     home: Home,
     name: str | None,
-    storage: str | None,
-    console: Console,
-) -> Job:
-    """Return the job of training a sweep in a new study, called by default after the sweep and its
-    preset; what makes the answer weak is printed. UserError if the sweep cannot be answered as it
-    is planned, or the name is taken."""
-    plan = prepared.plan
-    target = tracking_target(options.tracking_uri, home, plan.sweep.name)
-    refuse_unread_data(plan)
-    concerns = refuse_unanswerable(plan)
-    name = f"{plan.sweep.name}-{plan.preset}" if name is None else name
-    _refuse_taken(home, name, prepared)
+    storage: str | None = None,
+    *,
+    siblings: Path | None = None,
+    to_run: bool = True,
+) -> Request:
+    """Load a sweep that is asked for, and open the study it is to be, if that is there.
+
+    Args:
+        name: of the study; None for that of the sweep and its preset.
+        siblings: the folder whose modules the file may import; its own by default.
+        to_run: whether the study is going to be run.
+
+    Raises:
+        UserError: the file, the preset, a setting, the storage or the MLflow store is none, the
+            name cannot be a study's, or the study is running or was started with another choice.
+    """
+    loaded = loaded_sweep(sweep_file, siblings)
+    variant(loaded.sweep, chosen)
+    name = f"{loaded.sweep.name}-{chosen.preset or DEFAULT_PRESET}" if name is None else name
     storage = _absolute(storage)
-
-    def record() -> Study:
-        return Study.create(
-            home,
-            new_manifest(name, prepared, storage=storage, target=target),
-            sweep_source=sweep_source(prepared.loaded.path),
-            plan=plan.to_json(),
+    if not holds_a_study(home.study(name)):
+        target = tracking_target(options.tracking_uri, home, loaded.sweep.name)
+        return Request(loaded, chosen, home, name, None, target, storage)
+    study = Study.open_to_run(home, name) if to_run else Study.open(home, name)
+    _refuse_another_choice(study, chosen)
+    own = study.manifest.storage
+    if storage not in (None, own):
+        raise UserError(
+            f"the checkpoints of {name!r} are in {own or study.paths.checkpoints}: storage is "
+            "chosen when a study begins; leave it out, or begin another study with --study NAME"
         )
-
-    for concern in concerns:
-        console.print(concern.line, style="yellow", soft_wrap=True)
-    return Job(name, prepared, target, record, storage, plan.trials)
+    target = target_of(study, home, options.tracking_uri)
+    return Request(loaded, chosen, home, name, study, target, own)
 
 
-def _refuse_taken(home: Home, name: str, prepared: Prepared) -> None:
-    if not home.study(name).manifest.exists():
-        return
-    study = Study.open(home, name)
-    status = study.status()
-    done = status["trials"] - status["not_needed"] - status["planned"] - status["running"]
-    changed, options = _changes(study, prepared)
-    edit = command("resume", name, *options, home=home.root)
-    what = f"what has changed since ({listed(changed)})" if changed else "an edited sweep"
-    raise UserError(
-        f"a study called {name!r} exists in {home.root} ({done} of {status['runs']} runs "
-        f"done); go on with it by `{command('resume', name, home=home.root)}`, "
-        f"with {what} by `{edit}` (--dry-run only shows it), or start another with --study NAME"
-    )
-
-
-def _changes(study: Study, prepared: Prepared) -> tuple[list[str], list[object]]:
-    """Return what of a request is not as a study has it, in words, and the options of ``resume``
-    that go on with it."""
-    before = dict(recorded_options(study.manifest).settings)
-    now = dict(prepared.options.settings)
-    given = [setting_text(name, values) for name, values in now.items()]
-    new = [text for name, text in zip(now, given, strict=True) if now[name] != before.get(name)]
-    gone = [name for name in before if name not in now]
-    changed = [*new, *(f"{name} no longer set" for name in gone)]
-    path = prepared.loaded.path
-    if sweep_source(path) != study.sweep_text():
-        changed.insert(0, f"{path.name} was edited")
-    options = ["--sweep", path, *(word for text in new for word in ("--set", text))]
-    return changed, [*options, *(word for name in gone for word in ("--unset", name))]
+def _refuse_another_choice(study: Study, chosen: SweepOptions) -> None:
+    """Refuse to go on with a study for which something else was chosen than a setting."""
+    before = recorded_options(study.manifest)
+    for name, was, now in (
+        ("preset", before.preset, chosen.preset or DEFAULT_PRESET),
+        ("point", list(before.points), [dict(point) for point in chosen.points]),
+        ("seed", before.seed, chosen.seed),
+        *((name, was, getattr(chosen.limits, name)) for name, was in asdict(before.limits).items()),
+    ):
+        if now != was:
+            raise UserError(
+                f"the study {study.name!r} was started with {name}={was!r}, not {now!r}; give "
+                "that again, or another name (--study NAME) for another study, which takes from "
+                "this one what it has trained"
+            )
 
 
 def _absolute(storage: str | None) -> str | None:

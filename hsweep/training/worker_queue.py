@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from hsweep.design.trial import Assignment, Event, Report
-from hsweep.errors import failure_text
+from hsweep.errors import RefusedReportError, failure_text
 from hsweep.redaction import redact
 from hsweep.training.session import Session, WaitingSession
 
@@ -38,9 +38,15 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class TrialError:
-    """The trial raised; the text is the traceback, headed by a line that says what happened."""
+    """The trial raised.
+
+    Attributes:
+        text: the traceback, headed by a line that says what happened.
+        is_final: another attempt would end in the same way.
+    """
 
     text: str
+    is_final: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +237,9 @@ class WorkerQueue:
         except BaseException as error:
             # Even what would end a process: this thread must live to report it.
             current = session.current if session is not None else None
-            return _message(current or group[0], TrialError(redact(failure_text(error))))
+            is_final = isinstance(error, RefusedReportError)
+            raised = TrialError(redact(failure_text(error)), is_final)
+            return _message(current or group[0], raised)
         return None
 
     def _advances(self, session: Session, first: Assignment) -> bool:

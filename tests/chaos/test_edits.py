@@ -34,17 +34,13 @@ def test_an_edited_sweep(
     before = read_record(scene.study("edited")).rows.keys()
     assert len(before) == 24
     scene.write_sweep(widths=AFTER)
+    edit = ("run", scene.sweep, "--study", "edited", *INLINE, "--home", scene.home("edited"))
     for _ in range(2):
-        driver = scene.start(
-            *("resume", "edited", "--sweep", scene.sweep, *INLINE),
-            *("--home", scene.home("edited")),
-        )
+        driver = scene.start(*edit)
         driver.runs_until(rng.uniform(0.0, 8.0))
         torment.kill(driver)
         tried.tries += 1
-    ended = scene.start(
-        *("resume", "edited", "--sweep", scene.sweep, *INLINE, "--home", scene.home("edited"))
-    )
+    ended = scene.start(*edit)
     assert ended.wait() == 0, ended.output
     scene.look("edited")
     found = audit(scene.study("edited"), calm, scene.seen)

@@ -148,11 +148,9 @@ def test_what_a_page_shows_runs(
     key = re.findall(r"t[0-9a-f]{20}", call(["show", "my_heads-quick", "--json"], studies))[0]
     for words in commands(page):
         if not any(part in f"hsweep {shlex.join(words)}" for part in NOT_RUN):
-            # What starts a study does so in an empty home; all else finds the studies there.
             home = tmp_path / "home"
             shutil.rmtree(home, ignore_errors=True)
-            if words[0] != "run" or {"--only-missing", "--more-seeds"} & {*words}:
-                shutil.copytree(studies, home)
+            shutil.copytree(studies, home)
             words = [key if re.fullmatch("t[0-9a-f]{8}", word) else word for word in words]
             smaller = [f"--set={each}" for word in words for each in SMALLER.get(word, ())]
             call([*(FEWER.get(word, word) for word in words), *smaller], home)

@@ -436,7 +436,7 @@ class TestCommands:
     ) -> None:
         study = new_study(home)
         before = study.paths.manifest.read_bytes()
-        result = hsweep("resume", "mine", "--sweep", impossible, "--runner", "inline")
+        result = hsweep("run", impossible, "--study", "mine", "--runner", "inline")
         assert result.exit_code == 2
         assert "no planned trial has the baseline width=9" in result.stderr
         assert study.paths.manifest.read_bytes() == before

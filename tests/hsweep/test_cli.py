@@ -225,18 +225,6 @@ class TestRunAndResume:
         hsweep("run", write(tmp_path, source), *given)
         assert seen == [used]
 
-    def test_a_taken_name_says_how_far_that_study_is_and_offers_to_resume(
-        self, hsweep: Invoke, tmp_path: Path, home: Home
-    ) -> None:
-        study = new_study(home, "tiny-quick")
-        with recording(study) as (journal, trials):
-            finish(journal, trials[0], 0.5)
-        path = write(tmp_path, SWEEP_FILE)
-        message = refusal(hsweep("run", path, "--runner", "inline"))
-        assert "(1 of 3 runs done)" in message
-        assert f"`hsweep resume tiny-quick --home {home.root}`" in message
-        assert f"`hsweep resume tiny-quick --sweep {path} --home {home.root}`" in message
-
     def test_a_home_that_is_a_file(self, hsweep: Invoke, tmp_path: Path) -> None:
         (tmp_path / "file").touch()
         sweep = write(tmp_path, SWEEP_FILE)
@@ -254,17 +242,14 @@ class TestRunAndResume:
     def test_a_study_whose_code_has_changed_is_not_resumed(
         self, hsweep: Invoke, home: Home
     ) -> None:
-        study = new_study(home)
-        changed = SWEEP_FILE.replace("tiny_sweep()", "tiny_sweep(replicates=1, task=OTHER)")
-        put_on_record(
-            study,
-            changed.replace(
-                "import tiny_sweep", "import TinyTask, tiny_sweep\nOTHER = TinyTask(dim=4)"
-            ),
-        )
+        put_on_record(new_study(home), OTHER_TASK)
         message = refusal(hsweep("resume", "mine", "--runner", "inline"))
         assert "3 of 3 trials of 'mine' are no longer the same" in message
 
+
+OTHER_TASK = SWEEP_FILE.replace("tiny_sweep()", "tiny_sweep(task=TinyTask(dim=4))").replace(
+    "import tiny_sweep", "import TinyTask, tiny_sweep"
+)
 
 CHATTY = """
 from dataclasses import dataclass
@@ -413,8 +398,8 @@ class TestCommands:
 
     def test_a_printed_command_can_be_pasted(self) -> None:
         for name in self.NAMES:
-            printed = command("resume", name, "--sweep", f"/s/{name}", home=Path("/h") / name)
-            words = ["hsweep", "resume", name, "--sweep", f"/s/{name}", "--home", f"/h/{name}"]
+            printed = command("run", f"/s/{name}", "--study", name, home=Path("/h") / name)
+            words = ["hsweep", "run", f"/s/{name}", "--study", name, "--home", f"/h/{name}"]
             assert shlex.split(printed) == words
 
     def test_a_study_in_a_folder_with_a_space_prints_commands_that_work(
@@ -422,12 +407,10 @@ class TestCommands:
     ) -> None:
         folder = tmp_path / "with space"
         folder.mkdir()
-        path = write(folder, SWEEP_FILE)
         home = folder / "it's a home"
-        new_study(Home(home), "tiny-quick")
-        said = refusal(hsweep("run", path, "--runner", "inline", "--home", home))
-        resume, edit = re.findall("`(.*?)`", said)
-        assert shlex.split(resume) == ["hsweep", "resume", "tiny-quick", "--home", str(home)]
+        put_on_record(new_study(Home(home)), OTHER_TASK)
+        said = refusal(hsweep("resume", "mine", "--runner", "inline", "--home", home))
+        (edit,) = re.findall("`(.*?)`", said)
         done = hsweep(*shlex.split(edit)[1:], "--dry-run")
         assert done.exit_code == 0, done.output
 

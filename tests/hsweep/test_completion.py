@@ -36,6 +36,7 @@ def folder(tmp_path: Path, home: Home) -> Path:
         ("hsweep sh", {"show"}),
         ("hsweep show ", {"heads-quick", "lean-quick"}),
         ("hsweep resume l", {"lean-quick"}),
+        ("hsweep delete h", {"heads-quick"}),
         ("hsweep compare heads-quick l", {"lean-quick"}),
         ("hsweep show --home {folder}/other ", {"elsewhere"}),
         ("hsweep show --home {folder}/question.py ", set()),

@@ -27,12 +27,11 @@ from hsweep.own_packages import default_folders, let_in
 from hsweep.paths import Home
 from hsweep.planning.code import SWEEP_FILE
 from hsweep.planning.options import SweepOptions
-from hsweep.planning.prepare import prepare, prepare_again
+from hsweep.planning.prepare import loaded_sweep, prepare, prepare_again, recorded_options
 from hsweep.record.journal import TrialRow
 from hsweep.record.study import Study
 from hsweep.running.edit import Edit, apply_edit, plan_edit
 from hsweep.running.manifests import new_manifest
-from hsweep.running.options import EditOptions
 from hsweep.tracking.target import TrackingTarget, tracking_target
 
 SWEEP = '''"""A tiny question."""
@@ -91,10 +90,12 @@ class Bench:
     def plan_edit(
         self, study: Study, source: str | None = None, *, accept: bool = False, **settings: int
     ) -> Edit:
-        path = None if source is None else self.file(source, "edited.py")
-        chosen = [(name, [value]) for name, value in settings.items()]
-        options = EditOptions(sweep_file=path, settings=chosen)
-        return plan_edit(study, options, self.target, accepts_code=accept)
+        """Plan it with these settings besides those that the study has."""
+        path = study.sweep_file() if source is None else self.file(source, "edited.py")
+        chosen = recorded_options(study.manifest)
+        merged = dict(chosen.settings) | {name: [value] for name, value in settings.items()}
+        options = replace(chosen, settings=list(merged.items()))
+        return plan_edit(study, loaded_sweep(path), options, self.target, accepts_code=accept)
 
     def edit(self, study: Study, source: str | None = None, **settings: Any) -> Edit:
         edit = self.plan_edit(study, source, **settings)
@@ -366,7 +367,7 @@ class TestAcceptedCode:
         for told in (
             "3 of 3 trials of 'mine' are no longer the same, 3 of them finished",
             "its model code (the sweep file) has changed (3)",
-            f"`hsweep resume mine --sweep {study.paths.sweep_source} --home ",
+            f"`hsweep run {study.paths.sweep_source} --study mine --preset quick --home ",
             "`hsweep resume mine --accept-code --home ",
         ):
             assert told in refused.stderr
@@ -510,14 +511,6 @@ class TestWhatIsRecorded:
         assert (study.paths.root / second["sweep_file"]).read_text() == wider
         assert study.paths.sweep_source.read_text() == wider
 
-    def test_settings_are_replaced_and_dropped_by_name(self, bench: Bench) -> None:
-        study = bench.ran(SWEEP, replicates=2, epochs=3)
-        options = EditOptions(settings=[("epochs", [6])], dropped=["replicates"])
-        edit = plan_edit(study, options, bench.target)
-        assert edit.manifest.settings == [("epochs", [6])]
-        with pytest.raises(UserError, match="its settings: replicates, epochs"):
-            plan_edit(study, EditOptions(dropped=["width"]), bench.target)
-
     def test_trials_added_for_an_answer_survive(self, bench: Bench) -> None:
         study = bench.ran(SWEEP)
         with study.journal() as journal:
@@ -624,8 +617,6 @@ class TestRefusals:
         ("old", "new", "message"),
         [
             ("tiny_sweep(\n", 'tiny_sweep(\n    name="other",\n', "is called 'other'"),
-            ("tiny_sweep(\n", 'tiny_sweep(\n    metric="fit", goal="max",\n', "decides by 'fit'"),
-            ("tiny_sweep(\n", 'tiny_sweep(\n    goal="max",\n', "has the goal 'max'"),
             (
                 "tiny_sweep(\n",
                 "tiny_sweep(\n    search=optuna_search(2),\n",
@@ -666,7 +657,8 @@ class TestFromTheCommandLine:
     ) -> None:
         study = bench.ran(SWEEP)
         edited = bench.file(SWEEP.replace("[1, 2, 3]", "[2, 3, 4]"), "edited.py")
-        shown = hsweep("resume", "mine", "--sweep", edited, "--set", "epochs=4", "--dry-run")
+        run = ("run", edited, "--study", "mine", "--set", "epochs=4")
+        shown = hsweep(*run, "--dry-run")
         assert shown.exit_code == 0, shown.output
         assert "study mine with an edited sweep: 3 trials, 3 before" in shown.output
         assert "new        1: width=4" in shown.output
@@ -674,13 +666,10 @@ class TestFromTheCommandLine:
         assert "orphaned   1 (1 finished), no longer in the space: width=1" in shown.output
         assert "set        epochs=4" in shown.output
         assert Study.open(home, "mine").manifest == study.manifest
-        as_json = hsweep("resume", "mine", "--set", "epochs=4", "--dry-run", "--json")
-        assert json.loads(as_json.stdout)["revision"]["continued"] == 3
+        as_json = hsweep(*run, "--dry-run", "--json")
+        assert json.loads(as_json.stdout)["revision"]["continued"] == 2
 
-        done = hsweep(
-            *("resume", "mine", "--sweep", edited, "--set", "epochs=4", "--runner", "inline"),
-            "--json",
-        )
+        done = hsweep(*run, "--runner", "inline", "--json")
         assert done.exit_code == 0, done.output
         content = json.loads(done.stdout)
         assert (content["finished"], content["trials"]) == (3, 3)
@@ -688,8 +677,12 @@ class TestFromTheCommandLine:
             "no longer in the space": 1, "continued with a budget of 4 epochs": 2,
         }  # fmt: skip
         # A second time there is nothing to change and nothing to train.
-        again = hsweep("resume", "mine", "--dry-run")
+        again = hsweep(*run)
         assert "study mine as it is recorded: 3 trials, 3 before" in again.output
+        assert "there is nothing to train" in again.output
+        back = hsweep("run", edited, "--study", "mine", "--dry-run")
+        assert "set back   epochs" in back.output
+        assert "back       2 (2 finished)" in back.output
 
     def test_settings_of_recipe_and_question_are_edits_of_the_sweep(
         self, hsweep: Invoke, bench: Bench, home: Home
@@ -711,37 +704,148 @@ class TestFromTheCommandLine:
         assert keys(path, "--set", "recipe.lr=3e-2") == keys(lower)
         assert not set(keys(lower)) & set(rows_of(study))
 
-        taken = hsweep(
-            *("run", path, "--study", "mine", "--runner", "inline"),
-            *("--set", "recipe.betas=0.8,0.9", "--set", "margin=0.2"),
-        )
-        assert taken.exit_code == 2
-        assert "has changed since (recipe.betas=0.8,0.9 and margin=0.2) by" in taken.stderr
-        assert f"--sweep {path} --set recipe.betas=0.8,0.9 --set margin=0.2 --home" in taken.stderr
-
-        shown = hsweep("resume", "mine", "--set", "recipe.betas=0.8,0.9", "--dry-run")
+        run = ("run", path, "--study", "mine")
+        shown = hsweep(*run, "--set", "recipe.betas=0.8,0.9", "--dry-run")
         assert "orphaned   6 (6 finished), its recipe has changed" in shown.output, shown.output
-        asked = ("resume", "mine", "--runner", "inline", "--set", "margin=0.2")
-        done = hsweep(*asked, "--json")
+        # Needs no Ray: nothing is trained.
+        done = hsweep(*run, "--set", "margin=0.2", "--json")
         assert done.exit_code == 0, done.output
         assert json.loads(done.stdout)["revision"]["kept"] == 6
         manifest = Study.open(home, "mine").manifest
         assert manifest.question is not None
         assert (manifest.question["margin"], manifest.settings) == (0.2, [["margin", [0.2]]])
-        again = hsweep("resume", "mine", "--dry-run")
+        again = hsweep(*run, "--set", "margin=0.2", "--dry-run")
         assert "study mine as it is recorded: 6 trials, 6 before" in again.output
 
     def test_the_studys_own_copy_is_not_to_be_edited(self, hsweep: Invoke, bench: Bench) -> None:
         study = bench.ran(SWEEP)
         own = study.paths.sweep_source
         own.write_text(SWEEP.replace("[1, 2, 3]", "[2, 3]"))
-        refused = hsweep("resume", "mine", "--sweep", own, "--dry-run")
+        refused = hsweep("run", own, "--study", "mine", "--dry-run")
         assert refused.exit_code == 2
         assert "is the study's own copy, which stays what is on record" in refused.stderr
         aside = own.with_name("question.py")
         own.rename(aside)
-        shown = hsweep("resume", "mine", "--sweep", aside, "--dry-run", "--json")
+        shown = hsweep("run", aside, "--study", "mine", "--dry-run", "--json")
         assert json.loads(shown.stdout)["revision"]["orphaned"] == 1
+
+
+OWN = """
+from pathlib import Path
+
+from hsweep import Sweep, epochs, grid
+
+
+def train(point, run):
+    number = 1
+    if not Path({mended!r}).exists():
+        raise RuntimeError("not mended")
+    for epoch in range(1, run.budget + 1):
+        run.report(epoch, loss=1 / (point.width * epoch), accuracy=number - 1 / point.width)
+
+
+SWEEP = Sweep(
+    name="own", space=grid(width=[1, 2, 3]), train=train, metric="loss", goal="min",
+    budget=epochs(2), max_failures=0,
+)
+"""
+
+
+class TestRunAgain:
+    """`hsweep run FILE` is all that a user needs to know."""
+
+    def file(self, bench: Bench, *changes: tuple[str, str]) -> Path:
+        source = OWN.format(mended=str(bench.folder / "mended"))
+        for old, new in changes:
+            assert old in source
+            source = source.replace(old, new)
+        return bench.file(source)
+
+    METRIC = ('"loss", goal="min"', '"accuracy", goal="max"')
+
+    def test_another_metric_judges_what_is_on_record(
+        self, hsweep: Invoke, bench: Bench, home: Home
+    ) -> None:
+        (bench.folder / "mended").touch()
+        assert hsweep("run", self.file(bench), "--runner", "inline").exit_code == 0
+        wider = ("[1, 2, 3]", "[1, 2, 3, 4]")
+        path = self.file(bench, self.METRIC, wider)
+        done = hsweep("run", path, "--runner", "inline", "--json")
+        assert done.exit_code == 0, done.output
+        assert "metric     accuracy, before loss" in done.stderr
+        assert json.loads(done.stdout)["revision"]["kept"] == 3
+        study = Study.open(home, "own-quick")
+        assert (study.manifest.metric, study.manifest.goal) == ("accuracy", "max")
+        values = {row.point["width"]: row.value for row in rows_of(study).values()}
+        assert values == {width: 1 - 1 / width for width in (1, 2, 3, 4)}
+        assert attempts(study) == dict.fromkeys(attempts(study), 1)
+        # From the log alone, as if the index were lost.
+        Study.open_to_run(home, "own-quick")
+        assert {row.point["width"]: row.value for row in rows_of(study).values()} == values
+
+    def test_a_metric_that_was_never_reported_is_refused_with_the_one_way_that_works(
+        self, hsweep: Invoke, bench: Bench
+    ) -> None:
+        (bench.folder / "mended").touch()
+        assert hsweep("run", self.file(bench), "--runner", "inline").exit_code == 0
+        path = self.file(bench, ('"loss", goal="min"', '"acuracy", goal="max"'))
+        refused = hsweep("run", path, "--runner", "inline")
+        assert refused.exit_code == 2
+        assert "3 of its trials have not reported the new one: unknown metric" in refused.stderr
+        assert "Did you mean 'accuracy'?" in refused.stderr
+        path = self.file(bench, self.METRIC)
+        other = hsweep("run", path, "--study", "other", "--runner", "inline")
+        assert "3 of 3 trials are taken from study own-quick" in other.output
+
+    def test_what_another_metric_has_stopped_stays_with_it(self, bench: Bench) -> None:
+        study = bench.ran(PRUNED)
+        assert "stopped_early" in {str(row.status) for row in rows_of(study).values()}
+        with pytest.raises(UserError, match="were stopped early by that"):
+            bench.plan_edit(
+                study, PRUNED.replace("tiny_sweep(\n", 'tiny_sweep(\n    goal="max",\n')
+            )
+
+    def test_a_study_in_which_all_trials_failed_is_tried_again(
+        self, hsweep: Invoke, bench: Bench, home: Home
+    ) -> None:
+        path = self.file(bench)
+        assert hsweep("run", path, "--runner", "inline").exit_code == 1
+        study = Study.open(home, "own-quick")
+        assert set(present(study).values()) == {"failed"}
+        (bench.folder / "mended").touch()
+        done = hsweep("run", path, "--runner", "inline")
+        assert done.exit_code == 0, done.output
+        assert set(present(study).values()) == {"finished"}
+
+    @pytest.mark.parametrize("change", [("number = 1", "number = 2"), METRIC, None])
+    def test_one_that_ended_before_its_first_report_goes_on_however_it_was_edited(
+        self, bench: Bench, hsweep: Invoke, home: Home, change: tuple[str, str] | None
+    ) -> None:
+        (bench.folder / "mended").touch()
+        study = bench.begin(self.file(bench).read_text(), "own-quick")
+        path = self.file(bench, *([change] if change else []))
+        done = hsweep("run", path, "--runner", "inline")
+        assert done.exit_code == 0, done.output
+        assert set(present(study).values()) == {"finished"}
+        again = hsweep("run", path)  # needs no Ray
+        assert again.exit_code == 0, again.output
+        assert "there is nothing to train" in again.output
+
+    def test_another_choice_than_a_setting_and_a_study_that_runs_are_refused(
+        self, bench: Bench, hsweep: Invoke
+    ) -> None:
+        study = bench.begin(self.file(bench).read_text(), "own-quick")
+        for option, told in (
+            (("--seed", "1"), "was started with seed=0, not 1; give that again, or another name"),
+            (("--storage", "there"), "storage is chosen when a study begins"),
+        ):
+            refused = hsweep("run", self.file(bench), "--runner", "inline", *option)
+            assert refused.exit_code == 2
+            assert told in refused.stderr
+        with study.locked():
+            refused = hsweep("run", self.file(bench))
+        assert refused.exit_code == 2
+        assert "is being run by process" in refused.stderr
 
 
 def _full(*_arguments: Any) -> None:

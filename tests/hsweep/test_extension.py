@@ -106,7 +106,7 @@ class TestFromTheCommandLine:
         run = ("run", path, "--study", "mine", "--runner", "inline")
         assert hsweep(*run).exit_code == 0
         written(tmp_path, PRUNED)
-        asked = hsweep("resume", "mine", "--sweep", path, "--runner", "inline")
+        asked = hsweep(*run)
         assert "Inconclusive: only 2 of 5 cells" in asked.output
         study = Study.open(home, "mine")
         before, reports = rows_of(study), reports_of(study)

@@ -374,7 +374,7 @@ def test_a_finished_study_grows_into_a_ladder_and_others_take_its_rungs(
     assert " runs of 5, 10 or 20 epochs" in shown.output
     for command in (
         ("run", file, "--study", "grown"),
-        ("resume", "grown", *rungs),
+        ("run", file, "--study", "grown", *rungs),
         ("run", file, "--study", "whole", *rungs, "--no-reuse"),
         ("run", file, "--study", "taken", "--set", "epochs=10"),
     ):

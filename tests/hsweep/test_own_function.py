@@ -277,7 +277,8 @@ SAYS = {
     "counts_in_halves": "a report's unit is a whole number of epochs, not 0.5",
     "counts_truth": "a report's unit is a whole number of epochs, not True",
     "catches_a_refusal": r"metric 'loss' of a report must be one number, not 'low'; give float",
-    "forgets_the_metric": "needs the sweep's metric 'loss', which decides; this one has losss",
+    "forgets_the_metric": "needs the sweep's metric 'loss', which decides; this one has losss. "
+    "Is it 'losss'[?] Then call it so here or in the sweep",
     "leaves_the_metric_out": "every report needs the sweep's metric 'loss'",
     "reports_a_vector": r"must be one number, not tensor\(\[1., 1.\]\)",
     "reports_an_axis": "metric 'deed' of a report: the name is an axis; call it otherwise",
@@ -334,6 +335,16 @@ def test_each_bad_function_is_told_in_the_record_and_leaves_nothing_running(
     assert running(family) == set()
     assert MARK_VARIABLE not in os.environ
     assert "Exception" not in capfd.readouterr().err
+
+
+def test_a_report_that_cannot_be_used_is_not_tried_again(tmp_path: Path) -> None:
+    deeds = ["forgets_the_metric", "goes_back", "has_no_checkpoint", "reports_an_axis", "raises"]
+    sweep = own_sweep(space=grid(deed=deeds), train=Bad(str(tmp_path)), max_failures=2)
+    with coordinating(sweep, tmp_path / "study") as coordinator:
+        InlineRunner().run(coordinator)
+    with Journal(tmp_path / "study" / "journal.db", read_only=True) as journal:
+        rows = {row.point["deed"]: (row.status, row.attempt) for row in journal.trials()}
+    assert rows == {deed: ("failed", 3 if deed == "raises" else 1) for deed in deeds}
 
 
 class TestStopping:

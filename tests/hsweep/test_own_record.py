@@ -108,7 +108,7 @@ SWEEP = Sweep(name="own", space=grid(width=(1, 2)), train=train, metric="nmse", 
               budget=LOOP.budget)
 """
     )
-    told = done(edited, "own-quick", "--sweep", file, "--dry-run", command="resume").output
+    told = done(edited, file, "--study", "own-quick", "--dry-run").output
     assert "it is trained in another way (train=)" in told
     assert "new        2" in told
 
@@ -120,15 +120,13 @@ SWEEP = Sweep(name="own", space=grid(width=(1, 2)), train=train, metric="nmse", 
         ("train=train", "train=command('python sweep.py {heads}')", "it is trained in another way"),
     ]
     for old, new, why in changes:
-        told = done(
-            SWEEP.replace(old, new), "mine", "--sweep", file, "--dry-run", command="resume"
-        ).output
+        told = done(SWEEP.replace(old, new), file, "--study", "mine", "--dry-run").output
         assert why in told
     assert "sweep.py" in hsweep("data", "check", file).output
     assert "nothing to prepare" in hsweep("data", "prepare", file).output
 
     changed = SWEEP.replace("0.01 * epoch", "0.01 * epoch + 0")
-    told = done(changed, "mine", "--sweep", file, "--accept-code", command="resume").output
+    told = done(changed, file, "--study", "mine", "--accept-code").output
     assert "6 trials kept although the training function code (the sweep file) had changed" in told
     accepted: dict[str, Any] = dict(Study.open(home, "mine").manifest.accepted[0]["files"])
     assert accepted == {"training_function_code": ["the sweep file"]}

@@ -8,14 +8,16 @@ from pathlib import Path
 import psutil
 import pytest
 from driving import Workplace
+from tiny_studies import new_study
 
 from hsweep.notebook import load
+from hsweep.paths import Home
 from hsweep.ray_tune.environment import prepare_ray
 from hsweep.record.provenance import usable_cores
 
 prepare_ray()
 
-from hsweep.ray_tune.local import MOST_EARLY, LocalRay, _surroundings  # noqa: E402
+from hsweep.ray_tune.local import MOST_EARLY  # noqa: E402
 
 SWEEP = """
 import os
@@ -49,12 +51,12 @@ import psutil
 from hsweep.notebook import load
 from hsweep.ray_tune.environment import prepare_ray
 prepare_ray()
-from hsweep.ray_tune.local import LocalRay, shut_down
+from hsweep.ray_tune.local import shut_down, start_local
 import ray
 from ray.util.placement_group import placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-LocalRay.start({})
+start_local({})
 cores = int(ray.cluster_resources()["CPU"])
 early = {each.pid for each in psutil.Process().children(recursive=True)}
 group = placement_group([{"CPU": 1}] * cores)
@@ -79,10 +81,10 @@ import threading
 from hsweep.notebook import load
 from hsweep.ray_tune.environment import prepare_ray
 prepare_ray()
-from hsweep.ray_tune.local import LocalRay, shut_down
+from hsweep.ray_tune.local import shut_down, start_local
 import gc
 import ray
-LocalRay.start({})
+start_local({})
 cycles = [[ray.ObjectRef.from_random()] for _ in range(20_000)]
 for cycle in cycles:
     cycle.append(cycle)
@@ -105,7 +107,7 @@ def workplace(tmp_path: Path) -> Iterator[Workplace]:
     workplace.close()
 
 
-def test_workers_have_what_the_sweep_file_sets_although_ray_was_there_before_it(
+def test_workers_have_what_the_sweep_file_sets_although_ray_starts_before_it_is_planned(
     workplace: Workplace,
 ) -> None:
     shelf = workplace.root / "shelf"
@@ -123,18 +125,55 @@ def test_processes_that_wait_for_their_first_trial_are_kept_until_it_comes() -> 
     assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
 
 
-def test_a_refused_plan_leaves_no_process(workplace: Workplace) -> None:
-    workplace.sweep.write_text("SWEEP = 3\n")
-    driver = workplace.start("run", "outside.py", "--no-dashboard")
-    assert driver.wait() == 2
-    assert "defines SWEEP as 3" in driver.stderr()
-    assert "starting Ray" in driver.stderr()
-    left = [
+def left_of(workplace: Workplace) -> list[psutil.Process]:
+    """Processes that have begun in the workplace, as all of a Ray do that is started there."""
+    return [
         process
-        for process in psutil.process_iter(["environ", "cwd"])
+        for process in psutil.process_iter(["cwd"])
         if process.info["cwd"] == str(workplace.root)
     ]
-    assert left == []
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "told"),
+    [
+        ("SWEEP = 3\n", (), "defines SWEEP as 3"),
+        ("", (), "defines no SWEEP"),
+        (None, ("--preset", "lang"), "unknown preset 'lang'"),
+        (None, ("--set", "wdth=2"), "unknown setting 'wdth'"),
+        (None, ("--set", "width="), "not of the form NAME=VALUE"),
+        (None, ("--study", "../x"), "a study's name starts with"),
+        (None, ("--study", "held"), "is being run by process"),
+    ],
+)
+def test_what_needs_no_ray_is_refused_before_one_starts(
+    workplace: Workplace, source: str | None, options: tuple[str, ...], told: str
+) -> None:
+    if source is not None:
+        workplace.sweep.write_text(source)
+    with new_study(Home(workplace.home), "held").locked():
+        driver = workplace.start("run", "outside.py", *options)
+        assert driver.wait() == 2
+    assert told in driver.stderr()
+    assert "starting Ray" not in driver.stderr()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("OwnModel(point.width", "OwnModel(-point.width", "has no trial: 3 points were skipped"),
+        ("waits_at=10", "unreadable=True", "cannot be read"),
+    ],
+)
+def test_a_refused_plan_leaves_no_process(
+    workplace: Workplace, old: str, new: str, told: str
+) -> None:
+    workplace.sweep.write_text(workplace.sweep.read_text().replace(old, new))
+    driver = workplace.start("run", "outside.py", "--no-dashboard")
+    assert driver.wait() == 2
+    assert told in driver.stderr()
+    assert "starting Ray" in driver.stderr()
+    assert left_of(workplace) == []
 
 
 def test_ray_ends_beside_a_thread_that_looks_for_garbage() -> None:
@@ -142,15 +181,3 @@ def test_ray_ends_beside_a_thread_that_looks_for_garbage() -> None:
         [sys.executable, "-c", ENDING], check=False, capture_output=True, text=True
     )
     assert (done.returncode, done.stdout) == (0, "still here\n"), done.stderr
-
-
-def test_a_ray_fits_whoever_needs_the_environment_that_it_was_started_with(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    local = LocalRay({"A": "1"}, _surroundings())
-    assert local.fits({"A": "1"})
-    assert not local.fits({"A": "2"})
-    monkeypatch.setenv("RAY_OF_ITS_OWN", "1")
-    assert local.fits({"A": "1"})
-    monkeypatch.setenv("CHOSEN_BY_THE_SWEEP", "1")
-    assert not local.fits({"A": "1"})

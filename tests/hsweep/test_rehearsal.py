@@ -418,7 +418,7 @@ class TestCommands:
     ) -> None:
         study = new_study(home)
         before = study.paths.manifest.read_bytes()
-        result = hsweep("resume", "mine", "--sweep", bad, "--runner", "inline")
+        result = hsweep("run", bad, "--study", "mine", "--runner", "inline")
         assert result.exit_code == 2
         assert ":6: the evaluation of task 'tiny' lacks 'fit'" in result.stderr
         assert study.paths.manifest.read_bytes() == before

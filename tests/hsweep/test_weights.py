@@ -336,9 +336,7 @@ class TestWhichStay:
         run = ("run", tmp_path / "sweep.py", "--runner", "inline", "--study", "demo")
         assert hsweep(*run, "--set", "keep=none").exit_code == 0
         home.study("demo").weights.write_text("in the way")
-        edited = hsweep(
-            "resume", "demo", "--runner", "inline", "--set", "keep=last", "--set", "replicates=2"
-        )
+        edited = hsweep(*run, "--set", "keep=last", "--set", "replicates=2")
         assert "paused: weights in" in edited.output
         assert edited.exit_code == 1
         home.study("demo").weights.unlink()

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from hsweep.design.sources import Source, files_of
-from hsweep.errors import UserError, shown
+from hsweep.errors import RefusedReportError, UserError, shown
 from hsweep.training.own.events import STEP
 from hsweep.training.own.growing import Row
 from hsweep.training.own.rows import rows_of
@@ -75,7 +75,7 @@ class Reader:
         self._latest += 1
         units += self._deliver()
         if self._after == self._first == 0 and not killed:
-            raise UserError(self._what_is_missing())
+            raise RefusedReportError(self._what_is_missing())
         return units
 
     def _read(self, *, whole: bool) -> list[Unit]:

@@ -12,7 +12,7 @@ import torch
 from hsweep.design.budget import BudgetUnit
 from hsweep.design.sweep import RESERVED_AXES
 from hsweep.design.trial import Assignment, Report
-from hsweep.errors import UserError, shown
+from hsweep.errors import RefusedReportError, UserError, nearest, shown
 from hsweep.training.checkpoints import CheckpointStore, StorageError, packed
 from hsweep.training.weights import write_weights
 
@@ -121,14 +121,14 @@ class OwnState:
         those if that takes longer.
 
         Raises:
-            UserError: a unit, a metric or a checkpoint that cannot be.
+            RefusedReportError: a unit, a metric or a checkpoint that cannot be.
             StorageError: the checkpoint cannot be written.
         """
         budget = self._trial.budget
         unit = self._checked_unit(unit)
         numbers = self._numbers(metrics)
         if checkpoint is not None and not checkpoint.exists():
-            raise UserError(
+            raise RefusedReportError(
                 f"a report's checkpoint is a folder or a file that is there; {checkpoint} is not"
             )
         is_finite = all(value is None or math.isfinite(value) for value in numbers.values())
@@ -165,7 +165,7 @@ class OwnState:
         """Note that rank 0 of several processes reports a unit.
 
         Raises:
-            UserError: a unit that cannot be.
+            RefusedReportError: a unit that cannot be.
         """
         unit = self._checked_unit(unit)
         is_last = unit == self._trial.budget.amount
@@ -202,26 +202,26 @@ class OwnState:
                 raise TypeError
             unit = operator.index(given)
         except TypeError:
-            raise UserError(
+            raise RefusedReportError(
                 f"a report's unit is a whole number of {budget.unit}, not {shown(given)}"
             ) from None
         if not self._has_reported and 1 <= unit <= self.unit and self.history:
             self._go_back(unit)
         if self.is_over:
-            raise UserError(
+            raise RefusedReportError(
                 f"a report of unit {unit} after that of unit {self.unit}, with which the trial was "
                 f"over: its budget is {budget.amount} {budget.unit}"
             )
         if not self.unit < unit <= budget.amount:
             after = "is none: the first is 1" if unit < 1 else f"cannot follow unit {self.unit}"
-            raise UserError(
+            raise RefusedReportError(
                 f"reports go forward, up to the budget of {budget.amount} {budget.unit}: unit "
                 f"{unit} {after}"
             )
         done = max(self.unit, self._assignment.recorded_through)
         skipped = [each for each in self._assignment.waits_at if done < each < unit]
         if skipped:
-            raise UserError(
+            raise RefusedReportError(
                 f"unit {unit} is reported after unit {done}, and early stopping decides at "
                 f"unit {min(skipped)} between them; report each unit of the budget, or say how "
                 f"often it is reported, as in {budget.unit}({budget.amount}, report_every=...)"
@@ -243,13 +243,15 @@ class OwnState:
         if self.history and NUM_PARAMS in self.history[0].metrics:
             numbers.setdefault(NUM_PARAMS, self.history[0].metrics[NUM_PARAMS])
         if numbers.get(trial.metric) is None:
-            raise UserError(
+            near = nearest(trial.metric, numbers)
+            hint = f". Is it {near[0]!r}? Then call it so here or in the sweep" if near else ""
+            raise RefusedReportError(
                 f"every report needs the sweep's metric {trial.metric!r}, which decides; this one "
-                f"has {', '.join(numbers) or 'none'}"
+                f"has {', '.join(numbers) or 'none'}{hint}"
             )
         for name in numbers:
             if problem := name_problem(name, trial.point):
-                raise UserError(problem)
+                raise RefusedReportError(problem)
         return numbers
 
     def write_files(self, folder: Path) -> Path:
@@ -314,7 +316,8 @@ def _number(name: str, value: Any) -> float | None:
             raise TypeError
         return float(value.detach() if isinstance(value, torch.Tensor) else value)
     except (TypeError, ValueError, RuntimeError, OverflowError):
-        raise UserError(
-            f"metric {name!r} of a report must be one number, not {shown(value)}; give float(...) "
-            "of it"
+        is_slip = bool(nearest(name, ["checkpoint"]))
+        raise RefusedReportError(
+            f"metric {name!r} of a report must be one number, not {shown(value)}; "
+            f"{'did you mean checkpoint=?' if is_slip else 'give float(...) of it'}"
         ) from None

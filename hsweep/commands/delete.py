@@ -1,0 +1,36 @@
+"""``hsweep delete``."""
+
+import sys
+
+import click
+
+from hsweep.commands.options import home_option, study_argument
+from hsweep.errors import UserError
+from hsweep.paths import Home
+
+
+@click.command()
+@study_argument
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@home_option
+def delete(study_name: str, yes: bool, home: Home) -> None:
+    """Remove STUDY from the home: its record, report, checkpoints and kept weights.
+
+    Its runs in MLflow stay, and so does what other studies have taken from it.
+    """
+    from hsweep.record.removal import loss_lines, remove
+    from hsweep.record.study import existing
+    from hsweep.record.study_lock import holding
+    from hsweep.terminal import visible
+
+    paths = existing(home, study_name)
+    with holding(paths):  # refused before anybody is asked
+        pass
+    for line in loss_lines(paths):
+        click.echo(visible(line))
+    if not yes:
+        if not sys.stdin.isatty():
+            raise UserError("nothing is deleted where nobody can be asked; give --yes")
+        click.confirm(f"Delete {study_name} for good?", abort=True)
+    remove(paths)
+    click.echo(f"{study_name} is deleted")

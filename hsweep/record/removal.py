@@ -1,0 +1,77 @@
+"""Removing a study from its home, and what that takes away."""
+
+import contextlib
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from hsweep.errors import UserError
+from hsweep.paths import StudyPaths, below
+from hsweep.record.study import Study
+from hsweep.record.study_lock import holding
+from hsweep.training.storage import StorageError, file_system
+
+_STORED = ("checkpoints", "weights", "ray", "trials")
+"""What of a study lies in its storage, where it has one."""
+
+
+def loss_lines(paths: StudyPaths) -> list[str]:
+    """Return what goes with a study, and what stays."""
+    lines = []
+    with contextlib.suppress(UserError):  # damaged, which may be why it goes
+        study = Study.at(paths)
+        status = study.status()
+        begun = [path for path in Path(study.checkpoints()).glob("*") if path.is_dir()]
+        with study.journal() as journal:
+            weights = len(study.kept_weights(journal).trials) if study.may_have_weights else 0
+        lines.append(
+            f"the record of {status['trials'] + status['orphaned']} trials, "
+            f"{status['finished']} of them finished; checkpoints of {len(begun)}; final weights of "
+            f"{weights}"
+        )
+        if study.manifest.storage is not None:
+            lines.append(f"what it has in {below(study.manifest.storage, paths.name)}")
+        lines.append(
+            f"What stays: its runs in MLflow ({study.manifest.tracking_uri}), and what other "
+            "studies have taken from it"
+        )
+    size = sum(path.lstat().st_size for path in paths.root.rglob("*"))
+    return [f"{paths.root}: {size / 1e6:,.1f} MB", *lines]
+
+
+def remove(paths: StudyPaths) -> None:
+    """Remove a study: its folder, and what it has in its storage.
+
+    Raises:
+        UserError: it is running, or a part cannot be removed.
+    """
+    with holding(paths), _saying_where(paths):
+        with contextlib.suppress(UserError):
+            storage = Study.at(paths).manifest.storage
+            if storage is not None:
+                _remove_stored(below(storage, paths.name))
+        # Under a name that no study can have, so that a kill leaves none half removed.
+        gone = paths.root.with_name(f".{paths.name}.removed")
+        shutil.rmtree(gone, ignore_errors=True)
+        paths.root.rename(gone)
+    shutil.rmtree(gone, ignore_errors=True)
+
+
+def _remove_stored(root: str) -> None:
+    from pyarrow.fs import FileType
+
+    files, path = file_system(root)
+    for name in _STORED:
+        if files.get_file_info(f"{path}/{name}").type is FileType.Directory:
+            files.delete_dir(f"{path}/{name}")
+
+
+@contextlib.contextmanager
+def _saying_where(paths: StudyPaths) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, StorageError) as error:
+        raise UserError(
+            f"the study {paths.name!r} cannot be removed: {error}; make that writable and give the "
+            "command again"
+        ) from error
