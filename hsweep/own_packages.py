@@ -162,7 +162,8 @@ def _modules_in(package: Path) -> dict[str, Path]:
 
 def _forget_others(package: str, places: Iterable[Path]) -> None:
     roots = [place.resolve() for place in places]
-    for name in [name for name in sys.modules if name.startswith(f"{package}.")]:
+    # A copy: Ray may be importing in another thread.
+    for name in [name for name in list(sys.modules) if name.startswith(f"{package}.")]:
         file = getattr(sys.modules[name], "__file__", None)
         if file and not any(Path(file).resolve().is_relative_to(root) for root in roots):
             del sys.modules[name]

@@ -40,13 +40,13 @@ class StartingRay:
         self._started = Future[None]()
         # It is registered after Ray's, and so called before that.
         atexit.register(self._kill_unless_awaited)
-        threading.Thread(
-            target=self._start, args=(environment,), name="starting Ray", daemon=True
-        ).start()
+        # For good: nobody shall see them come and go in another thread.
+        os.environ.update(_variables(environment))
+        threading.Thread(target=self._start, name="starting Ray", daemon=True).start()
 
-    def _start(self, environment: Mapping[str, str]) -> None:
+    def _start(self) -> None:
         try:
-            start_local(environment)
+            _start()
         except BaseException as error:
             self._started.set_exception(error)
         else:
@@ -88,24 +88,31 @@ def start_local(environment: Mapping[str, str]) -> None:
     Raises:
         UserError: it does not start.
     """
-    cores = usable_cores()
+    with _in_environment(_variables(environment)):
+        _start()
+
+
+def _variables(environment: Mapping[str, str]) -> dict[str, str]:
     # As many as cores wait for work, each with all that training imports: too much memory where
     # there are many cores.
-    is_early = cores <= MOST_EARLY
-    variables = {
+    is_early = usable_cores() <= MOST_EARLY
+    return {
         **environment,
         "RAY_CHDIR_TO_TRIAL_DIR": "0",
         "RAY_preload_python_modules": "hsweep.ray_tune.preload",
         "RAY_prestart_worker_first_driver": str(int(is_early)),
         "RAY_idle_worker_killing_time_threshold_ms": str(_IDLE_SECONDS * 1000),
     }
+
+
+def _start() -> None:
     try:
-        with _in_environment(variables), without_idle_helpers():
+        with without_idle_helpers():
             ray.init(
                 address="local",
                 include_dashboard=False,
                 dashboard_host="127.0.0.1",
-                num_cpus=cores,
+                num_cpus=usable_cores(),
                 **QUIET,
             )
     except (ConnectionError, ValueError, RuntimeError) as error:

@@ -5,6 +5,7 @@ ends; the note of who holds it is for people and may be old, missing or garbled.
 """
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -32,6 +33,8 @@ def holding(paths: StudyPaths) -> Iterator[None]:
     """
     lock = FileLock(paths.lock)
     try:
+        if not paths.root.is_dir():  # which the lock would make, of a study that was deleted
+            raise FileNotFoundError(errno.ENOENT, "it is not there", str(paths.root))
         # A process that asks whether the study runs holds the lock for an instant, too.
         lock.acquire(timeout=LOCK_SECONDS)
         write_json(

@@ -110,10 +110,9 @@ def run(
     home.create()
     runner: RayRunner | InlineRunner = InlineRunner()
     if is_over := _is_over(job, options, home):
-        console.print(
-            "every trial has ended; there is nothing to train (--retry-failed tries again what "
-            "failed)"
-        )
+        counts = Study.open(home, job.name).status()
+        hint = "; --retry-failed tries again what failed" if counts["failed"] else ""
+        console.print(f"every trial has ended: there is nothing to train{hint}")
     else:
         paths = home.study(job.name)
         runner = make_runner(options, paths, job.storage, job.prepared.loaded, started)

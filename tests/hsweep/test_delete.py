@@ -61,6 +61,11 @@ def test_nothing_is_deleted_unasked_or_while_it_runs(hsweep: Invoke, home: Home)
     assert Study.open(home, "mine").status()["trials"] == 3
     load("mine", home.root).delete()
     assert names(home) == set()
+    # Nor does a process that is about to run it make its folder again, in the way of another.
+    with pytest.raises(UserError, match="it is not there"), study.locked():
+        pass
+    assert new_study(home).status()["trials"] == 3
+    load("mine", home.root).delete()
     assert "no study called 'mine'" in hsweep("delete", "mine", "--yes").stderr
 
 
