@@ -11,7 +11,7 @@ of one model differ by some tenths between seeds.
 
 Expectation. At equal time the lean shape is no worse; at equal tokens the deep one is ahead.
 
-Seen. `quick`, at equal tokens, each shape at its own rate (0.0079 of 0.0025 to 0.025 for all of
+Seen. `tuned`, at equal tokens, each shape at its own rate (0.0079 of 0.0025 to 0.025 for all of
 them) and three seeds that did not choose it: four layers end at 2.28 nats (2 heads) and 2.31 (4
 heads), two at 2.33 and 2.35, one at 2.40 and 2.36, with a standard deviation of 0.06 between seeds.
 No cheaper shape is established as no worse by 0.05 nats, nor shown to be worse by more: the four
@@ -32,7 +32,7 @@ allows; any other by `--set data=PATH`), and no filter of texts that tokenise ba
 is over eight tasks, without WNLI; `glue` has three of them, since models this small stayed at
 chance on CoLA and RTE, with at most 4,000 examples each and cut to 32 tokens.
 
-Cost. `quick`, masked tokens alone: the docstrings of Python's standard library, or any text by
+Cost. `tuned`, masked tokens alone: the docstrings of Python's standard library, or any text by
 `--set data=PATH`; 150 of 270 trials are trained, an hour of one core. `glue`: 12 trials, 20 minutes
 on two busy cores. `paper`: twelve days of a GPU, fine-tuning not counted (not measured).
 

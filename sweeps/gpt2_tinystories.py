@@ -12,7 +12,7 @@ same of one pass over all stories.
 Expectation. Fewer layers are no worse while a text is small or training short. On all stories the
 deep model should be ahead, by how much is the question.
 
-Seen. `quick`, each shape at its best of three rates (0.004 for all of them, inside the range): one
+Seen. `tuned`, each shape at its best of three rates (0.004 for all of them, inside the range): one
 layer ends at 4.24 to 4.26 nats, two at 4.46, four at 4.59, whatever the heads: 2 heads in 1 layer
 save 32 % of the parameters. Half a million tokens are two passes over the docstrings, and deep
 models are behind because they learn more slowly at first, not because they over-fit: their training
@@ -23,7 +23,7 @@ Choices. 12 heads do not divide 512: as in the published code they are 42 wide. 
 weight decay of 0.01 also falls on norms and biases; here these are exempt. The text is all of the
 split, not 200 random batches of it.
 
-Cost. `quick`: the docstrings of Python's standard library, or any text by `--set data=PATH`; 32
+Cost. `tuned`: the docstrings of Python's standard library, or any text by `--set data=PATH`; 32
 minutes of one core that had other work as well. `paper`: 27 trials of 16.4 M tokens, 6.3e15 FLOPs
 for the deep baseline, minutes each on a GPU (not measured). `full`: some 2e17 FLOPs for it.
 

@@ -16,7 +16,7 @@ give the printed parameter counts, which in places are not the printed shapes (`
 DeiT is not trained twice: without its distillation token, under one recipe, it is ViT, and the plan
 merges the two.
 
-Seen. `quick`, on digits, each shape at its best of three rates: by a margin of 2 points the lean
+Seen. `tuned`, on digits, each shape at its best of three rates: by a margin of 2 points the lean
 shapes of ViT, XCiT, TNT and VOLO are established as no worse than their originals (differences of
 +0.7, -0.3, +1.0 and +0.2 points, with 56, 21, 62 and 34 % fewer parameters; 5 seeds, Holm p below
 0.004 each). DaViT's is undecided (-0.3 points, 13 % fewer parameters): 11 seeds would tell. Settled
@@ -25,7 +25,7 @@ more than the margin at 48; for XCiT and TNT it is not known. Seven of the eight
 four have their best rate at an end of the range, 0.001 or 0.01. The task is easy: all shapes reach
 96 to 99 %.
 
-Cost. `quick`: scaled-down members of five families on scikit-learn's digits, enlarged to 32x32
+Cost. `tuned`: scaled-down members of five families on scikit-learn's digits, enlarged to 32x32
 pixels since DaViT halves an image five times; 310 trials, 42 minutes of one core that had other
 work as well. `paper`:
 ImageNet-1k, 300 epochs, the paper's recipe: 30 trials, about 2,400 hours of a GPU that sustains 100

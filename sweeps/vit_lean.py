@@ -8,7 +8,7 @@ ViT rows, so more heads mean more attention parameters and must earn them.
 Expectation. Shallow shapes with many heads lie on the front of accuracy against parameters, and
 one of them is not worse than the deep baseline by more than the margin.
 
-Seen. `quick`, on digits, each shape at its best of four rates (0.0032 or 0.01, inside the range): 8
+Seen. `tuned`, on digits, each shape at its best of four rates (0.0032 or 0.01, inside the range): 8
 heads in 2 layers are no worse than 4 heads in 4 layers by the margin of 2 points (+0.6 points, Holm
 p = 0.041 over 15 cheaper shapes, 5 seeds) and save 33 % of the parameters. 8 heads in 1 layer with
 half the MLP save 74 % and are 0.2 points behind, which 5 seeds do not establish. Not known to be
@@ -17,7 +17,7 @@ better conditioned shapes are better (rank correlation -0.83 given the parameter
 shapes of equally many heads (-0.67, p = 0.007); but the condition number falls with coupled heads,
 too, where the theory says it stays the same.
 
-Cost. `quick`: scikit-learn's 1,797 digits, 560 trials, 20 minutes of one core that had other work
+Cost. `tuned`: scikit-learn's 1,797 digits, 560 trials, 20 minutes of one core that had other work
 as well. `conditioning`: 66 trials of
 these, four minutes. `cifar10`: a GPU for about a day (not measured), `--set data=PATH_OR_HUB_NAME`.
 `paper`: ViT-B/16 on ImageNet-1k, 300 epochs with the paper's recipe; the baseline alone is 3.7e19
