@@ -58,7 +58,8 @@ def explained(text: str) -> Markup:
 
 def coded(text: str) -> Markup:
     """Return text, escaped, in which what stands between backticks is code."""
-    return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", escape(text)))
+    # As a plain string: what replaces a part of a Markup is escaped.
+    return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 
 
 def embed(value: object) -> Markup:

@@ -27,7 +27,8 @@ TERMS: Final = (
     Term(
         "point",
         "A hundredth of an accuracy: from 0.31 to 0.97 are 66 points.",
-        r"(?<=\d )points?",
+        # Points of a space are counted before a colon or a verb; accuracies are not.
+        r"(?<=\d )points?(?!:| x | in all| were| there)",
     ),
     Term(
         "nat",

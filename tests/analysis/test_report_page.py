@@ -20,7 +20,7 @@ from analysis.report.build import (
     report_charts,
     write_report,
 )
-from analysis.report.page import explained
+from analysis.report.page import coded, explained
 from analysis.text.glossary import TERMS as TERMS_EXPLAINED
 from analysis.text.glossary import terms_in
 
@@ -141,9 +141,16 @@ def test_every_term_is_found_where_it_stands_and_leads_to_its_meaning() -> None:
     ]
     assert "".join(part for part, _ in terms_in(text)) == text
     assert [part for part, term in terms_in("reset step-size nation") if term] == []
+    of_a_space = "2 points: 2 runs; ended with 2 of 5 points: refused; 3 points were skipped"
+    assert [part for part, term in terms_in(of_a_space) if term] == []
+    assert [term.name for part, term in terms_in("66 points higher") if term] == ["point"]
     assert explained("<b> & nats") == Markup(
         f'&lt;b&gt; &amp; <a class="term" href="#word-nat" title="{TERM_OF["nat"]}">nats</a>'
     )
+
+
+def test_code_between_backticks_is_marked_and_the_rest_is_escaped() -> None:
+    assert coded("`a < b` & c") == "<code>a &lt; b</code> &amp; c"
 
 
 TERM_OF = {term.name: term.meaning for term in TERMS_EXPLAINED}

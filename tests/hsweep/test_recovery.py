@@ -134,9 +134,10 @@ def test_garbled_speeds_are_measured_again(tmp_path: Path) -> None:
     for each in garbled:
         path.write_text(json.dumps(each))
         calibration = Calibration(path, machine)
-        assert calibration.estimate(trials) is None
+        assert calibration.estimate((each, 3) for each in trials) is None
         calibration.add([(trials[0], 3.0, 3)])
-        assert Calibration(path, machine).estimate(trials) is not None
+        again = Calibration(path, machine)
+        assert again.estimate((each, 3) for each in trials) is not None
 
 
 class TestFromTheCommandLine:

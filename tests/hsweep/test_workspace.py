@@ -178,7 +178,7 @@ def test_workers_find_the_same_project_and_the_folder_of_the_sweep(
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", "/elsewhere")
     (tmp_path / "added").mkdir()
-    monkeypatch.setattr(sys, "path", ["", *sys.path, str(tmp_path / "added"), "/nowhere"])
+    monkeypatch.setattr(sys, "path", ["", *sys.path, str(tmp_path / "added"), str(tmp_path / "no")])
     environment = worker_environment(tmp_path)
     first, *others = environment["HSWEEP_SWEEP_FOLDERS"].split(os.pathsep)
     assert (first, others[-1]) == (str(tmp_path), str(tmp_path / "added"))
