@@ -45,7 +45,7 @@ def manifest(name: str = "mine", sweep: Sweep | None = None, **changes: Any) -> 
         "axes": list(sweep.space.axes),
         "sweep_folder": "/nowhere",
         "storage": None,
-        "tracking_uri": "sqlite:////nowhere/mlflow.db",
+        "tracking_uri": "sqlite:////dev/null/mlflow.db",
         "command": "hsweep run tiny.py",
         "created": 1_700_000_000.0,
         "provenance": {},

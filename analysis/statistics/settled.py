@@ -25,7 +25,9 @@ class Budgeted:
 
     def at(self, budget: float) -> str:
         """Return a budget in words."""
-        return f"{budget:g} {self.unit}" if self.unit else f"{self.column} = {budget:g}"
+        if not self.unit:
+            return f"{self.column} = {budget:g}"
+        return f"{budget:g} {self.unit.removesuffix('s') if budget == 1 else self.unit}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ import sqlite3
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -123,11 +124,12 @@ def write_ahead_log(home: Path) -> Check:
     kind = _file_system(home)
     place = f"{home} ({kind or 'unknown file system'})"
     try:
-        with tempfile.TemporaryDirectory(dir=_nearest_existing(home), prefix=_SCRATCH) as scratch:
-            database = sqlite3.connect(Path(scratch) / "journal.db")
+        with (
+            tempfile.TemporaryDirectory(dir=_nearest_existing(home), prefix=_SCRATCH) as scratch,
+            closing(sqlite3.connect(Path(scratch) / "journal.db")) as database,
+        ):
             (mode,) = database.execute("PRAGMA journal_mode=WAL").fetchone()
             database.execute("CREATE TABLE probe (value INTEGER)")
-            database.close()
     except (OSError, sqlite3.Error) as error:
         return Check(name, "problem", f"SQLite does not work at {place}: {error}", remedy)
     if mode != "wal":

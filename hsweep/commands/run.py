@@ -213,17 +213,17 @@ def _announce(
     extension: "Extension",
     seconds: float | None,
 ) -> None:
+    from hsweep.record.composition import counted
     from hsweep.running.progress import duration
 
-    number = len(extension.additions)
     budget = extension.plan.sweep.budget
     cost = f"together as much training as {extension.cost:.3g} of {budget.of(budget.amount)}"
     if seconds is not None:
         cost += f", about {duration(seconds)} by what was measured here"
     console.print(answer.text)
     console.print(
-        f"{number} trial{'' if number == 1 else 's'} will be run in {study.name}, each to its full "
-        f"budget, {cost}; what has finished stays:",
+        f"{counted(len(extension.additions), 'run')} will be trained in {study.name}, each to its "
+        f"full budget, {cost}; what has finished stays:",
         style="bold",
     )
     for line in extension.lines():

@@ -90,7 +90,9 @@ class Budget:
 
     def __str__(self) -> str:
         *shorter, last = map(str, self.ladder or (self.amount,))
-        return f"{', '.join(shorter)} and {last} {self.unit}" if shorter else f"{last} {self.unit}"
+        if shorter:
+            return f"{', '.join(shorter)} and {last} {self.unit}"
+        return f"{last} {self.unit.removesuffix('s') if self.amount == 1 else self.unit}"
 
     def report_units(self) -> list[int]:
         """Return the unit counts at which a trial reports, ascending, ending with ``amount``."""

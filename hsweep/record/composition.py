@@ -117,7 +117,8 @@ def counted(number: int, what: str) -> str:
 
 def budgets_in_words(amounts: Iterable[int], unit: str) -> str:
     """Return the budgets of some runs: ``of 40 or 80 epochs``."""
-    return f"of {listed(sorted(set(amounts)), 'or')} {unit}"
+    found = sorted(set(amounts))
+    return f"of {listed(found, 'or')} {unit.removesuffix('s') if found == [1] else unit}"
 
 
 def composition_lines(trials: Sequence[Recorded], manifest: Manifest, runs: int) -> list[str]:

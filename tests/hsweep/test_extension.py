@@ -119,7 +119,7 @@ class TestFromTheCommandLine:
 
         result = hsweep(*run, "--only-missing")
         assert result.exit_code == 0, result.output
-        assert "13 trials will be run in mine" in result.output
+        assert "13 runs will be trained in mine" in result.output
         assert "width=2: 3 stopped early, now run to the end (too few seeds" in result.output
         assert "No transition in width is established" in result.output
         after = rows_of(study)

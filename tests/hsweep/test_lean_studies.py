@@ -75,7 +75,7 @@ def test_shapes_that_were_stopped_early_are_run_to_their_end_on_request(
     result = hsweep(*run, "--only-missing")
     assert result.exit_code == 0, result.output
     assert "stopped early, now run to the end (stopped early, so not compared)" in result.output
-    assert "not compared." not in result.output.split("trials will be run")[1]
+    assert "not compared." not in result.output.split("runs will be trained")[1]
     with study.journal() as journal:
         ended = {row.status for row in journal.trials()}
     assert ended == {TrialStatus.FINISHED}

@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -62,7 +63,7 @@ def test_a_run_that_is_refused_something_is_left_and_the_others_go_on(tracked: T
     assert tracked.runs["a"].info.status == "RUNNING"
 
     assert tracked.sync() == TrackingSummary(0, 0, refused=summary.refused)
-    with sqlite3.connect(str(tracked.target.sqlite_file)) as store:
+    with closing(sqlite3.connect(str(tracked.target.sqlite_file))) as store, store:
         store.execute("DELETE FROM params WHERE key = 'heads' AND value = '99'")
     assert tracked.sync() == TrackingSummary(0, 0)
     tracked.assert_all_there("a", "b")

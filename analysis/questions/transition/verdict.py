@@ -110,9 +110,11 @@ def _decide_as_measured(reading: TransitionReading, growth: Growth, context: Con
     t = growth.slopes.quantile(1 - settings.alpha)
     large = drop >= limits.min_drop
     abrupt = reading.p_abrupt is not None and reading.p_abrupt <= settings.alpha
-    drop_words = (
-        f"the error falls by {_drop_text(reading, context)} on the way to {reading.h_star:g}"
-    )
+    fall = f"by {_drop_text(reading, context)}"
+    if context.scale == "accuracy":
+        # The place is that of the largest factor, which need not be that of the most points.
+        fall = f"most, by {_bare(drop, context)} ({_drop_text(reading, context)}),"
+    drop_words = f"the error falls {fall} on the way to {reading.h_star:g}"
     p_words = (
         "abruptness cannot be tested on this grid"
         if reading.p_abrupt is None
