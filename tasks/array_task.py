@@ -171,7 +171,7 @@ def arrays(
     y: Any = None,
     *,
     validation: Any = 0.2,
-    loss: LossFunction | None = None,
+    loss: LossFunction | str | None = None,
     metric: str | MetricFunction | None = None,
     goal: Literal["min", "max"] | None = None,
 ) -> ArrayTask:
@@ -188,9 +188,9 @@ def arrays(
         validation: the share of the examples that is held out to validate on, of each class, the
             same for every seed; or other examples, as ``(x, y)`` or as a ``Dataset``.
         loss: a function of what the model returns and the targets that returns the mean over the
-            batch, or a loss of ``torch.nn``. By default the cross-entropy of whole numbers and the
-            mean squared error of others, where the model returns a tensor, an object with
-            ``logits``, or a tuple that begins with a tensor.
+            batch, a loss of ``torch.nn``, or a name in ``torch.nn.functional``. By default the
+            cross-entropy of whole numbers and the mean squared error of others, where the model
+            returns a tensor, an object with ``logits``, or a tuple that begins with a tensor.
         metric: the main metric: ``top1``, ``mse``, ``mae``, ``nmse`` (the mean squared error over
             the targets' variance), ``validation_loss``, or a function of all outputs and targets
             that returns a number. By default ``top1`` of whole numbers and ``mse`` of others; with
@@ -223,8 +223,8 @@ def arrays(
     is_classified = targets.dtype.kind == "i"
     if metric is None:
         metric = _LOSS if loss is not None else "top1" if is_classified else "mse"
-    _check(loss, metric, goal, targets)
-    return ArrayTask(put(given), tuple(inputs), loss, metric, goal, part)
+    _check(metric, goal, targets)
+    return ArrayTask(put(given), tuple(inputs), _loss_function(loss), metric, goal, part)
 
 
 def _received(fields: tuple[Any, ...], sent: "dict[str, Array] | None") -> ArrayTask:
@@ -234,10 +234,21 @@ def _received(fields: tuple[Any, ...], sent: "dict[str, Array] | None") -> Array
     return ArrayTask(*fields)
 
 
-def _check(loss: Any, metric: Any, goal: str | None, targets: "Array") -> None:
-    """Refuse a loss, metric or goal that does not fit the targets."""
-    if loss is not None and not callable(loss):
-        raise ValueError(f"loss must be a function of outputs and targets, not {loss!r}")
+def _loss_function(loss: Any) -> LossFunction | None:
+    """Return a loss that was given as itself or by its name."""
+    from torch.nn import functional
+
+    found = getattr(functional, loss, None) if isinstance(loss, str) else loss
+    if loss is None or callable(found):
+        return found
+    raise ValueError(
+        "loss must be a function of outputs and targets, a loss of torch.nn, or the name of a "
+        f"function of torch.nn.functional, such as 'mse_loss', not {loss!r}"
+    )
+
+
+def _check(metric: Any, goal: str | None, targets: "Array") -> None:
+    """Refuse a metric or goal that does not fit the targets."""
     if callable(metric):
         one_of("goal of a metric that is a function", goal or "", ("min", "max"))
         if not _name_of(metric).isidentifier():

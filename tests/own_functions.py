@@ -143,6 +143,9 @@ class Bad:
     def does_not_report(self, run: Run) -> None:
         return
 
+    def asks_for_a_seed(self, run: Run) -> None:
+        run.seed  # type: ignore[attr-defined]  # noqa: B018
+
     def returns_early(self, run: Run) -> None:
         run.report(1, loss=1)
         run.report(2, loss=1)

@@ -216,6 +216,7 @@ def test_the_key_has_the_content_and_the_loss_and_not_where_they_lie() -> None:
     losses += [partial(functional.huber_loss, delta=each) for each in (1.0, 2.0)]
     assert len({key(loss=each) for each in losses}) == len(losses)
     assert key(loss=nn.HuberLoss()) == key(loss=nn.HuberLoss())
+    assert key(loss="huber_loss") == key(loss=functional.huber_loss)
     assert key(validation=0.25) != key()
 
 
@@ -273,7 +274,7 @@ def test_arrays_that_cannot_be_learned_from_are_refused(given: Any, said: str) -
         ({"goal": "min"}, "the goal of top1 is 'max', not 'min'"),
         ({"metric": closeness}, "goal of a metric that is a function must be one of 'min', 'max'"),
         ({"metric": lambda a, b: 1, "goal": "max"}, "a metric needs a name"),
-        ({"loss": "mse"}, "loss must be a function"),
+        ({"loss": "mse"}, "loss must be a function .* such as 'mse_loss', not 'mse'"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(settings: dict[str, Any], said: str) -> None:

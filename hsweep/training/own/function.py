@@ -19,19 +19,19 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from hsweep.design.budget import BudgetUnit
 from hsweep.design.own_training import Command, OwnTask
 from hsweep.design.space import Point
 from hsweep.design.trial import Assignment, Event, OutOfMemory, Report, StorageFailure
-from hsweep.errors import UserError, told, user_frame
+from hsweep.errors import UserError, nearest, told, user_frame
 from hsweep.paths import trial_folder
 from hsweep.seeding import Seeds
 from hsweep.training.checkpoints import StorageError
 from hsweep.training.memory import held_at_most, is_out_of_memory, measure_peak, release
 from hsweep.training.own.leftovers import Leftovers
-from hsweep.training.own.run import StopTrial
+from hsweep.training.own.run import Run, StopTrial
 from hsweep.training.own.state import OwnState
 from hsweep.training.process_state import ProcessState
 from hsweep.training.session import TrialEvent
@@ -96,6 +96,12 @@ class FunctionRun:
         if state.files is not None:
             self._restored.mkdir()
             self.checkpoint = state.write_files(self._restored)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        known = [each for each in dir(Run) if not each.startswith("_")]
+        near = nearest(name, known)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise AttributeError(f"run has no {name!r}, but {', '.join(known)}{hint}")
 
     @property
     def device(self) -> "torch.device":
