@@ -84,7 +84,7 @@ class CheckpointStore:
         self._folder = f"{base}/{key}"
         self._attempt = attempt
 
-    def save(self, unit: int, content: memoryview) -> None:
+    def save(self, unit: int, content: bytes) -> None:
         """Write a checkpoint (see ``packed``), then remove older ones but the last before it.
 
         Raises:
@@ -222,7 +222,7 @@ class BackgroundWriter:
             self._thread = None
         self.check()
 
-    def _write(self, unit: int, content: memoryview) -> None:
+    def _write(self, unit: int, content: bytes) -> None:
         started = time.perf_counter()
         try:
             self._store.save(unit, content)
@@ -231,17 +231,18 @@ class BackgroundWriter:
         self.seconds = time.perf_counter() - started
 
 
-def packed(state: Mapping[str, Any]) -> memoryview:
+def packed(state: Mapping[str, Any]) -> bytes:
     """Return the content of a checkpoint file, which shares nothing with the state.
 
     Of a tensor that is a part of a larger one, that part alone is packed.
     """
     buffer = io.BytesIO()
     torch.save(mapped(dict(state), part_alone), buffer)
-    return buffer.getbuffer()
+    # Not a view of it: Python 3.12.1 crashes where a failed save leaves one in a circle of objects.
+    return buffer.getvalue()
 
 
-def from_packed(content: bytes | memoryview, device: torch.device | None = None) -> Any:
+def from_packed(content: bytes, device: torch.device | None = None) -> Any:
     """Return what was packed; loading never runs code."""
     return torch.load(io.BytesIO(content), map_location=device, weights_only=True)
 
@@ -264,5 +265,5 @@ def _loaded(content: bytes, digest: str, device: torch.device) -> dict[str, Any]
     return state if isinstance(state, dict) else None
 
 
-def _digest(content: bytes | memoryview) -> str:
+def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:16]

@@ -42,7 +42,7 @@ def file_system(root: str) -> "tuple[FileSystem, str]":
     return files, str(path).rstrip("/")
 
 
-def write_whole(files: "FileSystem", folder: str, name: str, content: bytes | memoryview) -> None:
+def write_whole(files: "FileSystem", folder: str, name: str, content: bytes) -> None:
     """Write a file under a temporary name, then rename it.
 
     Raises:
