@@ -25,6 +25,7 @@ from mlflow_stores import (
     report,
 )
 from sqlalchemy import create_engine, text
+from sqlalchemy.pool import NullPool
 from tiny_studies import manifest
 
 from hsweep.design.trial import Report, TrialStatus
@@ -563,7 +564,7 @@ class TestTheStore:
         self, tracked: Tracked
     ) -> None:
         connect(tracked.target)
-        with create_engine(tracked.target.uri).connect() as connection:
+        with create_engine(tracked.target.uri, poolclass=NullPool).connect() as connection:
             assert connection.execute(text("PRAGMA journal_mode")).scalar() == "wal"
             assert connection.execute(text("PRAGMA synchronous")).scalar() == 1
 
@@ -572,7 +573,7 @@ class TestTheStore:
         with closing(sqlite3.connect(file)) as connection:
             connection.execute("CREATE TABLE anything (value TEXT)")
         connect(TrackingTarget(f"sqlite:///{file}", None, "heads"))
-        with create_engine(f"sqlite:///{file}").connect() as opened:
+        with create_engine(f"sqlite:///{file}", poolclass=NullPool).connect() as opened:
             assert opened.execute(text("PRAGMA journal_mode")).scalar() == "delete"
             assert opened.execute(text("PRAGMA synchronous")).scalar() == 2
 
