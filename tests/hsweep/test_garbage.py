@@ -22,12 +22,14 @@ assert gc.get_freeze_count() > 0
 GUEST = """
 import gc
 usual = gc.get_threshold()
+frozen = gc.get_freeze_count()
 import hsweep.cli
 import hsweep.running.run
 from hsweep.garbage import search_as_usual
 search_as_usual()
 assert gc.get_threshold() == usual
-assert gc.get_freeze_count() == 0
+# Some versions of Python begin with frozen objects of their own.
+assert gc.get_freeze_count() == frozen
 """
 AT_THE_END = """
 import atexit
