@@ -15,9 +15,9 @@ READY_TO_TEST := .venv/.ready-to-test
 demo: $(READY_TO_RUN)
 	$(BIN)/hsweep run sweeps/vit_lean.py --no-reuse --study $(DEMO)
 
-# Tests that start processes wait for them, so on two cores four at once are quicker than two.
+# Tests that start processes wait for them, so on two cores four at once are quicker than three.
 test: $(READY_TO_TEST)
-	$(BIN)/pytest -m "not slow" -n 4 --dist loadgroup --no-loadscope-reorder
+	$(BIN)/pytest -m "not slow" -n 4 --dist loadgroup
 
 test-slow: $(READY_TO_TEST)
 	$(BIN)/pytest -m slow -n 2 --dist loadgroup

@@ -103,18 +103,13 @@ def vit_b16(point: Point) -> ViT:
     )
 
 
-def is_lean(point: Point) -> bool:
-    """Whether a shape has no more heads in all than the baseline; more would cost more."""
-    return bool(point.heads * point.depth <= 16)
-
-
-FEW_SHAPES = grid(heads=[2, 4, 8], depth=[1, 2, 4], mlp_ratio=2).where(is_lean)
-SHAPES = grid(heads=[2, 4, 8], depth=[1, 2, 4], mlp_ratio=[2, 4]).where(is_lean)
+# No shape has more heads in all than the baseline: those would cost more.
+SHAPES = grid(heads=[2, 4, 8], depth=[1, 2, 4]).where(lambda point: point.heads * point.depth <= 16)
 DIGITS = grid(data="digits", patch_size=2, embed_dim=48, head_dim=12)
 
 SWEEP = Sweep(
     name="vit_lean",
-    space=FEW_SHAPES * DIGITS * grid(lr=5e-3),
+    space=SHAPES * grid(mlp_ratio=2) * DIGITS * grid(lr=5e-3),
     task=small_task,
     model=small_vit,
     recipe=small_recipe,
@@ -126,7 +121,7 @@ SWEEP = Sweep(
     presets={
         "tuned": preset(
             note="twice the shapes, each at the best of four learning rates, over three budgets",
-            space=SHAPES * DIGITS * grid(lr=tuned(1e-3, 3.2e-2)),
+            space=SHAPES * grid(mlp_ratio=[2, 4]) * DIGITS * grid(lr=tuned(1e-3, 3.2e-2)),
             budget=epochs(28, ladder=[7, 14, 28]),
             replicates=7,
             question=lean(baseline={"heads": 4, "depth": 4, "mlp_ratio": 4}, margin=0.02),

@@ -236,9 +236,11 @@ def _received(fields: tuple[Any, ...], sent: "dict[str, Array] | None") -> Array
 
 def _loss_function(loss: Any) -> LossFunction | None:
     """Return a loss that was given as itself or by its name."""
-    from torch.nn import functional
+    found: LossFunction | None = loss
+    if isinstance(loss, str):
+        from torch.nn import functional
 
-    found = getattr(functional, loss, None) if isinstance(loss, str) else loss
+        found = getattr(functional, loss, None)
     if loss is None or callable(found):
         return found
     raise ValueError(

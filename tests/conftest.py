@@ -18,8 +18,6 @@ HERE = Path(__file__).parent
 TOGETHER = ("hsweep/", "examples/", "analysis/test_report_browser.py", "chaos/test_every_write.py")
 """Where the tests of one file stay in one process: they share a Ray, an MLflow store, a browser,
 trained trials, or a process that forks."""
-FIRST = HERE / "hsweep" / "test_ray_runner.py"
-"""The file that takes longest: begun later it would be all that is left at the end."""
 
 
 # Before xdist reads what group a test is of.
@@ -27,7 +25,6 @@ FIRST = HERE / "hsweep" / "test_ray_runner.py"
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not config.pluginmanager.hasplugin("xdist"):
         return
-    items.sort(key=lambda item: item.path != FIRST)
     for item in items:
         place = item.path.relative_to(HERE).as_posix()
         if place.startswith(TOGETHER):

@@ -12,6 +12,11 @@ _MOST_REPORTS: Final = 1_000_000
 BudgetUnit = Literal["epochs", "steps", "seconds"]
 
 
+def unit_word(unit: str, number: float) -> str:
+    """Return what ``number`` units are called: ``epoch`` of 1, ``epochs`` of others."""
+    return unit.removesuffix("s") if number == 1 else unit
+
+
 @dataclass(frozen=True, slots=True)
 class Budget:
     """A trial's full length.
@@ -92,7 +97,7 @@ class Budget:
         *shorter, last = map(str, self.ladder or (self.amount,))
         if shorter:
             return f"{', '.join(shorter)} and {last} {self.unit}"
-        return f"{last} {self.unit.removesuffix('s') if self.amount == 1 else self.unit}"
+        return f"{last} {unit_word(self.unit, self.amount)}"
 
     def report_units(self) -> list[int]:
         """Return the unit counts at which a trial reports, ascending, ending with ``amount``."""

@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 from typing import Final
 
+from hsweep.design.budget import unit_word
 from hsweep.design.trial import Trial
 from tasks.base import TaskData
 
@@ -37,7 +38,7 @@ def dear_reports(trial: Trial, data: TaskData) -> str:
     if now <= _MOST or every <= budget.report_every:
         return ""
     number, unit = budget.report_every, budget.unit
-    interval = unit.removesuffix("s") if number == 1 else f"{number} {unit}"
+    interval = unit_word(unit, 1) if number == 1 else f"{number} {unit}"
     return (
         f"evaluation takes about {now:.0%} of a trial's computing: {size:,} examples every "
         f"{interval}; --set report_every={every} would make it {then:.0%}"

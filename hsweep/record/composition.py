@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+from hsweep.design.budget import unit_word
 from hsweep.design.labels import listed
 from hsweep.design.trial import TrialStatus
 from hsweep.record.manifest import Manifest
@@ -118,7 +119,7 @@ def counted(number: int, what: str) -> str:
 def budgets_in_words(amounts: Iterable[int], unit: str) -> str:
     """Return the budgets of some runs: ``of 40 or 80 epochs``."""
     found = sorted(set(amounts))
-    return f"of {listed(found, 'or')} {unit.removesuffix('s') if found == [1] else unit}"
+    return f"of {listed(found, 'or')} {unit_word(unit, found[-1])}"
 
 
 def composition_lines(trials: Sequence[Recorded], manifest: Manifest, runs: int) -> list[str]:

@@ -21,6 +21,7 @@ from hsweep.errors import UserError
 from hsweep.paths import Home
 from hsweep.planning.extension import Wanted, carried_over, plan_extension, with_extensions
 from hsweep.planning.plan import make_plan
+from hsweep.record.composition import budgets_in_words
 from hsweep.record.journal import TrialRow
 from hsweep.record.study import Study
 from hsweep.training.checkpoints import CheckpointStore
@@ -394,3 +395,9 @@ def test_a_finished_study_grows_into_a_ladder_and_others_take_its_rungs(
     assert trials.column("budget").to_pylist() == [5, 10, 20]
     assert [left[key] for key in trials.column("key").to_pylist()] == [4, 8, 16]
     assert hsweep("show", "whole", "width=2 #0 at 10").exit_code == 0
+
+
+def test_one_unit_is_called_by_one() -> None:
+    assert [str(epochs(1)), str(epochs(2, ladder=[1, 2]))] == ["1 epoch", "1 and 2 epochs"]
+    assert budgets_in_words([1, 1], "epochs") == "of 1 epoch"
+    assert budgets_in_words([2, 1], "steps") == "of 1 or 2 steps"

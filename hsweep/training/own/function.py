@@ -97,11 +97,13 @@ class FunctionRun:
             self._restored.mkdir()
             self.checkpoint = state.write_files(self._restored)
 
-    def __getattr__(self, name: str) -> NoReturn:
-        known = [each for each in dir(Run) if not each.startswith("_")]
-        near = nearest(name, known)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise AttributeError(f"run has no {name!r}, but {', '.join(known)}{hint}")
+    if not TYPE_CHECKING:  # which would let any name of this class pass
+
+        def __getattr__(self, name: str) -> NoReturn:
+            known = [each for each in dir(Run) if not each.startswith("_")]
+            near = nearest(name, known)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise AttributeError(f"run has no {name!r}, but {', '.join(known)}{hint}")
 
     @property
     def device(self) -> "torch.device":
