@@ -16,7 +16,6 @@ from analysis.questions.lean.kind import LEAN
 from analysis.questions.pareto.kind import PARETO
 from analysis.questions.published.kind import PUBLISHED
 from analysis.questions.shapes import read_value
-from analysis.questions.surrogate.kind import SURROGATE
 from analysis.questions.transition.kind import TRANSITION
 from analysis.results import no_results, results_section
 from analysis.runs.columns import RunColumns
@@ -28,10 +27,7 @@ from hsweep.errors import UserError, unknown_name
 from hsweep.record.reading import StudyTables
 from hsweep.record.study import Study
 
-KINDS: Final[tuple[Kind, ...]] = (
-    *(TRANSITION, PARETO, LEAN),
-    *(CONDITIONING, EFFECTS, SURROGATE, PUBLISHED),
-)
+KINDS: Final[tuple[Kind, ...]] = (*(TRANSITION, PARETO, LEAN, CONDITIONING, EFFECTS, PUBLISHED),)
 """Every kind of question, in the order in which the page shows what they find."""
 
 

@@ -20,7 +20,7 @@ def write_finding(finding: Finding, path: Path) -> None:
     """Write what was found to ``path`` (.json or .parquet).
 
     The rows of a parquet file are the head counts of a transition, the shapes of a front or of a
-    lean question, the steps of every axis, or the shapes a surrogate learned from and predicts.
+    lean question, or the steps of every axis.
 
     Raises:
         UserError: another ending.
@@ -45,8 +45,8 @@ def write_answer(answer: Answer, path: Path) -> None:
     finding = None if answer.leading is None else answer.leading.saved
     if finding is None:
         raise UserError(
-            "only the result of a transition, a front, one lean comparison, effects or a surrogate"
-            " can be written; use --json"
+            "only the result of a transition, a front, one lean comparison or effects can be"
+            " written; use --json"
         )
     write_finding(finding, path)
 

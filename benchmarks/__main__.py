@@ -161,14 +161,10 @@ def report_page(trials: int, openings: int) -> None:
 @main.command("shapes")
 @click.option("--sweeps", type=click.IntRange(1), default=200, show_default=True,
               help="Simulated grids for the rates of effects.")  # fmt: skip
-@click.option("--surfaces", type=click.IntRange(1), default=20, show_default=True,
-              help="Simulated surfaces of each kind for the surrogates.")  # fmt: skip
 @click.option("--first-seed", type=click.IntRange(0), default=0, show_default=True)
-@click.option("--draws", type=click.IntRange(32), default=512, show_default=True,
-              help="Hyperparameter draws of the surrogate.")  # fmt: skip
-def shape_analyses(sweeps: int, surfaces: int, first_seed: int, draws: int) -> None:
-    """Measure how often effects of axes are right, and which surrogate predicts best."""
-    from benchmarks.shape_rates import NOISES, SURFACES, effect_rates, skills
+def shape_analyses(sweeps: int, first_seed: int) -> None:
+    """Measure how often effects of axes are right."""
+    from benchmarks.shape_rates import NOISES, effect_rates
 
     click.echo(
         "| noise | seeds | false axis | false interaction | false equal cost | coverage | found |"
@@ -180,13 +176,6 @@ def shape_analyses(sweeps: int, surfaces: int, first_seed: int, draws: int) -> N
             click.echo(
                 f"| {noise} | {seeds} | {rates.false_axis:.3f} | {rates.false_interaction:.3f}"
                 f" | {rates.false_equal_cost:.3f} | {rates.coverage:.3f} | {rates.found:.2f} |"
-            )
-    click.echo("\n| surface | method | error / mean's | coverage | width |\n|" + " --- |" * 5)
-    for surface in SURFACES:
-        for skill in skills(surface, surfaces, first_seed, draws, rivals=True):
-            click.echo(
-                f"| {skill.surface} | {skill.method} | {skill.error:.2f} | {skill.coverage:.2f}"
-                f" | {skill.width:.1f} |"
             )
 
 

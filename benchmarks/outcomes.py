@@ -178,9 +178,9 @@ def front_found(family: str, seed: int, seeds: int = 4) -> FrontFound:
     result = pareto.fit(frame, **SHAPE_OPTIONS)
     seconds = time.process_time() - began
     truth = frame.groupby("shape")[["true", "num_params"]].first()
-    off = dominated(
-        truth["true"].to_numpy()[None], truth["num_params"].to_numpy()[None, :, None], 0.0
-    )[0]
+    off = dominated(truth["true"].to_numpy()[None], truth["num_params"].to_numpy()[None, :, None])[
+        0
+    ]
     real = dict(zip(truth.index, off == 0, strict=True))
     return FrontFound(
         family,

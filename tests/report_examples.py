@@ -23,8 +23,6 @@ from analysis.questions.pareto.finding import ParetoFinding
 from analysis.questions.pareto.result import ParetoResult, ParetoRow, ParetoSettings
 from analysis.questions.published.kind import PublishedFinding
 from analysis.questions.published.result import PublishedResult
-from analysis.questions.surrogate.kind import SurrogateFinding
-from analysis.questions.surrogate.result import SurrogateResult
 from analysis.questions.transition.kind import TransitionFinding
 from analysis.questions.transition.result import (
     CellCounts,
@@ -224,8 +222,6 @@ def pareto_result(**changes: Any) -> ParetoResult:
             p_front=chance,
             class_=class_,
             dominated_by=(),
-            p_epsilon=chance,
-            epsilon_class=class_,
         )
         for shape, class_, chance in zip(SHAPES, classes, chances, strict=True)
     )
@@ -233,7 +229,6 @@ def pareto_result(**changes: Any) -> ParetoResult:
         table=table,
         hv=Interval(0.61, 0.58, 0.64),
         hv_note="exact, two objectives",
-        epsilon=0.0,
         metric="top1",
         goal="max",
         costs=("num_params",),
@@ -414,7 +409,6 @@ _FINDINGS: dict[type[Jsonable], Callable[..., Finding]] = {
     LeanGroups: LeanGroupsFinding,
     ConditioningResult: ConditioningFinding,
     EffectsResult: EffectsFinding,
-    SurrogateResult: SurrogateFinding,
     PublishedResult: PublishedFinding,
 }
 
@@ -436,7 +430,7 @@ def badge(result: Jsonable) -> tuple[str, str]:
 
 _NAMES: tuple[str, ...] = (
     *("transition", "pareto", "lean", "lean_groups"),
-    *("conditioning", "effects", "surrogate", "published"),
+    *("conditioning", "effects", "published"),
 )
 
 

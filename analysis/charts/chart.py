@@ -153,26 +153,6 @@ class Bars:
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
-    """One cell of a heat map; framed ones were measured."""
-
-    value: float
-    text: str
-    hover: str
-    is_framed: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Cells:
-    """A heat map: rows from the bottom, at whole positions; colours from low to high values, or
-    with ``is_log`` to their logarithms."""
-
-    rows: tuple[tuple[Cell, ...], ...]
-    shades: tuple[Shade, ...]
-    is_log: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Band:
     """A part of the horizontal axis: shaded, or framed by dashes."""
 
@@ -212,7 +192,7 @@ class Heading:
     text: str
 
 
-Layer = Series | Bars | Cells | Band | Ribbon | Reference | Heading
+Layer = Series | Bars | Band | Ribbon | Reference | Heading
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,15 +226,11 @@ class Chart:
         return tuple(layer for layer in self.layers if isinstance(layer, Series))
 
     @property
-    def cells(self) -> Cells | None:
-        return next((layer for layer in self.layers if isinstance(layer, Cells)), None)
-
-    @property
     def num_rows(self) -> int:
-        """Rows of a chart of rows or of a heat map; 0 for any other."""
+        """Rows of a chart of rows; 0 for any other."""
         if self.y.kind == "rows" and self.y.range is not None:
             return round(self.y.range[0] + 0.4)
-        return len(self.cells.rows) if self.cells is not None else 0
+        return 0
 
 
 def by_look(looks: Mapping[Look, Series], points: Iterable[tuple[Look, Point]]) -> list[Series]:

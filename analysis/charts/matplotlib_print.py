@@ -15,10 +15,10 @@ from typing import Any, Final, assert_never
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import LinearSegmentedColormap, LogNorm, Normalize, to_rgba
+from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch, Rectangle
+from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 
 from analysis.charts import palette
@@ -28,7 +28,6 @@ from analysis.charts.chart import (
     AxisName,
     Band,
     Bars,
-    Cells,
     Chart,
     Dash,
     Heading,
@@ -99,8 +98,6 @@ _STAR_SCALE: Final = 1.5
 _LONGEST_LABEL: Final = 34
 _LONG_ROW: Final = 16
 """A name of a row that is longer makes the figure wide."""
-_LIGHT_CELL: Final = 0.45
-"""Cells above this lightness have dark text."""
 
 
 def save_figures(
@@ -176,9 +173,6 @@ def _alone(chart: Chart) -> Figure:
 
 def _inches(chart: Chart) -> tuple[float, float]:
     """Return width and height of a chart's own figure."""
-    if chart.cells is not None:
-        width = 1.0 + 0.45 * len(chart.cells.rows[0])
-        return min(PAGE_INCHES, max(COLUMN_INCHES, width)), 0.9 + 0.3 * chart.num_rows
     if chart.num_rows:
         has_long = any(len(name) > _LONG_ROW for _, name in chart.y.ticks)
         has_headings = any(isinstance(each, Heading) for each in chart.layers)
@@ -195,9 +189,6 @@ def _draw(axes: Axes, chart: Chart, width: float, height: float) -> None:
         _add(axes, layer, 2 + 0.01 * at)
     _set_axis(axes, chart, "x", width, height)
     _set_axis(axes, chart, "y", width, height)
-    if chart.cells is not None:
-        for spine in axes.spines.values():
-            spine.set_visible(False)
     if not chart.num_rows:
         _add_legend(axes, chart)
 
@@ -218,8 +209,6 @@ def _add(axes: Axes, layer: Layer, order: float) -> None:
             _add_series(axes, layer, order)
         case Bars():
             _add_bars(axes, layer)
-        case Cells():
-            _add_cells(axes, layer)
         case Band():
             colour = layer.shade.light
             if layer.is_framed:
@@ -313,25 +302,6 @@ def _annotate(
     axes.annotate(_plain(text), at, xytext=shift, textcoords="offset points", **look)
 
 
-def _add_cells(axes: Axes, cells: Cells) -> None:
-    colours = LinearSegmentedColormap.from_list("cells", [shade.light for shade in cells.shades])
-    values = [[cell.value for cell in row] for row in cells.rows]
-    low, high = min(map(min, values)), max(map(max, values))
-    high = high if high > low else 2 * abs(low) + 1
-    scale = LogNorm(low, high) if cells.is_log else Normalize(low, high)
-    axes.imshow(values, cmap=colours, norm=scale, origin="lower", aspect="auto")
-    for y, row in enumerate(cells.rows):
-        for x, cell in enumerate(row):
-            red, green, blue, _ = colours(float(scale(cell.value)))
-            is_light = 0.3 * red + 0.59 * green + 0.11 * blue > _LIGHT_CELL
-            ink = palette.INK.light if is_light else palette.PAGE.light
-            frame: dict[str, Any] = {"xy": (x - 0.47, y - 0.47), "width": 0.94, "height": 0.94}
-            frame |= {"fill": False, "ec": ink}
-            if cell.is_framed:
-                axes.add_patch(Rectangle(**frame, lw=1.2))
-            axes.text(x, y, _plain(cell.text), ha="center", va="center", fontsize=6, color=ink)
-
-
 def _add_legend(axes: Axes, chart: Chart) -> None:
     handles: list[Line2D | Patch] = []
     lines = {each.group or each.name: each.line for each in chart.series if each.line}
@@ -357,7 +327,7 @@ def _add_legend(axes: Axes, chart: Chart) -> None:
 
 def _set_axis(axes: Axes, chart: Chart, which: AxisName, width: float, height: float) -> None:
     axis, own = (chart.x, axes.xaxis) if which == "x" else (chart.y, axes.yaxis)
-    if axis.range is not None and chart.cells is None:
+    if axis.range is not None:
         axes.set(**{f"{which}lim": axis.range})
     elif axis.from_zero:
         axes.set(**{f"{which}lim": (0, None)})
@@ -380,9 +350,9 @@ def _set_axis(axes: Axes, chart: Chart, which: AxisName, width: float, height: f
         own.set_major_formatter(FuncFormatter(lambda value, _: short_cost(value)))
     elif axis.form == "whole":
         own.set_major_locator(MaxNLocator(nbins=6, integer=True))
-    if axis.kind == "grid" or chart.cells is not None:
+    if axis.kind == "grid":
         axes.grid(visible=False, axis=which)
-    if axis.kind == "rows" or chart.cells is not None:
+    if axis.kind == "rows":
         axes.tick_params(axis=which, length=0)
     if which == "x":
         axes.set_xlabel(_wrapped(axis.title, int(12.3 * width)))

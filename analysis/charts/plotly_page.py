@@ -8,7 +8,7 @@ of HTML in every text it shows.
 import html
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, assert_never
 
 import plotly.graph_objects as go
@@ -21,7 +21,6 @@ from analysis.charts.chart import (
     AxisName,
     Band,
     Bars,
-    Cells,
     Chart,
     Dash,
     Heading,
@@ -133,9 +132,7 @@ def _layout(chart: Chart) -> dict[str, Any]:
         "dragmode": "zoom",
         "barmode": "overlay",
     }
-    if chart.cells is not None:
-        layout["height"] = max(260, 110 + 40 * chart.num_rows)
-    elif chart.num_rows:
+    if chart.num_rows:
         layout["height"] = max(220, 130 + 26 * chart.num_rows)
     return layout
 
@@ -150,9 +147,9 @@ def _axis(chart: Chart, which: AxisName) -> dict[str, Any]:
         "tickcolor": palette.AXIS.light,
         "zeroline": False,
         "automargin": True,
-        "showline": is_x and chart.cells is None,
-        "ticks": "outside" if is_x and chart.cells is None else "",
-        "showgrid": (axis.kind == "log" or not is_x) and chart.cells is None,
+        "showline": is_x,
+        "ticks": "outside" if is_x else "",
+        "showgrid": axis.kind == "log" or not is_x,
     }
     values = [getattr(point, which) for series in chart.series for point in series.points]
     if axis.kind == "log":
@@ -208,8 +205,6 @@ def _add(figure: go.Figure, layer: Layer) -> None:
             _add_series(figure, layer)
         case Bars():
             _add_bars(figure, layer)
-        case Cells():
-            _add_cells(figure, layer)
         case Band():
             _add_band(figure, layer)
         case Ribbon():
@@ -327,39 +322,6 @@ def _add_bars(figure: go.Figure, bars: Bars) -> None:
         hovertext=[_hover_text(text) for text in bars.hover],
         hovertemplate="%{hovertext}" + _NO_EXTRA,
     )
-
-
-def _add_cells(figure: go.Figure, cells: Cells) -> None:
-    last = len(cells.shades) - 1
-    place: Callable[[float], float] = math.log10 if cells.is_log else float
-    values = [cell.value for row in cells.rows for cell in row]
-    ticks = log_ticks(min(values), max(values), 5) if cells.is_log else []
-    named = {"tickvals": [*map(place, ticks)], "ticktext": [*map(tick_text, ticks)]}
-    figure.add_heatmap(
-        z=[[place(cell.value) for cell in row] for row in cells.rows],
-        x=list(range(len(cells.rows[0]))),
-        y=list(range(len(cells.rows))),
-        colorscale=[[at / last, shade.light] for at, shade in enumerate(cells.shades)],
-        xgap=2,
-        ygap=2,
-        text=[[_safe(cell.text) for cell in row] for row in cells.rows],
-        texttemplate="%{text}",
-        hovertext=[[_hover_text(cell.hover) for cell in row] for row in cells.rows],
-        hovertemplate="%{hovertext}" + _NO_EXTRA,
-        colorbar={
-            "thickness": 12,
-            "outlinewidth": 0,
-            "title": {"text": ""},
-            **(named if ticks else {}),
-        },
-    )
-    placed = [(x, y, cell) for y, row in enumerate(cells.rows) for x, cell in enumerate(row)]
-    for x, y, cell in placed:
-        if cell.is_framed:
-            frame = {"color": palette.INK.light, "width": 2}
-            figure.add_shape(
-                type="rect", x0=x - 0.47, x1=x + 0.47, y0=y - 0.46, y1=y + 0.46, line=frame
-            )
 
 
 def _add_band(figure: go.Figure, band: Band) -> None:

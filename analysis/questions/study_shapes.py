@@ -1,4 +1,4 @@
-"""The shapes that effects and the surrogate start from, of a study or of any table."""
+"""The shapes that effects start from, of a study or of any table."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -113,7 +113,7 @@ def untold_shapes(study: StudyRuns, crash_sd: float) -> ShapeRuns | None:
     """Return a study's shapes of at least two ordered axes; None where its answer says it all.
 
     Where no axis varies but those of a transition question, means of the same cells by a weaker
-    test, or a smooth surface over a drop, would only contradict the answer.
+    test would only contradict the answer.
 
     Raises:
         UserError: as `read_shapes` does.

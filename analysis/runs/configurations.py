@@ -37,7 +37,6 @@ class Configuration:
         costs: mean of each cost over the runs that have it.
         cost_values: each cost, run by run, as long as ``values``.
         crash_share: screened, at chance, failed, diverged and too large runs among all that ended.
-        outcomes: (metric, costs...) of every full-budget run, crashed ones too, by replicate.
         tuned: its settings of a nuisance axis; None without such an axis.
     """
 
@@ -47,7 +46,6 @@ class Configuration:
     costs: dict[str, float]
     cost_values: dict[str, FloatArray]
     crash_share: float
-    outcomes: dict[str, tuple[float, ...]]
     lost: Losses = NONE_LOST
     tuned: Tuned | None = None
 
@@ -206,7 +204,6 @@ class _Group:
     value: FloatArray
     status: list[str]
     complete: Mask
-    replicate: list[str]
     costs: dict[str, FloatArray]
 
     @property
@@ -224,7 +221,6 @@ def _groups(runs: pd.DataFrame, config: Sequence[str], costs: Sequence[str]) -> 
     value = runs["value"].to_numpy(np.float64)[order]
     complete = runs["complete"].to_numpy(bool)[order]
     status = runs["status"].to_numpy(object)[order].tolist()
-    replicate = runs["replicate"].to_numpy(object)[order].tolist()
     prices = {name: runs[name].to_numpy(np.float64)[order] for name in costs}
     return [
         _Group(
@@ -232,7 +228,6 @@ def _groups(runs: pd.DataFrame, config: Sequence[str], costs: Sequence[str]) -> 
             value[start:end],
             status[start:end],
             complete[start:end],
-            replicate[start:end],
             {name: price[start:end] for name, price in prices.items()},
         )
         for at, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True))
@@ -249,11 +244,6 @@ def _configuration(group: _Group, bad: Mask, tuned: Tuned | None) -> Configurati
     ended = sum(word in _ENDED for word in group.status)
     good = done[~bad]
     cost_values = {name: prices[good] for name, prices in group.costs.items()}
-    outcomes = zip(
-        group.value[done].tolist(),
-        *(prices[done].tolist() for prices in group.costs.values()),
-        strict=True,
-    )
     return Configuration(
         group.config,
         label,
@@ -261,10 +251,6 @@ def _configuration(group: _Group, bad: Mask, tuned: Tuned | None) -> Configurati
         {name: float(values.mean()) for name, values in cost_values.items()},
         cost_values,
         float(lost.total / ended),
-        {
-            str(group.replicate[at]): outcome
-            for at, outcome in zip(done.tolist(), outcomes, strict=True)
-        },
         lost,
         tuned,
     )

@@ -1,4 +1,4 @@
-"""A table of runs as shapes with their replicates: what effects and the surrogate start from.
+"""A table of runs as shapes with their replicates: what effects start from.
 
 Quality is the metric put on its scale and turned so that higher is better: decades of error taken
 away, points of an accuracy, or the metric's own unit. A shape that lost a run to early stopping
@@ -210,15 +210,6 @@ def to_metric(quality: float, goal: Goal, scale: Scale | None) -> float:
     if scale == "accuracy":
         return quality / 100
     return quality if scale is None and goal == "max" else -quality
-
-
-def to_quality(metric: float, goal: Goal, scale: Scale | None) -> float:
-    """Return the quality of a metric; infinite for no error at all."""
-    if scale == "accuracy":
-        return 100 * metric
-    if scale == "error":
-        return -math.log10(metric) if metric > 0 else math.inf
-    return metric if scale is None and goal == "max" else -metric
 
 
 def _roles(

@@ -15,22 +15,21 @@ _AT_ONCE: Final = 4_000_000
 """Values of draws times shapes that are looked at together, which bounds the memory."""
 
 
-def dominated(quality: FloatArray, cost: FloatArray, epsilon: float) -> Mask:
+def dominated(quality: FloatArray, cost: FloatArray) -> Mask:
     """Return in which draws each shape is dominated, shape [draws, shapes].
 
     Args:
         quality: higher is better, finite, shape [draws, shapes].
         cost: lower is better, shape [draws or 1, shapes, costs].
-        epsilon: a cheaper shape also dominates if it is worse by no more than this; not negative.
     """
     if cost.shape[0] == 1:
-        return _by_exact_costs(quality, cost[0], epsilon)
+        return _by_exact_costs(quality, cost[0])
     return np.array(
-        [_in_one_draw(row, cost[draw], epsilon) for draw, row in enumerate(quality)], dtype=bool
+        [_in_one_draw(row, cost[draw]) for draw, row in enumerate(quality)], dtype=bool
     ).reshape(quality.shape)
 
 
-def dominated_share(quality: FloatArray, cost: FloatArray, epsilon: float) -> FloatArray:
+def dominated_share(quality: FloatArray, cost: FloatArray) -> FloatArray:
     """Return the share of draws in which each shape is dominated, shape [shapes].
 
     The arguments are those of `dominated`; few draws are looked at together.
@@ -41,11 +40,11 @@ def dominated_share(quality: FloatArray, cost: FloatArray, epsilon: float) -> Fl
     for first in range(0, draws, step):
         some = slice(first, first + step)
         costs = cost if cost.shape[0] == 1 else cost[some]
-        counts += dominated(quality[some], costs, epsilon).sum(axis=0)
+        counts += dominated(quality[some], costs).sum(axis=0)
     return np.asarray(counts / draws, dtype=np.float64)
 
 
-def _by_exact_costs(quality: FloatArray, cost: FloatArray, epsilon: float) -> Mask:
+def _by_exact_costs(quality: FloatArray, cost: FloatArray) -> Mask:
     """Go from cheap to dear: the best of what is cheaper is that of the nearest ones below."""
     points, group = np.unique(cost, axis=0, return_inverse=True)
     group = group.reshape(-1)
@@ -62,9 +61,7 @@ def _by_exact_costs(quality: FloatArray, cost: FloatArray, epsilon: float) -> Ma
             if below := _nearest_below(points[:at], point):
                 np.maximum.reduce(reached[below], axis=0, out=cheaper[at])
             np.maximum(cheaper[at], equal[at], out=reached[at])
-    return np.asarray(
-        (quality - epsilon <= cheaper[group].T) | (quality < equal[group].T), dtype=bool
-    )
+    return np.asarray((quality <= cheaper[group].T) | (quality < equal[group].T), dtype=bool)
 
 
 def _nearest_below(points: FloatArray, point: FloatArray) -> list[int]:
@@ -81,14 +78,14 @@ def _nearest_below(points: FloatArray, point: FloatArray) -> list[int]:
     return found
 
 
-def _in_one_draw(quality: FloatArray, cost: FloatArray, epsilon: float) -> Mask:
+def _in_one_draw(quality: FloatArray, cost: FloatArray) -> Mask:
     front = _front(quality, cost)
     beaten = np.zeros(len(quality), dtype=bool)
     for at in front:
         at_most = (cost[at] <= cost).all(axis=1)
         is_cheaper = at_most & (cost[at] < cost).any(axis=1)
         better = quality[at] > quality
-        beaten |= (is_cheaper & (quality[at] >= quality - epsilon)) | (at_most & better)
+        beaten |= (is_cheaper & (quality[at] >= quality)) | (at_most & better)
     return beaten
 
 

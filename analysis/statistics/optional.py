@@ -1,4 +1,4 @@
-"""The optional library behind hypervolumes of many costs and attainment functions."""
+"""The optional library behind hypervolumes of many costs."""
 
 from types import ModuleType
 

@@ -131,11 +131,6 @@ TERMS: Final = (
         r"slopes?",
     ),
     Term(
-        "surrogate",
-        "A model of the results, which says what to expect of shapes that were not tried.",
-        r"surrogate",
-    ),
-    Term(
         "condition number",
         "How unevenly a matrix stretches its inputs; the larger, the harder to train.",
         r"condition numbers?",

@@ -13,8 +13,6 @@ from analysis.charts.chart import (
     Axis,
     Band,
     Bars,
-    Cell,
-    Cells,
     Chart,
     Heading,
     Layer,
@@ -62,14 +60,6 @@ ALL_LAYERS = {
         x=named_axis("x", ["a", "b"]),
         y=Axis("share", form="percent", range=(0, 1)),
     ),
-    "cells": chart_of(
-        Cells(
-            ((Cell(1.0, "1", "one", is_framed=True), Cell(2.0, "(2)", "two")),),
-            (palette.BLUE, palette.ORANGE),
-        ),
-        x=named_axis("x", ["a", "b"]),
-        y=named_axis("y", ["c"]),
-    ),
     "log axes": chart_of(
         Series((Point(1e3, 1e-3), Point(1e6, 10)), palette.BLUE),
         x=cost_axis("num_params", [1e3, 1e6]),
@@ -82,7 +72,7 @@ ALL_LAYERS = {
 def test_every_layer_is_drawn_by_both_back_ends(name: str) -> None:
     chart = ALL_LAYERS[name]
     figure = plotly_figure(chart)
-    assert len(figure.data) == sum(isinstance(each, Series | Bars | Cells) for each in chart.layers)
+    assert len(figure.data) == sum(isinstance(each, Series | Bars) for each in chart.layers)
     with rc_context(STYLE):
         ((stem, printed),) = print_figures([chart])
         printed.draw_without_rendering()

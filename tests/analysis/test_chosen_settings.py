@@ -14,7 +14,7 @@ def test_texts_become_settings() -> None:
     assert with_settings(TransitionSettings(), given) == TransitionSettings(
         alpha=0.01, max_growth=0.2, B=50, reading="attainable", threshold_width=1
     )
-    assert with_settings(ParetoSettings(), ["epsilon=0.01"]) == ParetoSettings(epsilon=0.01)
+    assert with_settings(ParetoSettings(), ["crash_sd=4"]) == ParetoSettings(crash_sd=4.0)
     assert with_settings(LeanSettings(), []) == LeanSettings()
 
 

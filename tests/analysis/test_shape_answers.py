@@ -1,6 +1,5 @@
-"""Effects and the surrogate in the report, in figures, on the command line and of a study."""
+"""Effects in the report, in figures, on the command line and of a study."""
 
-import dataclasses
 import json
 import math
 from pathlib import Path
@@ -18,26 +17,19 @@ import hsweep
 from analysis.answer import Answer
 from analysis.ask import answer_study, ask_study
 from analysis.charts.matplotlib_print import save_figures
-from analysis.charts.plotly_page import plotly_figure
 from analysis.questions.effects import fit as effects
 from analysis.questions.effects.charts import effect_charts, effect_rows
 from analysis.questions.effects.kind import EFFECTS
 from analysis.questions.effects.result import EffectsResult
 from analysis.questions.effects.text import effects_sentence
-from analysis.questions.surrogate import fit as surrogate
-from analysis.questions.surrogate.charts import surrogate_charts
-from analysis.questions.surrogate.kind import SURROGATE
-from analysis.questions.surrogate.result import SurrogateResult, SurrogateSettings
 from analysis.report.build import build_report, report_charts
 from analysis.report.build import report_input as study_report
 from analysis.result_files import read_result, write_finding
-from analysis.statistics.values import Interval
 from hsweep.cli import main
 from hsweep.paths import Home
 from hsweep.record.study import Study
 
 OPTIONS: dict[str, Any] = {"config": ["heads", "depth"], "metric": "score"}
-QUICK = SurrogateSettings(draws=64, permutations=39)
 
 
 @pytest.fixture(scope="module")
@@ -48,12 +40,6 @@ def frame() -> pd.DataFrame:
 @pytest.fixture(scope="module")
 def told(frame: pd.DataFrame) -> EffectsResult:
     return analysed(effects.fit, frame, **OPTIONS)
-
-
-@pytest.fixture(scope="module")
-def learned(frame: pd.DataFrame) -> SurrogateResult:
-    base = {"heads": 8, "depth": 4}
-    return analysed(surrogate.fit, frame, **OPTIONS, baseline=base, settings=QUICK)
 
 
 def test_charts_show_every_pair_step_and_group(told: EffectsResult) -> None:
@@ -68,53 +54,18 @@ def test_charts_show_every_pair_step_and_group(told: EffectsResult) -> None:
     assert sum(len(series.points) for series in equal_cost.series) == 9
 
 
-def test_the_surface_frames_what_was_tried_and_brackets_what_is_beyond(
-    learned: SurrogateResult,
-) -> None:
-    surface, left_out = surrogate_charts(learned)
-    figure = plotly_figure(surface)
-    assert [shape.type for shape in figure.layout.shapes] == ["rect"] * 9
-    texts = [text for row in figure.data[0].text for text in row]
-    beyond = [text for text in texts if text.startswith("(") and text.endswith(")")]
-    assert len(beyond) == sum(point.extrapolates for point in learned.surface) > 0
-    points = [series.points for series in left_out.series if series.symbol is not None]
-    assert sum(map(len, points)) == 9
-
-
-def test_errors_have_logarithmic_colours(learned: SurrogateResult) -> None:
-    points = tuple(
-        dataclasses.replace(point, mean=Interval(10.0 ** -(at % 5), 0.0, 1.0))
-        for at, point in enumerate(learned.surface)
-    )
-    learned = dataclasses.replace(learned, surface=points)
-    surface, _ = surrogate_charts(dataclasses.replace(learned, scale="error"))
-    cells = surface.cells
-    assert cells is not None
-    (trace,) = plotly_figure(surface).data
-    shown = [place for row in trace.z for place in row]
-    values = [cell.value for row in cells.rows for cell in row]
-    assert shown == pytest.approx([math.log10(value) for value in values])
-    plain, _ = surrogate_charts(dataclasses.replace(learned, scale="accuracy"))
-    (trace,) = plotly_figure(plain).data
-    assert [place for row in trace.z for place in row] == values
-
-
-def test_the_report_and_the_figures_have_them(
-    told: EffectsResult, learned: SurrogateResult, tmp_path: Path
-) -> None:
-    shown = report_input(effects=told, surrogate=learned)
+def test_the_report_and_the_figures_have_them(told: EffectsResult, tmp_path: Path) -> None:
+    shown = report_input(effects=told)
     page = build_report(shown)
     for text in (
         "Effects of single axes",
         "Axes together",
         "Shapes of equal cost",
-        "Untried smaller shapes",
         "One step up in heads (2, 4, 8)",
-        'id="figure-surrogate"',
     ):
         assert text in page
     written = {path.stem for path in save_figures(report_charts(shown), tmp_path, ["svg"])}
-    assert {"effects", "interaction", "equal-cost", "surrogate", "left-out"} <= written
+    assert {"effects", "interaction", "equal-cost"} <= written
 
 
 def analyse(path: Path, *more: str) -> Any:
@@ -131,33 +82,24 @@ def test_any_table_can_be_asked(frame: pd.DataFrame, tmp_path: Path) -> None:
     content = analyse(path, "--kind", "effects", "--setting", "tolerance=0.01")
     assert (content["kind"], content["settings"]["tolerance"]) == ("effects", 0.01)
     assert [axis["verdict"] for axis in content["axes"]] == ["helps", "hurts"]
-    shape = [*("--predict", "heads=3,depth=3"), *("--predict", "heads=16,depth=1")]
-    few = [*("--setting", "draws=64"), *("--margin", "0.1"), *("--baseline", "heads=8,depth=4")]
-    content = analyse(path, "--kind", "surrogate", *shape, *few)
-    assert (content["kind"], content["verdict"]) == ("surrogate", "predicts")
-    assert [found["extrapolates"] for found in content["predictions"]] == [False, True]
-    assert content["settings"]["margin"] == 0.1
     asked = ["--table", str(path), "--metric", "score", "--goal", "max", "--kind", "effects"]
     plain = CliRunner().invoke(main, ["analyze", *asked])
     assert "One step up in heads" in plain.stdout
 
 
 def test_results_are_written_with_their_rows_and_read_back(
-    told: EffectsResult, learned: SurrogateResult, tmp_path: Path
+    told: EffectsResult, tmp_path: Path
 ) -> None:
-    for result, rows in ((told, 6), (learned, 9 + len(learned.suggestions))):
-        for ending in ("json", "parquet"):
-            write_finding(finding(result), tmp_path / f"r.{ending}")
-            assert read_result(tmp_path / f"r.{ending}") == result
-        assert len(pd.read_parquet(tmp_path / "r.parquet")) == rows
+    for ending in ("json", "parquet"):
+        write_finding(finding(told), tmp_path / f"r.{ending}")
+        assert read_result(tmp_path / f"r.{ending}") == told
+    assert len(pd.read_parquet(tmp_path / "r.parquet")) == 6
 
 
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["--kind", "effects", "--predict", "heads=3"], "--predict belongs to --kind surrogate"),
-        (["--kind", "surrogate", "--predict", "heads"], "AXIS=VALUE"),
-        (["--kind", "surrogate", "--predict", "heads=3"], "depth is missing"),
+        (["--kind", "effects", "--margin", "0.1"], "--margin belongs to --kind lean"),
         (["--kind", "effects", "--config", "width"], "width"),
         (["--kind", "effects", "--setting", "draws=3"], "unknown setting 'draws'"),
     ],
@@ -198,13 +140,11 @@ def test_a_study_says_what_its_axes_do_besides_its_question(study: Study) -> Non
     answer = answer_study(study)
     told = answer.result(EffectsResult)
     assert told is not None
-    assert answer.result(SurrogateResult) is not None
     assert [axis.axis for axis in told.axes] == ["heads", "width", "lr"]
     assert told.scale == "error"
     content = answer.to_json()
     assert content["kind"] == "transition"
     assert content["effects"]["axes"][0]["axis"] == "heads"
-    assert content["surrogate"]["axes"] == ["heads", "width", "lr"]
     assert "Effects of single axes" in build_report(study_report(study, answer, {}))
 
 
@@ -239,7 +179,7 @@ def test_effects_that_the_answer_has_told_are_left_out(tmp_path: Path) -> None:
         for at, trial in enumerate(trials):
             finish(journal, trial, 0.1 * trial.point["width"] / (1 + at % 7))
     answer = answer_study(found)
-    assert (answer.result(EffectsResult), answer.result(SurrogateResult)) == (None, None)
+    assert answer.result(EffectsResult) is None
     told = asked(found)
     assert "its answer says what they do" in told.sentence
     assert told.to_json()["axes"][0]["verdict"] == "answered"
@@ -259,25 +199,14 @@ def test_settings_that_a_question_names_are_no_shapes(tmp_path: Path) -> None:
             error = 0.01 * point["width"] / point["heads"] / (1 + 9 * (point["lr"] == 0.1))
             finish(journal, trial, error * (1 + trial.replicate / 100))
     answer = answer_study(found)
-    told, predicted = answer.result(EffectsResult), answer.result(SurrogateResult)
+    told = answer.result(EffectsResult)
     assert told is not None
-    assert predicted is not None
-    assert [axis.axis for axis in told.axes] == ["heads", "width"] == list(predicted.axes)
-    assert told.nuisance == predicted.nuisance == ("lr",)
+    assert [axis.axis for axis in told.axes] == ["heads", "width"]
+    assert (told.nuisance, told.tried) == (("lr",), 6)
     # Of the better rate.
-    shape = next(each for each in predicted.shapes if each.config["heads"] == 1)
-    assert shape.metric == pytest.approx(0.004, rel=0.02)
-    assert len(predicted.shapes) == 6
+    level = next(each for each in told.interactions[0].levels if each.first == 1)
+    assert level.metric.estimate == pytest.approx(0.004, rel=0.02)
 
 
 def test_a_study_can_be_asked_for_them_alone(study: Study) -> None:
     assert "One step up in lr" in asked(study).sentence
-    found = ask_study(
-        study,
-        SURROGATE,
-        {"predict": ["heads=3,width=8,lr=0.1"], "margin": None, "settings": ["draws=64"]},
-    ).result(SurrogateResult)
-    assert found is not None
-    assert found.settings.draws == 64
-    (predicted,) = found.predictions
-    assert 0.02 < predicted.mean.estimate < 0.4

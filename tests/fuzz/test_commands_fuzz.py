@@ -24,7 +24,7 @@ WORDS = st.one_of(
             *("demo", "demo2", "", ".", "..", "~", "a/b", "x.csv", "x.parquet", "x.json", "x.xlsx"),
             *(".csv", "nowhere/x.csv", "demo/x.csv", "/proc/x.csv", "/dev/null", "x" * 300, "T1"),
             *("Fig3", "num_params", "nmse", "0", "-1", "nan", "1e400", "B=0", "heads=1", "[red]"),
-            *("transition", "pareto", "lean", "conditioning", "effects", "surrogate", "trials"),
+            *("transition", "pareto", "lean", "conditioning", "effects", "trials"),
             *("width=2", "width=99", "\x1b[2J", "file.csv", "file.csv/x.csv", "folder", "sweep.py"),
         ]
     ),
@@ -73,7 +73,6 @@ def done_or_refused(line: list[str]) -> None:
 
 
 @given(lines())
-@example(["analyze", "--kind=surrogate", "--predict=width=99", "--", "demo"])
 @example(["analyze", "--out=nowhere/x.json", "--", "demo"])
 @example(["analyze", "--out=folder", "--", "demo"])
 @example(["export", "--", "demo", "folder"])

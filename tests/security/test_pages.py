@@ -117,7 +117,6 @@ def answers(table: Path) -> dict[str, Answer]:
             margin=0.02,
         ),
         "effects": ask(table, "effects", config=axes, cost=cost),
-        "surrogate": ask(table, "surrogate", config=axes, cost=cost),
         "conditioning": ask(
             table, "conditioning", config=axes, x=axes[0], condition=named("condition"),
             cost=cost,
@@ -194,10 +193,7 @@ def answered(table: Path) -> dict[str, Answer]:
 @pytest.mark.xdist_group("browser")
 @pytest.mark.parametrize(
     "kind",
-    [
-        kind if kind in ("lean", "surrogate") else pytest.param(kind, marks=pytest.mark.slow)
-        for kind in ASKED
-    ],
+    [kind if kind == "lean" else pytest.param(kind, marks=pytest.mark.slow) for kind in ASKED],
 )
 def test_a_page_of_planted_names_runs_none_of_them(
     browser: Any, answered: dict[str, Answer], tmp_path: Path, kind: str

@@ -1,4 +1,4 @@
-"""The charts of a front: metric against each cost, and how far single runs scatter about it."""
+"""The charts of a front: metric against each cost."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -8,9 +8,9 @@ import pandas as pd
 
 from analysis.charts import palette
 from analysis.charts.axes import cost_axis
-from analysis.charts.chart import Axis, Chart, Dash, Line, Pick, Point, Series, by_look, shortened
+from analysis.charts.chart import Axis, Chart, Line, Pick, Point, Series, by_look, shortened
 from analysis.charts.picks import Key, config_key, query_text, run_id, run_links, runs_by_values
-from analysis.questions.pareto.result import AttainmentSurface, FrontClass, ParetoResult, ParetoRow
+from analysis.questions.pareto.result import FrontClass, ParetoResult, ParetoRow
 from analysis.questions.pareto.text import CLASS_NAMES
 from analysis.text.numbers import (
     cost_text,
@@ -61,8 +61,6 @@ def front_charts(
         if rows:
             rows.sort(key=lambda row: row.costs[cost])
             charts.append(_front_chart(pareto, cost, rows, runs, role_of))
-    if spread := _attainment_chart(pareto):
-        charts.append(spread)
     return charts
 
 
@@ -182,83 +180,3 @@ def side_by_side(costs: Sequence[float]) -> list[float]:
         for rank, index in enumerate(members):
             places[index] = costs[index] * 10 ** (step * (rank - (len(members) - 1) / 2))
     return places
-
-
-def _attainment_chart(pareto: ParetoResult) -> Chart | None:
-    costs = [point[1] for surface in pareto.attainment for point in surface.points]
-    # With one shape on every seed's front there is no line.
-    if not costs or (len(set(costs)) == 1 and len(pareto.costs) == 1):
-        return None
-    draw = _surface_line if len(pareto.costs) == 1 else _surface_points
-    seeds = round(1 / pareto.attainment[0].share)
-    third = (
-        f" The size of a point stands for {cost_title(pareto.costs[1])}."
-        if len(pareto.costs) > 1
-        else ""
-    )
-    return Chart(
-        "spread-of-runs",
-        "Spread of single runs",
-        f"Every one of {seeds} seeds has a front of its own; between the faint lines lie those "
-        f"that some but not all attain (empirical attainment function).{third} This shows what one "
-        "run of every shape may give, not where the front is: fronts of single runs are too good "
-        "on average.",
-        cost_axis(pareto.costs[0], costs),
-        Axis(pareto.metric),
-        tuple(draw(pareto, at) for at in range(len(pareto.attainment))),
-        is_wide=True,
-        legend="beside",
-    )
-
-
-def _surface_name(pareto: ParetoResult, surface: AttainmentSurface) -> str:
-    if surface.share == pareto.attainment[0].share:
-        return "by one seed"
-    return "by every seed" if surface.share == 1 else f"by {percent_text(surface.share)}"
-
-
-def _surface_hover(pareto: ParetoResult, name: str, metric: float, *costs: float) -> str:
-    lines = [name, f"{pareto.metric} {number_text(metric, 4)}"]
-    lines += [
-        f"{cost_title(cost)} {cost_text(cost, value)}"
-        for cost, value in zip(pareto.costs, costs, strict=False)
-    ]
-    return "\n".join(lines)
-
-
-def _surface_line(pareto: ParetoResult, at: int) -> Series:
-    """Return a surface over one cost as a staircase that ends at the largest cost of any."""
-    surface = pareto.attainment[at]
-    name = _surface_name(pareto, surface)
-    end = max(point[1] for each in pareto.attainment for point in each.points)
-    corners = [(point[1], point[0]) for point in sorted(surface.points, key=lambda p: p[1])]
-    corners += [(end, corners[-1][1])] if corners else []
-    is_middle = surface.share not in (pareto.attainment[0].share, 1.0)
-    is_main = is_middle or len(pareto.attainment) == 1
-    dash: Dash = "solid" if is_main else "dot" if at == 0 else "long"
-    return Series(
-        tuple(Point(x, y, hover=_surface_hover(pareto, name, y, x)) for x, y in corners),
-        palette.PURPLE,
-        name,
-        symbol=None,
-        line=Line(2.0 if is_main else 1.0, dash, is_step=True),
-    )
-
-
-def _surface_points(pareto: ParetoResult, at: int) -> Series:
-    """Return a surface over two costs as points, larger for more of the second cost."""
-    surface = pareto.attainment[at]
-    name = _surface_name(pareto, surface)
-    every = [point[2] for each in pareto.attainment for point in each.points]
-    low, span = min(every), max(every) - min(every) or 1.0
-    points = tuple(
-        Point(
-            point[1],
-            point[0],
-            hover=_surface_hover(pareto, name, *point),
-            size=6 + 12 * (point[2] - low) / span,
-            opacity=0.6,
-        )
-        for point in surface.points
-    )
-    return Series(points, (palette.BLUE, palette.PURPLE, palette.GREY)[at], name)

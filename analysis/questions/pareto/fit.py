@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 from scipy import special
 
-from analysis.questions.pareto.attainment import attainment
 from analysis.questions.pareto.result import FrontClass, ParetoResult, ParetoRow, ParetoSettings
 from analysis.runs.columns import RunColumns
 from analysis.runs.configurations import Configuration, group_configurations, seed_spread
@@ -78,14 +77,9 @@ def fit(
     cost_draws, notes = _cost_draws(found, costs, cost, settings.draws if known else 1, rng)
     warnings += notes
     if known:
-        p_front = 1 - dominated_share(mean_draws, cost_draws, 0.0)
-        p_epsilon = (
-            1 - dominated_share(mean_draws, cost_draws, settings.epsilon)
-            if settings.epsilon
-            else p_front
-        )
+        p_front = 1 - dominated_share(mean_draws, cost_draws)
     else:
-        p_front = p_epsilon = np.full(len(found), np.nan)
+        p_front = np.full(len(found), np.nan)
         gap = why_unmeasured([item.values for item in found])
         warnings.append(
             f"how far seeds scatter is not known ({gap}): no probability can be given, and the"
@@ -109,19 +103,15 @@ def fit(
             p_front=float(p_front[k]),
             class_=_front_class(p_front[k], beaten_by[k], settings),
             dominated_by=beaten_by[k],
-            p_epsilon=float(p_epsilon[k]),
-            epsilon_class=_front_class(p_epsilon[k], beaten_by[k], settings),
             lost=item.lost,
             setting=item.tuned.setting if item.tuned else None,
         )
         for k, item in enumerate(found)
     )
-    surfaces, attainment_note = attainment(found, goal, len(costs))
     return ParetoResult(
         table=rows,
         hv=hv,
         hv_note=hv_note,
-        epsilon=settings.epsilon,
         metric=runs.metric,
         goal=goal,
         costs=tuple(costs),
@@ -129,8 +119,6 @@ def fit(
         prior_df=spread.prior_df,
         settings=settings,
         warnings=tuple(warnings),
-        attainment=surfaces,
-        attainment_note=attainment_note,
         nuisance=tuple(nuisance),
         noise_gap=gap,
     )
@@ -200,7 +188,7 @@ def _dominators(labels: Sequence[str], mean: FloatArray, cost: FloatArray) -> li
     found: list[tuple[str, ...]] = []
     among = np.arange(len(labels))
     if len(labels) > MOST_NAMED:
-        among = among[~dominated(mean[None], cost[None], 0.0)[0]]
+        among = among[~dominated(mean[None], cost[None])[0]]
     for own, price in zip(mean, cost, strict=True):
         is_as_good = (cost[among] <= price).all(axis=1) & (mean[among] >= own)
         is_better = (cost[among] < price).any(axis=1) | (mean[among] > own)

@@ -20,7 +20,6 @@ class ParetoSettings(Jsonable):
     Attributes:
         on: P_front from which a configuration is called on the front.
         off: P_front up to which it is called off the front.
-        epsilon: metric difference that the epsilon front counts as none, in the metric's unit.
         crash_sd: runs this many pooled robust sd below their configuration's median are screened.
     """
 
@@ -28,7 +27,6 @@ class ParetoSettings(Jsonable):
     rng_seed: int = 0
     on: float = 0.95
     off: float = 0.05
-    epsilon: float = 0.0
     confidence: float = 0.95
     crash_sd: float = 6.0
 
@@ -37,8 +35,6 @@ class ParetoSettings(Jsonable):
             raise ValueError(f"need 0 <= off < on <= 1, not off {self.off!r}, on {self.on!r}")
         if self.draws < 1:
             raise ValueError(f"draws must be at least 1, not {self.draws!r}")
-        if not self.epsilon >= 0:
-            raise ValueError(f"epsilon must not be negative, not {self.epsilon!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +51,6 @@ class ParetoRow:
             was measured dominates, else untested_off.
         dominated_by: labels of the configurations whose means dominate it; of more than 1,000
             configurations only those on the front of the means are named.
-        p_epsilon: p_front when a metric within epsilon counts as equal.
-        epsilon_class: its class on the epsilon front.
         lost: its runs that are in no mean; it is that of those left.
         setting: its best setting of the nuisance axes; None without such axes.
     """
@@ -73,23 +67,8 @@ class ParetoRow:
     p_front: float
     class_: FrontClass
     dominated_by: tuple[str, ...]
-    p_epsilon: float
-    epsilon_class: FrontClass
     lost: Losses = NONE_LOST
     setting: TunedSetting | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class AttainmentSurface:
-    """What at least a share of the single-seed fronts attains: a picture of spread.
-
-    Attributes:
-        share: of the seeds; the smallest is 1 / seeds (the best of all), 1 is attained by each.
-        points: corners as (metric, costs...), by cost.
-    """
-
-    share: float
-    points: tuple[tuple[float, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +81,6 @@ class ParetoResult(Jsonable):
         hv_note: how it was computed, or why it was not.
         prior_sd: empirical-Bayes prior seed sd s0, or None when no variance could be estimated.
         prior_df: its degrees of freedom d0 (null in JSON when infinite).
-        attainment: how far single runs scatter (see ``statistics.attainment``); no estimate.
-        attainment_note: what it is, or why there is none.
         noise_gap: why the seeds tell nothing, so that the front is shown and not tested; empty
             where they do.
         nuisance: axes of whose settings every shape stands at its best.
@@ -112,7 +89,6 @@ class ParetoResult(Jsonable):
     table: tuple[ParetoRow, ...]
     hv: Interval | None
     hv_note: str
-    epsilon: float
     metric: str
     goal: Goal
     costs: tuple[str, ...]
@@ -120,8 +96,6 @@ class ParetoResult(Jsonable):
     prior_df: float | None
     settings: ParetoSettings
     warnings: tuple[str, ...]
-    attainment: tuple[AttainmentSurface, ...] = ()
-    attainment_note: str = ""
     nuisance: tuple[str, ...] = ()
     noise_gap: str = ""
 

@@ -1,1 +1,0 @@
-"""What untried shapes are expected to do."""
