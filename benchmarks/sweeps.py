@@ -51,14 +51,12 @@ class Sweep:
         h_star: the truth; None where there is no transition.
         slopes: true slope of y in log10 T at each head count.
         options: how `analysis.questions.transition.fit.fit` has to be told about the table.
-        history: one row a rung of a run that was pruned or could have been; None without pruning.
     """
 
     frame: pd.DataFrame
     h_star: int | None
     slopes: dict[int, float]
     options: dict[str, Any] = field(default_factory=dict)
-    history: pd.DataFrame | None = None
 
 
 @dataclass(frozen=True)
@@ -397,11 +395,11 @@ def _pruned(family: str, rng: np.random.Generator, varied: bool) -> Sweep:
             ranked = members[np.argsort(value[members], kind="stable")]
             dropped = ranked[round(share * len(members)) :]
             alive[dropped], reached[dropped] = False, budget
-    history = pd.concat(
-        runs.assign(epoch=budget, nmse=10**value)[reached >= budget]
-        for budget, value in zip(RUNGS, [*early, y], strict=True)
+    last = runs.assign(
+        epoch=reached,
+        nmse=10
+        ** np.where(reached == RUNGS[0], early[0], np.where(reached == RUNGS[1], early[1], y)),
     )
-    last = history.sort_values("epoch", kind="stable").groupby(["heads", "seq_len", "seed"]).tail(1)
     status = np.where(last["epoch"] == RUNGS[-1], "COMPLETE", "PRUNED")
     options = {
         **sweep.options,
@@ -411,7 +409,7 @@ def _pruned(family: str, rng: np.random.Generator, varied: bool) -> Sweep:
         "target_budget": RUNGS[-1],
     }
     frame = last.assign(status=status).sort_values(["heads", "seq_len", "seed"])
-    return Sweep(frame, sweep.h_star, sweep.slopes, options, history.reset_index(drop=True))
+    return Sweep(frame, sweep.h_star, sweep.slopes, options)
 
 
 def _plateau(family: str, rng: np.random.Generator, varied: bool) -> Sweep:

@@ -95,15 +95,10 @@ def transition_result(**changes: Any) -> TransitionResult:
         gamma_below=Interval(0.5, 0.46, 0.54),
         gamma_above=Interval(0.01, -0.02, 0.04),
         flat_from=LengthIndependence(4, 3, 4),
-        law_weights={"log": 0.93, "linear": 0.04, "inverse": 0.03},
         level={h: Estimate(z, 0.02) for h, z in level.items()},
         seed_sd=dict.fromkeys(HEADS, 0.05),
         phi=1.1,
         cells=cells,
-        success={
-            h: Interval(p := float(h >= 4), max(0, p - 0.25), min(1, p + 0.25)) for h in HEADS
-        },
-        h_50=4,
         d_eff=RetrievalDimension(4, 4, 1, False),
         h_star_at=dict.fromkeys(LENGTHS, 4),
         typical=None,
@@ -181,7 +176,7 @@ def plateau_result(**changes: Any) -> TransitionResult:
 def empty_result() -> TransitionResult:
     """Nothing finished at all."""
     return inconclusive_result(
-        cells=(), runs=(), level={}, gamma={}, drops=(), success={}, counts=(), seed_sd={}
+        cells=(), runs=(), level={}, gamma={}, drops=(), counts=(), seed_sd={}
     )
 
 

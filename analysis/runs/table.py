@@ -311,7 +311,7 @@ class Runs:
                 f" {first_of([f'{each:g}' for each in ends])}. Ask for"
                 " a budget that all have with --target-budget, or name another column of the"
                 " budget; of learning curves that end where they should, give the last row of each"
-                " run (with --kind transition, the curves as --history)"
+                " run"
             )
         missing = len(cells) - len(left)
         note = f"{missing} of {len(cells)} have no run at {name}={target:g} and are left out"

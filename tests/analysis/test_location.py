@@ -9,7 +9,6 @@ from analysis.questions.transition.cells import Grid, SeedNoise, cell_values, re
 from analysis.questions.transition.lengths import (
     fit_slopes,
     independence,
-    law_weights,
     mean_levels,
     pool_slopes,
 )
@@ -67,7 +66,7 @@ def test_best_of_m_is_the_average_minimum_of_every_subset(values, m, seed):
     assert cell_values(shuffled, 0)[0] == min(values)
 
 
-def test_slopes_levels_and_laws_recover_what_was_put_in():
+def test_slopes_levels_recover_what_was_put_in():
     x = np.log10([8, 16, 32, 64])
     centred = x - x.mean()
     z = np.array([-1 + 0.3 * centred, -2 + 0.2 * centred, -4 - 0.5 * centred])
@@ -76,7 +75,6 @@ def test_slopes_levels_and_laws_recover_what_was_put_in():
     np.testing.assert_allclose(slopes.estimate, [0.3, 0.2, -0.5])
     assert (slopes.phi, slopes.df) == (1.0, 6.0)
     np.testing.assert_allclose(mean_levels(cells, slopes)[0], [-1, -2, -4])
-    assert law_weights(cells, np.array([True, True, False]))["log"] > 0.9
 
 
 def test_a_missing_cell_does_not_bend_the_level():

@@ -86,7 +86,7 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Elsewhere:
 
 @pytest.mark.xdist_group("saved")
 def test_a_transition_is_saved_in_every_format(saved: list[Path]) -> None:
-    panels = ("error", "slopes", "drops", "location", "success")
+    panels = ("error", "slopes", "drops", "location")
     stems = ("transition", *panels, "learning-curves")
     assert [path.name for path in saved] == [f"{s}.{f}" for s in stems for f in FORMATS]
     for path in saved:

@@ -24,7 +24,6 @@ def results() -> dict[str, Any]:
     return {
         "transition": transition.fit(
             sweep.frame,
-            history=sweep.history,
             settings=TransitionSettings(B=50, n_mc=49),
             **sweep.options,
         ),

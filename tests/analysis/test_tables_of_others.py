@@ -197,7 +197,7 @@ def test_curves_that_end_at_different_budgets_are_refused_with_the_way_to_ask() 
         Runs(frame, "loss", {"budget_column": "step"}).rows(["width"])
     message = str(refused.value)
     assert "1 of 3 (width) have a run at the largest budget, step=79" in message
-    for way in ("--target-budget", "the last row of each run", "--history"):
+    for way in ("--target-budget", "the last row of each run"):
         assert way in message
     rows, _ = Runs(frame, "loss", {"budget_column": "step", "target_budget": 19}).rows(["width"])
     assert rows["reached"].tolist() == [19, 19, 19]

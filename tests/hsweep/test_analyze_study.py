@@ -102,7 +102,6 @@ def test_what_is_not_asked_for_is_as_in_the_studys_own_question(ask: Ask) -> Non
         ("--kind pareto --cost dollars", "has no column 'dollars'"),
         ("--kind pareto --nuisance rate", "unknown axis in --nuisance 'rate'"),
         ("--kind pareto --config width", "--config belongs to --table; a study knows it"),
-        ("--kind transition --x width --history a.csv", "--history belongs to --table"),
         ("--kind effects --goal min", "--goal belongs to --table; a study knows it"),
         ("--scale error", "--scale belongs to --table; a study knows it"),
     ],

@@ -106,9 +106,9 @@ def test_the_fields_that_are_documented(analyze: Analyze) -> None:
     assert {
         *("kind", "answer", "verdict", "reason", "reading", "h_star", "bracket", "h_peak", "width"),
         *("h_set", "p_h", "p_abrupt", "abrupt_testable", "drop", "excess", "gamma"),
-        *("gamma_below", "gamma_above", "flat_from", "law_weights", "level", "success", "h_50"),
+        *("gamma_below", "gamma_above", "flat_from", "level"),
         *("d_eff", "h_star_at", "counts", "n1_assumed_sd", "settings", "warnings", "typical"),
-        *("attainable", "missing", "pruning", "qualifications", "noise_gap", "later_fall"),
+        *("attainable", "missing", "qualifications", "noise_gap", "later_fall"),
     } <= set(found)
     assert sum(found["p_h"].values()) == pytest.approx(1)
     estimate, low, high = found["gamma"]["1"]
@@ -117,29 +117,24 @@ def test_the_fields_that_are_documented(analyze: Analyze) -> None:
     assert found["settings"]["B"] == 100
 
 
-def test_names_words_and_budgets_are_the_users(analyze: Analyze, tmp_path: Path) -> None:
+def test_names_words_and_budgets_are_the_users(analyze: Analyze) -> None:
     sweep = transition_sweep("asha_cell", 3)
-    assert sweep.history is not None
     names = {
         "heads": "num heads", "seq_len": "context", "seed": "rep", "nmse": "val error",
         "epoch": "epochs trained", "status": "how it ended",
     }  # fmt: skip
     words = {"COMPLETE": "through", "PRUNED": "cut"}
     frame = sweep.frame.assign(status=sweep.frame["status"].map(words)).rename(columns=names)
-    history = tmp_path / "history.csv"
-    sweep.history.rename(columns=names).to_csv(history, index=False)
     found = transition(
         analyze, frame.assign(**{"num heads": frame["num heads"].astype(str)}),
         *("--x", "num heads", "--by", "context", "--replicate", "rep", "--metric", "val error"),
         *("--status-column", "how it ended", "--complete", "through", "--pruned", "cut"),
         *("--budget-column", "epochs trained", "--target-budget", "27"),
-        *("--history", str(history)),
         ending="parquet",
     )  # fmt: skip
     assert (found["verdict"], found["h_star"]) == ("transition", sweep.h_star)
     assert found["x"] == "num heads"
     assert (found["counts"][0]["pruned"], found["counts"][0]["complete"]) == (6, 3)
-    assert found["pruning"]["competition"] == "within_cells"
 
 
 def test_a_setting_decides_and_is_recorded(analyze: Analyze) -> None:
@@ -319,12 +314,11 @@ def first(value: float) -> pd.DataFrame:
         (sharp(status="odd"), "", "unknown status in column 'status': 'odd'"),
         (sharp(), "--pruned cut", "need the column of the words"),
         (sharp(), "--setting alpha=3", "alpha must lie between 0 and 1"),
-        (sharp(), "--history none.csv --budget-column epoch", "does not exist"),
         (sharp(epoch=1), "--budget-column epoch --target-budget 0", "above 0, not 0.0"),
         (sharp(epoch=np.nan), "--budget-column epoch", "column 'epoch' is empty"),
         (sharp(), "--kind pareto", "--cost COLUMN"),
         (sharp(), "--kind pareto --cost nmse", "both the metric and a cost"),
-        (sharp(), "--kind pareto --cost seq_len --history a.csv", "belongs to --kind transition"),
+        (sharp(), "--kind pareto --cost seq_len --x heads", "belongs to --kind transition"),
         (
             sharp(params=1),
             "--kind lean --cost params --baseline heads=9 --margin 1 --config heads"

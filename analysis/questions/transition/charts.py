@@ -62,8 +62,6 @@ def transition_charts(result: TransitionResult, trials: pd.DataFrame) -> list[Ch
         charts.append(_drop_chart(result))
     if result.p_h:
         charts.append(_location_chart(result, axis))
-    if result.success:
-        charts.append(_success_chart(result, axis))
     return charts
 
 
@@ -291,34 +289,3 @@ def _location_chart(result: TransitionResult, axis: GridAxis) -> Chart:
         (bars,),
         panel_of=_PANEL,
     )
-
-
-def _success_chart(result: TransitionResult, axis: GridAxis) -> Chart:
-    rates = tuple(
-        _at_value(result, axis, x, rate, _percent_interval(rate), "of runs succeed")
-        for x, rate in result.success.items()
-    )
-    joined = tuple(Point(rate.x, rate.y) for rate in rates)
-    reached = (
-        f"; it reaches one half at {result.x} = {number_text(result.h_50)}"
-        if result.h_50 is not None
-        else "; it never reaches one half"
-    )
-    return Chart(
-        "success",
-        "Success rate",
-        "Share of runs whose error lies below the middle of the bracket's two levels, with "
-        f"Jeffreys intervals{reached}.",
-        axis.axis(result.x),
-        Axis("share of runs that succeed", form="percent", range=(-0.04, 1.04)),
-        (
-            Reference("y", 0.5, is_dashed=True, label="one half"),
-            Series(joined, palette.GREY, symbol=None, line=Line(width=1.5)),
-            Series(rates, palette.BLUE),
-        ),
-    )
-
-
-def _percent_interval(interval: Interval) -> str:
-    low, high = percent_text(interval.low), percent_text(interval.high)
-    return f"{percent_text(interval.estimate)} (95% interval {low} to {high})"

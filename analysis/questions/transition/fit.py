@@ -21,13 +21,11 @@ from analysis.questions.transition.coverage import (
     trials_to_fill,
     trials_to_repeat,
 )
-from analysis.questions.transition.pruning import examine
 from analysis.questions.transition.reading import read
 from analysis.questions.transition.result import (
     CLAIMS,
     LIMITS,
     MissingTrials,
-    Refit,
     RetrievalDimension,
     RunValue,
     TransitionReading,
@@ -56,7 +54,6 @@ def fit(
     scale: Scale = "error",
     eval_size: int | None = None,
     nuisance: Sequence[str] = (),
-    history: pd.DataFrame | None = None,
     layers: int = 1,
     settings: TransitionSettings = _DEFAULT_SETTINGS,
     **columns: Unpack[RunColumns],
@@ -65,14 +62,12 @@ def fit(
 
     Args:
         table: one row a run; or `Runs`, which carry metric and columns; or a `RunTable`, which
-            carries the arguments up to ``history``.
+            carries the arguments up to ``nuisance``.
         x: ordered axis that is searched.
         by: modulating axis, or None for a sweep at one length.
         scale: error, accuracy or loss (see `analysis.runs.scale`).
         eval_size: evaluation examples behind an accuracy.
         nuisance: axes whose settings compete within a cell.
-        history: one row a report of a run, with the same columns and the budget: adds runs that
-            only it knows, and tells how runs were stopped (see `pruning`).
         layers: attention layers of the models, for the retrieval dimension.
         settings: levels, thresholds, draws and the seed.
 
@@ -88,7 +83,6 @@ def fit(
             scale=scale,
             eval_size=eval_size,
             nuisance=nuisance,
-            history=history,
         )
     if layers < 1:
         raise UserError(f"layers must be at least 1, not {layers!r}")
@@ -107,20 +101,11 @@ def fit(
         needs_lengths |= also
     leading = _leading(typical, attainable, grid, best_of, context)
 
-    def refit(other: RunTable) -> Refit:
-        same = replace(settings, reading=leading.reading)
-        result = fit(other, layers=layers, settings=same)
-        return Refit(result.verdict, result.h_star)
-
-    is_given = leading.verdict != "inconclusive"
-    answer = Refit(leading.verdict, leading.h_star) if is_given else None
-    pruning, notes = examine(table, answer, refit)
     qualifications = [
         *_noise_notes(leading, noise_words(noise, context.scale)),
         *_reading_notes(leading, typical, best_of, context),
         *table.warnings,
         *coverage.qualifications,
-        *notes,
     ]
     return TransitionResult(
         **{field.name: getattr(leading, field.name) for field in fields(TransitionReading)},
@@ -138,7 +123,6 @@ def fit(
         settings=settings,
         qualifications=tuple(dict.fromkeys(qualifications)),
         warnings=tuple(dict.fromkeys([*qualifications, *coverage.warnings])),
-        pruning=pruning,
         nuisance=table.nuisance,
     )
 

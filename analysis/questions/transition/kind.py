@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, ClassVar
 
 import pandas as pd
@@ -28,7 +27,6 @@ from analysis.questions.transition.budget_text import (
 from analysis.questions.transition.budgets import with_budgets
 from analysis.questions.transition.charts import transition_charts
 from analysis.questions.transition.fit import fit
-from analysis.questions.transition.history import UNIT, study_history
 from analysis.questions.transition.plain import plain_transition
 from analysis.questions.transition.result import CLAIMS, TransitionResult, TransitionSettings
 from analysis.questions.transition.text import (
@@ -40,8 +38,6 @@ from analysis.questions.transition.text import (
     transition_sentence,
 )
 from analysis.runs.ladder import ladder_of
-from analysis.runs.load import read_table
-from analysis.runs.statuses import DROPPED
 from analysis.runs.table import Runs
 from analysis.text.numbers import Tone
 from analysis.text.settled import settled_badge
@@ -160,7 +156,6 @@ class TransitionKind(Kind):
         Option("by", "The modulating axis; '' for none.  [default: seq_len if there]"),
         EVAL_SIZE,
         NUISANCE,
-        Option("history", "Every report of the runs, one row each.", Path, of_table=True),
     )
 
     def shape(self, runs: Runs, chosen: Mapping[str, Any]) -> list[str]:
@@ -175,7 +170,7 @@ class TransitionKind(Kind):
     def of_table(self, runs: Runs, chosen: Mapping[str, Any]) -> Finding:
         x, *rest = self.shape(runs, chosen)
         by = next(iter(rest), None)
-        goal, history = goal_asked(runs, chosen), chosen["history"]
+        goal = goal_asked(runs, chosen)
         asked = list(chosen["nuisance"])
         unnamed = [] if asked else _unnamed_settings(runs, x, by)
         nuisance = asked or unnamed
@@ -189,7 +184,7 @@ class TransitionKind(Kind):
             nuisance=nuisance,
             settings=with_settings(TransitionSettings(), chosen["settings"]),
         )
-        found = answer(runs, history=None if history is None else read_table(history)[0])
+        found = answer(runs)
         axes = [x, *([by] if by is not None else []), *nuisance]
         found = with_budgets(_with_unnamed(found, unnamed), ladder_of(runs, axes), answer)
         return TransitionFinding(found)
@@ -241,11 +236,6 @@ class TransitionKind(Kind):
         asked = question.get("nuisance", ())
         nuisance = [axis for axis in (*asked, *varying) if axis in varying]
         nuisance = list(dict.fromkeys(nuisance))
-        runs, history = study.runs, None
-        if not nuisance and trials["status"].isin(DROPPED).any():
-            history = study_history(trials, study.tables.history(manifest.metric), manifest.metric)
-        if history is not None:
-            runs = Runs(runs.frame, runs.metric, {"budget_column": UNIT})
         answer = partial(
             fit,
             x=x,
@@ -258,7 +248,7 @@ class TransitionKind(Kind):
             settings=settings,
         )
         result = _with_unnamed(
-            with_budgets(answer(runs, history=history), study.ladder, answer),
+            with_budgets(answer(study.runs), study.ladder, answer),
             [axis for axis in nuisance if axis not in asked],
         )
         rate = fixed_rate(manifest, varying_columns(trials, manifest.axes))

@@ -127,30 +127,3 @@ def independence(slopes: Slopes, delta: float, alpha: float) -> tuple[int | None
     if hi == len(passes):
         return None, None
     return min(last_growing + 1, hi), hi
-
-
-def law_weights(cells: Cells, below: Mask) -> dict[str, float]:
-    """Return AICc weights of growth in log T, T and 1/T over the head counts in mask ``below``.
-
-    Every law has an intercept and a slope per head count, so the weights compare residuals alone.
-    Empty when no head count below has four T. Descriptive: few lengths tell laws apart poorly.
-    """
-    t = cells.grid.lengths
-    rows = [k for k in np.flatnonzero(below) if np.sum(~np.isnan(cells.z[k])) >= 4]
-    if not rows or np.isnan(t).any():
-        return {}
-    laws = {"log": np.log10(t), "linear": t / t.max(), "inverse": t.min() / t}
-    deviance: dict[str, float] = {}
-    for name, g in laws.items():
-        residual_sum, cells_used = 0.0, 0
-        for k in rows:
-            present = ~np.isnan(cells.z[k])
-            x, z = g[present] - g[present].mean(), cells.z[k, present] - cells.z[k, present].mean()
-            residual = z - x * float(x @ z) / float(x @ x)
-            residual_sum += float(residual @ residual)
-            cells_used += int(present.sum())
-        deviance[name] = cells_used * np.log(max(residual_sum, 1e-12) / cells_used)
-    least = min(deviance.values())
-    likelihood = {name: float(np.exp(-0.5 * (value - least))) for name, value in deviance.items()}
-    total = sum(likelihood.values())
-    return {name: value / total for name, value in likelihood.items()}

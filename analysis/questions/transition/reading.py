@@ -3,14 +3,12 @@
 from dataclasses import replace
 
 import numpy as np
-from scipy import optimize, special
 
-from analysis.questions.transition.cells import Cells, Grid
+from analysis.questions.transition.cells import Cells
 from analysis.questions.transition.lengths import (
     Slopes,
     fit_slopes,
     independence,
-    law_weights,
     mean_levels,
     pool_slopes,
 )
@@ -38,7 +36,7 @@ from analysis.questions.transition.verdict import (
     noise_words,
 )
 from analysis.statistics.abruptness import abruptness_p
-from analysis.statistics.values import FloatArray, Interval
+from analysis.statistics.values import FloatArray
 from analysis.values import Number, number
 from hsweep.design.question import Scale
 
@@ -77,7 +75,6 @@ def read(cells: Cells, context: Context) -> tuple[TransitionReading, bool]:
         p_abrupt = abruptness_p(heads, level, noise, cells.noise.df, slopes.df, settings.n_mc, rng)
     index = np.arange(len(heads))
     below, above = (pool_slopes(slopes, side) for side in (index < star, index >= star))
-    success, h_50 = _success(cells.grid, level, location)
     found = replace(
         blank,
         noise_gap=gap,
@@ -103,13 +100,10 @@ def read(cells: Cells, context: Context) -> tuple[TransitionReading, bool]:
         gamma_below=slopes.interval(below.estimate, below.se, settings.alpha) if below else None,
         gamma_above=slopes.interval(above.estimate, above.se, settings.alpha) if above else None,
         flat_from=_length_independence(heads, slopes, context),
-        law_weights=law_weights(cells, index < star),
         level={
             number(heads[k]): Estimate(float(level[k]), float(np.sqrt(variance[k]))) for k in index
         },
         phi=slopes.phi,
-        success=success,
-        h_50=h_50,
         h_star_at=_stars_alone(cells, context),
     )
     growth = Growth(slopes, below, above, len(cells.grid.lengths))
@@ -208,30 +202,6 @@ def _length_independence(heads: FloatArray, slopes: Slopes, context: Context) ->
     if lo is None or hi is None:
         return LengthIndependence()
     return LengthIndependence(number(heads[hi]), number(heads[lo]), number(heads[hi]))
-
-
-def _success(
-    grid: Grid, level: FloatArray, location: Location
-) -> tuple[dict[Number, Interval], Number | None]:
-    """Return the share of runs below the middle of the collapse, and the h where half succeed."""
-    middle = float(level[location.star - 1] + level[location.star]) / 2
-    rates: dict[Number, Interval] = {}
-    weights = []
-    for head, row in zip(grid.heads, grid.runs, strict=True):
-        runs = np.concatenate(row)
-        wins, n = int(np.sum(runs < middle)), runs.size
-        low, high = (special.betaincinv(wins + 0.5, n - wins + 0.5, q) for q in (0.025, 0.975))
-        rates[number(head)] = Interval(
-            wins / n,
-            0.0 if wins == 0 else float(low),
-            1.0 if wins == n else float(high),
-        )
-        weights.append(n)
-    rising = optimize.isotonic_regression(
-        [rate.estimate for rate in rates.values()], weights=weights
-    ).x
-    reached = np.flatnonzero(rising >= 0.5 - 1e-9)
-    return rates, number(grid.heads[reached[0]]) if reached.size else None
 
 
 def _dimension(

@@ -22,7 +22,6 @@ Verdict = Literal[
 ]
 NoneKind = Literal["above_range", "below_range"]
 ReadingName = Literal["typical", "attainable"]
-Competition = Literal["within_cells", "across_x", "unclear"]
 CLAIMS: Final[tuple[Verdict, ...]] = ("transition", "jump_only", "threshold")
 """The verdicts that say a collapse is there."""
 LIMITS: Final = ("max_growth", "min_drop", "min_excess", "d_min", "head_sd")
@@ -34,73 +33,6 @@ class Estimate(NamedTuple):
 
     estimate: float
     se: float
-
-
-@dataclass(frozen=True, slots=True)
-class Rung:
-    """A budget at which runs were stopped.
-
-    Attributes:
-        reached: runs known to have got that far.
-        improvement: G_b, the largest fall of y from there to the full budget among full-budget
-            runs; None where none of them has a record so early.
-    """
-
-    budget: float
-    reached: int
-    stopped: int
-    improvement: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Bound:
-    """A stopped run: its y at the full budget lies in [low, high], never at its last value.
-
-    Attributes:
-        low: high less the largest improvement seen from there on; None where none was seen.
-        high: y when it was stopped.
-    """
-
-    x: Number
-    by: Number | None
-    replicate: str
-    budget: float
-    low: float | None
-    high: float
-
-
-@dataclass(frozen=True, slots=True)
-class Refit:
-    """The answer if every stopped run had ended at one end of its interval."""
-
-    verdict: str
-    h_star: Number | None
-
-
-@dataclass(frozen=True, slots=True)
-class Pruning(Jsonable):
-    """What stopped the runs of a sweep, and whether the answer depends on what they hid.
-
-    Attributes:
-        rungs: budgets at which runs were stopped, ascending.
-        competition: whether runs were compared within their cell (h, T) or across h as well; a
-            sweep pruned across h loses its worse head counts and cannot show a collapse.
-        within_order: share of pairs of one cell in which the stopped run was the worse one; None
-            without such pairs.
-        across_order: the same for pairs of one T and different h.
-        bounds: one a stopped run.
-        at_high: the answer with every stopped run at its upper bound; None where no verdict is
-            given or no run was stopped inside a cell with results.
-        at_low: with every stopped run at its lower bound.
-    """
-
-    rungs: tuple[Rung, ...]
-    competition: Competition
-    within_order: float | None
-    across_order: float | None
-    bounds: tuple[Bound, ...]
-    at_high: Refit | None
-    at_low: Refit | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,14 +275,10 @@ class TransitionReading(Jsonable):
         gamma_above: pooled slope for h >= h_star.
         flat_from: smallest h from which the growth with T is gone.
         h_star_at: where each T alone places the largest drop's end.
-        law_weights: AICc weights of growth in log T, T and 1/T below h_star, as ``log``, ``linear``
-            and ``inverse`` (descriptive).
         level: mean z at each h with its standard error.
         seed_sd: of y, at each h.
         phi: over-dispersion of the cells about their lines in log10 T, at least 1.
         cells: z of every cell with a full-budget run.
-        success: share of runs below the mid-level of the collapse, Jeffreys interval.
-        h_50: first h whose isotonic success rate reaches one half.
     """
 
     verdict: Verdict = "inconclusive"
@@ -374,13 +302,10 @@ class TransitionReading(Jsonable):
     gamma_below: Interval | None = None
     gamma_above: Interval | None = None
     flat_from: LengthIndependence = LengthIndependence()
-    law_weights: dict[str, float] = field(default_factory=dict)
     level: dict[Number, Estimate] = field(default_factory=dict)
     seed_sd: dict[Number, float]
     phi: float = 1.0
     cells: tuple[CellValue, ...]
-    success: dict[Number, Interval] = field(default_factory=dict)
-    h_50: Number | None = None
     d_eff: RetrievalDimension | None = None
     h_star_at: dict[Number, Number] = field(default_factory=dict)
 
@@ -399,7 +324,6 @@ class TransitionResult(TransitionReading):
         attainable: the analysis of the best of m seeds; None with fewer than two per cell.
         n1_assumed_sd: the seed sd that stands in where the cells do not measure one; else None.
         qualifications: the warnings that limit the answer, to be read with it.
-        pruning: what rung histories say of the runs that were stopped early; None without any.
         nuisance: axes of whose settings every cell stands at its best.
         fixed_rate: the one learning rate of all its runs, which was not tuned; None where it was,
             or is not known.
@@ -420,7 +344,6 @@ class TransitionResult(TransitionReading):
     settings: TransitionSettings
     qualifications: tuple[str, ...]
     warnings: tuple[str, ...]
-    pruning: Pruning | None = None
     nuisance: tuple[str, ...] = ()
     fixed_rate: float | None = None
     budgets: Budgets | None = None

@@ -20,8 +20,6 @@ class RunTable:
             complete), ``status`` (one of `analysis.runs.statuses.STATUSES`), ``complete`` (bool),
             ``reached`` and ``budget`` (float, NaN if unknown).
         scale: how ``value`` became ``y``.
-        history: one row a report (columns ``x``, ``by``, ``replicate``, ``reached``, ``value``,
-            ``y``), or None.
         nuisance: axes whose settings compete within a cell; of each cell ``frame`` has the runs
             that stand for it.
         aside: the other runs of the cells, with the same columns; None without nuisance axes.
@@ -35,7 +33,6 @@ class RunTable:
     goal: Goal
     scale: Scale
     warnings: tuple[str, ...]
-    history: pd.DataFrame | None = None
     nuisance: tuple[str, ...] = ()
     aside: pd.DataFrame | None = None
     tuned: Mapping[Key, Tuned] = field(default_factory=dict)

@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 
 from analysis.questions.transition.cells import Grid
-from analysis.questions.transition.history import read_history, with_history
 from analysis.questions.transition.run_table import RunTable
 from analysis.runs.columns import as_numbers
 from analysis.runs.scale import check_goal, transform
@@ -26,7 +25,6 @@ def canonical(
     scale: Scale,
     eval_size: int | None = None,
     nuisance: Sequence[str] = (),
-    history: pd.DataFrame | None = None,
 ) -> RunTable:
     """Check a table of runs and bring it into canonical form.
 
@@ -35,8 +33,6 @@ def canonical(
         eval_size: evaluation examples behind an accuracy.
         nuisance: axes (a learning rate, say) whose settings compete within a cell: one run a seed
             is kept, of the setting that the other seeds choose (`analysis.runs.tuned`).
-        history: one row a report of a run; adds the runs that only it knows, and says how far each
-            got where the table does not (see `analysis.questions.transition.history`).
 
     Raises:
         UserError: anything about the table that would make an answer wrong.
@@ -44,13 +40,6 @@ def canonical(
     check_goal(goal, scale)
     metric = runs.metric
     axes = [x] if by is None else [x, by]
-    reports: pd.DataFrame | None = None
-    if history is not None:
-        if nuisance:
-            raise UserError("a history cannot be matched with runs of competing settings")
-        reports = read_history(history, runs, x, by)
-        if runs.columns.get("budget_column") not in runs.frame.columns:
-            runs = Runs(runs.frame, metric, {**runs.columns, "budget_column": None})
     for name in axes:
         if name in runs.frame and runs.frame[name].isna().any():
             raise UserError(f"column {name!r} has empty entries; every run needs its {name}")
@@ -58,18 +47,12 @@ def canonical(
     rows = rows.rename(columns={x: "x"} if by is None else {x: "x", by: "by"})
     rows["x"] = _axis(rows["x"], x, positive=False)
     rows["by"] = np.nan if by is None else _axis(rows["by"], by, positive=True)
-    if reports is not None:
-        rows, notes = with_history(rows, reports, runs.columns.get("target_budget"))
-        warnings += notes
     done = rows["complete"].to_numpy(bool)
     y = np.full(len(rows), np.nan)
     results = rows.loc[done, "value"].to_numpy(np.float64)
     y[done], notes = transform(results, scale, eval_size, metric)
     rows["y"] = y
     warnings += notes
-    if reports is not None:
-        values = np.concatenate([results, reports["value"].to_numpy(np.float64)])
-        reports["y"] = transform(values, scale, eval_size, metric)[0][len(results) :]
     names = ["x", "by", "replicate", "value", "y", "status", "complete", "reached", "budget"]
     aside: pd.DataFrame | None = None
     tuned: dict[Key, Tuned] = {}
@@ -89,7 +72,6 @@ def canonical(
         goal=goal,
         scale=scale,
         warnings=tuple(dict.fromkeys(warnings)),
-        history=reports,
         nuisance=tuple(nuisance),
         aside=aside,
         tuned=tuned,

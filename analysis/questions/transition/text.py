@@ -42,9 +42,7 @@ _VERDICTS: Final[dict[Verdict, tuple[str, Tone]]] = {
 }
 
 
-_LAWS: Final = {"log": "log {}", "linear": "{}", "inverse": "1/{}"}
 _SLOPE: Final = ("slope", "slope_low", "slope_high")
-_SUCCESS: Final = ("success", "success_low", "success_high")
 
 
 def transition_badge(result: TransitionResult) -> tuple[str, Tone]:
@@ -252,7 +250,6 @@ def _reading_numbers(result: TransitionResult, reading: TransitionReading) -> di
         f"largest drop ({unit})": number_text(drop),
         f"excess over the decline before ({beyond or unit})": number_text(excess),
         "abruptness, p": _abruptness(result, reading),
-        f"{x} with half of the runs succeeding": number_text(reading.h_50),
         "over-dispersion of the cells": number_text(reading.phi),
     }
     if by is not None:
@@ -263,13 +260,6 @@ def _reading_numbers(result: TransitionResult, reading: TransitionReading) -> di
             f", perhaps from {number_text(flat.lo)}"
             if flat.lo is not None and flat.lo != flat.point
             else ""
-        )
-        numbers[f"law in {by} (AICc weights)"] = (
-            ", ".join(
-                f"{_LAWS[law].format(by)} {number_text(w, 2)}"
-                for law, w in reading.law_weights.items()
-            )
-            or NONE
         )
         numbers[f"located at each {by} alone"] = (
             ", ".join(f"{number_text(t)}: {number_text(h)}" for t, h in reading.h_star_at.items())
@@ -365,7 +355,6 @@ def head_rows(result: TransitionResult) -> pd.DataFrame:
             "drop": drops.get(head),
             "p_h": result.p_h.get(head),
             **dict(zip(_SLOPE, result.gamma.get(head, unknown), strict=True)),
-            **dict(zip(_SUCCESS, result.success.get(head, unknown), strict=True)),
             "seed_sd": result.seed_sd.get(head),
             "is_h_star": head == result.h_star,
         }
