@@ -22,7 +22,6 @@ SPEED = (
     "steps",
     "analysis",
     "plan",
-    "stacked",
     "process",
     "own",
     "processes",

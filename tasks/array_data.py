@@ -172,8 +172,6 @@ class ArrayData:
 class PureArrayData(ArrayData):
     """Examples whose loss is one of the usual ones."""
 
-    has_pure_loss: Final = True
-
 
 def _joined(outputs: list[Any]) -> Any:
     """Return the outputs of several batches as those of one."""

@@ -263,20 +263,3 @@ class ReadsParts(Protocol):
             size: how many processes there are.
         """
         ...
-
-
-@runtime_checkable
-class Stackable(Protocol):
-    """Task data whose loss can be asked for of several models of one shape at once.
-
-    ``loss(model, batch)`` is then a function of the model and the batch alone: of no seed and
-    nothing else that differs between trials of the task, so that any trial's data can be asked for
-    the loss of another's model and batch. It changes nothing, draws no random number, and what it
-    does depends on the shapes of tensors and not on their values, as ``torch.func.vmap`` requires.
-    The batches of a step have the same shapes whatever the seeds.
-    """
-
-    @property
-    def has_pure_loss(self) -> Literal[True]:
-        """That all of this is so."""
-        ...

@@ -5,7 +5,6 @@ methods that raise NotImplementedError.
 """
 
 import pickle
-from contextlib import nullcontext
 from typing import Any, ClassVar
 
 import pytest
@@ -16,9 +15,6 @@ from model_costs import bytes_kept_per_example, flops_and_output, peak_training_
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from hsweep.design.recipe import Recipe
-from hsweep.training.optimizers import build_optimizer
-from hsweep.training.stacked.stack import Member, Stack, own_gradients
 from models.base import PARAM_GROUPS, ModelConfig
 from models.counts import checked_build, train_memory_bytes
 
@@ -160,23 +156,6 @@ class ModelContract:
         assert narrow_gradient.isfinite().all()
         assert F.cosine_similarity(gradient, narrow_gradient, dim=0) > 0.99
 
-    def test_several_models_at_once_have_each_ones_own_gradients(self) -> None:
-        # In evaluation mode: what draws random numbers or norms batches is trained by itself.
-        models = [self.coupled.build().eval() for _ in range(3)]
-        batches = [self.inputs(self.coupled, 2) for _ in models]
-        members = [Member(model, build_optimizer(model, Recipe())) for model in models]
-        data: Any = _MeanSquare()
-        stack = Stack(members, data, nullcontext())
-        losses = stack.gradients(batches)
-        for number, (model, batch) in enumerate(zip(models, batches, strict=True)):
-            loss, gradients = own_gradients(data, model, nullcontext(), batch)
-            together = stack.gradient_of(number)
-            largest = max(float(gradient.norm()) for gradient in gradients.values())
-            assert losses[number].item() == pytest.approx(loss.item(), rel=1e-4)
-            assert together.keys() == gradients.keys()
-            for name, gradient in gradients.items():
-                assert (together[name] - gradient).norm() <= 1e-4 * largest
-
     def test_an_impossible_shape_is_refused_by_rule_and_values(self) -> None:
         for changes, complaint in self.impossible:
             settings_of = {name: getattr(self.coupled, name) for name in self.coupled.__slots__}
@@ -189,11 +168,3 @@ class ModelContract:
             assert hash(pickle.loads(pickle.dumps(config))) == hash(config)
             assert isinstance(config, ModelConfig)
             assert (config.head_dim is None) is (config is self.coupled)
-
-
-class _MeanSquare:
-    """As much of a task's data as a loss takes."""
-
-    def loss(self, model: nn.Module, batch: Tensor) -> Tensor:
-        output: Tensor = model(batch)
-        return output.square().mean()

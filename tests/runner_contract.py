@@ -1,6 +1,5 @@
 """What every runner does with whatever a coordinator hands out."""
 
-import dataclasses
 import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -211,31 +210,3 @@ class RunnerContract:
             assert "no space left on device" in (coordinator.stop_reason or "")
         self.run(SWEEP, tmp_path, runner)
         assert histories(tmp_path) == expected
-
-    def test_trials_trained_as_one_program_have_the_same_fates_and_results(
-        self, runner: Runner, tmp_path: Path
-    ) -> None:
-        """With rungs, at which some are stopped and the others wait."""
-        sweep = tiny_sweep(
-            space=grid(width=[2, 4], lr=[0.02, 0.05]),
-            recipe=lambda point: Recipe(lr=point.lr, batch_size=8),
-            budget=epochs(5),
-            early_stopping=Asha(grace=2, reduction_factor=2, min_survivors=1),
-            replicates=2,
-        )
-        with coordinating(sweep, tmp_path / "separately") as coordinator:
-            InlineRunner().run(coordinator)
-        stacked = dataclasses.replace(sweep, stacked="always")
-        if self.is_interrupted:
-            self.run(stacked, tmp_path / "stacked", runner, observer=StopAt(self.num_reports))
-        self.run(stacked, tmp_path / "stacked", runner)
-        found, expected = (histories(tmp_path / name) for name in ("stacked", "separately"))
-        assert statuses(tmp_path / "stacked") == statuses(tmp_path / "separately")
-        assert found.keys() == expected.keys()
-        for key, history in expected.items():
-            assert [row[:2] for row in found[key]] == [row[:2] for row in history]
-            for (_, _, metrics), (_, _, others) in zip(found[key], history, strict=True):
-                assert metrics == pytest.approx(others, rel=1e-4)
-        with Journal(tmp_path / "stacked" / "journal.db", read_only=True) as journal:
-            notes = [str(entry.payload.get("note", "")) for entry in journal.reports()]
-        assert any("as one program" in note for note in notes)

@@ -1,6 +1,5 @@
 """What every task promises, as claims that each task's test class inherits."""
 
-import copy
 import dataclasses
 import itertools
 import math
@@ -9,7 +8,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +17,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from hsweep.design.recipe import Recipe
 from hsweep.training.batches import Parts, parts_of
-from hsweep.training.optimizers import build_optimizer
-from hsweep.training.stacked.stack import Member, Stack
 from tasks.base import (
     Exemplary,
     FurtherEvaluated,
     Metric,
-    Stackable,
     Task,
     TaskData,
     TrainingEvaluated,
@@ -202,35 +197,6 @@ class TaskContract:
             loss.backward()
             total += loss.detach()
         return [total, *(p.grad.clone() for p in model.parameters() if p.grad is not None)]
-
-    def test_a_loss_said_to_be_pure_is_each_trials_own_among_several_at_once(
-        self, task: Task, model: nn.Module
-    ) -> None:
-        data = self.open(task)
-        if not isinstance(data, Stackable):
-            pytest.skip("its loss is not said to depend on the model and the batch alone")
-        # Without the dropout of some of these models.
-        model.eval()
-        models = [model, copy.deepcopy(model)]
-        with torch.no_grad():
-            for parameter in models[1].parameters():
-                parameter.mul_(1.1)
-        opened = [data, self.open(task, data_seed=3, sampling_seed=4)]
-        batches = [self.first(each, 1)[0] for each in opened]
-        separate = [
-            self.accumulated(each, of, [(batch, 1.0)])
-            for each, of, batch in zip(opened, models, batches, strict=True)
-        ]
-        recipe = Recipe(batch_size=self.batch_size)
-        members = [Member(each, build_optimizer(each, recipe)) for each in models]
-        stack = Stack(members, data, nullcontext())
-        losses = stack.gradients(batches)
-        for number, (loss, *gradients) in enumerate(separate):
-            assert losses[number].item() == pytest.approx(loss.item(), rel=1e-4)
-            found = list(stack.gradient_of(number).values())
-            largest = max(float(gradient.norm()) for gradient in gradients)
-            for one, other in zip(found, gradients, strict=True):
-                assert (one - other).norm() <= 1e-4 * largest
 
     def test_evaluating_returns_every_declared_metric_finite(
         self, task: Task, model: nn.Module

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from hsweep import Point, Recipe, Sweep, epochs, grid
 from models.base import PARAM_GROUPS, Counts
@@ -99,8 +99,6 @@ class TinyTask:
 
 class TinyData:
     """The examples of one trial."""
-
-    has_pure_loss: Final = True
 
     def __init__(
         self,

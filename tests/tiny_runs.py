@@ -50,10 +50,8 @@ def coordinating(sweep: Sweep, folder: Path, **parts: Any) -> Iterator[Coordinat
 
 
 def take_one(coordinator: Coordinator, size: Resources | None = None) -> Assignment | None:
-    """Take the next trial, which nothing may be trained with."""
-    assignments = coordinator.next_assignments(size)
-    assert len(assignments) <= 1
-    return assignments[0] if assignments else None
+    """Take the next trial."""
+    return coordinator.next_assignment(size)
 
 
 def statuses(folder: Path) -> dict[str, TrialStatus]:

@@ -14,7 +14,6 @@ from statistics import fmean
 from typing import Final, TypeVar
 
 from hsweep.coordination.asha import StratifiedAsha
-from hsweep.coordination.device_shares import DeviceShares
 from hsweep.coordination.keeping import Keeping
 from hsweep.coordination.outlook import Outlook, shares_of
 from hsweep.coordination.protocols import Observer, Proposer
@@ -43,7 +42,6 @@ from hsweep.record.journal import Journal, TrialRow
 from hsweep.record.journal_reader import RUNS
 from hsweep.record.recipes import recipe_metas
 from hsweep.redaction import redact
-from hsweep.training.stacked.candidates import joining
 
 Result = TypeVar("Result")
 
@@ -98,7 +96,6 @@ class Coordinator:
     _table: TrialTable = field(init=False)
     _asha: StratifiedAsha = field(init=False)
     _queue: TrialQueue = field(default_factory=TrialQueue)
-    _shares: DeviceShares = field(default_factory=DeviceShares)
     _retries: RetryPolicy = field(default_factory=RetryPolicy)
     _speeds: Speeds = field(default_factory=Speeds)
     _num_handed_out: int = 0
@@ -246,36 +243,28 @@ class Coordinator:
             if (stop_waiting := self.stop_waiting) is not None:
                 stop_waiting()
 
-    def next_assignments(
+    def next_assignment(
         self,
         size: Resources | None = None,
-        num_workers: int = 1,
         is_ready: Callable[[str], bool] = lambda _key: True,
-    ) -> list[Assignment]:
-        """Return the next trial to train, and those that may be trained with it as one program;
-        none if there is none now (see ``is_exhausted``).
+    ) -> Assignment | None:
+        """Return the next trial to train; None if there is none now (see ``is_exhausted``).
 
         Args:
             size: what a worker occupies that trains other trials already; None for a new worker.
                 Where the next trial needs something else, none is returned: no trial overtakes it.
-            num_workers: processes that train at once: no stack leaves some of them with nothing to
-                do.
             is_ready: whether a trial, by key, can be started at once; others are passed over.
         """
         with self._lock:
-            first = self._next(is_ready)
-            if first is None:
-                return []
-            others = self._stackable(first, num_workers, is_ready)
-            resources = self._shares.resources(first.trial, is_stack=bool(others))
-            needs_new_worker = first.needs_new_worker or first.is_exclusive or resources != size
-            if size is not None and needs_new_worker:
-                return []
-            self._queue.remove(first, *others)
+            row = self._next(is_ready)
+            if row is None:
+                return None
+            needs_new_worker = row.needs_new_worker or row.is_exclusive
+            if size is not None and (needs_new_worker or row.trial.resources != size):
+                return None
+            self._queue.remove(row)
             self._num_handed_out += 1
-            rows = (first, *others)
-            assignments = [self._begin(row, resources, rows) for row in rows]
-            return [assignment for assignment in assignments if assignment is not None]
+            return self._begin(row)
 
     def _next(self, is_ready: Callable[[str], bool]) -> ScheduledTrial | None:
         if self.stop_requested:
@@ -300,30 +289,11 @@ class Coordinator:
             self._queue.put_in_order(self._priority)
             self._num_handed_out = 0
 
-    def _stackable(
-        self, first: ScheduledTrial, num_workers: int, is_ready: Callable[[str], bool]
-    ) -> list[ScheduledTrial]:
-        trial, sweep = first.trial, self.sweep
-        # On the CPU a trial's result is promised to the bit, and batched kernels round differently.
-        is_wanted = sweep.stacked == "always" or (sweep.stacked == "auto" and trial.resources.gpus)
-        if not is_wanted or sweep.isolate or first.is_exclusive or first.needs_new_worker:
-            return []
-        num_active = len(self._queue.shared) + len(self._table.running)
-        most = num_active // max(1, num_workers)
-        waiting = (
-            row.trial
-            for row in self._queue.shared
-            if not row.needs_new_worker and is_ready(row.trial.key)
-        )
-        return [self._table.rows[other.key] for other in joining(trial, waiting, most - 1)]
-
-    def _begin(
-        self, row: ScheduledTrial, resources: Resources, stacked: Sequence[ScheduledTrial]
-    ) -> Assignment | None:
-        """Begin an attempt of one of the stacked trials; None if the record cannot hold that."""
-        trial, timeout = row.trial, self.sweep.report_timeout
+    def _begin(self, row: ScheduledTrial) -> Assignment | None:
+        """Begin an attempt of a trial; None if the record cannot hold that."""
+        trial = row.trial
         self._choose_start(row)
-        gpus = resources.devices / max(1, len(stacked))
+        gpus = trial.resources.gpus
         attempt = self._guarded(
             lambda: self.journal.begin_attempt(trial.key, trial.origin, row.continues or "", gpus)
         )
@@ -343,13 +313,9 @@ class Coordinator:
             is_exclusive=row.is_exclusive,
             continues=row.continues,
             shared=row.shared,
-            # As one program they take as long to report as one after another, at most.
-            report_timeout=None if timeout is None else timeout * len(stacked),
+            report_timeout=self.sweep.report_timeout,
             waits_at=self._asha.milestones(row),
             isolate=self.sweep.isolate or row.needs_new_worker,
-            share=resources.devices if trial.resources.is_auto else None,
-            stack=stacked[0].trial.key if len(stacked) > 1 else "",
-            always_stacked=self.sweep.stacked == "always",
             weights="" if self.keeping is None else self.keeping.root,
             measures_training=self.sweep.train_metrics == "always",
         )
@@ -365,10 +331,6 @@ class Coordinator:
             self._table.go_on_from(row, shorter.trial.key, shared)
         elif not known:
             self._table.go_on_from(row, None, 0)
-
-    def share_devices(self, device_bytes: int) -> None:
-        """Share devices out among trials; ``device_bytes`` is the smallest one's memory."""
-        self._shares = DeviceShares(device_bytes)
 
     @property
     def num_waiting(self) -> int:
@@ -421,8 +383,6 @@ class Coordinator:
                 self._try_again(row, message, first=True)
                 self.request_stop(message, is_trouble=True)
                 return False
-            if event.micro_batch is not None:
-                self._shares.ran_out(assignment)
             return self._take_report(row, self._with_processes(row, assignment, event))
 
     def _with_processes(
@@ -497,8 +457,6 @@ class Coordinator:
             self._set_status(row, TrialStatus.TOO_LARGE, message)
             self._end(row, TrialStatus.TOO_LARGE, message)
             self._release(row.trial.stratum)
-        elif self._shares.ran_out(assignment):
-            self._try_again(row, f"{message}; it gets a larger share of the device")
         else:
             reason = f"{message}; it will be trained with nothing beside it"
             key = row.trial.key

@@ -1,13 +1,12 @@
 """What runs trials: the contract, and the runner that needs nothing but this process."""
 
-from collections.abc import Sequence
 from typing import Protocol
 
 from hsweep.coordination.coordinator import Coordinator
 from hsweep.design.trial import Assignment
 from hsweep.errors import RefusedReportError, failure_text
+from hsweep.training.door import open_session
 from hsweep.training.session import Session, WaitingSession
-from hsweep.training.stacked.door import open_session
 
 
 class Runner(Protocol):
@@ -25,40 +24,37 @@ class Runner(Protocol):
 
 
 class InlineRunner:
-    """Runs one trial after another in this process, or stacked replicates as one program."""
+    """Runs one trial after another in this process."""
 
     def run(self, coordinator: Coordinator) -> None:
-        while assignments := coordinator.next_assignments():
+        while assignment := coordinator.next_assignment():
             session: Session | None = None
             try:
-                session = open_session(assignments)
+                session = open_session(assignment)
                 if isinstance(session, WaitingSession):
                     coordinator.stop_waiting = session.stop_waiting
                     if coordinator.stop_requested:
                         session.stop_waiting()
                 try:
-                    _train(session, assignments, coordinator)
+                    _train(session, assignment, coordinator)
                 finally:
                     coordinator.stop_waiting = None
                     session.close()
             except Exception as error:
-                failed = (session.current if session is not None else None) or assignments[0]
                 is_final = isinstance(error, RefusedReportError)
-                coordinator.failed(failed, failure_text(error), is_final=is_final)
-                for assignment in assignments:
-                    coordinator.requeue(assignment)
+                coordinator.failed(assignment, failure_text(error), is_final=is_final)
 
     def close(self) -> None:
         """Do nothing: nothing is held."""
 
 
-def _train(session: Session, assignments: Sequence[Assignment], coordinator: Coordinator) -> None:
+def _train(session: Session, assignment: Assignment, coordinator: Coordinator) -> None:
     while events := session.next_events():
-        for assignment, event in events:
+        for _, event in events:
             if not coordinator.report(assignment, event):
                 session.drop(assignment.trial.key)
         if coordinator.stop_requested:
             return
     if coordinator.stop_requested:  # which ended the wait for the next
         return
-    coordinator.no_more_events(assignments)
+    coordinator.no_more_events([assignment])

@@ -236,19 +236,6 @@ class Recipe:
         return None if self.accumulate == 1 else self.batch_size // self.accumulate
 
     @property
-    def is_stackable(self) -> bool:
-        """Whether replicates can be trained as one program: their optimizer must work number by
-        number, and nothing but weights and its state be kept of an update."""
-        return (
-            self.optimizer in _BETAS_ARE
-            and self.precision in ("float32", "bfloat16")
-            and self.compile == "off"
-            and self.accumulate == 1
-            and self.ema is None
-            and not self.channels_last
-        )
-
-    @property
     def length_dependence(self) -> str:
         """Why trainings of different lengths have no beginning in common; empty if they have."""
         if self.schedule not in ("constant", "wsd"):

@@ -18,7 +18,7 @@ from hsweep.design.question import Goal, Lean, Question, Transition
 from hsweep.design.recipe import Recipe
 from hsweep.design.search import Search
 from hsweep.design.space import Point, Space
-from hsweep.design.trial import AUTO, Resources
+from hsweep.design.trial import Resources
 from hsweep.errors import UserError, check_choice, shown, unknown_name
 from hsweep.paths import check_study_name
 from models.base import AnyModelConfig
@@ -35,7 +35,7 @@ RESERVED_AXES: Final = frozenset(
         "train_flops_per_example", "train_memory_bytes",
         "wall_seconds", "train_seconds", "data_seconds", "latency_seconds",
         "mlflow_run_id", "mlflow_url", "unit", "step", "epochs", "steps", "seconds",
-        "report_every", "replicates", "cpus", "gpus", "num_points", "stacked", "isolate", "keep",
+        "report_every", "replicates", "cpus", "gpus", "num_points", "isolate", "keep",
         "train_metrics",
     }
 )  # fmt: skip
@@ -44,13 +44,10 @@ RESERVED_AXES: Final = frozenset(
 TrainMetrics = Literal["last", "always"]
 """At which reports metrics of training examples are measured where they decide nothing."""
 
-Stacked = Literal["never", "auto", "always"]
-"""When trials of one shape are trained as one program."""
-
 Keep = Literal["none", "best", "last"]
 """Whose final weights a study keeps."""
 
-_CHOSEN: Final = ("stacked", "keep", "train_metrics")
+_CHOSEN: Final = ("keep", "train_metrics")
 """Fields that are set to one of a few words."""
 _OF_RECIPE: Final = "recipe."
 """Before the names of a recipe's fields, as ``--set`` takes them."""
@@ -128,13 +125,6 @@ class Sweep:
             much as those of others: ``last``: at a trial's last report, and at every one where such
             a metric decides; ``always``: at every report. Each report has the mean loss of the
             updates before it anyway. It is no part of a trial's key.
-        stacked: whether trials that are the same but for seeds are stacked, that is, trained as one
-            program: ``never``; ``auto``: on CUDA, where a short trial run shows that it is quicker;
-            ``always``: on the CPU too, and without a trial run, wherever it can be done (but not
-            where ``isolate`` is set). Results are the same up to
-            the rounding of floating-point numbers, and the record says of each trial that it was
-            stacked. On the CPU a trial trained separately repeats to the bit whatever else runs,
-            and a stacked one does not.
         isolate: whether every trial has a fresh process, which costs seconds each. Otherwise
             processes train one trial after another; what a trial changes of its process is put back
             (see ``hsweep.training.process_state``), so this is for models and tasks with libraries
@@ -173,7 +163,6 @@ class Sweep:
     report_timeout: float | None = None
     probe: Conditioning | None = None
     train_metrics: TrainMetrics = "last"
-    stacked: Stacked = "never"
     isolate: bool = False
     keep: Keep = "none"
     presets: Mapping[str, Preset] = field(default_factory=dict)
@@ -207,7 +196,6 @@ class Sweep:
                 f"{self.report_timeout!r}"
             )
         check_choice("train_metrics", self.train_metrics, get_args(TrainMetrics))
-        check_choice("stacked", self.stacked, get_args(Stacked))
         check_choice("keep", self.keep, get_args(Keep))
         if type(self.isolate) is not bool:
             raise UserError(f"isolate must be True or False, not {shown(self.isolate)}")
@@ -317,8 +305,6 @@ class Sweep:
             raise UserError(
                 f"train=... is all of the training, so {listed(named)} cannot be given beside it"
             )
-        if self.stacked != "never":
-            raise UserError('training of one\'s own cannot be stacked; leave stacked="never"')
         if self.train_metrics != "last":
             raise UserError(
                 "training of one's own reports what it measures; leave train_metrics out"
@@ -516,11 +502,8 @@ class Sweep:
         if name == self.budget.unit and len(values) > 1:
             return self._with_ladder(values)
         number = values[0] if len(values) == 1 else None
-        if name == "gpus" and number == AUTO:
-            return replace(self, resources=_with_resource(self.resources, name, AUTO))
         if isinstance(number, bool) or not isinstance(number, (int, float)):
-            expected = f"one number or {AUTO}" if name == "gpus" else "one number"
-            raise UserError(f"{name} takes {expected}, not {list(values)!r}")
+            raise UserError(f"{name} takes one number, not {list(values)!r}")
         if name in ("cpus", "gpus"):
             return replace(self, resources=_with_resource(self.resources, name, number))
         if not isinstance(number, int):

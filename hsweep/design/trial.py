@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, cast
 
 from hsweep.design.budget import Budget
 from hsweep.design.labels import TrialLabels
@@ -43,10 +43,6 @@ class TrialStatus(StrEnum):
         return self not in (TrialStatus.PLANNED, TrialStatus.RUNNING)
 
 
-AUTO: Final = "auto"
-"""In place of a number of devices: as much of one as the trial's memory asks for."""
-
-
 @dataclass(frozen=True, slots=True)
 class Resources:
     """What one trial occupies while it trains.
@@ -57,9 +53,7 @@ class Resources:
     Attributes:
         cpus: processor cores of each process, which computes with as many threads on the CPU.
         gpus: devices of the whole trial; above 0 it trains on CUDA. A share of a device is for a
-            trial of one process; several processes have one device each. ``"auto"`` is a whole
-            device or a share of it, by what the trial is expected to need of its memory
-            (see ``hsweep.coordination.device_shares``).
+            trial of one process; several processes have one device each.
         processes: how many train the trial; by default one for each device, and one on the CPU.
         spread: whether its processes may run on several nodes, where no single one has room.
 
@@ -69,14 +63,14 @@ class Resources:
     """
 
     cpus: float = 1
-    gpus: float | Literal["auto"] = 0
+    gpus: float = 0
     processes: int = 0
     spread: bool = False
 
     def __post_init__(self) -> None:
-        if isinstance(self.gpus, str) and self.gpus != AUTO:
-            raise UserError(f"gpus is a number of devices or {AUTO!r}, not {shown(self.gpus)}")
-        gpus = 1 if isinstance(self.gpus, str) else self.gpus
+        gpus = self.gpus
+        if not isinstance(gpus, int | float):
+            raise UserError(f"gpus is a number of devices, or a share of one, not {shown(gpus)}")
         is_usable = math.isfinite(self.cpus + gpus) and self.cpus >= 0 and gpus >= 0
         if not is_usable or self.cpus + gpus == 0:
             raise UserError(
@@ -101,21 +95,11 @@ class Resources:
                 f"every process of a trial has one device, and gpus={gpus:g} does not go with "
                 f"processes={number}; leave processes out"
             )
-        if number > 1 and (self.is_auto or 0 < gpus <= 1):
+        if number > 1 and 0 < gpus <= 1:
             raise UserError(
                 f"a trial of {number} processes has as many devices, or none: give gpus={number} "
                 f"or gpus=0, not gpus={self.gpus}"
             )
-
-    @property
-    def is_auto(self) -> bool:
-        """Whether the trial's share of a device follows from its memory."""
-        return self.gpus == AUTO
-
-    @property
-    def devices(self) -> float:
-        """Devices of the whole trial at most: one, of which an automatic share is part."""
-        return 1.0 if isinstance(self.gpus, str) else self.gpus
 
     @property
     def all_cpus(self) -> float:
@@ -269,9 +253,6 @@ class Assignment:
         waits_at: units at which the trial may be stopped or have to wait for others, so that it
             goes on only when told to.
         isolate: this trial is its process's first and last.
-        share: of a device, where the sweep leaves that open; None for a whole one.
-        stack: what trials have in common that may be trained as one program; empty for none.
-        always_stacked: they are so wherever that is possible, without asking whether it is quicker.
         weights: URI or path of the folder for final weights; empty where none are kept.
         measures_training: whether metrics of training examples are measured at every report.
     """
@@ -289,20 +270,15 @@ class Assignment:
     report_timeout: float | None = None
     waits_at: frozenset[int] = frozenset()
     isolate: bool = False
-    share: float | None = None
-    stack: str = ""
-    always_stacked: bool = False
     weights: str = ""
     measures_training: bool = False
 
     @property
     def resources(self) -> Resources:
-        """What the trial occupies in this attempt, ``gpus`` being a number."""
+        """What the trial occupies in this attempt."""
         wanted = self.trial.resources
         if self.is_exclusive and wanted.gpus and wanted.processes == 1:
             return replace(wanted, gpus=1.0)
-        if wanted.is_auto:
-            return replace(wanted, gpus=wanted.devices if self.share is None else self.share)
         return wanted
 
     @property

@@ -70,9 +70,9 @@ class SweepOptions:
         multiple=True,
         help="Replace an axis (heads=1,2,4), the budget (epochs=50), a field of the recipe "
         "(recipe.lr=3e-3) or of the question (margin=0.01), report_every, replicates, "
-        "cpus (of each process), gpus (a number, or auto: a share of a device by the memory a "
-        "trial needs), processes (that train each trial), spread (over nodes: true, false), "
-        "stacked (auto, never, always), train_metrics (last, always) or keep (none, best, last: "
+        "cpus (of each process), gpus (devices, or a share of one), processes (that train each "
+        "trial), spread (over nodes: true, false), "
+        "train_metrics (last, always) or keep (none, best, last: "
         "whose weights).",
     )
     points: Sequence[Mapping[str, Any]] = option(

@@ -34,7 +34,6 @@ from hsweep.planning.user_code import (
     ImpossiblePointError,
     called,
     check_kinds,
-    check_memory_is_known,
     check_metrics,
     check_own_resources,
     counted,
@@ -345,7 +344,6 @@ class Planner:
         memory = None
         if knows_memory:
             memory = training_memory(counts, recipe, resources.processes, is_sharded=is_sharded)
-        check_memory_is_known(resources, memory)
         return _Asked(task, model, recipe, resources, counts, memory)
 
     def _asked_of_own(self, point: Point) -> "_Asked":
@@ -361,7 +359,7 @@ class Planner:
         counts, memory = None, None
         if sweep.describe is not None:
             counts, memory = described_cost(sweep.describe, point)
-        check_own_resources(self._own_task, resources, memory)
+        check_own_resources(self._own_task, resources)
         return _Asked(self._own_task, None, Recipe(), resources, counts, memory)
 
     def _own_code(self, task: OwnTask, point: Point) -> Code:

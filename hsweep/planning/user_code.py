@@ -181,37 +181,21 @@ def check_metrics(task: Learnable, sweep: Sweep) -> None:
             )
 
 
-def check_own_resources(task: OwnTask, resources: Any, memory: int | None) -> None:
+def check_own_resources(task: OwnTask, resources: Any) -> None:
     """Refuse resources that one's own training cannot have.
 
     Raises:
-        UserError: no Resources, an automatic share of a device where memory is not known, or a
-            command on several nodes.
+        UserError: no Resources, or a command on several nodes.
     """
     if not isinstance(resources, Resources):
         raise UserError(
             "the sweep's resources must be a Resources, or a function of the point that returns "
             f"one; got {shown(resources)}"
         )
-    check_memory_is_known(resources, memory)
     if task.starts_processes and resources.spread:
         raise UserError(
             "a command starts on one node, with all that its processes occupy; spread=True is for "
             "a training function, or the training of a task"
-        )
-
-
-def check_memory_is_known(resources: Resources, memory: int | None) -> None:
-    """Refuse an automatic share of a device for a trial whose memory is not known.
-
-    Raises:
-        UserError: it is one.
-    """
-    if resources.is_auto and memory is None:
-        raise UserError(
-            "gpus='auto' goes by the memory that a trial needs, and that of this one is not known; "
-            "give a number, as in gpus=1 or gpus=0.5 (of one's own training, describe= may return "
-            "Cost(num_params, train_memory_bytes=...))"
         )
 
 

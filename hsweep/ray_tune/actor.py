@@ -20,8 +20,8 @@ from hsweep.ray_tune.messages import (
     hang_file,
 )
 from hsweep.ray_tune.peers import Peers, own_place
+from hsweep.training.door import open_session
 from hsweep.training.session import Session
-from hsweep.training.stacked.door import open_session
 from hsweep.training.worker_queue import WorkerQueue
 from hsweep.workspace import set_up_worker
 
@@ -37,7 +37,7 @@ class TrialActor(tune.Trainable):
         trial, resources = start.assignments[0].trial, start.assignments[0].resources
         # One bundle for each process that is placed here; a command's all run where it does.
         number = trial.num_ranks
-        amounts = {"CPU": resources.all_cpus / number, "GPU": resources.devices / number}
+        amounts = {"CPU": resources.all_cpus / number, "GPU": resources.gpus / number}
         bundles = [{name: n for name, n in amounts.items() if n > 0}] * number
         strategy = "PACK" if resources.spread else "STRICT_PACK"
         if not start.avoided:
@@ -91,10 +91,10 @@ class TrialActor(tune.Trainable):
         """End all trials, writing a checkpoint where work is not yet on disk."""
         self._queue.stop()
 
-    def _open(self, assignments: Sequence[Assignment]) -> Session:
+    def _open(self, assignment: Assignment) -> Session:
         if self._peers is None:
-            return open_session(assignments)
-        return self._peers.open(assignments[0], self._queue.interrupt)
+            return open_session(assignment)
+        return self._peers.open(assignment, self._queue.interrupt)
 
     @contextlib.contextmanager
     def _ended_if_it_hangs(self, assignment: Assignment, is_turn: bool) -> Iterator[None]:

@@ -37,8 +37,8 @@ _ENDING_SECONDS: Final = 60.0
 Failure = TrialError | OutOfMemory | StorageFailure | ProcessDied
 """Why a process cannot train its part of a trial."""
 
-OpenTrials = Callable[[Sequence[Assignment], World], Session]
-"""Begins trials in one of their processes."""
+OpenTrial = Callable[[Assignment, World], Session]
+"""Begins a trial in one of its processes."""
 
 Interrupt = Callable[[Assignment, Failure | None], None]
 """Gives a trial up that is in training."""
@@ -62,10 +62,10 @@ class _CannotGoOnError(Exception):
 class Peer:
     """A process of a rank above 0."""
 
-    def __init__(self, rank: int, size: int, open_trials: OpenTrials) -> None:
+    def __init__(self, rank: int, size: int, open_trial: OpenTrial) -> None:
         import torch  # noqa: F401 - while rank 0 does the same
 
-        self._rank, self._size, self._open = rank, size, open_trials
+        self._rank, self._size, self._open = rank, size, open_trial
 
     def place(self) -> Place:
         return own_place()
@@ -79,7 +79,7 @@ class Peer:
             uses_cuda = assignment.resources.gpus != 0
             with (
                 joined(self._rank, self._size, store, name, uses_cuda=uses_cuda) as world,
-                contextlib.closing(self._open([assignment], world)) as session,
+                contextlib.closing(self._open(assignment, world)) as session,
             ):
                 while events := session.next_events():
                     for _, event in events:
@@ -96,17 +96,17 @@ class Peer:
 class Peers:
     """The other processes of a worker's trials, seen from it."""
 
-    def __init__(self, resources: Resources, open_trials: OpenTrials) -> None:
-        self._open = open_trials
+    def __init__(self, resources: Resources, open_trial: OpenTrial) -> None:
+        self._open = open_trial
         # What came here by value goes on in the same way.
         send_whole(())
         self.size = resources.processes
         group = ray.util.get_current_placement_group()
-        amounts = {"num_cpus": resources.cpus, "num_gpus": resources.devices / self.size}
+        amounts = {"num_cpus": resources.cpus, "num_gpus": resources.gpus / self.size}
         self._actors = [
             ray.remote(**amounts)(Peer)
             .options(scheduling_strategy=PlacementGroupSchedulingStrategy(group, rank))
-            .remote(rank, self.size, open_trials)
+            .remote(rank, self.size, open_trial)
             for rank in range(1, self.size)
         ]
         self._places = [actor.place.remote() for actor in self._actors]
@@ -127,7 +127,7 @@ class Peers:
         with contextlib.ExitStack() as stack, watch.is_asked_first():
             group = joined(0, self.size, self._store, name, uses_cuda=uses_cuda)
             world = stack.enter_context(group)
-            session = self._open([assignment], world)
+            session = self._open(assignment, world)
             return JointSession(session, watch, stack.pop_all())
 
     def place(self, rank: int) -> Place | None:
@@ -206,10 +206,6 @@ class JointSession:
         self._session, self._watch, self._group = session, watch, group
         self._is_sound = True
         self._patience = _ENDING_SECONDS
-
-    @property
-    def current(self) -> Assignment | None:
-        return self._session.current
 
     def next_events(self) -> Sequence[TrialEvent]:
         try:

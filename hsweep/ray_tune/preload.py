@@ -13,7 +13,7 @@ try:
 
     set_up_worker()
     import hsweep.ray_tune.actor
-    import hsweep.training.stacked.door
+    import hsweep.training.door
     import hsweep.training.train  # noqa: F401
 finally:
     gc.freeze()

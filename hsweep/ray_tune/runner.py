@@ -20,14 +20,13 @@ from ray import tune
 from ray.tune.experiment import Trial as TuneTrial
 
 from hsweep.coordination.coordinator import Coordinator
-from hsweep.coordination.device_shares import AT_ONCE, share_of
 from hsweep.design.trial import Resources
 from hsweep.errors import UserError
 from hsweep.ray_tune.actor import TrialActor
 from hsweep.ray_tune.health import RayHealth
 from hsweep.ray_tune.local import QUIET, StartingRay, shut_down, start_local
 from hsweep.ray_tune.messages import START
-from hsweep.ray_tune.nodes import alive_nodes, on_node, slots_of_all, smallest_device_bytes
+from hsweep.ray_tune.nodes import alive_nodes, on_node, slots_of_all
 from hsweep.ray_tune.pickling import check_sent, send_whole
 from hsweep.ray_tune.private import add_no_variables, repair_tune, start_dashboard
 from hsweep.ray_tune.scheduler import CoordinatedScheduler, CoordinatedSearcher, StopWhenAsked
@@ -57,7 +56,6 @@ class RayRunner:
         max_concurrent: trials at once; None for as many as the resources allow.
         own_modules: modules that travel to workers whole.
         sweep_folder: put last on the workers' import path.
-        device_bytes: memory of the smallest device; None asks the nodes where it matters.
         local: a Ray that is being started here, until ``connect`` takes it over.
         announce: called with the dashboard's address when a run has started one.
         dashboard_url: set by ``connect`` where a cluster has one, and by ``start_dashboard``.
@@ -69,7 +67,6 @@ class RayRunner:
     max_concurrent: int | None = None
     own_modules: tuple[Any, ...] = ()
     sweep_folder: Path | None = None
-    device_bytes: int | None = None
     local: StartingRay | None = None
     announce: Callable[[str], None] | None = None
     dashboard_url: str | None = field(default=None, init=False)
@@ -132,22 +129,14 @@ class RayRunner:
         if len(nodes) > 1:
             _check_shared(self.scratch, nodes)
         self._checked = set(requests.values())
-        self._ask_devices(self._checked)
 
     def check_sent(self, what: str, function: Any) -> None:
         """Refuse a sweep's function that cannot be sent to workers; UserError says why."""
         send_whole(self.own_modules)
         check_sent(what, function)
 
-    def _ask_devices(self, requests: Iterable[Resources]) -> None:
-        if self.device_bytes is None and any(request.is_auto for request in requests):
-            self.device_bytes = smallest_device_bytes(alive_nodes())
-
     def slots(self, request: Resources) -> int:
-        """Return how many trials of this size fit the cluster at once; of the smallest share of a
-        device where it is open."""
-        if request.is_auto:
-            request = replace(request, gpus=share_of(max(AT_ONCE)))
+        """Return how many trials of this size fit the cluster at once."""
         return slots_of_all((node["Resources"] for node in alive_nodes()), request)
 
     def run(self, coordinator: Coordinator) -> None:
@@ -161,9 +150,6 @@ class RayRunner:
         send_whole(self.own_modules)
         # An adaptive search has no trial before it starts, but draws of it were checked.
         requests = {trial.resources for trial in coordinator.planned_trials()} | self._checked
-        self._ask_devices(requests)
-        if self.device_bytes is not None:
-            coordinator.share_devices(self.device_bytes)
         concurrent = self.max_concurrent or max(
             (self.slots(request) for request in requests), default=1
         )
@@ -282,7 +268,7 @@ def _no_room(waiting: Iterable[Worker]) -> str:
 
 
 def _amounts(request: Resources) -> str:
-    needs = f"{request.all_cpus:g} cpus and {request.devices:g} gpus"
+    needs = f"{request.all_cpus:g} cpus and {request.gpus:g} gpus"
     if request.processes > 1:
         needs += f" for its {request.processes} processes"
     return needs

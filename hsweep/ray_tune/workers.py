@@ -5,7 +5,6 @@ more while it is at work. Long trials are given out one by one, each to the work
 first; short ones several at once, so that a worker never waits for its driver.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -84,8 +83,8 @@ class Worker:
         """Whether the process had come to a trial; of several it is not known how far it was."""
         return key in self.started or (len(self.undone) > 1 and self.place is not None)
 
-    def add(self, assignments: Iterable[Assignment]) -> None:
-        self.undone.update((each.trial.key, each) for each in assignments)
+    def add(self, assignment: Assignment) -> None:
+        self.undone[assignment.trial.key] = assignment
 
     def is_done_with(self, key: str) -> None:
         del self.undone[key]
@@ -112,10 +111,10 @@ class Workers:
     def open(self, trial_id: str) -> WorkerStart | None:
         """Return what a new worker starts with, None if there is nothing for it now."""
         first = self._next(None)
-        if not first:
+        if first is None:
             return None
-        worker = Worker(first[0].resources, isolates=first[0].isolate)
-        if failed := self.failed_nodes.get(first[0].trial.key):
+        worker = Worker(first.resources, isolates=first.isolate)
+        if failed := self.failed_nodes.get(first.trial.key):
             worker.avoided = avoidable(failed, worker.resources)
         worker.add(first)
         self.more(worker)
@@ -137,9 +136,9 @@ class Workers:
             # Every hand-out has its price, however much is in it.
             return []
         given: list[Assignment] = []
-        while len(worker.undone) <= ahead and (assignments := self._next(worker.resources)):
-            worker.add(assignments)
-            given += assignments
+        while len(worker.undone) <= ahead and (assignment := self._next(worker.resources)):
+            worker.add(assignment)
+            given.append(assignment)
         return given
 
     def without_process(self) -> list[Worker]:
@@ -170,11 +169,9 @@ class Workers:
         least = int(_LEAST_SECONDS / trial_seconds) if self._num_ended >= _MOST_AHEAD else 0
         return min(_MOST_AHEAD, int(AHEAD_SECONDS / trial_seconds), max(fair, least))
 
-    def _next(self, size: Resources | None) -> list[Assignment]:
-        return self.coordinator.next_assignments(
-            size,
-            self.most,
-            lambda key: key not in self._closing or _is_done(self._closing[key]),
+    def _next(self, size: Resources | None) -> Assignment | None:
+        return self.coordinator.next_assignment(
+            size, lambda key: key not in self._closing or _is_done(self._closing[key])
         )
 
 

@@ -127,7 +127,7 @@ def _workers(trials: Sequence[Trial], machine: Mapping[str, Any]) -> int:
     """Return how many of these trials have room on a machine at once."""
     resources = [trial.resources for trial in trials]
     cpus = max(each.all_cpus for each in resources)
-    devices = max(each.devices for each in resources)
+    devices = max(each.gpus for each in resources)
     rooms = [int(machine["cores"] / cpus)] if cpus else []
     if devices:
         rooms.append(int(len(machine["cuda_devices"]) / devices))

@@ -12,10 +12,6 @@ TrialEvent = tuple[Assignment, Event]
 class Session(Protocol):
     """Trials in training: ask for their next reports, or close it."""
 
-    @property
-    def current(self) -> Assignment | None:
-        """The trial whose failure it is if something is raised; None if that cannot be told."""
-
     def next_events(self) -> Sequence[TrialEvent]:
         """Train up to the next reports; nothing after the last."""
 

@@ -41,10 +41,6 @@ class TrialSession:
         self._device = torch.device("cuda" if resources.gpus else "cpu")
         self._reports = train(assignment, self._device, world)
 
-    @property
-    def current(self) -> Assignment | None:
-        return self.assignment
-
     def next_events(self) -> Sequence[TrialEvent]:
         event = next(self._reports, None)
         return [(self.assignment, event)] if event else []

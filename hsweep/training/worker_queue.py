@@ -81,18 +81,17 @@ class WorkerQueue:
     """Trains trials in a thread of its own.
 
     It begins when it is first asked for messages: until then a process may be given up, and its
-    trials be trained elsewhere. Trials that follow one another and are of one stack are opened at
-    once. Methods may be called from one other thread. ``watch`` is put around every piece of work
-    that could hang.
+    trials be trained elsewhere. Methods may be called from one other thread. ``watch`` is put
+    around every piece of work that could hang.
     """
 
     def __init__(
         self,
-        open_trials: Callable[[Sequence[Assignment]], Session],
+        open_trial: Callable[[Assignment], Session],
         watch: Watch = lambda _assignment, _is_turn: contextlib.nullcontext(),
     ) -> None:
         self._watch = watch
-        self._open_trials = open_trials
+        self._open_trial = open_trial
         self._changed = threading.Condition()
         self._queue: deque[Assignment] = deque()
         self._messages: list[Message] = []
@@ -202,13 +201,11 @@ class WorkerQueue:
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._queue and not self._is_broken)
-                group = [self._queue.popleft()]
-                while self._queue and group[0].stack and self._queue[0].stack == group[0].stack:
-                    group.append(self._queue.popleft())
-                self._training = {each.trial.key: each for each in group}
-                self._messages += [_message(each, Started()) for each in group]
+                assignment = self._queue.popleft()
+                self._training = {assignment.trial.key: assignment}
+                self._messages.append(_message(assignment, Started()))
                 self._changed.notify_all()
-            error = self._train(group)
+            error = self._train(assignment)
             with self._changed:
                 if error is not None and not self._is_broken:
                     self._messages.append(error)
@@ -217,29 +214,28 @@ class WorkerQueue:
                 self._training, self._waits_for_driver = {}, False
                 self._changed.notify_all()
 
-    def _train(self, group: Sequence[Assignment]) -> Message | None:
-        """Train some trials; return the error of the one that raised, if one did."""
+    def _train(self, assignment: Assignment) -> Message | None:
+        """Train a trial; return its error, if it raised one."""
         session: Session | None = None
         try:
             try:
-                with self._watch(group[0], True):
-                    session = self._open_trials(group)
+                with self._watch(assignment, True):
+                    session = self._open_trial(assignment)
                 with self._changed:
                     self._session = session
                     self._stop_waiting()
-                while self._advances(session, group[0]):
+                while self._advances(session, assignment):
                     pass
             finally:
                 self._session = None
                 if session is not None:
-                    with self._watch(group[0], True):
+                    with self._watch(assignment, True):
                         session.close()
         except BaseException as error:
             # Even what would end a process: this thread must live to report it.
-            current = session.current if session is not None else None
             is_final = isinstance(error, RefusedReportError)
             raised = TrialError(redact(failure_text(error)), is_final)
-            return _message(current or group[0], raised)
+            return _message(assignment, raised)
         return None
 
     def _advances(self, session: Session, first: Assignment) -> bool:

@@ -4,7 +4,7 @@ Shapes: B examples in a batch, K texts in an example, T tokens in a text, C clas
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Final, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -153,8 +153,6 @@ def limited(examples: dict[str, Examples], task: Limits, data_seed: int) -> dict
 
 class TokenData:
     """Token sequences opened for one trial: batches, cross-entropy, and accuracies."""
-
-    has_pure_loss: Final = True
 
     def __init__(
         self,

@@ -4,7 +4,7 @@ Shapes: Q queries, B queries in a batch, T candidates, M mined negatives, P pass
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -76,8 +76,6 @@ def load(task: PassagesConfig, fingerprint: str, device: torch.device) -> Tables
 
 class PassageData:
     """Queries opened for one trial: batches, cross entropy over candidates, top-1 and MRR@10."""
-
-    has_pure_loss: Final = True
 
     def __init__(
         self, task: PassagesConfig, tables: Tables, sampling_seed: int, batch_size: int

@@ -7,7 +7,7 @@ import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -100,8 +100,6 @@ def replayed(
 
 class NearestNeighborData:
     """Sequences opened for one trial: a stream of batches, and squared errors."""
-
-    has_pure_loss: Final = True
 
     def __init__(
         self,

@@ -139,8 +139,6 @@ def _directions(task: RetrievalConfig, random: torch.Generator) -> Tensor:
 class RetrievalData:
     """Sequences opened for one trial: batches, the squared error, and NMSE."""
 
-    has_pure_loss: Final = True
-
     def __init__(
         self,
         task: RetrievalConfig,

@@ -4,7 +4,7 @@ Shapes: n images, B images in a batch, C channels, H rows, W columns.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -162,8 +162,6 @@ def augmented(pixels: Tensor, crop_padding: int, flip: bool, random: torch.Gener
 
 class ImageData:
     """Images opened for one trial: batches, cross-entropy, and accuracies."""
-
-    has_pure_loss: Final = True
 
     def __init__(
         self, task: ImagesConfig, tensors: ImageTensors, sampling_seed: int, batch_size: int

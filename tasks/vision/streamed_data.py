@@ -7,7 +7,7 @@ import functools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -82,8 +82,6 @@ def readers(task: StreamedImagesConfig) -> Readers:
 
 class StreamedData:
     """Images opened for one trial: batches, cross-entropy, and accuracies."""
-
-    has_pure_loss: Final = True
 
     def __init__(
         self,

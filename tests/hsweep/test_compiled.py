@@ -22,7 +22,6 @@ from hsweep.running.run import connect
 from hsweep.training import compiler
 from hsweep.training import train as training
 from hsweep.training.compiled import compiled, is_graphed
-from hsweep.training.stacked.candidates import kind_of
 from hsweep.training.train import train
 from models.retrieval import RetrievalTransformer
 from tasks.synthetic.retrieval import Retrieval
@@ -144,11 +143,6 @@ def test_it_is_part_of_what_makes_two_trials_the_same() -> None:
     assert len(keys) == 3
     with pytest.raises(UserError, match="compile must be 'off', 'on' or 'graphs', not True"):
         Recipe(compile=True)  # type: ignore[arg-type]
-
-
-def test_a_compiled_model_is_trained_by_itself() -> None:
-    assert kind_of(EAGER) is not None
-    assert kind_of(COMPILED) is None
 
 
 # Without a compiler.

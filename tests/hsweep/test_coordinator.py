@@ -338,7 +338,8 @@ def test_a_trial_that_is_not_ready_is_passed_over_and_comes_first_once_it_is(
         first = take(coordinator)
         coordinator.requeue(first)
         key = first.trial.key
-        (other,) = coordinator.next_assignments(is_ready=lambda each: each != key)
+        other = coordinator.next_assignment(is_ready=lambda each: each != key)
+        assert other is not None
         assert other.trial.key != key
         again = take(coordinator)
         assert (again.trial.key, again.attempt) == (key, 2)
@@ -738,3 +739,16 @@ def test_failures_of_their_own_do_not_pause_a_study(tmp_path: Path, reports: boo
             coordinator.failed(assignment, "OSError" if reports else f"OSError: {number}")
         assert not coordinator.stop_requested
     assert set(statuses(tmp_path).values()) == {TrialStatus.FAILED}
+
+
+def test_what_a_trial_held_is_kept_and_nothing_is_where_nothing_was_measured(
+    tmp_path: Path,
+) -> None:
+    with coordinating(SWEEP, tmp_path) as coordinator:
+        assignment = take(coordinator)
+        coordinator.report(assignment, replace(said(assignment, 1), peak_memory_bytes=5 * 2**30))
+        coordinator.report(assignment, said(assignment, 2))
+    with Journal(tmp_path / "journal.db", read_only=True) as journal:
+        first, second = (entry.payload for entry in journal.reports())
+    assert first["peak_memory_bytes"] == 5 * 2**30
+    assert first.keys() - second.keys() == {"peak_memory_bytes"}

@@ -383,7 +383,7 @@ class TestStopping:
         ):
             self.stopped(Stubborn(manner, str(folder)), folder)
         given = assignment_of(trial_of(Stubborn(manner, str(folder))), folder / "again")
-        worker = WorkerQueue(lambda assignments: FunctionSession(assignments[0]))
+        worker = WorkerQueue(FunctionSession)
         worker.give([replace(given, waits_at=frozenset({1}))])
         messages = worker.next_messages()
         while not isinstance(messages[-1].event, Report):

@@ -273,18 +273,13 @@ class TestCosts:
             assert first["num_params"] > 0
             assert first["flops_per_example"] > 0
 
-    def test_an_impossible_point_is_skipped_and_bounds_and_devices_go_by_costs(
-        self, project: Project
-    ) -> None:
+    def test_an_impossible_point_is_skipped_and_bounds_go_by_costs(self, project: Project) -> None:
         body = "if point['heads'] == 2: raise ValueError('odd heads only')\n    return "
         plan = described_by(project, f"{body}Cost(point['heads'], 9, 1000)", max_params=3)
         assert [trial.point["heads"] for trial in plan.trials] == [1]
         assert [skipped.reason for skipped in plan.skipped] == [
             "odd heads only", "num_params 4 is above --max-params 3"
         ]  # fmt: skip
-        memory = "return Cost(1, train_memory_bytes=1000)"
-        automatic = described_by(project, memory, settings=[("gpus", ["auto"])])
-        assert automatic.trials[0].resources.is_auto
 
     @pytest.mark.parametrize(
         ("body", "options", "message"),
@@ -293,7 +288,6 @@ class TestCosts:
             ("return -1", {}, "at least 0, not -1"),
             ("raise KeyError('x')", {}, "describe function failed at {'heads': 1}: KeyError"),
             ("return 5", {"max_flops": 3}, "--max-flops bounds flops_per_example, which is not"),
-            ("return 5", {"settings": [("gpus", ["auto"])]}, "train_memory_bytes=..."),
         ],
     )
     def test_what_is_not_known_or_wrong_is_refused(

@@ -479,7 +479,8 @@ def test_a_script_goes_on_where_it_was_ended(tmp_path: Path) -> None:
     with coordinating(sweep, study) as coordinator:
         keys = []
         for _ in range(2):
-            (assignment,) = coordinator.next_assignments()
+            assignment = coordinator.next_assignment()
+            assert assignment is not None
             session = open_own_session(assignment)
             for _ in range(2):
                 ((_, event),) = session.next_events()

@@ -50,7 +50,7 @@ def never_returns():
 
 actor = object.__new__(TrialActor)
 actor._logdir = sys.argv[1]
-actor._queue = WorkerQueue(lambda assignments: Hanging(), actor._ended_if_it_hangs)
+actor._queue = WorkerQueue(lambda assignment: Hanging(), actor._ended_if_it_hangs)
 actor.give([assigned(Path(sys.argv[1]), report_timeout=0.5)])
 actor.step()
 """

@@ -423,9 +423,9 @@ def test_a_process_that_dies_between_two_trials_is_held_against_neither(
     sweep = tiny_sweep(
         space=grid(width=[1, 2]), task=NotingTask(folder=str(traces)), max_failures=0
     )
-    take, killed = Coordinator.next_assignments, []
+    take, killed = Coordinator.next_assignment, []
 
-    def take_and_kill(self: Coordinator, *how: Any) -> list[Assignment]:
+    def take_and_kill(self: Coordinator, *how: Any) -> Assignment | None:
         taken = take(self, *how)
         if taken and not killed:
             for trace in traces.iterdir():
@@ -433,7 +433,7 @@ def test_a_process_that_dies_between_two_trials_is_held_against_neither(
                 os.kill(killed[0], signal.SIGKILL)
         return taken
 
-    monkeypatch.setattr(Coordinator, "next_assignments", take_and_kill)
+    monkeypatch.setattr(Coordinator, "next_assignment", take_and_kill)
     runner.max_concurrent = 1
     with coordinating(sweep, tmp_path / "study") as coordinator:
         runner.run(coordinator)

@@ -46,8 +46,8 @@ from hsweep.notebook import Study
 from hsweep.paths import Home, weights_file
 from hsweep.planning.weights import planned_weights
 from hsweep.record.weights import WeightsFolder
+from hsweep.training.door import open_session
 from hsweep.training.opening import data_of
-from hsweep.training.stacked.door import open_session
 from models.decoder import Decoder
 from models.vit import ViT
 from tasks.language.stories import Stories
@@ -220,16 +220,6 @@ class TestWhatIsLoaded:
         assert "do not go into the model" in other_shape
         assert "(changed since: model code (beside_sweep.py))" in other_shape
 
-    def test_replicates_trained_as_one_program_have_each_their_own(self, home: Home) -> None:
-        sweep = tiny_sweep(replicates=2, stacked="always", keep="last")
-        study = run_here(home, sweep)
-        assert len(names(home)) == 6
-        for trial in planned(sweep):
-            found = study.trial(trial.key)
-            with torch.no_grad():
-                metrics = data_of(trial, CPU).evaluate(found.load_model())
-            assert metrics["nmse"] == found.value
-
 
 class TestWhichStay:
     def test_the_best_and_the_baseline_and_none_that_was_stopped(
@@ -356,7 +346,7 @@ class TestWhichStay:
                 assignment_of(trial, tmp_path / "checkpoints", attempt=attempt),
                 weights=str(tmp_path / "weights"),
             )
-            session = open_session([assignment])
+            session = open_session(assignment)
             while session.next_events():
                 pass
             session.close()

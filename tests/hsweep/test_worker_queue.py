@@ -43,10 +43,6 @@ class Scripted:
     num_said: int = 0
     is_closed: threading.Event = field(default_factory=threading.Event)
 
-    @property
-    def current(self) -> Assignment:
-        return self.assignment
-
     def next_events(self) -> Sequence[TrialEvent]:
         if self.num_said == self.num_reports:
             return []
@@ -69,8 +65,7 @@ class Sessions:
         self.opened: dict[str, Scripted] = {}
         self.scripts = scripts
 
-    def __call__(self, assignments: Sequence[Assignment]) -> Scripted:
-        (assignment,) = assignments
+    def __call__(self, assignment: Assignment) -> Scripted:
         session = Scripted(assignment, **self.scripts)  # type: ignore[arg-type]
         self.opened[assignment.trial.key] = session
         return session
@@ -123,7 +118,7 @@ def pausing_at(unit: int) -> tuple[threading.Event, threading.Event, Callable[[i
 
 def test_trials_are_trained_in_the_order_given_and_nothing_they_say_is_lost() -> None:
     sessions = Sessions(num_reports=400)
-    queue = WorkerQueue(open_trials=sessions)
+    queue = WorkerQueue(open_trial=sessions)
     queue.give([assigned(0), assigned(1)])
     first = queue.next_messages()
     queue.give([assigned(2)])
@@ -140,7 +135,7 @@ def test_training_goes_on_while_nobody_asks() -> None:
         if unit == 3:
             reached.set()
 
-    queue = WorkerQueue(open_trials=Sessions(before=before))
+    queue = WorkerQueue(open_trial=Sessions(before=before))
     queue.give([assigned(0)])
     first = queue.next_messages()
     assert reached.wait(PATIENCE)
@@ -149,7 +144,7 @@ def test_training_goes_on_while_nobody_asks() -> None:
 
 def test_it_does_not_run_ahead_of_its_driver_for_ever() -> None:
     sessions = Sessions(num_reports=10_000)
-    queue = WorkerQueue(open_trials=sessions)
+    queue = WorkerQueue(open_trial=sessions)
     queue.give([assigned(0)])
     deliveries = []
     while messages := queue.next_messages():
@@ -160,7 +155,7 @@ def test_it_does_not_run_ahead_of_its_driver_for_ever() -> None:
 
 def test_at_a_rung_a_trial_waits_until_it_is_judged() -> None:
     sessions = Sessions(num_reports=4)
-    queue = WorkerQueue(open_trials=sessions)
+    queue = WorkerQueue(open_trial=sessions)
     queue.give([assigned(0, 2)])
     assert reports_until(queue, 0, 2) == [(key(0), 1), (key(0), 2)]
     assert sessions.opened[key(0)].num_said == 2
@@ -169,7 +164,7 @@ def test_at_a_rung_a_trial_waits_until_it_is_judged() -> None:
 
 def test_a_trial_dropped_at_its_rung_is_closed_there_and_the_next_one_begins() -> None:
     sessions = Sessions(num_reports=4)
-    queue = WorkerQueue(open_trials=sessions)
+    queue = WorkerQueue(open_trial=sessions)
     queue.give([assigned(0, 1), assigned(1)])
     assert reports_until(queue, 0, 1) == [(key(0), 1)]
     queue.drop(key(0))
@@ -181,7 +176,7 @@ def test_a_trial_dropped_at_its_rung_is_closed_there_and_the_next_one_begins() -
 def test_a_trial_dropped_while_it_trains_ends_at_its_next_report() -> None:
     is_training, may_go, before = pausing_at(2)
     sessions = Sessions(num_reports=100, before=before)
-    queue = WorkerQueue(open_trials=sessions)
+    queue = WorkerQueue(open_trial=sessions)
     queue.give([assigned(0)])
     assert queue.next_messages(), "it begins when it is first asked"
     assert is_training.wait(PATIENCE)
@@ -196,7 +191,7 @@ def test_a_trial_dropped_while_it_trains_ends_at_its_next_report() -> None:
 
 def test_a_trial_dropped_before_it_began_never_begins() -> None:
     sessions = Sessions()
-    queue = WorkerQueue(open_trials=sessions)
+    queue = WorkerQueue(open_trial=sessions)
     queue.give([assigned(0, 1), assigned(1), assigned(2)])
     assert reports_until(queue, 0, 1) == [(key(0), 1)]
     queue.drop(key(1))
@@ -211,7 +206,7 @@ def test_what_a_trial_raises_is_its_last_message_and_the_workers(error: BaseExce
             raise error
 
     sessions = Sessions(before=before)
-    queue = WorkerQueue(open_trials=sessions)
+    queue = WorkerQueue(open_trial=sessions)
     queue.give([assigned(0), assigned(1)])
     messages = everything_before_the_end(queue)
     assert units(messages[:-1]) == [(key(0), 1)]
@@ -227,10 +222,10 @@ def test_what_a_trial_raises_is_its_last_message_and_the_workers(error: BaseExce
 def test_a_failure_tells_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STORE_PASSWORD", "correct-horse")
 
-    def open_trials(assignments: Sequence[Assignment]) -> Scripted:
+    def open_trial(assignment: Assignment) -> Scripted:
         raise OSError("https://me:correct-horse@store/data cannot be reached")
 
-    queue = WorkerQueue(open_trials=open_trials)
+    queue = WorkerQueue(open_trial=open_trial)
     queue.give([assigned(0)])
     *_, message = everything_before_the_end(queue)
     assert isinstance(message.event, TrialError)
@@ -240,7 +235,7 @@ def test_a_failure_tells_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_stopping_closes_what_trains_and_forgets_what_waits() -> None:
     sessions = Sessions(num_reports=4)
-    queue = WorkerQueue(open_trials=sessions)
+    queue = WorkerQueue(open_trial=sessions)
     queue.give([assigned(0, 1), assigned(1)])
     reports_until(queue, 0, 1)
     queue.stop()
@@ -274,7 +269,7 @@ def test_that_a_trial_starts_is_told_before_it_can_do_any_harm() -> None:
     def before(unit: int) -> None:
         assert may_go.wait(PATIENCE)
 
-    queue = WorkerQueue(open_trials=Sessions(num_reports=1, before=before))
+    queue = WorkerQueue(open_trial=Sessions(num_reports=1, before=before))
     queue.give([assigned(0)])
     assert [message.event for message in queue.next_messages()] == [Started()]
     may_go.set()
@@ -283,7 +278,7 @@ def test_that_a_trial_starts_is_told_before_it_can_do_any_harm() -> None:
 
 def test_what_was_said_before_it_was_halted_can_be_asked_for() -> None:
     sessions = Sessions(num_reports=4)
-    queue = WorkerQueue(open_trials=sessions)
+    queue = WorkerQueue(open_trial=sessions)
     queue.give([assigned(0, 2), assigned(1)])
     assert reports_until(queue, 0, 2)[-1] == (key(0), 2)
     queue.halt()
@@ -296,7 +291,7 @@ def test_what_was_said_before_it_was_halted_can_be_asked_for() -> None:
 def test_a_halted_queue_tells_what_its_trial_reported_last() -> None:
     is_training, may_go, before = pausing_at(3)
     sessions = Sessions(num_reports=9, before=before)
-    queue = WorkerQueue(open_trials=sessions)
+    queue = WorkerQueue(open_trial=sessions)
     queue.give([assigned(0)])
     first = queue.next_messages()
     assert is_training.wait(PATIENCE)

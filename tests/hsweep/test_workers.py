@@ -53,10 +53,6 @@ class Scripted:
     def __post_init__(self) -> None:
         self.unit = self.assignment.recorded_through
 
-    @property
-    def current(self) -> Assignment:
-        return self.assignment
-
     def next_report(self) -> Report:
         if self.unit == BUDGET:
             raise StopIteration
@@ -96,7 +92,7 @@ class Actor:
     train = SimpleNamespace(options=lambda *, name: name)
 
     def __init__(self, sessions: Any) -> None:
-        self.queue = WorkerQueue(open_trials=lambda given: sessions(*given))
+        self.queue = WorkerQueue(open_trial=sessions)
         self.give = Remote(self.queue.give)
         self.drop = Remote(self.queue.drop)
 
@@ -182,7 +178,7 @@ def no_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_scheduler, "error_of", lambda trial: raised.pop(trial.trial_id))
     monkeypatch.setattr(ray, "wait", lambda references, timeout: (references, []))
     monkeypatch.setattr(ray, "nodes", list)
-    monkeypatch.setattr(inline, "open_session", lambda given: Scripted(*given))
+    monkeypatch.setattr(inline, "open_session", Scripted)
     monkeypatch.setattr(worker_queue, "MESSAGE_SECONDS", 0.0)
 
 

@@ -268,11 +268,6 @@ class FunctionSession:
         if world.rank == 0:
             self._unsent.extend(self._state.unrecorded())
 
-    @property
-    def current(self) -> Assignment | None:
-        """The trial."""
-        return self.assignment
-
     def next_events(self) -> Sequence[TrialEvent]:
         """Train up to the next report; nothing after the last.
 

@@ -56,11 +56,6 @@ class ScriptSession:
         self._is_to_end = False
         self._wait = _SHORTEST_WAIT
 
-    @property
-    def current(self) -> Assignment | None:
-        """The trial."""
-        return self.assignment
-
     def next_events(self) -> Sequence[TrialEvent]:
         """Wait for the script's next report; nothing after the last.
 

@@ -1,1 +1,0 @@
-"""Replicates trained as one program; ``door`` opens them, ``candidates`` says which may join."""
