@@ -9,7 +9,6 @@ import numpy as np
 from benchmarks.ladders import SETTLED
 from benchmarks.lean_ladders import LEAN_SETTLED
 from benchmarks.outcomes import BudgetFound, Found, FrontFound, LeanFound
-from benchmarks.scouts import ScoutedFound
 from benchmarks.shapes import (
     LEAN_EQUALS,
     LEAN_FEW,
@@ -365,26 +364,6 @@ def budget_rows(found: Sequence[BudgetFound]) -> list[Row]:
         has = [yes for one, yes in zip(mine, called, strict=True) if one.decides]
         if family in reached and has:
             rows.append(Row(name, float(np.mean(has)), Bar(0.80), len(has)))
-    return rows
-
-
-def scouted_rows(found: Sequence[ScoutedFound]) -> list[Row]:
-    """Return how often a sweep whose rate was chosen claims something, wrongly and rightly, and how
-    much better than the truth its cells look, beside other ways to a rate."""
-    rows: list[Row] = []
-    for family, way in dict.fromkeys((one.family, one.way) for one in found):
-        mine = [one for one in found if (one.family, one.way) == (family, way)]
-        name = f"rate by {way}, {family}"
-        is_own = way == "scouts"
-        wrong = float(np.mean([one.claims and not one.right for one in mine]))
-        bar = Bar(high=0.05) if is_own else Bar()
-        rows.append(Row(f"{name}: wrong claims", wrong, bar, len(mine)))
-        if "null" not in family:
-            right = float(np.mean([one.right for one in mine]))
-            rows.append(Row(f"{name}: found", right, Bar(), len(mine)))
-        flattery = float(np.mean([one.flattery for one in mine]))
-        bar = Bar(high=0.02) if is_own else Bar()
-        rows.append(Row(f"{name}: decades better than the truth", flattery, bar, len(mine), False))
     return rows
 
 

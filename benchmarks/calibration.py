@@ -1,5 +1,7 @@
 """How often the analysis is right, on simulated sweeps whose answer is known."""
 
+import json
+import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -7,8 +9,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
+import click
+
 from analysis.questions.transition.result import TransitionSettings
-from benchmarks.bars import Row, budget_rows, front_rows, lean_rows, scouted_rows, transition_rows
+from benchmarks.bars import Row, budget_rows, front_rows, lean_rows, transition_rows
 from benchmarks.ladders import LADDERS
 from benchmarks.lean_ladders import LEAN_LADDERS
 from benchmarks.outcomes import (
@@ -22,7 +26,6 @@ from benchmarks.outcomes import (
     lean_found,
     transition_found,
 )
-from benchmarks.scouts import SCOUTED, ScoutedFound, scouted_found
 from benchmarks.shapes import (
     LEAN_EQUALS,
     LEAN_FEW,
@@ -46,7 +49,6 @@ EVERY_FAMILY = (
     *(f"lean_{family}" for family in LEAN),
     *(f"budgets_{family}" for family in LADDERS),
     *(f"budgets_lean_{family}" for family in LEAN_LADDERS),
-    *(f"scouts_{family}" for family in SCOUTED),
 )
 LEAN_NULL_SWEEPS = 400
 """The family-wise error rate is small, so fewer cases say little about it."""
@@ -131,8 +133,6 @@ def calibrate(
         for seed in numbers
     ]
     analyse_shapes = partial(_lean_ladder, varied=varied)
-    chosen = [(name, n) for name in SCOUTED if f"scouts_{name}" in families for n in numbers]
-    analyse_scouted = partial(_scouted, settings=settings)
     analyse_ladder = partial(_ladder, settings=settings, varied=varied)
     analyse = partial(_transition, settings=settings, varied=varied)
     if processes == 1:
@@ -140,7 +140,6 @@ def calibrate(
         front_results = [_front(task) for task in fronts]
         lean_results = [_lean(task) for task in equivalents]
         ladder_results = [analyse_ladder(task) for task in ladders]
-        scouted = [analyse_scouted(task) for task in chosen]
         shape_results = [analyse_shapes(task) for task in shapes]
     else:
         with ProcessPoolExecutor(processes) as pool:
@@ -149,12 +148,10 @@ def calibrate(
             lean_results = _spread(pool, _lean, equivalents)
             ladder_results = _spread(pool, analyse_ladder, ladders)
             shape_results = _spread(pool, analyse_shapes, shapes)
-            scouted = _spread(pool, analyse_scouted, chosen)
     ladder_results += [each for found_in in shape_results for each in found_in]
     rows = [
         *(*transition_rows(found), *front_rows(front_results)),
         *(*lean_rows(lean_results), *budget_rows(ladder_results)),
-        *scouted_rows([each for found_in in scouted for each in found_in]),
     ]
     return Calibration(found, front_results, lean_results, ladder_results, rows)
 
@@ -179,13 +176,74 @@ def _ladder(task: tuple[str, int], settings: TransitionSettings, varied: bool) -
     return budget_found(*task, settings, varied)
 
 
-def _scouted(task: tuple[str, int], settings: TransitionSettings) -> list[ScoutedFound]:
-    return scouted_found(*task, settings)
-
-
 def _lean_ladder(task: tuple[str, int], varied: bool) -> list[BudgetFound]:
     return lean_budget_found(*task, varied)
 
 
 def _lean(task: tuple[str, int]) -> LeanFound:
     return lean_found(*task)
+
+
+@click.command("calibration")
+@click.option("--sweeps", type=click.IntRange(1), default=100, show_default=True,
+              help="Simulated sweeps of each family.")  # fmt: skip
+@click.option("--first-seed", type=click.IntRange(0), default=0, show_default=True,
+              help="Number of the first sweep.")  # fmt: skip
+@click.option("--families", help="With commas between; all by default.")
+@click.option("--varied", is_flag=True, help="Draw the design of every sweep, too.")
+@click.option("--draws", type=click.IntRange(1), default=1000, show_default=True,
+              help="Draws of the set of h* and of the abruptness test.")  # fmt: skip
+@click.option("--processes", type=click.IntRange(1), default=1, show_default=True)
+@click.option("--strict", is_flag=True, help="Exit with 1 if a bar is missed.")
+@click.option("--json", "as_json", is_flag=True, help="Machine-readable output.")
+def command(
+    sweeps: int,
+    first_seed: int,
+    families: str | None,
+    varied: bool,
+    draws: int,
+    processes: int,
+    strict: bool,
+    as_json: bool,
+) -> None:
+    """Measure how often the analysis is right, on simulated sweeps whose answer is known."""
+    names = tuple(EVERY_FAMILY) if families is None else tuple(families.split(","))
+    for name in names:
+        if name not in EVERY_FAMILY:
+            raise click.BadParameter(
+                f"unknown family {name!r}; there are {', '.join(EVERY_FAMILY)}",
+                param_hint="--families",
+            )
+    measured = calibrate(
+        names,
+        sweeps=sweeps,
+        first_seed=first_seed,
+        varied=varied,
+        settings=TransitionSettings(B=draws, n_mc=max(draws - 1, 1)),
+        processes=processes,
+    )
+    if as_json:
+        json.dump(measured.to_json(), sys.stdout, indent=1)
+        click.echo()
+    else:
+        show(measured)
+    if strict and not all(row.holds for row in measured.rows):
+        sys.exit(1)
+
+
+def show(measured: Calibration) -> None:
+    """Print the verdicts by family, and every rate beside its bar."""
+    if verdicts := measured.verdicts():
+        click.echo("| family | sweeps | verdicts |\n| --- | --- | --- |")
+        for family, counts in verdicts.items():
+            words = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
+            click.echo(f"| {family} | {counts.total()} | {words} |")
+        click.echo()
+    click.echo("| quantity | measured | bar | cases | |\n| --- | --- | --- | --- | --- |")
+    for row in measured.rows:
+        where = f" ({row.where})" if row.where else ""
+        mark = "" if row.holds else "missed"
+        click.echo(
+            f"| {row.quantity} | {row.write(row.value)}{where} | {row.bar.text(row.write)} |"
+            f" {row.cases} | {mark} |"
+        )

@@ -1,25 +1,17 @@
 """What a trial costs besides its training: thousands of trials that train nothing.
 
-Ours is `hsweep run` as a user types it (planning, Ray, record, MLflow), in a process
-of its own. Time counts from the first trial's start to the last one's end, on both sides. A trial
-ended when that was recorded. The driver's memory is its resident set, looked at five times a
-second.
+Ours is `hsweep run` as a user types it (planning, Ray, record, MLflow), in a process of its own.
+Time counts from the first trial's start to the last one's end, on both sides.
 """
 
-import bisect
 import itertools
-import math
 import os
-import resource
 import statistics
-import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import click
 
@@ -34,11 +26,10 @@ from benchmarks.pairs import (
     show,
 )
 
-SWEEP: Final = Path(__file__).with_name("overhead_sweep.py")
+SWEEP: Final = "benchmarks/overhead_sweep.py"
 STUDY: Final = "overhead"
 THOUSAND: Final = 1000
-_LOOK_SECONDS: Final = 0.2
-_LONGEST_SECONDS: Final = 3600.0
+MOST_GROWTH: Final = 1.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +39,12 @@ class Course:
     Attributes:
         started: when the first trial started, s.
         ended: when each ended, ascending, s.
-        memory: the driver's memory at that moment, MB.
-        computed: CPU seconds that the driver had taken by then; empty where not looked at.
-        seconds: of the whole command; 0 where only the trials were timed.
-        facts: whatever else is known.
+        facts: what the whole command took.
     """
 
     started: float
     ended: tuple[float, ...]
-    memory: tuple[float, ...]
-    computed: tuple[float, ...] = ()
-    seconds: float = 0.0
-    facts: dict[str, Any] | None = None
+    facts: dict[str, float]
 
     @property
     def rate(self) -> float:
@@ -71,125 +56,38 @@ class Course:
 
         The first counts from the end of the first trial: it leaves the start of processes out.
         """
-        return _a_trial(self.ended, size)
-
-    def computed_parts(self, size: int) -> list[float]:
-        """Return the driver's CPU seconds a trial in each ``size`` trials, as in ``parts``."""
-        return _a_trial(self.computed, size)
-
-    def memory_at(self, size: int) -> list[float]:
-        """Return the driver's memory when each ``size`` trials had ended, MB."""
-        return [self.memory[number] for number in range(size - 1, len(self.memory), size)]
-
-
-def _a_trial(seconds: Sequence[float], size: int) -> list[float]:
-    marks = [0, *range(size - 1, len(seconds), size)]
-    return [
-        (seconds[end] - seconds[begin]) / (end - begin) for begin, end in itertools.pairwise(marks)
-    ]
+        marks = [0, *range(size - 1, len(self.ended), size)]
+        return [
+            (self.ended[end] - self.ended[begin]) / (end - begin)
+            for begin, end in itertools.pairwise(marks)
+        ]
 
 
 def run_ours(trials: int, *options: str) -> Course:
-    """Run our study in a process of its own."""
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        home = Path(folder) / "home"
-        command = [
-            *(sys.executable, "-m", "hsweep", "run", str(SWEEP), "--home", str(home)),
-            *("--study", STUDY, "--no-reuse", "--set", f"num_points={trials}", *options),
-        ]
-        log = Path(folder) / "log"
-        with log.open("w") as output:
-            began = time.monotonic()
-            process = subprocess.Popen(command, stdout=output, stderr=output)
-            try:
-                samples = _watched(process)
-            finally:
-                process.kill()
-                process.wait()
-        seconds = time.monotonic() - began
-        if process.returncode != 0:
-            tail = log.read_text()[-3000:]
-            raise RuntimeError(f"hsweep run ended with {process.returncode}:\n{tail}")
-        return _course(home, samples, seconds)
+    """Run our study in a process of its own; its times are those of its table of reports."""
+    import pyarrow.parquet as pq
 
-
-@dataclass(frozen=True, slots=True)
-class _Sample:
-    """The driver at a moment (s): its memory (MB) and the CPU seconds it has taken."""
-
-    at: float
-    memory: float
-    computed: float
-
-
-def _watched(process: "subprocess.Popen[bytes]") -> list[_Sample]:
-    """Look at a process until it ends."""
-    samples: list[_Sample] = []
-    deadline = time.monotonic() + _LONGEST_SECONDS
-    folder = Path(f"/proc/{process.pid}")
-    while process.poll() is None:
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"not done within {_LONGEST_SECONDS:g} s")
-        try:
-            pages = int((folder / "statm").read_text().split()[1])
-            # The name, in brackets, may hold anything; user and system time stand 11 behind it.
-            ticks = (folder / "stat").read_text().rpartition(")")[2].split()[11:13]
-        except (OSError, IndexError):
-            break
-        samples.append(
-            _Sample(
-                at=time.time(),
-                memory=pages * resource.getpagesize() / 1e6,
-                computed=sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK"),
-            )
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
+        ended = in_process(
+            [
+                *("-m", "hsweep", "run", SWEEP, "--home", home, "--study", STUDY, "--no-reuse"),
+                *("--set", f"num_points={trials}", *options),
+            ]
         )
-        time.sleep(_LOOK_SECONDS)
-    process.wait(_LONGEST_SECONDS)
-    return samples
+        table = pq.read_table(Path(home) / "studies" / STUDY / "reports.parquet")
+    ends: dict[str, float] = {}
+    started = float("inf")
+    for report in table.select(["key", "time", "wall_seconds"]).to_pylist():
+        started = min(started, report["time"] - report["wall_seconds"])
+        ends[report["key"]] = max(report["time"], ends.get(report["key"], 0.0))
+    facts = {"seconds": round(ended.seconds, 1), "reports": len(table), **ended.facts()}
+    return Course(started, tuple(sorted(ends.values())), facts)
 
 
-def _course(home: Path, samples: Sequence[_Sample], seconds: float) -> Course:
-    from hsweep.design.trial import TrialStatus
-    from hsweep.record.journal import Journal
-
-    started: float | None = None
-    ended: list[float] = []
-    reports = 0
-    with Journal(home / "studies" / STUDY / "journal.db", read_only=True) as journal:
-        for entry in journal.log():
-            if entry.kind == "report":
-                reports += 1
-                continue
-            status = TrialStatus(entry.payload["status"])
-            if status is TrialStatus.RUNNING:
-                started = started or entry.time
-            elif status is TrialStatus.FINISHED:
-                ended.append(entry.time)
-    assert started is not None
-    times = [sample.at for sample in samples]
-    then = [samples[bisect.bisect_left(times, end, hi=len(times) - 1)] for end in ended]
-    facts = {
-        "reports": reports,
-        "peak_mb": round(max(sample.memory for sample in samples), 1),
-        "driver_cpu_seconds": samples[-1].computed,
-        "seconds_before_the_first_trial": round(started - times[0], 1),
-        "seconds_after_the_last_trial": round(times[0] + seconds - ended[-1], 1),
-    }
-    return Course(
-        started=started,
-        ended=tuple(ended),
-        memory=tuple(sample.memory for sample in then),
-        computed=tuple(sample.computed for sample in then),
-        seconds=seconds,
-        facts=facts,
-    )
-
-
-def run_bare(trials: int, kind: str) -> Course:
+def run_bare(trials: int) -> Course:
     """Run Ray Tune alone, in a process of its own."""
-    found = in_process(["-m", "benchmarks.baselines.bare_tune", str(trials), "--kind", kind]).result
-    ends, memory = zip(*found["ended"], strict=True)
-    return Course(found["started"], ends, memory)
+    ended = in_process(["-m", "benchmarks.baselines.bare_tune", str(trials)])
+    return Course(ended.result["started"], tuple(ended.result["ended"]), ended.facts())
 
 
 @click.command("overhead")
@@ -199,112 +97,61 @@ def run_bare(trials: int, kind: str) -> Course:
 def command(pairs: int, quick: bool, strict: bool, trials: int) -> None:
     """Measure trials that train nothing beside bare Ray Tune."""
     about = environment()
-    ours, few, some, size = (6, 2, 6, 3) if quick else (1000, 40, 100, THOUSAND)
-    pairings = [_paired("trials of 3 reports", ours, few, "function", pairs, bar=3.0)]
-    if quick:
-        trials = 2 * size
-    else:
-        pairings += [
-            _paired("processes reused", ours, some, "function-reuse", 1, bar=None),
-            _paired("class, processes reused", ours, some, "class-reuse", 1, bar=None),
-        ]
-    long = [run_ours(trials) for _ in range(pairs)]
-    holds = show("overhead", pairings, about, quantities=_growth(long, size))
-    conclude(holds, strict=strict)
+    ours, theirs, size = (6, 2, 3) if quick else (1000, 40, THOUSAND)
+    trials = 2 * size if quick else trials
+    courses: dict[str, list[Course]] = {"ours": [], "theirs": []}
+    facts: dict[str, Any] = {"load": []}
 
-
-def _paired(
-    name: str, ours: int, theirs: int, kind: str, pairs: int, *, bar: float | None
-) -> Pairing:
-    facts: dict[str, Any] = {"our_trials": ours, "their_trials": theirs, "load": []}
-
-    def ours_once() -> float:
+    def rate(side: str) -> float:
         facts["load"].append(round(os.getloadavg()[0], 2))
-        course = run_ours(ours)
-        facts["ours"] = course.facts
-        facts["our_memory_mb"] = [round(course.memory[0], 1), round(course.memory[-1], 1)]
-        return course.rate
+        courses[side].append(run_ours(ours) if side == "ours" else run_bare(theirs))
+        return courses[side][-1].rate
 
-    def theirs_once() -> float:
-        course = run_bare(theirs, kind)
-        facts["their_memory_mb"] = [round(course.memory[0], 1), round(course.memory[-1], 1)]
-        return course.rate
-
-    return Pairing(
-        name=f"{name}: {ours} of ours, {theirs} of theirs",
+    rates = in_turn(lambda: rate("ours"), lambda: rate("theirs"), pairs)
+    facts |= {side: [one.facts for one in runs] for side, runs in courses.items()}
+    pairing = Pairing(
+        name=f"trials of 3 reports: {ours} of ours, {theirs} of theirs",
         ours="hsweep run",
-        theirs=f"Ray Tune, {kind}",
+        theirs="Ray Tune, function trainable",
         unit="trials/s",
         is_better="more",
-        pairs=in_turn(ours_once, theirs_once, pairs),
-        bar=bar,
+        pairs=rates,
+        bar=3.0,
         facts=facts,
     )
+    long = [run_ours(trials) for _ in range(pairs)]
+    rows = growth(courses["ours"], long, size)
+    conclude(show("overhead", [pairing], about, quantities=rows), strict=strict)
 
 
-def _growth(courses: Sequence[Course], size: int) -> list[Quantity]:
-    """Return how time and memory a trial changed over a run: medians over several runs.
+def growth(short: Sequence[Course], long: Sequence[Course], size: int) -> list[Quantity]:
+    """Return how time and memory grow over a long run: medians over several runs.
 
     A run lasts half a minute, in which the machine's own speed may change by a third.
     """
-    number = len(courses[0].ended)
-    rows = [
-        _median(f"{number} trials", [one.rate for one in courses], "trials/s", is_better="more"),
-        _median(
+    number = len(long[0].ended)
+    parts = [one.parts(size) for one in long]
+    peaks = [statistics.median(one.facts["peak_mb"] for one in runs) for runs in (short, long)]
+    return [
+        Quantity(
+            f"{number} trials",
+            statistics.median(one.rate for one in long),
+            "trials/s",
+            is_better="more",
+            facts={"runs": [one.facts for one in long]},
+        ),
+        Quantity(
             f"time of the last {size} of {number} over the first",
-            [_last_over_first(one.parts(size)) for one in courses],
-            bar=1.2,
-            milliseconds_a_trial=[_rounded(1e3, one.parts(size)) for one in courses],
+            statistics.median(part[-1] / part[0] for part in parts),
+            "x",
+            MOST_GROWTH,
+            facts={"milliseconds": [[round(1e3 * one, 2) for one in part] for part in parts]},
         ),
-        _median(
-            "the driver's CPU time of those over that of these",
-            [_last_over_first(one.computed_parts(size)) for one in courses],
-            bar=1.2,
-            milliseconds_a_trial=[_rounded(1e3, one.computed_parts(size)) for one in courses],
-        ),
-        _median(
-            "driver's memory at the last over that at the first",
-            [_last_over_first(one.memory_at(size)) for one in courses],
-            bar=1.2,
-            mb=[_rounded(1.0, one.memory_at(size)) for one in courses],
-        ),
-        _median(
-            "driver's memory at most",
-            [(one.facts or {})["peak_mb"] for one in courses],
-            "MB",
-            runs=[one.facts for one in courses],
+        Quantity(
+            f"driver's memory at most, {number} trials over {len(short[0].ended)}",
+            peaks[1] / peaks[0],
+            "x",
+            MOST_GROWTH,
+            facts={"mb": peaks},
         ),
     ]
-    if number >= 2 * size:
-        grown = [1e3 * (one.memory_at(size)[-1] - one.memory_at(size)[0]) for one in courses]
-        a_trial = [kilobytes / (number - size) for kilobytes in grown]
-        rows.append(_median(f"driver's memory a trial, after the first {size}", a_trial, "kB"))
-    return rows
-
-
-def _last_over_first(values: Sequence[float]) -> float:
-    # A few short trials take less than the clock of processes can tell.
-    return values[-1] / values[0] if values[0] else math.nan
-
-
-def _rounded(times: float, values: Sequence[float]) -> list[float]:
-    return [round(times * one, 2) for one in values]
-
-
-def _median(
-    name: str,
-    values: Sequence[float],
-    unit: str = "x",
-    *,
-    is_better: Literal["less", "more"] = "less",
-    bar: float | None = None,
-    **facts: Any,
-) -> Quantity:
-    return Quantity(
-        name,
-        statistics.median(values),
-        unit,
-        bar=bar,
-        is_better=is_better,
-        facts={"each": [round(one, 3) for one in values], **facts},
-    )

@@ -13,15 +13,17 @@ import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import click
 
-PACKAGES = ("torch", "ray", "mlflow", "optuna", "timm", "transformers", "numpy", "pyarrow")
+ROOT: Final = Path(__file__).resolve().parents[1]
+PACKAGES: Final = ("torch", "ray", "mlflow", "optuna", "timm", "transformers", "numpy", "pyarrow")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,19 +81,8 @@ class Pairing:
 
     def to_json(self) -> dict[str, Any]:
         """Return the pairing as plain JSON content."""
-        return {
-            "name": self.name,
-            "ours": self.ours,
-            "theirs": self.theirs,
-            "unit": self.unit,
-            "is_better": self.is_better,
-            "pairs": [list(pair) for pair in self.pairs],
-            "ratio": self.ratio,
-            "range": list(self.range),
-            "bar": self.bar,
-            "holds": self.holds,
-            "facts": dict(self.facts),
-        }
+        figures = {"ratio": self.ratio, "range": self.range, "holds": self.holds}
+        return {**asdict(self), **figures}
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,15 +114,7 @@ class Quantity:
 
     def to_json(self) -> dict[str, Any]:
         """Return the quantity as plain JSON content."""
-        return {
-            "name": self.name,
-            "value": self.value,
-            "unit": self.unit,
-            "is_better": self.is_better,
-            "bar": self.bar,
-            "holds": self.holds,
-            "facts": dict(self.facts),
-        }
+        return {**asdict(self), "holds": self.holds}
 
 
 def in_turn(
@@ -182,10 +165,14 @@ class Ended:
 
     Attributes:
         seconds: from its start to its end.
-        output: what it printed.
+        cpu_seconds: computed by it and by its children that it waited for.
+        peak_mb: the most memory that it or one of them held, MB.
+        output: what it printed on standard output.
     """
 
     seconds: float
+    cpu_seconds: float
+    peak_mb: float
     output: str
 
     @property
@@ -194,37 +181,42 @@ class Ended:
         found: dict[str, Any] = json.loads(self.output.strip().splitlines()[-1])
         return found
 
+    def facts(self) -> dict[str, float]:
+        """Return what it took beside the time by the clock, rounded."""
+        return {"cpu_seconds": round(self.cpu_seconds, 2), "peak_mb": round(self.peak_mb, 1)}
 
-def in_process(
-    arguments: Sequence[str],
-    *,
-    folder: Path | None = None,
-    variables: Mapping[str, str] | None = None,
-) -> Ended:
-    """Run Python with ``arguments`` in a process of its own, and time it from start to end.
+
+def in_process(arguments: Sequence[str], *, variables: Mapping[str, str] | None = None) -> Ended:
+    """Run Python with ``arguments`` in a process of its own at the root of the tree.
 
     Args:
         arguments: what follows ``python`` (``["-m", "benchmarks.baselines.x", ...]``).
-        folder: where it runs; the current one by default.
         variables: set in its environment, beside our own.
 
     Raises:
         RuntimeError: it failed; the message holds the end of what it printed.
     """
-    started = time.monotonic()
-    ended = subprocess.run(
-        [sys.executable, *arguments],
-        cwd=folder,
-        env={**os.environ, **(variables or {})},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    seconds = time.monotonic() - started
-    if ended.returncode != 0:
-        tail = f"{ended.stdout}\n{ended.stderr}".strip()[-3000:]
-        raise RuntimeError(f"{' '.join(arguments)} ended with {ended.returncode}:\n{tail}")
-    return Ended(seconds, ended.stdout)
+    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as messages:
+        started = time.monotonic()
+        process = subprocess.Popen(
+            [sys.executable, *arguments],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT), **(variables or {})},
+            stdout=output,
+            stderr=messages,
+            text=True,
+        )
+        _, status, used = os.wait4(process.pid, 0)
+        seconds = time.monotonic() - started
+        process.returncode = os.waitstatus_to_exitcode(status)
+        said = []
+        for file in (output, messages):
+            file.seek(0)
+            said.append(file.read())
+    if process.returncode != 0:
+        tail = "\n".join(said).strip()[-3000:]
+        raise RuntimeError(f"{' '.join(arguments)} ended with {process.returncode}:\n{tail}")
+    return Ended(seconds, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024, said[0])
 
 
 def environment() -> dict[str, Any]:

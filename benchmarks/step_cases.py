@@ -2,26 +2,23 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarks.baselines import steps as theirs
-from benchmarks.step_sides import Loss
 from models.base import ModelConfig
-from models.davit import DaViT
 from models.decoder import Decoder
 from models.encoder import CrammedBert
 from models.nystromformer import Nystromformer
 from models.rank_encoder import RankEncoder
 from models.ranker import Ranker
 from models.retrieval import RetrievalTransformer
-from models.tnt import TNT
 from models.vit import ViT
-from models.volo import VOLO
 from models.xcit import XCiT
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+Loss = Literal["cross_entropy", "mse"]
 NO_SLOWER = 1 / 1.05
 TORCH = "torch's MultiheadAttention over all tokens"
 
@@ -36,7 +33,7 @@ class Case:
         library: what theirs is.
         theirs: makes the library's model.
         batch: examples of a step.
-        loss: see ``benchmarks.step_sides.training_step``.
+        loss: see ``benchmarks.steps.training_step``.
         bar: how many times as long the library's step must take at least.
         tokens_below: ids of tokens are below this; None where the input is real numbers.
         input_shape: of one example.
@@ -133,84 +130,12 @@ def _xcit(name: str, batch: int, *, image_size: int, **shape: Any) -> Case:
     )
 
 
-def _tnt(name: str, batch: int, *, image_size: int, patch_size: int, **shape: Any) -> Case:
-    return Case(
-        name,
-        TNT(**shape, image_size=image_size, patch_size=patch_size, num_classes=10),
-        "timm",
-        lambda: theirs.timm_tnt(
-            img_size=image_size,
-            patch_size=patch_size,
-            num_classes=10,
-            embed_dim=shape["embed_dim"],
-            inner_dim=shape["inner_dim"],
-            depth=shape["depth"],
-            num_heads_outer=shape["heads"],
-            num_heads_inner=shape["inner_heads"],
-        ),
-        batch,
-        (3, image_size, image_size),
-    )
-
-
-def _volo(name: str, batch: int, *, image_size: int, widths: tuple[int, ...], stem: int) -> Case:
-    heads = (2, 4, 4, 4)
-    return Case(
-        name,
-        VOLO(
-            embed_dim=widths,
-            depth=(1, 1, 2, 1),
-            heads=heads,
-            image_size=image_size,
-            stem_hidden_dim=stem,
-            num_classes=10,
-        ),
-        "timm",
-        lambda: theirs.timm_volo(
-            layers=[1, 1, 2, 1],
-            img_size=image_size,
-            stem_hidden_dim=stem,
-            embed_dims=list(widths),
-            num_heads=list(heads),
-            num_classes=10,
-        ),
-        batch,
-        (3, image_size, image_size),
-    )
-
-
-def _davit(name: str, batch: int, *, image_size: int, widths: tuple[int, ...]) -> Case:
-    heads = (2, 4, 4, 8)
-    return Case(
-        name,
-        DaViT(
-            embed_dim=widths,
-            depth=(1, 1, 2, 1),
-            heads=heads,
-            image_size=image_size,
-            window_size=4,
-            num_classes=10,
-        ),
-        "timm",
-        lambda: theirs.timm_davit(
-            depths=(1, 1, 2, 1),
-            embed_dims=widths,
-            num_heads=heads,
-            window_size=4,
-            num_classes=10,
-        ),
-        batch,
-        (3, image_size, image_size),
-    )
-
-
-def _bert(name: str, batch: int, *, seq_len: int, vocab_size: int, published: bool = False,
-          **shape: Any) -> Case:  # fmt: skip
+def _bert(name: str, batch: int, *, seq_len: int, vocab_size: int, **shape: Any) -> Case:
     return Case(
         name,
         CrammedBert(**shape, seq_len=seq_len, vocab_size=vocab_size),
-        "transformers' ModernBERT" + ("" if published else " without rotation and head map"),
-        lambda: theirs.modern_bert(**shape, vocab_size=vocab_size, published=published),
+        "transformers' ModernBERT without rotation and head map",
+        lambda: theirs.modern_bert(**shape, vocab_size=vocab_size),
         batch,
         (seq_len,),
         tokens_below=vocab_size,
@@ -293,14 +218,6 @@ CASES: tuple[Case, ...] = (
          image_size=8, patch_size=2),
     _xcit("XCiT, small", 64, embed_dim=32, depth=2, heads=4, image_size=32),
     _xcit("XCiT, larger", 16, embed_dim=128, depth=4, heads=4, image_size=64),
-    _tnt("TNT, small", 64, embed_dim=48, depth=2, heads=4, inner_dim=12, inner_heads=2,
-         image_size=32, patch_size=8),
-    _tnt("TNT, larger", 8, embed_dim=192, depth=2, heads=4, inner_dim=24, inner_heads=4,
-         image_size=64, patch_size=16),
-    _volo("VOLO, small", 32, image_size=32, widths=(16, 32, 32, 32), stem=8),
-    _volo("VOLO, larger", 8, image_size=64, widths=(64, 128, 128, 128), stem=32),
-    _davit("DaViT, small", 32, image_size=32, widths=(8, 16, 32, 64)),
-    _davit("DaViT, larger", 8, image_size=64, widths=(32, 64, 128, 256)),
     _bert("Crammed BERT, small", 128, embed_dim=64, depth=2, heads=4, seq_len=16, vocab_size=512),
     _bert("Crammed BERT, larger", 8, embed_dim=256, depth=4, heads=4, seq_len=128,
           vocab_size=4096),
@@ -319,12 +236,3 @@ CASES: tuple[Case, ...] = (
     _ranker("ranker, small", 64, heads=4, embed_dim=16, seq_len=16),
     _ranker("ranker, larger", 16, heads=8, embed_dim=128, seq_len=64),
 )  # fmt: skip
-
-
-def case_named(name: str) -> Case:
-    """Return the case of that name.
-
-    Raises:
-        KeyError: there is none.
-    """
-    return {case.name: case for case in CASES}[name]

@@ -1,32 +1,29 @@
 """How long a training step of every model family takes, beside the library's own module.
 
-Equal shape, data, loss, precision, optimizer and number of threads on both sides, each in a
-process of its own. A step is forward, loss, backward and the optimizer's update; its time is that
-of the processor, which for one thread is the clock's where nothing else runs, and hardly grows
-where something does. The ratio by the clock stands in the line of JSON.
+Equal shape, data, loss, precision, optimizer and number of threads on both sides, in one process
+that takes steps of one side and of the other in turn. A step is forward, loss, backward and the
+optimizer's update; its time is that of the processor, which for one thread is the clock's where
+nothing else runs, and hardly grows where something does.
 """
 
-import contextlib
-import statistics
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+import time
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from benchmarks.pairs import Pairing, conclude, environment, in_turn, measured, show
-from benchmarks.step_sides import Side, Steps
 
 if TYPE_CHECKING:
-    from benchmarks.step_cases import Case
+    from torch import Tensor, nn
 
-BURST_SECONDS = 0.2
-SETTLING_SECONDS = 0.1
-WINDOW_SECONDS = 1.0
-QUICK_SECONDS = 0.01
-THREADED: tuple[str, ...] = ("retrieval, T = 128", "ViT, small", "GPT-2, larger")
-QUICK = ("retrieval, T = 8", "ranker, small")
-CORES = 2
-_MODULE = "benchmarks.step_cases"
+    from benchmarks.step_cases import Case, Loss
+
+BURST_SECONDS: Final = 0.2
+QUICK_SECONDS: Final = 0.01
+QUICK: Final = ("retrieval, T = 8", "ranker, small")
+WARM_UP_STEPS: Final = 5
+LEAST_STEPS: Final = 3
 
 
 @click.command("steps")
@@ -34,27 +31,21 @@ _MODULE = "benchmarks.step_cases"
 @measured(pairs=11)
 def command(only: str | None, pairs: int, quick: bool, strict: bool) -> None:
     """Measure a training step of every model family beside the library's own module."""
+    import torch
+
     try:
-        cases = chosen(None if only is None else only.split(","))
+        cases = cases_of(None if only is None else only.split(","))
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--only") from None
-    seconds, windows, threaded = BURST_SECONDS, WINDOW_SECONDS, THREADED
-    if quick:
-        seconds, windows, threaded = QUICK_SECONDS, QUICK_SECONDS, QUICK[:1]
-        if only is None:
-            cases = tuple(case for case in cases if case.name in QUICK)
-    found_in = environment()
-    names = [case.name for case in cases if case.name in threaded]
-    with contextlib.ExitStack() as stack:
-        each = [stack.enter_context(Side(threads=1)) for _ in range(CORES)]
-        rows = measure(cases, each[0], each[1], pairs, seconds)
-        if names:
-            whole = stack.enter_context(Side(threads=CORES))
-            rows += measure_threads(names, each, whole, pairs, windows)
-    conclude(show("steps", rows, found_in), strict=strict)
+    if quick and only is None:
+        cases = tuple(case for case in cases if case.name in QUICK)
+    about = environment()
+    torch.set_num_threads(1)
+    rows = [_pairing(case, pairs, QUICK_SECONDS if quick else BURST_SECONDS) for case in cases]
+    conclude(show("steps", rows, about), strict=strict)
 
 
-def chosen(families: Iterable[str] | None) -> "tuple[Case, ...]":
+def cases_of(families: Iterable[str] | None) -> "tuple[Case, ...]":
     """Return the cases whose name begins with one of these, all of them for None.
 
     Raises:
@@ -74,94 +65,82 @@ def chosen(families: Iterable[str] | None) -> "tuple[Case, ...]":
     return tuple(found.values())
 
 
-def measure(
-    cases: "Sequence[Case]", ours: Side, theirs: Side, pairs: int, seconds: float
-) -> tuple[Pairing, ...]:
-    """Measure our step beside the library's, in turn.
+def _pairing(case: "Case", pairs: int, seconds: float) -> Pairing:
+    import torch
 
-    Args:
-        cases: what to measure.
-        ours: the process for our models.
-        theirs: the process for the libraries' models, of as many threads.
-        pairs: how often both sides take steps.
-        seconds: for how long each time.
-    """
-    found = []
-    for case in cases:
-        params = [
-            ours.build(_MODULE, case.name, "ours"),
-            theirs.build(_MODULE, case.name, "theirs"),
-        ]
-        for side in (ours, theirs):
-            side.measure(min(seconds, SETTLING_SECONDS))
-        found.append(_pairing(case, ours, theirs, params, pairs, seconds))
-    return tuple(found)
+    from models.torchvision_compat import make_torchvision_importable
 
-
-def _pairing(
-    case: "Case", ours: Side, theirs: Side, params: Sequence[int], pairs: int, seconds: float
-) -> Pairing:
-    bursts: dict[Side, list[Steps]] = {ours: [], theirs: []}
-
-    def milliseconds(side: Side) -> float:
-        burst = side.measure(seconds)
-        bursts[side].append(burst)
-        return burst.cpu_seconds * 1e3
-
-    taken = in_turn(lambda: milliseconds(ours), lambda: milliseconds(theirs), pairs)
-    by_clock = [
-        their.seconds / our.seconds for our, their in zip(bursts[ours], bursts[theirs], strict=True)
-    ]
+    make_torchvision_importable()
+    steps: list[Callable[[], None]] = []
+    params: list[int] = []
+    for build in (case.ours, case.theirs):
+        torch.manual_seed(0)
+        model = build()
+        torch.manual_seed(1)
+        steps.append(training_step(model, case.inputs(), case.loss))
+        params.append(sum(parameter.numel() for parameter in model.parameters()))
+        for _ in range(WARM_UP_STEPS):
+            steps[-1]()
+    ours, theirs = steps
     return Pairing(
         name=case.name,
         ours="hsweep",
         theirs=case.library,
         unit="ms",
         is_better="less",
-        pairs=taken,
+        pairs=in_turn(
+            lambda: 1e3 * seconds_a_step(ours, seconds),
+            lambda: 1e3 * seconds_a_step(theirs, seconds),
+            pairs,
+        ),
         bar=case.bar,
-        facts={
-            "batch": case.batch,
-            "config": repr(case.config),
-            "params": {"ours": params[0], "theirs": params[1]},
-            "ratio_by_clock": statistics.median(by_clock),
-        },
+        facts={"batch": case.batch, "config": repr(case.config), "params": params},
     )
 
 
-def measure_threads(
-    names: Sequence[str], each: Sequence[Side], whole: Side, pairs: int, seconds: float
-) -> tuple[Pairing, ...]:
-    """Measure as many trials as cores, of one thread each, beside one trial on all cores, in turn.
+def training_step(model: "nn.Module", inputs: "Tensor", loss: "Loss") -> Callable[[], None]:
+    """Return what takes one training step: forward, loss, backward, and our optimizer's update.
 
     Args:
-        names: of the cases.
-        each: one process of one thread for each core.
-        whole: a process of as many threads.
-        pairs: how often both are measured.
-        seconds: for how long each time.
+        model: any; it is put into training mode.
+        inputs: the batch of every step.
+        loss: ``cross_entropy`` over the outputs' last axis, against classes drawn at random, or
+            ``mse`` against random numbers of the outputs' shape.
     """
+    import torch
+    from torch.nn import functional as F
 
-    def steps_a_second(sides: Sequence[Side]) -> float:
-        for side in sides:
-            side.start_measuring(seconds)
-        return sum(burst.number / burst.elapsed for burst in [side.measured() for side in sides])
+    from hsweep.design.recipe import Recipe
+    from hsweep.training.optimizers import build_optimizer
 
-    found = []
-    for name in names:
-        for side in (*each, whole):
-            side.build(_MODULE, name, "ours")
-            side.measure(min(seconds, SETTLING_SECONDS))
-        taken = in_turn(lambda: steps_a_second(each), lambda: steps_a_second([whole]), pairs)
-        found.append(
-            Pairing(
-                name=f"threads: {name}",
-                ours=f"{len(each)} trials of 1 thread",
-                theirs=f"1 trial of {len(each)} threads",
-                unit="steps/s",
-                is_better="more",
-                pairs=taken,
-                bar=1.0,
-            )
-        )
-    return tuple(found)
+    model.train()
+    optimizer = build_optimizer(model, Recipe(lr=1e-4, weight_decay=0.01))
+    with torch.no_grad():
+        outputs = model(inputs)
+    torch.manual_seed(2)  # again, because dropout takes random numbers
+    if loss == "mse":
+        targets = torch.randn_like(outputs)
+    else:
+        targets = torch.randint(outputs.shape[-1], outputs.shape[:-1])
+
+    def step() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        outputs = model(inputs)
+        if loss == "mse":
+            error = F.mse_loss(outputs, targets)
+        else:
+            error = F.cross_entropy(outputs.flatten(0, -2), targets.flatten())
+        error.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+
+    return step
+
+
+def seconds_a_step(step: Callable[[], None], seconds: float) -> float:
+    """Take steps for at least so long, and at least three; return the processor time of one."""
+    number = 0
+    before, started = time.process_time(), time.perf_counter()
+    while number < LEAST_STEPS or time.perf_counter() - started < seconds:
+        step()
+        number += 1
+    return (time.process_time() - before) / number

@@ -6,7 +6,6 @@ import json
 import os
 import sqlite3
 import statistics
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -27,14 +26,12 @@ from benchmarks.pairs import (
     show,
 )
 
-ROOT: Final = Path(__file__).resolve().parents[1]
 TUTORIAL, EXPERT, OPTUNA = "tutorial", "expert", "optuna"
 BARS: Final = {TUTORIAL: 6.0, EXPERT: 1.5, OPTUNA: 1.15}
 MOST_OVER_FLOOR: Final = 1.25
 LONGEST_TAIL: Final = 0.05
-MOST_SECONDS: Final = {"first step": 4.0, "answer": 2.0, "whole": 6.0}
-"""Of a study in which next to nothing is trained: from the command to the first training step, from
-the last report to the printed answer, and from its start to its end."""
+MOST_SECONDS: Final = 6.0
+"""Of a study in which next to nothing is trained."""
 OPTIONS: Final = {TUTORIAL: (), EXPERT: ("--no-dashboard",), OPTUNA: ("--no-dashboard",)}
 """How ours is run beside each: with Ray's dashboard where the other side starts it, too."""
 LABELS: Final = {
@@ -90,10 +87,8 @@ class Sides:
         folder: for everything that is written.
         errors: final NMSE of every trial, by side.
         load: load average before each run, by side.
-        cpu_seconds: processor seconds of each run and all that it started, by side.
         steps: seconds of our side's training steps, of each of its runs.
         tails: share of our side's time in which a core had no trial left, of each of its runs.
-        phases: seconds of each phase of our side, of each of its runs.
         repeats: whether all runs of our side gave the same errors, to the bit.
     """
 
@@ -101,10 +96,8 @@ class Sides:
     folder: Path
     errors: dict[str, dict[Cell, float]] = field(default_factory=dict)
     load: dict[str, list[float]] = field(default_factory=dict)
-    cpu_seconds: dict[str, list[float]] = field(default_factory=dict)
     steps: list[float] = field(default_factory=list)
     tails: list[float] = field(default_factory=list)
-    phases: dict[str, list[float]] = field(default_factory=dict)
     repeats: bool = True
 
     @property
@@ -141,17 +134,14 @@ class Sides:
             "epochs": str(setting.epochs),
             "replicates": str(setting.seeds),
         }
-        seconds, said = self._timed(
+        seconds = self._timed(
             "ours",
             [
                 *("-m", "hsweep", "run", "benchmarks/head_count.py", "--study", "head_count"),
                 *("--home", str(home), "--max-concurrent", str(setting.processes), *options),
-                "--json",
                 *(word for item in chosen.items() for word in ("--set", "=".join(item))),
             ],
         )
-        for phase, spent in json.loads(said)["seconds"].items():
-            self.phases.setdefault(phase, []).append(spent)
         study = home / "studies" / "head_count"
         if not (study / "report.html").exists():
             raise RuntimeError(f"{study} lacks its report")
@@ -167,7 +157,7 @@ class Sides:
         """Return the seconds of another side's program, from the start to the end."""
         out = self._new_folder(side)
         setting = self.setting
-        seconds, _ = self._timed(
+        seconds = self._timed(
             side,
             [
                 *("-m", f"benchmarks.baselines.study_{side}"),
@@ -185,17 +175,13 @@ class Sides:
             _check_tracked(out / "mlflow.db", len(self.errors[side]))
         return seconds
 
-    def _timed(self, side: str, arguments: Sequence[str]) -> tuple[float, str]:
-        """Return the seconds of a side, and what it printed."""
+    def _timed(self, side: str, arguments: Sequence[str]) -> float:
+        """Return the seconds of a side."""
         self.load.setdefault(side, []).append(round(os.getloadavg()[0], 2))
-        click.echo(f"{side} ...", err=True)
-        facts = self.folder / "facts.json"
         # One thread a trial on every side; none calls home.
         ended = in_process(
-            ["-m", "benchmarks.whole", str(facts), sys.executable, *arguments],
-            folder=ROOT,
+            arguments,
             variables={
-                "PYTHONPATH": str(ROOT),
                 "OMP_NUM_THREADS": "1",
                 "RAY_USAGE_STATS_ENABLED": "0",
                 # Ray's workers give way to every other process by default, Optuna's do not: on a
@@ -204,11 +190,8 @@ class Sides:
                 "MLFLOW_DISABLE_TELEMETRY": "true",
             },
         )
-        found = json.loads(facts.read_text())
-        seconds = float(found["seconds"])
-        self.cpu_seconds.setdefault(side, []).append(round(found["cpu_seconds"], 2))
-        click.echo(f"{side}: {seconds:.1f} s, {found['cpu_seconds']:.1f} s of processor", err=True)
-        return seconds, ended.output
+        click.echo(f"{side}: {ended.seconds:.1f} s", err=True)
+        return ended.seconds
 
     def _new_folder(self, side: str) -> Path:
         folder = self.folder / f"{side}-{len(self.load.get(side, []))}"
@@ -319,7 +302,6 @@ def _beside(
             "nmse_between_seeds": errors.seeds,
             "nmse_largest_of_a_cell": errors.largest,
             "load_before": {name: sides.load[name] for name in ("ours", side)},
-            "cpu_seconds": {name: sides.cpu_seconds[name] for name in ("ours", side)},
         }
         pairings.append(
             Pairing(
@@ -367,33 +349,15 @@ def _over_floor(sides: Sides, ours: Sequence[float], *, has_bars: bool) -> list[
     ]
 
 
-def _phases(sides: Sides) -> list[Quantity]:
-    return [
-        Quantity(name=f"phase of hsweep run: {phase}", value=statistics.median(spent), unit="s")
-        for phase, spent in sides.phases.items()
-    ]
-
-
-def _fixed_cost(sides: Sides, ours: Sequence[float], *, has_bars: bool) -> list[Quantity]:
+def _fixed_cost(sides: Sides, ours: Sequence[float], *, has_bars: bool) -> Quantity:
     """Return what a study takes in which next to nothing is trained."""
-    begun = map(sum, zip(sides.phases["planning"], sides.phases["starting"], strict=True))
-    taken = {"first step": list(begun), "answer": sides.phases["answering"], "whole": ours}
-    names = {
-        "first step": "from the command to the first training step",
-        "answer": "from the last report to the printed answer",
-        "whole": "a study of next to nothing, from start to end",
-    }
-    return [
-        Quantity(
-            name=names[what],
-            value=statistics.median(seconds),
-            unit="s",
-            bar=MOST_SECONDS[what] if has_bars else None,
-            is_better="less",
-            facts={"seconds": list(seconds), "load_before": sides.load["ours"]},
-        )
-        for what, seconds in taken.items()
-    ]
+    return Quantity(
+        name="a study of next to nothing, from start to end",
+        value=statistics.median(ours),
+        unit="s",
+        bar=MOST_SECONDS if has_bars else None,
+        facts={"seconds": list(ours), "load_before": sides.load["ours"]},
+    )
 
 
 @click.command("study")
@@ -418,14 +382,13 @@ def command(
         sides = Sides(setting, Path(folder))
         if size == "nothing":
             ours = [sides.ours() for _ in range(pairs)]
-            quantities = _fixed_cost(sides, ours, has_bars=has_bars)
+            quantities = [_fixed_cost(sides, ours, has_bars=has_bars)]
         else:
             sides.write_data()
             times = _measured(sides, pairs, pairs if size == "short" else tutorial_pairs, size)
             pairings, quantities = _beside(sides, times, has_bars=has_bars)
             ours = [pair[0] for each in times.values() for pair in each]
             quantities += _over_floor(sides, ours, has_bars=has_bars and size == "whole")
-        quantities += _phases(sides)
         holds = show("study", pairings, found, quantities=quantities)
     conclude(holds, strict=strict)
 
@@ -451,7 +414,3 @@ def _measured(
         for side in (EXPERT, OPTUNA):
             times[side] = tuple(zip(seconds["ours"], seconds[side], strict=True))
     return times
-
-
-if __name__ == "__main__":
-    command()

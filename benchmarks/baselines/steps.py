@@ -135,27 +135,6 @@ def timm_xcit(**settings: Any) -> nn.Module:
     return Xcit(**settings)
 
 
-def timm_tnt(**settings: Any) -> nn.Module:
-    """Return timm's TNT."""
-    from timm.models.tnt import TNT
-
-    return TNT(**settings)
-
-
-def timm_volo(**settings: Any) -> nn.Module:
-    """Return timm's VOLO."""
-    from timm.models.volo import VOLO
-
-    return VOLO(**settings)
-
-
-def timm_davit(**settings: Any) -> nn.Module:
-    """Return timm's DaViT."""
-    from timm.models.davit import DaVit
-
-    return DaVit(**settings)
-
-
 class Logits(nn.Module):
     """A model of transformers, called for its logits.
 
@@ -220,19 +199,10 @@ class NoRotation(nn.Module):
         return angles.cos(), angles.sin()
 
 
-def modern_bert(
-    *, embed_dim: int, depth: int, heads: int, vocab_size: int, published: bool = False
-) -> nn.Module:
-    """Return transformers' ModernBERT for masked language modelling, attention everywhere full.
-
-    Args:
-        embed_dim: width of a token.
-        depth: layers.
-        heads: heads in each.
-        vocab_size: different tokens.
-        published: whether it is left as it is, with rotary positions and a further map before
-            the read-out; without them it is the encoder of Crammed BERT but for its positions.
-    """
+def modern_bert(*, embed_dim: int, depth: int, heads: int, vocab_size: int) -> nn.Module:
+    """Return transformers' ModernBERT for masked language modelling, attention everywhere full and
+    without rotary positions and the map before the read-out: the encoder of Crammed BERT but for
+    its positions."""
     from transformers import ModernBertConfig, ModernBertForMaskedLM
 
     model = ModernBertForMaskedLM(
@@ -251,9 +221,8 @@ def modern_bert(
             mlp_dropout=0.0,
         )
     )
-    if not published:
-        model.model.rotary_emb = NoRotation(embed_dim // heads)
-        model.head = nn.Identity()  # type: ignore[assignment]
+    model.model.rotary_emb = NoRotation(embed_dim // heads)
+    model.head = nn.Identity()  # type: ignore[assignment]
     return Logits(model)
 
 

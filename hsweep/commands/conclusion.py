@@ -146,7 +146,7 @@ def conclude(
         answer = conclusion.found
         content = answer.to_json() if answer is not None else {"problem": conclusion.problem}
         report = {"report": None if conclusion.problem else str(study.paths.report)}
-        seconds = {"seconds": outcome.phases.seconds()}
+        seconds = {"wall_seconds": round(outcome.wall_seconds, 2)}
         print_json({**study.status(), **content, **report, **seconds, **besides})
     if outcome.was_interrupted:
         exit_with(EXIT_INTERRUPTED)

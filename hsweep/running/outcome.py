@@ -15,7 +15,6 @@ from hsweep.record.endings import (
     trial_ends,
 )
 from hsweep.record.study import Study
-from hsweep.running.phases import Phases
 from hsweep.running.progress import duration
 from hsweep.tracking.target import TrackingTarget
 from hsweep.tracking.tracker import TrackingSummary
@@ -32,7 +31,7 @@ class Outcome:
         stop_reason: why it ended before its trials did; None if it did not.
         is_in_trouble: it ended because something does not work, such as a full disk.
         problem: what of the results could not be written; empty for nothing.
-        phases: of the command, those that have ended.
+        wall_seconds: from when training was set up to when its tables are written.
         tracking: how the delivery to MLflow stands; None before it has ended.
     """
 
@@ -42,7 +41,6 @@ class Outcome:
     is_in_trouble: bool
     problem: str
     wall_seconds: float
-    phases: Phases
     num_runs: int
     tracking: TrackingSummary | None = None
 

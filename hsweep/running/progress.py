@@ -67,9 +67,6 @@ class Progress:
 
     Attributes:
         is_live: a table is on the terminal, which nothing else may write over.
-        first_step: when training began, in seconds since the epoch, as told by the first report;
-            None before that.
-        last_report: when the newest report was heard of; None before the first.
     """
 
     def __init__(
@@ -85,9 +82,6 @@ class Progress:
         self._started = time.monotonic()
         self._pace = Pace()
         self.is_live = False
-        self.first_step: float | None = None
-        self.last_report: float | None = None
-        self._given = time.time()
         self._seen: set[str] = set()
         self._tried_again: set[str] = set()
         self._micro_batches: dict[str, int | None] = {}
@@ -120,8 +114,6 @@ class Progress:
         A first start shows in the table, and one that waited at a rung just goes on.
         """
         self._pace.started(trial, time.monotonic())
-        if not self._seen:
-            self._given = time.time()
         is_news = trial.key in self._tried_again or trial.key not in self._seen
         self._seen.add(trial.key)
         if attempt > 1 and is_news and not self.is_live:
@@ -129,11 +121,7 @@ class Progress:
 
     def reported(self, trial: Trial, report: Report) -> None:
         """Say what a report remarks; the table shows how far each trial is."""
-        self.last_report = time.time()
         self._pace.reported(trial, report.wall_seconds, time.monotonic())
-        if self.first_step is None:
-            # Of a trial that goes on, its time holds that of earlier runs.
-            self.first_step = max(self._given, self.last_report - report.wall_seconds)
         if (now := time.monotonic()) - self._told > _TELL_SECONDS:
             self._told = now
             if (seconds := self._seconds_left()) is not None:

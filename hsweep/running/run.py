@@ -42,7 +42,6 @@ from hsweep.running.forecast import forecast
 from hsweep.running.job import Job
 from hsweep.running.options import RunOptions
 from hsweep.running.outcome import Outcome, browse_line, resume_line
-from hsweep.running.phases import Phases
 from hsweep.running.progress import ENDING, Progress
 from hsweep.running.reuse import Reuse, reuse_for
 from hsweep.terminal import doing
@@ -97,8 +96,6 @@ def run(
             KeyboardInterrupt in place of ending it.
         started: the Ray to be used, where one is being started.
     """
-    phases = Phases(time.time()) if is_guest else Phases.of_process()
-    phases.end("planning")
     if options.log_weights and job.prepared.plan.sweep.keep == "none":
         raise UserError(
             "--log-weights uploads the final weights that the study keeps, and it keeps none; add "
@@ -127,7 +124,7 @@ def run(
             _greet(console, job, home, runner)
             with study.locked(), study.journal(read_only=False) as journal:
                 return study, _train(
-                    *(study, journal, job, options, home, runner, console, conclude, phases),
+                    *(study, journal, job, options, home, runner, console, conclude),
                     is_guest=is_guest,
                 )
     finally:
@@ -263,7 +260,6 @@ def _train(
     runner: Runner,
     console: Console,
     conclude: Conclude,
-    phases: Phases,
     *,
     is_guest: bool,
 ) -> Outcome:
@@ -317,9 +313,6 @@ def _train(
         if timer is not None:
             timer.cancel()
         coordinator.settle()
-    if progress.first_step is not None:
-        phases.end("starting", progress.first_step)
-        phases.end("training", progress.last_report)
     if reuse is not None:
         _record_accepted(study, reuse)
     was_interrupted = coordinator.stop_reason == _INTERRUPTED
@@ -335,11 +328,9 @@ def _train(
             is_in_trouble=coordinator.is_in_trouble,
             problem=problem,
             wall_seconds=time.monotonic() - started,
-            phases=phases,
             num_runs=coordinator.num_runs,
         )
         conclude.answer(study, outcome)
-        phases.end("answering")
         shutdown = Shutdown(tracker, console, is_interrupted=was_interrupted)
         # The report links to the runs, so they should be there.
         shutdown.flush()
@@ -352,7 +343,6 @@ def _train(
             console.print(str(error), style="red", soft_wrap=True)
             outcome = replace(outcome, problem=problem or str(error))
         outcome = replace(outcome, tracking=shutdown.close())
-    phases.end("writing")
     return outcome
 
 

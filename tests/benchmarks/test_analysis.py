@@ -57,5 +57,5 @@ def test_the_benchmark_of_analysis_runs() -> None:
     ran = CliRunner().invoke(main, ["analysis", "--quick"])
     assert ran.exit_code == 0, ran.output
     told = json.loads(ran.output.strip().splitlines()[-1])
-    assert {each["name"].partition(":")[0] for each in told["pairings"]} == set(KINDS)
+    assert {each["name"].partition(":")[0] for each in told["quantities"]} == set(KINDS)
     assert all(each["value"] > 0 for each in told["quantities"])

@@ -8,15 +8,13 @@ from click.testing import CliRunner
 
 from analysis.questions.transition.result import TransitionSettings
 from benchmarks.__main__ import main
-from benchmarks.bars import Bar, Row, front_rows, lean_rows, scouted_rows, transition_rows
+from benchmarks.bars import Bar, Row, front_rows, lean_rows, transition_rows
 from benchmarks.calibration import EVERY_FAMILY, calibrate
 from benchmarks.ladders import BUDGETS
 from benchmarks.lean_ladders import lean_ladder
 from benchmarks.outcomes import Found, FrontFound, LeanFound
-from benchmarks.scouts import HEADS, LENGTHS, RATES, ScoutedFound, selected
 from benchmarks.shapes import MARGIN
 from benchmarks.sweeps import ASHA, FAMILIES, NULLS, transition_sweep
-from hsweep.design.trial import Trial
 
 QUICK = TransitionSettings(B=100, n_mc=99)
 
@@ -213,19 +211,6 @@ def test_every_family_has_a_name_of_its_own() -> None:
     assert np.all([name == name.strip() for name in EVERY_FAMILY])
 
 
-def test_scouts_leave_one_rate_a_cell_whose_other_seeds_alone_count() -> None:
-    def value_of(trial: Trial) -> float:
-        # Small rates lead until the end, where the end chooses between two.
-        is_end = trial.budget.amount == BUDGETS[-1]
-        return float(1 - trial.point["lr"] if is_end else trial.point["lr"])
-
-    runs = selected(value_of)
-    trained = runs[runs["status"] == "finished"]
-    assert set(runs["seed"]) == {1, 2, 3, 4}
-    assert set(trained["lr"]) == {RATES[1]}
-    assert len(trained) == len(HEADS) * len(LENGTHS) * 4
-
-
 def test_lean_ladders_have_the_limit_that_they_claim_and_groups_are_counted_each() -> None:
     opening = lean_ladder("opens", 3)
     limit = opening.limit[""]
@@ -233,24 +218,9 @@ def test_lean_ladders_have_the_limit_that_they_claim_and_groups_are_counted_each
     last = opening.frame[opening.frame["budget"] == BUDGETS[-1]].groupby("shape")["top1"].mean()
     assert abs(last["s4"] - last["s3"]) < MARGIN
     measured = calibrate(
-        ["budgets_lean_groups", "scouts_null_alike", "scouts_lean_equal"],
+        ["budgets_lean_groups"],
         sweeps=2, first_seed=0, varied=False, settings=QUICK,
     )  # fmt: skip
     assert set(measured.verdicts()) == {f"budgets_lean_groups_{name}" for name in "abc"}
     names = {row.quantity for row in measured.rows}
     assert "budgets, lean_groups_c: called settled, and wrong" in names
-    assert "rate by scouts, null_alike: wrong claims" in names
-
-
-def test_rows_of_chosen_rates_count_wrong_claims_against_a_bar() -> None:
-    cases = [
-        ScoutedFound("sharp_alike", "scouts", claims=True, right=False, flattery=0.1),
-        ScoutedFound("sharp_alike", "scouts", claims=True, right=True, flattery=0.1),
-        ScoutedFound("sharp_alike", "best", claims=False, right=False, flattery=0.3),
-    ]
-    rows = rows_of(scouted_rows(cases))
-    wrong = rows["rate by scouts, sharp_alike: wrong claims"]
-    assert (wrong.value, wrong.holds) == (0.5, False)
-    assert rows["rate by scouts, sharp_alike: found"].value == 0.5
-    free = rows["rate by best, sharp_alike: decades better than the truth"]
-    assert (free.value, free.bar.text(free.write)) == (0.3, "none")

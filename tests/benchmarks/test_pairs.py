@@ -108,7 +108,8 @@ def test_a_side_has_a_process_of_its_own_and_its_variables() -> None:
     program = "import json, os; print('before'); print(json.dumps({'x': os.environ['SIDE']}))"
     ended = in_process(["-c", program], variables={"SIDE": "ours"})
     assert ended.result == {"x": "ours"}
-    assert ended.seconds > 0
+    assert ended.seconds >= ended.cpu_seconds > 0
+    assert ended.peak_mb > 1
 
 
 def test_a_side_that_fails_says_what_it_said() -> None:

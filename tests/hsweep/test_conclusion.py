@@ -10,7 +10,6 @@ from tiny_studies import SWEEP_FILE
 
 from hsweep.paths import Home
 from hsweep.record.journal import Journal
-from hsweep.running.phases import PHASES
 from hsweep.tracking.mlflow_api import MlflowClient
 from hsweep.tracking.state import StoreState
 from hsweep.tracking.target import TrackingTarget, tracking_target
@@ -32,8 +31,7 @@ def test_a_study_of_a_second_in_a_fresh_home_delivers_everything(tmp_path: Path)
     )
     told = json.loads(done.stdout)
     assert told["finished"] == 3
-    assert [*told["seconds"]] == [*PHASES]
-    assert told["seconds"]["planning"] > 0, "the process had to start"
+    assert told["wall_seconds"] > 0
     assert "has not got" not in done.stderr
     target = tracking_target(None, Home(tmp_path / "h"), "tiny")
     record = tmp_path / "h" / "studies" / "tiny-quick" / "journal.db"

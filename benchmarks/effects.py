@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import click
 import numpy as np
 import pandas as pd
 
@@ -66,3 +67,22 @@ def _grid(noise: str, seeds: int, number: int) -> pd.DataFrame:
                 score = score + lift * (np.log2(depth) - 1)
             rows += [(heads, depth, s, 1000 + 100 * depth, v) for s, v in enumerate(score)]
     return pd.DataFrame(rows, columns=["heads", "depth", "seed", "num_params", "score"])
+
+
+@click.command("effects")
+@click.option("--sweeps", type=click.IntRange(1), default=200, show_default=True,
+              help="Simulated grids of each kind of noise and number of seeds.")  # fmt: skip
+@click.option("--first-seed", type=click.IntRange(0), default=0, show_default=True)
+def command(sweeps: int, first_seed: int) -> None:
+    """Measure how often effects of axes are right."""
+    click.echo(
+        "| noise | seeds | false axis | false interaction | false equal cost | coverage | found |"
+        "\n|" + " --- |" * 7
+    )
+    for noise in NOISES:
+        for seeds in (3, 5):
+            rates = effect_rates(noise, seeds, sweeps, first_seed)
+            click.echo(
+                f"| {noise} | {seeds} | {rates.false_axis:.3f} | {rates.false_interaction:.3f}"
+                f" | {rates.false_equal_cost:.3f} | {rates.coverage:.3f} | {rates.found:.2f} |"
+            )
