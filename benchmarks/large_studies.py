@@ -22,8 +22,7 @@ from hsweep.record.journal import Journal, TrialRow
 from hsweep.record.log import Entry, Log
 from hsweep.record.manifest import Manifest
 from hsweep.record.study import Study
-from hsweep.tracking.state import StoreState
-from hsweep.tracking.target import tracking_target
+from hsweep.tracking.target import StoreState, tracking_target
 
 Kind = Literal["transition", "lean"]
 KINDS: Final[tuple[Kind, ...]] = ("transition", "lean")
@@ -157,7 +156,7 @@ def write_study(home: Home, kind: Kind, trials: int, reports: int, name: str) ->
     log.close()
     with Journal(study.paths.journal, rebuild=True) as journal:
         keys = [row[0] for row in journal.raw_trials()]
-    state = StoreState(study.paths.journal, target)
+    state = StoreState.of(study.paths.journal, target)
     state.experiment = "1"
     state.runs = {key: f"{zlib.crc32(key.encode()):032x}" for key in keys}
     state.save()

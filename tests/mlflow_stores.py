@@ -17,14 +17,12 @@ from typing import Any, Final
 import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run, ViewType
+from tiny_studies import manifest
 
 from hsweep.design.trial import Report, TrialStatus
 from hsweep.record.journal import Journal, TrialRow
-from hsweep.tracking.names import STUDY_ID
-from hsweep.tracking.state import StoreState
-from hsweep.tracking.store import initialise_database
-from hsweep.tracking.study import TrackedStudy
-from hsweep.tracking.target import TrackingTarget
+from hsweep.tracking.client import initialise_database
+from hsweep.tracking.target import StoreState, TrackingTarget
 from hsweep.tracking.tracker import Tracker, TrackingSummary
 
 DEADLINE: Final = 200.0
@@ -93,16 +91,16 @@ class Tracked:
     Args:
         folder: the study's; made here, else read only.
         target: the store.
-        study_id: tells studies of one name apart.
+        **changes: of the study's manifest.
     """
 
-    def __init__(self, folder: Path, target: TrackingTarget, study_id: str = "5eed") -> None:
+    def __init__(self, folder: Path, target: TrackingTarget, **changes: Any) -> None:
         is_new = not folder.exists()
         folder.mkdir(parents=True, exist_ok=True)
         self.path = folder / "journal.db"
         self.journal = Journal(self.path, create=is_new, read_only=not is_new)
         self.target = target
-        self._study_id = study_id
+        self.study = manifest("heads-1", metric="nmse", **changes)
 
     def plan(self, *keys: str) -> None:
         plan(self.journal, *keys)
@@ -132,8 +130,7 @@ class Tracked:
             self.train(key, units, status, **more)
 
     def tracker(self) -> Tracker:
-        tags = {"hsweep.tool_commit": "abc", STUDY_ID: self._study_id}
-        return Tracker(self.path, self.target, TrackedStudy("heads-1", tags, "nmse"))
+        return Tracker(self.path, self.target, self.study)
 
     def sync(self, **options: Any) -> TrackingSummary:
         return self.tracker().sync(**options)
@@ -146,7 +143,7 @@ class Tracked:
 
     @property
     def state(self) -> StoreState:
-        return StoreState(self.path, self.target)
+        return StoreState.of(self.path, self.target)
 
     @property
     def state_file(self) -> Path:

@@ -55,7 +55,7 @@ MAY_CALL_ANYTHING = (
 )
 OWNERS = {
     "ray": ("hsweep/ray_tune/*.py",),
-    "mlflow": ("hsweep/tracking/mlflow_*.py",),
+    "mlflow": ("hsweep/tracking/client.py", "hsweep/tracking/ui.py"),
     "optuna": (
         *("hsweep/design/space.py", "hsweep/design/search.py"),
         *("hsweep/coordination/search.py", "hsweep/optuna_study.py", "hsweep/notebook.py"),
@@ -63,8 +63,8 @@ OWNERS = {
     "matplotlib": ("analysis/charts/matplotlib_print.py",),
     "plotly": ("analysis/charts/plotly_page.py", "hsweep/notebook.py"),
     "lightning": ("hsweep/integrations/lightning*.py",),
-    "starlette": ("hsweep/watching/server.py", "hsweep/tracking/mlflow_server.py"),
-    "uvicorn": ("hsweep/watching/server.py", "hsweep/tracking/mlflow_server.py"),
+    "starlette": ("hsweep/watching/server.py", "hsweep/tracking/ui.py"),
+    "uvicorn": ("hsweep/watching/server.py", "hsweep/tracking/ui.py"),
 }
 TORCH_AT_THE_TOP = (
     *("models/*.py", "tasks/*.py"),

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from hsweep.tracking.target import TrackingTarget
 
 _NEEDED: Final = (
-    "hsweep.tracking.mlflow_api",
+    "hsweep.tracking.delivery",
     "analysis.ask",
     "analysis.report.build",
     "analysis.charts.plotly_page",
@@ -108,7 +108,7 @@ def _shown(
     study: "Study", answer: "Answer", target: "TrackingTarget", tables: "StudyTables"
 ) -> "ReportInput":
     from analysis.report.build import report_input
-    from hsweep.tracking.pages import reachable_run_urls
+    from hsweep.tracking.ui import reachable_run_urls
 
     return report_input(study, answer, reachable_run_urls(study.paths.journal, target), tables)
 
@@ -192,8 +192,8 @@ def print_end(
 ) -> None:
     """Print where everything is of a study that has run, and what could not be written."""
     from hsweep.running.outcome import browse_line
-    from hsweep.tracking.pages import charts_page
-    from hsweep.tracking.shutdown import tracking_lines
+    from hsweep.tracking.tracker import tracking_lines
+    from hsweep.tracking.ui import charts_page
 
     target = conclusion.target
     if conclusion.problem:

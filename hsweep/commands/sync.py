@@ -65,7 +65,6 @@ def _sync(
     are delivered too."""
     from hsweep.record.study import Study
     from hsweep.running.resume import target_of
-    from hsweep.tracking.study import TrackedStudy
     from hsweep.tracking.tracker import Tracker, TrackingSummary
 
     store, is_running, problem = "", False, None
@@ -85,7 +84,7 @@ def _sync(
                 weights = copies.enter_context(study.final_weights(with_files=log_weights))
             except OSError as error:
                 problem = str(error)
-            tracker = Tracker(paths.journal, target, TrackedStudy.of(study.manifest))
+            tracker = Tracker(paths.journal, target, study.manifest)
             summary = tracker.sync(
                 artifacts=(paths.plan, paths.analysis, paths.report, *study.figures()),
                 weights=weights,

@@ -22,9 +22,8 @@ def ui(study_name: str | None, host: str, port: int, home: Home, tracking_uri: s
     """
     from hsweep.record.study import Study, list_studies
     from hsweep.running.resume import target_of
-    from hsweep.tracking.pages import charts_page, serve_ui
     from hsweep.tracking.target import tracking_target
-    from hsweep.tracking.views import EXPERIMENTS
+    from hsweep.tracking.ui import EXPERIMENTS, charts_page, serve_ui
 
     if host not in LOOPBACK:
         click.echo(

@@ -45,9 +45,7 @@ from hsweep.running.outcome import Outcome, browse_line, resume_line
 from hsweep.running.progress import ENDING, Progress
 from hsweep.running.reuse import Reuse, reuse_for
 from hsweep.terminal import doing
-from hsweep.tracking.shutdown import Shutdown
-from hsweep.tracking.study import TrackedStudy
-from hsweep.tracking.tracker import Tracker
+from hsweep.tracking.tracker import Shutdown, Tracker
 from hsweep.training.checkpoints import CheckpointStore, file_system
 from hsweep.training.compiler import cannot_be_compiled
 from hsweep.workspace import LoadedSweep
@@ -291,7 +289,7 @@ def _train(
         _record_accepted(study, reuse)
     progress = Progress(console, coordinator, study.note_time_left)
     coordinator.observer = progress
-    tracker = Tracker(study.paths.journal, job.target, TrackedStudy.of(study.manifest))
+    tracker = Tracker(study.paths.journal, job.target, study.manifest)
     study.export(plan.to_json())
     tracker.attach(study.paths.plan)
     tracker.start()

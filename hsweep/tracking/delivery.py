@@ -5,14 +5,14 @@ entries is delivered, then the cursor moves. A crash in between delivers the bat
 changes nothing: metrics carry the time, step and value of the log entry, and MLflow keeps one row
 for each such triple.
 
-A run of which the store refuses something is left, with the reason, and the others go on; the next
-connection sends it again as a whole.
+A run of which the store refuses something is left, with the reason, and the others go on. The next
+connection moves the cursor back to the first entry that was refused.
 """
 
+import hashlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from typing import Final
@@ -24,26 +24,29 @@ from hsweep.design.trial import TrialStatus
 from hsweep.paths import StudyPaths
 from hsweep.record.journal import Journal, LogRow, TrialRow
 from hsweep.record.kept import FinalWeights
+from hsweep.record.manifest import Manifest
 from hsweep.record.recipes import recorded_recipe
 from hsweep.record.rows import labels_of
-from hsweep.tracking.datasets import datasets_of
-from hsweep.tracking.models import Models
-from hsweep.tracking.runs import Runs
-from hsweep.tracking.state import Refusal, StoreState
-from hsweep.tracking.store import (
-    connect,
-    described,
-    initialise_database,
-    is_refusal,
-    milliseconds,
+from hsweep.tracking.client import connect, entities, is_refusal
+from hsweep.tracking.contents import (
+    RUN_STATUS,
+    WEIGHTS,
+    StoredAnswer,
+    note_tags,
+    trial_datasets,
+    trial_metrics,
+    trial_params,
+    trial_tags,
 )
-from hsweep.tracking.study import TrackedStudy
-from hsweep.tracking.study_run import StudyRun
-from hsweep.tracking.target import TrackingTarget
-from hsweep.tracking.updates import RUN_STATUS, RunRows, by_trial, report_metrics, run_params
+from hsweep.tracking.runs import Runs
+from hsweep.tracking.study import STUDY_ID, milliseconds, tag_value
+from hsweep.tracking.target import Refusal, StoreState, TrackingTarget, describe
+from hsweep.tracking.ui import TAG, view_address, view_of
 
 _ROWS_AT_ONCE: Final = 1000
 _LOCK_SECONDS: Final = 60.0
+_LONGEST_VIEW: Final = 5000
+"""Characters of an experiment's tag, as MLflow allows them."""
 
 
 class Delivery:
@@ -52,6 +55,7 @@ class Delivery:
     Args:
         reopen: show the study as running.
         should_stop: asked before each run; what is not delivered then stays pending.
+        passed: told how many entries more are delivered.
     """
 
     def __init__(
@@ -59,37 +63,37 @@ class Delivery:
         journal_path: Path,
         target: TrackingTarget,
         state: StoreState,
-        study: TrackedStudy,
+        study: Manifest,
         *,
         reopen: bool,
-        should_stop: Callable[[], bool] = lambda: False,
+        should_stop: Callable[[], bool],
+        passed: Callable[[int], object],
     ) -> None:
         self._state = state
         self._study = study
         self._labels: dict[str, str] = {}
         self._should_stop = should_stop
-        self._lock = FileLock(StudyPaths(journal_path.parent).tracking_lock(target.scope))
+        self._passed = passed
+        self._paths = StudyPaths(journal_path.parent)
+        self._lock = FileLock(self._paths.tracking_lock(target.scope))
         self._journal = Journal(journal_path, read_only=True)
         try:
-            initialise_database(target)
             self._client = connect(target)
             with self._exclusive():
                 self._runs = Runs(self._client, state, target, study)
-                self._models = Models(self._client, state, study)
                 first = self._journal.log_after(0, 1)
-                started = first[0].time if first else time.time()
-                paths = StudyPaths(journal_path.parent)
-                self._study_run = StudyRun(self._client, state, study, paths)
-                self._runs.open_study(started, self._study_run.first_tags(), reopen=reopen)
+                tags = {"hsweep.metric": study.metric, "hsweep.goal": study.goal}
+                tags |= note_tags(self._note([]), {})
+                self._runs.open_study(first[0].time if first else time.time(), tags, reopen=reopen)
                 self._check_cursor()
                 self._name_runs()
                 state.save()
-                self._retry_refused()
         except BaseException:
             self.close()
             raise
 
     def close(self) -> None:
+        """Let go of the journal."""
         self._journal.close()
 
     def deliver_rows(self) -> bool:
@@ -97,36 +101,46 @@ class Delivery:
         with self._exclusive():
             rows = self._journal.log_after(self._state.cursor, _ROWS_AT_ONCE)
             if rows:
-                self._send_all(rows)
+                self._send(rows)
         return len(rows) == _ROWS_AT_ONCE
 
     def attach(self, path: Path) -> None:
-        """Upload a file to the study's own run, unless it is missing or there already."""
-        if path.exists():
-            with self._exclusive():
-                parent = self._runs.parent_id
-                self._runs.unless_deleted(parent, lambda: self._study_run.attach(parent, path))
-                self._state.save()
+        """Upload a file to the study's own run, unless it is missing or there already; of the
+        study's analysis, show the answer, too."""
+        run_id, state = self._runs.parent_id, self._state
+        if not path.exists() or not self._runs.is_active(run_id):
+            return
+        folder = path.parent.name if path.parent == self._paths.figures else None
+        name = f"{folder}/{path.name}" if folder else path.name
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        with self._exclusive():
+            if state.files.get(name) != digest:
+                if path == self._paths.analysis:
+                    self._show_answer(run_id, path)
+                self._client.log_artifact(run_id, str(path), folder)
+                state.files[name] = digest
+                state.save()
 
     def log_weights(self, weights: Sequence[FinalWeights]) -> None:
-        """Make the final weights that are kept logged models, and those no longer kept none; a file
-        that comes with them is uploaded. A trial without a run is left out."""
+        """Let each trial's run name the final weights that are kept, and no other run; upload the
+        files that come with them. A trial without a run is left out."""
+        locations = {each.key: tag_value(each.location) for each in weights}
+        files = {each.key: each for each in weights if each.file is not None}
         with self._exclusive():
-            trials = self._journal.trials_of(each.key for each in weights)
-            if not self._labels.keys() >= trials.keys():
-                self._name_runs()
-            for each in weights:
-                if each.key in self._state.runs and not self._should_stop():
-                    log = partial(self._log_weights, each, trials[each.key])
-                    self._runs.unless_deleted(self._state.runs[each.key], log)
-                    self._state.save()
-            self._models.forget_others({each.name for each in weights})
-            self._state.save()
-
-    def _log_weights(self, weights: FinalWeights, trial: TrialRow) -> None:
-        last = self._journal.last_report(trial.key, before=self._journal.last_seq() + 1)
-        measured = partial(report_metrics, [] if last is None else [last])
-        self._models.log(weights, trial, self._labels[trial.key], self._params_of(trial), measured)
+            state, named = self._state, self._runs.weights
+            for key, run_id in state.runs.items():
+                if self._should_stop() or not self._runs.is_active(run_id):
+                    continue
+                location = locations.get(key)
+                if location is None and named.pop(key, None) is not None:
+                    self._client.delete_tag(run_id, WEIGHTS)
+                elif location is not None and named.get(key) != location:
+                    self._client.set_tag(run_id, WEIGHTS, location)
+                    named[key] = location
+                if key in files and state.files.get(files[key].name) != run_id:
+                    self._client.log_artifact(run_id, str(files[key].file), "weights")
+                    state.files[files[key].name] = run_id
+                    state.save()
 
     def end_study(self) -> None:
         """Mark the study's own run as finished, or as interrupted if trials are left."""
@@ -134,9 +148,9 @@ class Delivery:
         is_done = all(status.is_final for status, count in counts.items() if count)
         last = self._journal.log_after(self._journal.last_seq() - 1, 1)
         ended = milliseconds(last[0].time if last else time.time())
-        parent, status = self._runs.parent_id, "FINISHED" if is_done else "KILLED"
-        end = self._client.set_terminated
-        self._runs.unless_deleted(parent, lambda: end(parent, status, ended))
+        if self._runs.is_active(self._runs.parent_id):
+            status = "FINISHED" if is_done else "KILLED"
+            self._client.set_terminated(self._runs.parent_id, status, ended)
 
     @contextmanager
     def _exclusive(self) -> Iterator[None]:
@@ -155,91 +169,103 @@ class Delivery:
             self._lock.release()
 
     def _check_cursor(self) -> None:
-        """Deliver everything again if the log is not the one along which the cursor was moved: a
-        power cut may take its end, and what is recorded then has the same numbers."""
+        """Move the cursor back to what a store refused, or to the beginning if the log is not the
+        one along which it was moved: a power cut may take the end of a log, and what is recorded
+        then has the same numbers."""
         state = self._state
         at_cursor = self._journal.log_after(state.cursor - 1, 1)
         if [(row.seq, row.time) for row in at_cursor] != [(state.cursor, state.cursor_time)]:
             state.cursor, state.cursor_time = 0, 0.0
+        elif state.refused:
+            first = min(refusal.seq for refusal in state.refused.values())
+            state.cursor, state.cursor_time = first - 1, 0.0
+        state.refused = {}
 
     def _name_runs(self) -> None:
-        """Call trials by what tells them apart now, those that have a run, too."""
+        """Learn what tells trials apart, and save a view of them by that, unless it was saved: a
+        user may have changed or deleted it since."""
         trials, state = self._journal.trials(orphaned=True), self._state
         self._labels = labels_of(trials)
-        for key, label in state.labels.items():
-            if key in self._labels and key in state.runs and label != self._labels[key]:
-                rename = partial(self._runs.rename, key, self._labels[key])
-                self._runs.unless_deleted(state.runs[key], rename)
-        state.labels |= {key: self._labels[key] for key in state.labels.keys() & self._labels}
-        self._study_run.show_view(varying_axes(trials))
+        view = view_of(self._study, varying_axes(trials))
+        if view == state.view or len(view) > _LONGEST_VIEW:
+            return
+        name = f"{TAG}{self._runs.tags[STUDY_ID]}"
+        try:
+            self._client.set_experiment_tag(state.experiment, name, view)
+        except Exception as error:
+            # A store that knows no views has the records all the same.
+            if not is_refusal(error):
+                raise
+        state.view = view
 
-    def _params_of(self, trial: TrialRow) -> dict[str, str]:
-        return run_params(trial, recorded_recipe(self._journal, trial), self._study.unit)
-
-    def _retry_refused(self) -> None:
-        """Send the runs again of which the store refused something, each as a whole."""
-        state = self._state
-        if state.refused:
-            entries = self._journal.log()
-            rows = [row for row in entries if row.key in state.refused and row.seq <= state.cursor]
-            try:
-                self._send(rows, set())
-            finally:
-                state.save()
-
-    def _send_all(self, rows: list[LogRow]) -> None:
-        """Deliver entries, and move the cursor up to the first one of a run that is not done."""
-        state = self._state
+    def _send(self, rows: list[LogRow]) -> None:
+        """Deliver entries run by run, and move the cursor up to the first one of a run that is not
+        done."""
+        by_trial: dict[str, list[LogRow]] = {}
+        for row in rows:
+            by_trial.setdefault(row.key, []).append(row)
+        state, trials = self._state, self._journal.trials_of(by_trial)
+        if not self._labels.keys() >= by_trial.keys():
+            self._name_runs()
         # What follows a refused entry waits with it.
         done = set(state.refused)
         try:
-            self._send([row for row in rows if row.key not in done], done)
+            for key in [key for key in by_trial if key not in done]:
+                if self._should_stop():
+                    break
+                self._send_run(trials[key], by_trial[key])
+                done.add(key)
         finally:
             passed = list(takewhile(lambda row: row.key in done, rows))
             if passed:
                 state.cursor, state.cursor_time = passed[-1].seq, passed[-1].time
-                state.delivered += len(passed)
+                self._passed(len(passed))
             state.save()
 
-    def _send(self, rows: list[LogRow], done: set[str]) -> None:
-        """Deliver entries, run by run; note what the store refuses, and in ``done`` what is
-        done."""
-        runs = by_trial(rows)
-        trials = self._journal.trials_of(runs)
-        if not self._labels.keys() >= runs.keys():
-            self._name_runs()
-        for key, run_rows in runs.items():
-            if self._should_stop():
-                return
-            is_unneeded = trials[key].status is TrialStatus.NOT_NEEDED
-            if is_unneeded and key not in self._state.runs:
-                done.add(key)  # it has a run once it is asked for and begins
-                continue
-            try:
-                self._send_run(trials[key], run_rows)
-                self._state.refused.pop(key, None)
-            except Exception as error:
-                if not is_refusal(error):
-                    raise
-                self._state.refused[key] = Refusal(key, self._labels[key], described(error))
-            done.add(key)
+    def _send_run(self, trial: TrialRow, rows: list[LogRow]) -> None:
+        """Deliver entries of one trial, or note what the store refuses of them."""
+        if trial.status is TrialStatus.NOT_NEEDED and trial.key not in self._state.runs:
+            return  # it has a run once it is asked for and begins
+        label = self._labels[trial.key]
+        try:
+            run_id, is_new = self._runs.of_trial(trial, label, rows[0].time)
+            if self._runs.is_active(run_id):
+                self._log(run_id, trial, rows, is_new=is_new)
+        except Exception as error:
+            if not is_refusal(error):
+                raise
+            refusal = Refusal(trial.key, rows[0].seq, label, describe(error))
+            self._state.refused[trial.key] = refusal
 
-    def _send_run(self, trial: TrialRow, rows: RunRows) -> None:
-        run_id, is_new = self._runs.of_trial(trial, self._labels[trial.key], rows.first.time)
-        self._runs.unless_deleted(run_id, lambda: self._log(run_id, trial, rows, is_new=is_new))
-
-    def _log(self, run_id: str, trial: TrialRow, rows: RunRows, *, is_new: bool) -> None:
-        status = rows.new_status
-        # With a status, all of the trial is known.
-        params = rows.params(self._params_of(trial)) if status is not None else []
-        self._client.log_batch(run_id, rows.metrics(), params, rows.tags(trial))
-        if rows.status is None or status is None:
+    def _log(self, run_id: str, trial: TrialRow, rows: list[LogRow], *, is_new: bool) -> None:
+        changes = [row for row in rows if row.kind == "status"]
+        params: list[entities.Param] = []
+        if changes:  # all of the trial is known by then
+            recipe = recorded_recipe(self._journal, trial)
+            values = trial_params(trial, recipe, str(self._study.budget.get("unit", "budget")))
+            params = [entities.Param(name, value) for name, value in values.items()]
+        self._client.log_batch(run_id, trial_metrics(rows), params, trial_tags(trial, rows))
+        if not changes:
             return
-        if datasets := datasets_of(self._study, trial):
+        if datasets := trial_datasets(self._study, self._runs.tags, trial):
             self._client.log_inputs(run_id, datasets)
+        change = changes[-1]
+        status = TrialStatus(change.payload["status"])
         if status.is_final:
-            last = self._journal.last_report(trial.key, before=rows.status.seq)
-            ended = last if trial.reused_from and last is not None else rows.status
+            last = self._journal.last_report(trial.key, before=change.seq)
+            ended = last if trial.reused_from and last is not None else change
             self._client.set_terminated(run_id, RUN_STATUS[status], milliseconds(ended.time))
         elif status is not TrialStatus.RUNNING or not is_new:
             self._client.update_run(run_id, RUN_STATUS[status])
+
+    def _show_answer(self, run_id: str, path: Path) -> None:
+        answer, present = StoredAnswer(path), self._client.get_run(run_id).data.tags
+        tags = answer.tags(present) | note_tags(self._note(answer.note()), present)
+        # Sent again it is the same row, and of two answers the one written last counts.
+        metrics = answer.metrics(present, milliseconds(path.stat().st_mtime))
+        run_tags = [entities.RunTag(name, value) for name, value in tags.items()]
+        self._client.log_batch(run_id, metrics, tags=run_tags)
+
+    def _note(self, answer: Sequence[str]) -> str:
+        charts = view_address(self._state.experiment, self._runs.tags[STUDY_ID])
+        return "\n\n".join([*answer, f"[All trials in charts]({charts})", self._study.description])

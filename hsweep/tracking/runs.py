@@ -3,22 +3,19 @@
 MLflow chooses the ids of runs, and creating one is not idempotent: a process may die, or stop
 waiting, after the request was sent and before the answer came. So each connection first looks the
 study's runs up by their tag, takes what is there, and deletes the empty twin that a late answer
-left.
+left. A run that a user has deleted stays deleted.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator, Mapping
+from typing import Final
 
 from hsweep.design.trial import TrialStatus
+from hsweep.record.manifest import Manifest
 from hsweep.record.rows import TrialRow
-from hsweep.tracking.names import NOTE, SCOUTS, STUDY_ID, acceptable
-from hsweep.tracking.state import PARENT, StoreState
-from hsweep.tracking.store import is_missing, is_refusal, milliseconds
-from hsweep.tracking.study import TrackedStudy
-from hsweep.tracking.target import TrackingTarget
-
-if TYPE_CHECKING:
-    from hsweep.tracking.mlflow_api import MlflowClient, Run
+from hsweep.tracking.client import MlflowClient, MlflowException, entities
+from hsweep.tracking.contents import NOTE, WEIGHTS
+from hsweep.tracking.study import STUDY_ID, milliseconds, study_tags, tag_value
+from hsweep.tracking.target import PARENT, StoreState, TrackingTarget
 
 # Lets MLflow's pages open on training runs rather than on traces of language models.
 _EXPERIMENT_TAGS: Final = {"mlflow.experimentKind": "custom_model_development"}
@@ -29,36 +26,41 @@ class Runs:
 
     Args:
         state: where ids are kept; the caller saves it.
+
+    Attributes:
+        tags: of each run.
+        weights: where final weights are, by the key of the trial whose run says so.
     """
 
     def __init__(
-        self,
-        client: "MlflowClient",
-        state: StoreState,
-        target: TrackingTarget,
-        study: TrackedStudy,
+        self, client: MlflowClient, state: StoreState, target: TrackingTarget, study: Manifest
     ) -> None:
         self._client = client
         self._state = state
-        self._target = target
         self._study = study
-        experiment = self._find_experiment()
-        if PARENT in state.runs and not self._exists(state.runs[PARENT]):
-            # The store was emptied or replaced.
-            state.reset()
+        common = {"hsweep.study": study.name, "hsweep.sweep": target.experiment}
+        self.tags = {**study_tags(study), **common}
+        self.weights: dict[str, str] = {}
+        self._active: set[str] = set()
+        experiment = self._find_experiment(target)
+        self._adopt(experiment)
         state.experiment = experiment
-        self._adopt_found()
 
     @property
     def parent_id(self) -> str:
+        """The id of the study's own run."""
         return self._state.runs[PARENT]
+
+    def is_active(self, run_id: str) -> bool:
+        """Whether the store has a run and no user had deleted it when this object was made."""
+        return run_id in self._active
 
     def open_study(self, started: float, tags: Mapping[str, str], *, reopen: bool) -> None:
         """Create the study's own run with these tags, or show it as running again."""
         run_id = self._state.runs.get(PARENT)
         if run_id is None:
             self._create(PARENT, self._study.name, tags, started)
-        elif reopen and not self._is_deleted(run_id):
+        elif reopen and self.is_active(run_id):
             self._client.update_run(run_id, "RUNNING")
 
     def of_trial(self, trial: TrialRow, label: str, started: float) -> tuple[str, bool]:
@@ -73,107 +75,74 @@ class Runs:
         }
         if trial.stratum:
             tags["hsweep.stratum"] = trial.stratum
-        if trial.replicate < int(self._study.tags.get(SCOUTS, 0)):
+        if trial.replicate < self._study.scouts:
             tags["hsweep.role"] = "scout"
-        self._state.labels[trial.key] = label
         return self._create(trial.key, label, tags, started), True
 
-    def rename(self, key: str, label: str) -> None:
-        """Give a trial's run another name, unless a user has done so."""
-        run_id = self._state.runs[key]
-        if self._client.get_run(run_id).info.run_name == self._state.labels[key]:
-            self._client.update_run(run_id, name=label)
+    def _create(self, key: str, name: str, tags: Mapping[str, str], started: float) -> str:
+        run = self._client.create_run(
+            self._state.experiment,
+            start_time=milliseconds(started),
+            tags={**self.tags, **tags},
+            run_name=name,
+        )
+        self._state.runs[key] = run_id = str(run.info.run_id)
+        self._active.add(run_id)
+        return run_id
 
-    def unless_deleted(self, run_id: str, action: Callable[[], object]) -> None:
-        """Do it, but let a run that the user deleted in the store stay deleted."""
-        try:
-            action()
-        except Exception as error:
-            # A store that did not answer is not asked again.
-            may_be_deleted = is_refusal(error) or is_missing(error)
-            if not may_be_deleted or not self._is_deleted(run_id):
-                raise
-
-    def _is_deleted(self, run_id: str) -> bool:
-        try:
-            return bool(self._client.get_run(run_id).info.lifecycle_stage == "deleted")
-        except Exception as error:
-            if not is_missing(error):
-                raise
-            # Gone for good, unless the whole store is: then delivery starts over.
-            return self._exists(self.parent_id)
-
-    def _exists(self, run_id: str) -> bool:
-        try:
-            self._client.get_run(run_id)
-        except Exception as error:
-            if not is_missing(error):
-                raise
-            return False
-        return True
-
-    def _adopt_found(self) -> None:
+    def _adopt(self, experiment: str) -> None:
         """Take over runs that the store holds and the state does not know, and delete twins."""
-        found = list(self._search())
+        found = list(self._search(experiment))
         parents = {run.data.tags.get("mlflow.parentRunId") for run in found}
+        if self._state.runs.get(PARENT) not in {run.info.run_id for run in found}:
+            # The store is new, or was emptied or replaced.
+            self._state.reset()
 
-        def is_empty(run: "Run") -> bool:
+        def is_empty(run: entities.Run) -> bool:
             return not (run.data.metrics or run.data.params or run.info.run_id in parents)
 
-        for run in sorted(found, key=is_empty):
-            key = run.data.tags.get("hsweep.trial", PARENT)
-            known = self._state.runs.setdefault(key, run.info.run_id)
-            if known != run.info.run_id and is_empty(run):
-                self._client.delete_run(run.info.run_id)
+        def is_deleted(run: entities.Run) -> bool:
+            return bool(run.info.lifecycle_stage == "deleted")
 
-    def _search(self) -> "Iterator[Run]":
+        for run in sorted(found, key=lambda run: (is_deleted(run), is_empty(run))):
+            key, run_id = run.data.tags.get("hsweep.trial", PARENT), str(run.info.run_id)
+            if is_deleted(run):
+                self._state.runs.setdefault(key, run_id)
+            elif self._state.runs.setdefault(key, run_id) != run_id and is_empty(run):
+                self._client.delete_run(run_id)
+            else:
+                self._active.add(run_id)
+                if WEIGHTS in run.data.tags and self._state.runs[key] == run_id:
+                    self.weights[key] = run.data.tags[WEIGHTS]
+
+    def _search(self, experiment: str) -> Iterator[entities.Run]:
         page_token = None
         while page_token != "":
             page = self._client.search_runs(
-                [self._state.experiment],
-                f"tags.`{STUDY_ID}` = '{self._study.tags[STUDY_ID]}'",
+                [experiment],
+                f"tags.`{STUDY_ID}` = '{self.tags[STUDY_ID]}'",
+                entities.ViewType.ALL,
                 order_by=["attributes.start_time ASC"],
                 page_token=page_token,
             )
             yield from page
             page_token = page.token or ""
 
-    def _create(self, key: str, name: str, tags: Mapping[str, str], started: float) -> str:
-        common = {
-            "hsweep.study": self._study.name,
-            "hsweep.sweep": self._target.experiment,
-        }
-        run = self._client.create_run(
-            self._state.experiment,
-            start_time=milliseconds(started),
-            tags={**self._study.tags, **common, **tags},
-            run_name=name,
-        )
-        self._state.runs[key] = run_id = str(run.info.run_id)
-        return run_id
-
-    def _find_experiment(self) -> str:
-        from hsweep.tracking.mlflow_api import MlflowException
-
-        target = self._target
-        found = self._client.get_experiment_by_name(target.experiment)
+    def _find_experiment(self, target: TrackingTarget) -> str:
+        name = target.experiment
+        found = self._client.get_experiment_by_name(name)
         if found is None:
+            tags = _EXPERIMENT_TAGS | {NOTE: tag_value(self._study.description)}
             try:
-                return str(
-                    self._client.create_experiment(
-                        target.experiment,
-                        artifact_location=target.artifact_location,
-                        tags=_EXPERIMENT_TAGS | {NOTE: acceptable(self._study.description)},
-                    )
-                )
+                self._client.create_experiment(name, target.artifact_location, tags)
             except MlflowException as error:
-                # Another process was quicker.
-                found = self._client.get_experiment_by_name(target.experiment)
-                if error.error_code != "RESOURCE_ALREADY_EXISTS" or found is None:
+                # Another process may be quicker.
+                if error.error_code != "RESOURCE_ALREADY_EXISTS":
                     raise
-        if found.lifecycle_stage == "deleted":
+            found = self._client.get_experiment_by_name(name)
+        if found is None or found.lifecycle_stage == "deleted":
             raise RuntimeError(
-                f"the MLflow experiment {target.experiment!r} was deleted; restore it, or "
-                "remove it for good with `mlflow gc`"
+                f"the MLflow experiment {name!r} was deleted; restore it, or remove it for good "
+                "with `mlflow gc`"
             )
         return str(found.experiment_id)

@@ -1,15 +1,21 @@
-"""Which MLflow store a study reports to, and how to look at it. Does not need mlflow itself."""
+"""Which MLflow store a study reports to, and how far its record has got there. Needs no MLflow."""
 
+import contextlib
 import hashlib
+import json
 import os
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
 from hsweep.errors import UserError
-from hsweep.paths import Home
+from hsweep.files import write_text
+from hsweep.paths import Home, StudyPaths
 from hsweep.redaction import HIDDEN, redact, redact_patterns
+
+PARENT: Final = "parent"
+"""Stands for the study's own run where runs are listed by trial key."""
 
 _SERVERS: Final = ("http", "https")
 _DATABASES: Final = ("postgresql", "mysql", "mssql")
@@ -108,3 +114,87 @@ def _sqlite_target(uri: str, home: Home, experiment: str) -> TrackingTarget:
 def _as_uri(folder: Path) -> str:
     # Without an explicit location MLflow writes to ./mlruns of wherever the process happens to be.
     return folder.expanduser().absolute().as_uri()
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a store refused records of a trial; ``sync`` and the next run send them again.
+
+    Attributes:
+        seq: number of the first log entry that was not taken.
+        run: name of the trial's run.
+    """
+
+    key: str
+    seq: int
+    run: str
+    why: str
+
+
+@dataclass(slots=True)
+class StoreState:
+    """How far a study's record is delivered to one store, and what is there; kept in a file.
+
+    Without the file, the runs are found by their tag and all of the record is delivered again,
+    which changes nothing in the store.
+
+    Attributes:
+        cursor: number of the last log entry delivered; 0 before the first.
+        cursor_time: when that entry was recorded, by which it is known again; 0 before the first.
+        experiment: MLflow's id of the experiment; empty if it is not known.
+        runs: MLflow run ids by trial key, that of the study's own run by ``PARENT``.
+        refused: trials whose records the store refused, by key, in the order of the log.
+        files: what was uploaded, by name: digests of the study's files, runs that have weights.
+        view: what the pages' view of the study was made of here.
+    """
+
+    file: Path
+    cursor: int = 0
+    cursor_time: float = 0.0
+    experiment: str = ""
+    runs: dict[str, str] = field(default_factory=dict)
+    refused: dict[str, Refusal] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)
+    view: str = ""
+
+    @classmethod
+    def of(cls, journal_path: Path, target: TrackingTarget) -> "StoreState":
+        """Return what is known of a store."""
+        state = cls(StudyPaths(journal_path.parent).tracking_state(target.scope))
+        state.refresh()
+        return state
+
+    @property
+    def trial_runs(self) -> dict[str, str]:
+        """MLflow run ids of the trials that have a run, by trial key."""
+        return {key: run_id for key, run_id in self.runs.items() if key != PARENT}
+
+    def refresh(self) -> None:
+        """Read what another process has written since; a damaged file changes nothing."""
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
+            content = json.loads(self.file.read_text())
+            content["refused"] = {key: Refusal(**it) for key, it in content["refused"].items()}
+            self._take(StoreState(self.file, **content))
+
+    def reset(self) -> None:
+        """Forget what the store holds."""
+        self._take(StoreState(self.file))
+
+    def _take(self, other: "StoreState") -> None:
+        for name in StoreState.__dataclass_fields__:
+            setattr(self, name, getattr(other, name))
+
+    def save(self) -> None:
+        """Replace the file. Hold the store's lock meanwhile.
+
+        Raises:
+            OSError: it cannot be written; what was there before stays.
+        """
+        content = {name: value for name, value in asdict(self).items() if name != "file"}
+        write_text(self.file, json.dumps(content) + "\n")
+
+
+def describe(error: BaseException) -> str:
+    """Return an error in one line, without secrets."""
+    text = " ".join(str(error).split())
+    return redact(f"{type(error).__name__}: {text}")[:500]

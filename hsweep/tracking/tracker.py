@@ -9,32 +9,39 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from hsweep.command_line import command
 from hsweep.record.journal import Journal
 from hsweep.record.kept import FinalWeights
+from hsweep.record.manifest import Manifest
 from hsweep.record.provenance import usable_cores
-from hsweep.tracking.delivery import Delivery
-from hsweep.tracking.state import Refusal, StoreState
-from hsweep.tracking.store import described
-from hsweep.tracking.study import TrackedStudy
-from hsweep.tracking.target import TrackingTarget
+from hsweep.redaction import HIDDEN
+from hsweep.tracking.target import Refusal, StoreState, TrackingTarget, describe
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from hsweep.record.study import Study
+    from hsweep.tracking.delivery import Delivery
 
 _FIRST_REST_SECONDS: Final = 5.0
 _SHORTEST_REST_SECONDS: Final = 1.0
 _LONGEST_REST_SECONDS: Final = 15.0
-_REST: Final = 50.0
-"""How many times longer than a delivery took the next one waits, so that training keeps the cores:
-what comes meanwhile goes in the same few calls."""
-_SHARE_OF_CORES: Final = 0.1
-"""What a delivery that is behind, because trials end quicker than a store takes them, may have of
-the machine meanwhile; it has all it can use once the last trial has ended."""
-_FLUSH_POLL_SECONDS: Final = 0.2
+_REST: Final = 20.0
+"""How many times longer than a delivery computed, on one of the cores, the next one waits, so that
+training keeps them: what comes meanwhile goes in the same few calls."""
+_POLL_SECONDS: Final = 0.2
 _LONGEST_BACKOFF_SECONDS: Final = 60.0
 _CLOSING_ATTEMPTS: Final = 2
-_CLOSING_BACKOFF_SECONDS: Final = 1.0
+_SILENT_SECONDS: Final = 3.0
+_FLUSH_SECONDS: Final = 30.0
+_CLOSE_SECONDS: Final = 60.0
+_FAILING_SECONDS: Final = 5.0
+"""For a store that did not answer when it was last asked."""
+_INTERRUPTED_SECONDS: Final = 15.0
+_REFUSALS_SHOWN: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +63,7 @@ class TrackingSummary:
 
     @property
     def is_complete(self) -> bool:
+        """Whether the store has everything."""
         return not (self.pending or self.error or self.unattached or self.refused)
 
 
@@ -66,28 +74,24 @@ class Tracker:
     often, and the last error is kept for the summary.
     """
 
-    def __init__(self, journal_path: Path, target: TrackingTarget, study: TrackedStudy) -> None:
-        self._state = StoreState(journal_path, target)
+    def __init__(self, journal_path: Path, target: TrackingTarget, study: Manifest) -> None:
         self._journal_path = journal_path
+        self._target = target
+        self._study = study
+        self._state = StoreState.of(journal_path, target)
         self._thread = threading.Thread(target=self._serve, name="hsweep-mlflow", daemon=True)
-        self._awake = threading.Event()
+        self._hurried = threading.Event()  # training is over
         self._closing = threading.Event()
         self._abandoned = threading.Event()
-        self._hurried = threading.Event()
         self._attachments: deque[Path] = deque()
         self._weights: Sequence[FinalWeights] | None = None
+        self._delivered = 0
+        self._progressed: Callable[[int], object] = lambda _: None
         self._error: str | None = None
         self._delivery: Delivery | None = None
-        self._connect = partial(
-            Delivery,
-            journal_path,
-            target,
-            self._state,
-            study,
-            should_stop=self._abandoned.is_set,
-        )
 
     def start(self) -> None:
+        """Begin to deliver, a few seconds from now."""
         self._thread.start()
 
     def attach(self, path: Path) -> None:
@@ -95,42 +99,40 @@ class Tracker:
         self._attachments.append(path)
 
     def log_weights(self, weights: Sequence[FinalWeights]) -> None:
-        """Show these final weights as logged models, and no others; upload the files that come
-        with them."""
+        """Let the runs of trials name these final weights, and no others; upload the files that
+        come with them."""
         self._weights = weights
 
     def summary(self) -> TrackingSummary:
         """Return how delivery stands, without waiting for it."""
-        state, pending, error = self._state, 0, self._error
+        pending, error = 0, self._error
         try:
             with Journal(self._journal_path, read_only=True) as journal:
-                pending = journal.count_after(state.cursor)
+                pending = journal.count_after(self._state.cursor)
         except Exception as problem:
-            error = error or described(problem)
-        refused = tuple(state.refused.values())
+            error = error or describe(problem)
+        refused = tuple(self._state.refused.values())
         weights = tuple(Path(each.file or each.location) for each in self._weights or ())
         left = (*self._attachments, *weights)
-        return TrackingSummary(state.delivered, pending, error, left, refused)
+        return TrackingSummary(self._delivered, pending, error, left, refused)
 
     def flush(self, *, wait_seconds: float) -> TrackingSummary:
-        """Wait until everything recorded so far is delivered, delivery fails, or time is up."""
+        """Wait until everything recorded so far is delivered, delivery fails, or time is up.
+
+        Training is over by then.
+        """
         deadline = time.monotonic() + wait_seconds
         self._hurried.set()
-        try:
-            while (summary := self.summary()).pending and summary.error is None:
-                if time.monotonic() >= deadline or not self._thread.is_alive():
-                    break
-                self._awake.set()
-                self._abandoned.wait(_FLUSH_POLL_SECONDS)
-        finally:
-            self._hurried.clear()
+        while (summary := self.summary()).pending and summary.error is None:
+            if time.monotonic() >= deadline or not self._thread.is_alive():
+                break
+            self._abandoned.wait(_POLL_SECONDS)
         return summary
 
     def close(self, *, wait_seconds: float) -> TrackingSummary:
         """Deliver what is left for at most ``wait_seconds``, and stop. Never raises."""
-        self._hurried.set()
         self._closing.set()
-        self._awake.set()
+        self._hurried.set()
         if self._thread.is_alive():
             self._thread.join(wait_seconds)
         self._abandoned.set()
@@ -157,52 +159,55 @@ class Tracker:
         """
         self._attachments.extend(path for path in artifacts if path.exists())
         self._weights = weights
+        self._progressed = progressed
         self._hurried.set()
         try:
-            self._deliver(reopen=is_running, is_last=not is_running, progressed=progressed)
+            self._deliver(reopen=is_running, is_last=not is_running)
         except Exception as error:
-            self._error = described(error)
+            self._error = describe(error)
         finally:
             self._disconnect()
         return self.summary()
 
     def _serve(self) -> None:
-        failures = closing_failures = 0
+        failures, closing_attempts = 0, _CLOSING_ATTEMPTS
         # Meanwhile a study that begins has the cores, of which importing MLflow takes one.
-        self._awake.wait(_FIRST_REST_SECONDS)
-        while not self._abandoned.is_set():
-            self._awake.clear()
-            is_closing = self._closing.is_set()
+        self._hurried.wait(_FIRST_REST_SECONDS)
+        while closing_attempts and not self._abandoned.is_set():
+            is_closing, computed = self._closing.is_set(), time.thread_time()
+            closing_attempts -= is_closing
             try:
-                rest = self._deliver(reopen=True, is_last=is_closing)
+                self._deliver(reopen=True, is_last=is_closing)
             except Exception as error:
-                self._error = described(error)
+                self._error = describe(error)
                 self._disconnect()
+                seconds = min(2.0**failures, _LONGEST_BACKOFF_SECONDS)
                 failures += 1
-                closing_failures += is_closing
-                if closing_failures >= _CLOSING_ATTEMPTS:
-                    break
-                if is_closing:
-                    self._abandoned.wait(_CLOSING_BACKOFF_SECONDS)
-                else:
-                    self._closing.wait(min(2.0 ** (failures - 1), _LONGEST_BACKOFF_SECONDS))
+                (self._abandoned if is_closing else self._closing).wait(seconds)
             else:
-                self._error = None
-                failures = 0
+                self._error, failures = None, 0
                 if is_closing:
                     break
-                self._awake.wait(rest)
+                # By CPU time: waiting for a distant store takes nothing from the training.
+                seconds = rest_seconds(time.thread_time() - computed, usable_cores())
+                (self._closing if self._hurried.is_set() else self._hurried).wait(seconds)
         self._disconnect()
 
-    def _deliver(
-        self, *, reopen: bool, is_last: bool, progressed: Callable[[int], object] = lambda _: None
-    ) -> float:
-        """Deliver a batch, or all there is once training is over; return how long to rest then."""
-        delivery = self._delivery = self._delivery or self._connect(reopen=reopen)
-        started, computed = time.monotonic(), time.thread_time()
+    def _deliver(self, *, reopen: bool, is_last: bool) -> None:
+        """Deliver a batch, or all there is once training is over."""
+        from hsweep.tracking.delivery import Delivery  # imports MLflow, in this thread
+
+        delivery = self._delivery = self._delivery or Delivery(
+            self._journal_path,
+            self._target,
+            self._state,
+            self._study,
+            reopen=reopen,
+            should_stop=self._abandoned.is_set,
+            passed=self._count,
+        )
         is_behind = delivery.deliver_rows()
         while is_behind and self._hurried.is_set() and not self._abandoned.is_set():
-            progressed(self._state.delivered)
             is_behind = delivery.deliver_rows()
         # A trial has its run once its rows are delivered.
         while self._attachments and not (is_behind or self._abandoned.is_set()):
@@ -213,10 +218,10 @@ class Tracker:
             self._weights = None
         if is_last and not self._abandoned.is_set():
             delivery.end_study()
-        if is_behind:
-            # By CPU time: waiting for a distant store takes nothing from the training.
-            return rest_while_behind(time.thread_time() - computed, usable_cores())
-        return rest_when_done(time.monotonic() - started)
+
+    def _count(self, delivered: int) -> None:
+        self._delivered += delivered
+        self._progressed(self._delivered)
 
     def _disconnect(self) -> None:
         if self._delivery is not None:
@@ -224,9 +229,75 @@ class Tracker:
         self._delivery = None
 
 
-def rest_while_behind(computed: float, cores: int) -> float:
-    return max(computed / (_SHARE_OF_CORES * cores) - computed, 0.0)
+def rest_seconds(computed: float, cores: int) -> float:
+    """Return how long to rest after a delivery that took so many CPU seconds."""
+    rest = _REST * computed / cores
+    return min(max(rest, _SHORTEST_REST_SECONDS), _LONGEST_REST_SECONDS)
 
 
-def rest_when_done(taken: float) -> float:
-    return min(max(_REST * taken, _SHORTEST_REST_SECONDS), _LONGEST_REST_SECONDS)
+class Shutdown:
+    """The end of a run's tracking: it takes a bounded time, and little where the user wants to
+    leave (``is_interrupted``).
+
+    Nothing is lost by not waiting: what is not delivered stays in the study. So an interrupt here
+    ends the waiting and nothing else.
+    """
+
+    def __init__(self, tracker: Tracker, console: "Console", *, is_interrupted: bool) -> None:
+        self._tracker = tracker
+        self._console = console
+        self._flush_seconds = _FAILING_SECONDS if is_interrupted else _FLUSH_SECONDS
+        self._close_seconds = _INTERRUPTED_SECONDS if is_interrupted else _CLOSE_SECONDS
+
+    def flush(self) -> None:
+        """Wait for what is recorded so far, if the store takes it."""
+        silent = min(_SILENT_SECONDS, self._flush_seconds)
+        try:
+            summary = self._tracker.flush(wait_seconds=silent)
+            if summary.pending and summary.error is None:
+                self._console.print(
+                    f"delivering {summary.pending} records to MLflow, for at most "
+                    f"{self._flush_seconds:g} s (Ctrl-C leaves them in the study)",
+                    soft_wrap=True,
+                )
+                self._tracker.flush(wait_seconds=self._flush_seconds - silent)
+        except KeyboardInterrupt:
+            self._close_seconds = 0.0
+
+    def close(self) -> TrackingSummary:
+        """Deliver the rest, if the store takes it in time, and say how delivery stands."""
+        is_failing = self._tracker.summary().error is not None
+        longest = min(self._close_seconds, _FAILING_SECONDS if is_failing else _CLOSE_SECONDS)
+        try:
+            return self._tracker.close(wait_seconds=longest)
+        except KeyboardInterrupt:
+            return self._tracker.close(wait_seconds=0.0)
+
+
+def sync_line(study: "Study", target: TrackingTarget) -> str:
+    """Return the command that delivers what a store has not got of a study."""
+    shown = target.shown_uri
+    is_other = HIDDEN in shown or shown != study.manifest.tracking_uri
+    words = ["--tracking-uri", shown] if is_other else []
+    return command("sync", study.name, *words, home=study.paths.home)
+
+
+def tracking_lines(summary: TrackingSummary, study: "Study", target: TrackingTarget) -> list[str]:
+    """Return what to say of what did not reach the store; nothing if all did."""
+    lines: list[str] = []
+    if summary.pending or summary.error or summary.unattached:
+        files = f" and {len(summary.unattached)} files" if summary.unattached else ""
+        why = f" ({summary.error})" if summary.error else ""
+        lines.append(
+            f"MLflow has not got {summary.pending} records{files} yet{why}; they are kept in the "
+            f"study; deliver them by: {sync_line(study, target)}"
+        )
+    if summary.refused:
+        shown = "; ".join(f"{each.run}: {each.why}" for each in summary.refused[:_REFUSALS_SHOWN])
+        more = len(summary.refused) - _REFUSALS_SHOWN
+        lines.append(
+            f"MLflow refuses part of {len(summary.refused)} trials: {shown}"
+            f"{f'; and {more} more' if more > 0 else ''}; it is kept in the study, and sent again "
+            f"by: {sync_line(study, target)}"
+        )
+    return lines

@@ -135,7 +135,7 @@ class StudyPages:
 
     def _run_urls(self, study: Study) -> dict[str, str]:
         from hsweep.running.resume import target_of
-        from hsweep.tracking.pages import reachable_run_urls
+        from hsweep.tracking.ui import reachable_run_urls
 
         try:
             target: TrackingTarget = target_of(study, self._home, self._tracking_uri)

@@ -36,7 +36,7 @@ _PRELOADED: Final = (
         "hsweep.running.run",
         "hsweep.training.train",
     ),
-    *("hsweep.tracking.shutdown", "hsweep.training.door"),
+    *("hsweep.tracking.delivery", "hsweep.training.door"),
 )
 _HALF: Final = b'{"half of it'
 

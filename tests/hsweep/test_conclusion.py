@@ -10,9 +10,8 @@ from tiny_studies import SWEEP_FILE
 
 from hsweep.paths import Home
 from hsweep.record.journal import Journal
-from hsweep.tracking.mlflow_api import MlflowClient
-from hsweep.tracking.state import StoreState
-from hsweep.tracking.target import TrackingTarget, tracking_target
+from hsweep.tracking.client import MlflowClient
+from hsweep.tracking.target import StoreState, TrackingTarget, tracking_target
 
 ROOT = Path(__file__).parents[2]
 TARGET = TrackingTarget("sqlite:////nowhere/mlflow.db", None, "tiny")
@@ -36,7 +35,7 @@ def test_a_study_of_a_second_in_a_fresh_home_delivers_everything(tmp_path: Path)
     target = tracking_target(None, Home(tmp_path / "h"), "tiny")
     record = tmp_path / "h" / "studies" / "tiny-quick" / "journal.db"
     with Journal(record, read_only=True) as journal:
-        assert StoreState(record, target).cursor == journal.last_seq()
+        assert StoreState.of(record, target).cursor == journal.last_seq()
     client = MlflowClient(tracking_uri=target.uri)
     experiment = client.get_experiment_by_name("tiny")
     assert experiment is not None

@@ -17,11 +17,14 @@ from tiny_studies import SWEEP_FILE, finish, manifest, new_study, recording
 
 from hsweep.paths import Home
 from hsweep.record.study import Study
-from hsweep.tracking.shutdown import Shutdown, sync_line, tracking_lines
-from hsweep.tracking.state import Refusal
-from hsweep.tracking.study import TrackedStudy
-from hsweep.tracking.target import TrackingTarget, tracking_target
-from hsweep.tracking.tracker import Tracker, TrackingSummary
+from hsweep.tracking.target import Refusal, TrackingTarget, tracking_target
+from hsweep.tracking.tracker import (
+    Shutdown,
+    Tracker,
+    TrackingSummary,
+    sync_line,
+    tracking_lines,
+)
 
 
 @pytest.fixture
@@ -167,8 +170,8 @@ def test_a_run_beside_a_server_that_never_answers_ends_and_names_what_delivers_t
     sweep_file: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("hsweep.tracking.shutdown._FLUSH_SECONDS", 0.2)
-    monkeypatch.setattr("hsweep.tracking.shutdown._CLOSE_SECONDS", 0.2)
+    monkeypatch.setattr("hsweep.tracking.tracker._FLUSH_SECONDS", 0.2)
+    monkeypatch.setattr("hsweep.tracking.tracker._CLOSE_SECONDS", 0.2)
     run = ("run", sweep_file, "--runner", "inline", "--study", "mine", "--set", "replicates=1")
     result = hsweep(*run, "--tracking-uri", silent_server)
     assert result.exit_code == 0, output(result)
@@ -254,7 +257,7 @@ def test_the_line_that_delivers_names_the_store_where_the_study_does_not(home: H
 def test_what_is_refused_is_said_with_the_trial_and_the_reason(home: Home) -> None:
     study = new_study(home, "mine")
     target = TrackingTarget(study.manifest.tracking_uri, None, "tiny")
-    refused = tuple(Refusal(str(i), f"width={i} #0", "param width: changed") for i in range(5))
+    refused = tuple(Refusal(str(i), i, f"width={i} #0", "param width: changed") for i in range(5))
     assert tracking_lines(TrackingSummary(9, 0), study, target) == []
     (line,) = tracking_lines(TrackingSummary(9, 0, refused=refused), study, target)
     assert "refuses part of 5 trials: width=0 #0: param width: changed; width=1" in line
@@ -266,7 +269,7 @@ def test_the_thread_of_a_tracker_that_hangs_keeps_no_process_alive(
 ) -> None:
     study = ended_study(home, "mine")
     target = TrackingTarget(silent_server, None, "tiny")
-    tracker = Tracker(study.paths.journal, target, TrackedStudy.of(study.manifest))
+    tracker = Tracker(study.paths.journal, target, study.manifest)
     tracker.start()
     assert tracker.flush(wait_seconds=0.3).pending
     tracker.close(wait_seconds=0)

@@ -30,14 +30,12 @@ from tiny_studies import manifest
 
 from hsweep.design.trial import Report, TrialStatus
 from hsweep.record.journal import Journal
-from hsweep.tracking import store
-from hsweep.tracking.names import SCOUTS, STUDY_ID
-from hsweep.tracking.pages import LOCAL_UI, run_urls
-from hsweep.tracking.state import StoreState
-from hsweep.tracking.store import connect, initialise_database
-from hsweep.tracking.study import LADDER, TrackedStudy, study_tags
-from hsweep.tracking.target import TrackingTarget
-from hsweep.tracking.tracker import Tracker, TrackingSummary, rest_when_done, rest_while_behind
+from hsweep.tracking import client as client_module
+from hsweep.tracking.client import initialise_database
+from hsweep.tracking.study import STUDY_ID, study_tags
+from hsweep.tracking.target import StoreState, TrackingTarget
+from hsweep.tracking.tracker import TrackingSummary, rest_seconds
+from hsweep.tracking.ui import LOCAL_UI, run_urls
 
 FINISHED = TrialStatus.FINISHED
 
@@ -53,14 +51,14 @@ class TestWhatIsDelivered:
         tracked.sync()
         run, parent = tracked.runs["a"], tracked.runs["parent"]
         assert run.data.params == {
-            "heads": "1", "seq_len": "16", "replicate": "1", "budget": "8",
+            "heads": "1", "seq_len": "16", "replicate": "1", "epochs": "8",
             "num_params": "10", "flops_per_example": "20", "train_memory_bytes": "30",
         }  # fmt: skip
         assert run.data.tags["mlflow.parentRunId"] == parent.info.run_id
         expected = {
             "hsweep.study": "heads-1", "hsweep.sweep": "heads", "hsweep.trial": "a",
             "hsweep.stratum": "seq_len=16", "hsweep.status": "finished",
-            "hsweep.tool_commit": "abc",
+            "hsweep.preset": "quick",
         }  # fmt: skip
         assert expected.items() <= run.data.tags.items()
         assert parent.info.run_name == "heads-1"
@@ -72,19 +70,16 @@ class TestWhatIsDelivered:
         tracked.trains("a", range(1, 3), FINISHED)
         tracked.plan("b")
         tracked.journal.set_status("b", 0, TrialStatus.NOT_NEEDED, "rank 2 of 2")
-        tags = {STUDY_ID: "5eed", LADDER: "4, 8 epochs", SCOUTS: "2"}
-
-        def sync() -> TrackingSummary:
-            study = TrackedStudy("heads-1", tags, "nmse")
-            return Tracker(tracked.path, tracked.target, study).sync()
-
-        assert sync().is_complete
+        budget = {**tracked.study.budget, "ladder": [4, 8]}
+        tracked.study = replace(tracked.study, scouts=2, budget=budget)
+        assert tracked.sync().is_complete
         assert set(tracked.runs) == {"parent", "a"}
         run = tracked.runs["a"]
         assert run.data.tags["hsweep.role"] == "scout"
+        assert run.data.tags["hsweep.ladder"] == "4, 8 epochs"
         # Asked for after all, it has one.
         tracked.train("b", range(1, 3), FINISHED)
-        assert sync().is_complete
+        assert tracked.sync().is_complete
         tracked.assert_all_there("a", "b")
 
     def test_rate_norm_and_speed_of_updates_are_metrics_but_no_results(
@@ -384,7 +379,7 @@ class TestEachRecordOnce:
     def test_two_studies_of_one_name_do_not_share_runs(
         self, tracked: Tracked, tmp_path: Path
     ) -> None:
-        other = Tracked(tmp_path / "elsewhere", tracked.target, study_id="0ther")
+        other = Tracked(tmp_path / "elsewhere", tracked.target, created=0.0)
         with closing(other.journal):
             for each in (tracked, other):
                 each.plan("a")
@@ -403,7 +398,7 @@ class TestEachRecordOnce:
         tracked.assert_all_there("a", "b")
 
     def test_two_studies_at_once_share_a_store(self, tracked: Tracked, tmp_path: Path) -> None:
-        studies = [Tracked(tmp_path / name, tracked.target, name) for name in ("one", "two")]
+        studies = [Tracked(tmp_path / str(at), tracked.target, created=at) for at in (1.0, 2.0)]
         summaries: dict[int, TrackingSummary] = {}
         begin = threading.Barrier(2)
 
@@ -435,20 +430,14 @@ class TestEachRecordOnce:
 
 
 class TestBesideTraining:
-    @pytest.mark.parametrize(("taken", "rest"), [(0.0, 1.0), (0.1, 5.0), (2.0, 15.0)])
-    def test_the_tracker_rests_in_proportion_to_what_a_delivery_took(
-        self, taken: float, rest: float
-    ) -> None:
-        assert rest_when_done(taken) == pytest.approx(rest)
-
     @pytest.mark.parametrize(
         ("computed", "cores", "rest"),
-        [(0.25, 2, 1.0), (0.25, 1, 2.25), (0.25, 10, 0.0), (1, 64, 0.0)],
+        [(0.0, 1, 1.0), (0.25, 1, 5.0), (0.25, 2, 2.5), (1, 64, 1.0), (4.0, 2, 15.0)],
     )
-    def test_a_delivery_that_is_behind_has_a_tenth_of_the_cores(
+    def test_the_tracker_rests_in_proportion_to_what_a_delivery_computed(
         self, computed: float, cores: int, rest: float
     ) -> None:
-        assert rest_while_behind(computed, cores) == pytest.approx(rest)
+        assert rest_seconds(computed, cores) == pytest.approx(rest)
 
     @pytest.fixture
     def rests(self, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
@@ -460,7 +449,7 @@ class TestBesideTraining:
             return 3600.0
 
         monkeypatch.setattr("hsweep.tracking.delivery._ROWS_AT_ONCE", 1)
-        monkeypatch.setattr("hsweep.tracking.tracker.rest_while_behind", long)
+        monkeypatch.setattr("hsweep.tracking.tracker.rest_seconds", long)
         return is_resting
 
     @pytest.mark.parametrize("is_flushed", [True, False])
@@ -541,8 +530,10 @@ class TestTheStore:
     ) -> None:
         monkeypatch.setenv("HSWEEP_CACHE", str(tmp_path / "cache"))
         made: list[Path] = []
-        make = store._make_empty
-        monkeypatch.setattr(store, "_make_empty", lambda file: (made.append(file), make(file)))
+        make = client_module._make_empty
+        monkeypatch.setattr(
+            client_module, "_make_empty", lambda file: (made.append(file), make(file))
+        )
         for name in ("one", "two"):
             target = TrackingTarget(f"sqlite:///{tmp_path / name / 'mlflow.db'}", None, "heads")
             initialise_database(target)
@@ -560,22 +551,20 @@ class TestTheStore:
         initialise_database(target)
         assert client(target).get_experiment_by_name("Default") is not None
 
-    def test_one_made_here_writes_ahead_and_is_not_forced_to_disk_at_each_commit(
-        self, tracked: Tracked
+    def test_one_made_here_writes_ahead_and_one_of_the_users_keeps_its_settings(
+        self, tracked: Tracked, tmp_path: Path
     ) -> None:
-        connect(tracked.target)
-        with create_engine(tracked.target.uri, poolclass=NullPool).connect() as connection:
-            assert connection.execute(text("PRAGMA journal_mode")).scalar() == "wal"
-            assert connection.execute(text("PRAGMA synchronous")).scalar() == 1
-
-    def test_one_of_the_users_own_making_keeps_its_settings(self, tmp_path: Path) -> None:
-        file = tmp_path / "theirs.db"
-        with closing(sqlite3.connect(file)) as connection:
+        theirs = tmp_path / "theirs.db"
+        with closing(sqlite3.connect(theirs)) as connection:
             connection.execute("CREATE TABLE anything (value TEXT)")
-        connect(TrackingTarget(f"sqlite:///{file}", None, "heads"))
-        with create_engine(f"sqlite:///{file}", poolclass=NullPool).connect() as opened:
-            assert opened.execute(text("PRAGMA journal_mode")).scalar() == "delete"
-            assert opened.execute(text("PRAGMA synchronous")).scalar() == 2
+        client_module.connect(tracked.target)
+        for uri, mode, synchronous in (
+            (tracked.target.uri, "wal", 1),
+            (f"sqlite:///{theirs}", "delete", 2),
+        ):
+            with create_engine(uri, poolclass=NullPool).connect() as opened:
+                assert opened.execute(text("PRAGMA journal_mode")).scalar() == mode
+                assert opened.execute(text("PRAGMA synchronous")).scalar() == synchronous
 
     def test_runs_have_addresses_without_secrets_on_a_server_and_on_the_local_ui(
         self, tmp_path: Path
@@ -585,7 +574,7 @@ class TestTheStore:
         assert run_urls(path, server) == {}
         local = TrackingTarget("sqlite:////tmp/mlflow.db", None, "heads")
         for target, experiment, key in ((server, "7", "a"), (local, "3", "b")):
-            state = StoreState(path, target)
+            state = StoreState.of(path, target)
             state.experiment, state.runs = experiment, {"parent": "f00", key: "f01"}
             state.save()
         shown = "?workflowType=machine_learning"

@@ -62,9 +62,11 @@ def test_a_run_that_is_refused_something_is_left_and_the_others_go_on(tracked: T
     assert tracked.runs["b"].info.status == "FINISHED"
     assert tracked.runs["a"].info.status == "RUNNING"
 
-    assert tracked.sync() == TrackingSummary(0, 0, refused=summary.refused)
+    again = tracked.sync()
+    assert (again.pending, again.error, again.refused) == (0, None, summary.refused)
     with closing(sqlite3.connect(str(tracked.target.sqlite_file))) as store, store:
         store.execute("DELETE FROM params WHERE key = 'heads' AND value = '99'")
+    assert tracked.sync().is_complete
     assert tracked.sync() == TrackingSummary(0, 0)
     tracked.assert_all_there("a", "b")
     assert tracked.runs["a"].data.params["heads"] == "1"
@@ -84,7 +86,7 @@ def test_a_run_that_cannot_be_created_is_left_and_made_by_the_next_run(
                 report(tracked.journal, key, units, status)
             assert [each.key for each in tracked.sync().refused] == ["a"]
     assert set(tracked.runs) == {"b", "parent"}
-    assert tracked.track() == TrackingSummary(0, 0)
+    assert tracked.track().is_complete
     tracked.assert_all_there("a", "b")
     assert tracked.runs["a"].info.status == "FINISHED"
 

@@ -12,8 +12,8 @@ from driving import Workplace
 from mlflow_stores import DEADLINE, Line, Server, Tracked, client, database, report
 
 from hsweep.design.trial import TrialStatus
-from hsweep.tracking.pages import reachable_run_urls
 from hsweep.tracking.tracker import Tracker, TrackingSummary
+from hsweep.tracking.ui import reachable_run_urls
 
 pytestmark = pytest.mark.slow
 

@@ -12,13 +12,10 @@ from selenium.webdriver.common.by import By
 
 from hsweep.design.trial import TrialStatus
 from hsweep.record.journal import TrialRow
-from hsweep.tracking.names import STUDY_ID
-from hsweep.tracking.study import TrackedStudy
-from hsweep.tracking.tracker import Tracker
-from hsweep.tracking.views import run_address, view_address
+from hsweep.tracking.study import STUDY_ID, study_tags
+from hsweep.tracking.ui import run_address, view_address
 
 pytestmark = pytest.mark.slow
-STUDY = TrackedStudy("heads-1", {STUDY_ID: "5eed"}, "nmse", is_log=True, description="Why?")
 
 
 @pytest.fixture
@@ -46,11 +43,11 @@ def test_the_charts_of_a_study_and_its_answer_are_on_the_pages(
         report(tracked.journal, key, range(1, 5), TrialStatus.FINISHED)
     analysis = tracked.path.parent / "analysis.json"
     analysis.write_text(json.dumps({"answer": "It collapses at 3.", "numbers": {"h_star": 3.0}}))
-    target = tracked.target
-    assert Tracker(tracked.path, target, STUDY).sync(artifacts=[Path(analysis)]).is_complete
+    assert tracked.sync(artifacts=[Path(analysis)]).is_complete
     experiment, runs = tracked.state.experiment, tracked.state.runs
+    study_id = study_tags(tracked.study)[STUDY_ID]
 
-    browser.get(f"{server.uri}/{view_address(experiment, '5eed')}")
+    browser.get(f"{server.uri}/{view_address(experiment, study_id)}")
     wait_for(
         browser,
         "the charts: by step, by heads, by parameters, parallel coordinates",
@@ -65,5 +62,5 @@ def test_the_charts_of_a_study_and_its_answer_are_on_the_pages(
     browser.get(f"{server.uri}/{run_address(experiment, runs['parent'])}")
     wait_for(browser, "the answer", "return document.body.innerText.includes('It collapses at 3.')")
     link = browser.find_element(By.LINK_TEXT, "All trials in charts")
-    assert link.get_attribute("href").endswith(view_address(experiment, "5eed"))
-    assert client(target).get_run(runs["parent"]).data.metrics == {"h_star": 3.0}
+    assert link.get_attribute("href").endswith(view_address(experiment, study_id))
+    assert client(tracked.target).get_run(runs["parent"]).data.metrics == {"h_star": 3.0}

@@ -4,6 +4,7 @@ import contextlib
 import json
 import math
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,24 +14,25 @@ from mlflow_stores import Kill, Killed, Tracked, client, report
 from hsweep.design.trial import TrialStatus
 from hsweep.record.journal import TrialRow
 from hsweep.record.kept import FinalWeights
-from hsweep.tracking.names import NOTE, STUDY_ID
-from hsweep.tracking.study import TrackedStudy
-from hsweep.tracking.tracker import Tracker, TrackingSummary
-from hsweep.tracking.views import TAG
+from hsweep.tracking.contents import NOTE, WEIGHTS
+from hsweep.tracking.study import STUDY_ID, study_tags
+from hsweep.tracking.tracker import TrackingSummary
+from hsweep.tracking.ui import TAG
 
 FINISHED = TrialStatus.FINISHED
-STUDY = TrackedStudy(
-    "heads-1",
-    {STUDY_ID: "5eed", "mlflow.source.name": "/home/ann/heads.py"},
-    "nmse",
-    unit="epochs",
-    is_log=True,
-    description="Is one head enough?",
-    data=[
-        {"task": {"type": "Images", "data": data, "size": 8, "flip": flip}, "fingerprint": data * 9}
-        for data, flip in (("digits", True), ("digits", False), ("cifar", False))
-    ],
-)
+STUDY: dict[str, Any] = {
+    "description": "Is one head enough?",
+    "provenance": {
+        "sweep_file": "/home/ann/heads.py",
+        "data": [
+            {
+                "task": {"type": "Images", "data": data, "size": 8, "flip": flip},
+                "fingerprint": data * 9,
+            }
+            for data, flip in (("digits", True), ("digits", False), ("cifar", False))
+        ],
+    },
+}
 ANSWER = {
     "kind": "transition", "answer": "It collapses at 3.", "verdict": "transition",
     "qualifications": ["one seed only"], "settle_command": "hsweep run",
@@ -45,7 +47,8 @@ def plan(tracked: Tracked, key: str, **point: Any) -> None:
 
 
 def sync(tracked: Tracked, **options: Any) -> TrackingSummary:
-    return Tracker(tracked.path, tracked.target, STUDY).sync(**options)
+    tracked.study = replace(tracked.study, **STUDY)
+    return tracked.sync(**options)
 
 
 def write_answer(tracked: Tracked, seconds: int, **changes: Any) -> Path:
@@ -55,7 +58,9 @@ def write_answer(tracked: Tracked, seconds: int, **changes: Any) -> Path:
     return path
 
 
-def test_runs_are_called_by_what_varies_and_again_once_more_does(tracked: Tracked) -> None:
+def test_runs_are_called_by_what_varies_and_keep_the_name_that_a_user_gives(
+    tracked: Tracked,
+) -> None:
     for key, heads in (("a", 1), ("b", 2)):
         plan(tracked, key, heads=heads, seq_len=8)
         report(tracked.journal, key, range(1, 3), FINISHED)
@@ -65,11 +70,10 @@ def test_runs_are_called_by_what_varies_and_again_once_more_does(tracked: Tracke
     client(tracked.target).update_run(runs["b"].info.run_id, name="my favourite")
     plan(tracked, "c", heads=2, seq_len=16)
     report(tracked.journal, "c", range(1, 3), FINISHED)
-    for _ in range(2):
-        sync(tracked)
-        assert [tracked.runs[key].info.run_name for key in "abc"] == [
-            "heads=1 seq_len=8 #0", "my favourite", "heads=2 seq_len=16 #0",
-        ]  # fmt: skip
+    sync(tracked)
+    assert [tracked.runs[key].info.run_name for key in "abc"] == [
+        "heads=1 #0", "my favourite", "heads=2 seq_len=16 #0",
+    ]  # fmt: skip
 
 
 def test_a_run_has_its_recipe_and_its_data_as_mlflow_knows_them(tracked: Tracked) -> None:
@@ -142,7 +146,8 @@ def test_the_pages_have_a_view_of_the_trials_until_a_user_deletes_it(tracked: Tr
     plan(tracked, "a", heads=1)
     sync(tracked)
     ((name, view),) = views().items()
-    assert (name, json.loads(view)["name"]) == (f"{TAG}5eed", "heads-1")
+    assert name == f"{TAG}{study_tags(tracked.study)[STUDY_ID]}"
+    assert json.loads(view)["name"] == "heads-1"
     state = json.loads(json.loads(view)["state"])
     assert state["orderByKey"] == "metrics.`nmse`"
     assert {chart["type"] for chart in state["compareRunCharts"]} == {"LINE", "SCATTER", "PARALLEL"}
@@ -151,7 +156,7 @@ def test_the_pages_have_a_view_of_the_trials_until_a_user_deletes_it(tracked: Tr
     assert views() == {}
 
 
-class TestLoggedModels:
+class TestWeights:
     @pytest.fixture
     def weights(self, tracked: Tracked, tmp_path: Path) -> FinalWeights:
         plan(tracked, "a", heads=1, lr=0.5)
@@ -160,60 +165,34 @@ class TestLoggedModels:
         file.write_bytes(b"weights")
         return FinalWeights("a", file.name, str(file))
 
-    def models(self, tracked: Tracked) -> list[Any]:
-        return list(client(tracked.target).search_logged_models([tracked.state.experiment]))
+    def copies(self, tracked: Tracked) -> list[str]:
+        run_id = tracked.runs["a"].info.run_id
+        return [each.path for each in client(tracked.target).list_artifacts(run_id, "weights")]
 
-    def test_weights_that_are_kept_are_one_until_they_are_not(
-        self, tracked: Tracked, weights: FinalWeights, tmp_path: Path
+    def test_a_run_names_the_weights_while_they_are_kept_and_has_a_copy_on_request(
+        self, tracked: Tracked, weights: FinalWeights
     ) -> None:
         for _ in range(2):
             assert sync(tracked, weights=[weights]).is_complete
+            assert tracked.runs["a"].data.tags[WEIGHTS] == weights.location
+            assert self.copies(tracked) == [], "the weights stay where they are"
             tracked.state_file.unlink()
-        sync(tracked)
-        (model,) = self.models(tracked)
-        run = tracked.runs["a"]
-        assert (model.name, model.status, model.source_run_id) == (
-            "heads=1 lr=0_5 #0", "READY", run.info.run_id,
-        )  # fmt: skip
-        assert model.tags["hsweep.weights"] == weights.location
-        assert (model.params["lr"], model.tags["mlflow.model.isExternal"]) == ("0.5", "true")
-        (metric,) = model.metrics
-        assert (metric.key, metric.step, metric.dataset_name) == ("nmse", 3, "digits")
-        assert [each.model_id for each in run.outputs.model_outputs] == [model.model_id]
-        # No metric of the run stands there twice.
-        assert len(tracked.history("a")) == 3
-        folder = tmp_path / "artifacts" / "models"
-        assert not folder.exists(), "the weights stay where they are"
-
+        sync(tracked, weights=[])
+        assert WEIGHTS not in tracked.runs["a"].data.tags
+        copied = replace(weights, file=Path(weights.location))
         for _ in range(2):
-            file = Path(weights.location)
-            copied = FinalWeights(weights.key, weights.name, weights.location, file)
             assert sync(tracked, weights=[copied]).is_complete
-        (model,) = self.models(tracked)
-        assert model.tags["mlflow.model.isExternal"] == "false"
-        assert [path.read_bytes() for path in folder.rglob("*.safetensors")] == [b"weights"]
+            assert self.copies(tracked) == [f"weights/{weights.name}"]
         sync(tracked, weights=[])
-        assert len(self.models(tracked)) == 1, "what was copied stays"
-
-    def test_one_that_is_no_longer_kept_goes_and_one_that_a_user_deleted_stays_deleted(
-        self, tracked: Tracked, weights: FinalWeights
-    ) -> None:
-        sync(tracked, weights=[weights])
-        sync(tracked, weights=[])
-        assert self.models(tracked) == []
-        sync(tracked, weights=[weights])
-        assert len(self.models(tracked)) == 1
-        client(tracked.target).delete_logged_model(self.models(tracked)[0].model_id)
-        sync(tracked, weights=[weights])
-        assert self.models(tracked) == []
+        assert len(self.copies(tracked)) == 1, "what was copied stays"
 
     def test_a_kill_after_any_single_call_to_the_store_does_no_harm(
         self, tracked: Tracked, weights: FinalWeights, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        weights = replace(weights, file=Path(weights.location))
         kill = Kill(
             monkeypatch,
-            *("create_logged_model", "log_outputs", "finalize_logged_model", "log_artifact"),
-            *("log_inputs", "set_experiment_tag", "log_batch"),
+            *("set_tag", "log_artifact", "log_inputs", "set_experiment_tag", "log_batch"),
         )
         kills, is_done = 0, False
         while not is_done:
@@ -225,11 +204,10 @@ class TestLoggedModels:
             if not is_done:
                 with contextlib.suppress(ValueError):
                     tracked.state_file.unlink()
-        assert kills > 6
+        assert kills == 6, "a run with weights takes six calls once it exists"
         monkeypatch.undo()
-        (model,) = self.models(tracked)
         run = tracked.runs["a"]
-        assert model.status == "READY"
-        assert [each.model_id for each in run.outputs.model_outputs] == [model.model_id]
+        assert run.data.tags[WEIGHTS] == weights.location
+        assert self.copies(tracked) == [f"weights/{weights.name}"]
         assert len(run.inputs.dataset_inputs) == 1
         assert tracked.history("parent", "h_star") == [(0, 1_000_000, 3.0)]

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from hsweep.errors import UserError
 from hsweep.paths import Home
 from hsweep.record.journal import TrialRow
-from hsweep.tracking.names import safe_names
+from hsweep.tracking.contents import trial_params
+from hsweep.tracking.study import safe_names
 from hsweep.tracking.target import TrackingTarget, tracking_target
-from hsweep.tracking.updates import run_params
 
 
 @pytest.fixture
@@ -120,9 +120,13 @@ def test_runs_are_compared_by_shape_cost_and_recipe() -> None:
         "heads": "3", "lr": "0.01", "replicate": "1", "epochs": "8", "num_params": "10",
         "batch_size": "64", "optimizer_args.eps": "1e-06",
     }  # fmt: skip
-    assert run_params(trial, recipe, "epochs") == params
+    assert trial_params(trial, recipe, "epochs") == params
     # An axis that is no recipe's field, though it is called like one, keeps its name.
-    scaled = run_params(trial, recipe | {"lr": 0.02}, "epochs")
+    scaled = trial_params(trial, recipe | {"lr": 0.02}, "epochs")
     assert scaled == params | {"recipe.lr": "0.02"}
-    of_budgets = TrialRow("k", 0, {"epochs": 3}, 1, "", 8, {})
-    assert run_params(of_budgets, {}, "epochs") == {"epochs": "3", "replicate": "1", "budget": "8"}
+    of_budgets = trial_params(TrialRow("k", 0, {"epochs": 3}, 1, "", 8, {}), {}, "epochs")
+    assert of_budgets == {
+        "epochs": "3",
+        "replicate": "1",
+        "budget": "8",
+    }

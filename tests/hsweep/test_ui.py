@@ -15,7 +15,7 @@ from tiny_studies import new_study
 
 from hsweep.paths import Home
 from hsweep.running.resume import target_of
-from hsweep.tracking.state import StoreState
+from hsweep.tracking.target import StoreState
 
 CHARTS = "#/experiments/7/runs?compareRunsMode=CHART"
 
@@ -23,7 +23,7 @@ CHARTS = "#/experiments/7/runs?compareRunsMode=CHART"
 def tracked_study(home: Home, name: str, tracking_uri: str | None = None) -> None:
     """Make a study whose charts a store has."""
     study = new_study(home, name, tracking_uri=f"sqlite:///{home.root}/mlflow.db")
-    state = StoreState(study.paths.journal, target_of(study, home, tracking_uri))
+    state = StoreState.of(study.paths.journal, target_of(study, home, tracking_uri))
     state.experiment, state.view = "7", "made"
     state.save()
 

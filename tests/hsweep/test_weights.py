@@ -140,20 +140,18 @@ def kept_widths(home: Home, study: str = "demo") -> set[int]:
     return {width for width, key in by_width(home, study).items() if key in keys}
 
 
-def logged_models(home: Home, study: str) -> dict[str, list[str]]:
-    """The study's logged models in MLflow: the files copied into each, by the trial's key."""
+def weights_in_mlflow(home: Home, study: str) -> dict[str, list[str]]:
+    """The files of weights in MLflow, by the trial's key, of the runs that name weights."""
     client = MlflowClient(home.default_tracking_uri)
     experiment = client.get_experiment_by_name("tiny")
     assert experiment is not None
     runs = client.search_runs([experiment.experiment_id], f"tags.`hsweep.study` = '{study}'")
-    models = client.search_logged_models([experiment.experiment_id])
-    ours = {run.info.run_id for run in runs}
     return {
-        model.tags["hsweep.trial"]: [
-            each.name for each in Path(model.artifact_location.removeprefix("file://")).glob("*")
+        run.data.tags["hsweep.trial"]: [
+            Path(each.path).name for each in client.list_artifacts(run.info.run_id, "weights")
         ]
-        for model in models
-        if model.source_run_id in ours
+        for run in runs
+        if "hsweep.weights" in run.data.tags
     }
 
 
@@ -432,11 +430,11 @@ class TestCommand:
         with pytest.raises(UserError, match="taken from study demo, which keeps none of it"):
             again.trial(by_width(study)[3 - best % 2]).load_model()
         # The first study was asked for artifacts when it ran, this one is only now.
-        assert logged_models(study, "demo") == {best_key: [weights_file(best_key, 1)]}
-        assert logged_models(study, "again") == {best_key: []}
+        assert weights_in_mlflow(study, "demo") == {best_key: [weights_file(best_key, 1)]}
+        assert weights_in_mlflow(study, "again") == {best_key: []}
         for _ in range(2):
             assert hsweep("sync", "again", "--log-weights", "--home", study.root).exit_code == 0
-        assert logged_models(study, "again") == {best_key: [weights_file(best_key, 0)]}
+        assert weights_in_mlflow(study, "again") == {best_key: [weights_file(best_key, 0)]}
         refused = hsweep(*arguments, "--set", "keep=none", "--log-weights")
         assert refused.exit_code == 2
         assert "add --set keep=best" in refused.output

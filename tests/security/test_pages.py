@@ -20,7 +20,7 @@ from analysis.charts.matplotlib_print import save_figures
 from analysis.charts.plotly_page import figure_json
 from analysis.report.build import Live, ReportInput, build_report, report_charts, write_report
 from hsweep.paths import Home
-from hsweep.tracking.pages import LOCAL_UI
+from hsweep.tracking.ui import LOCAL_UI
 from hsweep.watching.now import Curve, LiveTable, Now
 
 SWEEP = '''

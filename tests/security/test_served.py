@@ -72,7 +72,7 @@ def test_only_pages_served_to_others_come_with_a_warning(
 ) -> None:
     served: list[str] = []
     monkeypatch.setattr(
-        "hsweep.tracking.pages.serve_ui", lambda target, page, host, port: served.append(host)
+        "hsweep.tracking.ui.serve_ui", lambda target, page, host, port: served.append(host)
     )
     result = hsweep("ui", *(() if host is None else ("--host", host)))
     assert result.exit_code == 0

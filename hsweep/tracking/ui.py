@@ -1,0 +1,212 @@
+"""MLflow's pages: where a study is found in them, and the server that shows a local store.
+
+MLflow 3.17 lists the saved views of an experiment in the menu "Views" and opens the one that an
+address names. It keeps each in a tag of the experiment; its Python API does not know them.
+"""
+
+import http.client
+import json
+import os
+import socket
+import urllib.error
+import urllib.request
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from hsweep.errors import UserError
+from hsweep.listening import announce, listening
+from hsweep.record.manifest import Manifest
+from hsweep.tracking.study import STUDY_ID, safe_names, study_tags
+from hsweep.tracking.target import StoreState, TrackingTarget
+
+LOCAL_UI: Final = "http://127.0.0.1:5000"
+"""Where ``hsweep ui`` serves the pages of a local store."""
+TAG: Final = "mlflow.sharedViewState."
+"""How the tags of an experiment that hold views begin."""
+
+_TRAINING: Final = {"workflowType": "machine_learning"}
+"""Lets the pages show training runs, where they would begin with traces of language models."""
+EXPERIMENTS: Final = f"#/experiments?{urlencode(_TRAINING)}"
+"""The part of an address, behind the server's, that lists the experiments."""
+
+_SECTION: Final = "hsweep"
+_MOST_RUNS: Final = 100
+_MOST_AXES: Final = 8
+_COST: Final = "num_params"
+_PATIENCE: Final = 2.0
+"""Seconds that MLflow's pages have to answer."""
+_CLOSING_SECONDS: Final = 2
+
+
+def view_of(study: Manifest, axes: Sequence[str]) -> str:
+    """Return the tag's value for a view of a study whose trials differ in ``axes``: side by side,
+    with charts of the main metric."""
+    metric = safe_names([study.metric])[study.metric]
+    names = safe_names(axes)
+    params = [names[axis] for axis in axes][:_MOST_AXES]
+    line = {
+        "metricKey": metric,
+        "selectedMetricKeys": [metric],
+        "scaleType": "log" if (study.question or {}).get("scale") == "error" else "linear",
+        "useGlobalXaxisKey": True,
+        "useGlobalLineSmoothing": True,
+    }
+    parallel = {"selectedParams": params, "selectedMetrics": [metric], "showAllRuns": True}
+    yaxis = {"key": metric, "type": "METRIC"}
+    scatters = [
+        _chart("SCATTER", xaxis={"key": name, "type": "PARAM"}, yaxis=yaxis)
+        for name in dict.fromkeys([*params[:1], _COST])
+    ]
+    # Of three in a row, which is usual, titles and axes are cut.
+    section = {"uuid": _SECTION, "name": study.name, "columns": 2, "display": True}
+    state = {
+        # Runs nest, and show nothing of the trials, unless they are filtered or sorted.
+        "searchFilter": f"tags.`{STUDY_ID}` = '{study_tags(study)[STUDY_ID]}' "
+        "AND tags.`hsweep.trial` != ''",
+        "orderByKey": f"metrics.`{metric}`",
+        "orderByAsc": study.goal == "min",
+        "selectedColumns": [
+            "attributes.`Duration`",
+            f"metrics.`{metric}`",
+            *(f"params.`{name}`" for name in [*params, _COST]),
+        ],
+        "runsHiddenMode": "SHOW_ALL",
+        "isAccordionReordered": True,
+        "compareRunSections": [
+            {**section, "isReordered": False, "deleted": False, "isGenerated": False}
+        ],
+        "compareRunCharts": [_chart("LINE", **line), *scatters, _chart("PARALLEL", **parallel)],
+    }
+    moment = int(study.created * 1000)
+    content = {"name": study.name, "createdAt": moment, "updatedAt": moment}
+    return json.dumps({**content, "state": json.dumps(state)})
+
+
+def _chart(kind: str, **settings: Any) -> dict[str, Any]:
+    return {
+        "type": kind,
+        "uuid": f"{kind}-{settings.get('xaxis', {}).get('key', '')}",
+        "metricSectionId": _SECTION,
+        "deleted": False,
+        "isGenerated": False,
+        "runsCountToCompare": _MOST_RUNS,
+        **settings,
+    }
+
+
+def view_address(experiment: str, study_id: str) -> str:
+    """Return the part of an address, behind the server's, that opens the charts of a study."""
+    query = {"compareRunsMode": "CHART", "viewStateShareKey": study_id, **_TRAINING}
+    return f"#/experiments/{experiment}/runs?{urlencode(query)}"
+
+
+def run_address(experiment: str, run_id: str) -> str:
+    """Return the part of an address, behind the server's, that opens a run."""
+    return f"#/experiments/{experiment}/runs/{run_id}?{urlencode(_TRAINING)}"
+
+
+def charts_page(journal_path: Path, target: TrackingTarget, manifest: Manifest) -> str:
+    """Return the part of an address, behind the server's, that opens a study's charts; the list of
+    experiments where the store has not got the study yet."""
+    state = StoreState.of(journal_path, target)
+    if not state.experiment or not state.view:
+        return EXPERIMENTS
+    return view_address(state.experiment, study_tags(manifest)[STUDY_ID])
+
+
+def run_urls(journal_path: Path, target: TrackingTarget) -> dict[str, str]:
+    """Return the address of each trial's page, by trial key.
+
+    The pages of a local store are there while ``hsweep ui`` serves them.
+    """
+    state = StoreState.of(journal_path, target)
+    return {
+        key: f"{_server(target)}/{run_address(state.experiment, run_id)}"
+        for key, run_id in state.trial_runs.items()
+    }
+
+
+def reachable_run_urls(journal_path: Path, target: TrackingTarget) -> dict[str, str]:
+    """Return the same, or nothing where MLflow does not answer there or has other runs: an address
+    that leads nowhere is no help."""
+    run_id = next(iter(StoreState.of(journal_path, target).trial_runs.values()), None)
+    if run_id is None:
+        return {}
+    try:
+        # Only ever http and https, see `tracking_target`.
+        url = f"{_server(target)}/api/2.0/mlflow/runs/get?run_id={run_id}"
+        with urllib.request.urlopen(url, timeout=_PATIENCE):
+            pass
+    except urllib.error.HTTPError as error:
+        # It answers, and shows the run to who logs in.
+        if error.code not in (401, 403):
+            return {}
+    except (OSError, http.client.HTTPException):
+        return {}
+    return run_urls(journal_path, target)
+
+
+def _server(target: TrackingTarget) -> str:
+    return target.page if target.is_server else LOCAL_UI
+
+
+def serve_ui(
+    target: TrackingTarget, first_page: str, *, host: str = "127.0.0.1", port: int = 5000
+) -> None:
+    """Serve MLflow's pages of a local store until this process is asked to end.
+
+    Args:
+        first_page: what the plain address opens: a part of an address, as above.
+
+    Raises:
+        UserError: the target is a server already, or nothing can listen at that address.
+    """
+    if target.is_server:
+        raise UserError(
+            f"the store is a server already: open {target.page}/{first_page} in a browser"
+        )
+    if_taken = f"; if that is MLflow already, open http://{host}:{port}/{first_page}"
+    with listening(host, port, if_taken=if_taken) as bound:
+        # A browser that comes now waits until MLflow answers.
+        bound.listen()
+        announce("MLflow UI", host, port)
+        _serve(target, bound, first_page)
+
+
+def _serve(target: TrackingTarget, bound: socket.socket, first_page: str) -> None:
+    """Run MLflow's server in this process, so that none outlives it.
+
+    ``mlflow server`` serves from a second process, which it ends at SIGINT and SIGTERM alone.
+    """
+    from hsweep.tracking.client import connect  # isort: skip  # prepares the import of MLflow
+
+    import uvicorn
+    from mlflow.server import constants
+    from starlette.responses import RedirectResponse
+    from starlette.types import Receive, Scope, Send
+
+    with warnings.catch_warnings():
+        # MLflow uses what Starlette advises against.
+        warnings.simplefilter("ignore")
+        from mlflow.server.fastapi_app import app
+
+    async def opened(scope: Scope, receive: Receive, send: Send) -> None:
+        is_plain = scope["type"] == "http" and scope["path"] == "/" and not scope["query_string"]
+        # What follows "#" is not sent: without a query the browser would be sent here for ever.
+        await (RedirectResponse(f"/?first{first_page}") if is_plain else app)(scope, receive, send)
+
+    connect(target)
+    os.environ[constants.BACKEND_STORE_URI_ENV_VAR] = target.uri
+    # Otherwise experiments made in the pages keep files in ./mlartifacts of the caller.
+    os.environ[constants.ARTIFACTS_DESTINATION_ENV_VAR] = target.artifact_location or ""
+    os.environ[constants.ARTIFACT_ROOT_ENV_VAR] = "mlflow-artifacts:/"
+    os.environ[constants.SERVE_ARTIFACTS_ENV_VAR] = "true"
+    # Serves language-model evaluation jobs, in a process of its own.
+    os.environ.setdefault("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "false")
+    config = uvicorn.Config(
+        opened, log_level="warning", access_log=False, timeout_graceful_shutdown=_CLOSING_SECONDS
+    )
+    uvicorn.Server(config).run(sockets=[bound])
