@@ -3,15 +3,20 @@
 import dataclasses
 import html
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from analysis.questions.base import Finding
 from analysis.runs.table import ReadAs
+from analysis.text.numbers import direction_text
 from analysis.text.numbers import sentence as as_sentence
 from analysis.values import Jsonable
+from hsweep.design.question import Missing
 
 NO_QUESTION: Final = "the sweep asks no question; the report shows its learning curves"
+_NUMBERS: Final = ("h_star", "drop", "p_abrupt", "front_size", "saving")
+"""Fields of results that stand for an answer where there is room for a few numbers."""
 
 Result = TypeVar("Result", bound=Jsonable)
 
@@ -21,8 +26,8 @@ class Answer:
     """What the runs of a study or a table say.
 
     Attributes:
-        findings: what the kinds of question found; the first that may lead does.
-        instead: what stands in place of the leading finding's sentence, where the question asked
+        findings: what the kinds of question found; the first that has a verdict leads.
+        instead: what stands in place of the leading finding's sentences, where the question asked
             has no answer or there is none.
         problem: why the question could not be answered; None if it was.
         confirm_command: what confirms a lean choice with fresh seeds; None without a choice.
@@ -47,105 +52,112 @@ class Answer:
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows."""
-        commands = {"settle": self.settle_command, "confirm": self.confirm_command}
-        return "".join(
-            [
-                f"<p><b>{html.escape(self.sentence)}</b></p>",
-                *(f"<p>{html.escape(as_sentence(text))}</p>" for text in self.qualifications),
-                *(
-                    f"<p>{name} <code>{html.escape(text)}</code></p>"
-                    for name, text in commands.items()
-                    if text is not None
-                ),
-            ]
+        first, *rest = (html.escape(text) for text in self.sentences)
+        commands = (
+            f"<p>{name} <code>{html.escape(text)}</code></p>"
+            for name, text in (("settle", self.settle_command), ("confirm", self.confirm_command))
+            if text is not None
         )
+        return "".join([f"<p><b>{first}</b></p>", *(f"<p>{text}</p>" for text in rest), *commands])
 
     @property
     def leading(self) -> Finding | None:
-        """The finding that answers the question, or else the first that may lead."""
-        return next((each for each in self.findings if each.leads), None)
+        """The finding that answers the question: the first with a verdict, else the first."""
+        decided = (finding for finding in self.findings if finding.badge is not None)
+        return next(decided, next(iter(self.findings), None))
 
     @property
-    def is_answered(self) -> bool:
-        """Whether a finding answers a question that a sweep can ask."""
-        return any(each.answers for each in self.findings)
+    def missing(self) -> tuple[Missing, ...]:
+        """The runs that the findings lack."""
+        return tuple(runs for finding in self.findings for runs in finding.missing)
 
     def result(self, kind: type[Result]) -> Result | None:
-        """Return what was found of a class; None where there is none."""
-        found = (each.result for each in self.findings)
-        return next((each for each in found if isinstance(each, kind)), None)
+        """Return the result of a class; None where there is none."""
+        results = (finding.result for finding in self.findings)
+        return next((result for result in results if isinstance(result, kind)), None)
 
     @property
     def sentences(self) -> list[str]:
-        """The answer with its uncertainty, part by part, or why there is none."""
+        """The answer with its uncertainty, or why there is none, and then what qualifies it."""
         leading = self.leading
         if self.instead is not None or leading is None:
-            return [self.instead or NO_QUESTION]
-        return leading.sentences
-
-    @property
-    def plain(self) -> list[str]:
-        """The answer in everyday words: first what was found, then what qualifies it."""
-        leading = self.leading
-        if self.instead is not None or leading is None:
-            found = [as_sentence(text) for text in self.sentences]
+            texts = [as_sentence(self.instead or NO_QUESTION)]
         else:
-            found = leading.plain
-        return [*found, *map(as_sentence, self.qualifications)]
+            texts = list(leading.sentences)
+        # A finding may say it of its cells.
+        if self.unfinished and not any("not ended yet" in text for text in texts):
+            runs = "1 run has" if self.unfinished == 1 else f"{self.unfinished} runs have"
+            texts.append(f"{runs} not ended yet; the answer may change.")
+        return texts
 
     @property
-    def sentence(self) -> str:
-        """The answer in one text."""
+    def text(self) -> str:
+        """The answer with what qualifies it, in one text."""
         return " ".join(self.sentences)
-
-    @property
-    def qualifications(self) -> tuple[str, ...]:
-        """What limits the answer and has to stand beside it wherever it is printed."""
-        found = tuple(text for each in self.findings for text in each.qualifications)
-        is_counted = any(each.counts_unfinished for each in self.findings)
-        if self.unfinished and not is_counted:
-            still = "1 run has" if self.unfinished == 1 else f"{self.unfinished} runs have"
-            found = (*found, f"{still} not ended yet; the answer may change")
-        return found
 
     @property
     def direction(self) -> str:
         """Which way the metric is read; empty where nothing was found."""
-        return next((each.direction for each in self.findings if each.direction), "")
+        return next(filter(None, map(_direction, self.findings)), "")
 
-    def warnings_of(self, findings: tuple[Finding, ...]) -> list[str]:
-        """Return the findings' warnings, each once, without those that limit the answer."""
-        found = dict.fromkeys(text for each in findings for text in each.warnings)
-        return [text for text in found if text not in self.qualifications]
+    @property
+    def warnings(self) -> list[str]:
+        """What else to know, each once, without what already qualifies the answer."""
+        sentences = self.sentences
+        texts = dict.fromkeys(_warnings(self.findings))
+        return [text for text in texts if as_sentence(text) not in sentences]
 
     @property
     def numbers(self) -> dict[str, float]:
         """What stands for the answer where there is room for a few numbers."""
-        found = {name: value for each in self.findings for name, value in each.numbers.items()}
-        return {name: value for name, value in found.items() if math.isfinite(value)}
-
-    @property
-    def text(self) -> str:
-        """The answer with its qualifications, in sentences."""
-        return " ".join([self.sentence, *map(as_sentence, self.qualifications)])
+        return {
+            name: float(value)
+            for finding in self.findings
+            if finding.badge is not None and finding.badge[1] in ("found", "partial")
+            for name in _NUMBERS
+            if isinstance(value := getattr(finding.result, name, None), int | float)
+            and math.isfinite(value)
+        }
 
     def to_json(self) -> dict[str, Any]:
-        """Return the answer as plain JSON content.
+        """Return the answer as plain JSON content, each fact once.
 
         The fields of the leading finding stand at the top, the others under their kind's name.
         """
         leading = self.leading
+        first, *rest = self.sentences
         content: dict[str, Any] = {
-            "kind": leading.kind if leading is not None else None,
-            "answer": self.sentence,
+            "kind": leading.kind.name if leading is not None else None,
+            "answer": first,
+            "qualifications": rest,
             "problem": self.problem,
             "direction": self.direction,
-            **(leading.to_json() if leading is not None else {}),
-            "qualifications": list(self.qualifications),
-            "numbers": self.numbers,
         }
-        content |= {each.kind: each.to_json() for each in self.findings if each is not leading}
+        # What the result has of these is said above, or among the numbers of all findings.
+        own = leading.result.to_json() if leading is not None else {}
+        content |= {name: value for name, value in own.items() if name not in content}
+        content |= {"numbers": self.numbers, "warnings": self.warnings}
+        for finding in self.findings:
+            if finding is not leading:
+                content[finding.kind.name] = finding.result.to_json()
+                content[finding.kind.name].pop("warnings", None)
         if self.read_as is not None:
             content["read_as"] = dataclasses.asdict(self.read_as)
         commands = {"confirm_command": self.confirm_command, "settle_command": self.settle_command}
         return content | {name: text for name, text in commands.items() if text is not None}
+
+
+def _warnings(findings: tuple[Finding, ...]) -> Iterator[str]:
+    """Yield the warnings of the findings' results."""
+    for finding in findings:
+        yield from getattr(finding.result, "warnings", ())
+
+
+def _direction(finding: Finding) -> str:
+    """Return which way a finding's metric is read; empty where its result is of none."""
+    metric, goal = getattr(finding.result, "metric", ""), getattr(finding.result, "goal", None)
+    scale = getattr(finding.result, "scale", None)
+    # Only a transition puts an accuracy on the logarithmic axis of its error.
+    if scale == "accuracy" and finding.kind.name != "transition":
+        scale = None
+    return direction_text(metric, goal, scale) if metric and goal else ""

@@ -27,8 +27,10 @@ from hsweep.errors import UserError, unknown_name
 from hsweep.record.reading import StudyTables
 from hsweep.record.study import Study
 
-KINDS: Final[tuple[Kind, ...]] = (*(TRANSITION, PARETO, LEAN, CONDITIONING, EFFECTS, PUBLISHED),)
+KINDS: Final[tuple[Kind, ...]] = (TRANSITION, PARETO, LEAN, CONDITIONING, EFFECTS, PUBLISHED)
 """Every kind of question, in the order in which the page shows what they find."""
+_ASKED: Final = (TRANSITION, LEAN)
+"""The kinds that answer a sweep's question; the others say what else a study shows."""
 
 
 def answer_study(study: Study, tables: StudyTables | None = None) -> Answer:
@@ -50,42 +52,39 @@ def results_of(study: Study, tables: StudyTables, width: int) -> Section | None:
 
 def answer_runs(study: Study, runs: StudyRuns) -> Answer:
     """Answer a study's question from these runs of it."""
-    found: list[Finding] = []
+    asked = str(runs.question.get("type", "")).lower()
+    own = next((kind for kind in _ASKED if kind.name == asked), None)
+    findings: list[Finding] = []
     problem = no_results(runs) or None
-    own = _own_kind(runs)
     if own is not None and problem is None:
         try:
-            if not runs.trials["status"].isin(FULL).any():
-                raise UserError("no trial has run to its full budget yet")
-            found += filter(None, [own.of_study(runs, ())])
+            _need_full_runs(runs)
+            findings += filter(None, [own.of_study(runs, None, ())])
         except UserError as error:
             problem = str(error)
     for kind in KINDS:
-        if not kind.question:
+        if kind not in _ASKED:
             # The answer stands without what cannot be said.
             with contextlib.suppress(UserError):
-                found += filter(None, [kind.of_study(runs, found)])
+                findings += filter(None, [kind.of_study(runs, None, findings)])
+    instead = None
+    if problem is not None:
+        instead = f"No answer: {problem}."
+    elif all(finding.badge is None for finding in findings):
+        instead = NO_QUESTION
     return Answer(
-        tuple(found),
-        _instead(own, problem, found),
-        problem or next((each.problem for each in found if each.problem), None),
-        confirm_command(study, found),
-        settle_command(study, found),
+        tuple(findings),
+        instead,
+        problem,
+        confirm_command(study, findings),
+        settle_command(study, findings),
         runs.unfinished,
     )
 
 
-def _own_kind(runs: StudyRuns) -> Kind | None:
-    asked = runs.question.get("type")
-    return next((kind for kind in KINDS if asked and kind.question == asked), None)
-
-
-def _instead(own: Kind | None, problem: str | None, found: list[Finding]) -> str | None:
-    if problem is not None:
-        return f"No answer: {problem}."
-    if own is None and not any(each.headlines for each in found):
-        return NO_QUESTION
-    return None
+def _need_full_runs(runs: StudyRuns) -> None:
+    if not runs.trials["status"].isin(FULL).any():
+        raise UserError("no trial has run to its full budget yet")
 
 
 def ask_study(study: Study, kind: Kind, chosen: Mapping[str, Any]) -> Answer:
@@ -96,9 +95,11 @@ def ask_study(study: Study, kind: Kind, chosen: Mapping[str, Any]) -> Answer:
     """
     with study.reading() as tables:
         runs = StudyRuns(study.manifest, tables, is_listed=not study.is_adaptive())
-        if not runs.trials["status"].isin(FULL).any():
-            raise UserError("no trial has run to its full budget yet")
-        return Answer((kind.ask_study(runs, chosen),), unfinished=runs.unfinished)
+        _need_full_runs(runs)
+        finding = kind.of_study(runs, chosen, ())
+        if finding is None:
+            raise UserError(f"the study {study.name!r} says nothing of {kind.name}")
+        return Answer((finding,), unfinished=runs.unfinished)
 
 
 def ask_table(path: Path, kind: Kind | None, chosen: Mapping[str, Any]) -> Answer:
@@ -113,10 +114,14 @@ def ask_runs(runs: Runs, kind: Kind | None, chosen: Mapping[str, Any]) -> Answer
         UserError: an option that is missing or does not fit the table.
     """
     assert kind is not None
-    found = kind.of_table(runs, chosen)
-    settings = getattr(found.result, "nuisance", None) or chosen.get("nuisance", ())
-    shape = kind.shape(runs, chosen)
-    return Answer((found,), read_as=runs.read_as(shape, settings) if shape else None)
+    finding = kind.of_table(runs, chosen)
+    settings = getattr(finding.result, "nuisance", None) or chosen.get("nuisance", ())
+    return Answer((finding,), read_as=runs.read_as(settings))
+
+
+def table_kinds() -> dict[str, Kind]:
+    """Return the kinds that a table can be asked, by name."""
+    return {kind.name: kind for kind in KINDS if type(kind).of_table is not Kind.of_table}
 
 
 def read_runs(path: Path, kind: Kind | None, chosen: Mapping[str, Any]) -> Runs:
@@ -131,7 +136,7 @@ def read_runs(path: Path, kind: Kind | None, chosen: Mapping[str, Any]) -> Runs:
         UserError: an option that is missing or does not fit the table.
     """
     if kind is None:
-        names = listed([each.name for each in KINDS if each.takes_tables], "or")
+        names = listed(list(table_kinds()), "or")
         raise UserError(f"a table needs --kind {names}")
     metric, replicate = chosen["metric"], chosen["replicate"]
     if metric is None:

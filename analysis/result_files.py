@@ -2,8 +2,9 @@
 
 import json
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -23,32 +24,41 @@ def write_finding(finding: Finding, path: Path) -> None:
     lean question, or the steps of every axis.
 
     Raises:
-        UserError: another ending.
+        UserError: another ending, or a parquet file of what has no rows of its own.
     """
-    content = json.dumps({"kind": finding.kind, **finding.result.to_json()}, allow_nan=False)
+    content = json.dumps({"kind": finding.kind.name, **finding.result.to_json()}, allow_nan=False)
     if path.suffix == ".json":
         path.write_text(content, encoding="utf-8")
     elif path.suffix == ".parquet":
-        table = pa.Table.from_pandas(finding.rows(), preserve_index=False)
+        table = pa.Table.from_pandas(_rows(finding), preserve_index=False)
         metadata = {**(table.schema.metadata or {}), _KEY: content.encode()}
         pq.write_table(table.replace_schema_metadata(metadata), path)
     else:
         raise UserError(f"cannot write {path}: the name must end in .json or .parquet")
 
 
+def _rows(finding: Finding) -> pd.DataFrame:
+    """Return the rows that stand for a result: those it names itself, else those of its table."""
+    if hasattr(finding.result, "rows"):
+        rows: pd.DataFrame = finding.result.rows()
+        return rows
+    if not hasattr(finding.result, "table"):
+        raise UserError(f"a result of {finding.kind.name} has no rows; write it as .json")
+    content: list[dict[str, Any]] = finding.result.to_json()["table"]
+    for row in content:
+        _, row["ci_low"], row["ci_high"] = row.pop("ci")
+    return pd.json_normalize(content, sep=".")
+
+
 def write_answer(answer: Answer, path: Path) -> None:
     """Write the result that answers the question to ``path`` (see `write_finding`).
 
     Raises:
-        UserError: an answer of another kind, or none.
+        UserError: no answer, or one that cannot be written so.
     """
-    finding = None if answer.leading is None else answer.leading.saved
-    if finding is None:
-        raise UserError(
-            "only the result of a transition, a front, one lean comparison or effects can be"
-            " written; use --json"
-        )
-    write_finding(finding, path)
+    if answer.leading is None:
+        raise UserError("there is no result to write")
+    write_finding(answer.leading, path)
 
 
 def read_result(path: Path) -> Jsonable:
@@ -57,7 +67,7 @@ def read_result(path: Path) -> Jsonable:
     Raises:
         UserError: a file that holds none.
     """
-    results = {kind.name: kind.result for kind in ask.KINDS if kind.result is not None}
+    results = {kind.name: kind.result for kind in ask.KINDS}
     try:
         if path.suffix == ".parquet":
             content = json.loads((pq.read_schema(path).metadata or {})[_KEY])

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -12,18 +11,16 @@ import pandas as pd
 from analysis.answer import Answer
 from analysis.charts.chart import Chart
 from analysis.questions.base import Finding
-from analysis.questions.conditioning.kind import ConditioningFinding
-from analysis.questions.conditioning.result import ConditioningResult
-from analysis.questions.effects.kind import EffectsFinding
-from analysis.questions.effects.result import EffectsResult
-from analysis.questions.lean.groups import LeanGroups
-from analysis.questions.lean.kind import LeanFinding, LeanGroupsFinding
-from analysis.questions.lean.result import LeanResult, LeanRow, LeanSettings
-from analysis.questions.pareto.finding import ParetoFinding
+from analysis.questions.conditioning.kind import CONDITIONING
+from analysis.questions.effects.kind import EFFECTS
+from analysis.questions.lean.finding import groups_finding, lean_finding
+from analysis.questions.lean.kind import LEAN
+from analysis.questions.lean.result import LeanGroups, LeanResult, LeanRow, LeanSettings
+from analysis.questions.pareto.kind import PARETO
 from analysis.questions.pareto.result import ParetoResult, ParetoRow, ParetoSettings
-from analysis.questions.published.kind import PublishedFinding
-from analysis.questions.published.result import PublishedResult
-from analysis.questions.transition.kind import TransitionFinding
+from analysis.questions.published.kind import PUBLISHED
+from analysis.questions.transition.finding import transition_finding
+from analysis.questions.transition.kind import TRANSITION
 from analysis.questions.transition.result import (
     CellCounts,
     CellValue,
@@ -38,7 +35,6 @@ from analysis.questions.transition.result import (
 )
 from analysis.report.build import ReportInput
 from analysis.statistics.values import Interval
-from analysis.values import Jsonable
 
 HEADS = (1, 2, 3, 4, 5, 6)
 LENGTHS = (8, 32, 128)
@@ -397,45 +393,44 @@ def shape_trials() -> pd.DataFrame:
     )
 
 
-_FINDINGS: dict[type[Jsonable], Callable[..., Finding]] = {
-    TransitionResult: TransitionFinding,
-    ParetoResult: ParetoFinding,
-    LeanResult: LeanFinding,
-    LeanGroups: LeanGroupsFinding,
-    ConditioningResult: ConditioningFinding,
-    EffectsResult: EffectsFinding,
-    PublishedResult: PublishedFinding,
-}
+def finding(result: Any, *before: Any) -> Finding:
+    """What stands for a result in an answer; a front marks what the lean result before it chose."""
+    if isinstance(result, TransitionResult):
+        return transition_finding(TRANSITION, result)
+    if isinstance(result, LeanResult):
+        return lean_finding(LEAN, result)
+    if isinstance(result, LeanGroups):
+        return groups_finding(LEAN, result)
+    if isinstance(result, ParetoResult):
+        return PARETO.finding(result, list(map(finding, before)))
+    kinds = {kind.result: kind for kind in (CONDITIONING, EFFECTS, PUBLISHED)}
+    return kinds[type(result)].finding(result)
 
 
-def finding(result: Jsonable, *front: ParetoResult) -> Finding:
-    """What stands for a result in an answer; a lean one may have a front."""
-    return _FINDINGS[type(result)](result, *front)
+def sentence(result: Any) -> str:
+    """The sentences of a result."""
+    return " ".join(finding(result).sentences)
 
 
-def sentence(result: Jsonable) -> str:
-    """The sentence of a result."""
-    return finding(result).sentence
-
-
-def badge(result: Jsonable) -> tuple[str, str]:
+def badge(result: Any) -> tuple[str, str]:
     """The verdict of a result in a few words, and its tone."""
-    return finding(result).badge
+    found = finding(result).badge
+    assert found is not None
+    return found
 
 
 _NAMES: tuple[str, ...] = (
-    *("transition", "pareto", "lean", "lean_groups"),
-    *("conditioning", "effects", "published"),
+    *("transition", "lean", "lean_groups"),
+    *("pareto", "conditioning", "effects", "published"),
 )
 
 
-def answer(**results: Jsonable | None) -> Answer:
-    """The answer that consists of these results by kind; a front belongs to the lean one."""
+def answer(**results: Any) -> Answer:
+    """The answer that consists of these results by kind."""
     named = {name: each for name in _NAMES if (each := results.get(name)) is not None}
-    lean = "lean" if "lean" in named else "lean_groups"
-    front = (named.pop("pareto"),) if lean in named and "pareto" in named else ()
+    lean = [named[name] for name in ("lean", "lean_groups") if name in named]
     return Answer(
-        tuple(finding(each, *(front if name == lean else ())) for name, each in named.items())
+        tuple(finding(each, *(lean if name == "pareto" else ())) for name, each in named.items())
     )
 
 

@@ -32,11 +32,15 @@ def symbol_of(index: int) -> Symbol:
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """What a point stands for, shown when it is clicked: ``query`` finds its trials in the table
-    of trials, ``links`` are names and addresses of its runs' pages."""
+    """What a point stands for, shown when it is clicked.
+
+    Attributes:
+        at: names and values that its trials have.
+        links: names and addresses of its runs' pages (`analysis.charts.picks.linked`).
+    """
 
     title: str
-    query: str
+    at: tuple[tuple[str, object], ...]
     links: tuple[tuple[str, str], ...] = ()
 
 

@@ -11,7 +11,7 @@ import pandas as pd
 
 from analysis.charts import palette
 from analysis.charts.chart import Axis, Chart, Layer, Line, Pick, Point, Ribbon, Series, by_look
-from analysis.charts.picks import config_key, query_text, run_links, value_text
+from analysis.charts.picks import config_key, value_text
 from analysis.text.numbers import number_text
 from analysis.text.tables import varying_columns
 
@@ -361,7 +361,7 @@ def _pick(rows: Sequence[Mapping[str, object]], axes: Sequence[str]) -> Pick:
     if len(rows) > 1:
         budgets = {"budget": first["budget"]} if "budget" in first else {}
         label = " · ".join(part for part in (point, f"median of {len(rows)} seeds") if part)
-        return Pick(label, query_text({**values, **budgets}), run_links(rows))
+        return Pick(label, tuple({**values, **budgets}.items()))
     seed = f"seed {first['seed']}" if "seed" in first else ""
     label = " · ".join(part for part in (point, seed) if part) or str(first["key"])
-    return Pick(label, query_text({"key": first["key"]}), run_links(rows))
+    return Pick(label, (("key", first["key"]),))

@@ -2,11 +2,13 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 import pandas as pd
 
+from analysis.charts.chart import Chart, Pick
 from analysis.runs.statuses import FULL
 from analysis.values import Config
 
@@ -56,6 +58,23 @@ def runs_by_values(trials: pd.DataFrame, names: Sequence[str]) -> dict[Key, list
         named = tuple(zip(sorted(set(names)), key, strict=True))
         found.setdefault(named, []).append({name: values[name][at] for name in shown})
     return found
+
+
+def linked(charts: Sequence[Chart], trials: pd.DataFrame) -> list[Chart]:
+    """Return the charts with the pages of the runs that their points stand for."""
+    if "mlflow_url" not in trials.columns:
+        return list(charts)
+    runs: dict[tuple[str, ...], dict[Key, list[dict[str, Any]]]] = {}
+
+    def with_links(pick: Pick) -> Pick:
+        names = tuple(name for name, _ in pick.at)
+        if names not in runs:
+            # A curve is of any trial, all else of those that count.
+            counted = trials.drop(columns="status") if names == ("key",) else trials
+            runs[names] = runs_by_values(counted, names)
+        return replace(pick, links=run_links(runs[names].get(config_key(dict(pick.at)), [])))
+
+    return [replace(chart, picks=tuple(map(with_links, chart.picks))) for chart in charts]
 
 
 def run_links(runs: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, str], ...]:

@@ -22,9 +22,7 @@ from analysis.compare.result import (
 )
 from analysis.compare.volumes import Volume, volume_difference, volume_interval, volumes
 from analysis.questions.base import StudyRuns
-from analysis.questions.lean.groups import LeanGroups
-from analysis.questions.lean.kind import LeanFinding, LeanGroupsFinding
-from analysis.questions.lean.result import LeanResult
+from analysis.questions.lean.result import LeanGroups, LeanResult
 from analysis.questions.pareto import fit as pareto
 from analysis.questions.pareto.result import ParetoResult, ParetoSettings
 from analysis.questions.transition.fit import common_dimension
@@ -176,9 +174,6 @@ def _trained(runs: StudyRuns) -> set[int]:
 
 
 def _front(answer: Answer) -> ParetoResult | None:
-    for finding in answer.findings:
-        if isinstance(finding, LeanFinding | LeanGroupsFinding):
-            return finding.front
     return answer.result(ParetoResult)
 
 

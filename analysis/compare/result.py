@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-from analysis.questions.lean.groups import LeanGroups
-from analysis.questions.lean.result import LeanResult
+from analysis.questions.lean.result import LeanGroups, LeanResult
 from analysis.questions.pareto.result import ParetoResult
 from analysis.questions.transition.result import RetrievalDimension, TransitionResult
 from analysis.statistics.values import Interval

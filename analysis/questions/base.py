@@ -1,8 +1,8 @@
-"""What every kind of question is, and what one of them finds in a table of runs.
+"""What every kind of question is, and what it finds: one value that every place shows.
 
-A `Kind` reads what it needs from a study or from any table and returns a `Finding`, a frozen value.
-The answer, the page, the terminal, JSON, files, figures and ``hsweep analyze`` loop over findings
-and know no kind by name: a new kind is a folder and a line in `analysis.ask`.
+A `Kind` reads what it needs from a study or from any table and returns a `Finding`. The terminal,
+the page, JSON, files, figures, notebooks and ``hsweep analyze`` show findings and know no kind by
+name: a new kind is a folder and a line in `analysis.ask`.
 """
 
 import json
@@ -10,26 +10,24 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple
 
 import pandas as pd
 
 from analysis.charts.chart import Chart
 from analysis.questions.settings import Option
-from analysis.questions.shapes import shape_columns
 from analysis.runs.chance import with_at_chance
 from analysis.runs.columns import NO_VALUE
 from analysis.runs.ladder import Ladder, furthest, ladder_of
 from analysis.runs.statuses import FULL, NOT_NEEDED
 from analysis.runs.table import Runs
-from analysis.text.numbers import Tone, direction_text
-from analysis.text.tables import MAX_ROWS, Table
-from analysis.values import AxisValue, Jsonable
-from hsweep.design.question import Goal
+from analysis.text.numbers import Tone
+from analysis.text.tables import Table
+from analysis.values import Jsonable
+from hsweep.design.question import Goal, Missing
+from hsweep.errors import UserError
 from hsweep.record.manifest import Manifest
 from hsweep.record.reading import StudyTables
-
-Row = TypeVar("Row")
 
 
 class Section(NamedTuple):
@@ -40,178 +38,77 @@ class Section(NamedTuple):
     in_columns: bool = False
 
 
-def ranked(
-    rows: tuple[Row, ...], key: Callable[[Row], float], most: int = MAX_ROWS
-) -> tuple[Row, ...]:
-    """Return the rows, by ``key`` where they are too many to show them all."""
-    return rows if len(rows) <= most else tuple(sorted(rows, key=key))
-
-
 @dataclass(frozen=True, slots=True)
-class Missing:
-    """Runs that would settle an open finding.
+class Finding:
+    """What a kind of question finds; the terminal, the page, JSON and notebooks show the same.
 
     Attributes:
-        at: axis values of the cell or shape, as the table of trials has them.
-        trials: how many runs.
-        why: what the finding lacks.
-        budget: another one than the sweep's, to which that many seeds are trained; None for runs
-            of the sweep's own.
+        kind: the kind of question that found it.
+        result: a frozen `Jsonable` value with ``settings`` and perhaps ``warnings``.
+        sentences: what was found, and then what qualifies it, each sentence with its numbers.
+        badge: the verdict in a few words and its tone; None where it is no answer of its own.
+        tables: the numbers behind it.
+        charts: draws its charts.
+        missing: the runs that would settle it.
+        confirm: the runs with fresh seeds that confirm what it chose, each shape with as many.
     """
 
-    at: dict[str, AxisValue]
-    trials: int
-    why: str
-    budget: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Confirmation:
-    """Runs with fresh seeds that confirm a choice.
-
-    Attributes:
-        at: axis values of the chosen shapes and their baselines, as the table of trials has them.
-        seeds: how many of each.
-    """
-
-    at: tuple[dict[str, AxisValue], ...]
-    seeds: int
-
-
-class Finding(ABC):
-    """What one kind of question finds in a table of runs; a subclass is a frozen value."""
-
-    kind: ClassVar[str]
-    """Its name in JSON and in files of results."""
-    title: ClassVar[str]
-    """Its heading on the page."""
-    answers: ClassVar[bool] = False
-    """Whether it answers a sweep's question, rather than stands beside the answer."""
-    leads: ClassVar[bool] = True
-    """Whether it may stand first where nothing answers a question."""
-    headlines: ClassVar[bool] = True
-    """Whether its sentence is the answer of a sweep that asks no question."""
-    counts_unfinished: ClassVar[bool] = False
-    """Whether its qualifications say that trials have not ended yet."""
-    is_logarithmic: ClassVar[bool] = False
-    """Whether an accuracy is put on the logarithmic axis of its error."""
+    kind: "Kind"
     result: Any
-    """What was found, a frozen `Jsonable` value, with ``settings`` and perhaps ``warnings``."""
+    sentences: tuple[str, ...]
+    badge: tuple[str, Tone] | None = None
+    tables: tuple[Section, ...] = ()
+    charts: Callable[[], Sequence[Chart]] = tuple
+    missing: tuple[Missing, ...] = ()
+    confirm: tuple[Missing, ...] = ()
 
-    @property
-    @abstractmethod
-    def sentences(self) -> list[str]:
-        """The headline with its uncertainty; more than one where it has several parts."""
 
-    @property
-    def sentence(self) -> str:
-        """The headline in one text."""
-        return " ".join(self.sentences)
+class Kind(ABC):
+    """A kind of question.
 
-    @property
-    def plain(self) -> list[str]:
-        """The same in everyday words: first what was found, then what qualifies it. By default the
-        exact sentences."""
-        return self.sentences
+    Attributes:
+        name: of the kind; a sweep's question of the same name is answered by it.
+        about: what it asks, as a question.
+        settings: the dataclass of its choices.
+        result: what its files hold.
+        options: what it asks of ``hsweep analyze``, besides what all kinds do.
+    """
 
-    @property
-    def badge(self) -> tuple[str, Tone]:
-        """The verdict in a few words, and the tone it is shown in."""
-        return "no verdict", "unknown"
+    name: ClassVar[str]
+    about: ClassVar[str]
+    settings: ClassVar[type[Any]]
+    result: ClassVar[type[Jsonable]]
+    options: ClassVar[tuple[Option, ...]] = ()
 
-    @property
-    def problem(self) -> str | None:
-        """Why the question asked could not be answered; None if it was."""
-        return None
+    def of_table(self, runs: Runs, chosen: Mapping[str, Any]) -> Finding:
+        """Return what any table says.
 
-    @property
-    def qualifications(self) -> tuple[str, ...]:
-        """What limits the answer and stands beside it wherever it is printed."""
-        return ()
+        Args:
+            runs: the table.
+            chosen: values of all options of ``hsweep analyze``, the kind's own among them, with
+                ``settings`` (texts such as ``alpha=0.1``), ``goal`` and ``scale`` (None if not
+                given).
 
-    @property
-    def direction(self) -> str:
-        """Which way the metric is read; empty where the result is of none."""
-        metric, goal = getattr(self.result, "metric", ""), getattr(self.result, "goal", None)
-        scale = getattr(self.result, "scale", None)
-        if scale == "accuracy" and not self.is_logarithmic:
-            scale = None
-        return direction_text(metric, goal, scale) if metric and goal else ""
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """What a reader has to know besides."""
-        found: tuple[str, ...] = getattr(self.result, "warnings", ())
-        return found
+        Raises:
+            UserError: an option that is missing or does not fit the table.
+        """
+        raise UserError(f"no table can be asked for {self.name}; it is read from a study")
 
     @abstractmethod
-    def page_tables(self, *, beside: bool) -> list[Section]:
-        """Return the tables of the page.
+    def of_study(
+        self, study: "StudyRuns", chosen: Mapping[str, Any] | None, found: Sequence[Finding]
+    ) -> Finding | None:
+        """Return what a study says; None if nothing.
 
-        ``beside`` tells that it does not lead, so that its sentence stands nowhere else.
+        Args:
+            study: the study.
+            chosen: values of the options where ``--kind`` asks the study, as in `of_table`; None
+                where the study answers its own question, or says what else it shows.
+            found: what was found before.
+
+        Raises:
+            UserError: it cannot be said, with the reason.
         """
-
-    def terminal_tables(self, *, beside: bool) -> list[Section]:
-        """Return the tables of the terminal; by default those of the page where it leads.
-
-        ``beside`` tells that another finding answers the question.
-        """
-        return [] if beside else self.page_tables(beside=False)
-
-    @property
-    def terminal_note(self) -> str:
-        """A sentence that the terminal prints below the tables; may be empty."""
-        return ""
-
-    def charts(self, trials: pd.DataFrame) -> list[Chart]:
-        """Return its charts; ``trials`` tell what a point stands for."""
-        return []
-
-    @property
-    def missing(self) -> tuple[Missing, ...]:
-        """The runs that would settle it."""
-        return ()
-
-    @property
-    def numbers(self) -> dict[str, float]:
-        """The numbers that stand for it where there is room for a few; none by default."""
-        return {}
-
-    @property
-    def confirmation(self) -> Confirmation | None:
-        """The runs that confirm a choice; None without a choice."""
-        return None
-
-    @property
-    def searched_axis(self) -> str | None:
-        """The axis that learning curves are grouped by; None leaves the choice to them."""
-        return None
-
-    def cells(self) -> Table | None:
-        """Return how the trials of each of its cells ended; None leaves that to the page."""
-        return None
-
-    @property
-    def settings(self) -> Mapping[str, Any]:
-        """Every choice made, a dataclass by the name of the analysis that made them."""
-        return {self.kind: self.result.settings}
-
-    @property
-    def saved(self) -> "Finding | None":
-        """The finding that a file of results holds; None where no single result stands for it."""
-        return self
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields as plain JSON content."""
-        content: dict[str, Any] = self.result.to_json()
-        return content
-
-    def rows(self) -> pd.DataFrame:
-        """Return the rows that stand for it in a parquet file; by default those of its table."""
-        rows: list[dict[str, Any]] = self.result.to_json()["table"]
-        for row in rows:
-            _, row["ci_low"], row["ci_high"] = row.pop("ci")
-        return pd.json_normalize(rows, sep=".")
 
 
 @dataclass(frozen=True)
@@ -343,65 +240,3 @@ def fixed_rate(manifest: Manifest, varying: Sequence[str]) -> float | None:
     None where a later trial was given another one, or where it is not known.
     """
     return None if {"lr", "learning_rate"} & set(varying) else manifest.fixed_rate
-
-
-class Kind(ABC):
-    """A kind of question.
-
-    Attributes:
-        options: what only this kind (or some kinds) asks of a table.
-        result: what its files hold.
-        question: the type of a sweep's question that it answers; empty for none.
-        takes_tables: whether any table can be asked.
-    """
-
-    name: ClassVar[str]
-    about: ClassVar[str]
-    options: ClassVar[tuple[Option, ...]] = ()
-    settings: ClassVar[type[Any]]
-    result: ClassVar[type[Jsonable] | None] = None
-    question: ClassVar[str] = ""
-    takes_tables: ClassVar[bool] = True
-
-    def of_table(self, runs: Runs, chosen: Mapping[str, Any]) -> Finding:
-        """Return what any table says.
-
-        Args:
-            runs: the table.
-            chosen: values of all options of ``hsweep analyze``, the kind's own among them, with
-                ``settings`` (texts such as ``alpha=0.1``), ``goal`` and ``scale`` (None if not
-                given).
-
-        Raises:
-            UserError: an option that is missing or does not fit the table.
-        """
-        raise NotImplementedError(f"no table can be asked for {self.name}")
-
-    def shape(self, runs: Runs, chosen: Mapping[str, Any]) -> list[str]:
-        """Return the columns of a table whose values make its shapes or cells; none of a kind that
-        does not ask for them.
-
-        Raises:
-            UserError: an option that is missing or does not fit the table.
-        """
-        return shape_columns(runs, chosen) if "config" in chosen else []
-
-    def of_study(self, study: StudyRuns, found: Sequence[Finding]) -> Finding | None:
-        """Return what a study says, beside what other kinds ``found``; None if nothing.
-
-        Raises:
-            UserError: it cannot be said, with the reason.
-        """
-        return None
-
-    def ask_study(self, study: StudyRuns, chosen: Mapping[str, Any]) -> Finding:
-        """Return what a study says where ``--kind`` asks it, whatever the study's own question.
-
-        Args:
-            study: the study.
-            chosen: as in `of_table`, without what a study knows.
-
-        Raises:
-            UserError: it cannot be said, with the reason.
-        """
-        raise NotImplementedError(f"no study can be asked for {self.name}")

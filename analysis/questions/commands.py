@@ -5,9 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from analysis.questions.base import Confirmation, Finding
+from analysis.questions.base import Finding
 from analysis.values import AxisValue
 from hsweep.command_line import command
+from hsweep.design.question import Missing
 from hsweep.record.study import Study
 
 _LIMIT_OPTIONS: Final = {
@@ -35,13 +36,12 @@ def confirm_command(study: Study, findings: Iterable[Finding]) -> str | None:
 
     It runs every chosen shape and its baseline with the next study seed.
     """
-    confirmations = (finding.confirmation for finding in findings)
-    commands = (_confirm_command(study, each) for each in confirmations if each is not None)
-    return next(filter(None, commands), None)
+    choices = (finding.confirm for finding in findings if finding.confirm)
+    return next(filter(None, (_confirm_command(study, each) for each in choices)), None)
 
 
-def _confirm_command(study: Study, confirmation: Confirmation) -> str | None:
-    points = _points(study, confirmation)
+def _confirm_command(study: Study, runs: Sequence[Missing]) -> str | None:
+    points = _points(study, [each.at for each in runs])
     if points is None:
         return None
     manifest = study.manifest
@@ -56,16 +56,17 @@ def _confirm_command(study: Study, confirmation: Confirmation) -> str | None:
             words += [_LIMIT_OPTIONS[name], str(limit)]
     for point in points:
         words += ["--point", ",".join(f"{axis}={_value(value)}" for axis, value in point.items())]
-    words += ["--set", f"replicates={confirmation.seeds}", "--seed", str(manifest.seed + 1)]
+    seeds = max(each.seeds for each in runs)
+    words += ["--set", f"replicates={seeds}", "--seed", str(manifest.seed + 1)]
     words += ["--study", _free_name(study)]
     return command("run", *words, home=study.paths.home)
 
 
-def _points(study: Study, confirmation: Confirmation) -> list[dict[str, Any]] | None:
+def _points(study: Study, places: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]] | None:
     with study.journal() as journal:
         recorded = list(journal.points())
     found: list[dict[str, Any]] = []
-    for at in confirmation.at:
+    for at in places:
         point = recorded_point(recorded, at)
         if point is None:
             return None

@@ -21,6 +21,7 @@ from analysis.charts.learning_curves import (
     learning_curves,
     why_no_curves,
 )
+from analysis.charts.picks import linked
 from analysis.questions.base import Finding, Section, StudyRuns
 from analysis.report.explore import explored, growing_style
 from analysis.report.page import embed, render, write_page
@@ -94,8 +95,8 @@ class ReportInput:
 
 
 def searched_axis(answer: Answer) -> str | None:
-    """Return the axis that a finding searches; None where none does."""
-    return next((each.searched_axis for each in answer.findings if each.searched_axis), None)
+    """Return the axis that the leading finding searches; None where it searches none."""
+    return None if answer.leading is None else getattr(answer.leading.result, "x", None)
 
 
 def report_input(
@@ -163,10 +164,11 @@ def report_charts(report_input: ReportInput) -> list[Chart]:
 
 def _charts_by_part(report_input: ReportInput, curves: LearningCurves) -> list[list[Chart]]:
     """Return the charts of each finding, and at the end that of the learning curves, if any."""
-    found = [each.charts(report_input.answering) for each in report_input.answer.findings]
+    found = [list(finding.charts()) for finding in report_input.answer.findings]
     drawn = curve_chart(curves, report_input.metric, report_input.budget_unit)
     found.append([drawn] if drawn is not None else [])
-    named = iter(uniquely_named([chart for charts in found for chart in charts]))
+    every = linked([chart for charts in found for chart in charts], report_input.trials)
+    named = iter(uniquely_named(every))
     return [list(islice(named, len(charts))) for charts in found]
 
 
@@ -185,10 +187,10 @@ def _curves(report_input: ReportInput) -> LearningCurves:
 def settings_table(answer: Answer) -> tables.Table:
     """Return every choice that the analyses made."""
     rows = [
-        (analysis, each.name, _shown(getattr(settings, each.name)))
+        (finding.kind.name, each.name, _shown(getattr(finding.result.settings, each.name)))
         for finding in answer.findings
-        for analysis, settings in finding.settings.items()
-        for each in dataclasses.fields(settings)
+        if hasattr(finding.result, "settings")
+        for each in dataclasses.fields(finding.result.settings)
     ]
     return tables.Table(("analysis", "setting", "value"), tuple(rows))
 
@@ -207,7 +209,7 @@ class Part:
 
     @property
     def title(self) -> str:
-        return self.finding.title
+        return self.finding.kind.about
 
     @property
     def hint(self) -> str:
@@ -240,7 +242,7 @@ def build_report(report_input: ReportInput, live: Live | None = None) -> str:
     is_training = live is not None and live.now["state"] == "running"
     answer, shown, axes = report_input.answer, report_input.trials, report_input.axes
     leading = answer.leading
-    badge, tone = ("no verdict", "unknown") if leading is None else leading.badge
+    badge, tone = (leading and leading.badge) or ("no verdict", "unknown")
     note = paragraphs(report_input.question)
     counts = trials_text.status_counts(shown)
     endings_shown = endings.endings_table(
@@ -254,7 +256,7 @@ def build_report(report_input: ReportInput, live: Live | None = None) -> str:
             charts,
             [
                 section._replace(table=tables.first_rows(section.table))
-                for section in finding.page_tables(beside=finding is not leading)
+                for section in finding.tables
             ],
         )
         for finding, charts in zip(answer.findings, by_finding, strict=True)
@@ -262,14 +264,13 @@ def build_report(report_input: ReportInput, live: Live | None = None) -> str:
     # The picture of the answer stands beside it, and not a second time further down.
     first = next((each for each in parts if each.finding is leading and each.charts), None)
     picture = first.charts.pop(0) if first is not None else next(iter(curves), None)
-    counted = (finding.cells() for finding in answer.findings)
     answering = report_input.answering
-    cells = next(filter(None, counted), None) or trials_text.cell_table(answering, axes)
+    cells = trials_text.cell_table(answering, axes)
     if len(answering) < len(shown):
         which = f"Counted are the trials that the answer rests on, {len(answering)} of {len(shown)}"
         budgets = "those of the answer's budget, without scouts"
         cells = dataclasses.replace(cells, note=f"{which}: {budgets}. {cells.note}".strip())
-    own = [text for text in report_input.warnings if text not in answer.qualifications]
+    own = [text for text in report_input.warnings if sentence(text) not in answer.sentences]
     swept = tables.varying_columns(shown, axes)
     table = trials_text.trial_table(shown, axes, report_input.metric)
     best = trials_text.best_table(shown, axes, report_input.metric, report_input.goal)
@@ -288,7 +289,7 @@ def build_report(report_input: ReportInput, live: Live | None = None) -> str:
         note=note or [Paragraph("No question was written down.", False)],
         is_running=answer.unfinished > 0,
         picture=picture,
-        limits=answer.plain[1:],
+        limits=answer.sentences[1:],
         headline=_headline(report_input, best),
         next=[] if is_training else _next_commands(report_input),
         nothing_next="The study is running." if is_training else "No further runs are asked for.",
@@ -307,7 +308,7 @@ def build_report(report_input: ReportInput, live: Live | None = None) -> str:
         else why_no_curves(learning, report_input.metric),
         parts=parts,
         cells=tables.first_rows(cells),
-        warnings=list(dict.fromkeys([*own, *answer.warnings_of(answer.findings)])),
+        warnings=list(dict.fromkeys([*own, *answer.warnings])),
         settings=settings_table(answer),
         provenance=tables.provenance_table(report_input.provenance),
         statuses=[count for count in counts if count.count],
@@ -327,8 +328,9 @@ def _one_line(note: Sequence["Paragraph"]) -> str:
 def _headline(report_input: ReportInput, best: tables.Table) -> str:
     """Return the answer, and the best trial where nothing was asked."""
     answer = report_input.answer
-    if answer.sentences != [NO_QUESTION] or not best.rows:
-        return answer.plain[0]
+    is_asked = answer.instead != NO_QUESTION if answer.instead else answer.leading is not None
+    if is_asked or not best.rows:
+        return answer.sentences[0]
     row = dict(zip(best.header, best.rows[0], strict=True))
     swept = tables.varying_columns(report_input.trials, report_input.axes)
     where = ", ".join(f"{name}={row[name]}" for name in swept if name in row)

@@ -5,7 +5,6 @@ whatever came from data is escaped.
 """
 
 import base64
-import dataclasses
 import hashlib
 import json
 import os
@@ -21,6 +20,7 @@ from markupsafe import Markup, escape
 
 from analysis.charts import palette
 from analysis.charts.chart import Chart
+from analysis.charts.picks import query_text
 from analysis.text.glossary import TERMS, terms_in
 
 _TEMPLATES: Final = Path(__file__).parent / "templates"
@@ -94,7 +94,10 @@ def render(
     library = plotly_script()
     figures = {chart.name: figure_json(chart) for chart in charts}
     picks = {
-        chart.name: [dataclasses.asdict(pick) for pick in chart.picks]
+        chart.name: [
+            {"title": pick.title, "query": query_text(dict(pick.at)), "links": pick.links}
+            for pick in chart.picks
+        ]
         for chart in charts
         if chart.picks
     }

@@ -85,6 +85,7 @@ class Runs:
     metric: str
     columns: RunColumns = field(default_factory=RunColumns)
     notes: tuple[str, ...] = ()
+    _keys: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
     _known: dict[str | None, tuple[pd.DataFrame, tuple[str, ...]]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -118,8 +119,12 @@ class Runs:
         """Column of how each run ended; None without one."""
         return self._status_column(())
 
-    def read_as(self, shape: Sequence[str], settings: Sequence[str]) -> ReadAs:
-        """Return which columns were taken for what, where those of shape and settings are given."""
+    def read_as(self, settings: Sequence[str]) -> ReadAs | None:
+        """Return which columns were taken for what when the rows were read first; of their keys
+        ``settings`` are those of which each shape or cell takes its best. None without keys."""
+        if not self._keys:
+            return None
+        shape = [name for name in self._keys if name not in settings]
         budget = self.columns.get("budget_column")
         ends, _ = self._ends(self._status_column(shape))
         own = [*shape, *settings, *([] if budget is None else [budget])]
@@ -155,6 +160,7 @@ class Runs:
                 an unknown status, two rows of one run, rows without seeds that an unnamed column
                 tells apart, or no two of several ``keys`` with runs of one budget.
         """
+        self._keys[:] = self._keys or keys
         frame, replicate = self.frame, self.replicate
         budget_column = self.columns.get("budget_column")
         if frame.empty:

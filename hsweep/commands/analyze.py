@@ -67,7 +67,7 @@ def _kinds() -> "dict[str, Kind]":
     """Return the kinds that a table can be asked, by name."""
     from analysis import ask
 
-    return {kind.name: kind for kind in ask.KINDS if kind.takes_tables}
+    return ask.table_kinds()
 
 
 def _parameter(option: "Option") -> click.Option:

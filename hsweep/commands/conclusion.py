@@ -2,7 +2,7 @@
 
 import contextlib
 import importlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -117,9 +117,9 @@ def write_figures(study: "Study", shown: "ReportInput") -> None:
     """Write the figures behind an answer as PNG, in place of those of an earlier one; none where
     nothing is answered."""
     answer = shown.answer
-    charts: list[Chart] = []
-    if answer.leading is not None and answer.is_answered:
-        charts = answer.leading.charts(shown.answering)
+    charts: Sequence[Chart] = ()
+    if answer.leading is not None and answer.instead is None:
+        charts = answer.leading.charts()
     for path in study.figures():
         path.unlink()
     if charts:
@@ -172,14 +172,14 @@ def print_outcome(
     console.print()
     if answer is None:
         return
-    if results is not None:
-        from analysis.terminal import print_table
+    from analysis.terminal import print_table, show_sentences
 
+    if results is not None:
         print_table(console, results.title, results.table)
         console.print()
     if not outcome.is_complete:
         console.print(f"so far, with {outcome.num_ended} of {outcome.num_runs} runs ended:")
-    print_answer(console, answer)
+    show_sentences(console, answer)
     console.print()
     if answer.settle_command is not None:
         console.print(f"settle   {answer.settle_command}")
@@ -208,12 +208,3 @@ def print_end(
     if target.is_server:
         charts = f"{target.page}/{charts_page(study.paths.journal, target, study.manifest)}"
     console.print(f"         its charts: {charts}", soft_wrap=True)
-
-
-def print_answer(console: "Console", answer: "Answer") -> None:
-    """Print an answer and, right below it, what limits it."""
-    from analysis.text.numbers import sentence
-
-    console.print(answer.sentence, style="bold")
-    for text in answer.qualifications:
-        console.print(sentence(text))

@@ -125,8 +125,7 @@ def _choice(plan: "Plan", question: Any) -> "Choice":
 
 def _lean_power(plan: "Plan", question: Any, study: "Study | None") -> "LeanPowerResult":
     from analysis.ask import answer_study
-    from analysis.questions.lean.groups import LeanGroups
-    from analysis.questions.lean.result import LeanResult
+    from analysis.questions.lean.result import LeanGroups, LeanResult
     from analysis.questions.power.fit import plan_lean
     from hsweep.design.trial import cost_columns
     from hsweep.planning.baseline import comparison_of, shape_of
@@ -140,7 +139,7 @@ def _lean_power(plan: "Plan", question: Any, study: "Study | None") -> "LeanPowe
         seen = max(found, key=lambda result: result.sd or 0.0, default=None)
         if seen is None:
             raise UserError(
-                f"the study {study.name!r} has no baseline to learn noise from: {answer.sentence}"
+                f"the study {study.name!r} has no baseline to learn noise from: {answer.text}"
             )
     first = question.costs[0]
     families: dict[Any, dict[str, float]] = {}

@@ -1,5 +1,6 @@
 """``hsweep run``."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from analysis.answer import Answer
-    from hsweep.planning.extension import Extension, Wanted
+    from hsweep.design.question import Missing
+    from hsweep.planning.extension import Extension
     from hsweep.record.study import Study
     from hsweep.running.start import Request
 
@@ -147,9 +149,10 @@ def _run_missing(
         UserError: a study of another sweep or request, or one that is running.
     """
     from analysis.ask import answer_study
-    from hsweep.commands.conclusion import Conclusion, conclude, print_answer
+    from analysis.terminal import show_sentences
+    from hsweep.commands.conclusion import Conclusion, conclude
+    from hsweep.design.question import Missing
     from hsweep.planning.calibration import Calibration
-    from hsweep.planning.extension import Wanted
     from hsweep.record.provenance import hardware
     from hsweep.running import missing
     from hsweep.running.resume import target_of
@@ -166,11 +169,11 @@ def _run_missing(
     study = missing.study_of(sweep_file, study_name, home, chosen, given, console)
     target = target_of(study, home, options.tracking_uri)
     answer = answer_study(study)
-    wanted = [Wanted(at, more_seeds, "asked for") for at in chosen.points] if more_seeds else []
+    wanted = [Missing(at, more_seeds, "asked for") for at in chosen.points] if more_seeds else []
     wanted = wanted or _wanted(study, answer)
     if not wanted:
         console.print(f"{study.name} lacks no trial; there is nothing to run.")
-        print_answer(console, answer)
+        show_sentences(console, answer)
         if as_json:
             print_json({**study.status(), **answer.to_json(), "added": None})
         return
@@ -191,18 +194,16 @@ def _run_missing(
     conclude(conclusion, *ended, home, console, as_json, {"added": extension.to_json()})
 
 
-def _wanted(study: "Study", answer: "Answer") -> "list[Wanted]":
-    """Return the runs that a study's findings lack, by the axis values on record."""
+def _wanted(study: "Study", answer: "Answer") -> "list[Missing]":
+    """Return the runs that a study's answer lacks, by the axis values on record."""
     from analysis.questions.commands import recorded_point
-    from hsweep.planning.extension import Wanted
 
     with study.journal() as journal:
         points = list(journal.points())
     wanted = []
-    for each in (missing for finding in answer.findings for missing in finding.missing):
-        point = recorded_point(points, each.at) or each.at
-        at = {axis: point[axis] for axis in each.at}
-        wanted.append(Wanted(at, each.trials, each.why, each.budget))
+    for missing in answer.missing:
+        point = recorded_point(points, missing.at) or missing.at
+        wanted.append(replace(missing, at={axis: point[axis] for axis in missing.at}))
     return wanted
 
 

@@ -177,3 +177,29 @@ def lean(
     if not isinstance(baseline, dict) or not all(isinstance(axis, str) for axis in baseline):
         raise UserError(f"baseline must be a dictionary of values by axis, not {shown(baseline)}")
     return Lean(tuple(sorted(baseline.items())), margin, costs, scale, within, nuisance)
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Runs that an answer lacks in one cell or of one shape.
+
+    Attributes:
+        at: its axis values.
+        seeds: how many runs.
+        why: what the answer lacks.
+        budget: another one than the sweep's, to which that many seeds that have finished are
+            trained; None for runs of the sweep's own.
+    """
+
+    at: Mapping[str, Any]
+    seeds: int
+    why: str
+    budget: int | None = None
+
+    @property
+    def label(self) -> str:
+        """The cell or shape in words."""
+        return " ".join(
+            f"{axis}={f'{value:g}' if isinstance(value, float) else value}"
+            for axis, value in self.at.items()
+        )

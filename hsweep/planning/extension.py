@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from hsweep.design.domain import as_value
+from hsweep.design.question import Missing
 from hsweep.design.space import Point, recorded_point
 from hsweep.design.sweep import Sweep
 from hsweep.design.trial import Trial, TrialStatus
@@ -31,32 +32,10 @@ the same seed would diverge again."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """Runs that an analysis asks for in one cell, given by its axis values, and why.
-
-    ``budget`` is another one than the sweep's, to which seeds that have finished are trained; None
-    asks for runs of the sweep's own.
-    """
-
-    at: Mapping[str, Any]
-    trials: int
-    why: str
-    budget: int | None = None
-
-    @property
-    def label(self) -> str:
-        """The cell in words."""
-        return " ".join(
-            f"{axis}={f'{value:g}' if isinstance(value, float) else value}"
-            for axis, value in self.at.items()
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class Addition:
     """A trial that a cell is given: how, in words, and whether the record has it already."""
 
-    cell: Wanted
+    cell: Missing
     trial: Trial
     how: str
     is_recorded: bool
@@ -70,7 +49,7 @@ class Extension:
     """
 
     plan: Plan
-    wanted: tuple[Wanted, ...]
+    wanted: tuple[Missing, ...]
     additions: tuple[Addition, ...]
     problems: tuple[str, ...]
 
@@ -98,7 +77,7 @@ class Extension:
             "wanted": [
                 {
                     "at": dict(cell.at),
-                    "trials": cell.trials,
+                    "trials": cell.seeds,
                     "budget": cell.budget,
                     "why": cell.why,
                 }
@@ -119,7 +98,9 @@ class Extension:
         }
 
 
-def plan_extension(plan: Plan, recorded: Sequence[TrialRow], wanted: Iterable[Wanted]) -> Extension:
+def plan_extension(
+    plan: Plan, recorded: Sequence[TrialRow], wanted: Iterable[Missing]
+) -> Extension:
     """Find the trials that give every wanted cell its runs.
 
     Where several points lie in a cell (settings that compete in it), each is given as many runs:
@@ -232,7 +213,7 @@ def _grown(plan: Plan, planner: Planner, added: Iterable[Trial]) -> Plan:
 
 
 def _fill(
-    cell: Wanted,
+    cell: Missing,
     point: Point,
     rows: Sequence[TrialRow],
     trials: Mapping[str, Trial],
@@ -248,7 +229,7 @@ def _fill(
     usable = sorted(
         (row for row in by_key.values() if row.budget == longest),
         key=lambda row: (order.index(row.status), row.replicate),
-    )[: cell.trials]
+    )[: cell.seeds]
     found = []
     for row in usable:
         key = row.key
@@ -256,7 +237,7 @@ def _fill(
             how = _TAKEN_UP[by_key[key].status]
             found.append(Addition(cell, trials[key], how, is_recorded=True))
             key = trials[key].shorter
-    lacking = cell.trials - len(usable)
+    lacking = cell.seeds - len(usable)
     if not lacking:
         return found, ""
     first = max((row.replicate for row in rows), default=-1) + 1
@@ -270,7 +251,7 @@ def _fill(
 
 
 def _at_another_budget(
-    cell: Wanted,
+    cell: Missing,
     point: Point,
     rows: Sequence[TrialRow],
     trials: Mapping[str, Trial],
@@ -289,7 +270,7 @@ def _at_another_budget(
         if seed >= sweep.num_scouts
         and (whole := own.get(sweep.budget.amount)) is not None
         and whole.status is TrialStatus.FINISHED
-    ][: cell.trials]
+    ][: cell.seeds]
     found, problems = [], []
     for seed in ready:
         known = seeds[seed].get(cell.budget)
@@ -304,8 +285,8 @@ def _at_another_budget(
         elif known.status is not TrialStatus.FINISHED:
             ended = str(known.status).replace("_", " ")
             problems.append(f"seed {seed} at {sweep.budget.of(cell.budget)} is {ended}")
-    if len(ready) < cell.trials:
-        problems.append(f"{cell.trials - len(ready)} seeds have no finished trial")
+    if len(ready) < cell.seeds:
+        problems.append(f"{cell.seeds - len(ready)} seeds have no finished trial")
     return found, "; ".join(problems)
 
 
@@ -318,7 +299,7 @@ def _planned(
     return new, planner.skipped[-1].reason if len(planner.skipped) > skipped else ""
 
 
-def _points_in(cell: Wanted, sweep: Sweep, recorded: Collection[Point]) -> list[Point]:
+def _points_in(cell: Missing, sweep: Sweep, recorded: Collection[Point]) -> list[Point]:
     """Return the points of a cell: those on record, else those of the sweep's space.
 
     Raises:

@@ -6,10 +6,11 @@ from pathlib import Path
 
 from rich.console import Console
 
+from hsweep.design.question import Missing
 from hsweep.design.sweep import DEFAULT_PRESET
 from hsweep.errors import UserError
 from hsweep.paths import Home
-from hsweep.planning.extension import Extension, Wanted, plan_extension
+from hsweep.planning.extension import Extension, plan_extension
 from hsweep.planning.options import SweepOptions
 from hsweep.planning.prepare import (
     Prepared,
@@ -60,7 +61,7 @@ def study_of(
     return study
 
 
-def plan_missing(study: Study, wanted: Iterable[Wanted]) -> tuple[Prepared, Extension]:
+def plan_missing(study: Study, wanted: Iterable[Missing]) -> tuple[Prepared, Extension]:
     """Find the trials that an analysis lists as missing; UserError if the study's trials cannot be
     planned again, or are no longer the same."""
     prepared, _ = replanned(study, own_sweep(study))

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import report_examples as examples
 from click.testing import CliRunner
 
 from analysis.questions.transition.budgets import with_budgets
 from analysis.questions.transition.fit import fit
-from analysis.questions.transition.kind import TransitionFinding
 from analysis.questions.transition.result import TransitionResult, TransitionSettings
 from analysis.runs.ladder import furthest, ladder_of
 from analysis.runs.table import Runs
@@ -121,13 +121,13 @@ def test_a_head_count_that_still_falls_keeps_the_answer_open_and_comes_first() -
     assert before in decisive <= {before - 1, before, sweep.h_star}
     lengths = sweep.frame["seq_len"].nunique()
     assert len(result.budgets.missing) == len(decisive) * lengths
-    finding = TransitionFinding(result)
-    assert {(each.budget, each.trials) for each in finding.missing} == {(300, 4)}
+    finding = examples.finding(result)
+    assert {(each.budget, each.seeds) for each in finding.missing} == {(300, 4)}
     assert {each.at["heads"] for each in finding.missing} == decisive
     assert TransitionResult.from_json(json.loads(json.dumps(result.to_json()))) == result
-    titles = [section.title for section in finding.page_tables(beside=False)]
+    titles = [section.title for section in finding.tables]
     assert titles[1:] == ["Answer at each budget", "Trials that would tell whether it is settled"]
-    drawn = [chart.name for chart in finding.charts(pd.DataFrame())]
+    drawn = [chart.name for chart in finding.charts()]
     assert drawn[-2:] == ["budget_location", "budget_slopes"]
 
 
@@ -211,7 +211,7 @@ def test_an_answer_of_one_budget_is_given_a_shorter_one_in_all_cells() -> None:
     assert len(missing) == len(frame[["heads", "seq_len"]].drop_duplicates())
     beside = {each.x for each in missing[: 2 * frame["seq_len"].nunique()]}
     assert beside == {result.h_star, result.h_star - 1}
-    sentence = TransitionFinding(result).sentence
+    sentence = examples.sentence(result)
     told = "two budgets show how the answer moves with training, and a shorter one costs less"
     trains = f"hsweep run --only-missing trains {len(frame)} runs of 75 epochs"
     assert sentence.endswith(f"({trains}; {told}).")
@@ -238,10 +238,10 @@ def test_an_answer_that_another_budget_does_not_give_is_moving() -> None:
     assert sweep.h_star is not None
     # At the shorter budgets the head count of the collapse is as bad as the one before it.
     frame = moved(sweep.frame, heads=sweep.h_star, fall=3.0)
-    finding = TransitionFinding(answered(frame))
+    finding = examples.finding(answered(frame))
     assert finding.badge == ("transition, still moving", "partial")
-    assert f"at heads = {sweep.h_star + 1} at budget = 75." in finding.sentence
-    assert "Still moving: it was" in finding.sentence
+    assert f"at heads = {sweep.h_star + 1} at budget = 75." in finding.sentences[0]
+    assert "Still moving: it was" in finding.sentences[0]
 
 
 def test_what_is_left_of_a_power_law_is_found_and_without_a_floor_there_is_no_end() -> None:

@@ -18,7 +18,7 @@ from analysis.questions.conditioning.charts import conditioning_charts
 from analysis.questions.conditioning.fit import fit, has_probe
 from analysis.questions.conditioning.result import ConditioningResult, ConditioningSettings
 from analysis.questions.conditioning.text import (
-    conditioning_sentence,
+    conditioning_sentences,
     correlations_table,
     shapes_table,
 )
@@ -176,7 +176,7 @@ class TestTheory:
         # Six heads share 48 columns at 8 each: a point of both curves.
         assert trends["head_dim = 8"].x == trends["coupled"].x == (1, 2, 3, 4, 6, 8)
         assert trends["coupled"].predicted == pytest.approx([predicted(WIDTH)] * 6)
-        sentence = conditioning_sentence(found)
+        sentence = " ".join(conditioning_sentences(found))
         assert "where the theory says it stays the same" in sentence
 
     def test_measured_stands_beside_predicted(self) -> None:

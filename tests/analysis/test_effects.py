@@ -13,7 +13,7 @@ from simulated_shapes import additive, analysed, grid, interacting, nothing
 
 from analysis.questions.effects.fit import fit
 from analysis.questions.effects.result import EffectsResult, EffectsSettings
-from analysis.questions.effects.text import effects_sentence, effects_table, equal_cost_table
+from analysis.questions.effects.text import effects_sentences, effects_table, equal_cost_table
 from hsweep.errors import UserError
 
 SHAPE = ["heads", "depth"]
@@ -49,7 +49,7 @@ def test_shapes_of_several_settings_are_compared_at_their_best():
     both = pd.concat([best.assign(lr=0.1), worse.assign(lr=0.01)], ignore_index=True)
     result = run(both, nuisance=["lr"])
     assert (result.axes, result.nuisance) == (run(best).axes, ("lr",))
-    assert effects_sentence(result).endswith("Each shape is taken at its best lr.")
+    assert " ".join(effects_sentences(result)).endswith("Each shape is taken at its best lr.")
     with pytest.raises(UserError, match="'depth' cannot both be an axis of the shape and a nuis"):
         run(both, nuisance=["depth"])
 
@@ -140,7 +140,7 @@ def test_a_stopped_run_is_a_bound_and_its_pairs_are_lost():
     assert (heads.pairs, heads.lost) == (4, {"stopped early": 2})
     assert (depth.pairs, depth.lost) == (4, {"stopped early": 2})
     assert result.interactions[0].lost == {"stopped early": 4}
-    assert "2 lost (2 stopped early)" in effects_sentence(result)
+    assert "2 lost (2 stopped early)" in " ".join(effects_sentences(result))
     frame.loc[stopped, "score"] = 1e6
     assert run(frame) == result
 
@@ -191,7 +191,7 @@ def test_one_seed_is_shown_and_not_tested():
     assert {axis.verdict for axis in result.axes} == {"untested"}
     assert all(axis.p is None and np.isnan(axis.effect.low) for axis in result.axes)
     assert all(np.isfinite(axis.effect.estimate) for axis in result.axes)
-    assert "single runs" in effects_sentence(result)
+    assert "single runs" in " ".join(effects_sentences(result))
     assert any("no effect can be tested" in warning for warning in result.warnings)
 
 
@@ -310,7 +310,7 @@ def test_tables_name_every_axis_and_every_group():
     costs = equal_cost_table(result)
     assert len(costs.rows) == 9
     assert {row[-1] for row in costs.rows} <= {"", "worse", "not told apart"}
-    sentence = effects_sentence(result)
+    sentence = " ".join(effects_sentences(result))
     assert "One step up in heads (2, 4, 8) makes score better by" in sentence
     assert "One step up in depth (1, 2, 4) makes score worse by 0." in sentence
 

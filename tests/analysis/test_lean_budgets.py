@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import report_examples as examples
 from click.testing import CliRunner
 
 from analysis.questions.lean.budgets import with_budgets
 from analysis.questions.lean.fit import fit
-from analysis.questions.lean.kind import LeanFinding
 from analysis.questions.lean.result import LeanResult
 from analysis.runs.ladder import ladder_of
 from analysis.runs.table import Runs
@@ -149,9 +149,9 @@ def test_one_budget_says_so_and_a_result_survives_its_file(tmp_path: Path) -> No
     several = analyze(shapes({}), tmp_path)
     fields = {name: several[name] for name in LeanResult.__dataclass_fields__}
     result = LeanResult.from_json(fields)
-    titles = [each.title for each in LeanFinding(result).page_tables(beside=False)]
+    titles = [each.title for each in examples.finding(result).tables]
     assert titles[:2] == ["Candidates", "Gap to the baseline at each budget"]
-    assert LeanFinding(result).badge == ("leaner equivalent found, settled", "found")
+    assert examples.finding(result).badge == ("leaner equivalent found, settled", "found")
 
 
 @pytest.mark.parametrize(("power", "budgets"), [(0.5, BUDGETS), (1.2, BUDGETS), (0.7, BUDGETS[1:])])

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import report_examples as examples
 from rich.console import Console
 from tiny import TinyModel, tiny_sweep
 from tiny_studies import finish, new_study, recording
@@ -15,8 +16,9 @@ from tiny_studies import finish, new_study, recording
 from analysis.answer import Answer
 from analysis.ask import answer_study
 from analysis.charts.chart import Series
-from analysis.questions.lean.groups import LeanGroups, fit_groups
-from analysis.questions.lean.kind import LeanGroupsFinding
+from analysis.questions.lean.groups import fit_groups
+from analysis.questions.lean.result import LeanGroups
+from analysis.questions.pareto.result import ParetoResult
 from analysis.report.build import build_report, report_charts, report_input
 from analysis.runs.ladder import Ladder, ladder_of
 from analysis.runs.table import Runs
@@ -139,13 +141,13 @@ def answered(tmp_path: Path) -> tuple[Answer, str]:
 
 def test_a_study_answers_family_by_family(answered: tuple[Answer, str]) -> None:
     answer, _ = answered
-    assert answer.sentence.startswith(
+    assert answer.text.startswith(
         "A leaner shape is established as no worse than its baseline in 1 of 2 comparisons, "
         "excluded in 1. family = even: the leanest shape"
     )
-    assert "family = odd: the cheaper shape tried is worse than the baseline" in answer.sentence
+    assert "family = odd: the cheaper shape tried is worse than the baseline" in answer.text
     content = json.loads(json.dumps(answer.to_json(), allow_nan=False))
-    assert content["kind"] == "lean_groups"
+    assert content["kind"] == "lean"
     assert content["found"]["even"]["choice_config"] == {"variant": "lean"}
     assert content["found"]["odd"]["choice"] is None
     assert content["pareto"]["table"]
@@ -160,7 +162,7 @@ def test_report_and_terminal_list_the_candidates_of_every_family(
     shown = console.export_text()
     for family in ("even", "odd"):
         assert f"<td>{family}</td>" in page
-        assert f"candidates, family = {family}" in shown
+        assert family in shown[shown.index("Candidates") : shown.index("Baselines")]
     assert "leaner equivalent in 1 of 2" in page
 
 
@@ -175,16 +177,17 @@ def test_results_of_different_tasks_are_never_on_one_front(tmp_path: Path) -> No
             finish(journal, trial, (0.4 if is_odd else 0.2) + 0.001 * trial.replicate)
     answer = answer_study(study)
     finding = answer.leading
-    assert isinstance(finding, LeanGroupsFinding)
-    assert finding.front is None
+    assert finding is not None
+    assert answer.result(ParetoResult) is None
     fronts = finding.result.fronts
     # On one front the even family, whose error is half as large, would beat every odd shape.
     assert {name: len(front.table) for name, front in fronts.items()} == {"even": 2, "odd": 2}
     assert all(max(row.p_front for row in front.table) == 1 for front in fronts.values())
     shown = report_input(study, answer, {})
-    assert [heading for heading, _ in finding.fronts] == ["family = even", "family = odd"]
-    sizes = [len(finding.trials_of(heading, shown.trials)) for heading, _ in finding.fronts]
-    assert sizes == [6, 6]
+    titles = [section.title for section in finding.tables]
+    assert titles[2:4] == ["Shapes, family = even", "Shapes, family = odd"]
+    fronts_drawn = [chart for chart in finding.charts() if chart.name.startswith("front")]
+    assert [dict(chart.picks[0].at)["family"] for chart in fronts_drawn] == ["even", "odd"]
     names = [chart.name for chart in report_charts(shown)]
     assert len(names) == len(set(names))
     page = build_report(shown)
@@ -226,21 +229,21 @@ def test_every_comparison_says_whether_more_training_would_change_it() -> None:
         name: found.budgets and found.budgets.verdict for name, found in groups.found.items()
     }
     assert verdicts == {"equal": "moving", "worse": "settled"}
-    finding = LeanGroupsFinding(groups)
+    finding = examples.finding(groups)
     head, *parts = finding.sentences
     assert head.endswith("Of the 2 answered 1 is settled, 1 still moving.")
     assert parts[0].endswith("Still moving: at 300 epochs a gap would pass the margin.")
     assert parts[1].endswith("Settled: the same at 75 epochs.")
     assert finding.missing == ()
-    extended = LeanGroupsFinding(compare(frame, ladder=replace(ladder, to_extend=150)))
+    extended = examples.finding(compare(frame, ladder=replace(ladder, to_extend=150)))
     assert [(each.at["family"], each.at["variant"], each.budget) for each in extended.missing] == [
         ("equal", "original", 300), ("equal", "lean", 300)
     ]  # fmt: skip
     assert "--only-missing trains 10 runs of 300 epochs" in extended.sentences[1]
     assert finding.badge[0].endswith(", still moving")
-    titles = [section.title for section in finding.page_tables(beside=False)]
+    titles = [section.title for section in finding.tables]
     assert "Gap to the baseline at each budget, family = equal" in titles
-    chart = finding.charts(pd.DataFrame())[-1]
+    chart = finding.charts()[-1]
     assert chart.name == "budget_gaps"
     assert sum(isinstance(layer, Series) for layer in chart.layers) == 2
     assert LeanGroups.from_json(json.loads(json.dumps(groups.to_json()))) == groups
@@ -252,7 +255,7 @@ def test_a_comparison_that_was_trained_longer_than_others_asks_for_no_more() -> 
     last["top1"] -= 0.05 * (last["variant"] == "lean")
     further = replace(ladder.rungs[-1], budget=300, runs=Runs(last, "top1"))
     gone_on = replace(ladder, further=(further,), to_extend=150)
-    finding = LeanGroupsFinding(compare(frame, ladder=gone_on))
+    finding = examples.finding(compare(frame, ladder=gone_on))
     assert finding.sentences[1].endswith("Still moving: at 300 epochs a gap would pass the margin.")
     found = finding.result.found["worse"].budgets
     assert found is not None
@@ -261,7 +264,7 @@ def test_a_comparison_that_was_trained_longer_than_others_asks_for_no_more() -> 
 
 def test_comparisons_settled_together_say_so_and_one_budget_is_no_ladder() -> None:
     frame, ladder = ladders()
-    assert LeanGroupsFinding(compare(frame, ladder=ladder)).badge[0].endswith(", settled")
+    assert examples.finding(compare(frame, ladder=ladder)).badge[0].endswith(", settled")
     # A family that was trained to one budget alone does not speak for the others.
     short = ladder.rungs[0].runs.frame["family"] != "equal"
     first = replace(ladder.rungs[0], runs=Runs(ladder.rungs[0].runs.frame[short], "top1"))
@@ -271,4 +274,4 @@ def test_comparisons_settled_together_say_so_and_one_budget_is_no_ladder() -> No
     assert groups.budget_verdicts() == ["unknown", "settled"]
     alone = compare(frame, ladder=Ladder())
     assert alone.budget_verdicts() == []
-    assert "One budget only" in LeanGroupsFinding(alone).sentences[1]
+    assert "One budget only" in examples.finding(alone).sentences[1]

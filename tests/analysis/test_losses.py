@@ -14,7 +14,7 @@ from analysis.questions.conditioning import fit as conditioning
 from analysis.questions.effects import fit as effects
 from analysis.questions.lean import fit as lean
 from analysis.questions.lean.charts import forest_chart
-from analysis.questions.lean.groups import Comparison
+from analysis.questions.lean.result import Comparison
 from analysis.questions.lean.text import lean_table
 from analysis.questions.pareto import fit as pareto
 from analysis.questions.pareto.charts import front_charts
@@ -91,11 +91,11 @@ class TestTransition:
         found = transition.fit(runs({}), metric="nmse", by=None, goal="min", scale="error")
         assert "left" not in examples.sentence(found)
         assert not any("left" in warning for warning in found.warnings)
-        (chart, *_) = transition_charts(found, runs({}))
+        (chart, *_) = transition_charts(found)
         assert "runs lost" not in [series.name for series in chart.series]
 
     def test_the_chart_crosses_the_cells_and_says_why(self, found: TransitionResult) -> None:
-        (chart, *_) = transition_charts(found, runs(LOST))
+        (chart, *_) = transition_charts(found)
         (crosses,) = [each for each in chart.series if each.name == "runs lost"]
         assert [point.hover for point in crosses.points] == [
             "heads=2: 1 of 5 failed",
@@ -130,14 +130,14 @@ class TestShapes:
         shown = {row[0]: dict(zip(table.header, row, strict=True)) for row in table.rows}
         assert shown["heads=3"]["runs"] == "3 left (2 of 5 diverged)"
         assert shown["heads=4"]["runs"] == "5"
-        assert f"The means of 3 of them are over the seeds that are left ({WARNING})." in (
+        assert f"The means of 3 shapes are over the seeds that are left ({WARNING})." in (
             examples.sentence(found)
         )
         assert any(WARNING in warning for warning in found.warnings)
 
     def test_the_chart_crosses_them_and_says_why(self) -> None:
         found = pareto.fit(runs(LOST), **SHAPES)
-        (chart,) = front_charts(found, runs(LOST))
+        (chart,) = front_charts(found)
         (crosses,) = [each for each in chart.series if each.name == "runs lost"]
         assert len(crosses.points) == 3
         hovers = " ".join(examples.hover_texts(chart))

@@ -95,8 +95,8 @@ def test_a_transition_is_saved_in_every_format(saved: list[Path]) -> None:
 
 def test_shapes_are_saved_as_front_and_candidates(tmp_path: Path) -> None:
     written = save_figures(report_charts(examples.lean_input()), tmp_path, formats=("svg",))
-    assert [path.name for path in written] == ["front-num_params.svg", "candidates.svg"]
-    text = written[0].read_text("utf-8")
+    assert [path.name for path in written] == ["candidates.svg", "front-num_params.svg"]
+    text = written[1].read_text("utf-8")
     assert "parameters" in text
     assert "baseline" in text
 
@@ -166,8 +166,8 @@ def test_fonts_are_in_the_file(tmp_path: Path) -> None:
 
 def test_several_comparisons_are_drawn_as_one_forest(tmp_path: Path) -> None:
     written = save_figures(report_charts(examples.groups_input()), tmp_path, formats=("svg",))
-    assert [path.name for path in written] == ["front-num_params.svg", "candidates.svg"]
-    assert "family = xcit" in written[1].read_text("utf-8")
+    assert [path.name for path in written] == ["candidates.svg", "front-num_params.svg"]
+    assert "family = xcit" in written[0].read_text("utf-8")
 
 
 @pytest.mark.xdist_group("saved")

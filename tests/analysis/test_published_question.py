@@ -319,7 +319,7 @@ class TestWords:
 
     def test_the_report_has_it(self) -> None:
         page = build_report(report_input(published=beside(retrieval())))
-        assert "Beside the paper" in page
+        assert "Published and run" in page
         assert "Published, not run" in page
         other = build_report(report_input(published=beside(retrieval().assign(dim=8))))
         assert "Not comparable with paper H" in other

@@ -19,10 +19,10 @@ from analysis.charts.learning_curves import (
     learning_curves,
     why_no_curves,
 )
-from analysis.charts.picks import query_text, varying_axes
+from analysis.charts.picks import linked, query_text, varying_axes
 from analysis.questions.lean.charts import MAX_FOREST_ROWS, forest_rows, roles_in
 from analysis.questions.lean.group_text import group_baselines_table, group_candidates_table
-from analysis.questions.lean.groups import Comparison
+from analysis.questions.lean.result import Comparison
 from analysis.questions.lean.text import lean_table
 from analysis.questions.pareto.charts import front_charts, mean_front, side_by_side
 from analysis.questions.pareto.text import pareto_table
@@ -169,7 +169,7 @@ def test_seeds_of_a_point_are_one_median_with_a_band_as_far_as_all_of_them_go() 
     median, rest, alone = found.curves
     assert median.points == ((1, 2.0), (2, 1.0), (3, pytest.approx(2 / 3)))
     assert median.band == ((1, 3), (0.5, 1.5), (pytest.approx(1 / 3), 1))
-    assert (median.pick.title, median.pick.query) == ("heads=1 · median of 2 seeds", "heads=1")
+    assert (median.pick.title, median.pick.at) == ("heads=1 · median of 2 seeds", (("heads", 1),))
     # What is left goes on by itself, from where the other one ended.
     assert (rest.points, rest.band) == (((3, pytest.approx(1 / 3)), (4, 0.25)), ())
     assert alone.points == ((1, 7), (2, 3.5), (3, pytest.approx(7 / 3)), (4, 1.75))
@@ -228,7 +228,7 @@ def test_a_doubling_grid_is_spaced_evenly_and_a_contiguous_one_as_it_is() -> Non
 
 def drawn_runs(result: TransitionResult) -> list[tuple[Point, ...]]:
     """The points of the runs, one length after the other."""
-    (chart, *_) = transition_charts(result, pd.DataFrame())
+    (chart, *_) = transition_charts(result)
     assert len(chart.picks) == sum(len(series.points) for series in chart.series if series.hover)
     return [series.points for series in chart.series if series.hover]
 
@@ -259,9 +259,9 @@ def test_ten_thousand_runs_are_thinned_within_every_length() -> None:
     assert sum(len(points) for points in series) <= MAX_RUN_POINTS
 
 
-def test_the_front_names_seeds_runs_costs_and_roles() -> None:
+def test_the_front_names_roles_and_leads_to_its_runs() -> None:
     roles = roles_in([Comparison(examples.lean_result())])
-    (chart,) = front_charts(examples.pareto_result(), examples.shape_trials(), roles)
+    (chart,) = front_charts(examples.pareto_result(), roles)
     points = [point for series in chart.series for point in series.points]
     shapes = sorted((point for point in points if point.pick is not None), key=lambda p: p.x)
     assert [point.pick for point in shapes] == list(range(6))
@@ -270,14 +270,14 @@ def test_the_front_names_seeds_runs_costs_and_roles() -> None:
         "heads=8, depth=6 (baseline)",
         "heads=8, depth=4 (chosen)",
     }
-    assert "seeds: 0, 1, 2" in lines[0]
-    assert any(line.startswith("MLflow: 240abcde") for line in lines[0])
-    assert chart.picks[0].query == "heads=4 depth=2"
+    (found,) = linked([chart], examples.shape_trials())
+    assert query_text(dict(found.picks[0].at)) == "heads=4 depth=2"
+    assert [name for name, _ in found.picks[0].links] == ["seed 0", "seed 1", "seed 2"]
 
 
 def test_a_cost_that_no_shape_has_draws_no_front() -> None:
     front = examples.pareto_result(costs=("joules",))
-    assert front_charts(front, examples.shape_trials()) == []
+    assert front_charts(front) == []
 
 
 @given(

@@ -127,7 +127,7 @@ def test_where_all_failed_that_is_the_answer_with_the_commonest_reason(
     assert told == (
         "none of the 4 runs has a result: 4 failed (RuntimeError: no data at sweep.py:3)"
     )
-    assert answer_study(study).sentence == f"No answer: {told}."
+    assert answer_study(study).text == f"No answer: {told}."
     # One that is still to come may have a result.
     with recording(study, sweep) as (journal, trials):
         journal.reopen([trials[0].key], "asked for again")

@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 
 from analysis.questions.effects.fit import fit as effects
-from analysis.questions.effects.text import effects_sentence
+from analysis.questions.effects.text import effects_sentences
 from analysis.questions.lean.fit import fit as lean
 from analysis.questions.pareto.fit import fit as pareto
-from analysis.questions.pareto.text import pareto_sentence
+from analysis.questions.pareto.text import pareto_sentences
 from analysis.questions.transition.fit import fit as transition
 from analysis.questions.transition.result import TransitionSettings
 from analysis.questions.transition.text import transition_sentence
@@ -78,7 +78,7 @@ def test_gains_that_agree_between_seeds_are_not_tested(seed_step: float) -> None
     found = effects(read_shapes(shapes(seed_step), **ASKED))
     assert [axis.verdict for axis in found.axes] == ["untested"] * 2
     assert found.noise_gap == "no spread between seeds"
-    assert "single run" not in " ".join([effects_sentence(found), *found.warnings])
+    assert "single run" not in " ".join([" ".join(effects_sentences(found)), *found.warnings])
     assert not any(shape.established for group in found.equal_cost for shape in group.shapes)
 
 
@@ -91,7 +91,7 @@ def test_shapes_whose_seeds_agree_are_shown_and_not_tested() -> None:
         "heads=3, depth=2",
         "heads=3, depth=4",
     )
-    assert "shown and not tested: no spread between seeds" in pareto_sentence(front)
+    assert "not measured (no spread between seeds)" in " ".join(pareto_sentences(front))
     found = lean(shapes(0.0), baseline={"heads": 3, "depth": 4}, margin=0.2, **ASKED)
     assert found.verdict == "unsupported"
     assert "no spread between the seeds" in found.reason

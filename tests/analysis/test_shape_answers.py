@@ -21,7 +21,7 @@ from analysis.questions.effects import fit as effects
 from analysis.questions.effects.charts import effect_charts, effect_rows
 from analysis.questions.effects.kind import EFFECTS
 from analysis.questions.effects.result import EffectsResult
-from analysis.questions.effects.text import effects_sentence
+from analysis.questions.effects.text import effects_sentences
 from analysis.report.build import build_report, report_charts
 from analysis.report.build import report_input as study_report
 from analysis.result_files import read_result, write_finding
@@ -163,7 +163,7 @@ def test_effects_do_not_test_again_what_the_question_asks(study: Study) -> None:
         {"width", "lr"},
     ]
     assert {row.axis for row in effect_rows(found)} == {"lr"}
-    sentence = effects_sentence(found)
+    sentence = " ".join(effects_sentences(found))
     assert "No effect of heads" not in sentence
     assert "The question asks about heads and width" in sentence
 
@@ -181,7 +181,7 @@ def test_effects_that_the_answer_has_told_are_left_out(tmp_path: Path) -> None:
     answer = answer_study(found)
     assert answer.result(EffectsResult) is None
     told = asked(found)
-    assert "its answer says what they do" in told.sentence
+    assert "its answer says what they do" in told.text
     assert told.to_json()["axes"][0]["verdict"] == "answered"
 
 
@@ -209,4 +209,4 @@ def test_settings_that_a_question_names_are_no_shapes(tmp_path: Path) -> None:
 
 
 def test_a_study_can_be_asked_for_them_alone(study: Study) -> None:
-    assert "One step up in lr" in asked(study).sentence
+    assert "One step up in lr" in asked(study).text

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -42,39 +42,10 @@ class Best(Jsonable):
     value: float
     group: str
     settings: BestSettings
-
-
-@dataclass(frozen=True)
-class BestFinding(Finding):
-    """Which run was the best."""
-
-    result: Best
-
-    kind: ClassVar[str] = "best"
-    title: ClassVar[str] = "The best trial"
-    headlines: ClassVar[bool] = False
-
-    @property
-    def sentences(self) -> list[str]:
-        return [f"The best run is {self.result.value:.{self.result.settings.digits}g}."]
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        return ("the best of many runs is lucky",)
-
-    def page_tables(self, *, beside: bool) -> list[Section]:
-        return [Section("Best run", Table(("best",), ((str(self.result.value),),), self.sentence))]
-
-    def charts(self, trials: pd.DataFrame) -> list[Chart]:
-        points = Series((Point(0.0, self.result.value),), BLUE, "best")
-        return [Chart("best-run", "The best", "One point.", Axis("run"), Axis("value"), (points,))]
-
-    @property
-    def settings(self) -> Mapping[str, Any]:
-        return {"best": self.result.settings}
+    warnings: tuple[str, ...] = ("the best of many runs is lucky",)
 
     def rows(self) -> pd.DataFrame:
-        return pd.DataFrame({"value": [self.result.value]})
+        return pd.DataFrame({"value": [self.value]})
 
 
 class BestKind(Kind):
@@ -88,11 +59,24 @@ class BestKind(Kind):
 
     def of_table(self, runs: Runs, chosen: Mapping[str, Any]) -> Finding:
         settings = with_settings(BestSettings(), chosen["settings"])
-        return BestFinding(Best(best_of(runs, []), chosen["group"] or "", settings))
+        return self.finding(Best(best_of(runs, []), chosen["group"] or "", settings))
 
-    def of_study(self, study: StudyRuns, found: Sequence[Finding]) -> Finding | None:
+    def of_study(
+        self, study: StudyRuns, chosen: Mapping[str, Any] | None, found: Sequence[Finding]
+    ) -> Finding | None:
         value = best_of(study.runs, study.manifest.axes)
-        return BestFinding(Best(value, study.manifest.name, BestSettings()))
+        return self.finding(Best(value, study.manifest.name, BestSettings()))
+
+    def finding(self, result: Best) -> Finding:
+        points = Series((Point(0.0, result.value),), BLUE, "best")
+        chart = Chart("best-run", "The best", "One point.", Axis("run"), Axis("value"), (points,))
+        return Finding(
+            self,
+            result,
+            (f"The best run is {result.value:.{result.settings.digits}g}.",),
+            tables=(Section("Best run", Table(("best",), ((str(result.value),),))),),
+            charts=lambda: [chart],
+        )
 
 
 def best_of(runs: Runs, axes: Sequence[str]) -> float:

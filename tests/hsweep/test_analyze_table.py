@@ -187,7 +187,7 @@ def test_the_terminal_shows_forty_rows_and_those_of_the_front_first(analyze: Ana
     frame = pd.DataFrame(shapes, columns=["config", "num_params", "loss"])
     told = analyze(frame, "--kind", "pareto", "--metric", "loss").stdout
     assert "1 of 90 shapes lie on the front" in told
-    assert "shown and not tested: single runs" in told
+    assert "the noise between seeds is not measured (single runs)" in told
     assert (
         "The first 40 of 90 rows; `hsweep analyze` with --json or --out FILE has them all" in told
     )
@@ -228,7 +228,7 @@ def test_a_column_that_alone_tells_runs_of_a_cell_apart_is_taken_for_a_setting(
     unnamed = transition(analyze, frame, "--metric", "nmse")
     assert (asked["verdict"], asked["nuisance"]) == (unnamed["verdict"], ["lr"])
     assert unnamed["nuisance"] == ["lr"]
-    note = "lr varies within the cells and the question does not name it"
+    note = "question does not name lr, which varies within the cells"
     assert [any(note in text for text in each["qualifications"]) for each in (asked, unnamed)] == [
         False,
         True,
@@ -354,7 +354,8 @@ def test_a_sweep_too_small_is_inconclusive_and_asks_for_more(
 def test_a_finished_run_without_a_value_is_counted_as_failed(analyze: Analyze) -> None:
     found = transition(analyze, first(np.nan), "--metric", "nmse")
     assert found["verdict"] == "transition"
-    assert any("counted as failed" in text for text in found["warnings"])
+    said = [*found["qualifications"], *found["warnings"]]
+    assert any("counted as failed" in text for text in said)
 
 
 def test_an_infinite_value_of_a_failed_run_is_no_obstacle(analyze: Analyze) -> None:

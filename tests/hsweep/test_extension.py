@@ -17,10 +17,11 @@ from hsweep import grid, zipped
 from hsweep.coordination.coordinator import Coordinator, planned_row
 from hsweep.coordination.runner import InlineRunner
 from hsweep.design.early_stopping import Asha
+from hsweep.design.question import Missing
 from hsweep.design.trial import TrialStatus
 from hsweep.errors import UserError
 from hsweep.paths import Home
-from hsweep.planning.extension import Wanted, plan_extension, with_extensions
+from hsweep.planning.extension import plan_extension, with_extensions
 from hsweep.planning.options import Limits
 from hsweep.planning.plan import Plan, make_plan
 from hsweep.record.journal import Journal, TrialRow
@@ -293,7 +294,7 @@ def recorded(plan: Plan, **statuses: str) -> list[TrialRow]:
     ]
 
 
-def chosen(plan: Plan, rows: list[TrialRow], *wanted: Wanted) -> list[tuple[int, int, str]]:
+def chosen(plan: Plan, rows: list[TrialRow], *wanted: Missing) -> list[tuple[int, int, str]]:
     extension = plan_extension(plan, rows, wanted)
     return [
         (each.trial.point.width, each.trial.replicate, each.how.split(",")[0])
@@ -301,8 +302,8 @@ def chosen(plan: Plan, rows: list[TrialRow], *wanted: Wanted) -> list[tuple[int,
     ]
 
 
-def cell(width: float, trials: int = 2) -> Wanted:
-    return Wanted({"width": width}, trials, "no full-budget run")
+def cell(width: float, trials: int = 2) -> Missing:
+    return Missing({"width": width}, trials, "no full-budget run")
 
 
 def test_interrupted_trials_come_first_then_stopped_then_failed_then_new_seeds() -> None:
@@ -367,7 +368,7 @@ def test_every_setting_that_competes_in_a_cell_gets_its_runs() -> None:
     ],
 )
 def test_what_cannot_be_run_says_why(
-    space: Any, limits: Limits, wanted: Wanted, message: str
+    space: Any, limits: Limits, wanted: Missing, message: str
 ) -> None:
     plan = planned(space=space)
     extension = plan_extension(replace(plan, limits=limits), recorded(plan), [wanted])

@@ -16,10 +16,11 @@ from hsweep.coordination.coordinator import Coordinator
 from hsweep.coordination.keeping import Keeping
 from hsweep.coordination.runner import InlineRunner
 from hsweep.design.budget import Budget
+from hsweep.design.question import Missing
 from hsweep.design.trial import Report, Trial, TrialStatus
 from hsweep.errors import UserError
 from hsweep.paths import Home
-from hsweep.planning.extension import Wanted, carried_over, plan_extension, with_extensions
+from hsweep.planning.extension import carried_over, plan_extension, with_extensions
 from hsweep.planning.plan import make_plan
 from hsweep.record.composition import budgets_in_words
 from hsweep.record.journal import TrialRow
@@ -266,7 +267,7 @@ def test_a_cell_that_lacks_seeds_is_given_whole_ladders(tmp_path: Path) -> None:
     rows = run(sweep, tmp_path)
     assert sorted(row.unit for row in rows) == [0, 0, 5, 5, 10, 20]
     lost = rows[1].replicate if rows[1].unit == 0 else rows[4].replicate
-    extension = plan_extension(plan, rows, [Wanted({"width": 2}, 2, "too few seeds")])
+    extension = plan_extension(plan, rows, [Missing({"width": 2}, 2, "too few seeds")])
     added = [
         (each.trial.replicate, each.trial.budget.amount, each.is_recorded)
         for each in extension.additions
@@ -299,7 +300,7 @@ def test_seeds_are_trained_to_another_budget_once_from_the_trunk_there_is(tmp_pa
     def ask(trials: int, budget: int | None) -> tuple[float, int]:
         """Run what a cell is asked for; return what it cost, as foretold and in updates."""
         nonlocal rows, plan
-        extension = plan_extension(plan, rows, [Wanted({"width": 2}, trials, "", budget)])
+        extension = plan_extension(plan, rows, [Missing({"width": 2}, trials, "", budget)])
         entries.append(extension.to_json())
         keys, plan = extension.keys, extension.plan
         if not keys:

@@ -15,8 +15,8 @@ from analysis.answer import Answer
 from analysis.ask import answer_study
 from analysis.compare.fit import compare_studies
 from analysis.compare.result import CompareSettings
-from analysis.questions.lean.groups import LeanGroups
-from analysis.questions.lean.kind import LeanFinding
+from analysis.questions.lean.result import LeanGroups, LeanResult
+from analysis.questions.pareto.result import ParetoResult
 from analysis.report.build import build_report, report_input
 from analysis.runs.chance import study_chance
 from hsweep import Recipe, Sweep, grid, lean
@@ -110,9 +110,9 @@ def test_a_family_that_learned_nothing_answers_nothing_and_the_others_do(tmp_pat
     groups = groups_of(answer)
     verdicts = {name: found.verdict for name, found in groups.found.items()}
     assert verdicts == {"even": "found", "odd": "untrained"}
-    assert "in 1 of 2 comparisons, undecided in 1." in answer.sentence
+    assert "in 1 of 2 comparisons, undecided in 1." in answer.text
     said = "no answer: the baseline has not learned more than a constant predictor (fit 0.799, "
-    assert f"{said}chance 0.8)" in answer.sentence
+    assert f"{said}chance 0.8)" in answer.text
 
 
 def groups_of(answer: Answer) -> LeanGroups:
@@ -145,18 +145,15 @@ def test_a_study_compares_shapes_each_at_its_best_rate(tmp_path: Path) -> None:
                 finish(journal, trial, 0.2 + lost + 0.002 * noise)
         studies.append(study)
     answer = answer_study(studies[0])
-    finding = answer.leading
-    assert isinstance(finding, LeanFinding)
-    assert finding.result.choice_config == {"width": 2}
-    (row,) = finding.result.table
+    lean, front = answer.result(LeanResult), answer.result(ParetoResult)
+    assert lean is not None
+    assert lean.choice_config == {"width": 2}
+    (row,) = lean.table
     assert row.setting is not None
     assert (row.setting.values, row.setting.at_edge) == ({"lr": 0.01}, ())
-    assert "(lr = 0.001 for the baseline)" in answer.sentence
-    assert finding.front is not None
-    assert [shape.setting.values["lr"] for shape in finding.front.table if shape.setting] == [
-        0.01,
-        0.001,
-    ]
+    assert "(lr = 0.001 for the baseline)" in answer.text
+    assert front is not None
+    assert [shape.setting.values["lr"] for shape in front.table if shape.setting] == [0.01, 0.001]
     assert json.loads(json.dumps(answer.to_json(), allow_nan=False))["nuisance"] == ["lr"]
     assert answer.confirm_command is None or "lr=0.01" in answer.confirm_command
     page = build_report(report_input(studies[0], answer, {}))

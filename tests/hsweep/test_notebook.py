@@ -125,7 +125,7 @@ def test_the_answer_is_that_of_the_report(study: Study) -> None:
     answer = study.answer()
     assert str(answer) == answer.text
     assert answer.text in repr(answer)
-    assert answer.sentence.split("<")[0][:20] in answer._repr_html_()
+    assert answer.text.split("<")[0][:20] in answer._repr_html_()
     assert "complete, 8 of 8 runs" in study._repr_html_()
 
 

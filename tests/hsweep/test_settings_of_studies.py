@@ -14,7 +14,7 @@ from tiny import TinyModel, tiny_sweep
 from tiny_studies import finish, new_study, recording
 
 from analysis.ask import answer_study
-from analysis.questions.transition.kind import TransitionFinding
+from analysis.questions.transition.result import TransitionResult
 from analysis.report.build import build_report, report_input
 from hsweep import Recipe, Sweep, Transition, grid, lean
 from hsweep.paths import Home
@@ -56,13 +56,12 @@ def test_cells_stand_at_their_best_rate_named_or_not(home: Home, nuisance: tuple
     asked = describe(Transition("width", scale="error", nuisance=nuisance))
     study = recorded(home, sweep, question=asked)
     answer = answer_study(study)
-    finding = answer.leading
-    assert isinstance(finding, TransitionFinding)
-    found = finding.result
+    found = answer.result(TransitionResult)
+    assert found is not None
     assert (found.verdict, found.h_star) == ("transition", 4)
-    assert "Each cell is taken at its best lr." in answer.sentence
-    unnamed = "lr varies within the cells and the question does not name it"
-    assert any(unnamed in text for text in answer.qualifications) == (not nuisance)
+    assert "Each cell is taken at its best lr." in answer.text
+    unnamed = "question does not name lr, which varies within the cells"
+    assert any(unnamed in text for text in answer.sentences) == (not nuisance)
     for cell in found.counts:
         assert cell.setting is not None
         assert cell.setting.values == {"lr": 0.01}
@@ -83,12 +82,12 @@ def test_an_answer_from_one_rate_says_so_as_long_as_there_is_only_one(home: Home
     sweep = tiny_sweep(space=grid(width=WIDTHS), replicates=3, question=Transition("width", None))
     study = recorded(home, sweep, fixed_rate=0.01)
     clause = "All runs had the one learning rate 0.01, which was not tuned."
-    assert clause in answer_study(study).sentence
+    assert clause in answer_study(study).text
     unknown = Study(study.paths, dataclasses.replace(study.manifest, fixed_rate=None))
-    assert "learning rate" not in answer_study(unknown).sentence
+    assert "learning rate" not in answer_study(unknown).text
     compared = describe(lean({"width": 6}, margin=0.01, scale="error"))
     other = Study(study.paths, dataclasses.replace(study.manifest, question=compared))
-    sentence = answer_study(other).sentence
+    sentence = answer_study(other).text
     assert ", each at the one learning rate 0.01, which was not tuned." in sentence
 
 
@@ -100,7 +99,7 @@ def test_comparisons_say_their_one_rate_once(home: Home) -> None:
         question=lean({"width": 8}, margin=0.01, scale="error", within="family"),
     )
     study = recorded(home, sweep, fixed_rate=0.05)
-    sentence = answer_study(study).sentence
+    sentence = answer_study(study).text
     assert sentence.count("each at the one learning rate 0.05, which was not tuned") == 1
 
 

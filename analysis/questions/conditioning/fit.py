@@ -49,9 +49,9 @@ def has_probe(frame: pd.DataFrame) -> bool:
 
 
 def fit(
-    frame: pd.DataFrame,
+    table: pd.DataFrame | Runs,
     *,
-    metric: str,
+    metric: str | None = None,
     config: Sequence[str],
     x: str = "heads",
     goal: Goal = "max",
@@ -65,7 +65,7 @@ def fit(
     """Compare condition numbers with the theory, and with the metric over shapes.
 
     Args:
-        frame: one row a run.
+        table: one row a run, or `Runs`, which carry the metric and the columns.
         metric: the result.
         config: columns that name a shape; an empty entry is a value of its own (a coupled
             ``head_dim``).
@@ -84,6 +84,8 @@ def fit(
     Raises:
         UserError: a missing column, a condition number below 1, or no run that has one.
     """
+    given = Runs.of(table, metric, columns)
+    frame, metric = given.frame, given.metric
     if goal not in ("min", "max"):
         raise unknown_name("goal", goal, ("min", "max"))
     if not config:
@@ -99,9 +101,7 @@ def fit(
     numbers = [*extra, *layers, *(name for name in (CAPPED,) if name in frame.columns)]
     if EMBED_DIM in frame.columns and HEAD_DIM in config and EMBED_DIM not in config:
         numbers.append(EMBED_DIM)
-    runs, warnings = Runs(frame, metric, columns).rows(
-        list(config), [condition, *dict.fromkeys(numbers)]
-    )
+    runs, warnings = given.rows(list(config), [condition, *dict.fromkeys(numbers)])
     groups = _usable(runs, list(config), condition, warnings)
     shapes = sorted(
         (

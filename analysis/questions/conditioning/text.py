@@ -40,21 +40,17 @@ def conditioning_badge(result: ConditioningResult) -> tuple[str, Tone]:
     return _BADGES[result.verdict]
 
 
-def conditioning_sentence(result: ConditioningResult) -> str:
-    name = {
-        "supported": "Supported",
-        "contradicted": "Contradicted",
-        "undecided": "Undecided",
-    }[result.verdict]
-    parts = [f"{name}: {result.reason}."]
-    parts += [trend_sentence(trend, result.x) for trend in result.trends]
+def conditioning_sentences(result: ConditioningResult) -> tuple[str, ...]:
+    """Return the verdict with its reason, and then how condition numbers go with heads."""
+    sentences = [f"{result.verdict.capitalize()}: {result.reason}."]
+    sentences += [trend_sentence(trend, result.x) for trend in result.trends]
     if result.theory is not None:
         factor = result.theory.factor
-        parts.append(
+        sentences.append(
             f"Measured condition numbers are {number_text(factor.estimate)} times the predicted "
             f"ones ({number_text(factor.low)} to {number_text(factor.high)})."
         )
-    return " ".join(parts)
+    return tuple(sentences)
 
 
 def trend_sentence(trend: HeadsTrend, x: str) -> str:

@@ -5,7 +5,9 @@ Every effect is a gain: positive is better whatever the goal, in decades of the 
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
+
+import pandas as pd
 
 from analysis.statistics.values import Interval
 from analysis.values import Config, Jsonable, Number
@@ -207,3 +209,20 @@ class EffectsResult(Jsonable):
     warnings: tuple[str, ...]
     nuisance: tuple[str, ...] = ()
     noise_gap: str = ""
+
+    def rows(self) -> pd.DataFrame:
+        """Return one row an axis, which has no ends, and one for each of its steps."""
+        return pd.DataFrame([row for axis in self.axes for row in _rows(axis)])
+
+
+def _rows(axis: AxisEffect) -> list[dict[str, Any]]:
+    own = (None, None, axis.effect, axis.p, axis.p_holm, axis.pairs)
+    steps = [
+        (step.low, step.high, step.effect, step.p, step.p_holm, len(step.pairs))
+        for step in axis.steps
+    ]
+    names = ("from", "to", "gain", "gain_low", "gain_high", "p", "p_holm", "pairs")
+    return [
+        {"axis": axis.axis, **dict(zip(names, (low, high, *gain, *rest), strict=True))}
+        for low, high, gain, *rest in (own, *steps)
+    ]

@@ -35,7 +35,7 @@ def gain_unit(metric: str, scale: Scale | None) -> str:
     return "nats" if scale == "loss" else metric
 
 
-def effects_sentence(result: EffectsResult) -> str:
+def effects_sentences(result: EffectsResult) -> tuple[str, ...]:
     parts = [axis_sentence(axis, result) for axis in result.axes if axis.verdict != "answered"]
     if answered := [axis.axis for axis in result.axes if axis.verdict == "answered"]:
         parts.append(
@@ -47,7 +47,7 @@ def effects_sentence(result: EffectsResult) -> str:
         parts.append(equal_cost_sentence(result))
     if result.nuisance:
         parts.append(all_at_best(result.nuisance))
-    return " ".join(parts)
+    return tuple(parts)
 
 
 def axis_sentence(axis: AxisEffect, result: EffectsResult) -> str:

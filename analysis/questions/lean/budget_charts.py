@@ -5,7 +5,7 @@ from typing import Final
 
 from analysis.charts import palette
 from analysis.charts.chart import Axis, Chart, Line, Point, Reference, Series
-from analysis.questions.lean.groups import Comparison
+from analysis.questions.lean.result import Comparison
 from analysis.text.numbers import interval_text, number_text
 from analysis.values import Number
 

@@ -16,9 +16,8 @@ from analysis.charts.chart import (
     Series,
     by_look,
 )
-from analysis.charts.picks import config_key, query_text, short_label, unique_names, varying_axes
-from analysis.questions.lean.groups import Comparison
-from analysis.questions.lean.result import LeanOutcome, LeanResult, LeanRow
+from analysis.charts.picks import config_key, short_label, unique_names, varying_axes
+from analysis.questions.lean.result import Comparison, LeanOutcome, LeanResult, LeanRow
 from analysis.text.numbers import (
     cost_title,
     interval_text,
@@ -102,7 +101,7 @@ def forest_chart(compared: Sequence[Comparison]) -> Chart | None:
                 (row.outcome, Point(row.diff, len(names), row.ci, hover, pick=len(picks)))
             )
             names.append(label)
-            picks.append(Pick(row.label, query_text(row.config)))
+            picks.append(Pick(row.label, tuple(row.config.items())))
     if not picks:
         return None
     lean = drawn[0]

@@ -1,10 +1,14 @@
 """What several lean comparisons say in words: sentences and tables."""
 
 from analysis.questions.lean.budget_text import budgets_sentence
-from analysis.questions.lean.groups import LeanGroups
-from analysis.questions.lean.plain import savings_text
-from analysis.questions.lean.result import LeanResult
-from analysis.questions.lean.text import VERDICTS, chosen_row, lean_sentence, lean_table
+from analysis.questions.lean.result import LeanGroups, LeanResult
+from analysis.questions.lean.text import (
+    VERDICTS,
+    chosen_row,
+    lean_sentence,
+    lean_table,
+    savings_text,
+)
 from analysis.runs.losses import runs_text
 from analysis.statistics.settled import Settled
 from analysis.text.numbers import NONE, Tone, at_fixed_rate, first_to_lower, number_text, sentence

@@ -8,90 +8,20 @@ each part over the family's candidates.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from analysis.questions.lean import fit as lean
 from analysis.questions.lean.budgets import with_budgets
-from analysis.questions.lean.result import LeanResult, LeanSettings, LeanVerdict
+from analysis.questions.lean.result import LeanGroups, LeanResult, LeanSettings
 from analysis.questions.pareto import fit as pareto
 from analysis.questions.pareto.result import ParetoResult
 from analysis.runs.ladder import Ladder
 from analysis.runs.table import Runs
-from analysis.statistics.settled import Settled
-from analysis.values import AxisValue, Jsonable
+from analysis.values import AxisValue
 from hsweep.design.question import Goal
 from hsweep.errors import UserError
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """One lean comparison of a study.
-
-    Attributes:
-        result: what it found.
-        within: the axis that parts the study's comparisons; None where there is only one.
-        value: this comparison's value of that axis, in words.
-    """
-
-    result: LeanResult
-    within: str | None = None
-    value: str = ""
-
-    @property
-    def heading(self) -> str:
-        return "" if self.within is None else f"{self.within} = {self.value}"
-
-    @property
-    def at(self) -> dict[str, AxisValue]:
-        """The axis value that tells it from the others."""
-        return {} if self.within is None else {self.within: self.value}
-
-
-@dataclass(frozen=True)
-class LeanGroups(Jsonable):
-    """The comparisons of a study, one a value of an axis.
-
-    Attributes:
-        found: the comparison at each value that has one, by the value in words.
-        problems: why there is none, at the others.
-        fronts: the front at each value, where the study learns more than one task, so that one
-            front over all of it would hold results of different tasks against each other.
-        fixed_rate: the one learning rate of all runs, which was not tuned; None where it was, or is
-            not known.
-    """
-
-    within: str
-    found: dict[str, LeanResult]
-    problems: dict[str, str]
-    fronts: dict[str, ParetoResult] = field(default_factory=dict)
-    fixed_rate: float | None = None
-
-    @property
-    def established(self) -> tuple[str, ...]:
-        """The values at which a leaner shape is established as no worse than the baseline."""
-        return self._with_verdict("found")
-
-    @property
-    def excluded(self) -> tuple[str, ...]:
-        """The values at which every cheaper shape is shown to be worse by more than the margin."""
-        return self._with_verdict("excluded")
-
-    def budget_verdicts(self) -> list[Settled]:
-        """Return whether the answers that were given would survive more training; empty where that
-        was not asked or every one of them has a single budget."""
-        known = [
-            result.budgets
-            for result in self.found.values()
-            if result.budgets is not None and result.decides
-        ]
-        if all(budgets.is_single for budgets in known):
-            return []
-        return [budgets.verdict for budgets in known]
-
-    def _with_verdict(self, verdict: LeanVerdict) -> tuple[str, ...]:
-        return tuple(name for name, result in self.found.items() if result.verdict == verdict)
 
 
 def fit_groups(

@@ -1,13 +1,12 @@
 """What a lean comparison says to readers who do not know the statistics."""
 
-import math
-
 from analysis.questions.lean.budget_text import budgets_sentence
-from analysis.questions.lean.result import LeanResult, LeanRow
+from analysis.questions.lean.result import LeanResult
 from analysis.questions.lean.text import (
     baseline_losses,
     chosen_row,
     lean_sentence,
+    savings_text,
     settings_at_edge,
     what_it_takes,
 )
@@ -16,7 +15,6 @@ from analysis.text.numbers import (
     all_at_best,
     at_fixed_rate,
     chance_text,
-    cost_title,
     number_text,
     percent_text,
     sentence,
@@ -73,16 +71,6 @@ def plain_headline(result: LeanResult) -> str:
             f"is worse {by_more}."
         )
     return lean_sentence(result)
-
-
-def savings_text(row: LeanRow) -> str:
-    saved = [
-        f"{percent_text(round(share, 2))} {'fewer' if cost == 'num_params' else 'less'} "
-        f"{cost_title(cost)}"
-        for cost, share in row.saving.items()
-        if math.isfinite(share) and share > 0
-    ]
-    return f", with {' and '.join(saved)}" if saved else ""
 
 
 def _better(difference: float) -> str:

@@ -257,3 +257,13 @@ def missing_runs_table(results: Mapping[str, LeanResult], within: str = "") -> T
         for each in result.missing
     )
     return Table(header, rows)
+
+
+def savings_text(row: LeanRow) -> str:
+    saved = [
+        f"{percent_text(round(share, 2))} {'fewer' if cost == 'num_params' else 'less'} "
+        f"{cost_title(cost)}"
+        for cost, share in row.saving.items()
+        if math.isfinite(share) and share > 0
+    ]
+    return f", with {' and '.join(saved)}" if saved else ""

@@ -2,14 +2,11 @@
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Final
-
-import pandas as pd
+from typing import Final
 
 from analysis.charts import palette
 from analysis.charts.axes import cost_axis
-from analysis.charts.chart import Axis, Chart, Line, Pick, Point, Series, by_look, shortened
-from analysis.charts.picks import Key, config_key, query_text, run_id, run_links, runs_by_values
+from analysis.charts.chart import Axis, Chart, Line, Pick, Point, Series, by_look
 from analysis.questions.pareto.result import FrontClass, ParetoResult, ParetoRow
 from analysis.questions.pareto.text import CLASS_NAMES
 from analysis.text.numbers import (
@@ -43,24 +40,19 @@ _MARK_LOOKS: Final = {
 
 
 def front_charts(
-    pareto: ParetoResult,
-    trials: pd.DataFrame,
-    role_of: Callable[[Config], str] | None = None,
+    pareto: ParetoResult, role_of: Callable[[Config], str] | None = None
 ) -> list[Chart]:
     """Return a front's charts, leaving out costs that no shape has.
 
     Args:
-        trials: one row a trial, where the runs of a shape are looked up.
         role_of: whether a shape is the ``baseline`` or the ``chosen`` one; empty for neither.
     """
-    axes = list(dict.fromkeys(name for row in pareto.table for name in row.config))
-    runs = runs_by_values(trials, axes)
     charts = []
     for cost in pareto.costs:
         rows = [row for row in pareto.table if math.isfinite(row.costs.get(cost, math.nan))]
         if rows:
             rows.sort(key=lambda row: row.costs[cost])
-            charts.append(_front_chart(pareto, cost, rows, runs, role_of))
+            charts.append(_front_chart(pareto, cost, rows, role_of))
     return charts
 
 
@@ -68,7 +60,6 @@ def _front_chart(
     pareto: ParetoResult,
     cost: str,
     rows: list[ParetoRow],
-    runs: dict[Key, list[dict[str, Any]]],
     role_of: Callable[[Config], str] | None,
 ) -> Chart:
     costs = [row.costs[cost] for row in rows]
@@ -78,14 +69,13 @@ def _front_chart(
     marks: list[tuple[str, Point]] = []
     picks = []
     for at, (row, place) in enumerate(zip(rows, places, strict=True)):
-        own = runs.get(config_key(row.config), [])
         role = role_of(row.config) if role_of else ""
-        hover = _hover(row, role, own, pareto.metric)
+        hover = _hover(row, role, pareto.metric)
         # The fainter the less likely it is on the front.
         opacity = 0.7 if math.isnan(row.p_front) else 0.25 + 0.75 * row.p_front
         point = Point(place, row.ci.estimate, row.ci, hover, at, size, opacity)
         shapes.append((row.class_, point))
-        picks.append(Pick(row.label, query_text(row.config), run_links(own)))
+        picks.append(Pick(row.label, tuple(row.config.items())))
         if role:
             marks.append((role, Point(point.x, point.y, size=20)))
         if row.lost.total:
@@ -127,7 +117,7 @@ def _front_chart(
     )
 
 
-def _hover(row: ParetoRow, role: str, runs: list[dict[str, Any]], metric: str) -> str:
+def _hover(row: ParetoRow, role: str, metric: str) -> str:
     lines = [
         f"{row.label} ({role})" if role else row.label,
         f"{metric} {interval_text(row.ci)}",
@@ -140,10 +130,6 @@ def _hover(row: ParetoRow, role: str, runs: list[dict[str, Any]], metric: str) -
     if row.setting:
         lines.append(f"best setting: {setting_text(row.setting)}")
     lines.append(f"{row.n} full-budget run{'' if row.n == 1 else 's'}{row.lost.behind}")
-    if seeds := ", ".join(str(run["seed"]) for run in runs if "seed" in run):
-        lines.append(f"seeds: {shortened(seeds, 60)}")
-    if ids := ", ".join(run_id(address) for _, address in run_links(runs)):
-        lines.append(f"MLflow: {shortened(ids, 60)}")
     return "\n".join(lines)
 
 

@@ -1,13 +1,13 @@
 """What a front says in words: sentence and tables."""
 
+import math
 from typing import Final
 
-from analysis.questions.pareto.result import FrontClass, ParetoResult
+from analysis.questions.pareto.result import FrontClass, ParetoResult, ParetoRow
 from analysis.runs.losses import losses_named, runs_text
 from analysis.text.numbers import (
     Tone,
     all_at_best,
-    at_best,
     cost_text,
     cost_title,
     interval_text,
@@ -17,7 +17,7 @@ from analysis.text.numbers import (
     setting_header,
     setting_text,
 )
-from analysis.text.tables import Table
+from analysis.text.tables import TERMINAL_ROWS, Table
 
 CLASS_NAMES: Final[dict[FrontClass, str]] = {
     "on": "on the front",
@@ -38,61 +38,53 @@ def pareto_badge(result: ParetoResult) -> tuple[str, Tone]:
     return "front decided", "found"
 
 
-def pareto_sentence(result: ParetoResult) -> str:
-    counted = {
-        name: sum(row.class_ == name for row in result.table) for name in ("on", "undecided", "off")
-    }
+def pareto_sentences(result: ParetoResult) -> tuple[str, ...]:
+    """Return what was found, and then what qualifies it."""
     if not result.table:
-        return "No shape has a finished trial, so there is no front to show."
-    costs = " and ".join(cost_title(cost) for cost in result.costs)
-    if result.is_untested:
-        return (
-            f"{len(result.front)} of {len(result.table)} shapes lie on the front of "
-            f"{result.metric} against {costs}, which is shown and not tested: {result.noise_gap}, "
-            f"so the noise between seeds is not measured{at_best(result.nuisance)}."
-            f"{_shapes_with_losses(result)}"
-        )
-    return (
-        f"Of {len(result.table)} shapes, {counted['on']} lie on the front of {result.metric} "
-        f"against {costs} (probability at least {number_text(result.settings.on)}), "
-        f"{counted['undecided']} stay undecided with these seeds, and {counted['off']} do not"
-        f"{at_best(result.nuisance)}."
-        f"{_shapes_with_losses(result)}"
-    )
-
-
-def plain_front(result: ParetoResult) -> list[str]:
-    """Return the answer in everyday words: first what was found, then what qualifies it."""
-    if not result.table:
-        return [pareto_sentence(result)]
+        return ("No shape has a finished trial, so there is no front to show.",)
     counted = [row.class_ for row in result.table]
     costs = " and ".join(cost_title(cost) for cost in result.costs)
     undecided = counted.count("undecided")
-    untested = (
-        f"Other seeds may tell otherwise, as their noise is not measured: {result.noise_gap}."
+    likely = number_text(result.settings.on)
+    tested = f" (each with a probability of at least {likely})"
+    found = (
+        f"{len(result.front)} of {len(counted)} shapes lie on the front: no other shape has both a "
+        f"better {result.metric} and lower {costs}{'' if result.is_untested else tested}."
     )
-    return [
-        f"{len(result.front)} of {len(counted)} shapes are worth what they cost: no other shape "
-        f"has both a better {result.metric} and lower {costs}.",
+    untested = (
+        "This is shown, not tested: the noise between seeds is not measured "
+        f"({result.noise_gap}), so other seeds may tell otherwise."
+    )
+    return (
+        found,
         *([untested] if result.is_untested else []),
-        *([f"Of {undecided} more the seeds do not tell yet."] if undecided else []),
+        *([f"Of {undecided} more these seeds do not tell."] if undecided else []),
         *([all_at_best(result.nuisance)] if result.nuisance else []),
-        *filter(None, [_shapes_with_losses(result).strip()]),
+        *_shapes_with_losses(result),
+    )
+
+
+def _shapes_with_losses(result: ParetoResult) -> list[str]:
+    lossy = [(row.label, row.lost) for row in result.table if row.lost.total]
+    if not lossy:
+        return []
+    one = len(lossy) == 1
+    return [
+        f"{'The mean of one shape is' if one else f'The means of {len(lossy)} shapes are'} "
+        f"over the seeds that are left ({losses_named(lossy)})."
     ]
 
 
-def _shapes_with_losses(result: ParetoResult) -> str:
-    lossy = [(row.label, row.lost) for row in result.table if row.lost.total]
-    if not lossy:
-        return ""
-    one = len(lossy) == 1
-    return (
-        f" {'The mean of one of them is' if one else f'The means of {len(lossy)} of them are'} "
-        f"over the seeds that are left ({losses_named(lossy)})."
-    )
+def _likelihood(row: ParetoRow) -> float:
+    """Return how likely a shape lies on the front; as measured where that is not tested."""
+    return row.p_front if math.isfinite(row.p_front) else float(row.class_ == "untested_on")
 
 
 def pareto_table(result: ParetoResult) -> Table:
+    """Return the shapes, cheapest first; the likeliest first where they are too many to show."""
+    shapes = result.table
+    if len(shapes) > TERMINAL_ROWS:
+        shapes = tuple(sorted(shapes, key=lambda row: -_likelihood(row)))
     header = (
         "shape",
         f"{result.metric} (mean)",
@@ -116,7 +108,7 @@ def pareto_table(result: ParetoResult) -> Table:
             CLASS_NAMES[row.class_],
             *((setting_text(row.setting),) if result.nuisance else ()),
         )
-        for row in result.table
+        for row in shapes
     )
     volume = (
         f"Hypervolume {interval_text(result.hv, result.settings.confidence)}. "

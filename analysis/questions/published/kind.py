@@ -1,9 +1,7 @@
 """A study beside the papers' printed results that it repeats."""
 
-import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from analysis.published.numbers import Setup, setup_of, setups
 from analysis.questions.base import Finding, Kind, Section, StudyRuns
@@ -16,45 +14,7 @@ from analysis.questions.published.text import (
 )
 from analysis.questions.transition.result import TransitionResult
 from analysis.runs.statuses import FULL
-from analysis.text.tables import Table
-from analysis.values import Jsonable
 from hsweep.errors import unknown_name
-
-
-@dataclass(frozen=True)
-class PublishedFinding(Finding):
-    """How a study compares with what was printed."""
-
-    result: PublishedResult
-
-    kind: ClassVar[str] = "published"
-    title: ClassVar[str] = "Beside the paper"
-    leads: ClassVar[bool] = False
-    headlines: ClassVar[bool] = False
-
-    @property
-    def sentences(self) -> list[str]:
-        return [published_sentence(self.result)]
-
-    @property
-    def terminal_note(self) -> str:
-        return self.sentence
-
-    def page_tables(self, *, beside: bool) -> list[Section]:
-        if not self.result.comparable:
-            return [Section("Beside the paper", Table(("outcome",), ((self.sentence,),)))]
-        compared = published_table(self.result)
-        compared = dataclasses.replace(compared, note=f"{self.sentence} {compared.note}")
-        missing = missing_printed_table(self.result)
-        sections = [Section("Beside the paper", compared)]
-        return [*sections, *([Section("Published, not run", missing)] if missing.rows else [])]
-
-    def terminal_tables(self, *, beside: bool) -> list[Section]:
-        return []
-
-    @property
-    def settings(self) -> Mapping[str, Jsonable]:
-        return {}
 
 
 class PublishedKind(Kind):
@@ -63,13 +23,26 @@ class PublishedKind(Kind):
     name = "published"
     about = "How do a study's results compare with the papers' printed ones?"
     settings = PublishedSettings
-    takes_tables = False
+    result = PublishedResult
 
-    def of_study(self, study: StudyRuns, found: Sequence[Finding]) -> Finding | None:
+    def of_study(
+        self, study: StudyRuns, chosen: Mapping[str, Any] | None, found: Sequence[Finding]
+    ) -> Finding | None:
         if not study.trials["status"].isin(FULL).any():
             return None
         result = beside_published(study, found)
-        return None if result is None else PublishedFinding(result)
+        return None if result is None else self.finding(result)
+
+    def finding(self, result: PublishedResult) -> Finding:
+        """Return what is said of the comparison."""
+        tables = (
+            Section("Published and run", published_table(result)),
+            Section("Published, not run", missing_printed_table(result)),
+        )
+        shown = tuple(section for section in tables if section.table.rows)
+        return Finding(
+            self, result, (published_sentence(result),), tables=shown if result.comparable else ()
+        )
 
 
 def beside_published(

@@ -3,8 +3,6 @@
 import math
 from typing import Final
 
-import pandas as pd
-
 from analysis.charts import palette
 from analysis.charts.axes import GridAxis, named_axis
 from analysis.charts.chart import (
@@ -21,7 +19,7 @@ from analysis.charts.chart import (
     by_look,
     symbol_of,
 )
-from analysis.charts.picks import config_key, query_text, run_links, runs_by_values, value_text
+from analysis.charts.picks import value_text
 from analysis.questions.transition.result import CLAIMS, RunValue, TransitionResult
 from analysis.questions.transition.text import abruptness_text, bracket_text
 from analysis.statistics.values import Interval
@@ -45,17 +43,12 @@ _PLACED: Final = (*CLAIMS, "plateau", "suggested")
 """Verdicts that place a drop."""
 
 
-def transition_charts(result: TransitionResult, trials: pd.DataFrame) -> list[Chart]:
-    """Return the transition's charts, leaving out those without a number to show.
-
-    Args:
-        result: the transition.
-        trials: one row a trial, where a run's page is looked up.
-    """
+def transition_charts(result: TransitionResult) -> list[Chart]:
+    """Return the transition's charts, leaving out those without a number to show."""
     axis = GridAxis.of([run.x for run in result.runs] or list(result.level))
     if not axis.values:
         return []
-    charts = [_error_chart(result, axis, trials)]
+    charts = [_error_chart(result, axis)]
     if any(math.isfinite(slope.estimate) for slope in result.gamma.values()):
         charts.append(_slope_chart(result, axis))
     if result.drops:
@@ -69,7 +62,7 @@ def error_of(y: float, scale: Scale) -> float:
     return y if scale == "loss" else 10.0**y
 
 
-def _error_chart(result: TransitionResult, axis: GridAxis, trials: pd.DataFrame) -> Chart:
+def _error_chart(result: TransitionResult, axis: GridAxis) -> Chart:
     title = metric_title(result.metric, result.scale)
     bracket, bracket_caption = _bracket(result, axis)
     every = math.ceil(len(result.runs) / MAX_RUN_POINTS) or 1
@@ -135,22 +128,18 @@ def _error_chart(result: TransitionResult, axis: GridAxis, trials: pd.DataFrame)
         Axis(title, "log" if result.scale != "loss" else "number"),
         tuple(layers),
         is_wide=True,
-        picks=_run_picks(result, drawn, trials),
+        picks=_run_picks(result, drawn),
         panel_of=_PANEL,
     )
 
 
-def _run_picks(
-    result: TransitionResult, runs: list[RunValue], trials: pd.DataFrame
-) -> tuple[Pick, ...]:
+def _run_picks(result: TransitionResult, runs: list[RunValue]) -> tuple[Pick, ...]:
     names = [result.x, *([result.by] if result.by is not None else [])]
-    found = runs_by_values(trials, [*names, "seed"])
     picks = []
     for run in runs:
         values = dict(zip(names, (run.x, run.by), strict=False)) | {"seed": run.replicate}
         title = ", ".join(f"{name}={value_text(value)}" for name, value in values.items())
-        links = run_links(found.get(config_key(values), []))
-        picks.append(Pick(title, query_text(values), links))
+        picks.append(Pick(title, tuple(values.items())))
     return tuple(picks)
 
 

@@ -1,14 +1,11 @@
 """The transition: at which value of an axis does the error collapse?"""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
-import pandas as pd
-
-from analysis.charts.chart import Chart
-from analysis.questions.base import Finding, Kind, Missing, Section, StudyRuns, fixed_rate
+from analysis.questions.base import Finding, Kind, StudyRuns, fixed_rate
 from analysis.questions.settings import Option, with_settings
 from analysis.questions.shapes import (
     EVAL_SIZE,
@@ -18,129 +15,16 @@ from analysis.questions.shapes import (
     scale_asked,
 )
 from analysis.questions.study_shapes import asked_of
-from analysis.questions.transition.budget_charts import budget_charts
-from analysis.questions.transition.budget_text import (
-    budgets_sentence,
-    budgets_table,
-    longer_table,
-)
 from analysis.questions.transition.budgets import with_budgets
-from analysis.questions.transition.charts import transition_charts
+from analysis.questions.transition.finding import transition_finding
 from analysis.questions.transition.fit import fit
-from analysis.questions.transition.plain import plain_transition
-from analysis.questions.transition.result import CLAIMS, TransitionResult, TransitionSettings
-from analysis.questions.transition.text import (
-    cells_table,
-    head_rows,
-    missing_table,
-    reading_table,
-    transition_badge,
-    transition_sentence,
-)
+from analysis.questions.transition.result import TransitionResult, TransitionSettings
 from analysis.runs.ladder import ladder_of
 from analysis.runs.table import Runs
-from analysis.text.numbers import Tone
-from analysis.text.settled import settled_badge
-from analysis.text.tables import Table, varying_columns
-from analysis.values import AxisValue, Number
+from analysis.text.tables import varying_columns
 from hsweep.design.labels import listed
 from hsweep.design.metric_names import scale_of
 from hsweep.errors import UserError, unknown_name
-
-
-@dataclass(frozen=True)
-class TransitionFinding(Finding):
-    """A transition, or that none is established."""
-
-    result: TransitionResult
-
-    kind: ClassVar[str] = "transition"
-    title: ClassVar[str] = "Where the error falls"
-    answers: ClassVar[bool] = True
-    counts_unfinished: ClassVar[bool] = True
-    is_logarithmic: ClassVar[bool] = True
-
-    @property
-    def sentences(self) -> list[str]:
-        return [f"{transition_sentence(self.result)}{budgets_sentence(self.result)}"]
-
-    @property
-    def plain(self) -> list[str]:
-        return plain_transition(self.result)
-
-    @property
-    def badge(self) -> tuple[str, Tone]:
-        budgets = self.result.budgets
-        return settled_badge(transition_badge(self.result), budgets.verdict if budgets else None)
-
-    @property
-    def qualifications(self) -> tuple[str, ...]:
-        return self.result.qualifications
-
-    def page_tables(self, *, beside: bool) -> list[Section]:
-        numbers = Section("Numbers of the transition", reading_table(self.result), in_columns=True)
-        missing = missing_table(self.result)
-        settling = [Section("Trials that would settle it", missing)] if missing.rows else []
-        return [numbers, *self._budget_tables(), *settling]
-
-    def terminal_tables(self, *, beside: bool) -> list[Section]:
-        return [
-            Section("numbers", reading_table(self.result)),
-            *self._budget_tables(),
-            Section("trials that would settle it", missing_table(self.result)),
-            *([Section("cells", cells_table(self.result))] if self.result.nuisance else []),
-        ]
-
-    def _budget_tables(self) -> list[Section]:
-        tables = {
-            "Answer at each budget": budgets_table(self.result),
-            "Trials that would tell whether it is settled": longer_table(self.result),
-        }
-        return [Section(title, table) for title, table in tables.items() if table.rows]
-
-    def charts(self, trials: pd.DataFrame) -> list[Chart]:
-        return [*transition_charts(self.result, trials), *budget_charts(self.result)]
-
-    @property
-    def missing(self) -> tuple[Missing, ...]:
-        found = self.result
-        if found.missing or found.budgets is None:
-            # An answer first, and then whether it would survive.
-            return tuple(
-                Missing(self._at(each.x, each.by), each.trials, each.why) for each in found.missing
-            )
-        chosen = {(cell.x, cell.by): cell.setting for cell in found.counts}
-        return tuple(
-            Missing(
-                {**self._at(each.x, each.by), **(setting.values if setting else {})},
-                each.trials,
-                each.why,
-                None if each.budget is None else int(each.budget),
-            )
-            for each in found.budgets.missing
-            for setting in (chosen.get((each.x, each.by)),)
-        )
-
-    @property
-    def numbers(self) -> dict[str, float]:
-        found = self.result
-        # Without a collapse it is only where one would be.
-        h_star = found.h_star if found.verdict in CLAIMS else None
-        values = {"h_star": h_star, "drop": found.drop, "p_abrupt": found.p_abrupt}
-        return {name: float(value) for name, value in values.items() if value is not None}
-
-    def _at(self, x: Number, by: Number | None) -> dict[str, AxisValue]:
-        return {self.result.x: x, **({self.result.by: by} if self.result.by and by else {})}
-
-    @property
-    def searched_axis(self) -> str | None:
-        return self.result.x
-
-    def cells(self) -> Table | None:
-        return cells_table(self.result) if self.result.counts else None
-
-    def rows(self) -> pd.DataFrame:
-        return head_rows(self.result)
 
 
 class TransitionKind(Kind):
@@ -150,7 +34,6 @@ class TransitionKind(Kind):
     about = "At which value of an axis does the error collapse?"
     settings = TransitionSettings
     result = TransitionResult
-    question = "Transition"
     options = (
         Option("x", "The axis that is searched.  [default: heads]"),
         Option("by", "The modulating axis; '' for none.  [default: seq_len if there]"),
@@ -158,7 +41,7 @@ class TransitionKind(Kind):
         NUISANCE,
     )
 
-    def shape(self, runs: Runs, chosen: Mapping[str, Any]) -> list[str]:
+    def _cell(self, runs: Runs, chosen: Mapping[str, Any]) -> list[str]:
         x, by, frame = chosen["x"], chosen["by"], runs.frame
         if x is None and "heads" not in frame:
             raise UserError(f"name the searched axis with --x COLUMN; {columns_text(frame)}")
@@ -168,7 +51,7 @@ class TransitionKind(Kind):
         return [x, *filter(None, [by])]
 
     def of_table(self, runs: Runs, chosen: Mapping[str, Any]) -> Finding:
-        x, *rest = self.shape(runs, chosen)
+        x, *rest = self._cell(runs, chosen)
         by = next(iter(rest), None)
         goal = goal_asked(runs, chosen)
         asked = list(chosen["nuisance"])
@@ -187,14 +70,15 @@ class TransitionKind(Kind):
         found = answer(runs)
         axes = [x, *([by] if by is not None else []), *nuisance]
         found = with_budgets(_with_unnamed(found, unnamed), ladder_of(runs, axes), answer)
-        return TransitionFinding(found)
+        return transition_finding(self, found)
 
-    def of_study(self, study: StudyRuns, found: Sequence[Finding]) -> Finding | None:
-        return self._answer(study, TransitionSettings())
-
-    def ask_study(self, study: StudyRuns, chosen: Mapping[str, Any]) -> Finding:
-        """See `Kind.ask_study`; what is not asked for is as in the study's own such question."""
-        own = study.question if study.question.get("type") == self.question else {}
+    def of_study(
+        self, study: StudyRuns, chosen: Mapping[str, Any] | None, found: Sequence[Finding]
+    ) -> Finding | None:
+        """See `Kind.of_study`; what is not asked for is as in the study's own such question."""
+        if chosen is None:
+            return self._answer(study, TransitionSettings())
+        own = study.question if study.question.get("type") == "Transition" else {}
         axes, metric = list(study.manifest.axes), study.manifest.metric
         x, by = chosen["x"] or own.get("x", "heads"), chosen["by"]
         if chosen["x"] is None and x not in axes:
@@ -208,7 +92,7 @@ class TransitionKind(Kind):
         study = asked_of(study, chosen)
         asked = {
             **own,
-            "type": self.question,
+            "type": "Transition",
             "x": x,
             "by": by or None,
             "scale": chosen["scale"] or own.get("scale") or scale_of(metric, study.goal),
@@ -252,7 +136,7 @@ class TransitionKind(Kind):
             [axis for axis in nuisance if axis not in asked],
         )
         rate = fixed_rate(manifest, varying_columns(trials, manifest.axes))
-        return TransitionFinding(replace(result, fixed_rate=rate))
+        return transition_finding(self, replace(result, fixed_rate=rate))
 
 
 def _unnamed_settings(runs: Runs, x: str, by: str | None) -> list[str]:
@@ -281,7 +165,7 @@ def _with_unnamed(result: TransitionResult, unnamed: Sequence[str]) -> Transitio
     if not unnamed:
         return result
     note = (
-        f"{listed(unnamed)} varies within the cells and the question does not name it: every cell"
+        f"the question does not name {listed(unnamed)}, which varies within the cells: every cell"
         f" is taken at its best {' and '.join(unnamed)}"
     )
     return replace(

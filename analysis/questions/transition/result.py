@@ -9,6 +9,8 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, NamedTuple
 
+import pandas as pd
+
 from analysis.questions.transition.budget_result import Budgets
 from analysis.runs.losses import Losses
 from analysis.runs.scale import THRESHOLDS, Thresholds
@@ -24,6 +26,7 @@ NoneKind = Literal["above_range", "below_range"]
 ReadingName = Literal["typical", "attainable"]
 CLAIMS: Final[tuple[Verdict, ...]] = ("transition", "jump_only", "threshold")
 """The verdicts that say a collapse is there."""
+_SLOPE: Final = ("slope", "slope_low", "slope_high")
 LIMITS: Final = ("max_growth", "min_drop", "min_excess", "d_min", "head_sd")
 """The settings that default to the thresholds of the metric's scale."""
 
@@ -356,3 +359,22 @@ class TransitionResult(TransitionReading):
     def stated_sd(self) -> float | None:
         """The seed sd that the user stated and the answer rests on; None where it does not."""
         return self.settings.assumed_sd if self.n1_assumed_sd is not None else None
+
+    def rows(self) -> pd.DataFrame:
+        """Return one row a value of the searched axis."""
+        drops = {step.x_to: step.drop for step in self.drops}
+        unknown = (None, None, None)
+        rows = [
+            {
+                self.x: head,
+                "level": level.estimate,
+                "level_se": level.se,
+                "drop": drops.get(head),
+                "p_h": self.p_h.get(head),
+                **dict(zip(_SLOPE, self.gamma.get(head, unknown), strict=True)),
+                "seed_sd": self.seed_sd.get(head),
+                "is_h_star": head == self.h_star,
+            }
+            for head, level in self.level.items()
+        ]
+        return pd.DataFrame(rows)

@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from typing import Final
 
-import pandas as pd
-
 from analysis.questions.transition.result import (
     CellCounts,
     RetrievalDimension,
@@ -40,9 +38,6 @@ _VERDICTS: Final[dict[Verdict, tuple[str, Tone]]] = {
     "none": ("no transition", "absent"),
     "inconclusive": ("inconclusive", "unknown"),
 }
-
-
-_SLOPE: Final = ("slope", "slope_low", "slope_high")
 
 
 def transition_badge(result: TransitionResult) -> tuple[str, Tone]:
@@ -342,22 +337,3 @@ def cells_table(result: TransitionResult) -> Table:
     )
     header = (*names, *endings, *tuned_header)
     return Table(header, tuple(rows), note if result.nuisance else "")
-
-
-def head_rows(result: TransitionResult) -> pd.DataFrame:
-    drops = {step.x_to: step.drop for step in result.drops}
-    unknown = (None, None, None)
-    rows = [
-        {
-            result.x: head,
-            "level": level.estimate,
-            "level_se": level.se,
-            "drop": drops.get(head),
-            "p_h": result.p_h.get(head),
-            **dict(zip(_SLOPE, result.gamma.get(head, unknown), strict=True)),
-            "seed_sd": result.seed_sd.get(head),
-            "is_h_star": head == result.h_star,
-        }
-        for head, level in result.level.items()
-    ]
-    return pd.DataFrame(rows)
