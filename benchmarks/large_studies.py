@@ -18,7 +18,7 @@ from hsweep.design.question import Question, Transition, lean
 from hsweep.design.trial import TrialStatus
 from hsweep.paths import Home
 from hsweep.planning.content import describe
-from hsweep.record.journal import Journal, TrialRow
+from hsweep.record.journal import TrialRow
 from hsweep.record.log import Entry, Log
 from hsweep.record.manifest import Manifest
 from hsweep.record.study import Study
@@ -152,10 +152,11 @@ def write_study(home: Home, kind: Kind, trials: int, reports: int, name: str) ->
     made = make_trials(kind, trials, reports)
     log = Log(study.paths.journal)
     for lines in _lines(metric, made):
-        log.append(lines, log.size)
+        for entries in lines:
+            log.append(entries, log.size)
     log.close()
-    with Journal(study.paths.journal, rebuild=True) as journal:
-        keys = [row[0] for row in journal.raw_trials()]
+    with study.journal() as journal:
+        keys = journal.trial_columns()["key"]
     state = StoreState.of(study.paths.journal, target)
     state.experiment = "1"
     state.runs = {key: f"{zlib.crc32(key.encode()):032x}" for key in keys}
@@ -167,7 +168,7 @@ def _lines(metric: str, made: Iterator[MadeTrial]) -> Iterator[list[list[Entry]]
     """Yield the lines of the log, those of some trials at once; each line is a list of entries."""
     clock = count(BEGAN, 0.25)
     while some := list(islice(made, AT_ONCE)):
-        lines: list[list[Entry]] = [[trial.row.entry()] for trial in some]
+        lines: list[list[Entry]] = [[trial.row.plan_entry()] for trial in some]
         lines += [[_status(trial, TrialStatus.RUNNING, "", next(clock))] for trial in some]
         for unit in range(1, max(len(trial.errors) for trial in some) + 1):
             for trial in some:
@@ -183,7 +184,6 @@ def _told(metric: str, trial: MadeTrial, unit: int, clock: Iterator[float]) -> l
         "time": next(clock),
         "attempt": 1,
         "unit": unit,
-        "value": error,
         "payload": payload_of(metric, unit, error),
     }
     if unit < len(trial.errors):

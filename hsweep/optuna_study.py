@@ -65,11 +65,12 @@ def optuna_study(
             found.enqueue_trial(parameters, user_attrs=attributes)
             continue
         state = _STATES.get(row.status, TrialState.FAIL)
-        if state is TrialState.COMPLETE and row.value is None:
+        value = row.metrics.get(manifest.metric)
+        if state is TrialState.COMPLETE and value is None:
             state = TrialState.FAIL
         trial = optuna.create_trial(
             state=state,
-            value=row.value if state is TrialState.COMPLETE else None,
+            value=value if state is TrialState.COMPLETE else None,
             params=parameters,
             distributions={axis: ranges[axis] for axis in parameters},
             user_attrs=attributes,

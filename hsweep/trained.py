@@ -48,7 +48,7 @@ class Trial:
     @property
     def value(self) -> float | None:
         """The study's metric in the last report; None without one."""
-        return self._row.value
+        return self._row.metrics.get(self._study.manifest.metric)
 
     def save_weights(self, place: str | Path, *, replace: bool = False) -> None:
         """Write the trial's final weights to a safetensors file; where the training is the user's

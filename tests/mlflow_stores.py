@@ -80,7 +80,7 @@ def report(
     for unit in units:
         metrics = {"nmse": 1 / unit, **more}
         journal.record(
-            key, 1, Report(unit, 10 * unit, metrics, 0.5 * unit, False), metrics["nmse"],
+            key, 1, Report(unit, 10 * unit, metrics, 0.5 * unit, False),
             status if unit == units[-1] else TrialStatus.RUNNING,
         )  # fmt: skip
 
@@ -98,7 +98,7 @@ class Tracked:
         is_new = not folder.exists()
         folder.mkdir(parents=True, exist_ok=True)
         self.path = folder / "journal.db"
-        self.journal = Journal(self.path, create=is_new, read_only=not is_new)
+        self.journal = Journal(self.path, create=is_new)
         self.target = target
         self.study = manifest("heads-1", metric="nmse", **changes)
 

@@ -30,7 +30,7 @@ from hsweep import Point, Recipe, Sweep, epochs, grid  # noqa: E402
 from hsweep.design.trial import Resources  # noqa: E402
 from hsweep.errors import UserError  # noqa: E402
 from hsweep.ray_tune.runner import RayRunner  # noqa: E402
-from hsweep.record.journal import Journal  # noqa: E402
+from hsweep.record.journal_reader import JournalReader  # noqa: E402
 from hsweep.training.own.run import Run  # noqa: E402
 
 TESTS = Path(__file__).resolve().parent
@@ -100,7 +100,7 @@ def two_nodes(folder: Path) -> dict[str, Any]:
     ranks = sorted(trace.name.split("-")[1:] for trace in folder.glob("rank-*"))
     return {
         **{"slots": slots, "statuses": statuses, "nodes": nodes, "reason": reason},
-        **{"refusal": refusal, "spread": [row.status, row.value], "ranks": ranks},
+        **{"refusal": refusal, "spread": [row.status, row.metrics.get("nmse")], "ranks": ranks},
     }
 
 
@@ -212,7 +212,7 @@ def node_lost(folder: Path) -> dict[str, Any]:
     def lose() -> None:
         waiting(traces, 2)
         # Both have reported twice; what has not arrived yet would be reported again.
-        with Journal(folder / "study" / "journal.db", read_only=True) as journal:
+        with JournalReader(folder / "study" / "journal.db") as journal:
             until(lambda: len(list(journal.reports())) >= 4)
         cluster.remove_node(lost, allow_graceful=False)
         # Its processes notice that a little later, and might finish until then.

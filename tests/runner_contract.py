@@ -16,7 +16,7 @@ from hsweep import Asha, Recipe, Sweep, epochs, grid
 from hsweep.coordination.coordinator import Coordinator
 from hsweep.coordination.runner import InlineRunner, Runner
 from hsweep.design.trial import Report, Trial, TrialStatus
-from hsweep.record.journal import Journal
+from hsweep.record.journal import JournalReader
 
 FINISHED = TrialStatus.FINISHED
 
@@ -130,7 +130,7 @@ class RunnerContract:
             InlineRunner().run(undisturbed)
 
         assert coordinator.stop_reason is None
-        with Journal(tmp_path / "study" / "journal.db", read_only=True) as journal:
+        with JournalReader(tmp_path / "study" / "journal.db") as journal:
             rows = {row.point["width"]: row for row in journal.trials()}
         assert {width: (row.status, row.unit, row.attempt) for width, row in rows.items()} == {
             1: ("finished", 4, 1),

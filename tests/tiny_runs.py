@@ -12,7 +12,7 @@ from hsweep import Sweep
 from hsweep.coordination.coordinator import Coordinator
 from hsweep.design.trial import Assignment, Report, Resources, Trial, TrialStatus
 from hsweep.planning.plan import make_plan
-from hsweep.record.journal import Journal
+from hsweep.record.journal import Journal, JournalReader
 from hsweep.training.checkpoints import THREAD_NAME, CheckpointStore
 from hsweep.training.train import train
 
@@ -55,17 +55,17 @@ def take_one(coordinator: Coordinator, size: Resources | None = None) -> Assignm
 
 
 def statuses(folder: Path) -> dict[str, TrialStatus]:
-    with Journal(folder / "journal.db", read_only=True) as journal:
+    with JournalReader(folder / "journal.db") as journal:
         return {row.key: row.status for row in journal.trials()}
 
 
 def values(folder: Path) -> dict[str, float | None]:
-    with Journal(folder / "journal.db", read_only=True) as journal:
-        return {row.key: row.value for row in journal.trials()}
+    with JournalReader(folder / "journal.db") as journal:
+        return {row.key: row.metrics.get("nmse") for row in journal.trials()}
 
 
 def histories(folder: Path) -> dict[str, History]:
-    with Journal(folder / "journal.db", read_only=True) as journal:
+    with JournalReader(folder / "journal.db") as journal:
         found: dict[str, History] = {row.key: [] for row in journal.trials(orphaned=True)}
         for entry in journal.reports():
             assert entry.unit is not None
@@ -76,7 +76,7 @@ def histories(folder: Path) -> dict[str, History]:
 
 def status_log(folder: Path, key: str) -> list[str]:
     """Every status that a trial had, in order."""
-    with Journal(folder / "journal.db", read_only=True) as journal:
+    with JournalReader(folder / "journal.db") as journal:
         return [
             entry.payload["status"]
             for entry in journal.log_after(0, 1_000_000)

@@ -59,7 +59,7 @@ def new_study(home: Home, name: str = "mine", sweep: Sweep | None = None, **chan
     plan = make_plan(sweep or tiny_sweep(), preset="quick", study_seed=0)
     asked = manifest(name, plan.sweep, **changes)
     study = Study.create(home, asked, sweep_source=SWEEP_FILE, plan=plan.to_json())
-    with study.journal(read_only=False) as journal:
+    with study.writer() as journal:
         journal.add_trials(planned_row(trial) for trial in plan.trials)
     return study
 
@@ -68,7 +68,7 @@ def new_study(home: Home, name: str = "mine", sweep: Sweep | None = None, **chan
 def recording(study: Study, sweep: Sweep | None = None) -> Iterator[tuple[Journal, list[Trial]]]:
     """Open a study's record for writing, with its trials."""
     plan = make_plan(sweep or tiny_sweep(), preset="quick", study_seed=0)
-    with study.journal(read_only=False) as journal:
+    with study.writer() as journal:
         yield journal, list(plan.trials)
 
 
@@ -77,7 +77,7 @@ def finish(journal: Journal, trial: Trial, nmse: float) -> None:
     attempt = journal.begin_attempt(trial.key)
     amount = trial.budget.amount
     report = Report(amount, 4 * amount, {"nmse": nmse, "fit": 1 - nmse}, 1.0, is_last=True)
-    journal.record(trial.key, attempt, report, nmse, TrialStatus.FINISHED)
+    journal.record(trial.key, attempt, report, TrialStatus.FINISHED)
 
 
 def trained(home: Path, folder: Path, source: str, *options: str, study: str = "demo") -> Home:
@@ -91,7 +91,7 @@ def trained(home: Path, folder: Path, source: str, *options: str, study: str = "
 
 def put_on_record(study: Study, source: str) -> None:
     """Let the study's sweep be this one, as if its code had changed since it was planned."""
-    with study.journal(read_only=False) as journal:
+    with study.writer() as journal:
         journal.set_meta("file:sweep.py", source)
     study.export()
 

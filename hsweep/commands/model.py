@@ -12,7 +12,7 @@ from hsweep.commands.output import print_json, quantity
 from hsweep.paths import Home
 
 if TYPE_CHECKING:
-    from hsweep.record.journal import Journal
+    from hsweep.record.journal_reader import JournalReader
     from hsweep.record.kept import Kept
     from hsweep.record.rows import TrialRow
     from hsweep.record.study import Study
@@ -60,7 +60,7 @@ def model(
     click.echo(f"{out}: {what} of trial {trial.key} ({dict(trial.point)}, {trial.value})")
 
 
-def weights_json(study: "Study", journal: "Journal") -> dict[str, Any]:
+def weights_json(study: "Study", journal: "JournalReader") -> dict[str, Any]:
     """Return which final weights a study keeps, by the keys of their trials; without them where it
     keeps none, or the storage cannot be read."""
     found: dict[str, Any] = {"keep": study.manifest.keep}
@@ -79,7 +79,7 @@ def weights_json(study: "Study", journal: "Journal") -> dict[str, Any]:
     }
 
 
-def weights_lines(study: "Study", journal: "Journal") -> list[str]:
+def weights_lines(study: "Study", journal: "JournalReader") -> list[str]:
     """Return what to say of the final weights that a study keeps; nothing if it keeps none."""
     if not study.may_have_weights:
         return []

@@ -22,7 +22,7 @@ from hsweep.paths import Home
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from hsweep.record.journal import Journal
+    from hsweep.record.journal_reader import JournalReader
     from hsweep.record.study import Study
 
 _MOST_NAMED: Final = 8
@@ -99,7 +99,9 @@ def show(
             weights = weights_json(study, journal)
             if best is not None:
                 by_key = {each["key"]: each for each in trials}
-                rows = journal.best_trials(best, highest=study.manifest.goal == "max")
+                rows = journal.best_trials(
+                    best, study.manifest.metric, highest=study.manifest.goal == "max"
+                )
                 trials = [by_key[row.key] for row in rows if row.key in by_key]
         if order is not None:
             trials = order.sorted(trials, lambda each: str(each["key"]))
@@ -180,7 +182,7 @@ def _show_study(
     is_best = best is not None
     with study.journal() as journal, journal.snapshot():
         if best is not None:
-            rows = journal.best_trials(best, highest=manifest.goal == "max")
+            rows = journal.best_trials(best, manifest.metric, highest=manifest.goal == "max")
             remarked, trained = [], None
         else:
             rows = journal.trials()
@@ -246,7 +248,7 @@ def _counted(status: Mapping[str, Any], counts: Sequence[tuple[str, int]]) -> li
     return [("interrupted" if word == "running" else word, number) for word, number in counts]
 
 
-def _losses(journal: "Journal", status: Mapping[str, Any]) -> Iterator[str]:
+def _losses(journal: "JournalReader", status: Mapping[str, Any]) -> Iterator[str]:
     """Yield what became of very many trials, none of them named."""
     from hsweep.record.endings import loss_line
 

@@ -101,7 +101,7 @@ def trials_table(
             f"scout {row.replicate}" if row.replicate < manifest.scouts else str(row.replicate),
             Text(status, STATUS_STYLES[row.status]),
             f"{row.unit}/{row.budget}",
-            number(row.value),
+            number(row.metrics.get(manifest.metric)),
             duration(row.wall_seconds),
             *([] if by is None else [_cell(by.values.get(row.key))]),
             how if status == row.reason else first_line(row.reason) or how,

@@ -6,12 +6,11 @@ transaction. Nothing here raises into a runner: if the record cannot be written,
 handing out work and says why.
 """
 
-import contextlib
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from hsweep.coordination.asha import StratifiedAsha
 from hsweep.coordination.keeping import Keeping
@@ -142,7 +141,7 @@ class Coordinator:
                 self._table.go_on_from(row, source.key, row.trial.shared_with(source.budget))
             row.is_exclusive = known.exclusive
             if known.unit:
-                self._table.reach(row, known.unit, known.value)
+                self._table.reach(row, known.unit, known.metrics.get(self.sweep.metric))
                 if not (known.continues or known.reused_from):
                     self._speeds.note(row.trial, known.wall_seconds, known.unit)
             if known.status is TrialStatus.RUNNING:
@@ -193,14 +192,15 @@ class Coordinator:
         reason = f"as with {source.budget}: {known.reason}"
         if status is TrialStatus.DIVERGED:
             self._guarded(
-                lambda: self.journal.take_over(
-                    row.trial.key,
-                    source.key,
-                    through=through,
-                    metric=self.sweep.metric,
-                    status=status,
-                    reason=reason,
-                    continues=source.key,
+                lambda: self.journal.append(
+                    self.journal.continuation(
+                        row.trial.key,
+                        source.key,
+                        through=through,
+                        status=status,
+                        reason=reason,
+                        continues=source.key,
+                    )
                 )
             )
             self._table.reach(row, through, value)
@@ -405,7 +405,7 @@ class Coordinator:
         value = report.metrics.get(self.sweep.metric)
         status, reason = self._status_after(row, report, value)
         recorded = self._guarded(
-            lambda: self.journal.record(trial.key, row.attempt, report, value, status, reason)
+            lambda: self.journal.record(trial.key, row.attempt, report, status, reason)
         )
         if recorded is None:
             return False
@@ -459,8 +459,7 @@ class Coordinator:
             self._release(row.trial.stratum)
         else:
             reason = f"{message}; it will be trained with nothing beside it"
-            key = row.trial.key
-            self._guarded(lambda: self.journal.set_exclusive(key, assignment.attempt, reason))
+            self._set_status(row, TrialStatus.PLANNED, reason, exclusive=True)
             row.is_exclusive = True
             self._postpone(row, reason)
 
@@ -520,9 +519,11 @@ class Coordinator:
         self._queue.add(row, first=first)
         self._notify(lambda observer: observer.ended(row.trial, TrialStatus.PLANNED, reason))
 
-    def _set_status(self, row: ScheduledTrial, status: TrialStatus, reason: str) -> None:
+    def _set_status(
+        self, row: ScheduledTrial, status: TrialStatus, reason: str, **changed: Any
+    ) -> None:
         key, attempt = row.trial.key, row.attempt
-        self._guarded(lambda: self.journal.set_status(key, attempt, status, reason))
+        self._guarded(lambda: self.journal.set_status(key, attempt, status, reason, **changed))
 
     def settle(self) -> None:
         """Note, at the end of a run, which trials were interrupted."""
@@ -610,19 +611,6 @@ class Coordinator:
         if row is None or row.attempt != assignment.attempt:
             return None
         return row if row.status is TrialStatus.RUNNING else None
-
-    @contextlib.contextmanager
-    def recording(self) -> Iterator[None]:
-        """Enter everything that this block records in the record at once, at its end.
-
-        If the record cannot be written the run ends, and what it holds is what it held before.
-        """
-        with self._lock:
-            try:
-                with self.journal.transaction():
-                    yield
-            except Exception as error:
-                self._trouble(error)
 
     def _guarded(self, action: Callable[[], Result]) -> Result | None:
         """Use the record; if it fails, end the run rather than the process."""

@@ -184,7 +184,7 @@ class OptunaProposer:
             for trial in trials:
                 row = rows.get(trial.key)
                 if row is not None and row.status.is_final:
-                    self.tell(trial, row.status, row.unit, row.value)
+                    self.tell(trial, row.status, row.unit, row.metrics.get(self._sweep.metric))
             number += 1
 
 

@@ -3,44 +3,23 @@
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from enum import StrEnum
 from typing import Any, Final, cast
 
 from hsweep.design.budget import Budget
 from hsweep.design.labels import TrialLabels
 from hsweep.design.question import Goal
 from hsweep.design.recipe import Recipe
+from hsweep.design.trial_status import TrialStatus
 from hsweep.errors import UserError, shown
 from hsweep.seeding import Seeds
 from models.base import AnyModelConfig, Counts
 from models.conditioning import Conditioning
 from tasks.base import Learnable, Task
 
+__all__ = ["TrialStatus"]
+
 _NOT_REMEMBERED: Final = ("is_last", "peak_memory_bytes")
 """Of reports, by checkpoints."""
-
-
-class TrialStatus(StrEnum):
-    """Where a trial stands. All but the first two are final: such a trial is never trained again.
-
-    ``not_needed`` is a trial that was never started: what it competes as had lost by other seeds,
-    or at a shorter budget. ``too_large`` is one that did not fit its device even alone and with one
-    example at once.
-    """
-
-    PLANNED = "planned"
-    RUNNING = "running"
-    FINISHED = "finished"
-    STOPPED_EARLY = "stopped_early"
-    NOT_NEEDED = "not_needed"
-    DIVERGED = "diverged"
-    FAILED = "failed"
-    TOO_LARGE = "too_large"
-
-    @property
-    def is_final(self) -> bool:
-        """Whether a trial in this state is done with."""
-        return self not in (TrialStatus.PLANNED, TrialStatus.RUNNING)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from hsweep.planning.identity import Accepted
 from hsweep.planning.options import SweepOptions
 from hsweep.planning.plan import Plan, make_plan
 from hsweep.planning.revision import proposed_trials
-from hsweep.record.journal import Journal
+from hsweep.record.journal_reader import JournalReader
 from hsweep.record.study import Manifest, Study, holds_a_study
 from hsweep.redaction import refuse_secrets
 from hsweep.workspace import LoadedSweep, load_sweep
@@ -138,7 +138,9 @@ def refuse_unread_data(plan: Plan) -> None:
         raise UserError("; ".join(plan.data_problems))
 
 
-def accepting_code(prepared: Prepared, journal: Journal) -> tuple[Prepared, dict[str, Any] | None]:
+def accepting_code(
+    prepared: Prepared, journal: JournalReader
+) -> tuple[Prepared, dict[str, Any] | None]:
     """Take the code of planned trials for that on record, where they are the same but for it;
     return the plan with the keys on record, and what is to be recorded if code has changed."""
     plan = prepared.plan

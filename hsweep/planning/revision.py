@@ -18,7 +18,8 @@ from hsweep.planning.continuation import Shorter
 from hsweep.planning.identity import CONTENT_PARTS
 from hsweep.planning.plan import Plan, Planner
 from hsweep.record.endings import PROPOSALS
-from hsweep.record.journal import Journal, TrialRow
+from hsweep.record.journal_reader import JournalReader
+from hsweep.record.rows import TrialRow
 
 NOT_IN_SPACE: Final = "no longer in the space"
 _NOT_A_REPLICATE: Final = "its seed is no longer one of the sweep's"
@@ -208,7 +209,7 @@ def _length(plan: Plan) -> str:
     return str(plan.sweep.budget)
 
 
-def proposed_trials(plan: Plan, journal: Journal) -> list[Trial]:
+def proposed_trials(plan: Plan, journal: JournalReader) -> list[Trial]:
     """Return the trials that an adaptive search's recorded proposals lead to; none of a search
     that lists or draws its points."""
     if not plan.is_adaptive:

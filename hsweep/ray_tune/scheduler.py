@@ -124,18 +124,17 @@ class CoordinatedScheduler(FIFOScheduler):
         actor = worker.actor
         ended: list[str] = []
         more: list[Assignment] = []
-        with self.coordinator.recording():
-            for message in result[MESSAGES]:
-                if self._ends_trial(worker, message):
-                    ended.append(message.key)
-            if not result[MESSAGES]:
-                # It is idle, so whatever is not done with there is not trained there either.
-                if not self.coordinator.stop_requested:
-                    self.coordinator.no_more_events(worker.undone.values())
-                worker.undone.clear()
-            # A broken worker ends when it is asked once more; others train what it had not started.
-            if actor is not None and not worker.is_broken:
-                more = self.workers.more(worker)
+        for message in result[MESSAGES]:
+            if self._ends_trial(worker, message):
+                ended.append(message.key)
+        if not result[MESSAGES]:
+            # It is idle, so whatever is not done with there is not trained there either.
+            if not self.coordinator.stop_requested:
+                self.coordinator.no_more_events(worker.undone.values())
+            worker.undone.clear()
+        # A broken worker ends when it is asked once more; others train what it had not started.
+        if actor is not None and not worker.is_broken:
+            more = self.workers.more(worker)
         while self._unexplained:
             self._explain(self._unexplained.pop())
         if actor is not None:
@@ -287,8 +286,7 @@ class CoordinatedSearcher(Searcher):
     def suggest(self, trial_id: str) -> Any:
         """Return what a new worker starts with, None for "not now", or that none will come."""
         coordinator = self._scheduler.coordinator
-        with coordinator.recording():
-            start = self._scheduler.workers.open(trial_id)
+        start = self._scheduler.workers.open(trial_id)
         if start is not None:
             return {START: start}
         return Searcher.FINISHED if coordinator.is_exhausted else None

@@ -3,21 +3,24 @@
 import json
 import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any, Final
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final, Self
 
-from hsweep.design.trial import TrialStatus
+from hsweep.design.trial_status import TrialStatus
 from hsweep.errors import UserError
-from hsweep.record.index import Index, is_damage
-from hsweep.record.rows import LogRow, TrialRow
-from hsweep.record.schema import (
+from hsweep.files import cause
+from hsweep.record.index import (
     REMARKED,
-    SAID_OF_COUNTS,
-    TRIAL_COLUMNS,
-    RawReport,
-    RawTrial,
-    trial_columns,
+    SELECT_TRIALS,
+    Index,
+    by_column,
+    is_damage,
+    remove_index,
+    rows_from,
 )
+from hsweep.record.log import Log
+from hsweep.record.rows import SAID_OF_COUNTS, LogRow, RawReport, TrialRow
 
 ORIGIN_META: Final = "origin:"
 """Begins the names under which it is kept what trials are trained with."""
@@ -35,54 +38,103 @@ _ROWS_AT_ONCE: Final = 20_000
 _ENTRIES: Final = "SELECT seq, time, key, attempt, kind, unit, payload FROM log"
 _REPORTS: Final = "SELECT key, time, attempt, unit, payload FROM log"
 _OF_KEYS: Final = "key IN (SELECT value FROM json_each(?))"
-_NEWEST_REPORTS: Final = "SELECT MAX(seq) FROM log WHERE kind = 'report' GROUP BY key"
 _ERRORS: Final = "kind = 'status' AND (instr(payload, '\\n') OR instr(payload, 'failed'))"
 """Status entries whose reason may have several lines, as JSON writes them."""
 _LOST: Final = (TrialStatus.DIVERGED, TrialStatus.FAILED, TrialStatus.TOO_LARGE)
 
 
 class JournalReader:
-    """What an open record says."""
+    """The record of a study, read from its index, also beside a running driver.
 
-    def __init__(self, index: Index) -> None:
-        self._index = index
-        self._connection = index.connection
+    Whatever is asked for is answered as of the end of the log, but within a `snapshot`.
+
+    Args:
+        path: of the log or of the index, which lie beside each other.
+
+    Raises:
+        UserError: the log is missing, or the record cannot be read here.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._attach(Log(path.with_suffix(".jsonl"), read_only=True))
+        try:
+            self._open_index()
+        except UserError:
+            self._log.close()
+            raise
+
+    def _attach(self, log: Log) -> None:
+        self._log = log
+        self._index: Index | None = None
+        self._is_snapshot = False
+
+    def close(self) -> None:
+        if self._index is not None:
+            self._index.close()
+        self._log.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _open_index(self) -> Index:
+        if self._index is None:
+            try:
+                self._index = Index(self._log.path.with_suffix(".db"), self._log)
+            except (OSError, sqlite3.Error) as error:
+                raise UserError(
+                    f"the record {self._log.path} cannot be read ({cause(error)}); make its folder "
+                    "accessible or free some space and try again"
+                ) from error
+        return self._index
 
     @contextmanager
-    def _readable(self) -> Iterator[None]:
+    def _readable(self) -> Iterator[Index]:
+        """Yield the index, up to date; what reading it raises becomes a UserError."""
+        index = self._open_index()
         try:
-            yield
+            if not self._is_snapshot:
+                index.catch_up()
+            yield index
         except (sqlite3.DatabaseError, ValueError, TypeError) as error:
             if isinstance(error, UserError):
                 raise
             if not is_damage(error):
-                raise UserError(f"the index {self._index.path} cannot be read ({error})") from error
-            self._index.remove()
+                raise UserError(f"the index {index.path} cannot be read ({error})") from error
+            with suppress(OSError):
+                remove_index(index.path)
             raise UserError(
-                f"the index {self._index.path} was damaged ({error}) and is removed; give the "
-                "command again: it is built from the study's log then, and nothing is lost"
+                f"the index {index.path} was damaged ({error}) and is removed; give the command "
+                "again: it is built from the study's log then, and nothing is lost"
             ) from error
 
     def _rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
-        with self._readable():
-            return self._connection.execute(query, values).fetchall()
+        with self._readable() as index:
+            return index.connection.execute(query, values).fetchall()
 
     def _batches(self, query: str, *values: object) -> Iterator[list[tuple[Any, ...]]]:
-        with self._readable():
-            rows = self._connection.execute(query, values)
+        with self._readable() as index:
+            rows = index.connection.execute(query, values)
             while some := rows.fetchmany(_ROWS_AT_ONCE):
                 yield some
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
         """Let all that is read within be of one instant, whatever is recorded meanwhile."""
-        with self._readable():
-            self._connection.execute("BEGIN")
+        with self._readable() as index:
+            connection = index.connection
+            connection.execute("BEGIN")
+            # SQLite takes the instant at the first reading.
+            connection.execute("SELECT 1 FROM held").fetchone()
+        self._is_snapshot = True
         try:
             yield
         finally:
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
+            self._is_snapshot = False
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
 
     def meta(self, name: str) -> str | None:
         """Return a value of the study as a whole, None if it was never set."""
@@ -108,7 +160,8 @@ class JournalReader:
             " COALESCE(SUM(failures > 0 AND here), 0),"
             " COALESCE(SUM(orphaned != ''), 0),"
             " COALESCE(SUM(unit * here), 0),"
-            " COALESCE(MAX(budget * here), 0), TOTAL(wall_seconds * (reused_from = '' AND here)),"
+            " COALESCE(MAX(budget * here), 0),"
+            " TOTAL(wall_seconds * (reused_from = '' AND here)),"
             " TOTAL(train_seconds), TOTAL(data_seconds)"
             " FROM (SELECT *, orphaned = '' AS here FROM trials)"
         )
@@ -133,41 +186,39 @@ class JournalReader:
 
     def status_counts(self) -> dict[TrialStatus, int]:
         rows = self._rows("SELECT status, COUNT(*) FROM trials WHERE orphaned = '' GROUP BY 1")
-        with self._readable():
-            found = {TrialStatus(name): number for name, number in rows}
+        found = {TrialStatus(name): number for name, number in rows}
         return {status: found.get(status, 0) for status in TrialStatus}
 
     def trials(self, *, orphaned: bool = False) -> list[TrialRow]:
         """Return the study's trials in the order of the plan; ``orphaned``: also those that are no
         longer part of it."""
-        return self._trial_rows(self.raw_trials(orphaned=orphaned))
+        return self._trial_rows(self.trial_columns(orphaned=orphaned))
 
-    def raw_trials(self, *, orphaned: bool = False) -> list[RawTrial]:
-        """Return what `trials` returns, as it is stored."""
+    def trial_columns(self, *, orphaned: bool = False) -> dict[str, list[Any]]:
+        """Return what `trials` returns column by column, as it is stored: ``point``, ``counts``,
+        ``parts`` and ``last`` as JSON texts."""
         where = "" if orphaned else "WHERE orphaned = ''"
-        return self._raw_trials(f"{where} ORDER BY ordinal, rowid")
+        return self._columns(f"{where} ORDER BY ordinal, rowid")
 
     def trials_of(self, keys: Iterable[str]) -> dict[str, TrialRow]:
         """Return the trials with these keys, orphaned ones included, by key."""
-        rows = self._raw_trials(f"WHERE {_OF_KEYS} ORDER BY ordinal, rowid", json.dumps([*keys]))
-        return {row.key: row for row in self._trial_rows(rows)}
+        columns = self._columns(f"WHERE {_OF_KEYS} ORDER BY ordinal, rowid", json.dumps([*keys]))
+        return {row.key: row for row in self._trial_rows(columns)}
 
-    def best_trials(self, number: int, *, highest: bool) -> list[TrialRow]:
+    def best_trials(self, number: int, metric: str, *, highest: bool) -> list[TrialRow]:
+        value = "(SELECT value FROM json_each(last, '$.metrics') WHERE key = ?)"
         where = (
-            "WHERE status = ? AND value IS NOT NULL AND orphaned = ''"
-            f" ORDER BY value {'DESC' if highest else 'ASC'}, ordinal LIMIT ?"
+            f"WHERE status = ? AND {value} IS NOT NULL AND orphaned = ''"
+            f" ORDER BY {value} {'DESC' if highest else 'ASC'}, ordinal LIMIT ?"
         )
-        return self._trial_rows(self._raw_trials(where, TrialStatus.FINISHED, number))
+        return self._trial_rows(self._columns(where, TrialStatus.FINISHED, metric, metric, number))
 
-    def _raw_trials(self, where: str, *values: object) -> list[RawTrial]:
-        return self._rows(f"SELECT {', '.join(TRIAL_COLUMNS)} FROM trials {where}", *values)
-
-    def _trial_rows(self, rows: list[RawTrial]) -> list[TrialRow]:
+    def _trial_rows(self, columns: dict[str, list[Any]]) -> list[TrialRow]:
         with self._readable():
-            columns = trial_columns(rows)
-            columns["status"] = [TrialStatus(name) for name in columns["status"]]
-            columns["exclusive"] = [bool(flag) for flag in columns["exclusive"]]
-            return [TrialRow(*row) for row in zip(*columns.values(), strict=True)]
+            return rows_from(columns)
+
+    def _columns(self, where: str, *values: object) -> dict[str, list[Any]]:
+        return by_column(self._rows(f"{SELECT_TRIALS} {where}", *values))
 
     def gpus(self) -> dict[str, float]:
         """Return what each trial holds, or held in its last attempt, of GPUs, by key; without those
@@ -207,8 +258,7 @@ class JournalReader:
         that trained them (empty: this one), and their parts."""
         query = "SELECT key, reused_from, parts FROM trials WHERE status = ?"
         rows = self._rows(query, TrialStatus.FINISHED)
-        with self._readable():
-            return [(str(key), str(study), json.loads(text)) for key, study, text in rows]
+        return [(str(key), str(study), json.loads(text)) for key, study, text in rows]
 
     def origins(self, key: str | None = None) -> dict[str, list[str]]:
         """Return what all trials, or one, were trained with, as texts, in the order of the record;
@@ -234,9 +284,7 @@ class JournalReader:
     def points(self, most: int = -1) -> list[Mapping[str, Any]]:
         """Return the axis values of the study's trials, each combination once; ``most`` of them."""
         query = "SELECT DISTINCT point FROM trials WHERE orphaned = '' ORDER BY ordinal LIMIT ?"
-        rows = self._rows(query, most)
-        with self._readable():
-            return [json.loads(point) for (point,) in rows]
+        return [json.loads(point) for (point,) in self._rows(query, most)]
 
     def report_batches(self, keys: Iterable[str] | None = None) -> Iterator[list[RawReport]]:
         """Yield the reports of all trials in the order they were recorded, or of some, trial by
@@ -245,10 +293,6 @@ class JournalReader:
             return self._batches(f"{_REPORTS} WHERE kind = 'report' ORDER BY seq")
         query = f"{_REPORTS} WHERE kind = 'report' AND {_OF_KEYS} ORDER BY key, seq"
         return self._batches(query, json.dumps([*keys]))
-
-    def last_reports(self) -> Iterator[list[RawReport]]:
-        """Yield the newest report of each trial that has one: many at once, as they are stored."""
-        return self._batches(f"{_REPORTS} WHERE seq IN ({_NEWEST_REPORTS}) ORDER BY seq")
 
     def further_metrics(self, known: Collection[str]) -> list[str]:
         """Return the names of metrics in reports that are not ``known``, sorted; costs are none."""
@@ -262,7 +306,8 @@ class JournalReader:
     def _select(self, where: str, *values: object) -> Iterator[LogRow]:
         for batch in self._batches(f"{_ENTRIES} WHERE {where}", *values):
             with self._readable():
-                yield from (LogRow(*(*entry, json.loads(text))) for *entry, text in batch)
+                read = [LogRow(*(*entry, json.loads(text))) for *entry, text in batch]
+            yield from read
 
     def reports(self, key: str | None = None) -> Iterator[LogRow]:
         where, values = ("", ()) if key is None else (" AND key = ?", (key,))

@@ -47,6 +47,7 @@ def kept_weights(
     rows: Iterable[TrialRow],
     folder: WeightsFolder,
     keep: str,
+    metric: str,
     goal: str,
     question: Mapping[str, Any] | None,
     *,
@@ -66,7 +67,7 @@ def kept_weights(
         best = BestTrials(goal, question)
         for row in current:
             if row.budget == longest:
-                best.add(row.key, row.ordinal, row.stratum, row.point, row.value)
+                best.add(row.key, row.ordinal, row.stratum, row.point, row.metrics.get(metric))
         wanted = best.keys
     there = {row.key for row in finished if (row.key, row.attempt) in sizes}
     return Kept(

@@ -63,6 +63,7 @@ class Log:
 
     def __init__(self, path: Path, *, create: bool = False, read_only: bool = False) -> None:
         self.path = path
+        self._is_torn = False
         flags = os.O_RDONLY if read_only else os.O_RDWR | os.O_APPEND
         try:
             self._file = os.open(path, flags | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o666)
@@ -89,26 +90,30 @@ class Log:
         if file >= 0:
             os.close(file)
 
-    def append(self, transactions: Sequence[Sequence[Entry]], end: int) -> Line:
-        """Write a line for each transaction, all of them at once, behind byte ``end``, where the
-        log ends; return the last one.
+    def append(self, entries: Sequence[Entry], end: int) -> Line:
+        """Write a line behind byte ``end``, where the log ends, and return it.
 
         Raises:
-            OSError: they cannot be written; a part of them may stand at the end of the file.
+            OSError: it cannot be written; what was written of it is taken back, if it can be.
         """
-        lines = [_encoded(_encode(entries).encode()) for entries in transactions]
-        left = b"".join(lines)
-        end += len(left)
-        while left:
-            try:
+        if self._is_torn:
+            self.cut(end)
+        if self.size != end:
+            raise OSError(errno.EIO, "its end is not what was written last", str(self.path))
+        line = _encoded(_encode(entries).encode())
+        left = line
+        try:
+            while left:
                 written = os.write(self._file, left)
-            except OSError as error:
-                raise OSError(error.errno, error.strerror, str(self.path)) from error
-            if not written:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
-            left = left[written:]
-        *_, line = lines
-        return Line(end - len(line), end, _checksum(line), transactions[-1], line)
+                if not written:
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                left = left[written:]
+        except OSError as error:
+            self._is_torn = True
+            self.cut(end)
+            raise OSError(error.errno, error.strerror, str(self.path)) from error
+        self._is_torn = False
+        return Line(end, end + len(line), _checksum(line), entries, line)
 
     def cut(self, end: int) -> None:
         """Remove what stands behind byte ``end``, if it can be; it is no whole line then."""

@@ -7,13 +7,12 @@ alone, or those of a few trials, so the whole log is read only for what does nee
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hsweep.design.origin import Origin
 from hsweep.record.endings import SEARCH_END
 from hsweep.record.journal_reader import ORIGIN_META, JournalReader
 from hsweep.record.rows import TrialRow
-from hsweep.record.schema import RawTrial
 from hsweep.record.tables import frame, is_probed, reports_schema, reports_table, trials_table
 
 if TYPE_CHECKING:
@@ -43,8 +42,7 @@ class StudyTables:
         if any(map(is_probed, metrics)):
             # How many layers were probed is known only from all reports.
             metrics = self.reports.column_names[len(reports_schema(()).names) :]
-        last = self._journal.last_reports()
-        return trials_table(self._rows, last, self._study, metrics, orphaned=self._orphaned)
+        return trials_table(self._columns, self._study, metrics, orphaned=self._orphaned)
 
     def trials_frame(self) -> "pd.DataFrame":
         return frame(self.trials)
@@ -95,7 +93,7 @@ class StudyTables:
         return self._journal.orphaned_counts()
 
     def mixed_versions(self) -> list[str]:
-        return mixed_versions_lines(self._journal, [row[0] for row in self._rows])
+        return mixed_versions_lines(self._journal, self._columns["key"])
 
     @cached_property
     def rows(self) -> list[TrialRow]:
@@ -104,11 +102,11 @@ class StudyTables:
 
     @cached_property
     def _keys(self) -> frozenset[str]:
-        return frozenset(row[0] for row in self._rows)
+        return frozenset(self._columns["key"])
 
     @cached_property
-    def _rows(self) -> list[RawTrial]:
-        return self._journal.raw_trials(orphaned=self._orphaned)
+    def _columns(self) -> dict[str, list[Any]]:
+        return self._journal.trial_columns(orphaned=self._orphaned)
 
 
 def mixed_versions_lines(journal: JournalReader, keys: Iterable[str] | None = None) -> list[str]:

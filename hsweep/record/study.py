@@ -18,8 +18,10 @@ from hsweep.errors import UserError
 from hsweep.files import cause, set_aside, write_text
 from hsweep.paths import Home, StudyPaths, weights_file
 from hsweep.record.endings import PROPOSALS, SEARCH_END
-from hsweep.record.journal import Journal
+from hsweep.record.index import remove_index
+from hsweep.record.journal import Journal, JournalReader
 from hsweep.record.kept import FinalWeights, Kept, kept_weights
+from hsweep.record.log import Entry
 from hsweep.record.manifest import Manifest, manifest_text, parse_manifest
 from hsweep.record.reading import StudyTables
 from hsweep.record.study_lock import Held, held, holding, is_held, note_time_left
@@ -97,7 +99,9 @@ class Study:
         written to.
         """
         paths = existing(home, name)
-        with holding(paths), Journal(paths.journal, rebuild=True) as journal:
+        with holding(paths), Journal(paths.journal) as journal:
+            with contextlib.suppress(OSError):
+                remove_index(paths.index)
             study = cls.at(paths)
             # Where a damaged line of the log held one of them, it is on record again.
             if journal.meta(_on_record(paths.manifest)) is None:
@@ -108,7 +112,7 @@ class Study:
     @classmethod
     def at(cls, paths: StudyPaths) -> "Study":
         """Open the study in a folder; UserError if it holds none, or one that cannot be read."""
-        with Journal(paths.journal, read_only=True) as journal:
+        with JournalReader(paths.journal) as journal:
             text = journal.meta(_on_record(paths.manifest))
         file, remedy = paths.index, f"remove it: it is built from {paths.journal.name} again"
         try:
@@ -122,28 +126,28 @@ class Study:
                 f"the study {paths.name!r} cannot be read: {file}: {cause(error)}; {remedy}"
             ) from error
 
-    def extend(self, entry: Mapping[str, Any]) -> None:
+    def extend(self, journal: Journal, entry: Mapping[str, Any]) -> None:
+        """Record an extension of the study (see ``Manifest.extensions``)."""
         extensions = [*self.manifest.extensions, dict(entry)]
-        self._record_manifest(replace(self.manifest, extensions=extensions))
+        self._record_manifest(journal, replace(self.manifest, extensions=extensions))
 
-    def accept(self, entry: Mapping[str, Any]) -> None:
+    def accept(self, journal: Journal, entry: Mapping[str, Any]) -> None:
         """Record a change of code that was accepted (see ``Manifest.accepted``)."""
         dated = {"time": time.time(), "command": " ".join(redact_command(given_command())), **entry}
         accepted = [*self.manifest.accepted, dated]
-        self._record_manifest(replace(self.manifest, accepted=accepted))
+        self._record_manifest(journal, replace(self.manifest, accepted=accepted))
 
-    def _record_manifest(self, manifest: Manifest) -> None:
-        with self.journal(read_only=False) as journal:
-            journal.set_meta(_on_record(self.paths.manifest), manifest_text(manifest))
+    def _record_manifest(self, journal: Journal, manifest: Manifest) -> None:
+        journal.set_meta(_on_record(self.paths.manifest), manifest_text(manifest))
         self.manifest = manifest
         self.export()
 
-    def record_revision(self, journal: Journal, manifest: Manifest, source: str) -> None:
-        """Record what the study is from now on, the edit being the last of the manifest's
-        revisions, within a transaction of its open journal; ``source`` is its sweep file's text."""
+    def revision_entries(self, journal: Journal, manifest: Manifest, source: str) -> list[Entry]:
+        """Return the entries by which the study is another from now on, the edit being the last of
+        the manifest's revisions; ``source`` is its sweep file's text."""
         own = _on_record(self.paths.sweep_source)
         earlier = self.paths.earlier_sweep_source(len(manifest.revisions))
-        journal.set_metas(
+        return journal.meta_entries(
             {
                 _on_record(earlier): journal.meta(own),
                 own: source,
@@ -195,8 +199,13 @@ class Study:
             )
         write_text(path, text)
 
-    def journal(self, *, read_only: bool = True) -> Journal:
-        return Journal(self.paths.journal, read_only=read_only)
+    def journal(self) -> JournalReader:
+        """Open the record to read it, also beside a running driver."""
+        return JournalReader(self.paths.journal)
+
+    def writer(self) -> Journal:
+        """Open the record to write it; the study must be locked."""
+        return Journal(self.paths.journal)
 
     def locked(self) -> AbstractContextManager[None]:
         """Hold the study for this process; UserError if another one does."""
@@ -225,7 +234,7 @@ class Study:
     def weights(self) -> WeightsFolder:
         return WeightsFolder(self.paths.weights_root(self.manifest.storage))
 
-    def kept_weights(self, journal: Journal) -> Kept:
+    def kept_weights(self, journal: JournalReader) -> Kept:
         """Return which final weights are there, and which should be.
 
         Raises:
@@ -236,6 +245,7 @@ class Study:
             rows,
             self.weights(),
             manifest.keep,
+            manifest.metric,
             manifest.goal,
             manifest.question,
             longest=manifest.budget["amount"],

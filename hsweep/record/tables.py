@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hsweep.errors import UserError
 from hsweep.files import replacing
-from hsweep.record.schema import FIGURES, SAID_OF_COUNTS, RawReport, RawTrial, trial_columns
+from hsweep.record.index import parsed
+from hsweep.record.rows import FIGURES, SAID_OF_COUNTS, RawReport
 from models import layer_conditioning
 
 if TYPE_CHECKING:
@@ -20,7 +21,10 @@ _TOLD: Final = (
 )  # fmt: skip
 """What a report says besides its metrics, as far as the table of reports has it."""
 _LAST_TIMES: Final = ("train_seconds", "data_seconds", "latency_seconds")
-_TOLD_LAST: Final = (("micro_batch", "int64"), *((name, "float64") for name in _LAST_TIMES))
+_TOLD_LAST: Final = (
+    *(("micro_batch", "int64"), ("wall_seconds", "float64")),
+    *((name, "float64") for name in _LAST_TIMES),
+)
 """What the table of trials has of the last report besides its metrics."""
 _PAYLOAD: Final = 4
 _COUNTS: Final = (
@@ -118,8 +122,7 @@ def reports_schema(metrics: Sequence[str]) -> "pa.Schema":
 
 
 def trials_table(
-    rows: Sequence[RawTrial],
-    last: Iterable[Sequence[RawReport]],
+    stored: Mapping[str, Sequence[Any]],
     study: str,
     metrics: Sequence[str],
     *,
@@ -133,54 +136,36 @@ def trials_table(
     they are what it had reached, and ``status`` says so.
 
     Args:
-        last: the last report of each trial; those of others may be among them.
+        stored: the trials column by column (see ``JournalReader.trial_columns``).
         orphaned: whether there is a column that says why a trial is no longer part of the study.
     """
     import pyarrow as pa
+    import pyarrow.compute
 
-    planned = trial_columns(rows, ("point", "counts"))
-    points, counts = planned["point"], planned["counts"]
+    points, counts = parsed(stored["point"]), parsed(stored["counts"])
     axes = axis_kinds(points)
     columns: dict[str, Any] = {
-        **planned,
+        **stored,
         **{axis: [_cell(point.get(axis), kind) for point in points] for axis, kind in axes.items()},
-        "study": [study] * len(rows),
-        "seed": planned["replicate"],
-        "orphaned": [why or None for why in planned["orphaned"]],
-        "reused_from": [name or None for name in planned["reused_from"]],
-        "reached": planned["unit"],
+        "study": [study] * len(points),
+        "seed": stored["replicate"],
+        "orphaned": [why or None for why in stored["orphaned"]],
+        "reused_from": [name or None for name in stored["reused_from"]],
+        "reached": stored["unit"],
         **{name: [each.get(name) for each in counts] for name in _COUNTS},
     }
-    reported = _last_of(planned["key"], last, [*metrics, *SAID_OF_COUNTS])
+    reported = _payloads(stored["last"], [*metrics, *SAID_OF_COUNTS], dict(_TOLD_LAST))
     for name in SAID_OF_COUNTS:
-        told = reported.pop(name).to_pylist()
+        told = _array(reported.pop(name), pa.field(name, pa.float64())).to_pylist()
         columns[name] = [
             planned_count if planned_count is not None or value is None else round(value)
             for planned_count, value in zip(columns[name], told, strict=True)
         ]
     columns |= reported
+    trained = _array(reported["wall_seconds"], pa.field("wall_seconds", pa.float64()))
+    columns["wall_seconds"] = pa.compute.fill_null(trained, 0.0)
     schema = trials_schema(axes, metrics, orphaned=orphaned)
     return pa.table([_array(columns[each.name], each) for each in schema], schema=schema)
-
-
-def _last_of(
-    keys: Sequence[str], last: Iterable[Sequence[RawReport]], metrics: Sequence[str]
-) -> "dict[str, pa.ChunkedArray]":
-    """Return what trials said in their last reports, column by column in the order of ``keys``."""
-    import pyarrow as pa
-
-    told = [*_TOLD_LAST, *((metric, "float64") for metric in metrics)]
-    schema = pa.schema([(name, pa.type_for_alias(kind)) for name, kind in told])
-    at: dict[str, int] = {}
-    parts = []
-    for batch in last:
-        for entry in batch:
-            at[entry[0]] = len(at)
-        found = _payloads([entry[_PAYLOAD] for entry in batch], metrics, dict(_TOLD_LAST))
-        parts.append(pa.table([_array(found[each.name], each) for each in schema], schema=schema))
-    table = pa.concat_tables(parts) if parts else schema.empty_table()
-    table = table.take(pa.array([at.get(key) for key in keys], pa.int64()))
-    return dict(zip(table.column_names, table.columns, strict=True))
 
 
 def reports_table(
@@ -263,7 +248,7 @@ def _payloads(
         read = [json.loads(payload) for payload in payloads]
         return {
             **{name: [each.get(name) for each in read] for name in told},
-            **{metric: [each["metrics"].get(metric) for each in read] for metric in metrics},
+            **{name: [each.get("metrics", {}).get(name) for each in read] for name in metrics},
         }
     found = table.column("metrics").combine_chunks()
     return {

@@ -5,7 +5,6 @@ trains. The sweep the study had, its settings and what became of its trials stay
 """
 
 import json
-import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -34,8 +33,9 @@ from hsweep.planning.prepare import (
 from hsweep.planning.revision import Revision, compare, proposed_trials
 from hsweep.record.endings import PROPOSALS
 from hsweep.record.journal import Journal
+from hsweep.record.journal_reader import JournalReader
+from hsweep.record.log import Entry
 from hsweep.record.manifest import Manifest, manifest_text
-from hsweep.record.schema import METRIC_META
 from hsweep.record.study import Study
 from hsweep.running.job import Job
 from hsweep.running.manifests import new_manifest, sweep_source
@@ -95,14 +95,12 @@ def apply_edit(study: Study, edit: Edit) -> None:
     """Make a study that of an edited sweep, in one transaction; its lock must be held. UserError if
     its folder cannot be written to."""
     try:
-        with study.journal(read_only=False) as journal, journal.transaction():
-            _enter(journal, edit.revision)
-            if edit.manifest.metric != study.manifest.metric:
-                journal.set_meta(METRIC_META, edit.manifest.metric)
-            study.record_revision(journal, edit.manifest, edit.source)
+        with study.writer() as journal:
+            revised = study.revision_entries(journal, edit.manifest, edit.source)
+            journal.append([*_entries(journal, edit.revision), *revised])
         study.manifest = edit.manifest
         study.export()
-    except (OSError, sqlite3.Error) as error:
+    except OSError as error:
         raise UserError(
             f"the edited sweep cannot be taken over by {study.name!r}: {study.paths.root} cannot "
             f"be written to ({error}). Nothing on record is lost; free space or restore the right "
@@ -110,27 +108,32 @@ def apply_edit(study: Study, edit: Edit) -> None:
         ) from error
 
 
-def _enter(journal: Journal, revision: Revision) -> None:
-    before = {row.key: row for row in journal.trials(orphaned=True)}
-    rows = [planned_row(trial) for trial in revision.plan.trials]
-    journal.add_trials(rows)
-    # A trial stays made of what it was made of, also where other code is accepted as the same.
-    placed = [replace(row, parts=before[row.key].parts) for row in rows if row.key in before]
-    journal.place_trials(row for row in placed if row.entry() != before[row.key].entry())
+def _entries(journal: Journal, revision: Revision) -> list[Entry]:
+    """Return what makes a study's trials those of a revision."""
+    entries: list[Entry] = []
+    for trial in revision.plan.trials:
+        row = planned_row(trial)
+        if not journal.is_new(row.key):
+            # It stays made of what it was made of, also where other code is accepted as the same.
+            before = journal.rows[row.key]
+            row.parts = before.parts
+            if row.plan_entry() == before.plan_entry():
+                continue
+        entries.append(row.plan_entry())
     for each in revision.continued:
         assert each.status is not None, "it goes on from the shorter training"
-        journal.take_over(
+        entries += journal.continuation(
             each.trial.key,
             each.source.key,
             through=each.through,
-            metric=revision.plan.sweep.metric,
             status=each.status,
             reason=each.reason,
             continues=each.checkpoints,
         )
-    journal.set_orphaned([row.key for row in revision.back], "")
+    entries += journal.orphaning([row.key for row in revision.back], "")
     for why, orphans in revision.reasons().items():
-        journal.set_orphaned([orphan.row.key for orphan in orphans], why)
+        entries += journal.orphaning([orphan.row.key for orphan in orphans], why)
+    return entries
 
 
 def plan_edit(
@@ -233,7 +236,9 @@ def _settings(manifest: Manifest) -> list[tuple[str, list[Any]]]:
     return list(recorded_options(manifest).settings)
 
 
-def _refuse_another_metric(study: Study, plan: Plan, revision: Revision, journal: Journal) -> None:
+def _refuse_another_metric(
+    study: Study, plan: Plan, revision: Revision, journal: JournalReader
+) -> None:
     """Refuse another metric or goal where the old one has decided, or the new one is not there."""
     manifest, sweep = study.manifest, plan.sweep
     if (sweep.metric, sweep.goal) == (manifest.metric, manifest.goal):
@@ -285,7 +290,7 @@ _ADAPTIVE: Final = (
 
 
 def _refuse_another_search(
-    study: Study, prepared: Prepared, journal: Journal, old_sweep: Sweep | None
+    study: Study, prepared: Prepared, journal: JournalReader, old_sweep: Sweep | None
 ) -> None:
     """Refuse another search where a study has trials, and another space of an adaptive one."""
     plan = prepared.plan

@@ -77,12 +77,12 @@ def extended(study: Study, prepared: Prepared, extension: Extension, target: Tra
     refuse_unread_data(plan)
 
     def record() -> Study:
-        with study.locked(), study.journal(read_only=False) as journal:
+        with study.locked(), study.writer() as journal:
             again = {each.trial.key for each in extension.additions if each.is_recorded}
             ended = [
                 row.key for row in journal.trials() if row.key in again and row.status.is_final
             ]
-            study.extend(extension_entry(extension, prepared.loaded.path))
+            study.extend(journal, extension_entry(extension, prepared.loaded.path))
             journal.reopen(ended, "asked for at its full budget")
         return study
 

@@ -18,7 +18,7 @@ from hsweep.planning.prepare import (
     refuse_unread_data,
 )
 from hsweep.planning.revision import compare, proposed_trials
-from hsweep.record.journal import Journal
+from hsweep.record.journal_reader import JournalReader
 from hsweep.record.study import Study
 from hsweep.redaction import HIDDEN
 from hsweep.running.job import Job
@@ -41,8 +41,8 @@ def resumed(
 
     def record() -> Study:
         if entry is not None:
-            with study.locked():
-                study.accept(entry)
+            with study.locked(), study.writer() as journal:
+                study.accept(journal, entry)
             console.print(acceptance_line(entry), soft_wrap=True)
         return study
 
@@ -63,7 +63,7 @@ def replanned(
     return prepared, entry
 
 
-def refuse_changed(study: Study, prepared: Prepared, journal: Journal) -> None:
+def refuse_changed(study: Study, prepared: Prepared, journal: JournalReader) -> None:
     """Refuse to go on with trials that are no longer the same as those on record, and say what has
     changed and how to go on all the same."""
     plan = prepared.plan

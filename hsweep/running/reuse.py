@@ -29,7 +29,7 @@ from hsweep.planning.code_changes import (
 )
 from hsweep.planning.content import describe
 from hsweep.planning.identity import CONTENT_PARTS
-from hsweep.record.journal import Journal, LogRow
+from hsweep.record.journal import Journal, JournalReader, LogRow
 from hsweep.record.study import Manifest, Study, list_studies
 from hsweep.record.tables import is_probed
 from hsweep.record.weights import WeightsFolder
@@ -164,7 +164,7 @@ class Reuse:
         # What was read whole before a study turns out to be broken is sound all the same.
         with (
             contextlib.suppress(*_NOT_TO_BE_READ),
-            Journal(source.paths.journal, read_only=True) as journal,
+            JournalReader(source.paths.journal) as journal,
         ):
             files = recorded_files(journal)
             for trial, key, by in there:
@@ -187,8 +187,7 @@ class Reuse:
         if self.manifest.keep != "none":
             self._take_weights(source, trained)
         for key, taken in found.items():
-            value = taken["reports"][-1].payload["metrics"][self.manifest.metric]
-            self.journal.adopt(key, status=TrialStatus.FINISHED, value=value, **taken)
+            self.journal.adopt(key, status=TrialStatus.FINISHED, **taken)
             self.taken[key] = taken["reused_from"]
         if found:
             self.journal.set_metas(files_metas(self.journal, files))
@@ -342,7 +341,7 @@ def _content(parts: Mapping[str, str]) -> _Content:
 def _read(paths: StudyPaths) -> _Source | None:
     try:
         manifest = Study.at(paths).manifest
-        with Journal(paths.journal, read_only=True) as journal:
+        with JournalReader(paths.journal) as journal:
             finished: dict[_Content, list[tuple[str, str]]] = {}
             for key, trained_by, parts in journal.finished_trials():
                 finished.setdefault(_content(parts), []).append((key, trained_by))

@@ -120,7 +120,7 @@ def run(
         study = job.record()
         with on_record(f"with all reports on record; go on by: {resume_line(study)}"):
             _greet(console, job, home, runner)
-            with study.locked(), study.journal(read_only=False) as journal:
+            with study.locked(), study.writer() as journal:
                 return study, _train(
                     *(study, journal, job, options, home, runner, console, conclude),
                     is_guest=is_guest,
@@ -286,7 +286,7 @@ def _train(
     if reuse is not None:
         for line in reuse.lines(len(trials)):
             console.print(line, soft_wrap=True)
-        _record_accepted(study, reuse)
+        _record_accepted(study, journal, reuse)
     progress = Progress(console, coordinator, study.note_time_left)
     coordinator.observer = progress
     tracker = Tracker(study.paths.journal, job.target, study.manifest)
@@ -312,7 +312,7 @@ def _train(
             timer.cancel()
         coordinator.settle()
     if reuse is not None:
-        _record_accepted(study, reuse)
+        _record_accepted(study, journal, reuse)
     was_interrupted = coordinator.stop_reason == _INTERRUPTED
     with _closing(runner), contextlib.ExitStack() as copies:
         problem = _write_tables(study)
@@ -368,10 +368,10 @@ def _coordinator(study: Study, journal: Journal, job: Job, reuse: Reuse | None) 
     )
 
 
-def _record_accepted(study: Study, reuse: Reuse) -> None:
+def _record_accepted(study: Study, journal: Journal, reuse: Reuse) -> None:
     """Record what was taken from other studies although their code was another."""
     while reuse.accepted:
-        study.accept(reuse.accepted.pop(0))
+        study.accept(journal, reuse.accepted.pop(0))
 
 
 @contextlib.contextmanager

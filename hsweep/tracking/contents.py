@@ -9,8 +9,7 @@ from typing import Any, Final
 
 from hsweep.design.trial import TrialStatus
 from hsweep.record.manifest import Manifest
-from hsweep.record.rows import LogRow, TrialRow
-from hsweep.record.schema import FIGURES
+from hsweep.record.rows import FIGURES, LogRow, TrialRow
 from hsweep.redaction import redact
 from hsweep.tracking.client import entities
 from hsweep.tracking.study import milliseconds, safe_names, tag_value

@@ -22,7 +22,7 @@ from filelock import FileLock, Timeout
 from hsweep.design.labels import varying_axes
 from hsweep.design.trial import TrialStatus
 from hsweep.paths import StudyPaths
-from hsweep.record.journal import Journal, LogRow, TrialRow
+from hsweep.record.journal import JournalReader, LogRow, TrialRow
 from hsweep.record.kept import FinalWeights
 from hsweep.record.manifest import Manifest
 from hsweep.record.recipes import recorded_recipe
@@ -76,7 +76,7 @@ class Delivery:
         self._passed = passed
         self._paths = StudyPaths(journal_path.parent)
         self._lock = FileLock(self._paths.tracking_lock(target.scope))
-        self._journal = Journal(journal_path, read_only=True)
+        self._journal = JournalReader(journal_path)
         try:
             self._client = connect(target)
             with self._exclusive():

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hsweep.command_line import command
-from hsweep.record.journal import Journal
+from hsweep.record.journal_reader import JournalReader
 from hsweep.record.kept import FinalWeights
 from hsweep.record.manifest import Manifest
 from hsweep.record.provenance import usable_cores
@@ -107,7 +107,7 @@ class Tracker:
         """Return how delivery stands, without waiting for it."""
         pending, error = 0, self._error
         try:
-            with Journal(self._journal_path, read_only=True) as journal:
+            with JournalReader(self._journal_path) as journal:
                 pending = journal.count_after(self._state.cursor)
         except Exception as problem:
             error = error or describe(problem)

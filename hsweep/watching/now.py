@@ -117,7 +117,12 @@ def study_now(study: Study, journal: JournalReader, price: float | None = None) 
         unit=str(manifest.budget["unit"]),
         log=manifest.goal == "min" and bool(values) and min(values) > 0,
         rungs=_rungs(rows, str(manifest.budget["unit"])),
-        lately=_lately(journal.last_ends(_MOST_ENDED), {row.key: row for row in rows}, labels),
+        lately=_lately(
+            journal.last_ends(_MOST_ENDED),
+            {row.key: row for row in rows},
+            labels,
+            manifest.metric,
+        ),
     )
 
 
@@ -183,7 +188,7 @@ def _training(
         (
             labels[row.key],
             f"{row.unit:,} of {row.budget:,} {unit}",
-            number(row.value),
+            number(row.metrics.get(of.metric)),
             _clock(since[row.key]) if row.key in since else "",
             str(row.attempt),
         )
@@ -283,14 +288,14 @@ def _is_stopped(row: TrialRow) -> bool:
 
 
 def _lately(
-    ends: Iterable[LogRow], rows: Mapping[str, TrialRow], labels: Mapping[str, str]
+    ends: Iterable[LogRow], rows: Mapping[str, TrialRow], labels: Mapping[str, str], metric: str
 ) -> LiveTable:
     found = tuple(
         (
             _clock(entry.time),
             labels[entry.key],
             str(entry.payload["status"]).replace("_", " "),
-            number(rows[entry.key].value),
+            number(rows[entry.key].metrics.get(metric)),
             first_line(str(entry.payload.get("reason") or "")),
         )
         for entry in ends

@@ -36,7 +36,6 @@ def test_a_made_up_study_is_what_the_record_itself_would_have_written(
                     trial.row.key,
                     attempt,
                     Report(unit, is_last=False, **told),
-                    error,
                     trial.status if is_last else TrialStatus.RUNNING,
                     trial.reason if is_last else "",
                 )

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from hsweep.cli import main
 from hsweep.design.trial import TrialStatus
 from hsweep.paths import trial_folder
-from hsweep.record.journal import Journal
+from hsweep.record.journal import JournalReader
 
 pytestmark = [
     # Of Lightning 2.6 on torch 2.13.
@@ -133,7 +133,7 @@ class Ended:
 def trials(home: Path, study: str, **point: object) -> dict[int, Ended]:
     """The trials of a study that are at this point, by their heads."""
     folder = home / "studies" / study
-    with Journal(folder / "journal.db", read_only=True) as journal:
+    with JournalReader(folder / "journal.db") as journal:
         reports = list(journal.reports())
         return {
             row.point["heads"]: Ended(

@@ -9,7 +9,7 @@ from pathlib import Path
 from tiny_studies import SWEEP_FILE
 
 from hsweep.paths import Home
-from hsweep.record.journal import Journal
+from hsweep.record.journal_reader import JournalReader
 from hsweep.tracking.client import MlflowClient
 from hsweep.tracking.target import StoreState, TrackingTarget, tracking_target
 
@@ -34,7 +34,7 @@ def test_a_study_of_a_second_in_a_fresh_home_delivers_everything(tmp_path: Path)
     assert "has not got" not in done.stderr
     target = tracking_target(None, Home(tmp_path / "h"), "tiny")
     record = tmp_path / "h" / "studies" / "tiny-quick" / "journal.db"
-    with Journal(record, read_only=True) as journal:
+    with JournalReader(record) as journal:
         assert StoreState.of(record, target).cursor == journal.last_seq()
     client = MlflowClient(tracking_uri=target.uri)
     experiment = client.get_experiment_by_name("tiny")

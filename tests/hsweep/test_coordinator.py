@@ -25,7 +25,7 @@ from hsweep.design.trial import (
     Trial,
     TrialStatus,
 )
-from hsweep.record.journal import Journal, LogRow
+from hsweep.record.journal import Journal, JournalReader, LogRow
 
 SWEEP = tiny_sweep(budget=epochs(4), max_failures=2)
 RACE = tiny_sweep(
@@ -253,7 +253,11 @@ def test_a_trial_that_is_stopped_early_is_recorded_at_its_rung_and_never_finishe
         loser = running[2]
         assert not coordinator.report(loser, said(loser, 1, 0.9))
         row = rows(coordinator)[loser.trial.key]
-        assert (row.status, row.unit, row.value) == (TrialStatus.STOPPED_EARLY, 1, 0.9)
+        assert (row.status, row.unit, row.metrics.get("nmse")) == (
+            TrialStatus.STOPPED_EARLY,
+            1,
+            0.9,
+        )
         assert "rung 1" in row.reason
         assert not coordinator.report(loser, said(loser, 9, 0.0))
         coordinator.failed(loser, "its worker was taken away")
@@ -266,7 +270,7 @@ def test_a_diverged_trial_is_recorded_with_the_update_and_without_a_value(tmp_pa
         assert coordinator.report(assignment, said(assignment, 1))
         assert not coordinator.report(assignment, said(assignment, 2, None, diverged_at=7))
         row = rows(coordinator)[assignment.trial.key]
-        assert (row.status, row.unit, row.value) == (TrialStatus.DIVERGED, 2, None)
+        assert (row.status, row.unit, row.metrics.get("nmse")) == (TrialStatus.DIVERGED, 2, None)
         assert "step 7" in row.reason
         assert assignment.trial.key not in {take(coordinator).trial.key for _ in range(2)}
     assert histories(tmp_path)[assignment.trial.key][-1][2] == {"nmse": None, "fit": None}
@@ -700,9 +704,7 @@ def test_what_is_known_from_elsewhere_is_not_handed_out(tmp_path: Path) -> None:
         assert [trial.key for trial in added] == [trial.key for trial in trials]
         payload = {"step": 4, "metrics": {"nmse": 0.25}, "wall_seconds": 1.0}
         entry = LogRow(1, 7.0, known, 1, "report", 4, payload)
-        coordinator_journal.adopt(
-            known, [entry], status=TrialStatus.FINISHED, value=0.25, reused_from="other"
-        )
+        coordinator_journal.adopt(known, [entry], status=TrialStatus.FINISHED, reused_from="other")
         return {known}
 
     with Journal(tmp_path / "journal.db", create=True) as coordinator_journal:
@@ -748,7 +750,7 @@ def test_what_a_trial_held_is_kept_and_nothing_is_where_nothing_was_measured(
         assignment = take(coordinator)
         coordinator.report(assignment, replace(said(assignment, 1), peak_memory_bytes=5 * 2**30))
         coordinator.report(assignment, said(assignment, 2))
-    with Journal(tmp_path / "journal.db", read_only=True) as journal:
+    with JournalReader(tmp_path / "journal.db") as journal:
         first, second = (entry.payload for entry in journal.reports())
     assert first["peak_memory_bytes"] == 5 * 2**30
     assert first.keys() - second.keys() == {"peak_memory_bytes"}

@@ -109,7 +109,7 @@ class Bench:
     def run(self, study: Study, most: int | None = None) -> None:
         """Train everything that is left, or so many reports of it."""
         plan = prepare_again(study).plan
-        with study.journal(read_only=False) as journal:
+        with study.writer() as journal:
             coordinator = Coordinator(
                 journal=journal,
                 sweep=plan.sweep,
@@ -523,7 +523,8 @@ class TestWhatIsRecorded:
             {"key": "of before", "point": dict(rows[1].point), "replicate": 4,
              "budget": 3, "how": "with a new seed"},
         ]  # fmt: skip
-        study.extend({"trials": entries, "wanted": [], "problems": []})
+        with study.writer() as journal:
+            study.extend(journal, {"trials": entries, "wanted": [], "problems": []})
         bench.edit(study, SWEEP.replace("[1, 2, 3]", "[2, 3]").replace("lr=0.05", "lr=0.04"))
         (extension,) = study.manifest.extensions
         planned = prepare_again(study).plan.trials
@@ -636,7 +637,7 @@ class TestRefusals:
         study = bench.begin(source)
         trial = prepare_again(study).plan.trials[0]
         proposal = {"id": "0:0", "parameters": dict(trial.point), "point": dict(trial.point)}
-        with study.journal(read_only=False) as journal:
+        with study.writer() as journal:
             journal.set_meta("proposal:000000", json.dumps(proposal))
             journal.add_trials(
                 [TrialRow(trial.key, 0, dict(trial.point), 0, "", 3, {}, parts=trial.parts)]
@@ -776,12 +777,13 @@ class TestRunAgain:
         assert json.loads(done.stdout)["revision"]["kept"] == 3
         study = Study.open(home, "own-quick")
         assert (study.manifest.metric, study.manifest.goal) == ("accuracy", "max")
-        values = {row.point["width"]: row.value for row in rows_of(study).values()}
+        values = {row.point["width"]: row.metrics["accuracy"] for row in rows_of(study).values()}
         assert values == {width: 1 - 1 / width for width in (1, 2, 3, 4)}
         assert attempts(study) == dict.fromkeys(attempts(study), 1)
         # From the log alone, as if the index were lost.
         Study.open_to_run(home, "own-quick")
-        assert {row.point["width"]: row.value for row in rows_of(study).values()} == values
+        again = {row.point["width"]: row.metrics["accuracy"] for row in rows_of(study).values()}
+        assert again == values
 
     def test_a_metric_that_was_never_reported_is_refused_with_the_one_way_that_works(
         self, hsweep: Invoke, bench: Bench

@@ -127,7 +127,7 @@ def study(home: Home) -> Study:
                 error = (1.0 if trial.point["width"] < 3 else 1e-3) * (1 + trial.replicate / 10)
                 report = Report(unit, 4 * unit, {"nmse": error, "fit": 0.5}, 1.0, unit == 3, **more)
                 status = TrialStatus.FINISHED if unit == 3 else TrialStatus.RUNNING
-                journal.record(trial.key, attempt, report, error, status)
+                journal.record(trial.key, attempt, report, status)
 
         for trial in trials:
             match (trial.point["width"], trial.replicate):
@@ -135,7 +135,7 @@ def study(home: Home) -> Study:
                     attempt = journal.begin_attempt(trial.key)
                     lost = Report(1, 3, {"nmse": None, "fit": None}, 1.0, False, diverged_at=3)
                     journal.record(
-                        trial.key, attempt, lost, None, TrialStatus.DIVERGED, "not finite at step 3"
+                        trial.key, attempt, lost, TrialStatus.DIVERGED, "not finite at step 3"
                     )
                 case 4, 0:
                     attempt = journal.begin_attempt(trial.key)

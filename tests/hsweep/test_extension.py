@@ -420,7 +420,7 @@ def run(journal: Journal, plan: Plan, tmp_path: Path) -> Callable[..., dict[str,
                 **which,  # type: ignore[arg-type]
             )
         )
-        return {row.key: row for row in journal.trials()}
+        return {row.key: replace(row) for row in journal.trials()}
 
     return run
 

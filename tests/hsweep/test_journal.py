@@ -1,6 +1,5 @@
 """The record holds whole entries and keeps first reports, alone or several together."""
 
-import sqlite3
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hsweep.design.trial import Report, TrialStatus
-from hsweep.record.journal import Journal, LogRow, TrialRow
+from hsweep.record.journal import Journal, JournalReader, LogRow, TrialRow
 
 KEYS = ("ta", "tb", "tc")
 
@@ -55,7 +54,7 @@ class TestTrials:
 
     def test_a_trial_that_is_there_already_keeps_its_state(self, journal: Journal) -> None:
         attempt = journal.begin_attempt("ta")
-        journal.record("ta", attempt, report(9), 0.5, TrialStatus.FINISHED)
+        journal.record("ta", attempt, report(9), TrialStatus.FINISHED)
         journal.add_trials([row("ta"), row("td", 3)])
         assert [row.status for row in journal.trials()] == ["finished", *["planned"] * 3]
 
@@ -71,20 +70,18 @@ class TestTrials:
 class TestReports:
     def test_a_report_and_the_status_it_leads_to_are_one(self, journal: Journal) -> None:
         attempt = journal.begin_attempt("ta")
-        journal.record(
-            "ta", attempt, report(3, 0.25, 2.0), 0.25, TrialStatus.STOPPED_EARLY, "worst"
-        )
+        journal.record("ta", attempt, report(3, 0.25, 2.0), TrialStatus.STOPPED_EARLY, "worst")
         [stopped, *_] = journal.trials()
         assert (stopped.status, stopped.reason) == (TrialStatus.STOPPED_EARLY, "worst")
-        assert (stopped.unit, stopped.value, stopped.wall_seconds) == (3, 0.25, 2.0)
+        assert (stopped.unit, stopped.metrics["nmse"], stopped.wall_seconds) == (3, 0.25, 2.0)
         assert statuses(journal, "ta")[-1] == "stopped_early"
 
     def test_the_first_report_of_a_unit_stays(self, journal: Journal) -> None:
-        assert journal.record("ta", 1, report(3, 0.5), 0.5)
-        assert not journal.record("ta", 2, report(3, 0.7), 0.7)
+        assert journal.record("ta", 1, report(3, 0.5))
+        assert not journal.record("ta", 2, report(3, 0.7))
         [kept] = journal.reports("ta")
         assert (kept.attempt, kept.payload["metrics"]) == (1, {"nmse": 0.5})
-        assert journal.trials()[0].value == 0.5
+        assert journal.trials()[0].metrics["nmse"] == 0.5
 
     @settings(deadline=None, derandomize=True, max_examples=25)
     @given(st.lists(st.tuples(st.sampled_from(KEYS), st.integers(1, 9)), max_size=30))
@@ -93,17 +90,18 @@ class TestReports:
     ) -> None:
         with TemporaryDirectory() as folder, planned(Path(folder)) as journal:
             for key, unit in told:
-                journal.record(key, 1, report(unit, unit / 10), unit / 10)
+                journal.record(key, 1, report(unit, unit / 10))
             for kept in journal.trials():
                 units = [unit for key, unit in told if key == kept.key]
                 recorded = [entry.unit for entry in journal.reports(kept.key)]
-                assert recorded == list(dict.fromkeys(units))
+                # What lies behind the last report is the same training again.
+                assert recorded == [u for at, u in enumerate(units) if u > max([0, *units[:at]])]
                 assert kept.unit == max(units, default=0)
-                assert kept.value == (max(units) / 10 if units else None)
+                assert kept.metrics.get("nmse") == (max(units) / 10 if units else None)
 
     def test_the_log_can_be_read_in_parts(self, journal: Journal) -> None:
         for unit in range(1, 6):
-            journal.record("ta", 1, report(unit), 0.5)
+            journal.record("ta", 1, report(unit))
         parts: list[LogRow] = []
         while part := journal.log_after(parts[-1].seq if parts else 0, 2):
             parts += part
@@ -116,18 +114,11 @@ class TestBesideAWriter:
     def test_a_reader_sees_what_was_recorded_while_the_writer_goes_on(
         self, journal: Journal, tmp_path: Path
     ) -> None:
-        with Journal(tmp_path / "journal.db", read_only=True) as reader:
-            journal.record("ta", 1, report(1), 0.5)
+        with JournalReader(tmp_path / "journal.db") as reader:
+            journal.record("ta", 1, report(1))
             assert [entry.unit for entry in reader.reports()] == [1]
-            journal.record("ta", 1, report(2), 0.5)
+            journal.record("ta", 1, report(2))
             assert [entry.unit for entry in reader.reports()] == [1, 2]
-
-    def test_a_reader_cannot_write(self, journal: Journal, tmp_path: Path) -> None:
-        with (
-            Journal(tmp_path / "journal.db", read_only=True) as reader,
-            pytest.raises(sqlite3.OperationalError, match="readonly"),
-        ):
-            reader.set_meta("name", "value")
 
 
 def test_the_share_of_time_that_trials_waited_for_data_is_that_of_their_last_reports(
@@ -137,63 +128,60 @@ def test_the_share_of_time_that_trials_waited_for_data_is_that_of_their_last_rep
     for key, unit, trained, waited in (("ta", 3, 10, 9), ("ta", 6, 30, 9), ("tb", 3, 70, 1)):
         attempt = journal.begin_attempt(key)
         timed = replace(report(unit), train_seconds=float(trained), data_seconds=float(waited))
-        journal.record(key, attempt, timed, 0.5)
+        journal.record(key, attempt, timed)
     assert journal.totals()["data_wait_share"] == pytest.approx(10 / 100)
 
 
 class TestTogether:
-    def test_it_is_one_transaction_and_one_line(self, journal: Journal, tmp_path: Path) -> None:
+    def test_what_is_recorded_together_is_one_line(self, journal: Journal, tmp_path: Path) -> None:
         log = tmp_path / "journal.jsonl"
+        journal.record("ta", 1, report(1))
+        journal.record("ta", 1, report(2))
         before = log.read_text()
-        with Journal(tmp_path / "journal.db", read_only=True) as reader:
-            with journal.transaction():
-                journal.begin_attempt("ta")
-                for unit in (1, 2):
-                    journal.record("ta", 1, report(unit), 0.5)
-                journal.set_meta("name", "value")
-                assert reader.last_seq() == 0
-                assert log.read_text() == before
-            assert [entry.unit for entry in reader.reports()] == [1, 2]
+        with JournalReader(tmp_path / "journal.db") as reader:
+            reports = list(journal.reports("ta"))
+            journal.adopt("tb", reports, status=TrialStatus.FINISHED, origins=["torch 2"])
+            assert [entry.unit for entry in reader.reports("tb")] == [1, 2]
+            assert reader.origins("tb") == {"tb": ["torch 2"]}
         assert log.read_text().removeprefix(before).count("\n") == 1
 
-    @pytest.mark.parametrize("is_caught", [True, False])
-    def test_what_fails_takes_back_all_that_belongs_to_it(
-        self, journal: Journal, tmp_path: Path, is_caught: bool
+    def test_a_trial_that_is_not_on_record_is_refused_and_nothing_is_written(
+        self, journal: Journal, tmp_path: Path
     ) -> None:
-        journal.begin_attempt("ta")
-        log = tmp_path / "journal.jsonl"
-        before = journal.trials(), list(journal.log()), log.read_text()
+        before = (tmp_path / "journal.jsonl").read_bytes()
+        with pytest.raises(KeyError):
+            journal.record("nowhere", 1, report(1))
+        with pytest.raises(KeyError):
+            journal.set_status("nowhere", 1, TrialStatus.FAILED)
+        assert (tmp_path / "journal.jsonl").read_bytes() == before
 
-        def fail() -> None:
-            with journal.transaction():
-                journal.record("ta", 1, report(1), 0.5)
-                try:
-                    journal.record("nowhere", 1, report(1), 0.5)
-                except KeyError:
-                    if not is_caught:
-                        raise
-                journal.set_status("ta", 1, TrialStatus.FAILED, "late")
-
-        with pytest.raises(sqlite3.Error if is_caught else KeyError):
-            fail()
-        after = journal.trials(), list(journal.log()), log.read_text()
-        assert after == before
-        # What was known of the trial in between is forgotten with it.
-        assert journal.record("ta", 1, report(1), 0.25)
-        assert journal.trials()[0].value == 0.25
+    def test_the_state_of_the_writer_is_that_of_the_index(
+        self, journal: Journal, tmp_path: Path
+    ) -> None:
+        attempt = journal.begin_attempt("ta", "torch 2", gpus=0.5)
+        journal.record("ta", attempt, report(3), TrialStatus.STOPPED_EARLY, "worst")
+        journal.set_status("tb", 0, TrialStatus.PLANNED, "alone", exclusive=True)
+        journal.set_orphaned(["tc"], "gone")
+        with JournalReader(tmp_path / "journal.db") as reader:
+            assert reader.trials(orphaned=True) == journal.trials(orphaned=True)
+            assert reader.trials() == journal.trials()
+            assert reader.status_counts() == journal.status_counts()
+            assert reader.metas("") == journal.metas("")
+        with Journal(tmp_path / "journal.db") as again:
+            assert again.rows == journal.rows
 
 
 @pytest.mark.parametrize("key", ["1" * 20, "12345678901234567e89", "007", "1.50", "inf"])
 def test_a_key_that_reads_as_a_number_is_a_text(tmp_path: Path, key: str) -> None:
     with Journal(tmp_path / "journal.db", create=True) as journal:
         journal.add_trials([row(key)])
-        journal.place_trials([row(key, 3)])
+        journal.append([row(key, 3).plan_entry()])
         attempt = journal.begin_attempt(key)
-        journal.record(key, attempt, report(9), 0.5, TrialStatus.FINISHED)
+        journal.record(key, attempt, report(9), TrialStatus.FINISHED)
         [trial] = journal.trials()
     assert (trial.key, trial.ordinal, trial.status) == (key, 3, "finished")
-    with Journal(tmp_path / "journal.db", rebuild=True) as journal:
-        assert journal.trials() == [trial]
+    with JournalReader(tmp_path / "journal.db") as reader:
+        assert reader.trials() == [trial]
 
 
 def test_values_are_set_and_forgotten_together_and_found_by_prefix(journal: Journal) -> None:
@@ -220,7 +208,7 @@ def test_trials_asked_for_by_key_are_those_of_the_whole(journal: Journal) -> Non
 def test_the_last_report_before_an_entry(journal: Journal) -> None:
     for key in KEYS:
         for unit in range(1, 4):
-            journal.record(key, 1, report(unit), 0.5)
+            journal.record(key, 1, report(unit))
     reports = list(journal.reports("ta"))
     assert journal.last_report("ta", before=10**9) == reports[-1]
     assert journal.last_report("ta", before=reports[-1].seq) == reports[-2]

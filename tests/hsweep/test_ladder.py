@@ -223,12 +223,12 @@ def test_early_stopping_takes_the_ends_of_the_shorter_budgets_for_rungs(tmp_path
     }
     reached = {width: ends(found) for width, found in by_width.items()}
     gone = [(10, "not_needed", 0), (20, "not_needed", 0)]
-    at_5 = {width: found[0].value or 0 for width, found in by_width.items()}
+    at_5 = {width: found[0].metrics.get("nmse") or 0 for width, found in by_width.items()}
     second, first = sorted(at_5, key=lambda width: at_5[width])[:2][::-1]
     for width, found in reached.items():
         assert found[0] == (5, "finished", 5)
         assert (found[1:] == gone) is (width not in (first, second))
-    kept = {width: by_width[width][1].value or 0 for width in (first, second)}
+    kept = {width: by_width[width][1].metrics.get("nmse") or 0 for width in (first, second)}
     best, other = sorted(kept, key=lambda width: kept[width])
     assert reached[best][1:] == [(10, "finished", 10), (20, "finished", 20)]
     assert reached[other][1:] == [(10, "finished", 10), (20, "not_needed", 0)]

@@ -24,7 +24,7 @@ from torch.nn import functional
 from hsweep import Recipe, epochs, grid, steps
 from hsweep.coordination.runner import InlineRunner
 from hsweep.design.trial import Assignment, OutOfMemory, Report, Trial
-from hsweep.record.journal import Journal
+from hsweep.record.journal import JournalReader
 from hsweep.training.batches import leaves, parts_of
 from hsweep.training.checkpoints import CheckpointStore
 from hsweep.training.memory import asked_bytes, is_out_of_memory, shown
@@ -543,7 +543,7 @@ def test_a_study_ends_with_each_shape_computed_as_it_fits_or_too_large(tmp_path:
     sweep = tiny_sweep(task=lambda point: TinyTask(fits=fits[point.width]))
     with coordinating(sweep, tmp_path) as coordinator:
         InlineRunner().run(coordinator)
-    with Journal(tmp_path / "journal.db", read_only=True) as journal:
+    with JournalReader(tmp_path / "journal.db") as journal:
         ended = {row.point["width"]: (row.status, row.attempt) for row in journal.trials()}
         reasons = {row.point["width"]: row.reason for row in journal.trials()}
         in_parts = {(entry.key, entry.payload.get("micro_batch")) for entry in journal.reports()}

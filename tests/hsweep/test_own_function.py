@@ -30,7 +30,7 @@ from tiny_runs import assignment_of, coordinating, histories, planned
 from hsweep import Asha, Point, Resources, Run, UserError, epochs, grid, seconds
 from hsweep.coordination.runner import InlineRunner
 from hsweep.design.trial import Assignment, OutOfMemory, Report, StorageFailure
-from hsweep.record.journal import Journal
+from hsweep.record.journal import JournalReader
 from hsweep.training.own import function
 from hsweep.training.own.function import FunctionGoesOnError, FunctionSession
 from hsweep.training.own.leftovers import MARK_VARIABLE
@@ -309,7 +309,7 @@ def test_each_bad_function_is_told_in_the_record_and_leaves_nothing_running(
     with coordinating(sweep, tmp_path / "study") as coordinator:
         InlineRunner().run(coordinator)
         assert coordinator.stop_reason is None
-    with Journal(tmp_path / "study" / "journal.db", read_only=True) as journal:
+    with JournalReader(tmp_path / "study" / "journal.db") as journal:
         rows = {row.point["deed"]: row for row in journal.trials()}
         notes = {entry.key: entry.payload.get("note") for entry in journal.reports()}
     assert {deed for deed, row in rows.items() if row.status == "failed"} == set(SAYS)
@@ -344,7 +344,7 @@ def test_a_report_that_cannot_be_used_is_not_tried_again(tmp_path: Path) -> None
     sweep = own_sweep(space=grid(deed=deeds), train=Bad(str(tmp_path)), max_failures=2)
     with coordinating(sweep, tmp_path / "study") as coordinator:
         InlineRunner().run(coordinator)
-    with Journal(tmp_path / "study" / "journal.db", read_only=True) as journal:
+    with JournalReader(tmp_path / "study" / "journal.db") as journal:
         rows = {row.point["deed"]: (row.status, row.attempt) for row in journal.trials()}
     assert rows == {deed: ("failed", 3 if deed == "raises" else 1) for deed in deeds}
 

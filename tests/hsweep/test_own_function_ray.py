@@ -12,7 +12,7 @@ from tiny_runs import coordinating, histories, status_log, statuses
 from hsweep import grid
 from hsweep.coordination.runner import InlineRunner
 from hsweep.ray_tune.environment import prepare_ray
-from hsweep.record.journal import Journal
+from hsweep.record.journal import JournalReader
 from hsweep.workspace import load_sweep
 
 prepare_ray()
@@ -65,7 +65,7 @@ def test_a_worker_that_dies_or_hangs_is_told_and_leaves_nothing_and_the_rest_is_
     undisturbed = histories(tmp_path / "inline")
     found = histories(tmp_path / "study")
     assert {key: found[key] for key in undisturbed} == undisturbed
-    with Journal(tmp_path / "study" / "journal.db", read_only=True) as journal:
+    with JournalReader(tmp_path / "study" / "journal.db") as journal:
         rows = {row.point["deed"]: row for row in journal.trials()}
     assert {deed: (row.status, row.failures) for deed, row in rows.items()} == {
         **dict.fromkeys(WALKS, ("finished", 1)), **dict.fromkeys(BAD, ("failed", 2)),

@@ -345,9 +345,9 @@ def test_how_a_script_ends_is_on_record(tmp_path: Path) -> None:
 
 
 def notes(study: Path) -> dict[str, list[tuple[int | None, str]]]:
-    from hsweep.record.journal import Journal
+    from hsweep.record.journal import JournalReader
 
-    with Journal(study / "journal.db", read_only=True) as journal:
+    with JournalReader(study / "journal.db") as journal:
         found: dict[str, list[tuple[int | None, str]]] = {}
         for entry in journal.reports():
             if note := entry.payload.get("note"):
@@ -516,7 +516,7 @@ def test_a_trial_is_shown_with_its_output(
     (tmp_path / "train.py").write_text(ODD)
     sweep = sweep_of(tmp_path, "python train.py {heads}", grid(heads=[1, 2]))
     study = new_study(home, "mine", sweep, training="python train.py")
-    with study.journal(read_only=False) as journal:
+    with study.writer() as journal:
         coordinator = Coordinator(journal, sweep, planned(sweep), study.checkpoints())
         InlineRunner().run(coordinator)
 

@@ -22,7 +22,7 @@ from hsweep.cli import main
 from hsweep.coordination.runner import InlineRunner
 from hsweep.design.trial import Assignment, Report, Trial
 from hsweep.paths import Home
-from hsweep.record.journal import Journal
+from hsweep.record.journal import JournalReader
 from hsweep.record.study import Study
 from hsweep.training.train import train
 from models.conditioning import Conditioning
@@ -187,7 +187,7 @@ class TestStudies:
         sweep = attentive_sweep(space=grid(heads=[2], depth=[1, 3]), probe=PROBE)
         with coordinating(sweep, tmp_path) as coordinator:
             InlineRunner().run(coordinator)
-        with Journal(tmp_path / "journal.db", read_only=True) as journal:
+        with JournalReader(tmp_path / "journal.db") as journal:
             trials, reports = tables_of(journal, ["nmse", "fit", *METRICS])
         columns = ["nmse", "fit", *METRICS, *map(layer_metric, range(3))]
         assert [name for name in trials.column_names if name in columns] == columns
@@ -209,7 +209,7 @@ class TestStudies:
         )
         with coordinating(sweep, tmp_path) as coordinator:
             InlineRunner().run(coordinator)
-        with Journal(tmp_path / "journal.db", read_only=True) as journal:
+        with JournalReader(tmp_path / "journal.db") as journal:
             trials, _ = tables_of(journal, ["nmse", *METRICS])
         ends = {(row["reached"], row["condition_number"] is None) for row in trials.to_pylist()}
         assert ends == {(3, True), (5, False)}

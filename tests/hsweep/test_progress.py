@@ -42,7 +42,7 @@ def run(sweep: Sweep, folder: Path, shown: Console) -> list[str]:
 
 def value_of(folder: Path, width: int) -> str:
     with coordinating(SWEEP, folder) as coordinator:
-        rows = {row.point["width"]: row.value for row in coordinator.journal.trials()}
+        rows = {row.point["width"]: row.metrics.get("nmse") for row in coordinator.journal.trials()}
     return number(rows[width])
 
 

@@ -61,7 +61,7 @@ def write(journal: Journal, told: Sequence[Any]) -> None:
     journal.add_trials(row for row, *_ in told)
     for row, reports, status, reason in told:
         for report in reports:
-            journal.record(row.key, 1, report, report.metrics.get("nmse"))
+            journal.record(row.key, 1, report)
         if status is not None:
             journal.set_status(row.key, 1, status, reason)
 

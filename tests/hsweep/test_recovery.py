@@ -178,6 +178,7 @@ class TestFromTheCommandLine:
         paths = new_study(home).paths
         with Journal(paths.journal) as journal:
             journal.begin_attempt(journal.trials()[0].key)
+        Study.open(home, "mine").status()
         paths.index.write_bytes(paths.index.read_bytes()[:9_000])
         paths.manifest.write_text("{")
         garble(paths.sweep_source)
@@ -186,7 +187,6 @@ class TestFromTheCommandLine:
         store = f"sqlite:///{tmp_path / 'mlflow.db'}"
         resumed = hsweep("resume", "mine", "--runner", "inline", "--tracking-uri", store)
         assert resumed.exit_code == 0, resumed.output
-        assert "journal.db is damaged" in resumed.stderr
         assert "sweep.py was not what is on record" in resumed.stderr
         assert json.loads(paths.manifest.read_text())["name"] == "mine"
         assert json.loads(paths.plan.read_text())["trials"]

@@ -505,7 +505,7 @@ def test_a_study_keeps_the_last_checkpoints_that_a_longer_budget_can_go_on_from(
         checkpoint_seconds=0.0,
     )
     study = new_study(Home(tmp_path), sweep=sweep)
-    with study.journal(read_only=False) as journal:
+    with study.writer() as journal:
         coordinator = Coordinator(
             journal=journal, sweep=sweep, trials=planned(sweep), checkpoints=study.checkpoints()
         )

@@ -12,7 +12,7 @@ from tiny_runs import History, coordinating, histories, status_log, statuses
 
 from hsweep import Recipe, epochs, grid
 from hsweep.coordination.runner import InlineRunner
-from hsweep.record.journal import Journal
+from hsweep.record.journal import JournalReader
 
 
 @pytest.fixture(scope="module")
@@ -205,7 +205,7 @@ def test_a_driver_killed_in_a_decay_costs_a_ladder_the_way_back_to_its_trunk(
     assert sorted(held.histories(study).values(), key=len) == sorted(
         histories(tmp_path).values(), key=len
     )
-    with Journal(held.study(study) / "journal.db", read_only=True) as journal:
+    with JournalReader(held.study(study) / "journal.db") as journal:
         rows = journal.trials()
         attempts = [(each.unit, each.attempt) for each in journal.reports() if each.attempt > 1]
     assert [(row.status, row.budget, row.attempt) for row in rows] == [

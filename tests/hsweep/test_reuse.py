@@ -41,7 +41,7 @@ def finish(
 
     With ``origin``, as if code and versions had been those."""
     probed = dict.fromkeys(PROBED, 2.0) if study.manifest.probe else {}
-    with study.journal(read_only=False) as journal:
+    with study.writer() as journal:
         for trial in trials:
             attempt = journal.begin_attempt(trial.key, origin or trial.origin)
             for unit in units:
@@ -50,7 +50,6 @@ def finish(
                     trial.key,
                     attempt,
                     Report(unit, 4 * unit, {"nmse": value, "fit": 0.5, **probed}, 1.0, unit == 3),
-                    value,
                     TrialStatus.FINISHED if unit == units[-1] else TrialStatus.RUNNING,
                 )
 
@@ -67,7 +66,7 @@ def reports(study: Study, key: str) -> list[LogRow]:
 
 def take(home: Home, study: Study, sweep: Sweep, **how: Any) -> tuple[frozenset[str], Reuse]:
     """Ask for all of a study's trials."""
-    with study.journal(read_only=False) as journal:
+    with study.writer() as journal:
         reuse = Reuse(journal, home, study.manifest, sweep.probe, **how)
         return reuse(planned(sweep)), reuse
 
@@ -87,7 +86,7 @@ class TestWhatIsTaken:
         row = rows(study)[one.key]
         assert (row.status, row.reused_from, row.unit) == (TrialStatus.FINISHED, "before", 3)
         assert row.attempt == 0
-        assert row.value == pytest.approx(1 / 3)
+        assert row.metrics.get("nmse") == pytest.approx(1 / 3)
         told = [(each.unit, each.time, each.payload) for each in reports(study, one.key)]
         there = Study.open(home, "before")
         assert told == [(each.unit, each.time, each.payload) for each in reports(there, one.key)]
@@ -96,13 +95,13 @@ class TestWhatIsTaken:
         sweep = tiny_sweep()
         trials = planned(sweep)
         before = new_study(home, "before", sweep)
-        with before.journal(read_only=False) as journal:
+        with before.writer() as journal:
             for trial, status in zip(
                 trials, (TrialStatus.STOPPED_EARLY, TrialStatus.DIVERGED), strict=False
             ):
                 attempt = journal.begin_attempt(trial.key)
                 report = Report(1, 4, {"nmse": 0.5, "fit": 0.5}, 1.0, is_last=False)
-                journal.record(trial.key, attempt, report, 0.5, status)
+                journal.record(trial.key, attempt, report, status)
         assert take(home, new_study(home, "mine", sweep), sweep)[0] == frozenset()
 
     def test_the_study_that_trained_it_is_named_however_often_it_was_taken(
@@ -132,7 +131,7 @@ class TestWhatIsTaken:
         trial = planned(sweep)[1]
         before = new_study(home, "before", sweep)
         finish(before, trial)
-        with before.locked(), before.journal(read_only=False):
+        with before.locked(), before.writer():
             assert take(home, new_study(home, "mine", sweep), sweep)[0] == {trial.key}
 
     def test_of_a_restricted_run_only_the_trials_asked_for(self, home: Home) -> None:
@@ -150,13 +149,13 @@ class TestWhatIsNotTaken:
         trials = planned(sweep)
         finish(new_study(home, "before", sweep), *trials)
         study = new_study(home, "mine", sweep)
-        with study.journal(read_only=False) as journal:
+        with study.writer() as journal:
             attempt = journal.begin_attempt(trials[0].key)
             report = Report(1, 4, {"nmse": 9.0, "fit": 0.0}, 1.0, is_last=False)
-            journal.record(trials[0].key, attempt, report, 9.0)
+            journal.record(trials[0].key, attempt, report)
             journal.set_status(trials[0].key, attempt, TrialStatus.PLANNED, "interrupted")
         assert take(home, study, sweep)[0] == {trials[1].key, trials[2].key}
-        assert rows(study)[trials[0].key].value == 9.0
+        assert rows(study)[trials[0].key].metrics["nmse"] == 9.0
 
     def test_budgets_in_seconds(self, home: Home) -> None:
         sweep = tiny_sweep(budget=seconds(3, report_every=1))
@@ -235,7 +234,7 @@ class TestCodeAndVersions:
         before = load(OWN)
         study = new_study(home, "before", before)
         finish(study, *planned(before))
-        with study.journal(read_only=False) as journal:
+        with study.writer() as journal:
             journal.set_metas(code_metas(journal, planned(before)))
         sweep = load(self.CHANGED)
         found, reuse = take(home, new_study(home, "mine", sweep), sweep)
@@ -273,7 +272,7 @@ class TestCodeAndVersions:
         before, sweep = load(OWN), load(self.CHANGED)
         study = new_study(home, "before", before)
         (one, *_), (other, *_) = planned(before), planned(sweep)
-        with study.journal(read_only=False) as journal:
+        with study.writer() as journal:
             journal.add_trials([planned_row(other)])
         finish(study, other, one)
         for asked, how in ((before, {}), (sweep, {}), (before, {"accepts_code": True})):
@@ -318,7 +317,7 @@ class TestCodeAndVersions:
         study = new_study(home, "mine", sweep)
         now = Origin.parse(one.origin)
         earlier = Origin(now.code, {**now.versions, "torch": "0.4"}).text()
-        with study.journal(read_only=False) as journal:
+        with study.writer() as journal:
             keys = [one.key, other.key, third.key]
             journal.begin_attempt(one.key, earlier)
             assert mixed_versions_lines(journal, keys) == []
@@ -446,8 +445,8 @@ class TestOnTheCommandLine:
         result = self.run(hsweep, path, "second")
         assert "3 finished (3 taken from study first)" in result.stdout
         first, second = (rows(Study.open(home, name)) for name in ("first", "second"))
-        assert {key: row.value for key, row in first.items()} == {
-            key: row.value for key, row in second.items()
+        assert {key: row.metrics.get("nmse") for key, row in first.items()} == {
+            key: row.metrics.get("nmse") for key, row in second.items()
         }
         assert {row.attempt for row in second.values()} == {0}
 
@@ -463,6 +462,6 @@ class TestOnTheCommandLine:
         first, second = (rows(Study.open(home, name)) for name in ("first", "second"))
         assert {row.reused_from for row in second.values()} == {""}
         assert 0 not in {row.attempt for row in second.values()}
-        assert {key: row.value for key, row in first.items()} == {
-            key: row.value for key, row in second.items()
+        assert {key: row.metrics.get("nmse") for key, row in first.items()} == {
+            key: row.metrics.get("nmse") for key, row in second.items()
         }

@@ -33,7 +33,7 @@ from hsweep.design.trial import TrialStatus
 from hsweep.errors import UserError
 from hsweep.paths import Home
 from hsweep.planning.plan import make_plan
-from hsweep.record.journal import Journal, TrialRow
+from hsweep.record.journal import JournalReader, TrialRow
 from hsweep.record.study import Study
 from hsweep.running.forecast import forecast
 
@@ -103,7 +103,7 @@ def run(asked: Sweep, folder: Path, most_reports: int = 0) -> None:
 
 
 def rows(folder: Path) -> list[TrialRow]:
-    with Journal(folder / "journal.db", read_only=True) as journal:
+    with JournalReader(folder / "journal.db") as journal:
         return list(journal.trials())
 
 

@@ -25,7 +25,7 @@ from hsweep.design.trial import TrialStatus
 from hsweep.errors import UserError
 from hsweep.paths import Home
 from hsweep.record.endings import SEARCH_END
-from hsweep.record.journal import Journal
+from hsweep.record.journal import JournalReader
 from models.conditioning import Conditioning
 
 
@@ -37,7 +37,7 @@ def told(coordinator: Coordinator) -> list[FrozenTrial]:
 
 
 def points(folder: Path) -> list[Any]:
-    with Journal(folder / "journal.db", read_only=True) as journal:
+    with JournalReader(folder / "journal.db") as journal:
         return [(dict(row.point), row.replicate) for row in journal.trials()]
 
 
@@ -51,7 +51,7 @@ def test_exactly_so_many_points_are_proposed_recorded_and_told(tmp_path: Path) -
     assert len(rows) == len(recorded) == 6
     assert {row.status for row in rows} == {TrialStatus.FINISHED}
     complete = [trial for trial in optuna_trials if trial.state is TrialState.COMPLETE]
-    assert [trial.value for trial in complete] == [row.value for row in rows]
+    assert [trial.value for trial in complete] == [row.metrics.get("nmse") for row in rows]
     assert [trial.params["width"] for trial in complete] == [row.point["width"] for row in rows]
     assert not [trial for trial in optuna_trials if trial.state is TrialState.RUNNING]
 
@@ -62,7 +62,7 @@ def test_a_point_is_told_once_by_the_mean_over_its_replicates(tmp_path: Path) ->
         complete = [t for t in told(coordinator) if t.state is TrialState.COMPLETE]
         rows = coordinator.journal.trials()
     assert [row.replicate for row in rows] == [0, 1, 2] * 3
-    values = [row.value for row in rows if row.value is not None]
+    values = [row.metrics.get("nmse") for row in rows if row.metrics.get("nmse") is not None]
     assert [trial.value for trial in complete] == pytest.approx(
         [statistics.fmean(values[i : i + 3]) for i in (0, 3, 6)], rel=1e-12
     )
@@ -83,7 +83,7 @@ def test_a_trial_stopped_early_is_told_as_pruned_at_its_rung(tmp_path: Path) -> 
     for trial, row in zip(states, rows, strict=True):
         if row.status is TrialStatus.STOPPED_EARLY:
             assert trial.state is TrialState.PRUNED
-            assert trial.intermediate_values == {row.unit: row.value}
+            assert trial.intermediate_values == {row.unit: row.metrics.get("nmse")}
         else:
             assert trial.state is TrialState.COMPLETE
 
@@ -261,7 +261,9 @@ def test_several_objectives_are_told_together(tmp_path: Path) -> None:
     for number, trial in enumerate(complete):
         nmse, params, fit = trial.values
         pair = rows[2 * number : 2 * number + 2]
-        assert nmse == pytest.approx(statistics.fmean(row.value or 0.0 for row in pair))
+        assert nmse == pytest.approx(
+            statistics.fmean(row.metrics.get("nmse") or 0.0 for row in pair)
+        )
         assert params == pair[0].counts["num_params"]
         assert fit == pytest.approx(
             statistics.fmean(histories(tmp_path)[row.key][-1][2]["fit"] or 0.0 for row in pair)

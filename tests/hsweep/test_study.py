@@ -16,8 +16,8 @@ from hsweep import UserError
 from hsweep.design.trial import TrialStatus
 from hsweep.files import write_json
 from hsweep.paths import Home, below, check_study_name
-from hsweep.record.journal import Journal
-from hsweep.record.schema import RawReport
+from hsweep.record.journal_reader import JournalReader
+from hsweep.record.rows import RawReport
 from hsweep.record.study import Study, list_studies
 
 
@@ -136,14 +136,14 @@ class TestStatus:
         self, home: Home, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         study = new_study(home)
-        read = Journal.report_batches
+        read = JournalReader.report_batches
 
-        def read_late(journal: Journal) -> Iterator[list[RawReport]]:
+        def read_late(journal: JournalReader) -> Iterator[list[RawReport]]:
             with recording(study) as (other, trials):
                 finish(other, trials[0], 0.5)
             return read(journal)
 
-        monkeypatch.setattr(Journal, "report_batches", read_late)
+        monkeypatch.setattr(JournalReader, "report_batches", read_late)
         before = study.tables()
         monkeypatch.undo()
         after = study.tables()

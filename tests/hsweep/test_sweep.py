@@ -33,7 +33,7 @@ from hsweep.design.sweep import RESERVED_AXES, resolve
 from hsweep.planning.options import SweepOptions
 from hsweep.planning.plan import make_plan
 from hsweep.planning.prepare import variant
-from hsweep.record.schema import FIGURES
+from hsweep.record.rows import FIGURES
 from hsweep.record.tables import reports_schema, trials_schema
 
 

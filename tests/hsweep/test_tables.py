@@ -35,17 +35,16 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
         )
         attempt = journal.begin_attempt("t0")
         metrics: list[dict[str, float | None]] = [{"nmse": 0.5, "fit": 0.5}, {"nmse": 0.2}]
-        journal.record("t0", attempt, Report(3, 12, metrics[0], 1.5, False), 0.5)
+        journal.record("t0", attempt, Report(3, 12, metrics[0], 1.5, False))
         journal.record(
             "t0",
             attempt,
             Report(9, 36, metrics[1], 4.5, True, train_seconds=3.5, data_seconds=0.5),
-            0.2,
             TrialStatus.FINISHED,
         )
         attempt = journal.begin_attempt("t1")
         diverged = Report(3, 12, {"nmse": None, "fit": None}, 1.0, False, diverged_at=7)
-        journal.record("t1", attempt, diverged, None, TrialStatus.DIVERGED, "not finite at step 7")
+        journal.record("t1", attempt, diverged, TrialStatus.DIVERGED, "not finite at step 7")
         yield journal
 
 
@@ -117,10 +116,10 @@ class TestStudyTables:
         whole = Report(3, 12, {"nmse": 0.5}, 1.5, False)
         parts = Report(9, 36, {"nmse": 0.2}, 4.5, True, micro_batch=2, note="parts from step 20 on")
         attempt = journal.begin_attempt("t2")
-        journal.record("t2", attempt, whole, 0.5)
-        journal.record("t2", attempt, parts, 0.2, TrialStatus.FINISHED)
+        journal.record("t2", attempt, whole)
+        journal.record("t2", attempt, parts, TrialStatus.FINISHED)
         told = list(journal.reports("t2"))
-        journal.adopt("t3", told, status=TrialStatus.FINISHED, value=0.2, reused_from="theirs")
+        journal.adopt("t3", told, status=TrialStatus.FINISHED, reused_from="theirs")
         trials, reports = tables_of(journal, ["nmse"])
         found = {row["key"]: row for row in trials.to_pylist()}
         columns = ("failures", "micro_batch", "reused_from")
@@ -139,7 +138,7 @@ class TestStudyTables:
         attempt = journal.begin_attempt("t2")
         metrics = {"nmse": 0.5, "grad_norm": 7.0}
         said = Report(3, 12, metrics, 1.5, False, learning_rate=0.1, grad_norm=2.0)
-        journal.record("t2", attempt, said, 0.5)
+        journal.record("t2", attempt, said)
 
         def row(*metrics: str) -> dict[str, Any]:
             _, reports = tables_of(journal, list(metrics))

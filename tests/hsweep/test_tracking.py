@@ -91,7 +91,7 @@ class TestWhatIsDelivered:
             1, 4, {"nmse": 0.5}, 1.0, True,
             learning_rate=0.25, grad_norm=None, examples_per_second=128.0,
         )  # fmt: skip
-        tracked.journal.record("a", attempt, last, 0.5, FINISHED)
+        tracked.journal.record("a", attempt, last, FINISHED)
         tracked.sync()
         assert tracked.runs["a"].data.metrics == {
             "nmse": 0.5, "learning_rate": 0.25, "examples_per_second": 128.0,
@@ -169,7 +169,7 @@ class TestWhatIsDelivered:
         journal.set_orphaned(["back"], "")
         metrics = {"nmse": 0.5}
         journal.record(
-            "parts", 1, Report(1, 10, metrics, 0.5, False, micro_batch=4, note="in parts of 4"), 0.5
+            "parts", 1, Report(1, 10, metrics, 0.5, False, micro_batch=4, note="in parts of 4")
         )
         assert tracked.sync().is_complete
         runs = tracked.runs
@@ -192,8 +192,8 @@ class TestWhatIsDelivered:
             reports = list(other.reports("a"))
         tracked.plan("a", "b")
         adopt = tracked.journal.adopt
-        adopt("a", reports, status=FINISHED, value=1 / 3, reused_from="heads-0")
-        adopt("b", reports[:2], status=TrialStatus.PLANNED, value=0.5, continues="a")
+        adopt("a", reports, status=FINISHED, reused_from="heads-0")
+        adopt("b", reports[:2], status=TrialStatus.PLANNED, continues="a")
         assert tracked.sync().is_complete
         tracked.assert_all_there("a", "b")
         runs = tracked.runs

@@ -110,7 +110,7 @@ def train(point: Point, run: Run) -> None:
 def run_here(home: Home, sweep: Sweep, **changes: Any) -> Study:
     """Run a sweep in this process, without the command line and MLflow."""
     study = new_study(home, "demo", sweep, keep=sweep.keep, **changes)
-    with study.journal(read_only=False) as journal:
+    with study.writer() as journal:
         coordinator = Coordinator(
             journal=journal,
             sweep=sweep,
@@ -235,7 +235,7 @@ class TestWhichStay:
         finished = [row for row in rows.values() if row.status is TrialStatus.FINISHED]
         assert len(finished) < 4, "nothing was stopped early"
         others = [row for row in finished if row.point["width"] != 1]
-        best = min(others, key=lambda row: row.value)
+        best = min(others, key=lambda row: row.metrics.get("nmse"))
         assert kept_widths(home) == {1, best.point["width"]}
         shown = json.loads(hsweep("show", "demo", "--json").stdout)["weights"]
         assert shown["kept"] == sorted(
