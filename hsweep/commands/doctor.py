@@ -1,19 +1,27 @@
 """``hsweep doctor``: what on this machine would keep a study from running, and what to do about it.
 
-Nothing is left behind: what is tried is tried in a temporary folder, and no home is made.
+Nothing is left behind: what is tried is tried in a temporary folder, and no home is made. A library
+can hang, abort the process or print at will, so each is tried in a process of its own, under a
+timeout; it answers with one line of JSON, the last of its standard output.
 """
 
+import contextlib
+import json
+import os
 import platform
+import re
 import shutil
 import sqlite3
+import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
+from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Literal
 
 import click
 
@@ -25,23 +33,57 @@ from hsweep.commands.output import (
     print_json,
     table_of,
 )
-from hsweep.commands.probes import Check
+from hsweep.errors import ROOT
 from hsweep.paths import Home, cache_folder
+from hsweep.quiet import no_calls_home
+from hsweep.redaction import redact
 
 _GIB: Final = 2**30
 _SCRATCH: Final = ".hsweep-doctor-"
+_REINSTALL: Final = "install hsweep again, with the same pip command"
 _NETWORK_FILE_SYSTEMS: Final = (
     *("9p", "afs", "beegfs", "ceph", "cifs", "fuse.ceph", "fuse.glusterfs", "fuse.sshfs"),
     *("glusterfs", "gpfs", "lustre", "nfs", "nfs4", "smb3", "smbfs"),
 )
 _STYLES: Final = {"ok": "green", "warning": "yellow", "problem": "red"}
+_TORCH: Final = """
+import json, torch
+devices = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
+for place in [*(f"cuda:{i}" for i in range(len(devices))), "cpu"]:
+    square = torch.ones(64, 64, device=place)
+    assert (square @ square)[0, 0].item() == 64, place
+gpus = [f"{device.name} ({device.total_memory / 2**30:.0f} GiB)" for device in devices]
+print(json.dumps({"version": torch.__version__, "gpus": gpus}))
+"""
+_MLFLOW: Final = """
+import json, sys, mlflow
+found = mlflow.MlflowClient(tracking_uri=sys.argv[1]).search_experiments(max_results=1000)
+print(json.dumps({"version": mlflow.__version__, "experiments": len(found)}))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at, and what to do about it.
+
+    A ``problem`` keeps studies from running, a ``warning`` may spoil or slow them.
+    """
+
+    name: str
+    status: Literal["ok", "warning", "problem"]
+    detail: str
+    remedy: str = ""
+
+
+class ProbeError(Exception):
+    """A library does not work; says why."""
 
 
 @click.command()
 @click.option(
     "--thorough",
     is_flag=True,
-    help="Also start Ray, open the MLflow store and build a model, as studies do (half a minute).",
+    help="Also start Ray and open the MLflow store, as studies do (half a minute).",
 )
 @home_option
 @tracking_option
@@ -64,40 +106,144 @@ def doctor(thorough: bool, home: Home, tracking_uri: str | None, as_json: bool) 
 
 
 def diagnose(home: Home, *, thorough: bool = False, tracking_uri: str | None = None) -> list[Check]:
-    """Look at everything a study needs; never raises for what it finds, never hangs.
+    """Look at what a study needs; never raises for what it finds, never hangs.
 
-    ``thorough`` tries the large libraries out, most of which takes many seconds; otherwise torch
-    alone is started, and of the others it is looked whether they are installed and whether what
-    they are to join is there.
+    ``thorough`` also starts Ray or joins its cluster, and opens the MLflow store.
     """
-    from hsweep.commands import probes
-
-    found = [Check("python", "ok", f"Python {platform.python_version()} at {sys.executable}")]
-    ray = partial(probes.ray, thorough=thorough)
-    mlflow = partial(probes.mlflow, home, tracking_uri, thorough=thorough)
+    tried: list[Callable[[], Check]] = [packages, torch]
+    if thorough:
+        tried += [ray, partial(mlflow, home, tracking_uri)]
     with ThreadPoolExecutor() as pool:
-        tried = (probes.packages, probes.torch, ray, mlflow)
-        asked = [pool.submit(each) for each in (*tried, *([probes.families] if thorough else ()))]
-    found += [each.result() for each in asked]
-    place = writable(home.root, "home", "give another home with --home or HSWEEP_HOME")
-    found.append(place)
-    if place.status == "ok":
-        found.append(write_ahead_log(home.root))
+        checks = [pool.submit(check) for check in tried]
     return [
-        *found,
+        Check("python", "ok", f"Python {platform.python_version()} at {sys.executable}"),
+        *(check.result() for check in checks),
+        record(home.root),
+        writable(cache_folder(), "cache", "set HSWEEP_CACHE to a folder that can be written"),
         disk(home.root, "disk", want_gib=5),
         disk(Path(tempfile.gettempdir()), "disk for temporary files", want_gib=2),
-        writable(cache_folder(), "cache", "set HSWEEP_CACHE to a folder that can be written"),
-        compiler(),
     ]
 
 
-def _nearest_existing(path: Path) -> Path:
-    path = path.expanduser().absolute()
-    return next(place for place in (path, *path.parents) if place.exists())
+def packages() -> Check:
+    """Look whether all that hsweep needs is installed, in the versions it is meant for; of what
+    comes with extras, whether what is installed has such a version."""
+    from packaging.requirements import Requirement
+
+    wrong: dict[str, None] = {}
+    for text in requires("hsweep") or ():
+        needed = Requirement(text)
+        is_core = needed.marker is None or needed.marker.evaluate({"extra": ""})
+        try:
+            installed = version(needed.name)
+        except PackageNotFoundError:
+            installed = ""
+        fits = bool(installed) and needed.specifier.contains(installed, prereleases=True)
+        if not fits and (installed or is_core):
+            wrong[f"{needed.name}{needed.specifier} ({installed or 'none'} is installed)"] = None
+    if wrong:
+        return Check("packages", "problem", f"needed: {', '.join(wrong)}", _REINSTALL)
+    return Check("packages", "ok", "all that hsweep needs, in versions it is meant for")
+
+
+def torch() -> Check:
+    """Say where trials will train."""
+    from hsweep.record.provenance import usable_cores
+
+    try:
+        facts = probe("-c", _TORCH)
+    except ProbeError as error:
+        return Check("torch", "problem", str(error), _REINSTALL)
+    if facts["gpus"]:
+        return Check("torch", "ok", f"torch {facts['version']} on {', '.join(facts['gpus'])}")
+    detail = f"torch {facts['version']} on the CPU: {usable_cores()} cores"
+    if shutil.which("nvidia-smi") is not None:
+        remedy = "install a torch built for the driver's CUDA version, or train on the CPU"
+        return Check("torch", "warning", f"{detail}; it cannot use the GPU that is here", remedy)
+    return Check("torch", "ok", detail)
+
+
+def ray() -> Check:
+    """Join the cluster at ``RAY_ADDRESS``, or start Ray with its dashboard, and run one task."""
+    from hsweep.ray_tune.environment import LOOPBACK_ONLY
+
+    address = os.environ.get("RAY_ADDRESS", "")
+    try:
+        facts = probe("-m", "hsweep.ray_tune.probe", variables={} if address else LOOPBACK_ONLY)
+    except ProbeError as error:
+        remedy = (
+            f"see that the cluster at RAY_ADDRESS={address} is up and of the same Ray version, "
+            "and set RAY_AUTH_MODE=token if it asks for one; or unset RAY_ADDRESS"
+            if address
+            else f"look into /tmp/ray/session_latest/logs; {_REINSTALL}"
+        )
+        return Check("ray", "problem", str(error), remedy)
+    where = "starts here and runs a task"
+    if address:
+        size = f"{facts['nodes']} nodes, {facts['cpus']} CPUs, {facts['gpus']} GPUs"
+        where = f"joined {address}: {size}"
+    detail = f"ray {facts['version']} {where}"
+    if not facts["dashboard"]:
+        remedy = 'for the dashboard: pip install "ray[default]"'
+        return Check("ray", "warning", f"{detail}, without dashboard", remedy)
+    return Check("ray", "ok", f"{detail}, with dashboard")
+
+
+def mlflow(home: Home, tracking_uri: str | None = None) -> Check:
+    """Open the MLflow store ``tracking_uri``, else the home's own; in place of an SQLite file that
+    does not exist yet, one in a temporary folder."""
+    uri = tracking_uri or home.default_tracking_uri
+    shown = redact(uri)
+    file = uri.removeprefix("sqlite:///")
+    is_new = file != uri and not Path(file).exists()
+    # One attempt: by itself the client asks an unreachable server for minutes.
+    patience = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
+    try:
+        facts = probe("-c", _MLFLOW, "sqlite:///new.db" if is_new else uri, variables=patience)
+    except ProbeError as error:
+        remedy = (
+            f"see that the store {shown} is up and reachable, or leave --tracking-uri out"
+            if tracking_uri
+            else f"move {home.mlflow_database} away; the studies' own records are elsewhere"
+        )
+        return Check("mlflow", "problem", f"{shown}: {redact(str(error))}", remedy)
+    state = "made by the first run" if is_new else f"{facts['experiments']} experiments"
+    return Check("mlflow", "ok", f"mlflow {facts['version']}, {shown}: {state}")
+
+
+def record(home: Path) -> Check:
+    """Try what the record needs of the home: SQLite in write-ahead mode, and working locks."""
+    import psutil
+
+    place = writable(home, "home", "give another home with --home or HSWEEP_HOME")
+    if place.status != "ok":
+        return place
+    folder, remedy = _nearest_existing(home), "put the home (--home, HSWEEP_HOME) on a local disk"
+    try:
+        with (
+            tempfile.TemporaryDirectory(dir=folder, prefix=_SCRATCH) as scratch,
+            contextlib.closing(sqlite3.connect(Path(scratch) / "journal.db")) as database,
+        ):
+            (mode,) = database.execute("PRAGMA journal_mode=WAL").fetchone()
+            database.execute("CREATE TABLE probe (value INTEGER)")
+    except (OSError, sqlite3.Error) as error:
+        return Check("home", "problem", f"SQLite does not work at {home}: {error}", remedy)
+    if mode != "wal":
+        detail = f"no write-ahead logging at {home}: mode {mode}"
+        return Check("home", "problem", detail, remedy)
+    mounts = {
+        len(mount.mountpoint): mount.fstype
+        for mount in psutil.disk_partitions(all=True)
+        if folder.resolve().is_relative_to(mount.mountpoint)
+    }
+    if mounts and mounts[max(mounts)] in _NETWORK_FILE_SYSTEMS:
+        detail = f"{home} is on a network file system, where SQLite's locks may fail"
+        return Check("home", "warning", detail, f"{remedy}; checkpoints may stay on the network")
+    return place
 
 
 def writable(folder: Path, name: str, remedy: str) -> Check:
+    """Try to write to a folder, or to the nearest one above that exists."""
     place = _nearest_existing(folder)
     missing = "" if place == folder.expanduser().absolute() else f" (to be made in {place})"
     try:
@@ -109,6 +255,7 @@ def writable(folder: Path, name: str, remedy: str) -> Check:
 
 
 def disk(folder: Path, name: str, *, want_gib: float, need_gib: float = 0.5) -> Check:
+    """Look what is free on the disk of a folder."""
     usage = shutil.disk_usage(_nearest_existing(folder))
     detail = f"{usage.free / _GIB:.1f} of {usage.total / _GIB:.1f} GiB free at {folder}"
     if usage.free < need_gib * _GIB:
@@ -118,45 +265,57 @@ def disk(folder: Path, name: str, *, want_gib: float, need_gib: float = 0.5) -> 
     return Check(name, "ok", detail)
 
 
-def write_ahead_log(home: Path) -> Check:
-    """Try what the record needs of the home: SQLite in write-ahead mode, and working locks."""
-    name, remedy = "journal", "put the home (--home, HSWEEP_HOME) on a local disk"
-    kind = _file_system(home)
-    place = f"{home} ({kind or 'unknown file system'})"
-    try:
-        with (
-            tempfile.TemporaryDirectory(dir=_nearest_existing(home), prefix=_SCRATCH) as scratch,
-            closing(sqlite3.connect(Path(scratch) / "journal.db")) as database,
-        ):
-            (mode,) = database.execute("PRAGMA journal_mode=WAL").fetchone()
-            database.execute("CREATE TABLE probe (value INTEGER)")
-    except (OSError, sqlite3.Error) as error:
-        return Check(name, "problem", f"SQLite does not work at {place}: {error}", remedy)
-    if mode != "wal":
-        return Check(name, "problem", f"no write-ahead logging at {place}: mode {mode}", remedy)
-    if kind in _NETWORK_FILE_SYSTEMS:
-        detail = f"{place} is on a network file system, where SQLite's locks may fail"
-        return Check(name, "warning", detail, f"{remedy}; checkpoints may stay on the network")
-    return Check(name, "ok", f"write-ahead logging works at {place}")
+def _nearest_existing(path: Path) -> Path:
+    path = path.expanduser().absolute()
+    return next(place for place in (path, *path.parents) if place.exists())
 
 
-def _file_system(folder: Path) -> str:
+def probe(*arguments: str, timeout: float = 120, variables: Mapping[str, str] | None = None) -> Any:
+    """Start Python with these arguments in an empty folder and return its answer.
+
+    After ``timeout`` seconds it is killed, and what it has started.
+
+    Raises:
+        ProbeError: it gives no answer.
+    """
     import psutil
 
-    place = _nearest_existing(folder).resolve()
-    mounts = {
-        len(mount.mountpoint): mount.fstype
-        for mount in psutil.disk_partitions(all=True)
-        if place.is_relative_to(mount.mountpoint)
-    }
-    return mounts[max(mounts)] if mounts else ""
+    environment = {**os.environ, **(variables or {})}
+    no_calls_home(environment)
+    # The packages that this process runs, whatever the current folder has under their names.
+    paths = (str(ROOT), os.environ.get("PYTHONPATH", ""))
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+    pipe = subprocess.PIPE
+    with tempfile.TemporaryDirectory(prefix="hsweep-probe-") as folder:
+        process = subprocess.Popen(
+            [sys.executable, *arguments],
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=pipe,
+            stderr=pipe,
+            text=True,
+            errors="replace",
+        )
+        try:
+            output, errors = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired as error:
+            started = psutil.Process(process.pid)
+            for member in (*started.children(recursive=True), started):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    member.kill()
+            process.communicate()
+            raise ProbeError(f"no answer within {timeout:g} s") from error
+    if process.returncode != 0:
+        raised = re.findall(r"^[A-Za-z_][\w.]*: .+", errors, re.MULTILINE)
+        last = _last_line("\n".join(raised) or errors)
+        raise ProbeError(last or f"exit status {process.returncode}")
+    try:
+        return json.loads(_last_line(output))
+    except ValueError as error:
+        raise ProbeError(f"no answer, but {_last_line(output)!r}") from error
 
 
-def compiler() -> Check:
-    from hsweep.training.compiler import what_is_missing
-
-    missing = what_is_missing("cpu")
-    if missing:
-        detail = f"{missing} is missing, which recipes with compile='on' or 'graphs' need"
-        return Check("compiler", "warning", detail, "install it, or leave compile at 'off'")
-    return Check("compiler", "ok", "models can be compiled (compile='on' in a recipe)")
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1][:400] if lines else ""

@@ -14,7 +14,6 @@ from tiny_runs import assignment_of, content, planned, saved
 from torch import nn
 
 from hsweep import Recipe, UserError, epochs, grid
-from hsweep.commands import doctor
 from hsweep.coordination.runner import InlineRunner
 from hsweep.design.trial import Resources, Trial
 from hsweep.planning.plan import make_plan
@@ -191,12 +190,6 @@ def test_headers_and_triton_are_needed_too(monkeypatch: pytest.MonkeyPatch, tmp_
         recipe=Recipe(batch_size=8, compile="graphs"), resources=Resources(cpus=1, gpus=1)
     )
     assert "triton" in compiler.cannot_be_compiled(planned(sweep))
-
-
-def test_the_doctor_says_whether_models_can_be_compiled(bare: Path) -> None:
-    check = doctor.compiler()
-    assert (check.status, check.name) == ("warning", "compiler")
-    assert check.remedy
 
 
 # With a compiler.

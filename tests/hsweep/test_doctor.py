@@ -2,19 +2,20 @@ import json
 import os
 import re
 import shutil
-import socket
 from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Literal
 
 import psutil
 import pytest
 from click.testing import Result
 from mlflow_stores import free_port
 
-from hsweep.commands import doctor, probes
-from hsweep.commands.probes import Check, ProbeError
+from hsweep.commands import doctor
+from hsweep.commands.doctor import Check, ProbeError
 from hsweep.paths import Home
 
 HANG = "import json, threading; print(json.dumps({}), flush=True); threading.Event().wait()"
@@ -33,32 +34,17 @@ def by_name(found: list[Check]) -> dict[str, Check]:
     return {check.name: check for check in found}
 
 
-def test_a_healthy_machine_has_no_problems_and_is_left_as_it_was(tmp_path: Path) -> None:
-    home, store = Home(tmp_path / "home"), f"sqlite:///{tmp_path / 'mlflow.db'}"
-    found = by_name(doctor.diagnose(home, thorough=True, tracking_uri=store))
-    assert {name: check.detail for name, check in found.items() if check.status == "problem"} == {}
-    assert {"python", "torch", "model families", "ray", "mlflow", "home", "journal"} <= set(found)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_by_default_torch_alone_is_started(
-    hsweep: Callable[..., Result], home: Home, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("thorough", [False, True])
+def test_a_healthy_machine_has_no_problems_and_is_left_as_it_was(
+    tmp_path: Path, thorough: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    started, run = [], probes.run
-
-    def noting(*probe: str) -> Any:
-        started.append(probe)
-        return run(*probe)
-
-    monkeypatch.setattr(probes, "run", noting)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    found = {each["name"]: each for each in json.loads(hsweep("doctor", "--json").stdout)}
-    assert {name for name, each in found.items() if each["status"] == "problem"} == set()
-    assert {"python", "packages", "torch", "ray", "mlflow", "home", "journal"} <= set(found)
-    assert "--thorough runs a task" in found["ray"]["detail"]
-    assert "made by the first run; --thorough opens it" in found["mlflow"]["detail"]
-    assert started == [("-c", probes._TORCH)]
-    assert not home.root.exists()
+    home, store = Home(tmp_path / "home"), f"sqlite:///{tmp_path / 'mlflow.db'}"
+    found = by_name(doctor.diagnose(home, thorough=thorough, tracking_uri=store))
+    assert {name: check.detail for name, check in found.items() if check.status == "problem"} == {}
+    assert {"python", "packages", "torch", "home", "cache", "disk"} <= set(found)
+    assert (found.keys() >= {"ray", "mlflow"}) == thorough
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_whatever_is_not_ok_says_what_to_do(
@@ -66,13 +52,19 @@ def test_whatever_is_not_ok_says_what_to_do(
 ) -> None:
     monkeypatch.setenv("HSWEEP_CACHE", str(blocked))
     monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{free_port()}")
-    (tmp_path / "damaged.db").write_text("this is no database, and too long to be an empty one")
-    found = doctor.diagnose(Home(blocked), tracking_uri=f"sqlite:///{tmp_path / 'damaged.db'}")
-    bad = [check for check in found if check.status != "ok"]
-    problems = {check.name for check in bad if check.status == "problem"}
+    monkeypatch.setattr(doctor, "probe", partial(doctor.probe, timeout=20))
+    damaged = tmp_path / "damaged.db"
+    damaged.write_text("this is no database, and too long to be an empty one")
+    uri = f"sqlite:///{damaged}"
+    found = by_name(doctor.diagnose(Home(blocked), thorough=True, tracking_uri=uri))
+    problems = {name for name, check in found.items() if check.status == "problem"}
     assert {"ray", "mlflow", "home", "cache"} <= problems
-    assert str(blocked) in next(check.detail for check in bad if check.name == "home")
-    assert [check for check in bad if not check.remedy] == []
+    assert str(blocked) in found["home"].detail
+    assert "--tracking-uri" in found["mlflow"].remedy
+    assert os.environ["RAY_ADDRESS"] in found["ray"].remedy
+    assert [
+        name for name, check in found.items() if check.status != "ok" and not check.remedy
+    ] == []
 
 
 @pytest.mark.parametrize(("free", "status"), [(10, "ok"), (3, "warning"), (0.1, "problem")])
@@ -86,7 +78,7 @@ def test_the_disk_is_judged_by_what_is_free(
 
 
 @pytest.mark.parametrize(("kind", "status"), [("ext4", "ok"), ("nfs4", "warning")])
-def test_a_journal_on_a_network_file_system_is_warned_of(
+def test_a_home_on_a_network_file_system_is_warned_of(
     kind: str, status: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mounts = [
@@ -94,11 +86,11 @@ def test_a_journal_on_a_network_file_system_is_warned_of(
         SimpleNamespace(mountpoint=str(tmp_path.resolve()), fstype=kind),
     ]
     monkeypatch.setattr(psutil, "disk_partitions", lambda all: mounts)  # noqa: A006
-    assert doctor.write_ahead_log(tmp_path / "home").status == status
+    assert doctor.record(tmp_path / "home").status == status
 
 
 def test_a_probe_answers_with_its_last_line() -> None:
-    assert probes.run("-c", "print('noise'); print('{\"version\": 1}')") == {"version": 1}
+    assert doctor.probe("-c", "print('noise'); print('{\"version\": 1}')") == {"version": 1}
 
 
 @pytest.mark.parametrize(
@@ -111,7 +103,7 @@ def test_a_probe_answers_with_its_last_line() -> None:
 )
 def test_a_probe_without_an_answer_says_why(code: str, why: str) -> None:
     with pytest.raises(ProbeError) as failure:
-        probes.run("-c", code)
+        doctor.probe("-c", code)
     assert str(failure.value) == why
 
 
@@ -125,7 +117,7 @@ def test_a_probe_that_hangs_is_killed_with_its_children(tmp_path: Path) -> None:
         "child.wait()\n"
     )
     with pytest.raises(ProbeError, match="no answer within 8 s"):
-        probes.run("-c", code, timeout=8)
+        doctor.probe("-c", code, timeout=8)
     alive = [pid for pid in map(int, pids.read_text().split()) if is_running(pid)]
     assert alive == []
 
@@ -143,28 +135,44 @@ def test_a_probe_runs_our_packages_wherever_it_is_started(
     (tmp_path / "models.py").write_text("raise RuntimeError('not ours')")
     monkeypatch.chdir(tmp_path)
     code = "import json, models; print(json.dumps({'file': models.__file__}))"
-    facts = probes.run("-c", code)
-    assert Path(facts["file"]).parents[1] == Path(probes.__file__).parents[2]
+    facts = doctor.probe("-c", code)
+    assert Path(facts["file"]).parents[1] == Path(doctor.__file__).parents[2]
 
 
-def test_torch_on_gpus_names_each_with_its_memory() -> None:
-    gpus = [{"name": "H200", "bytes": 139 * 2**30}]
-    facts = {"version": "2.13.0", "threads": 8, "gpus": gpus}
-    check = probes.judge_torch(facts, has_nvidia_driver=True)
-    assert (check.status, check.detail) == ("ok", "torch 2.13.0 on H200 (139 GiB)")
+@pytest.mark.parametrize(
+    ("gpus", "driver", "status", "detail"),
+    [
+        (["H200 (139 GiB)"], "/bin/nvidia-smi", "ok", "torch 2.13.0 on H200 (139 GiB)"),
+        ([], "/bin/nvidia-smi", "warning", "it cannot use the GPU that is here"),
+        ([], None, "ok", "torch 2.13.0 on the CPU: "),
+    ],
+)
+def test_a_gpu_that_torch_cannot_use_is_warned_of(
+    gpus: list[str], driver: str | None, status: str, detail: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "probe", lambda *_: {"version": "2.13.0", "gpus": gpus})
+    monkeypatch.setattr(shutil, "which", lambda _: driver)
+    check = doctor.torch()
+    assert (check.status, detail in check.detail) == (status, True)
 
 
-def test_a_gpu_that_torch_cannot_use_is_warned_of() -> None:
-    facts = {"version": "2.13.0+cpu", "threads": 8, "gpus": []}
-    assert probes.judge_torch(facts, has_nvidia_driver=True).status == "warning"
-    assert probes.judge_torch(facts, has_nvidia_driver=False).status == "ok"
+def test_a_problem_is_printed_and_the_exit_code(
+    hsweep: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    statuses: list[tuple[Literal["warning", "problem"], int]] = [("warning", 0), ("problem", 1)]
+    for status, code in statuses:
+        check = Check("disk", status, "0.1 of 9 GiB free", "free at least 0.5 GiB there")
+        monkeypatch.setattr(doctor, "diagnose", lambda *_, found=check, **__: [found])
+        result = hsweep("doctor", "--json")
+        assert (result.exit_code, json.loads(result.stdout)) == (code, [asdict(check)])
+        assert "free at least 0.5 GiB there" in hsweep("doctor").stdout
 
 
 def test_packages_are_compared_with_what_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert probes.packages().status == "ok"
+    assert doctor.packages().status == "ok"
     asked = ["click<8", "pandas", "no-such-package>=2", 'another-one; extra == "test"']
-    monkeypatch.setattr(probes, "requires", lambda _: asked)
-    check = probes.packages()
+    monkeypatch.setattr(doctor, "requires", lambda _: asked)
+    check = doctor.packages()
     assert check.status == "problem"
     assert re.fullmatch(
         r"needed: click<8 \(8\.\S+ is installed\), no-such-package>=2 \(none is installed\)",
@@ -172,35 +180,10 @@ def test_packages_are_compared_with_what_is_needed(monkeypatch: pytest.MonkeyPat
     )
 
 
-@pytest.mark.parametrize("uri", ["postgresql://ann@db/runs", "./mlruns"])
-def test_stores_that_only_mlflow_can_open_are_left_to_the_thorough_look(
-    tmp_path: Path, uri: str
-) -> None:
-    check = probes.mlflow(Home(tmp_path), uri, thorough=False)
-    assert (check.status, "not looked at; --thorough opens it" in check.detail) == ("ok", True)
-
-
-def test_a_damaged_mlflow_store_is_a_problem(tmp_path: Path) -> None:
+def test_an_mlflow_store_that_is_damaged_or_down_is_a_problem(tmp_path: Path) -> None:
     home = Home(tmp_path).create()
     home.mlflow_database.write_text("this is no database, and too long to be an empty one")
-    check = probes.mlflow(home, thorough=False)
-    assert check.status == "problem"
-    assert "not a database" in check.detail
-    assert str(home.mlflow_database) in check.remedy
-
-
-def test_an_mlflow_server_that_is_down_is_a_problem(tmp_path: Path) -> None:
-    uri = f"http://127.0.0.1:{free_port()}"
-    for thorough in (False, True):
-        check = probes.mlflow(Home(tmp_path), uri, thorough=thorough)
-        assert (check.status, "--tracking-uri" in check.remedy) == ("problem", True)
-    assert probes.mlflow(Home(tmp_path), "http://a:b", thorough=False).status == "problem"
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        uri = f"http://127.0.0.1:{server.getsockname()[1]}"
-        assert "something answers" in probes.mlflow(Home(tmp_path), uri, thorough=False).detail
-
-
-def test_a_ray_cluster_that_is_down_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{free_port()}")
-    check = probes.ray(thorough=True)
-    assert (check.status, os.environ["RAY_ADDRESS"] in check.remedy) == ("problem", True)
+    check = doctor.mlflow(home)
+    assert (check.status, str(home.mlflow_database) in check.remedy) == ("problem", True)
+    check = doctor.mlflow(home, f"http://127.0.0.1:{free_port()}")
+    assert (check.status, "--tracking-uri" in check.remedy) == ("problem", True)
