@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_map
 
 from tasks.array_store import Part, examples
 from tasks.division import own_slices, summed
-from tasks.sampling import epochs_from, whole_batches
+from tasks.sampling import EpochData
 from tasks.sources.kept import kept
 
 _CHUNK: Final = 512
@@ -71,26 +71,14 @@ def _on(part: Part, device: torch.device) -> Batch:
     return inputs, torch.tensor(part.targets, device=device)
 
 
-class ArrayData:
+class ArrayData(EpochData):
     """Examples opened for one trial."""
 
     def __init__(
         self, learning: Learning, loaded: Examples, sampling_seed: int, batch_size: int
     ) -> None:
+        super().__init__(len(loaded.train[1]), len(loaded.validation[1]), sampling_seed, batch_size)
         self._learning, self._examples = learning, loaded
-        self._sampling_seed = sampling_seed
-        count = len(loaded.train[1])
-        self._batch_size, self._num_batches = whole_batches(count, batch_size)
-
-    @property
-    def steps_per_epoch(self) -> int:
-        """Batches in one pass over the training examples."""
-        return self._num_batches
-
-    @property
-    def eval_size(self) -> int:
-        """Examples to validate on."""
-        return len(self._examples.validation[1])
 
     def batches(self, start_step: int) -> Iterator[Batch]:
         """Yield (inputs, targets) without end, beginning with ``start_step``.
@@ -99,11 +87,9 @@ class ArrayData:
             ValueError: a start step below 0.
         """
         inputs, targets = self._examples.train
-        for part in epochs_from(start_step, len(targets), self._batch_size, self._sampling_seed):
-            order = part.order.to(targets.device)
-            for rows in torch.split(order, self._batch_size)[part.first_batch :]:
-                chosen = tuple(each.index_select(0, rows) for each in inputs)
-                yield chosen, targets.index_select(0, rows)
+        for _, rows in self.rows_from(start_step, targets.device):
+            chosen = tuple(each.index_select(0, rows) for each in inputs)
+            yield chosen, targets.index_select(0, rows)
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """Return the mean loss of a batch."""
@@ -117,9 +103,6 @@ class ArrayData:
     def evaluate_training(self, model: nn.Module) -> Mapping[str, float]:
         """Return the same of the training examples."""
         return self._measured(model, self._examples.train, "train_", "train_loss")
-
-    def warm_start(self, model: nn.Module) -> None:
-        """Do nothing: how weights begin is the model's to say."""
 
     def _outputs(self, model: nn.Module, inputs: tuple[Tensor, ...]) -> Any:
         names = self._learning.inputs
@@ -167,10 +150,6 @@ class ArrayData:
         if metric == "mse" and self._learning.loss is None:
             del values[loss_name]
         return values
-
-
-class PureArrayData(ArrayData):
-    """Examples whose loss is one of the usual ones."""
 
 
 def _joined(outputs: list[Any]) -> Any:

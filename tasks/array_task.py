@@ -100,7 +100,7 @@ class ArrayTask:
         Raises:
             DataError: this process was not sent the arrays and does not find them.
         """
-        from tasks.array_data import ArrayData, Learning, PureArrayData, load
+        from tasks.array_data import ArrayData, Learning, load
         from tasks.array_store import of_constant
 
         del data_seed
@@ -112,8 +112,7 @@ class ArrayTask:
             self._metric_name,
             of_constant("mse", self._targets()),
         )
-        kind = PureArrayData if self.loss is None else ArrayData
-        return kind(learning, loaded, sampling_seed, batch_size)
+        return ArrayData(learning, loaded, sampling_seed, batch_size)
 
     @property
     def _metric_name(self) -> str:

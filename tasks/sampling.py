@@ -8,9 +8,12 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 _MASK_63_BITS = (1 << 63) - 1
+
+_HELD_OUT = 0
+"""Keeps the choice of examples to hold out apart from other draws of a seed."""
 
 
 class EpochPart(NamedTuple):
@@ -73,3 +76,87 @@ def epochs_from(
         order = torch.randperm(num_examples, generator=generator(sampling_seed, epoch))
         yield EpochPart(epoch, first_batch, order[: size * num_batches])
         epoch, first_batch = epoch + 1, 0
+
+
+def chosen_rows(count: int, size: int | None, *seed: int) -> Tensor:
+    """Return ``size`` of ``count`` row numbers, ascending, as ``seed`` decides; None for all."""
+    if size is None or size >= count:
+        return torch.arange(count)
+    return torch.randperm(count, generator=generator(*seed))[:size].sort().values
+
+
+def held_out_rows(labels: Tensor, share: float, seed: int) -> Tensor:
+    """Return which rows are held out: a share of each class, chosen by ``seed``.
+
+    Args:
+        labels: (n,), int64.
+        share: of each class, rounded to whole examples, in (0, 1).
+        seed: decides which.
+
+    Returns:
+        (n,), bool.
+    """
+    mask = torch.zeros(len(labels), dtype=torch.bool)
+    for label in torch.unique(labels).tolist():
+        rows = (labels == label).nonzero().flatten()
+        order = torch.randperm(len(rows), generator=generator(seed, _HELD_OUT, label))
+        mask[rows[order[: round(share * len(rows))]]] = True
+    return mask
+
+
+class EpochData:
+    """What task data with a training set have in common; a task adds batches, loss and evaluation.
+
+    Args:
+        num_train: training examples.
+        eval_size: examples that the main metric is computed on.
+        sampling_seed: decides each epoch's order.
+        batch_size: examples a batch.
+
+    Raises:
+        ValueError: a batch size below 1.
+    """
+
+    def __init__(self, num_train: int, eval_size: int, sampling_seed: int, batch_size: int) -> None:
+        self.eval_size = eval_size
+        self._num_train, self._sampling_seed = num_train, sampling_seed
+        self._batch_size, self.steps_per_epoch = whole_batches(num_train, batch_size)
+
+    def warm_start(self, model: nn.Module) -> None:
+        """Do nothing: what a read-out bias would say of these data is learned at once."""
+
+    def rows_from(
+        self, start_step: int, device: torch.device | None = None
+    ) -> Iterator[tuple[int, Tensor]]:
+        """Yield each step's number and the rows of its batch, without end.
+
+        Args:
+            start_step: the first one.
+            device: where rows are wanted; None for the CPU.
+
+        Raises:
+            ValueError: a start step below 0.
+        """
+        step = start_step
+        epochs = epochs_from(start_step, self._num_train, self._batch_size, self._sampling_seed)
+        for part in epochs:
+            order = part.order.to(device or "cpu")
+            for rows in torch.split(order, self._batch_size)[part.first_batch :]:
+                yield step, rows
+                step += 1
+
+
+def of_shape(outputs: Tensor, shape: tuple[int, ...], what: str) -> Tensor:
+    """Return what a model returned.
+
+    Args:
+        outputs: by the model.
+        shape: expected of them.
+        what: they must be, in words.
+
+    Raises:
+        ValueError: they have another shape.
+    """
+    if outputs.shape != shape:
+        raise ValueError(f"the model must return {what}, not {tuple(outputs.shape)}")
+    return outputs

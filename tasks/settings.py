@@ -1,8 +1,30 @@
-"""Checks of a task's settings, shared by the tasks."""
+"""Rules of a task's settings: each takes a setting's name and value, and returns it in its type."""
 
+import dataclasses
 import math
 import operator
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeAlias, get_args
+
+Rule: TypeAlias = Callable[[str, Any], Any]
+
+
+def settle(task: Any, rules: dict[str, Rule]) -> None:
+    """Replace fields of a frozen task by what their rules return; None stays where it is allowed.
+
+    Args:
+        task: being made.
+        rules: by the names of fields; one without such a field is passed over.
+
+    Raises:
+        ValueError: a rule refuses a value.
+    """
+    for field in dataclasses.fields(task):
+        value = getattr(task, field.name)
+        may_be_left_out = value is None and type(None) in get_args(field.type)
+        if field.name in rules and not may_be_left_out:
+            object.__setattr__(task, field.name, rules[field.name](field.name, value))
 
 
 def whole_number(name: str, value: Any, *, minimum: int = 1) -> int:
@@ -56,6 +78,50 @@ def one_of(name: str, value: str, choices: tuple[str, ...]) -> str:
     if value not in choices:
         listed = ", ".join(repr(choice) for choice in choices)
         raise ValueError(f"{name} must be one of {listed}, not {value!r}")
+    return value
+
+
+def at_least(minimum: int) -> Rule:
+    """Return the rule of whole numbers from ``minimum`` on."""
+    return partial(whole_number, minimum=minimum)
+
+
+def choice(*choices: str) -> Rule:
+    """Return the rule of a few words."""
+    return partial(one_of, choices=choices)
+
+
+def positive_share(name: str, value: Any) -> float:
+    """Return ``value`` as a float in (0, 1).
+
+    Raises:
+        ValueError: anything else.
+    """
+    if not (found := share(name, value)):
+        raise ValueError(f"{name} must lie in (0, 1), not 0")
+    return found
+
+
+def split_or_share(name: str, value: Any, *, undivided: str | None = None) -> str | float:
+    """Return the name of a split, or the share in (0, 1) of a training split to hold out.
+
+    Args:
+        name: of the setting.
+        value: its value.
+        undivided: what the data are called, where they have no splits.
+
+    Raises:
+        ValueError: a number outside (0, 1), or a split of data that have none.
+    """
+    if not isinstance(value, str):
+        if not (found := share(name, value)):
+            raise ValueError(f"{name} must be a split or a share in (0, 1), not 0")
+        return found
+    if undivided is not None:
+        raise ValueError(
+            f"{undivided} have no splits: {name} must be the share in (0, 1) to hold out, not "
+            f"{value!r}"
+        )
     return value
 
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 from tasks.base import DataError, Metric, TaskData, not_in_key
 from tasks.language.glue_tasks import GLUE_TASKS, metric_name
 from tasks.language.masked_text import MaskedText
-from tasks.settings import one_of, share, whole_number, yes_or_no
+from tasks.metrics import accuracy
+from tasks.settings import at_least, one_of, settle, share, whole_number, yes_or_no
 from tasks.sources.digest import definition_digest
 from tasks.sources.hub import content_digest, resolved
 
@@ -62,24 +63,26 @@ class Glue:
     dropout: float = 0.1
     max_train: int | None = None
 
+    name = "glue"
+
     def __post_init__(self) -> None:
-        object.__setattr__(self, "data", resolved(self.data))
         if not self.tasks or len(set(self.tasks)) < len(self.tasks):
             raise ValueError(f"tasks must name at least one task and none twice: {self.tasks!r}")
         for task in self.tasks:
             one_of("each of tasks", task, tuple(GLUE_TASKS))
-        # Any order is the same study.
-        ordered = tuple(name for name in GLUE_TASKS if name in self.tasks)
-        object.__setattr__(self, "tasks", ordered)
-        object.__setattr__(self, "every_report", yes_or_no("every_report", self.every_report))
-        for field in ("epochs", "batch_size"):
-            object.__setattr__(self, field, whole_number(field, getattr(self, field)))
-        # The first token, a separator, and one of each text with its separator.
-        seq_len = whole_number("seq_len", self.seq_len, minimum=5)
-        object.__setattr__(self, "seq_len", seq_len)
-        if self.max_train is not None:
-            object.__setattr__(self, "max_train", whole_number("max_train", self.max_train))
-        object.__setattr__(self, "dropout", share("dropout", self.dropout))
+        settle(
+            self,
+            {
+                "data": lambda _, data: resolved(data),
+                # Any order is the same study.
+                "tasks": lambda _, tasks: tuple(name for name in GLUE_TASKS if name in tasks),
+                "every_report": yes_or_no,
+                **dict.fromkeys(("epochs", "batch_size", "max_train"), whole_number),
+                # The first token, a separator, and one of each text with its separator.
+                "seq_len": at_least(5),
+                "dropout": share,
+            },
+        )
         if not 0 < self.lr < float("inf"):
             raise ValueError(f"lr must be a positive number, not {self.lr!r}")
 
@@ -87,11 +90,6 @@ class Glue:
     def vocab_size(self) -> int:
         """Tokens that a model tells apart, those of the pre-training."""
         return self.pretraining.vocab_size
-
-    @property
-    def name(self) -> str:
-        """``glue``."""
-        return "glue"
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
@@ -102,13 +100,12 @@ class Glue:
         validation sets counted apart.
         """
         return (
-            Metric("glue_average", "max", "accuracy", "mean of the tasks' first scores"),
+            accuracy("glue_average", "mean of the tasks' first scores"),
             *(
-                Metric(metric, "max", "accuracy", f"{score} on {task}'s split {split}")
+                accuracy(metric_name(task, split, score), f"{score} on {task}'s split {split}")
                 for task in self.tasks
                 for split in GLUE_TASKS[task].validation
                 for score in GLUE_TASKS[task].scores
-                for metric in [metric_name(task, split, score)]
             ),
             *self.pretraining.metrics,
         )

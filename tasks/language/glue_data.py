@@ -9,8 +9,7 @@ from torch import Tensor, nn
 
 from tasks.base import Batch, TaskData, TrainingEvaluated
 from tasks.language.fine_tuning import Tuning, check_encoder, fine_tuned_predictions
-from tasks.language.glue_scores import scored
-from tasks.language.glue_tasks import GLUE_TASKS, metric_name
+from tasks.language.glue_tasks import GLUE_TASKS, metric_name, scored
 from tasks.language.glue_texts import Examples, examples
 from tasks.language.subwords import Subwords
 from tasks.language.token_files import evenly_spaced

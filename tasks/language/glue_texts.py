@@ -1,8 +1,6 @@
 """GLUE's examples as tokens and labels."""
 
-import hashlib
 from collections.abc import Iterator
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,10 +9,10 @@ from numpy.typing import NDArray
 from tasks.base import DataError
 from tasks.language.glue_tasks import GLUE_TASKS
 from tasks.language.subwords import Subwords
-from tasks.language.text_columns import TextTable, text_table
-from tasks.sources.cache import cached_arrays
+from tasks.language.text_columns import TextColumn, read_text_table
+from tasks.sources.cache import cached_arrays, content_key
 from tasks.sources.hub import content_digest
-from tasks.vision.image_arrays import checked_labels
+from tasks.sources.tables import Table
 
 _ENCODING = "glue-1"
 """To be changed with the code that encodes, so that examples encoded before are not used again."""
@@ -37,17 +35,17 @@ class Examples(NamedTuple):
     labels: NDArray[np.generic]
 
 
-def check(data: str, task: str) -> TextTable:
+def check(data: str, task: str) -> Table:
     """Return a task's splits, if they have what is needed.
 
     Raises:
         DataError: the data are missing, or lack a split, a column or rows, a text is missing or
             not UTF-8, or a label missing or out of range; the message names split and row.
     """
-    table = text_table(data, task)
+    table = read_text_table(data, task)
     for split in ("train", *GLUE_TASKS[task].validation):
         for column in GLUE_TASKS[task].columns:
-            table.column(split, column).check()
+            TextColumn.find(table, split, [column]).check()
         _labels(table, task, split)
     return table
 
@@ -60,8 +58,8 @@ def examples(data: str, task: str, split: str, subwords: Subwords, seq_len: int)
     Raises:
         DataError: as ``check``.
     """
-    settings = (_ENCODING, content_digest(data, task), task, split, subwords.digest, seq_len)
-    key = hashlib.sha256(repr(settings).encode()).hexdigest()
+    content = content_digest(data, task)
+    key = content_key(_ENCODING, content, task, split, subwords.digest, seq_len)
 
     def make() -> dict[str, NDArray[Any]]:
         table = check(data, task)
@@ -73,14 +71,16 @@ def examples(data: str, task: str, split: str, subwords: Subwords, seq_len: int)
             "labels": _labels(table, task, split),
         }
 
-    return Examples(**cached_arrays(f"{_ENCODING}-{key[:32]}", make))
+    return Examples(**cached_arrays(key, make))
 
 
 def _encoded(
-    table: TextTable, task: str, split: str, subwords: Subwords, seq_len: int
+    table: Table, task: str, split: str, subwords: Subwords, seq_len: int
 ) -> Iterator[list[int]]:
     first, separator = subwords.special("first"), subwords.special("separator")
-    columns = [table.column(split, column).read() for column in GLUE_TASKS[task].columns]
+    columns = [
+        TextColumn.find(table, split, [column]).read() for column in GLUE_TASKS[task].columns
+    ]
     for batches in zip(*columns, strict=True):
         for parts in zip(*(subwords.encode(batch) for batch in batches), strict=True):
             shortened = _shortened(list(parts), seq_len - 1 - len(parts))
@@ -97,28 +97,19 @@ def _shortened(parts: list[list[int]], most: int) -> list[list[int]]:
     return [part[:length] for part, length in zip(parts, lengths, strict=True)]
 
 
-def _labels(table: TextTable, task: str, split: str) -> NDArray[Any]:
-    rows, where = table.rows(split), f"{table.named} split {split!r}"
-    if _LABEL not in rows.column_names:
-        raise DataError(
-            f"{where}, must have the column {_LABEL!r}; it has "
-            f"{', '.join(map(repr, rows.column_names))}"
-        )
-    column = rows.data.column(_LABEL)
-    row_name = partial(table.row_name, split)
-    if column.null_count:
-        row = column.is_null().index(True).as_py()
-        raise DataError(f"{row_name(row)}: the label is missing; remove the row")
+def _labels(table: Table, task: str, split: str) -> NDArray[Any]:
+    table.find_column(split, [_LABEL], "label")
     if GLUE_TASKS[task].num_classes:
-        return checked_labels(rows, _LABEL, where, GLUE_TASKS[task].num_classes, row_name)
+        return table.labels(split, _LABEL, GLUE_TASKS[task].num_classes)
     try:
-        values = np.asarray(column).astype(np.float32)
+        values = table.present(split, _LABEL).astype(np.float32)
     except (TypeError, ValueError) as error:
-        raise DataError(f"{where}: labels must be numbers ({error})") from error
+        raise DataError(f"{table.where(split)}: labels must be numbers ({error})") from error
     wrong = np.flatnonzero(~((values >= 0) & (values <= _LARGEST_SIMILARITY)))
     if len(wrong):
         raise DataError(
-            f"{row_name(int(wrong[0]))}: labels must lie in 0..{_LARGEST_SIMILARITY:g}, not "
-            f"{values[wrong[0]]}; a split without labels cannot be used"
+            f"{table.row_name(split, int(wrong[0]))}: labels must lie in "
+            f"0..{_LARGEST_SIMILARITY:g}, not {values[wrong[0]]}; a split without labels cannot be "
+            "used"
         )
     return values

@@ -5,7 +5,7 @@ Shapes: B sequences in a batch, T tokens a sequence, M positions to predict, V l
 
 import inspect
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -14,11 +14,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tasks.division import own_slices, summed
-from tasks.language.masked_text_config import MaskedTextConfig
 from tasks.language.sequence_data import SequenceData
 from tasks.language.text_data import PARTS, Part
 from tasks.language.token_files import token_line
-from tasks.sampling import epochs_from, generator
+from tasks.sampling import generator, of_shape
+
+if TYPE_CHECKING:
+    from tasks.language.masked_text import MaskedText
 
 _SHOWN_AS_MASK, _SHOWN_AS_ANOTHER = 0.8, 0.1
 
@@ -72,7 +74,7 @@ class MaskedTextData(SequenceData[MaskedBatch]):
     """
 
     def __init__(
-        self, task: MaskedTextConfig, sampling_seed: int, batch_size: int, device: torch.device
+        self, task: "MaskedText", sampling_seed: int, batch_size: int, device: torch.device
     ) -> None:
         self._task = task
         subwords = task.subwords()
@@ -103,12 +105,9 @@ class MaskedTextData(SequenceData[MaskedBatch]):
         return {"train_masked_loss": self._evaluated(model, "train")[0]}
 
     def _batches_from(self, start_step: int) -> Iterator[MaskedBatch]:
-        step, count = start_step, self._sequences["train"]
-        for part in epochs_from(start_step, count, self._batch_size, self._sampling_seed):
-            for rows in torch.split(part.order, self._batch_size)[part.first_batch :]:
-                random = generator(self._sampling_seed, step, _MASKS)
-                yield self._hidden("train", rows.numpy(), random)
-                step += 1
+        for step, rows in self.rows_from(start_step):
+            random = generator(self._sampling_seed, step, _MASKS)
+            yield self._hidden("train", rows.numpy(), random)
 
     def _blank(self) -> MaskedBatch:
         tokens = torch.zeros(1, self._seq_len, dtype=torch.int64, device=self._device)
@@ -155,10 +154,9 @@ class MaskedTextData(SequenceData[MaskedBatch]):
             logits = model(tokens)
             if logits.shape[:2] == tokens.shape:
                 logits = logits.take_along_dim(positions[:, :, None], dim=1)
-        expected = (*positions.shape, self._task.vocab_size)
-        if logits.shape != expected:
-            raise ValueError(
-                f"the model must return logits of shape {expected} for the {positions.shape[1]} "
-                f"positions of tokens of shape {tuple(tokens.shape)}, not {tuple(logits.shape)}"
-            )
-        return logits
+        shape = (*positions.shape, self._task.vocab_size)
+        what = (
+            f"logits of shape {shape} for the {positions.shape[1]} positions of tokens of shape "
+            f"{tuple(tokens.shape)}"
+        )
+        return of_shape(logits, shape, what)

@@ -5,7 +5,7 @@ Shapes: B sequences in a batch, T tokens a sequence.
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -14,10 +14,12 @@ from torch import Tensor, nn
 
 from tasks.base import DataError
 from tasks.division import own_slices
-from tasks.language.text_data import Part
-from tasks.language.text_task import TextTask
 from tasks.language.token_files import Tokens, evenly_spaced
-from tasks.sampling import whole_batches
+from tasks.sampling import EpochData
+
+if TYPE_CHECKING:
+    from tasks.language.text_data import Part
+    from tasks.language.text_task import TextTask
 
 BatchT = TypeVar("BatchT")
 
@@ -25,7 +27,7 @@ _LOGITS_AT_ONCE = 1 << 25
 """Outside training; 128 MiB of them in float32."""
 
 
-class SequenceData(ABC, Generic[BatchT]):
+class SequenceData(EpochData, ABC, Generic[BatchT]):
     """Both parts of a text, how they are evaluated, and how much was trained on.
 
     Args:
@@ -43,8 +45,8 @@ class SequenceData(ABC, Generic[BatchT]):
 
     def __init__(
         self,
-        task: TextTask,
-        lines: Mapping[Part, Tokens],
+        task: "TextTask",
+        lines: "Mapping[Part, Tokens]",
         *,
         beyond: int,
         sampling_seed: int,
@@ -69,21 +71,12 @@ class SequenceData(ABC, Generic[BatchT]):
             "train": task.max_train_eval,
         }
         self._at_once = max(1, _LOGITS_AT_ONCE // (task.seq_len * task.vocab_size))
-        self._sampling_seed = sampling_seed
         self._device = device
-        self._batch_size, self._num_batches = whole_batches(self._sequences["train"], batch_size)
+        # Tokens that are predicted to validate.
+        eval_size = len(self._to_evaluate("validation")) * self._predicted
+        super().__init__(self._sequences["train"], eval_size, sampling_seed, batch_size)
         self._tokens_seen = 0
         self._last_seen: Tensor | None = None
-
-    @property
-    def steps_per_epoch(self) -> int:
-        """Batches in one pass over the training text."""
-        return self._num_batches
-
-    @property
-    def eval_size(self) -> int:
-        """Tokens that are predicted to validate."""
-        return len(self._to_evaluate("validation")) * self._predicted
 
     def batches(self, start_step: int) -> Iterator[BatchT]:
         """Yield batches without end, beginning with that of ``start_step``.
@@ -149,20 +142,20 @@ class SequenceData(ABC, Generic[BatchT]):
             "tokens_available": float(len(self._lines["train"])),
         }
 
-    def _at(self, part: Part, first: NDArray[np.int64], length: int) -> Tensor:
+    def _at(self, part: "Part", first: NDArray[np.int64], length: int) -> Tensor:
         """Return the ``length`` tokens that begin at positions ``first``, (B,): (B, length) of
         int64, on the CPU."""
         tokens = self._lines[part][first[:, None] + np.arange(length)]
         return torch.from_numpy(tokens.astype(np.int64))
 
-    def _to_evaluate(self, part: Part) -> NDArray[np.int64]:
+    def _to_evaluate(self, part: "Part") -> NDArray[np.int64]:
         """Return the numbers of the sequences that a part is evaluated on, (n,)."""
         most = self._most[part]
         if part == "train" and most is None:
             most = len(self._to_evaluate("validation"))
         return evenly_spaced(self._sequences[part], most)
 
-    def _evaluated_at_once(self, part: Part) -> Iterator[NDArray[np.int64]]:
+    def _evaluated_at_once(self, part: "Part") -> Iterator[NDArray[np.int64]]:
         """Yield this process's of the numbers of ``_to_evaluate``, as many at a time as memory
         allows."""
         rows = self._to_evaluate(part)

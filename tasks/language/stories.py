@@ -1,49 +1,79 @@
 """Language modelling: the next token of a story."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from tasks.base import Metric, TaskData
-from tasks.language.stories_config import StoriesConfig
+from tasks.base import TaskData
+from tasks.language.subwords import Kind, Role
+from tasks.language.text_data import HoldOut
+from tasks.language.text_task import TOKEN_COUNTS, TextTask
+from tasks.metrics import error, loss
+from tasks.settings import choice
 
 if TYPE_CHECKING:
     import torch
 
+_BYTES = 256
 _PUBLISHED_STORIES = 12_000
 
 
 @dataclass(frozen=True, slots=True)
-class Stories(StoriesConfig):
-    """The task that ``StoriesConfig`` describes, field by field."""
+class Stories(TextTask):
+    """Predict each token of a text from those before it, for example on TinyStories.
+
+    Batches are tokens (batch, seq_len + 1), int64: inputs and, shifted by one, targets. A model
+    maps tokens (batch, seq_len) to the next ones' logits, (batch, seq_len, vocab_size).
+
+    The fields are those of ``TextTask`` and one more. Without a ``tokenizer``, for example GPT-2's
+    with its 50,257 tokens, a byte-level BPE is trained. A share of the stories that is held out is
+    evenly spread over them; with ``windows`` it is the last ones by characters, a tenth unless
+    ``validation`` says otherwise.
+
+    Attributes:
+        layout: ``packed`` cuts the line of all stories, each followed by an end-of-text token,
+            into sequences and shows them in another order every epoch. ``windows`` is the
+            published variant (see ``published_stories``): stories joined by newlines, and windows
+            that begin anywhere, drawn at random; an epoch has as many tokens as the text.
+
+    Raises:
+        ValueError: a setting out of its range.
+    """
+
+    layout: Literal["packed", "windows"] = "packed"
+    trained: ClassVar[Kind] = "bpe"
+    name = "stories"
+    metrics = (
+        loss("validation_loss", "cross-entropy in nats a token, validation"),
+        error("perplexity", "exp of the validation loss"),
+        loss("train_loss", "cross-entropy in nats a token, training text"),
+        *TOKEN_COUNTS,
+    )
+
+    def __post_init__(self) -> None:
+        self.settle({"layout": choice("packed", "windows")})
+        if self.tokenizer is None and self.vocab_size <= _BYTES:
+            raise ValueError(
+                f"vocab_size must be at least {_BYTES + 1} where a byte-level tokenizer is "
+                f"trained, the bytes and an end of text, not {self.vocab_size}"
+            )
 
     @property
-    def name(self) -> str:
-        """``stories``."""
-        return "stories"
+    def roles(self) -> tuple[Role, ...]:
+        """An end of text, where stories are packed."""
+        return ("end of text",) if self.layout == "packed" else ()
 
     @property
-    def metrics(self) -> tuple[Metric, ...]:
-        """Validation loss in nats a token (main), perplexity, training loss, and token counts."""
-        return (
-            Metric("validation_loss", "min", "loss", "cross-entropy in nats a token, validation"),
-            Metric("perplexity", "min", "error", "exp of the validation loss"),
-            Metric(
-                "train_loss",
-                "min",
-                "loss",
-                "cross-entropy in nats a token, training text",
-                of_training=True,
-            ),
-            *self.token_counts,
-        )
+    def predicted(self) -> int:
+        """Every token of a sequence."""
+        return self.seq_len
+
+    @property
+    def hold_out(self) -> HoldOut:
+        """Those spread over the text, or its tail where windows are drawn."""
+        return "spread" if self.layout == "packed" else "tail"
 
     def open(
-        self,
-        *,
-        data_seed: int,  # noqa: ARG002
-        sampling_seed: int,
-        batch_size: int,
-        device: "torch.device",
+        self, *, data_seed: int, sampling_seed: int, batch_size: int, device: "torch.device"
     ) -> TaskData:
         """Map the tokens into memory, after making them if no trial has before.
 
@@ -56,6 +86,7 @@ class Stories(StoriesConfig):
         """
         from tasks.language.story_data import StoryData
 
+        del data_seed
         return StoryData(self, sampling_seed, batch_size, device)
 
 

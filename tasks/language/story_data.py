@@ -5,7 +5,7 @@ Shapes: B sequences in a batch, T tokens a sequence, V logits.
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
@@ -15,10 +15,12 @@ from torch.nn import functional
 
 from tasks.division import summed
 from tasks.language.sequence_data import SequenceData
-from tasks.language.stories_config import StoriesConfig
 from tasks.language.text_data import PARTS, Part
 from tasks.language.token_files import token_line
-from tasks.sampling import epochs_from, generator
+from tasks.sampling import generator, of_shape
+
+if TYPE_CHECKING:
+    from tasks.language.stories import Stories
 
 _LARGEST_EXPONENT = 700.0
 """Of a float64, nearly."""
@@ -34,7 +36,7 @@ class StoryData(SequenceData[Tensor]):
     """
 
     def __init__(
-        self, task: StoriesConfig, sampling_seed: int, batch_size: int, device: torch.device
+        self, task: "Stories", sampling_seed: int, batch_size: int, device: torch.device
     ) -> None:
         self._task = task
         subwords = task.subwords()
@@ -80,10 +82,8 @@ class StoryData(SequenceData[Tensor]):
         return self._cross_entropy(model, batch, "mean")
 
     def _packed(self, start_step: int) -> Iterator[NDArray[np.int64]]:
-        count = self._sequences["train"]
-        for part in epochs_from(start_step, count, self._batch_size, self._sampling_seed):
-            for rows in torch.split(part.order, self._batch_size)[part.first_batch :]:
-                yield rows.numpy() * self._seq_len
+        for _, rows in self.rows_from(start_step):
+            yield rows.numpy() * self._seq_len
 
     def _windows(self, start_step: int) -> Iterator[NDArray[np.int64]]:
         positions = len(self._lines["train"]) - self._seq_len
@@ -108,13 +108,9 @@ class StoryData(SequenceData[Tensor]):
         self, model: nn.Module, tokens: Tensor, reduction: Literal["mean", "sum"]
     ) -> Tensor:
         inputs, targets = tokens[:, :-1], tokens[:, 1:]
-        logits: Tensor = model(inputs)
-        expected = (*targets.shape, self._task.vocab_size)
-        if logits.shape != expected:
-            raise ValueError(
-                f"the model must return logits of shape {expected} for tokens of shape "
-                f"{tuple(inputs.shape)}, not {tuple(logits.shape)}"
-            )
+        shape = (*targets.shape, self._task.vocab_size)
+        what = f"logits of shape {shape} for tokens of shape {tuple(inputs.shape)}"
+        logits = of_shape(model(inputs), shape, what)
         return functional.cross_entropy(
             logits.flatten(0, 1).float(), targets.flatten(), reduction=reduction
         )

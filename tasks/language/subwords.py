@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from tasks.base import DataError
-from tasks.language.text_data import Corpus
 from tasks.sources.cache import cached_folder
 from tasks.sources.hub import HUB_VARIABLE, ROOT_VARIABLE, downloads_allowed
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
+
+    from tasks.language.text_data import Corpus
 
 Kind = Literal["bpe", "wordpiece"]
 Role = Literal["end of text", "padding", "unknown", "first", "separator", "mask"]
@@ -78,7 +79,7 @@ class Subwords(NamedTuple):
         return [each.ids for each in encoded]
 
 
-def subwords(tokenizer: str | None, kind: Kind, vocab_size: int, corpus: Corpus) -> Subwords:
+def subwords(tokenizer: str | None, kind: Kind, vocab_size: int, corpus: "Corpus") -> Subwords:
     """Return the tokenizer called ``tokenizer``, or else one trained on the training text.
 
     Training is done once and kept by the text's content; it gives the same result everywhere.
@@ -184,7 +185,7 @@ def _from_folder(folder: Path) -> "Tokenizer":
     return found
 
 
-def _trained(kind: Kind, vocab_size: int, corpus: Corpus) -> Subwords:
+def _trained(kind: Kind, vocab_size: int, corpus: "Corpus") -> Subwords:
     digest = hashlib.sha256(
         repr((_TRAINING, kind, vocab_size, corpus.digest())).encode()
     ).hexdigest()

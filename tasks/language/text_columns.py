@@ -1,87 +1,20 @@
 """Columns of texts in data sets with the layouts of the Hugging Face hub."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pyarrow as pa
 
 from tasks.base import DataError
-from tasks.sources.hub import load_splits, local_folder
-from tasks.sources.rows import row_name
-
-if TYPE_CHECKING:
-    from datasets import Dataset, DatasetDict
+from tasks.sources.hub import local_folder
+from tasks.sources.tables import Table, read_table
 
 _ROWS_AT_ONCE: Final = 1000
 _LINES_OF_TEXT: Final = (".txt", ".csv", ".tsv", ".json", ".jsonl")
 
 Batches = Iterator[list[str]]
-
-
-@dataclass(frozen=True, slots=True)
-class TextTable:
-    """The splits of a data set, and what messages call it.
-
-    Attributes:
-        splits: rows by split, read from disk when asked for.
-        data: a folder or a hub name.
-        config: configuration (subset) name, None for the default one.
-    """
-
-    splits: "DatasetDict"
-    data: str
-    config: str | None = None
-
-    @property
-    def named(self) -> str:
-        """What messages call it."""
-        return repr(self.data) if self.config is None else f"{self.data!r}, {self.config},"
-
-    def rows(self, split: str) -> "Dataset":
-        """Return a split.
-
-        Raises:
-            DataError: there is none of that name, or it has no rows.
-        """
-        if split not in self.splits:
-            raise DataError(f"{self.named} must have a split {split!r}; it has {_listed(self)}")
-        found: Dataset = self.splits[split]
-        if len(found) == 0:
-            raise DataError(f"split {split!r} of {self.named} has no rows; it needs at least one")
-        return found
-
-    def row_name(self, split: str, row: int) -> str:
-        """Return what messages call a row of a split: see ``tasks.sources.rows.row_name``."""
-        return row_name(self.data, self.config, split, row)
-
-    def column(self, split: str, *names: str, hint: str = "") -> "TextColumn":
-        """Return the first column of a split that has one of the names.
-
-        Args:
-            split: name of the split.
-            names: names of columns.
-            hint: what to do where there is none.
-
-        Raises:
-            DataError: there is no such split or column, the split has no rows, or the column holds
-                something else than texts.
-        """
-        rows = self.rows(split)
-        found = next((name for name in names if name in rows.column_names), None)
-        if found is None:
-            raise DataError(
-                f"split {split!r} of {self.named} must have the text column "
-                f"{' or '.join(map(repr, names))}; it has "
-                f"{', '.join(map(repr, rows.column_names))}{hint}"
-            )
-        kind = rows.data.column(found).type
-        if not _is_text(kind) and not _is_bytes(kind):
-            raise DataError(
-                f"column {found!r} of {self.named}, split {split!r}, must hold texts, not {kind}"
-            )
-        return TextColumn(self, split, found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +27,25 @@ class TextColumn:
         name: of the column.
     """
 
-    table: TextTable
+    table: Table
     split: str
     name: str
+
+    @classmethod
+    def find(
+        cls, table: Table, split: str, names: Iterable[str], setting: str | None = None
+    ) -> "TextColumn":
+        """Return the first column of a split that has one of the names.
+
+        Raises:
+            DataError: there is no such split or column, the split has no rows, or the column holds
+                something else than texts.
+        """
+        name = table.find_column(split, names, "text", setting)
+        kind = table.splits[split].data.column(name).type
+        if not _is_text(kind) and not _is_bytes(kind):
+            raise DataError(f"column {name!r} of {table.where(split)}, must hold texts, not {kind}")
+        return cls(table, split, name)
 
     def __len__(self) -> int:
         return len(self.table.splits[self.split])
@@ -156,14 +105,14 @@ class TextColumn:
             ) from error
 
 
-def text_table(data: str, config: str | None = None) -> TextTable:
+def read_text_table(data: str, config: str | None = None) -> Table:
     """Return the splits of a data set; a file that keeps it from being read is named.
 
     Raises:
         DataError: it is missing, downloads are not turned on, or it cannot be read.
     """
     try:
-        return TextTable(load_splits(data, config), data, config)
+        return read_table(data, config)
     except DataError as error:
         folder = local_folder(data)
         fault = None if folder is None else _fault(folder)
@@ -202,7 +151,3 @@ def _is_text(kind: pa.DataType) -> bool:
 
 def _is_bytes(kind: pa.DataType) -> bool:
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
-
-
-def _listed(table: TextTable) -> str:
-    return ", ".join(map(repr, table.splits)) or "none"

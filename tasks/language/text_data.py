@@ -2,19 +2,20 @@
 
 import hashlib
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Final, Literal, NamedTuple
 
 from tasks.base import DataError
-from tasks.language.text_columns import Batches, TextColumn, TextTable, text_table
-from tasks.settings import one_of, share, whole_number
-from tasks.sources.docstrings import DOCSTRINGS, docstrings, docstrings_digest
-from tasks.sources.hub import content_digest, resolved
+from tasks.language.text_columns import Batches, TextColumn, read_text_table
+from tasks.settings import choice, settle, split_or_share, whole_number
+from tasks.sources.docstrings import DOCSTRINGS, docstrings, text_digest
+from tasks.sources.hub import place
+from tasks.sources.tables import Table
 
 Part = Literal["train", "validation"]
 PARTS: Final[tuple[Part, ...]] = ("train", "validation")
 HoldOut = Literal["spread", "tail"]
 
-_VALIDATION_SPLITS: Final = ("validation", "valid", "val", "dev", "test")
 _TEXT_COLUMNS: Final = ("text", "content", "sentence", "story")
 _HELD_OUT: Final = 0.1
 
@@ -48,24 +49,16 @@ class Corpus:
     hold_out: HoldOut = "spread"
 
     def __post_init__(self) -> None:
-        if not self.data:
-            raise ValueError(f"data must be {DOCSTRINGS!r}, a folder or a hub name, not empty")
-        if self.data != DOCSTRINGS:
-            object.__setattr__(self, "data", resolved(self.data))
-        if self.validation is not None and not isinstance(self.validation, str):
-            held_out = share("validation", self.validation)
-            if not held_out:
-                raise ValueError("validation must be a split or a share in (0, 1), not 0")
-            object.__setattr__(self, "validation", held_out)
-        if self.data == DOCSTRINGS and isinstance(self.validation, str):
-            raise ValueError(
-                f"{DOCSTRINGS} have no splits: validation must be the share in (0, 1) to hold out, "
-                f"not {self.validation!r}"
-            )
-        if self.max_documents is not None:
-            number = whole_number("max_documents", self.max_documents)
-            object.__setattr__(self, "max_documents", number)
-        one_of("hold_out", self.hold_out, ("spread", "tail"))
+        undivided = DOCSTRINGS if self.data == DOCSTRINGS else None
+        settle(
+            self,
+            {
+                "data": place(DOCSTRINGS),
+                "validation": partial(split_or_share, undivided=undivided),
+                "max_documents": whole_number,
+                "hold_out": choice("spread", "tail"),
+            },
+        )
 
     @property
     def held_out(self) -> float | None:
@@ -81,11 +74,7 @@ class Corpus:
         Raises:
             DataError: the data are missing or cannot be read.
         """
-        content = (
-            docstrings_digest()
-            if self.data == DOCSTRINGS
-            else content_digest(self.data, self.config)
-        )
+        content = text_digest(self.data, self.config)
         settings = [
             (each.name, getattr(self, each.name)) for each in fields(self) if each.name != "data"
         ]
@@ -188,24 +177,19 @@ class Corpus:
         """
         if self.data == DOCSTRINGS:
             return None
-        table = text_table(self.data, self.config)
+        table = read_text_table(self.data, self.config)
         validation = None
         if isinstance(self.validation, str) or not self.held_out:
-            wanted = _VALIDATION_SPLITS if self.validation is None else (str(self.validation),)
-            split = next((name for name in wanted if name in table.splits), None)
-            if split is None:
-                raise DataError(
-                    f"{self.data!r} must have a split {' or '.join(map(repr, wanted))} to validate "
-                    f"on; it has {', '.join(map(repr, table.splits))}. Name another one, or give a "
-                    "number such as validation=0.1 to hold out that share of the training split"
-                )
+            split = table.validation_split(
+                None if self.validation is None else str(self.validation)
+            )
             validation = self._column(table, split)
         return _Source(self._column(table, "train"), validation)
 
-    def _column(self, table: TextTable, split: str) -> TextColumn:
+    def _column(self, table: Table, split: str) -> TextColumn:
         if self.text_column is not None:
-            return table.column(split, self.text_column)
-        return table.column(split, *_TEXT_COLUMNS, hint="; name it with text_column")
+            return TextColumn.find(table, split, [self.text_column])
+        return TextColumn.find(table, split, _TEXT_COLUMNS, "text_column")
 
 
 class _Source(NamedTuple):

@@ -1,15 +1,27 @@
 """What the tasks on texts have in common: their settings, and the tokenizer of their text."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from tasks.base import Metric, not_in_key
 from tasks.language.subwords import Kind, Role, Subwords, subwords
 from tasks.language.text_data import Corpus, HoldOut
-from tasks.settings import whole_number
+from tasks.settings import Rule, settle, whole_number
 from tasks.sources.digest import definition_digest
 from tasks.sources.docstrings import DOCSTRINGS
 from tasks.sources.hub import resolved
+
+TOKEN_COUNTS: Final = (
+    Metric("tokens_seen", "max", "count", "tokens trained on so far, repetitions counted"),
+    Metric("tokens_available", "max", "count", "tokens of the training text"),
+)
+"""How much text there is and was trained on."""
+
+_RULES: Final[dict[str, Rule]] = {
+    **dict.fromkeys(("seq_len", "vocab_size", "max_validation", "max_train_eval"), whole_number),
+    "tokenizer": lambda _, tokenizer: resolved(tokenizer),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,32 +64,21 @@ class TextTask:
     config: str | None = None
     text_column: str | None = None
 
-    version: ClassVar[str]
+    version: ClassVar[str] = "1"
     """To be changed with the code that makes batches or metrics out of the fields."""
 
     trained: ClassVar[Kind]
     """Of the tokenizer that is trained where none is given."""
 
-    def __post_init__(self) -> None:
-        for field in ("seq_len", "vocab_size"):
-            object.__setattr__(self, field, whole_number(field, getattr(self, field)))
-        for field in ("max_documents", "max_validation", "max_train_eval"):
-            if getattr(self, field) is not None:
-                object.__setattr__(self, field, whole_number(field, getattr(self, field)))
-        if self.tokenizer is not None:
-            object.__setattr__(self, "tokenizer", resolved(self.tokenizer))
-        self._settle()
-        corpus = self.corpus
-        object.__setattr__(self, "data", corpus.data)
-        object.__setattr__(self, "validation", corpus.validation)
-
-    def _settle(self) -> None:
-        """Check the fields that a kind of task adds, and give them their final types.
+    def settle(self, rules: Mapping[str, Rule]) -> None:
+        """Check the settings that tasks share, and those that ``rules`` name.
 
         Raises:
-            ValueError: one is out of its range.
+            ValueError: a setting out of its range.
         """
-        raise NotImplementedError
+        settle(self, {**_RULES, **rules})
+        for field in ("data", "validation"):
+            object.__setattr__(self, field, getattr(self.corpus, field))
 
     @property
     def roles(self) -> tuple[Role, ...]:
@@ -88,14 +89,6 @@ class TextTask:
     def predicted(self) -> int:
         """Tokens of a sequence that are predicted."""
         raise NotImplementedError
-
-    @property
-    def token_counts(self) -> tuple[Metric, ...]:
-        """How much text there is and was trained on."""
-        return (
-            Metric("tokens_seen", "max", "count", "tokens trained on so far, repetitions counted"),
-            Metric("tokens_available", "max", "count", "tokens of the training text"),
-        )
 
     @property
     def hold_out(self) -> HoldOut:

@@ -1,20 +1,20 @@
 """Texts as one long line of tokens: made once, memory-mapped and shared by all trials of a node."""
 
 import functools
-import hashlib
 import itertools
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tasks.base import DataError
-from tasks.language.subwords import Subwords
-from tasks.language.text_data import Corpus, Part
-from tasks.sources.cache import cached_folder
-from tasks.sources.parts import Arrays, cached_part, remove_parts
+from tasks.sources.cache import Arrays, cached_folder, cached_part, content_key, remove_parts
 from tasks.sources.progress import tell
+
+if TYPE_CHECKING:
+    from tasks.language.subwords import Subwords
+    from tasks.language.text_data import Corpus, Part
 
 Tokens = NDArray[np.unsignedinteger[Any]]
 
@@ -26,7 +26,12 @@ _BATCHES_A_PART: Final = 10
 
 
 def token_line(
-    corpus: Corpus, part: Part, subwords: Subwords, *, end: int | None = None, ending: str = ""
+    corpus: "Corpus",
+    part: "Part",
+    subwords: "Subwords",
+    *,
+    end: int | None = None,
+    ending: str = "",
 ) -> Tokens:
     """Return the tokens of all documents of a corpus, one document after the other.
 
@@ -47,8 +52,7 @@ def token_line(
         DataError: the corpus is missing, unusable or without tokens, or the cache cannot be
             written or is damaged.
     """
-    settings = (_TOKENISING, corpus.digest(), part, subwords.digest, end, ending)
-    key = f"{_TOKENISING}-{hashlib.sha256(repr(settings).encode()).hexdigest()[:32]}"
+    key = content_key(_TOKENISING, corpus.digest(), part, subwords.digest, end, ending)
     kind = np.dtype(np.uint16 if subwords.size <= 1 << 16 else np.uint32)
     last = [] if end is None else [end]
 

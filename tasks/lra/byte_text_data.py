@@ -1,19 +1,21 @@
-"""Reading texts of a hub-style data set as bytes."""
+"""Texts of a hub-style data set as bytes."""
 
-import hashlib
+import functools
 from collections.abc import Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-import torch
+import numpy as np
+from numpy.typing import NDArray
 
-from tasks.lra.byte_text_config import ByteTextConfig
-from tasks.lra.byte_text_rows import UsedSplit, splits_in_use
-from tasks.lra.texts import Texts, joined, numbered, read_texts
-from tasks.lra.token_data import TokenTensors, held_out, limited
-from tasks.sources.cache import cached_arrays
+from tasks.base import DataError
+from tasks.language.text_columns import TextColumn, read_text_table
+from tasks.lra.texts import Examples, Texts, check_share, held_out, joined, numbered, read_texts
+from tasks.sources.cache import cached_arrays, content_key
 from tasks.sources.hub import content_digest
-from tasks.sources.kept import kept
 from tasks.sources.progress import tell
+
+if TYPE_CHECKING:
+    from tasks.lra.byte_text import ByteText
 
 _READING: Final = "byte-text-2"
 """To be changed with the code that reads, so that arrays read before are not used again."""
@@ -21,60 +23,86 @@ _READING: Final = "byte-text-2"
 _TOLD_EVERY: Final = 1_000
 """Texts."""
 
-FIRST_ID: Final = 1
-"""Token of byte 0; 0 is padding."""
+
+class UsedSplit(NamedTuple):
+    """A split whose texts and labels have been looked at.
+
+    Attributes:
+        texts: its texts, read from disk when asked for.
+        labels: (n,), int64.
+    """
+
+    texts: TextColumn
+    labels: NDArray[np.int64]
 
 
-@kept(most=2)
-def load(
-    task: ByteTextConfig,
-    fingerprint: str,  # noqa: ARG001
-    data_seed: int,
-    device: torch.device,
-) -> TokenTensors:
-    """Return the texts of ``task`` on ``device``; the last two sets are kept for reuse.
-
-    Args:
-        task: what to read.
-        fingerprint: of the task's data, so that data that change are read again.
-        data_seed: decides which texts are held out or left out.
-        device: where the texts are wanted.
+def splits_in_use(task: "ByteText") -> dict[str, UsedSplit]:
+    """Return the splits that ``task`` needs, by role: train, validation (if one is used), test.
 
     Raises:
-        DataError: a text or label is unusable, or no text is left to train or validate on.
+        DataError: the data are missing, or lack a split or column, or a split has no rows, or a
+            text is missing, empty or not UTF-8, or a label is out of range, or a share held out
+            leaves no text; the message names file and row, where it is about one.
+    """
+    return dict(_splits_in_use(task, content_digest(task.data, task.config)))
+
+
+@functools.lru_cache(maxsize=4)
+def _splits_in_use(task: "ByteText", _digest: str) -> dict[str, UsedSplit]:
+    names = {"train": "train"}
+    if isinstance(task.validation, str):
+        names["validation"] = task.validation
+    if task.test is not None:
+        names["test"] = task.test
+    table = read_text_table(task.data, task.config)
+    used = {}
+    for role, name in names.items():
+        texts = TextColumn.find(table, name, [task.text_column], "text_column")
+        texts.check()
+        _refuse_empty(texts)
+        table.find_column(name, [task.label_column], "label", "label_column")
+        used[role] = UsedSplit(texts, table.labels(name, task.label_column, task.num_classes))
+    if isinstance(task.validation, float):
+        check_share(used["train"].labels, task.validation, f"{task.data}, split 'train'")
+    return used
+
+
+def _refuse_empty(texts: TextColumn) -> None:
+    from pyarrow import compute
+
+    column = texts.table.splits[texts.split].data.column(texts.name)
+    row = compute.index(compute.binary_length(column), 0).as_py()
+    if row >= 0:
+        where = texts.table.row_name(texts.split, row)
+        raise DataError(f"{where}: the text is empty; remove the row")
+
+
+def examples(task: "ByteText", data_seed: int) -> tuple[Texts, dict[str, Examples]]:
+    """Return the texts of all splits, one split after the other, in memory that processes share;
+    and the examples of each role.
+
+    Raises:
+        DataError: as ``splits_in_use``.
     """
     used = splits_in_use(task)
-    examples = numbered({role: split.labels for role, split in used.items()})
+    found = numbered({role: split.labels for role, split in used.items()})
     if isinstance(task.validation, float):
-        examples["train"], examples["validation"] = held_out(
-            examples["train"], task.validation, data_seed, f"{task.data}, split 'train'"
+        found["train"], found["validation"] = held_out(
+            found["train"], task.validation, data_seed, f"{task.data}, split 'train'"
         )
-    return TokenTensors(
-        _texts(task, used),
-        limited(examples, task, data_seed),
-        spec=task.spec(),
-        first_id=FIRST_ID,
-        max_train_eval=task.max_train_eval,
-        data_seed=data_seed,
-        device=device,
-    )
-
-
-def _texts(task: ByteTextConfig, used: dict[str, UsedSplit]) -> Texts:
-    """Return the texts of all splits, one split after the other, in memory that processes share."""
 
     def read() -> Iterator[bytes]:
         wanted = sum(len(split.labels) for split in used.values())
         done = 0
         for split in used.values():
-            for text in split.encoded():
-                yield text[: task.bytes_kept]
-                done += 1
-                if done % _TOLD_EVERY == 0 or done == wanted:
-                    tell("texts", done, wanted)
+            for several in split.texts.read():
+                for text in several:
+                    yield text.encode()[: task.bytes_kept]
+                    done += 1
+                    if done % _TOLD_EVERY == 0 or done == wanted:
+                        tell("texts", done, wanted)
 
     names = [split.texts.split for split in used.values()]
     content = content_digest(task.data, task.config)
-    asked = (_READING, content, task.config, names, task.text_column, task.bytes_kept)
-    key = hashlib.sha256(repr(asked).encode()).hexdigest()
-    return read_texts(cached_arrays(f"{_READING}-{key[:32]}", lambda: joined(read())._asdict()))
+    key = content_key(_READING, content, task.config, names, task.text_column, task.bytes_kept)
+    return read_texts(cached_arrays(key, lambda: joined(read())._asdict())), found

@@ -1,32 +1,54 @@
 """Telling whether two documents read byte by byte are related: citations in the ACL Anthology."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tasks.base import Metric, TaskData
-from tasks.lra.document_pairs_config import DocumentPairsConfig
-from tasks.lra.spec import even_shares, token_metrics
+from tasks.base import not_in_key
+from tasks.lra.spec import BYTE_VOCABULARY, BytesTask, TokenSpec, token_metrics
+from tasks.metrics import even_shares
 from tasks.sources.digest import definition_digest, sampled_digest
+from tasks.sources.hub import resolved
 
 if TYPE_CHECKING:
-    import torch
+    from tasks.lra.texts import Examples, Texts
 
 _VERSION = "1"
 
 
 @dataclass(frozen=True, slots=True)
-class DocumentPairs(DocumentPairsConfig):
-    """The task that ``DocumentPairsConfig`` describes, field by field."""
+class DocumentPairs(BytesTask):
+    """Tell whether one of two papers cites the other, from the bytes of both.
 
-    @property
-    def name(self) -> str:
-        """``document_pairs``."""
-        return "document_pairs"
+    The document retrieval of the Long Range Arena (arXiv 2011.04006) on the ACL Anthology Network.
+    Its files come with the benchmark's release and may not be passed on; their folder is given by
+    path. It holds one file each that ends in ``.train.tsv``, ``.eval.tsv`` and ``.test.tsv``
+    (``new_aan_pairs.train.tsv`` and so on). A line is label (0 or 1), the papers' numbers and their
+    texts, between tabs, without header or quotes.
 
-    @property
-    def metrics(self) -> tuple[Metric, ...]:
-        """Accuracy on validation pairs (main), on test and training ones, and losses."""
-        return token_metrics(even_shares(2))
+    The files are read once. What a model can see of each document is kept under HSWEEP_CACHE, every
+    document once, however many pairs it is part of.
+
+    Batches are pairs (x, y): x of shape (batch, 2, seq_len), int64, each byte plus one and 0 for
+    padding, and labels y of shape (batch,), int64. A model maps x to logits (batch, 2).
+
+    Attributes:
+        data: the folder with the files.
+
+    Raises:
+        ValueError: a setting out of its range.
+    """
+
+    data: str = not_in_key("aan")
+
+    name = "document_pairs"
+    metrics = token_metrics(even_shares(2))
+
+    def __post_init__(self) -> None:
+        self.settle({"data": _folder})
+
+    def spec(self) -> TokenSpec:
+        """Return what a model has to know, from the settings alone."""
+        return TokenSpec(self.seq_len, BYTE_VOCABULARY, num_classes=2, num_texts=2)
 
     def fingerprint(self) -> str:
         """Return a hash of the settings, of the files' names and sizes, and of samples of their
@@ -38,24 +60,24 @@ class DocumentPairs(DocumentPairsConfig):
         Raises:
             DataError: a file is missing or empty, or its first line is unusable.
         """
-        from tasks.lra.document_files import pair_files
+        from tasks.lra.document_pairs_data import pair_files
 
         files = {path.name: path for path in pair_files(self.data).values()}
         return definition_digest(self, _VERSION, sampled_digest(files))
 
-    def open(
-        self, *, data_seed: int, sampling_seed: int, batch_size: int, device: "torch.device"
-    ) -> TaskData:
-        """Read the documents onto ``device``; the first time, from the files.
+    def examples(self, data_seed: int) -> "tuple[Texts, dict[str, Examples]]":
+        """Return all documents, and the pairs of each role; the first time, from the files.
 
         Raises:
             DataError: a file is missing, or a line is unusable.
-            ValueError: a batch size below 1.
         """
-        from tasks.lra.document_pairs_data import load
-        from tasks.lra.token_data import TokenData
+        from tasks.lra.document_pairs_data import examples
 
-        tensors = load(self, self.fingerprint(), data_seed, device)
-        return TokenData(
-            tensors, sampling_seed, batch_size, self.steps_per_epoch, self.label_smoothing
-        )
+        del data_seed  # the data come with their splits
+        return examples(self)
+
+
+def _folder(name: str, data: Any) -> str:
+    if not data:
+        raise ValueError(f"{name} must be the folder with the files of pairs, not empty")
+    return resolved(data)

@@ -26,14 +26,16 @@ Shapes: B images, S pixels a side, places as (row, column).
 """
 
 import functools
-from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tasks.lra.pathfinder_canvas import Bools, Canvas, Floats, Ints, Tips, extended, seeded
 from tasks.lra.pathfinder_dashes import REACH, dash_number, dashes, marker
+
+if TYPE_CHECKING:
+    from tasks.lra.pathfinder import Pathfinder
 
 _SEED_DISTANCE: Final = 7
 """Pixels between the first ends of the long contours, and half of those to the edge."""
@@ -42,28 +44,6 @@ _CONTOUR_TRIALS: Final = 5
 _PLACE_TRIALS: Final = 64
 _FREE: Final = 0.3
 _FULL: Final = 0.9999
-
-
-@dataclass(frozen=True, slots=True)
-class Drawing:
-    """What is drawn.
-
-    Attributes:
-        size: S, pixels a side.
-        contour_length: dashes of a long contour.
-        distractor_length: dashes of a short one.
-        num_distractors: short contours tried; fewer where there is no room.
-        continuity: how straight contours are, at least 1: a change of direction counts this many
-            times.
-        contrast: brightness of a dash as a share of a marker's.
-    """
-
-    size: int
-    contour_length: int
-    distractor_length: int
-    num_distractors: int
-    continuity: float
-    contrast: float
 
 
 class Drawn(NamedTuple):
@@ -80,22 +60,22 @@ class Drawn(NamedTuple):
     num_dashes: Ints
 
 
-def draw(count: int, drawing: Drawing, random: np.random.Generator) -> Drawn:
+def draw(count: int, task: "Pathfinder", random: np.random.Generator) -> Drawn:
     """Return images; fewer than ``count``, because those whose long contours find no way are left
     out, as the published generator starts them again.
 
     Args:
         count: images started.
-        drawing: what is drawn.
+        task: what is drawn.
         random: where chance comes from.
     """
-    canvas = Canvas.blank(count, drawing.size)
+    canvas = Canvas.blank(count, task.image_size)
     images, contours = _two_seeds(canvas, random)
     starts = [tips.centre for tips in contours]
     steps = [(images, tips) for tips in contours]
-    for _ in range(drawing.contour_length - 1):
+    for _ in range(task.contour_length - 1):
         for grows in (0, 1):
-            grown, found = extended(canvas, images, contours[grows], drawing.continuity, random)
+            grown, found = extended(canvas, images, contours[grows], task.continuity, random)
             images = images[found]
             contours = [tips.rows(found) for tips in contours]
             starts = [place[found] for place in starts]
@@ -107,12 +87,12 @@ def draw(count: int, drawing: Drawing, random: np.random.Generator) -> Drawn:
         canvas.claim(images, tips)
     for on, tips in steps:  # only a few images are left by now
         (left,) = np.nonzero(np.isin(on, images))
-        canvas.draw(on[left], tips.rows(left), drawing.contrast)
+        canvas.draw(on[left], tips.rows(left), task.contrast)
     num_dashes = np.zeros(count, dtype=np.int64)
-    num_dashes[images] = 2 * drawing.contour_length
-    for _ in range(drawing.num_distractors):
-        placed = _scattered(canvas, images, drawing, random)
-        num_dashes[placed] += drawing.distractor_length
+    num_dashes[images] = 2 * task.contour_length
+    for _ in range(task.num_short):
+        placed = _scattered(canvas, images, task, random)
+        num_dashes[placed] += task.short_length
     labels = random.integers(0, 2, len(images))
     marked = random.integers(0, 2, len(images))
     first_end = np.where(marked[:, None] == 0, starts[0], starts[1])
@@ -139,7 +119,9 @@ def _two_seeds(canvas: Canvas, random: np.random.Generator) -> tuple[Ints, list[
     return np.flatnonzero(found), [seeded(place, angle).rows(found), second.rows(found)]
 
 
-def _scattered(canvas: Canvas, images: Ints, drawing: Drawing, random: np.random.Generator) -> Ints:
+def _scattered(
+    canvas: Canvas, images: Ints, task: "Pathfinder", random: np.random.Generator
+) -> Ints:
     """Draw a short contour in each of the images where one finds room; return which."""
     waiting = images
     for _ in range(_CONTOUR_TRIALS):
@@ -152,12 +134,12 @@ def _scattered(canvas: Canvas, images: Ints, drawing: Drawing, random: np.random
         tips = seeded(place, angle)
         (rows,) = np.nonzero(found & trial.contains(tips.end) & trial.contains(tips.pivot))
         tips = tips.rows(rows)
-        trial.draw(rows, tips, drawing.contrast)
-        for _ in range(drawing.distractor_length - 1):
-            grown, found_on = extended(trial, rows, tips, drawing.continuity, random)
+        trial.draw(rows, tips, task.contrast)
+        for _ in range(task.short_length - 1):
+            grown, found_on = extended(trial, rows, tips, task.continuity, random)
             rows = rows[found_on]
             trial.claim(rows, tips.rows(found_on))
-            trial.draw(rows, grown, drawing.contrast)
+            trial.draw(rows, grown, task.contrast)
             tips = grown
         trial.claim(rows, tips)
         canvas.take(waiting[trying[rows]], trial, rows)

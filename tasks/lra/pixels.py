@@ -1,29 +1,84 @@
 """Classifying images read pixel by pixel: grey CIFAR-10 in the Long Range Arena."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
-from tasks.base import Metric, TaskData
-from tasks.lra.pixels_config import PixelsConfig
-from tasks.lra.spec import even_shares, token_metrics
+from tasks.base import Metric, not_in_key
+from tasks.lra.spec import PIXEL_VOCABULARY, ReadTask, TokenSpec, token_metrics
+from tasks.metrics import even_shares
+from tasks.settings import at_least, split_or_share
 from tasks.sources.digest import definition_digest
-from tasks.sources.hub import content_digest
-from tasks.vision.image_arrays import digits_digest
+from tasks.sources.hub import place
+from tasks.vision.image_arrays import DIGITS, image_digest
 
 if TYPE_CHECKING:
-    import torch
+    from tasks.lra.texts import Examples, Texts
 
 _VERSION = "1"
 
 
 @dataclass(frozen=True, slots=True)
-class Pixels(PixelsConfig):
-    """The task that ``PixelsConfig`` describes, field by field."""
+class Pixels(ReadTask):
+    """Classify images given as the sequence of their grey pixels, row by row.
+
+    As in the Long Range Arena (arXiv 2011.04006): colours become grey by ITU-R BT.601's weights, a
+    pixel's level is its token, and a tenth of the training images is held out to validate on. The
+    data seed decides which, so that all shapes of a replicate share them.
+
+    Batches are pairs (x, y): x of shape (batch, image_size**2), int64, 0 to 255, and labels y of
+    shape (batch,), int64. A model maps x to logits (batch, num_classes). Black is token 0, which
+    published models take for padding.
+
+    Attributes:
+        data: ``digits``, scikit-learn's embedded set of 1,797 images of 8x8; a folder in a hub
+            layout; or a hub name (downloaded only if HSWEEP_HUB is 1).
+        image_size: height and width; compared with the data.
+        num_classes: classes; compared with the data.
+        validation: share of each class of the training split to validate on, in (0, 1), or the
+            name of a split. Digits have no splits.
+        test: name of the test split, or the share of each class to hold out for the test from a
+            data set that has no such split; None for no test accuracy.
+        config: configuration (subset) name of the data set.
+        image_column: column of images; None for ``img`` or ``image``.
+        label_column: column of labels; None for ``label``, ``labels`` or ``fine_label``.
+
+    Raises:
+        ValueError: a setting out of its range.
+    """
+
+    data: str = not_in_key("uoft-cs/cifar10")
+    image_size: int = 32
+    num_classes: int = 10
+    validation: str | float = 0.1
+    test: str | float | None = "test"
+    config: str | None = None
+    image_column: str | None = None
+    label_column: str | None = None
+
+    name = "pixels"
+    first_id = 0
+
+    def __post_init__(self) -> None:
+        split = partial(split_or_share, undivided=DIGITS if self.data == DIGITS else None)
+        self.settle(
+            {
+                "data": place(DIGITS),
+                "image_size": at_least(1),
+                "num_classes": at_least(2),
+                "validation": split,
+                "test": split,
+            }
+        )
 
     @property
-    def name(self) -> str:
-        """``pixels``."""
-        return "pixels"
+    def seq_len(self) -> int:
+        """Tokens of a sequence, the pixels of an image."""
+        return self.image_size**2
+
+    def spec(self) -> TokenSpec:
+        """Return what a model has to know, from the settings alone."""
+        return TokenSpec(self.seq_len, PIXEL_VOCABULARY, self.num_classes)
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
@@ -36,26 +91,17 @@ class Pixels(PixelsConfig):
         Raises:
             DataError: the data are missing or unusable, or not of the size and classes announced.
         """
-        from tasks.lra.pixels_rows import sources
+        from tasks.lra.pixels_data import sources
 
         sources(self)
-        embedded = self.data == "digits"
-        content = digits_digest() if embedded else content_digest(self.data, self.config)
-        return definition_digest(self, _VERSION, content)
+        return definition_digest(self, _VERSION, image_digest(self.data, self.config))
 
-    def open(
-        self, *, data_seed: int, sampling_seed: int, batch_size: int, device: "torch.device"
-    ) -> TaskData:
-        """Read the images onto ``device``; kept for the next trial of this process.
+    def examples(self, data_seed: int) -> "tuple[Texts, dict[str, Examples]]":
+        """Return the rows of pixels of all images, and the images of each role.
 
         Raises:
-            DataError: the data are missing, or an image or label is unusable.
-            ValueError: a batch size below 1.
+            DataError: an image or label is unusable, or no image is left for a split.
         """
-        from tasks.lra.pixels_data import load
-        from tasks.lra.token_data import TokenData
+        from tasks.lra.pixels_data import examples
 
-        tensors = load(self, self.fingerprint(), data_seed, device)
-        return TokenData(
-            tensors, sampling_seed, batch_size, self.steps_per_epoch, self.label_smoothing
-        )
+        return examples(self, data_seed)

@@ -1,59 +1,32 @@
-"""What the tasks of the Long Range Arena have in common, known without reading any data."""
+"""What the tasks of the Long Range Arena have in common: their settings, metrics, and opening."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
-from tasks.base import Metric
-from tasks.classification import constant_scores
-from tasks.settings import share, whole_number
+from tasks.base import Metric, TaskData
+from tasks.metrics import accuracy, constant_scores, loss
+from tasks.settings import Rule, settle, share, whole_number
 
-PADDING: Final = 0
-"""The token after the last one of a text. A black pixel is 0 as well, and published models take it
-for padding."""
+if TYPE_CHECKING:
+    import torch
 
+    from tasks.lra.texts import Examples, Texts
 
-def token_metrics(shares: Sequence[float], *, with_test: bool = True) -> tuple[Metric, ...]:
-    """Return the metrics of a task, ``accuracy`` first; without a test split, those without it.
+BYTE_VOCABULARY: Final = 257
+"""Padding, and each byte plus one."""
 
-    Args:
-        shares: how frequent each class is, from which follows what a constant predictor scores.
-        with_test: whether there is a test split.
-    """
-    constant = constant_scores(shares)
-    accuracies = [
-        Metric(
-            name,
-            "max",
-            "accuracy",
-            f"accuracy, {split} sequences",
-            constant.top1,
-            of_training=split == "training",
-        )
-        for name, split in (
-            ("accuracy", "validation"),
-            ("test_accuracy", "test"),
-            ("train_accuracy", "training"),
-        )
-        if with_test or name != "test_accuracy"
-    ]
-    losses = [
-        Metric(
-            name,
-            "min",
-            "loss",
-            f"cross-entropy in nats, {split} sequences",
-            constant.loss,
-            of_training=split == "training",
-        )
-        for name, split in (("validation_loss", "validation"), ("train_loss", "training"))
-    ]
-    return (*accuracies, *losses)
+PIXEL_VOCABULARY: Final = 256
+"""The levels of grey."""
 
+USES: Final = ("max_train_eval", "steps_per_epoch", "label_smoothing")
+"""Settings that say how a set is used, not what is in it."""
 
-def even_shares(num_classes: int) -> tuple[float, ...]:
-    """Return the shares of classes that are equally frequent."""
-    return (1 / num_classes,) * num_classes
+_RULES: Final[dict[str, Rule]] = {
+    **dict.fromkeys(("max_train", "max_validation", "max_test"), whole_number),
+    **dict.fromkeys(("max_train_eval", "steps_per_epoch", "seq_len", "max_bytes"), whole_number),
+    "label_smoothing": share,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,36 +46,134 @@ class TokenSpec:
     num_texts: int = 1
 
 
-_COUNTS: Final = ("max_train", "max_validation", "max_test", "max_train_eval", "steps_per_epoch")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenTask:
+    """A task of sequences of tokens to be classified.
+
+    Attributes:
+        max_train_eval: compute the training metrics on this many training examples only.
+        steps_per_epoch: batches that count as an epoch; None for one pass over the training set.
+            Published recipes are counted in batches, differently for every task.
+        label_smoothing: share of the target spread evenly over the classes, in training.
+    """
+
+    max_train_eval: int | None = 2_000
+    steps_per_epoch: int | None = None
+    label_smoothing: float = 0.0
+
+    first_id: ClassVar[int] = 1
+    """Token of symbol 0; the others follow."""
+
+    def settle(self, rules: Mapping[str, Rule]) -> None:
+        """Check the settings that tasks share, and those that ``rules`` name.
+
+        Raises:
+            ValueError: a setting out of its range.
+        """
+        settle(self, {**_RULES, **rules})
+
+    @property
+    def vocab_size(self) -> int:
+        """Ids that tokens have: 0 to ``vocab_size - 1``."""
+        return self.spec().vocab_size
+
+    def spec(self) -> TokenSpec:
+        """Return what a model has to know, from the settings alone."""
+        raise NotImplementedError
+
+    def fingerprint(self) -> str:
+        """Return a hash of the data's content, or of their definition.
+
+        Raises:
+            DataError: the data are missing or unusable.
+        """
+        raise NotImplementedError
+
+    def examples(self, data_seed: int) -> "tuple[Texts, dict[str, Examples]]":
+        """Return all texts and, by role (``train``, ``validation`` and perhaps ``test``), the
+        examples made of them.
+
+        Raises:
+            DataError: the data are missing or unusable, or the cache cannot be written.
+        """
+        raise NotImplementedError
+
+    def open(
+        self, *, data_seed: int, sampling_seed: int, batch_size: int, device: "torch.device"
+    ) -> TaskData:
+        """Read the examples onto ``device``; kept for the next trial of this process.
+
+        Raises:
+            DataError: the data are missing or unusable, or the cache cannot be written.
+            ValueError: a batch size below 1.
+        """
+        from tasks.lra.token_data import TokenData, load
+
+        tensors = load(self, self.fingerprint(), data_seed, device)
+        return TokenData(
+            tensors, sampling_seed, batch_size, self.steps_per_epoch, self.label_smoothing
+        )
 
 
-def settle(task: object, **least: int) -> None:
-    """Put the named fields of a frozen task, and those that count what is used of its data, into
-    whole numbers, and its label smoothing into a share; None stays as it is.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadTask(TokenTask):
+    """A task whose examples are read and not generated.
+
+    Attributes:
+        max_train: use this many training examples only.
+        max_validation: use this many validation examples only.
+        max_test: use this many test examples only.
+    """
+
+    max_train: int | None = None
+    max_validation: int | None = None
+    max_test: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BytesTask(ReadTask):
+    """A task whose tokens are the bytes of texts.
+
+    Attributes:
+        seq_len: tokens of a text that a model is given.
+        max_bytes: longer texts are cut; None for ``seq_len``. The published recipe cuts at 4,000
+            and pads to 4,096.
+    """
+
+    seq_len: int = 4096
+    max_bytes: int | None = None
+
+    def settle(self, rules: Mapping[str, Rule]) -> None:
+        """Check the settings that tasks share, and those that ``rules`` name.
+
+        Raises:
+            ValueError: a setting out of its range.
+        """
+        settle(self, {**_RULES, **rules})
+        if self.max_bytes is not None and self.max_bytes > self.seq_len:
+            raise ValueError(
+                f"max_bytes must be at most seq_len={self.seq_len}, not {self.max_bytes}"
+            )
+
+    @property
+    def bytes_kept(self) -> int:
+        """Bytes of a text that a model sees at most."""
+        return self.seq_len if self.max_bytes is None else self.max_bytes
+
+
+def token_metrics(shares: Sequence[float], *, with_test: bool = True) -> tuple[Metric, ...]:
+    """Return the metrics of a task that classifies sequences of tokens, ``accuracy`` first.
 
     Args:
-        task: its fields are replaced.
-        least: the least value of each field; 1 for those that count what is used.
-
-    Raises:
-        ValueError: a field that is not a whole number of at least its least value, or a label
-            smoothing outside [0, 1).
+        shares: how frequent each class is, from which follows what a constant predictor scores.
+        with_test: whether there is a test split.
     """
-    used = {field: 1 for field in _COUNTS if hasattr(task, field)}
-    for field, minimum in {**least, **used}.items():
-        value = getattr(task, field)
-        if value is not None:
-            object.__setattr__(task, field, whole_number(field, value, minimum=minimum))
-    smoothing = share("label_smoothing", getattr(task, "label_smoothing", 0.0))
-    object.__setattr__(task, "label_smoothing", smoothing)
-
-
-def bytes_kept(seq_len: int, max_bytes: int | None) -> int:
-    """Return how many bytes of a text a model sees at most.
-
-    Raises:
-        ValueError: ``max_bytes`` are more than ``seq_len``.
-    """
-    if max_bytes is not None and max_bytes > seq_len:
-        raise ValueError(f"max_bytes must be at most seq_len={seq_len}, not {max_bytes}")
-    return seq_len if max_bytes is None else max_bytes
+    constant = constant_scores(shares)
+    test = accuracy("test_accuracy", "accuracy, test sequences", constant.top1)
+    return (
+        accuracy("accuracy", "accuracy, validation sequences", constant.top1),
+        *([test] if with_test else []),
+        accuracy("train_accuracy", "accuracy, training sequences", constant.top1),
+        loss("validation_loss", "cross-entropy in nats, validation sequences", constant.loss),
+        loss("train_loss", "cross-entropy in nats, training sequences", constant.loss),
+    )

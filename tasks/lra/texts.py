@@ -4,13 +4,20 @@ Symbols are bytes: of a text, of a row of pixels, or numbers that stand for word
 are memory-mapped, so processes of one machine share them.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple, cast
+import functools
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tasks.base import DataError
+from tasks.sources.cache import Arrays, cached_part
+
+PADDING: Final = 0
+"""The token after the last one of a text. A black pixel is 0 as well, and published models take it
+for padding."""
 
 
 class Texts(NamedTuple):
@@ -94,12 +101,45 @@ def check_share(labels: NDArray[np.int64], share: float, where: str) -> None:
         )
 
 
-def concatenated(parts: Iterable[Texts]) -> Texts:
-    """Return the texts of all parts, in order."""
-    held = list(parts)
-    shifts = np.cumsum([0, *(part.offsets[-1] for part in held)])
-    offsets = [part.offsets[:-1] + shift for part, shift in zip(held, shifts, strict=False)]
-    return Texts(
-        np.concatenate([part.symbols for part in held]),
-        np.concatenate([*offsets, shifts[-1:]]).astype(np.int64),
-    )
+def held_out(
+    examples: Examples, share: float, data_seed: int, where: str
+) -> tuple[Examples, Examples]:
+    """Return the examples without a share of each class, and that share.
+
+    Args:
+        examples: what is divided.
+        share: of each class, rounded to whole examples, in (0, 1).
+        data_seed: decides which.
+        where: how to name the examples in a message.
+
+    Raises:
+        DataError: one of the two would be empty.
+    """
+    import torch
+
+    from tasks.sampling import held_out_rows
+
+    check_share(examples.labels, share, where)
+    apart = held_out_rows(torch.from_numpy(examples.labels), share, data_seed).numpy()
+    return examples.rows(np.flatnonzero(~apart)), examples.rows(np.flatnonzero(apart))
+
+
+def drawn_parts(
+    key: str, split: str, make: Callable[[np.random.Generator], Arrays], *seed: int
+) -> Iterator[Arrays]:
+    """Yield parts of a split without end, each kept until the set ``key`` is complete.
+
+    Args:
+        key: names the whole set in the cache.
+        split: name of the split.
+        make: draws a part.
+        seed: with the number of a part, decides what is drawn.
+
+    Raises:
+        DataError: the cache cannot be written.
+    """
+    from tasks.sampling import stream_seed
+
+    for number in itertools.count():
+        random = np.random.default_rng(stream_seed(*seed, number))
+        yield cached_part(key, f"{split}-{number}", functools.partial(make, random))

@@ -4,19 +4,19 @@ Shapes: B examples in a batch, K texts in an example, T tokens in a text, C clas
 """
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
 from tasks.division import own_slices, summed
-from tasks.lra.spec import PADDING, TokenSpec
-from tasks.lra.texts import Examples, Texts, check_share
-from tasks.sampling import epochs_from, generator, whole_batches
-from tasks.vision.image_data import held_out_rows
+from tasks.lra.texts import PADDING, Examples, Texts
+from tasks.sampling import EpochData, chosen_rows, of_shape
+from tasks.sources.kept import kept
+
+if TYPE_CHECKING:
+    from tasks.lra.spec import TokenSpec, TokenTask
 
 _EVAL_TOKENS = 1 << 17
 """Tokens handled at once in evaluation."""
@@ -48,7 +48,7 @@ class TokenTensors:
         texts: Texts,
         examples: Mapping[str, Examples],
         *,
-        spec: TokenSpec,
+        spec: "TokenSpec",
         first_id: int,
         max_train_eval: int | None,
         data_seed: int,
@@ -75,7 +75,7 @@ class TokenTensors:
             return LabelledTexts(*(torch.from_numpy(array).to(device) for array in examples))
 
         train = examples["train"]
-        scored = chosen_rows(len(train.labels), max_train_eval, data_seed, _TRAIN_EVAL)
+        scored = chosen_rows(len(train.labels), max_train_eval, data_seed, _TRAIN_EVAL).numpy()
         self.train = moved(train)
         self.validation = moved(examples["validation"])
         self.test = moved(examples["test"]) if "test" in examples else None
@@ -97,62 +97,54 @@ class TokenTensors:
         return torch.where(inside, ids, PADDING).squeeze(1)
 
 
-def chosen_rows(count: int, size: int | None, seed: int, stream: int) -> NDArray[np.int64]:
-    """Return ``size`` of ``count`` row numbers, ascending, as (seed, stream) decides."""
-    if size is None or size >= count:
-        return np.arange(count, dtype=np.int64)
-    order = torch.randperm(count, generator=generator(seed, stream))[:size]
-    rows: NDArray[np.int64] = order.sort().values.numpy()
-    return rows
-
-
-def held_out(
-    examples: Examples, share: float, data_seed: int, where: str
-) -> tuple[Examples, Examples]:
-    """Return the examples without a share of each class, and that share.
+@kept(most=2)
+def load(
+    task: "TokenTask",
+    fingerprint: str,  # noqa: ARG001
+    data_seed: int,
+    device: torch.device,
+) -> TokenTensors:
+    """Return the examples of ``task`` on ``device``; the last two sets are kept for reuse.
 
     Args:
-        examples: what is divided.
-        share: of each class, rounded to whole examples, in (0, 1).
-        data_seed: decides which.
-        where: how to name the examples in a message.
+        task: what to read or generate.
+        fingerprint: of the task's data, so that data that change are read again.
+        data_seed: decides what is generated, held out or left out.
+        device: where the examples are wanted.
 
     Raises:
-        DataError: one of the two would be empty.
+        DataError: the data are missing or unusable, or the cache cannot be written.
     """
-    check_share(examples.labels, share, where)
-    apart = held_out_rows(torch.from_numpy(examples.labels), share, data_seed).numpy()
-    return examples.rows(np.flatnonzero(~apart)), examples.rows(np.flatnonzero(apart))
+    texts, examples = task.examples(data_seed)
+    for stream, role in enumerate(("train", "validation", "test")):
+        most = getattr(task, f"max_{role}", None)
+        if most is not None and role in examples:
+            rows = chosen_rows(len(examples[role].labels), most, data_seed, stream)
+            examples[role] = examples[role].rows(rows.numpy())
+    return TokenTensors(
+        texts,
+        examples,
+        spec=task.spec(),
+        first_id=task.first_id,
+        max_train_eval=task.max_train_eval,
+        data_seed=data_seed,
+        device=device,
+    )
 
 
-class Limits(Protocol):
-    """A task that may use some of its examples only; None for all."""
+class TokenData(EpochData):
+    """Token sequences opened for one trial: batches, cross-entropy, and accuracies.
 
-    @property
-    def max_train(self) -> int | None:
-        """Most training examples."""
+    Args:
+        tensors: the examples.
+        sampling_seed: decides the order of examples.
+        batch_size: examples a batch.
+        steps_per_epoch: batches that count as an epoch; None for one pass.
+        label_smoothing: share of the target spread evenly over the classes, in training.
 
-    @property
-    def max_validation(self) -> int | None:
-        """Most validation examples."""
-
-    @property
-    def max_test(self) -> int | None:
-        """Most test examples."""
-
-
-def limited(examples: dict[str, Examples], task: Limits, data_seed: int) -> dict[str, Examples]:
-    """Return at most as many examples of each role as ``task`` says, chosen by ``data_seed``."""
-    sizes = {"train": task.max_train, "validation": task.max_validation, "test": task.max_test}
-    return {
-        role: examples[role].rows(chosen_rows(len(examples[role].labels), size, data_seed, stream))
-        for stream, (role, size) in enumerate(sizes.items())
-        if role in examples
-    }
-
-
-class TokenData:
-    """Token sequences opened for one trial: batches, cross-entropy, and accuracies."""
+    Raises:
+        ValueError: a batch size below 1.
+    """
 
     def __init__(
         self,
@@ -162,21 +154,11 @@ class TokenData:
         steps_per_epoch: int | None = None,
         label_smoothing: float = 0.0,
     ) -> None:
+        num_train, eval_size = len(tensors.train.labels), len(tensors.validation.labels)
+        super().__init__(num_train, eval_size, sampling_seed, batch_size)
+        self.steps_per_epoch = steps_per_epoch or self.steps_per_epoch
         self._tensors = tensors
         self._label_smoothing = label_smoothing
-        self._sampling_seed = sampling_seed
-        self._batch_size, one_pass = whole_batches(len(tensors.train.labels), batch_size)
-        self._steps_per_epoch = steps_per_epoch or one_pass
-
-    @property
-    def steps_per_epoch(self) -> int:
-        """Batches that count as an epoch: one pass over the training examples, or as set."""
-        return self._steps_per_epoch
-
-    @property
-    def eval_size(self) -> int:
-        """Validation examples."""
-        return len(self._tensors.validation.labels)
 
     def batches(self, start_step: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield (x, y) without end: x (B, T) or (B, K, T), y (B,), both int64.
@@ -185,12 +167,8 @@ class TokenData:
             ValueError: a start step below 0.
         """
         train = self._tensors.train
-        for part in epochs_from(
-            start_step, len(train.labels), self._batch_size, self._sampling_seed
-        ):
-            order = part.order.to(train.labels.device)
-            for rows in torch.split(order, self._batch_size)[part.first_batch :]:
-                yield self._tensors.tokens(train.texts[rows]), train.labels[rows]
+        for _, rows in self.rows_from(start_step, train.labels.device):
+            yield self._tensors.tokens(train.texts[rows]), train.labels[rows]
 
     def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
         """Return the mean cross-entropy of the batch, in nats, with label smoothing."""
@@ -212,18 +190,10 @@ class TokenData:
         accuracy, loss = self._score(model, self._tensors.train_eval)
         return {"train_accuracy": accuracy, "train_loss": loss}
 
-    def warm_start(self, model: nn.Module) -> None:
-        """Do nothing: a read-out bias that fits the classes' frequencies is learned at once."""
-
     def _logits(self, model: nn.Module, tokens: Tensor) -> Tensor:
-        logits: Tensor = model(tokens)
-        expected = (len(tokens), self._tensors.spec.num_classes)
-        if logits.shape != expected:
-            raise ValueError(
-                f"the model must return logits of shape {expected} for {len(tokens)} examples, not "
-                f"{tuple(logits.shape)}"
-            )
-        return logits.float()
+        shape = (len(tokens), self._tensors.spec.num_classes)
+        what = f"logits of shape {shape} for {len(tokens)} examples"
+        return of_shape(model(tokens), shape, what).float()
 
     def _score(self, model: nn.Module, examples: LabelledTexts) -> tuple[float, float]:
         """Return accuracy and mean cross-entropy; sums stay on the device until the end."""

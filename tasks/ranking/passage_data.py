@@ -4,7 +4,7 @@ Shapes: Q queries, B queries in a batch, T candidates, M mined negatives, P pass
 """
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -12,9 +12,11 @@ from torch.nn import functional
 
 from tasks.division import own_slices, summed
 from tasks.ranking.passage_pool import candidates
-from tasks.ranking.passages_config import PassagesConfig
-from tasks.sampling import epochs_from, generator, whole_batches
+from tasks.sampling import EpochData, generator, of_shape
 from tasks.sources.kept import kept
+
+if TYPE_CHECKING:
+    from tasks.ranking.passages import Passages
 
 _CHUNK = 256
 """Queries handled at once outside training."""
@@ -48,7 +50,7 @@ class Tables(NamedTuple):
 
 
 @kept(most=2)
-def load(task: PassagesConfig, fingerprint: str, device: torch.device) -> Tables:  # noqa: ARG001
+def load(task: "Passages", fingerprint: str, device: torch.device) -> Tables:  # noqa: ARG001
     """Return the tables of ``task``; the last two are kept for reuse.
 
     Args:
@@ -74,26 +76,16 @@ def load(task: PassagesConfig, fingerprint: str, device: torch.device) -> Tables
     return Tables(queries, passages, lists, found.num_train, device)
 
 
-class PassageData:
+class PassageData(EpochData):
     """Queries opened for one trial: batches, cross entropy over candidates, top-1 and MRR@10."""
 
     def __init__(
-        self, task: PassagesConfig, tables: Tables, sampling_seed: int, batch_size: int
+        self, task: "Passages", tables: Tables, sampling_seed: int, batch_size: int
     ) -> None:
+        num_validation = len(tables.lists) - tables.num_train
+        super().__init__(tables.num_train, num_validation, sampling_seed, batch_size)
         self._task = task
         self._tables = tables
-        self._sampling_seed = sampling_seed
-        self._batch_size, self._num_batches = whole_batches(tables.num_train, batch_size)
-
-    @property
-    def steps_per_epoch(self) -> int:
-        """Batches in one pass over the training queries."""
-        return self._num_batches
-
-    @property
-    def eval_size(self) -> int:
-        """Validation queries."""
-        return len(self._tables.lists) - self._tables.num_train
 
     def batches(self, start_step: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield (x, y) without end: x (B, T, 2 F), y (B,), beginning with ``start_step``.
@@ -101,13 +93,8 @@ class PassageData:
         Raises:
             ValueError: a start step below 0.
         """
-        step = start_step
-        queries = self._tables.num_train
-        for part in epochs_from(start_step, queries, self._batch_size, self._sampling_seed):
-            for rows in torch.split(part.order, self._batch_size)[part.first_batch :]:
-                random = generator(self._sampling_seed, step, _ORDER)
-                yield self._gathered(rows, random)
-                step += 1
+        for step, rows in self.rows_from(start_step):
+            yield self._gathered(rows, generator(self._sampling_seed, step, _ORDER))
 
     def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
         """Return the mean cross entropy over the candidates, in nats."""
@@ -127,18 +114,13 @@ class PassageData:
         top1, mrr, loss = self._scored(model, torch.arange(min(most, num_train)))
         return {"train_top1": top1, "train_mrr": mrr, "train_loss": loss}
 
-    def warm_start(self, model: nn.Module) -> None:
-        """Do nothing: a shift of every score changes no ranking."""
-
-    def _gathered(self, rows: Tensor, random: torch.Generator | None) -> tuple[Tensor, Tensor]:
-        """Return the examples of these queries; without ``random`` the relevant one comes first."""
+    def _gathered(self, rows: Tensor, random: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Return the examples of these queries, their candidates in an order drawn."""
         tables = self._tables
         lists = tables.lists[rows]
-        positions = torch.zeros(len(rows), dtype=torch.int64)
-        if random is not None:
-            order = torch.rand(lists.shape, generator=random).argsort(1)
-            lists = lists.gather(1, order)
-            positions = (order == 0).int().argmax(1)
+        order = torch.rand(lists.shape, generator=random).argsort(1)
+        lists = lists.gather(1, order)
+        positions = (order == 0).int().argmax(1)
         passages = tables.passages[lists.to(tables.passages.device)].to(tables.device)
         queries = tables.queries[rows.to(tables.device)]
         x = torch.cat((queries[:, None].expand_as(passages), passages), dim=2)
@@ -170,10 +152,5 @@ def scores_of(model: nn.Module, x: Tensor) -> Tensor:
     Raises:
         ValueError: the model returns another shape.
     """
-    scores: Tensor = model(x)
-    if scores.shape != x.shape[:2]:
-        raise ValueError(
-            f"the model must return one score a candidate, of shape {tuple(x.shape[:2])}, not "
-            f"{tuple(scores.shape)}"
-        )
-    return scores
+    shape = tuple(x.shape[:2])
+    return of_shape(model(x), shape, f"one score a candidate, of shape {shape}")

@@ -16,13 +16,13 @@ from tasks.ranking.docstring_pairs import docstring_splits
 from tasks.ranking.passage_vectors import mean_vectors
 from tasks.sources.cache import cached_arrays
 from tasks.sources.docstrings import DOCSTRINGS
-from tasks.sources.hub import load_splits
 from tasks.sources.progress import tell
+from tasks.sources.tables import Table, read_table
 
 if TYPE_CHECKING:
-    from datasets import Dataset, DatasetDict
+    from datasets import Dataset
 
-    from tasks.ranking.passages_config import PassagesConfig
+    from tasks.ranking.passages import Passages
 
 _MINING: Final = "passages-1"
 """To be changed with the code that mines or embeds, so that older arrays are not used again."""
@@ -66,24 +66,22 @@ class Candidates(NamedTuple):
     num_train: int
 
 
-def judged(task: "PassagesConfig") -> Judged:
+def judged(task: "Passages") -> Judged:
     """Return the training and validation queries of a task, cut to the numbers it asks for.
 
     Raises:
         DataError: a split or column is missing, or no query is left for one of the two.
     """
-    splits = _splits(task.data, None)
+    table = _table(task.data, None)
+    splits = table.splits
     train_name = task.train_split or ("train" if "train" in splits else next(iter(splits)))
     validation_name = task.validation_split or next(
         (name for name in _VALIDATION_SPLITS if name in splits and name != train_name), None
     )
     for name in (train_name, validation_name):
-        if name is not None and name not in splits:
-            raise DataError(
-                f"the judgements of {task.data!r} have no split {name!r}; they have "
-                f"{', '.join(sorted(splits))}"
-            )
-    relevant = {name: _relevant(split, task.data, name) for name, split in splits.items()}
+        if name is not None:
+            table.rows(name)
+    relevant = {name: _relevant(table, name) for name in splits}
     everywhere: dict[str, tuple[str, ...]] = {}
     for queries in relevant.values():
         for query, passages in queries.items():
@@ -109,7 +107,7 @@ def judged(task: "PassagesConfig") -> Judged:
     return Judged(train, validation)
 
 
-def pool_size(task: "PassagesConfig") -> int:
+def pool_size(task: "Passages") -> int:
     """Return how many passages negatives are mined from.
 
     Raises:
@@ -119,7 +117,7 @@ def pool_size(task: "PassagesConfig") -> int:
     return size if task.pool is None else min(size, task.pool)
 
 
-def candidates(task: "PassagesConfig", content: str) -> Candidates:
+def candidates(task: "Passages", content: str) -> Candidates:
     """Return the arrays of a task, made by the first to come and then memory-mapped.
 
     Args:
@@ -168,7 +166,7 @@ def candidates(task: "PassagesConfig", content: str) -> Candidates:
 class _Pool:
     """The passages that negatives are mined from. Read and indexed only if something is missing."""
 
-    def __init__(self, task: "PassagesConfig", queries: dict[str, tuple[str, ...]]) -> None:
+    def __init__(self, task: "Passages", queries: dict[str, tuple[str, ...]]) -> None:
         self._task = task
         self._queries = queries
         self._corpus = _texts(task.data, "corpus")
@@ -280,14 +278,16 @@ def _mined(
 
 
 def _embedded(
-    task: "PassagesConfig", texts: Sequence[str], segment: int
+    task: "Passages", texts: Sequence[str], segment: int
 ) -> dict[str, NDArray[np.generic]]:
     vectors = mean_vectors(task.encoder, texts, max_tokens=task.max_tokens, segment=segment)
     return {"vectors": vectors}
 
 
-def _relevant(judgements: "Dataset", data: str, split: str) -> dict[str, tuple[str, ...]]:
-    _need_columns(judgements, _JUDGEMENTS, f"split {split!r} of the judgements of {data!r}")
+def _relevant(table: Table, split: str) -> dict[str, tuple[str, ...]]:
+    for column in _JUDGEMENTS:
+        table.find_column(split, [column], "judgements'")
+    judgements = table.splits[split]
     found: dict[str, list[str]] = {}
     for query, passage, score in zip(*(judgements[name] for name in _JUDGEMENTS), strict=True):
         if score > 0:
@@ -295,17 +295,18 @@ def _relevant(judgements: "Dataset", data: str, split: str) -> dict[str, tuple[s
     return {query: tuple(passages) for query, passages in found.items()}
 
 
-def _splits(data: str, config: str | None) -> "DatasetDict":
-    return docstring_splits(config) if data == DOCSTRINGS else load_splits(data, config)
+def _table(data: str, config: str | None) -> Table:
+    if data == DOCSTRINGS:
+        return Table(docstring_splits(config), data, config)
+    return read_table(data, config)
 
 
 def _texts(data: str, config: str) -> "Dataset":
-    splits = _splits(data, config)
-    texts = splits[config] if config in splits else next(iter(splits.values()))
-    _need_columns(texts, _TEXTS, f"configuration {config!r} of {data!r}")
-    if len(texts) == 0:
-        raise DataError(f"configuration {config!r} of {data!r} has no rows")
-    return texts
+    table = _table(data, config)
+    split = config if config in table.splits else next(iter(table.splits))
+    for column in _TEXTS:
+        table.find_column(split, [column], "texts'")
+    return table.splits[split]
 
 
 def _by_id(texts: "Dataset", wanted: dict[str, Any], what: str) -> dict[str, str]:
@@ -323,14 +324,6 @@ def _by_id(texts: "Dataset", wanted: dict[str, Any], what: str) -> dict[str, str
     if empty:
         raise DataError(f"{what} {empty[0]!r} has an empty text; leave it out of the judgements")
     return found
-
-
-def _need_columns(table: "Dataset", columns: tuple[str, ...], what: str) -> None:
-    for column in columns:
-        if column not in table.column_names:
-            raise DataError(
-                f"{what} lacks the column {column!r}; it has {', '.join(table.column_names)}"
-            )
 
 
 def _first(queries: dict[str, tuple[str, ...]], most: int | None) -> dict[str, tuple[str, ...]]:

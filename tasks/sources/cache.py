@@ -1,11 +1,13 @@
 """What is made once and then read or memory-mapped, by any number of processes."""
 
+import hashlib
 import os
 import platform
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TypeAlias
 
 import numpy as np
 from filelock import FileLock
@@ -15,6 +17,8 @@ from tasks.base import DataError
 from tasks.sources.seals import is_whole, note_made_anew, seal_folder
 
 CACHE_VARIABLE = "HSWEEP_CACHE"
+
+Arrays: TypeAlias = dict[str, NDArray[np.generic]]
 
 
 def cache_folder() -> Path:
@@ -32,6 +36,12 @@ def cache_folder() -> Path:
             "that can be written"
         ) from error
     return folder
+
+
+def content_key(kind: str, *content: object) -> str:
+    """Return the name of an entry of a kind that is made of ``content``."""
+    digest = hashlib.sha256(repr((kind, *content)).encode()).hexdigest()
+    return f"{kind}-{digest[:32]}"
 
 
 def cached_folder(key: str, write: Callable[[Path], None]) -> Path:
@@ -66,9 +76,7 @@ def cached_folder(key: str, write: Callable[[Path], None]) -> Path:
     return entry
 
 
-def cached_arrays(
-    key: str, make: Callable[[], Mapping[str, NDArray[np.generic]]]
-) -> dict[str, NDArray[np.generic]]:
+def cached_arrays(key: str, make: Callable[[], Mapping[str, NDArray[np.generic]]]) -> Arrays:
     """Return the arrays that ``make`` makes, kept as in ``cached_folder``.
 
     Args:
@@ -94,6 +102,31 @@ def cached_arrays(
             f"{entry} is damaged ({error}); delete it, or run `hsweep data prepare`, to have it "
             "made anew"
         ) from error
+
+
+def cached_part(
+    set_key: str, name: str, make: Callable[[], Mapping[str, NDArray[np.generic]]]
+) -> Arrays:
+    """Return the arrays of one part, kept as in ``cached_arrays`` until ``remove_parts``.
+
+    Args:
+        set_key: names the whole set.
+        name: names the part within it.
+        make: called when there is no such part.
+
+    Raises:
+        DataError: the cache folder cannot be written, or the part is damaged.
+    """
+    return cached_arrays(f"{set_key}-part-{name}", make)
+
+
+def remove_parts(set_key: str) -> None:
+    """Remove the parts of a set that is complete, and their locks."""
+    for part in cache_folder().glob(f"{set_key}-part-*"):
+        if part.is_dir():
+            shutil.rmtree(part, ignore_errors=True)
+        else:
+            part.unlink(missing_ok=True)
 
 
 def _clear(entry: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Final
 
 from tasks.base import DataError
 from tasks.sources.digest import files_digest
+from tasks.sources.hub import content_digest
 
 DOCSTRINGS: Final = "docstrings"
 """The name that they have among data."""
@@ -38,6 +39,15 @@ def docstrings_digest() -> str:
         DataError: there are none.
     """
     return files_digest(_folder(), _files())
+
+
+def text_digest(data: str, config: str | None) -> str:
+    """Return a hash of the docstrings, or of a data set's files.
+
+    Raises:
+        DataError: they are missing or cannot be read.
+    """
+    return docstrings_digest() if data == DOCSTRINGS else content_digest(data, config)
 
 
 def _folder() -> Path:

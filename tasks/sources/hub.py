@@ -6,9 +6,10 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tasks.base import DataError
+from tasks.settings import Rule
 from tasks.sources.cache import CACHE_VARIABLE, cache_folder
 from tasks.sources.digest import files_digest, folder_digest, folder_outline, sampled_digest
 from tasks.sources.seals import are_whole, note_made_anew
@@ -67,6 +68,19 @@ def resolved(data: str) -> str:
             if ".." not in Path(name).parts and found.exists():
                 return str(found.resolve())
     return data
+
+
+def place(*installed: str) -> Rule:
+    """Return the rule of where data lie: a folder, a hub name, or the name of data that come with
+    a package."""
+    choices = ", ".join([*map(repr, installed), "a folder or a hub name"])
+
+    def rule(name: str, value: Any) -> str:
+        if not value:
+            raise ValueError(f"{name} must be {choices}, not empty")
+        return str(value if value in installed else resolved(value))
+
+    return rule
 
 
 def local_folder(data: str) -> Path | None:

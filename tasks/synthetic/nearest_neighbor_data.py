@@ -7,16 +7,18 @@ import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from tasks.division import own_slices, summed
-from tasks.sampling import generator, whole_batches
+from tasks.sampling import generator, of_shape, whole_batches
 from tasks.sources.kept import kept
-from tasks.synthetic.nearest_neighbor_config import NearestNeighborConfig
+
+if TYPE_CHECKING:
+    from tasks.synthetic.nearest_neighbor import NearestNeighbor
 
 _CHUNK_NUMBERS = 1 << 18
 """Numbers of x handled at once."""
@@ -59,7 +61,7 @@ def farthest_points(x: Tensor) -> Tensor:
     return x.flatten(0, 1).index_select(0, (farthest + first).flatten()).view_as(x)
 
 
-def draw(task: NearestNeighborConfig, count: int, random: torch.Generator) -> Sequences:
+def draw(task: "NearestNeighbor", count: int, random: torch.Generator) -> Sequences:
     """Return ``count`` sequences of ``task``, drawn from ``random``, on the CPU."""
     gaussian = torch.randn(count, task.num_drawn, task.dim, generator=random)
     if task.points == "iid":
@@ -79,7 +81,7 @@ def draw(task: NearestNeighborConfig, count: int, random: torch.Generator) -> Se
 
 
 @kept(most=4)
-def held_out(task: NearestNeighborConfig, data_seed: int, device: torch.device) -> Sequences:
+def held_out(task: "NearestNeighbor", data_seed: int, device: torch.device) -> Sequences:
     """Return the held-out sequences on ``device``; the last few are kept for reuse."""
     sequences = draw(task, task.num_validation, generator(data_seed, _VALIDATION))
     return Sequences(sequences.x.to(device), sequences.y.to(device))
@@ -87,7 +89,7 @@ def held_out(task: NearestNeighborConfig, data_seed: int, device: torch.device) 
 
 @kept(most=2)
 def replayed(
-    task: NearestNeighborConfig, data_seed: int, batch_size: int, device: torch.device
+    task: "NearestNeighbor", data_seed: int, batch_size: int, device: torch.device
 ) -> tuple[Sequences, ...]:
     """Return the batches that are replayed, on ``device``; the last two sets are kept for reuse."""
     assert task.replay_batches is not None
@@ -103,7 +105,7 @@ class NearestNeighborData:
 
     def __init__(
         self,
-        task: NearestNeighborConfig,
+        task: "NearestNeighbor",
         data_seed: int,
         sampling_seed: int,
         batch_size: int,
@@ -129,16 +131,8 @@ class NearestNeighborData:
             if numbers <= _MOST_NUMBERS_KEPT:
                 self._kept = replayed(task, data_seed, self._batch_size, device)
         self._held_out = held_out(task, data_seed, device)
-
-    @property
-    def steps_per_epoch(self) -> int:
-        """Batches that count as an epoch."""
-        return self._task.steps_per_epoch
-
-    @property
-    def eval_size(self) -> int:
-        """Held-out sequences."""
-        return len(self._held_out.x)
+        self.steps_per_epoch = task.steps_per_epoch
+        self.eval_size = len(self._held_out.x)
 
     def batches(self, start_step: int) -> Iterator[Sequences]:
         """Yield (x, y) without end, each (batch, N, d), beginning with that of ``start_step``.
@@ -221,10 +215,6 @@ def made_ahead(make: Callable[[int], Sequences], start_step: int) -> Iterator[Se
 
 def _squared_errors(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
     """Return ||y_hat - y||^2 of every token, (B, N), float32."""
-    prediction: Tensor = model(x)
-    if prediction.shape != y.shape:
-        raise ValueError(
-            f"the model must return shape {tuple(y.shape)} for sequences of that shape, not "
-            f"{tuple(prediction.shape)}"
-        )
+    shape = tuple(y.shape)
+    prediction = of_shape(model(x), shape, f"shape {shape} for sequences of that shape")
     return (prediction.float() - y).square().sum(dim=2)

@@ -5,16 +5,18 @@ Shapes: n sequences, T vectors in a sequence, d numbers in a vector, D direction
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from tasks.division import own_slices, summed
-from tasks.sampling import epochs_from, generator, whole_batches
+from tasks.sampling import EpochData, epochs_from, generator
 from tasks.sources.kept import kept
-from tasks.synthetic.retrieval_config import Outer, RetrievalConfig
+
+if TYPE_CHECKING:
+    from tasks.synthetic.retrieval import Outer, Retrieval
 
 _CHUNK_NUMBERS = 1 << 22
 """Numbers of x handled at once where memory would otherwise grow with the data set."""
@@ -55,7 +57,7 @@ class Generated(NamedTuple):
 
 
 @kept(most=4)
-def generate(task: RetrievalConfig, data_seed: int, device: torch.device) -> Generated:
+def generate(task: "Retrieval", data_seed: int, device: torch.device) -> Generated:
     """Return the data of ``task`` on ``device``; the last few are kept for reuse.
 
     They are made on the CPU and then moved, so every device trains on the same numbers.
@@ -86,7 +88,7 @@ def maxima(x: Tensor, directions: Tensor, members: Tensor) -> Tensor:
     return products.amax(dim=1)
 
 
-_OUTER: dict[Outer, Callable[[Tensor], Tensor]] = {
+_OUTER: dict["Outer", Callable[[Tensor], Tensor]] = {
     "sum": lambda z: z.sum(dim=1),
     "squares": lambda z: z.square().sum(dim=1),
     "product": lambda z: z.prod(dim=1),
@@ -96,7 +98,7 @@ _OUTER: dict[Outer, Callable[[Tensor], Tensor]] = {
 
 
 def _drawn(
-    task: RetrievalConfig,
+    task: "Retrieval",
     count: int,
     directions: Tensor,
     members: Tensor,
@@ -113,7 +115,7 @@ def _drawn(
     return Sequences(x.to(device), y.to(device))
 
 
-def _members(task: RetrievalConfig, random: torch.Generator) -> Tensor:
+def _members(task: "Retrieval", random: torch.Generator) -> Tensor:
     """Return which positions belong to which S_i, (T, D), bool."""
     positions = torch.arange(task.seq_len)[:, None]
     if task.sets == "blocks":
@@ -124,7 +126,7 @@ def _members(task: RetrievalConfig, random: torch.Generator) -> Tensor:
     return torch.ones(task.seq_len, task.dim, dtype=torch.bool)
 
 
-def _directions(task: RetrievalConfig, random: torch.Generator) -> Tensor:
+def _directions(task: "Retrieval", random: torch.Generator) -> Tensor:
     gaussian = torch.randn(task.vector_dim, task.dim, generator=random, dtype=torch.float64)
     if task.directions == "iid":
         columns: Tensor = gaussian / gaussian.norm(dim=0)
@@ -136,32 +138,21 @@ def _directions(task: RetrievalConfig, random: torch.Generator) -> Tensor:
     return directions
 
 
-class RetrievalData:
+class RetrievalData(EpochData):
     """Sequences opened for one trial: batches, the squared error, and NMSE."""
 
     def __init__(
         self,
-        task: RetrievalConfig,
+        task: "Retrieval",
         data: Generated,
         data_seed: int,
         sampling_seed: int,
         batch_size: int,
     ) -> None:
+        super().__init__(len(data.train.y), len(data.validation.y), sampling_seed, batch_size)
         self._task = task
         self._data = data
         self._data_seed = data_seed
-        self._sampling_seed = sampling_seed
-        self._batch_size, self._num_batches = whole_batches(len(data.train.y), batch_size)
-
-    @property
-    def steps_per_epoch(self) -> int:
-        """Batches in one pass over the training sequences."""
-        return self._num_batches
-
-    @property
-    def eval_size(self) -> int:
-        """Validation sequences."""
-        return len(self._data.validation.y)
 
     def batches(self, start_step: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield (x, y) without end: x (batch, T, d), y (batch,), beginning with ``start_step``.
@@ -171,8 +162,8 @@ class RetrievalData:
         Raises:
             ValueError: a start step below 0.
         """
-        count = len(self._data.train.y)
-        for part in epochs_from(start_step, count, self._batch_size, self._sampling_seed):
+        epochs = epochs_from(start_step, self._num_train, self._batch_size, self._sampling_seed)
+        for part in epochs:
             first = part.first_batch * self._batch_size
             if part.epoch and self._task.samples == "stream":
                 # What is new is in no order that could be learned.

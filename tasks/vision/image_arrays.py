@@ -9,33 +9,31 @@ import io
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tasks.base import DataError
-from tasks.sources.cache import cached_arrays
-from tasks.sources.hub import content_digest, load_splits
+from tasks.sources.cache import cached_arrays, content_key
+from tasks.sources.hub import content_digest
 from tasks.sources.progress import tell
-from tasks.sources.rows import row_name
+from tasks.sources.tables import Table, read_table
 
 if TYPE_CHECKING:
     from datasets import Dataset
-    from PIL.Image import Image
+
+DIGITS: Final = "digits"
+"""What scikit-learn's digits are called among data."""
 
 _DECODING = "images-1"
 """To be changed with the code that decodes, so that arrays decoded before are not used again."""
 
 _IMAGE_COLUMNS = ("img", "image")
 _LABEL_COLUMNS = ("label", "labels", "fine_label")
-_VALIDATION_SPLITS = ("validation", "valid", "val", "dev", "test")
 _TOLD_EVERY = 1000
 _GREY_MODES = ("1", "L")
 _COLOUR_MODES = ("RGB", "RGBA", "P", "LA", "PA", "CMYK", "YCbCr")
-
-NamedRow = Callable[[int], str]
-"""Says where a row lies."""
 
 
 class ImageArrays(NamedTuple):
@@ -119,47 +117,45 @@ class Columns:
     validation: str | float | None = None
 
 
-def hub_source(data: str, columns: Columns) -> ImageSource:
-    """Return the images of a folder or hub data set with splits train and validation or test.
+def image_source(data: str, columns: Columns) -> ImageSource:
+    """Return the digits, or the images of a folder or hub data set.
 
     Raises:
-        DataError: it is missing, or lacks a split or column, or its first image or its labels
-            are not usable.
+        DataError: the data are missing, or lack a split or column, or the first image or the
+            labels are not usable.
     """
+    if data == DIGITS:
+        return digits()
     return _hub_source(data, columns, content_digest(data, columns.config))
+
+
+def image_digest(data: str, config: str | None) -> str:
+    """Return a hash of the images' and labels' content, or of the files that hold them.
+
+    Raises:
+        DataError: the data are missing or cannot be read.
+    """
+    return digits_digest() if data == DIGITS else content_digest(data, config)
 
 
 @functools.lru_cache(maxsize=4)
 def _hub_source(data: str, columns: Columns, digest: str) -> ImageSource:
-    splits = load_splits(data, columns.config)
-    if "train" not in splits:
-        raise DataError(f"{data!r} must have a split 'train'; it has {_listed(splits)}")
-    validation = None
+    table = read_table(data, columns.config)
+    table.rows("train")
+    used = ["train"]
     if not isinstance(columns.validation, float):
-        wanted = _VALIDATION_SPLITS if columns.validation is None else (columns.validation,)
-        validation = next((name for name in wanted if name in splits), None)
-        if validation is None:
-            raise DataError(
-                f"{data!r} must have a split {' or '.join(map(repr, wanted))} to validate on; it "
-                f"has {_listed(splits)}. Name another one, or give a number such as "
-                "validation=0.1 to hold out that share of the training split"
-            )
-    splits_in_use = ["train", *([] if validation is None else [validation])]
-    for name in splits_in_use:
-        if len(splits[name]) == 0:
-            raise DataError(f"split {name!r} of {data!r} has no rows; it needs at least one")
-    image = existing_column(splits["train"], data, columns.image, _IMAGE_COLUMNS, "image")
-    label = existing_column(splits["train"], data, columns.label, _LABEL_COLUMNS, "label")
-    num_classes = _num_classes(splits["train"], label)
-    shares: dict[str, tuple[float, ...]] = {}
-    for name in splits_in_use:
-        existing_column(splits[name], data, image, (image,), "image")
-        existing_column(splits[name], data, label, (label,), "label")
-        named = functools.partial(row_name, data, columns.config, name)
-        labels = checked_labels(splits[name], label, f"{data}, split {name!r}", num_classes, named)
-        shares[name] = class_shares(labels, num_classes)
-    named = functools.partial(row_name, data, columns.config, "train")
-    first = _pixels(_encoded(splits["train"], image)[0][image], Path(data), named, 0)
+        used.append(table.validation_split(columns.validation))
+    for split in used:
+        table.rows(split)
+    image = _image_column(table, "train", columns.image)
+    usual = _LABEL_COLUMNS if columns.label is None else (columns.label,)
+    label = table.find_column("train", usual, "label", "label_column")
+    num_classes = _num_classes(table.splits["train"], label)
+    for split in used[1:]:
+        _image_column(table, split, image)
+        table.find_column(split, (label,), "label", "label_column")
+    shares = [class_shares(table.labels(split, label, num_classes), num_classes) for split in used]
+    first = _pixels(table, "train", 0, _encoded(table.splits["train"], image)[0][image])
     in_chans, height, width = first.shape
     if height != width:
         raise DataError(
@@ -168,18 +164,10 @@ def _hub_source(data: str, columns: Columns, digest: str) -> ImageSource:
         )
 
     def read(split: str) -> ImageArrays:
-        key = hashlib.sha256(
-            repr((_DECODING, digest, columns.config, split, image, label)).encode()
-        ).hexdigest()
-        named = functools.partial(row_name, data, columns.config, split)
-        labels = checked_labels(splits[split], label, f"{data}, split {split!r}", num_classes)
-        encoded = _encoded(splits[split], image)
+        key = content_key(_DECODING, digest, columns.config, split, image, label)
+        labels = table.labels(split, label, num_classes)
         arrays = cached_arrays(
-            f"{_DECODING}-{key[:32]}",
-            lambda: {
-                "pixels": _decode(encoded, image, Path(data), named, first.shape),
-                "labels": labels,
-            },
+            key, lambda: {"pixels": _decode(table, split, image, first.shape), "labels": labels}
         )
         return ImageArrays(
             cast(NDArray[np.uint8], arrays["pixels"]), cast(NDArray[np.int64], arrays["labels"])
@@ -190,23 +178,23 @@ def _hub_source(data: str, columns: Columns, digest: str) -> ImageSource:
         in_chans,
         num_classes,
         functools.partial(read, "train"),
-        None if validation is None else functools.partial(read, validation),
-        shares["train"],
-        shares[splits_in_use[-1]],
+        functools.partial(read, used[1]) if used[1:] else None,
+        shares[0],
+        shares[-1],
     )
 
 
-def _decode(
-    encoded: "Dataset", image: str, folder: Path, named: NamedRow, shape: tuple[int, ...]
-) -> NDArray[np.uint8]:
-    """Return all images, (n, C, H, W)."""
+def _decode(table: Table, split: str, image: str, shape: tuple[int, ...]) -> NDArray[np.uint8]:
+    """Return all images of a split, (n, C, H, W)."""
+    encoded = _encoded(table.splits[split], image)
     pixels = np.empty((len(encoded), *shape), dtype=np.uint8)
     for row, example in enumerate(encoded):
-        decoded = _pixels(example[image], folder, named, row)
+        decoded = _pixels(table, split, row, example[image])
         if decoded.shape[1:] != shape[1:] or decoded.shape[0] not in (1, shape[0]):
             raise DataError(
                 f"all images must have the channels, height and width of the first one, {shape}; "
-                f"{named(row)} has {decoded.shape}; use StreamedImages for images of several kinds"
+                f"{table.row_name(split, row)} has {decoded.shape}; use StreamedImages for images "
+                "of several kinds"
             )
         pixels[row] = decoded  # grey among colour images fills all three channels
         if row % _TOLD_EVERY == 0 or row + 1 == len(pixels):
@@ -214,9 +202,9 @@ def _decode(
     return pixels
 
 
-def _pixels(encoded: Any, folder: Path, named: NamedRow, row: int) -> NDArray[np.uint8]:
+def _pixels(table: Table, split: str, row: int, encoded: Any) -> NDArray[np.uint8]:
     """Return (C, H, W) of an image given as the datasets library's {bytes, path}; paths may be
-    relative to ``folder``."""
+    relative to the data's folder."""
     from PIL import Image, UnidentifiedImageError
 
     file = ""
@@ -225,31 +213,25 @@ def _pixels(encoded: Any, folder: Path, named: NamedRow, row: int) -> NDArray[np
             raise UnidentifiedImageError("there is none")
         if encoded["path"]:
             file = f" ({encoded['path']})"
-        content = encoded["bytes"] or (folder / encoded["path"]).read_bytes()
+        content = encoded["bytes"] or (Path(table.data) / encoded["path"]).read_bytes()
         with Image.open(io.BytesIO(content)) as opened:
-            image = _plain(opened, lambda: f"{named(row)}{file}")
-    except DataError:
-        raise
+            mode = opened.mode
+            plain = "L" if mode in _GREY_MODES else "RGB" if mode in _COLOUR_MODES else None
+            array = None if plain is None else np.asarray(opened.convert(plain), dtype=np.uint8)
     except Exception as error:  # Pillow's decoders raise whatever a broken file makes them raise
         # Pillow names the buffer, which tells nothing.
         unknown = isinstance(error, UnidentifiedImageError) and encoded is not None
         why = "in no format that Pillow knows" if unknown else error
         raise DataError(
-            f"{named(row)}{file}: the image cannot be read ({why}); replace or remove it"
+            f"{table.row_name(split, row)}{file}: the image cannot be read ({why}); replace or "
+            "remove it"
         ) from error
-    array = np.asarray(image, dtype=np.uint8)
+    if array is None:
+        raise DataError(
+            f"{table.row_name(split, row)}{file}: images must have 8 bits a channel, not Pillow's "
+            f"mode {mode!r}; convert it"
+        )
     return array[None] if array.ndim == 2 else array.transpose(2, 0, 1)
-
-
-def _plain(image: "Image", where: Callable[[], str]) -> "Image":
-    if image.mode in _GREY_MODES:
-        return image.convert("L")
-    if image.mode in _COLOUR_MODES:
-        return image.convert("RGB")
-    raise DataError(
-        f"{where()}: images must have 8 bits a channel, not Pillow's mode {image.mode!r}; convert "
-        "it"
-    )
 
 
 def _encoded(dataset: "Dataset", image: str) -> "Dataset":
@@ -258,25 +240,15 @@ def _encoded(dataset: "Dataset", image: str) -> "Dataset":
     return dataset.select_columns([image]).cast_column(image, datasets.Image(decode=False))
 
 
-def existing_column(
-    dataset: "Dataset", data: str, given: str | None, usual: tuple[str, ...], role: str
-) -> str:
-    """Return the column ``given``, or the first of the ``usual`` ones that there is.
-
-    Raises:
-        DataError: there is none, or the role is ``image`` and it holds something else.
-    """
-    wanted = usual if given is None else (given,)
-    found = next((name for name in wanted if name in dataset.column_names), None)
-    if found is None:
+def _image_column(table: Table, split: str, name: str | None) -> str:
+    """Return the column of images, which is of this name, or for None of a usual one."""
+    usual = _IMAGE_COLUMNS if name is None else (name,)
+    found = table.find_column(split, usual, "image", "image_column")
+    feature = table.splits[split].features[found]
+    if not _may_hold_images(feature):
         raise DataError(
-            f"{data!r} must have the {role} column {' or '.join(map(repr, wanted))}; it has "
-            f"{_listed(dataset.column_names)}. Name it with {role}_column"
-        )
-    if role == "image" and not _may_hold_images(dataset.features[found]):
-        raise DataError(
-            f"column {found!r} of {data!r} must hold images, image files as bytes, or paths of "
-            f"image files, not {dataset.features[found]}"
+            f"column {found!r} of {table.data!r} must hold images, image files as bytes, or paths "
+            f"of image files, not {feature}"
         )
     return found
 
@@ -295,48 +267,3 @@ def _num_classes(dataset: "Dataset", label: str) -> int:
         return int(named)
     values = np.asarray(dataset.data.column(label))
     return int(values.max()) + 1 if np.issubdtype(values.dtype, np.integer) else 0
-
-
-def checked_labels(
-    dataset: "Dataset",
-    label: str,
-    where: str,
-    num_classes: int,
-    named: NamedRow | None = None,
-) -> NDArray[np.int64]:
-    """Return the labels in column ``label``, (n,).
-
-    Args:
-        dataset: a split.
-        label: its column.
-        where: names the split in messages.
-        num_classes: classes, numbered from 0.
-        named: names a row in messages; by default its number follows ``where``.
-
-    Raises:
-        DataError: one is not a whole number in 0..num_classes - 1; the message names the first
-            such row.
-    """
-    column = dataset.data.column(label)
-    values = np.asarray(column)
-    if column.null_count:
-        row = column.is_null().index(True).as_py()
-        missing = named(row) if named else f"{where}, row {row}"
-        raise DataError(f"{missing}: there is no label; remove the row or give it one")
-    if not np.issubdtype(values.dtype, np.integer):
-        raise DataError(
-            f"{where}: labels must be whole numbers without gaps, and column {label!r} has values "
-            f"such as {values[0]!r}; number the classes 0, 1, ..."
-        )
-    wrong = np.flatnonzero((values < 0) | (values >= num_classes))
-    if len(wrong):
-        row = named(int(wrong[0])) if named else f"{where}, row {wrong[0]}"
-        raise DataError(
-            f"{row}: labels must lie in 0..{num_classes - 1}, not "
-            f"{values[wrong[0]]}; a split without labels cannot be used"
-        )
-    return values.astype(np.int64)
-
-
-def _listed(names: Any) -> str:
-    return ", ".join(repr(name) for name in names) or "none"

@@ -3,27 +3,28 @@
 Shapes: n images, B images in a batch, C channels, H rows, W columns.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from tasks.base import DataError
-from tasks.classification import logits_of, named_scores, score
 from tasks.division import own_slices
-from tasks.sampling import epochs_from, generator, whole_batches
+from tasks.sampling import chosen_rows, generator, held_out_rows
 from tasks.sources.kept import kept
 from tasks.vision.image_arrays import ImageArrays
-from tasks.vision.images_config import ImagesConfig
-from tasks.vision.mixing import mixing_of
+from tasks.vision.learning import ImageLearning
+
+if TYPE_CHECKING:
+    from tasks.vision.images import Images
 
 _CHUNK = 512
 """Images handled at once outside training."""
 
-_HELD_OUT, _TRAIN, _VALIDATION, _TRAIN_EVAL = range(4)
-"""Independent streams of the seed that chooses images."""
+_TRAIN, _VALIDATION, _TRAIN_EVAL = range(1, 4)
+"""Independent streams of the seed that chooses images, beside that which holds some out."""
 
 _AUGMENTATION = 1
 """Keeps a step's augmentation apart from an epoch's order."""
@@ -65,7 +66,7 @@ class ImageTensors(NamedTuple):
 
 @kept(most=2)
 def load(
-    task: ImagesConfig,
+    task: "Images",
     fingerprint: str,  # noqa: ARG001
     split_seed: int,
     device: torch.device,
@@ -106,25 +107,6 @@ def load(
     return ImageTensors(train, train_eval, validation, mean, std, spec.image_size, spec.num_classes)
 
 
-def held_out_rows(labels: Tensor, held_out: float, seed: int) -> Tensor:
-    """Return which rows are held out: a share of each class, chosen by ``seed``.
-
-    Args:
-        labels: (n,), int64.
-        held_out: share of each class, rounded to whole images, in (0, 1).
-        seed: decides which.
-
-    Returns:
-        (n,), bool.
-    """
-    mask = torch.zeros(len(labels), dtype=torch.bool)
-    for label in torch.unique(labels).tolist():
-        rows = (labels == label).nonzero().flatten()
-        order = torch.randperm(len(rows), generator=generator(seed, _HELD_OUT, label))
-        mask[rows[order[: round(held_out * len(rows))]]] = True
-    return mask
-
-
 def channel_statistics(pixels: Tensor) -> tuple[Tensor, Tensor]:
     """Return mean and standard deviation of each channel of (n, C, H, W), each (C, 1, 1)."""
     total = torch.zeros(2, pixels.shape[1], dtype=torch.float64, device=pixels.device)
@@ -160,27 +142,22 @@ def augmented(pixels: Tensor, crop_padding: int, flip: bool, random: torch.Gener
     return padded[images, :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
 
 
-class ImageData:
-    """Images opened for one trial: batches, cross-entropy, and accuracies."""
+class ImageData(ImageLearning):
+    """Images in memory, opened for one trial."""
 
     def __init__(
-        self, task: ImagesConfig, tensors: ImageTensors, sampling_seed: int, batch_size: int
+        self, task: "Images", tensors: ImageTensors, sampling_seed: int, batch_size: int
     ) -> None:
+        super().__init__(
+            task,
+            tensors.num_classes,
+            num_train=len(tensors.train.labels),
+            eval_size=len(tensors.validation.labels),
+            sampling_seed=sampling_seed,
+            batch_size=batch_size,
+        )
         self._task = task
         self._tensors = tensors
-        self._sampling_seed = sampling_seed
-        self._batch_size, self._num_batches = whole_batches(len(tensors.train.labels), batch_size)
-        self._mix = mixing_of(task, tensors.num_classes, sampling_seed, self._batch_size)
-
-    @property
-    def steps_per_epoch(self) -> int:
-        """Batches in one pass over the training images."""
-        return self._num_batches
-
-    @property
-    def eval_size(self) -> int:
-        """Validation images."""
-        return len(self._tensors.validation.labels)
 
     def batches(self, start_step: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield (x, y) without end, beginning with ``start_step``: x (B, C, H, W), y (B,), or (B,
@@ -190,40 +167,19 @@ class ImageData:
             ValueError: a start step below 0.
         """
         pixels, labels = self._tensors.train
-        step = start_step
-        for part in epochs_from(start_step, len(labels), self._batch_size, self._sampling_seed):
-            order = part.order.to(labels.device)
-            for rows in torch.split(order, self._batch_size)[part.first_batch :]:
-                chosen = pixels.index_select(0, rows)
-                if self._task.crop_padding or self._task.flip:
-                    random = generator(self._sampling_seed, step, _AUGMENTATION)
-                    chosen = augmented(chosen, self._task.crop_padding, self._task.flip, random)
-                images, targets = self._prepared(chosen), labels.index_select(0, rows)
-                yield (images, targets) if self._mix is None else self._mix(images, targets, step)
-                step += 1
+        for step, rows in self.rows_from(start_step, labels.device):
+            chosen = pixels.index_select(0, rows)
+            if self._task.crop_padding or self._task.flip:
+                random = generator(self._sampling_seed, step, _AUGMENTATION)
+                chosen = augmented(chosen, self._task.crop_padding, self._task.flip, random)
+            images, targets = self._prepared(chosen), labels.index_select(0, rows)
+            yield (images, targets) if self._mix is None else self._mix(images, targets, step)
 
-    def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
-        """Return the mean cross-entropy of the batch, in nats, with label smoothing.
+    def _to_validate(self) -> Iterator[tuple[Tensor, Tensor]]:
+        return self._in_chunks(self._tensors.validation)
 
-        Mixed targets are smoothed already.
-        """
-        images, targets = batch
-        logits = logits_of(model, images, self._tensors.num_classes)
-        smoothing = 0.0 if self._mix else self._task.label_smoothing
-        return functional.cross_entropy(logits, targets, label_smoothing=smoothing)
-
-    def evaluate(self, model: nn.Module) -> Mapping[str, float]:
-        """Return accuracies and loss on validation images."""
-        chunks = self._in_chunks(self._tensors.validation)
-        return named_scores(score(model, chunks, self._tensors.num_classes), of_training=False)
-
-    def evaluate_training(self, model: nn.Module) -> Mapping[str, float]:
-        """Return the same of unaugmented training images."""
-        chunks = self._in_chunks(self._tensors.train_eval)
-        return named_scores(score(model, chunks, self._tensors.num_classes), of_training=True)
-
-    def warm_start(self, model: nn.Module) -> None:
-        """Do nothing: classes are about equally frequent."""
+    def _to_score(self) -> Iterator[tuple[Tensor, Tensor]]:
+        return self._in_chunks(self._tensors.train_eval)
 
     def _in_chunks(self, images: LabelledImages) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield this process's rows."""
@@ -253,8 +209,7 @@ def _subset(images: LabelledImages, size: int | None, seed: int, stream: int) ->
     count = len(images.labels)
     if size is None or size >= count:
         return images
-    rows = torch.randperm(count, generator=generator(seed, stream))[:size].sort().values
-    return _rows(images, rows.to(images.labels.device))
+    return _rows(images, chosen_rows(count, size, seed, stream).to(images.labels.device))
 
 
 def _resized(images: LabelledImages, size: int) -> LabelledImages:

@@ -5,25 +5,25 @@ Shapes: B images in a batch, S rows and columns, K classes.
 
 import functools
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
-from torch import Tensor, nn
-from torch.nn import functional
+from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from tasks.base import DataError
-from tasks.classification import logits_of, named_scores, score
 from tasks.division import own_slices
 from tasks.global_rng import seeded_globals
-from tasks.sampling import epochs_from, generator, stream_seed, whole_batches
+from tasks.sampling import chosen_rows, stream_seed
 from tasks.sources.cache import cache_folder
 from tasks.sources.hub import local_folder, outline_digest, progress_bars_off
-from tasks.vision.image_arrays import checked_labels, existing_column
-from tasks.vision.mixing import mixing_of, timm_data
-from tasks.vision.streamed_images_config import StreamedImagesConfig
+from tasks.sources.tables import Table
+from tasks.vision.learning import ImageLearning, timm_data
+
+if TYPE_CHECKING:
+    from tasks.vision.streamed_images import StreamedImages
 
 _EVAL_BATCH = 256
 _TRAIN_FOLDERS = ("train", "training")
@@ -49,7 +49,7 @@ class Readers(NamedTuple):
 
 
 @functools.lru_cache(maxsize=4)
-def readers(task: StreamedImagesConfig) -> Readers:
+def readers(task: "StreamedImages") -> Readers:
     """Return timm's readers of both splits; the last few are kept for reuse.
 
     Raises:
@@ -80,43 +80,38 @@ def readers(task: StreamedImagesConfig) -> Readers:
     return Readers(train, validation)
 
 
-class StreamedData:
-    """Images opened for one trial: batches, cross-entropy, and accuracies."""
+class StreamedData(ImageLearning):
+    """Images on disk, opened for one trial."""
 
     def __init__(
         self,
-        task: StreamedImagesConfig,
+        task: "StreamedImages",
         sources: Readers,
         sampling_seed: int,
         batch_size: int,
         device: torch.device,
     ) -> None:
-        self._batch_size, self._num_batches = whole_batches(len(sources.train), batch_size)
-        self._mix = mixing_of(task, task.num_classes, sampling_seed, self._batch_size)
-        self._task = task
+        self._validation_rows = _subset(len(sources.validation), task.max_validation)
+        super().__init__(
+            task,
+            task.num_classes,
+            num_train=len(sources.train),
+            eval_size=len(self._validation_rows),
+            sampling_seed=sampling_seed,
+            batch_size=batch_size,
+        )
+        self._num_workers = min(task.num_workers, _usable_cores())
         self._train = _Examples(sources.train, _transform(task, training=True), sampling_seed)
         eval_transform = _transform(task, training=False)
         self._train_eval = _Examples(sources.train, eval_transform, 0)
         self._validation = _Examples(sources.validation, eval_transform, 0)
         self._train_eval_rows = _subset(len(sources.train), task.max_train_eval)
-        self._validation_rows = _subset(len(sources.validation), task.max_validation)
-        self._sampling_seed = sampling_seed
         self._device = device
         data = timm_data()
         self._mean, self._std = (
             255 * torch.tensor(values, device=device)[:, None, None]
             for values in (data.IMAGENET_DEFAULT_MEAN, data.IMAGENET_DEFAULT_STD)
         )
-
-    @property
-    def steps_per_epoch(self) -> int:
-        """Batches in one pass over the training images."""
-        return self._num_batches
-
-    @property
-    def eval_size(self) -> int:
-        """Validation images."""
-        return len(self._validation_rows)
 
     def batches(self, start_step: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield (x, y) without end: x (B, 3, S, S), y (B, K) or (B,), from ``start_step`` on.
@@ -154,43 +149,16 @@ class StreamedData:
             mixed = (images, labels) if self._mix is None else self._mix(images, labels, step)
             yield mixed, share
 
-    def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
-        """Return the mean cross-entropy of the batch, in nats, with label smoothing.
+    def _to_validate(self) -> Iterator[tuple[Tensor, Tensor]]:
+        return self._loader(self._validation, _in_order(self._validation_rows))
 
-        Mixed targets are smoothed already.
-        """
-        images, targets = batch
-        logits = logits_of(model, images, self._task.num_classes)
-        smoothing = 0.0 if self._task.mixing else self._task.label_smoothing
-        return functional.cross_entropy(logits, targets, label_smoothing=smoothing)
-
-    def evaluate(self, model: nn.Module) -> Mapping[str, float]:
-        """Return accuracies and loss on validation images.
-
-        Raises:
-            DataError: an image cannot be read.
-        """
-        loader = self._loader(self._validation, _in_order(self._validation_rows))
-        return named_scores(score(model, loader, self._task.num_classes), of_training=False)
-
-    def evaluate_training(self, model: nn.Module) -> Mapping[str, float]:
-        """Return the same of unaugmented training images.
-
-        Raises:
-            DataError: an image cannot be read.
-        """
-        loader = self._loader(self._train_eval, _in_order(self._train_eval_rows))
-        return named_scores(score(model, loader, self._task.num_classes), of_training=True)
-
-    def warm_start(self, model: nn.Module) -> None:
-        """Do nothing: classes are about equally frequent."""
+    def _to_score(self) -> Iterator[tuple[Tensor, Tensor]]:
+        return self._loader(self._train_eval, _in_order(self._train_eval_rows))
 
     def _training_keys(self, start_step: int, own: list[int]) -> Iterator[list[Key]]:
-        for part in epochs_from(
-            start_step, len(self._train), self._batch_size, self._sampling_seed
-        ):
-            for rows in torch.split(part.order, self._batch_size)[part.first_batch :]:
-                yield [(part.epoch, row) for row in rows[own].tolist()]
+        for step, rows in self.rows_from(start_step):
+            epoch = step // self.steps_per_epoch
+            yield [(epoch, row) for row in rows[own].tolist()]
 
     def _loader(
         self, examples: "_Examples", keys: Iterable[list[Key]]
@@ -198,7 +166,7 @@ class StreamedData:
         loader: DataLoader[tuple[Tensor, int]] = DataLoader(
             cast("Dataset[tuple[Tensor, int]]", examples),
             batch_sampler=cast(Any, keys),
-            num_workers=min(self._task.num_workers, _usable_cores()),
+            num_workers=self._num_workers,
             pin_memory=self._device.type == "cuda",
             # Without a generator of its own the loader draws from the global one.
             generator=torch.Generator(),
@@ -242,7 +210,7 @@ def _usable_cores() -> int:
     return os.cpu_count() or 1
 
 
-def _transform(task: StreamedImagesConfig, *, training: bool) -> Callable[[Any], Tensor]:
+def _transform(task: "StreamedImages", *, training: bool) -> Callable[[Any], Tensor]:
     """Return timm's transform of a PIL image to (3, S, S), uint8: a quarter of the bytes that
     workers would hand over as float32; normalising is left to the device."""
     transform: Callable[[Any], Tensor] = timm_data().create_transform(
@@ -272,7 +240,7 @@ def _folder_reader(folder: Path, names: tuple[str, ...]) -> Any:
         raise DataError(f"{split} cannot be used: {error}") from error
 
 
-def _hub_readers(task: StreamedImagesConfig, folder: Path | None) -> Readers:
+def _hub_readers(task: "StreamedImages", folder: Path | None) -> Readers:
     # Converted rows of a local folder are kept by its content, as tasks.sources.hub does.
     cache = None
     if folder is not None:
@@ -307,8 +275,9 @@ def _hub_readers(task: StreamedImagesConfig, folder: Path | None) -> Readers:
                 f"{task.image_column!r}; columns are {', '.join(reader.dataset.column_names)}: "
                 "name the right one with image_column, or remove those rows"
             )
-        existing_column(reader.dataset, task.location, task.label_column, (), "label")
-        checked_labels(reader.dataset, task.label_column, where, task.num_classes)
+        table = Table({split: reader.dataset}, task.location)
+        table.find_column(split, [task.label_column], "label", "label_column")
+        table.labels(split, task.label_column, task.num_classes)
         found.append(reader)
     return Readers(*found)
 
@@ -329,10 +298,8 @@ def part_rows(count: int, rank: int, size: int, *, paired: bool) -> list[int]:
 
 
 def _subset(count: int, size: int | None) -> list[int]:
-    if size is None or size >= count:
-        return list(range(count))
-    rows = torch.randperm(count, generator=generator(_SUBSET))[:size]
-    return sorted(rows.tolist())
+    rows: list[int] = chosen_rows(count, size, _SUBSET).tolist()
+    return rows
 
 
 def _in_order(rows: list[int]) -> list[list[Key]]:

@@ -19,8 +19,7 @@ from torch.nn import functional
 from tasks.base import DataError, FurtherEvaluated, Task
 from tasks.language.glue import Glue
 from tasks.language.glue_data import GlueData
-from tasks.language.glue_scores import scored
-from tasks.language.glue_tasks import EIGHT_TASKS, GLUE_TASKS, metric_name
+from tasks.language.glue_tasks import EIGHT_TASKS, GLUE_TASKS, metric_name, scored
 from tasks.language.glue_texts import Examples, check, examples
 from tasks.language.masked_text import MaskedText
 
@@ -371,7 +370,7 @@ class TestWhatIsWrongIsNamed:
     def test_a_label_that_is_missing(self, glue: Glue) -> None:
         columns = {"sentence": ["a cat", "it", "a"], "label": [1, 0, None]}
         write_table(Path(glue.data) / "cola", "train", columns)
-        match = r"row 2 \(row 2 of cola/train-00000-of-00001\.parquet\): the label is missing"
+        match = r"row 2 \(row 2 of cola/train-00000-of-00001\.parquet\): there is no label"
         with pytest.raises(DataError, match=match):
             glue.fingerprint()
 

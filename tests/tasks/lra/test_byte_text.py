@@ -13,7 +13,7 @@ from torch import nn
 
 from tasks.base import DataError, Task
 from tasks.lra.byte_text import ByteText
-from tasks.lra.byte_text_data import load
+from tasks.lra.token_data import load
 from tasks.sources.progress import telling
 
 

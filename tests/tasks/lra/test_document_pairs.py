@@ -10,8 +10,7 @@ from torch import nn
 
 from tasks.base import DataError, Task
 from tasks.lra.document_pairs import DocumentPairs
-from tasks.lra.document_pairs_data import load
-from tasks.lra.token_data import TokenTensors
+from tasks.lra.token_data import TokenTensors, load
 
 DOCUMENTS = texts(12)
 COUNTS = {"train": 24, "eval": 8, "test": 6}

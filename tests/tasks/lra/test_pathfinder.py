@@ -1,5 +1,6 @@
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,19 +14,19 @@ from torch import nn
 from tasks.base import Task
 from tasks.lra.pathfinder import Pathfinder
 from tasks.lra.pathfinder_dashes import REACH, dash_number, dashes, marker
-from tasks.lra.pathfinder_data import load, prepare
-from tasks.lra.pathfinder_images import Drawing, Drawn, draw
+from tasks.lra.pathfinder_data import prepare
+from tasks.lra.pathfinder_images import Drawn, draw
+from tasks.lra.token_data import load
 from tasks.sources.progress import telling
 
 EASY = {"contour_length": 4, "num_train": 50, "num_validation": 12, "num_test": 9}
-HARD = Drawing(
-    size=32,
-    contour_length=14,
-    distractor_length=4,
-    num_distractors=5,
-    continuity=1.0,
-    contrast=0.9,
-)
+HARD = Pathfinder()
+
+
+def drawn_by(seed: int = 0, **settings: Any) -> Drawn:
+    """Images whose contours can be told apart: without short ones, unless asked for."""
+    task = Pathfinder(**{"contour_length": 5, "num_distractors": 0} | settings)
+    return draw(400, task, np.random.default_rng(seed))
 
 
 @pytest.fixture(autouse=True)
@@ -52,8 +53,7 @@ class TestPathfinder(TaskContract):
 @pytest.fixture(scope="module")
 def easy() -> Drawn:
     """Contours of five dashes without short ones, so that dashes can be told apart."""
-    drawing = Drawing(32, 5, 1, 0, continuity=1.0, contrast=0.9)
-    return draw(400, drawing, np.random.default_rng(0))
+    return drawn_by()
 
 
 def marker_places(pixels: NDArray[np.uint8]) -> list[tuple[int, int]]:
@@ -111,7 +111,7 @@ def distances(drawn: Drawn, label: int) -> NDArray[np.float64]:
 def test_a_label_says_whether_both_markers_lie_at_the_ends_of_one_contour() -> None:
     # A contour of two dashes, end to end, is two dashes and three margins long at the most, and
     # coordinates are rounded up. Two contours start seven pixels from each other.
-    drawn = draw(400, Drawing(32, 2, 1, 0, continuity=1.0, contrast=0.9), np.random.default_rng(0))
+    drawn = drawn_by(contour_length=2)
     one, two = distances(drawn, 1), distances(drawn, 0)
     assert one.max() < 9
     assert (two > 9).mean() > 0.3
@@ -122,15 +122,14 @@ def test_labels_are_even_and_dashes_are_counted(easy: Drawn) -> None:
     assert set(easy.num_dashes.tolist()) == {10}
     assert abs(easy.labels.mean() - 0.5) < 4 * 0.5 / len(easy.labels) ** 0.5
     ink = np.minimum(easy.pixels, 132).astype(float).sum((1, 2))
-    none = draw(400, Drawing(32, 2, 1, 0, 1.0, 0.9), np.random.default_rng(1))
+    none = drawn_by(seed=1, contour_length=2)
     fewer = np.minimum(none.pixels, 132).astype(float).sum((1, 2))
     a_dash = 255 * 0.9 * dashes().ink.sum((1, 2)).mean()
     assert ink.mean() - fewer.mean() == pytest.approx(6 * a_dash, rel=0.15)
 
 
 def test_short_contours_and_contrast_change_what_they_say(easy: Drawn) -> None:
-    drawing = Drawing(32, 5, 2, 4, continuity=1.0, contrast=0.45)
-    drawn = draw(400, drawing, np.random.default_rng(0))
+    drawn = drawn_by(distractor_length=2, num_distractors=4, contrast=0.45)
     assert set(drawn.num_dashes.tolist()) <= {10, 12, 14, 16, 18}
     assert len(set(drawn.num_dashes.tolist())) > 2
     dark, bright = (np.percentile(each.pixels[each.pixels > 8], 50) for each in (drawn, easy))
@@ -138,8 +137,7 @@ def test_short_contours_and_contrast_change_what_they_say(easy: Drawn) -> None:
 
 
 def test_the_ends_of_straighter_contours_lie_further_apart(easy: Drawn) -> None:
-    drawing = Drawing(32, 5, 1, 0, continuity=3.0, contrast=0.9)
-    straight = draw(400, drawing, np.random.default_rng(0))
+    straight = drawn_by(continuity=3.0)
     assert distances(straight, 1).mean() > 1.15 * distances(easy, 1).mean()
 
 
@@ -255,11 +253,11 @@ def test_parts_drawn_before_an_interruption_are_not_drawn_again(
     whole = {name: array.copy() for name, array in prepare(task, 1).items()}
     begun: list[int] = []
 
-    def counted(count: int, drawing: Drawing, random: np.random.Generator) -> Drawn:
+    def counted(count: int, task: Pathfinder, random: np.random.Generator) -> Drawn:
         begun.append(count)
         if len(begun) == 3:
             raise KeyboardInterrupt
-        return draw(count, drawing, random)
+        return draw(count, task, random)
 
     for entry in cache.iterdir():
         if entry.is_dir():
@@ -286,7 +284,7 @@ def test_progress_is_told_and_all_images_are_there() -> None:
 
 def test_tokens_are_the_pixels_of_each_split() -> None:
     task = Pathfinder(**EASY)  # type: ignore[arg-type]
-    tensors, arrays = load(task, 3, CPU), prepare(task, 3)
+    tensors, arrays = load(task, task.fingerprint(), 3, CPU), prepare(task, 3)
     assert tensors.test is not None
     assert tensors.tokens(tensors.test.texts).tolist() == arrays["pixels"][62:].tolist()
     assert tensors.validation.labels.tolist() == arrays["validation"].tolist()

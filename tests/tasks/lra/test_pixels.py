@@ -12,9 +12,8 @@ from torch import nn
 
 from tasks.base import DataError, Task
 from tasks.lra.pixels import Pixels
-from tasks.lra.pixels_data import load
-from tasks.lra.pixels_rows import grey_rows
-from tasks.lra.token_data import TokenTensors
+from tasks.lra.pixels_data import grey_rows
+from tasks.lra.token_data import TokenTensors, load
 
 
 def loaded(task: Pixels, data_seed: int = 0) -> TokenTensors:

@@ -10,7 +10,7 @@ from task_contract import CPU, measured, same
 from torch import Tensor, nn
 
 from tasks.lra.spec import TokenSpec
-from tasks.lra.texts import Examples, concatenated, joined, numbered, of_equal_length
+from tasks.lra.texts import Examples, joined, numbered
 from tasks.lra.token_data import TokenData, TokenTensors
 
 TEXTS = [b"\x01\x02\x03", b"\x04", b"\x05\x06", b"\x07\x08\x09\x0a", b"\x0b\x00", b"\x02\x02"]
@@ -72,13 +72,6 @@ def test_a_pair_is_two_texts() -> None:
     tokens = held.tokens(held.train.texts)
     assert tokens.shape == (4, 2, 3)
     assert tokens[1].tolist() == [[6, 7, 0], [8, 9, 10]]
-
-
-def test_texts_of_several_parts_follow_each_other() -> None:
-    one, other = joined(TEXTS[:2]), of_equal_length(np.arange(6, dtype=np.uint8).reshape(2, 3))
-    both = concatenated([one, other])
-    pieces = [both.symbols[a:b].tobytes() for a, b in itertools.pairwise(both.offsets)]
-    assert pieces == [*TEXTS[:2], b"\x00\x01\x02", b"\x03\x04\x05"]
 
 
 def test_accuracy_and_loss_are_those_of_the_answers() -> None:

@@ -227,7 +227,7 @@ def test_a_smaller_pool_keeps_every_answer(small: Passages) -> None:
         ({"seq_len": 1}, "seq_len must be a whole number of at least 2"),
         ({"seq_len": 8}, r"mined must be at least seq_len - 1 = 7, not 6"),
         ({"held_out": 0}, "held_out must lie in"),
-        ({"encoder": ""}, "encoder must be a folder, a hub name or 'words', not empty"),
+        ({"encoder": ""}, "encoder must be 'words', a folder or a hub name, not empty"),
         ({"max_tokens": 0}, "max_tokens must be a whole number"),
     ],
 )
@@ -270,7 +270,7 @@ def test_missing_pieces_are_named(small: Passages, tmp_path: Path) -> None:
         dataclasses.replace(small, encoder="nowhere").fingerprint()
     with pytest.raises(DataError, match=r"does not exist.*HSWEEP_HUB=1"):
         dataclasses.replace(small, data="nowhere").fingerprint()
-    with pytest.raises(DataError, match="no split 'test'; they have dev, train"):
+    with pytest.raises(DataError, match="must have a split 'test'; it has 'train', 'dev'"):
         dataclasses.replace(small, validation_split="test").fingerprint()
     empty = tmp_path / "no-model"
     empty.mkdir()

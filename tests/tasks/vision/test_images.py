@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from tasks.base import DataError, Task
 from tasks.global_rng import seeded_globals
-from tasks.sampling import generator, stream_seed
-from tasks.vision.image_data import ImageData, augmented, channel_statistics, held_out_rows, load
+from tasks.sampling import generator, held_out_rows, stream_seed
+from tasks.vision.image_data import ImageData, augmented, channel_statistics, load
 from tasks.vision.images import Images
-from tasks.vision.mixing import timm_data
+from tasks.vision.learning import timm_data
 
 
 def linear(task: Images) -> nn.Module:

@@ -1,0 +1,173 @@
+"""Learning from images, wherever they come from: mixing, cross-entropy and accuracies.
+
+Shapes: B images in a batch, C channels, H rows, W columns, K classes.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, Protocol, TypeAlias
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from models.torchvision_compat import make_torchvision_importable
+from tasks.division import summed
+from tasks.global_rng import seeded_globals
+from tasks.metrics import LEAST_CLASSES_FOR_TOP5, Scores
+from tasks.sampling import EpochData, of_shape, stream_seed
+
+_MIXING: Final = 2
+"""Keeps a step's mixing apart from its augmentation."""
+
+Mixing: TypeAlias = Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]]
+LabelledBatches: TypeAlias = Iterable[tuple[Tensor, Tensor]]
+
+
+class MixingSettings(Protocol):
+    """A task of images that may be mixed."""
+
+    @property
+    def mixup(self) -> float:
+        """Alpha of mixup, 0 for none."""
+
+    @property
+    def cutmix(self) -> float:
+        """Alpha of CutMix, 0 for none."""
+
+    @property
+    def label_smoothing(self) -> float:
+        """Share of the target spread evenly over the classes."""
+
+
+class ImageLearning(EpochData, ABC):
+    """Images opened for one trial; how they are read is a subclass's.
+
+    Raises:
+        ValueError: a batch size below 1, or one that does not consist of pairs where images are
+            mixed.
+    """
+
+    def __init__(
+        self,
+        task: MixingSettings,
+        num_classes: int,
+        *,
+        num_train: int,
+        eval_size: int,
+        sampling_seed: int,
+        batch_size: int,
+    ) -> None:
+        super().__init__(num_train, eval_size, sampling_seed, batch_size)
+        self._num_classes = num_classes
+        self._mix = mixing_of(task, num_classes, sampling_seed, self._batch_size)
+        # Mixed targets are smoothed already.
+        self._smoothing = 0.0 if self._mix else task.label_smoothing
+
+    def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+        """Return the mean cross-entropy of the batch, in nats, with label smoothing."""
+        images, targets = batch
+        logits = logits_of(model, images, self._num_classes)
+        return functional.cross_entropy(logits, targets, label_smoothing=self._smoothing)
+
+    def evaluate(self, model: nn.Module) -> Mapping[str, float]:
+        """Return accuracies and loss on validation images.
+
+        Raises:
+            DataError: an image cannot be read.
+        """
+        scores = score(model, self._to_validate(), self._num_classes)
+        top5 = {} if scores.top5 is None else {"top5": scores.top5}
+        return {"top1": scores.top1, **top5, "validation_loss": scores.loss}
+
+    def evaluate_training(self, model: nn.Module) -> Mapping[str, float]:
+        """Return the same of unaugmented training images."""
+        scores = score(model, self._to_score(), self._num_classes)
+        top5 = {} if scores.top5 is None else {"train_top5": scores.top5}
+        return {"train_top1": scores.top1, **top5, "train_loss": scores.loss}
+
+    @abstractmethod
+    def _to_validate(self) -> LabelledBatches:
+        """Return this process's validation images, and their labels."""
+
+    @abstractmethod
+    def _to_score(self) -> LabelledBatches:
+        """Return this process's training images, unaugmented, and their labels."""
+
+
+def logits_of(model: nn.Module, images: Tensor, num_classes: int) -> Tensor:
+    """Return the model's logits, (B, K).
+
+    Raises:
+        ValueError: the model returns another shape.
+    """
+    shape = (len(images), num_classes)
+    return of_shape(model(images), shape, f"logits of shape {shape} for {len(images)} images")
+
+
+def score(model: nn.Module, batches: LabelledBatches, num_classes: int) -> Scores:
+    """Score ``model`` on (images, labels) pairs; sums stay on the device until the end.
+
+    Of an evaluation that is divided each process gives its own batches, and all get the scores of
+    all of them.
+
+    Args:
+        model: maps (B, C, H, W) to (B, K).
+        batches: images and int64 labels, (B,); at least one example in all.
+        num_classes: logits expected.
+    """
+    guesses = 5 if num_classes >= LEAST_CLASSES_FOR_TOP5 else 1
+    total = torch.zeros(3, dtype=torch.float64)
+    examples = 0
+    for images, labels in batches:
+        logits = logits_of(model, images, num_classes).float()
+        hit = logits.topk(guesses, dim=1).indices == labels[:, None]
+        loss = functional.cross_entropy(logits, labels, reduction="none").double().sum()
+        total = total.to(logits.device) + torch.stack(
+            (hit[:, 0].sum().double(), hit.sum().double(), loss)
+        )
+        examples += len(labels)
+    *sums, count = summed(torch.cat((total, total.new_tensor([examples])))).tolist()
+    top1, top5, mean_loss = (each / count for each in sums)
+    return Scores(top1, top5 if guesses == 5 else None, mean_loss)
+
+
+def mixing_of(
+    task: MixingSettings, num_classes: int, sampling_seed: int, batch_size: int
+) -> Mixing | None:
+    """Return what mixes the images (B, C, H, W) and labels (B,) of a step, and makes the labels
+    smoothed probabilities (B, num_classes); None for a task that mixes none.
+
+    What is drawn depends on the sampling seed and the step alone.
+
+    Raises:
+        ValueError: a batch that does not consist of pairs.
+    """
+    if not (task.mixup or task.cutmix):
+        return None
+    if batch_size % 2:
+        raise ValueError(
+            f"mixup and cutmix pair images up, so a batch must be even, not {batch_size}"
+        )
+    mix = timm_data().Mixup(
+        mixup_alpha=task.mixup,
+        cutmix_alpha=task.cutmix,
+        label_smoothing=task.label_smoothing,
+        num_classes=num_classes,
+    )
+
+    def mixed(images: Tensor, labels: Tensor, step: int) -> tuple[Tensor, Tensor]:
+        with seeded_globals(stream_seed(sampling_seed, step, _MIXING)):
+            found: tuple[Tensor, Tensor] = mix(images, labels)
+        return found
+
+    return mixed
+
+
+def timm_data() -> Any:
+    """Return ``timm.data``; timm imports torchvision, which not every build of torch has beside
+    it."""
+    make_torchvision_importable()
+    import timm.data
+
+    return timm.data
