@@ -22,7 +22,9 @@ from benchmarks.pairs import (
     show,
 )
 
-MANY_SHAPES: Final = "benchmarks/plan_sweep.py"
+HEAD_COUNT: Final = "benchmarks/head_count.py"
+MANY: Final = ",".join(map(str, range(1, 101)))
+"""Values of both of its axes that make ten thousand shapes."""
 PRESET: Final = "paper"
 MOST_SECONDS: Final = 20.0
 """For one sweep's preset."""
@@ -59,5 +61,6 @@ def command(pairs: int, quick: bool, strict: bool) -> None:
     else:
         sweeps = sorted((ROOT / "sweeps").glob("[a-z]*.py"))
         rows = [row(sweep, MOST_SECONDS, pairs, "--preset", PRESET) for sweep in sweeps]
-        rows.append(row(MANY_SHAPES, MOST_SECONDS_FOR_MANY, pairs))
+        many = ("--set", f"heads={MANY}", "--set", f"seq_len={MANY}", "--set", "replicates=1")
+        rows.append(row(HEAD_COUNT, MOST_SECONDS_FOR_MANY, pairs, *many))
     conclude(show("plan", [], about, quantities=rows), strict=strict)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 BURST_SECONDS: Final = 0.2
 QUICK_SECONDS: Final = 0.01
-QUICK: Final = ("retrieval, T = 8", "ranker, small")
+QUICK: Final = ("retrieval, T = 8", "rank encoder, small")
 WARM_UP_STEPS: Final = 5
 LEAST_STEPS: Final = 3
 

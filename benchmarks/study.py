@@ -8,9 +8,9 @@ import sqlite3
 import statistics
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import click
 
@@ -27,18 +27,25 @@ from benchmarks.pairs import (
 )
 
 TUTORIAL, EXPERT, OPTUNA = "tutorial", "expert", "optuna"
-BARS: Final = {TUTORIAL: 6.0, EXPERT: 1.5, OPTUNA: 1.15}
+
+
+class Rival(NamedTuple):
+    """Another side: what it is called, the ratio to reach, and how ours is run beside it (with
+    Ray's dashboard where the other side starts it, too)."""
+
+    label: str
+    bar: float
+    options: tuple[str, ...] = ("--no-dashboard",)
+
+
+RIVALS: Final = {
+    TUTORIAL: Rival("tutorial-style Ray Tune", 6.0, ()),
+    EXPERT: Rival("expert Ray Tune", 1.5),
+    OPTUNA: Rival("Optuna", 1.15),
+}
 MOST_OVER_FLOOR: Final = 1.25
-LONGEST_TAIL: Final = 0.05
 MOST_SECONDS: Final = 6.0
 """Of a study in which next to nothing is trained."""
-OPTIONS: Final = {TUTORIAL: (), EXPERT: ("--no-dashboard",), OPTUNA: ("--no-dashboard",)}
-"""How ours is run beside each: with Ray's dashboard where the other side starts it, too."""
-LABELS: Final = {
-    TUTORIAL: "tutorial-style Ray Tune",
-    EXPERT: "expert Ray Tune",
-    OPTUNA: "Optuna",
-}
 MOST_CHANCE: Final = 0.01
 """How improbable a difference between final errors must be by chance to count as one."""
 
@@ -88,7 +95,6 @@ class Sides:
         errors: final NMSE of every trial, by side.
         load: load average before each run, by side.
         steps: seconds of our side's training steps, of each of its runs.
-        tails: share of our side's time in which a core had no trial left, of each of its runs.
         repeats: whether all runs of our side gave the same errors, to the bit.
     """
 
@@ -97,7 +103,6 @@ class Sides:
     errors: dict[str, dict[Cell, float]] = field(default_factory=dict)
     load: dict[str, list[float]] = field(default_factory=dict)
     steps: list[float] = field(default_factory=list)
-    tails: list[float] = field(default_factory=list)
     repeats: bool = True
 
     @property
@@ -146,10 +151,8 @@ class Sides:
         if not (study / "report.html").exists():
             raise RuntimeError(f"{study} lacks its report")
         errors, steps = _our_results(study / "trials.parquet")
-        tail = _tail(study / "reports.parquet", setting.processes)
         _check_tracked(home / "mlflow" / "mlflow.db", len(errors))
         self.steps.append(steps)
-        self.tails.append(tail / seconds)
         self.repeats &= self.errors.setdefault("ours", errors) == errors
         return seconds
 
@@ -225,35 +228,17 @@ def _our_results(table: Path) -> tuple[dict[Cell, float], float]:
     return errors, sum(row["train_seconds"] for row in rows)
 
 
-def _tail(table: Path, cores: int) -> float:
-    """Return for how many seconds, as a mean over the cores, one had no trial left to train.
-
-    The last trials to end are the last ones of the cores: none waits when they have begun.
-    """
-    import pyarrow.parquet as pq
-
-    ends: dict[str, float] = {}
-    for row in pq.read_table(table, columns=["key", "time"]).to_pylist():
-        ends[row["key"]] = max(row["time"], ends.get(row["key"], 0.0))
-    last = sorted(ends.values())[-cores:]
-    return sum(last[-1] - end for end in last) / cores
-
-
 @dataclass(frozen=True, slots=True)
 class Agreement:
     """How the final errors of two sides compare, on the same data.
 
     Attributes:
         ratio: geometric mean of theirs over ours.
-        seeds: how far one seed is from another within a cell, as a factor.
-        chance: probability that seeds alone make the mean differ so much.
-        largest: theirs over ours in the cell (heads and length) where they differ most.
+        chance: probability that seeds alone make it differ from 1 so much.
     """
 
     ratio: float
-    seeds: float
     chance: float
-    largest: float
 
 
 def agreement(ours: Mapping[Cell, float], theirs: Mapping[Cell, float]) -> Agreement:
@@ -267,27 +252,15 @@ def agreement(ours: Mapping[Cell, float], theirs: Mapping[Cell, float]) -> Agree
         ValueError: the sides have not trained the same trials.
     """
     import numpy as np
+    from scipy import stats
 
     if ours.keys() != theirs.keys():
         raise ValueError(f"trials of one side alone: {sorted(ours.keys() ^ theirs.keys())}")
-    cells = sorted({cell[:2] for cell in ours})
-    seeds = sorted({cell[2] for cell in ours})
-    first, second = (
-        np.log([[side[*cell, seed] for seed in seeds] for cell in cells]) for side in (ours, theirs)
+    differences = np.log([theirs[cell] / ours[cell] for cell in ours])
+    found = stats.permutation_test(
+        (differences,), np.mean, permutation_type="samples", n_resamples=_FLIPS, rng=0
     )
-    differences = second - first
-    signs = np.random.default_rng(0).choice((-1.0, 1.0), (_FLIPS, *differences.shape))
-    means = np.abs((signs * differences).mean(axis=(1, 2)))
-    # Sums in another order differ in their last bits. What was found is one of the draws.
-    as_large = means >= abs(differences.mean()) * (1 - 1e-9)
-    of_cells = differences.mean(axis=1)
-    spread = np.sqrt(np.mean([side.var(axis=1, ddof=1).mean() for side in (first, second)]))
-    return Agreement(
-        ratio=float(np.exp(differences.mean())),
-        seeds=float(np.exp(spread)),
-        chance=float((1 + as_large.sum()) / (1 + _FLIPS)),
-        largest=float(np.exp(of_cells[np.abs(of_cells).argmax()])),
-    )
+    return Agreement(float(np.exp(differences.mean())), float(found.pvalue))
 
 
 def _beside(
@@ -296,29 +269,23 @@ def _beside(
     """Return our times beside those of the other sides, and whether the final errors agree."""
     pairings, quantities = [], []
     for side, pairs in times.items():
-        errors = agreement(sides.errors["ours"], sides.errors[side])
-        facts = {
-            "nmse_theirs_over_ours": errors.ratio,
-            "nmse_between_seeds": errors.seeds,
-            "nmse_largest_of_a_cell": errors.largest,
-            "load_before": {name: sides.load[name] for name in ("ours", side)},
-        }
+        rival, errors = RIVALS[side], agreement(sides.errors["ours"], sides.errors[side])
         pairings.append(
             Pairing(
                 name="whole study",
-                ours=" ".join(("hsweep run", *OPTIONS[side])),
-                theirs=LABELS[side],
+                ours=" ".join(("hsweep run", *rival.options)),
+                theirs=rival.label,
                 unit="s",
                 is_better="less",
                 pairs=tuple(pairs),
-                bar=BARS[side] if has_bars else None,
-                facts=facts,
+                bar=rival.bar if has_bars else None,
+                facts={"load_before": {name: sides.load[name] for name in ("ours", side)}},
             )
         )
         quantities.append(
             Quantity(
-                name=f"final NMSE, {LABELS[side]} over ours: {errors.ratio:.3f} (one seed over"
-                f" another: {errors.seeds:.2f}); probability of that by chance",
+                name=f"final NMSE, {rival.label} over ours: {errors.ratio:.3f}; probability of that"
+                " by chance",
                 value=errors.chance,
                 unit="",
                 bar=MOST_CHANCE if has_bars else None,
@@ -328,25 +295,15 @@ def _beside(
     return pairings, quantities
 
 
-def _over_floor(sides: Sides, ours: Sequence[float], *, has_bars: bool) -> list[Quantity]:
+def _over_floor(sides: Sides, ours: Sequence[float], *, has_bars: bool) -> Quantity:
     floor = statistics.median(sides.steps) / sides.setting.processes
-    return [
-        Quantity(
-            name="hsweep run over its floor: the training steps alone, on all cores",
-            value=statistics.median(ours) / floor,
-            unit="x",
-            bar=MOST_OVER_FLOOR if has_bars else None,
-            is_better="less",
-            facts={"floor_seconds": floor, "errors_repeat_to_the_bit": sides.repeats},
-        ),
-        Quantity(
-            name="share of hsweep run in which a core had no trial left",
-            value=statistics.median(sides.tails),
-            unit="",
-            bar=LONGEST_TAIL if has_bars else None,
-            is_better="less",
-        ),
-    ]
+    return Quantity(
+        name="hsweep run over its floor: the training steps alone, on all cores",
+        value=statistics.median(ours) / floor,
+        unit="x",
+        bar=MOST_OVER_FLOOR if has_bars else None,
+        facts={"floor_seconds": floor, "errors_repeat_to_the_bit": sides.repeats},
+    )
 
 
 def _fixed_cost(sides: Sides, ours: Sequence[float], *, has_bars: bool) -> Quantity:
@@ -363,19 +320,14 @@ def _fixed_cost(sides: Sides, ours: Sequence[float], *, has_bars: bool) -> Quant
 @click.command("study")
 @click.option("--tutorial-pairs", type=click.IntRange(0), default=1, show_default=True,
               help="How often the tutorial-style script is run; it takes minutes.")  # fmt: skip
-@click.option("--scale", type=click.FloatRange(0.1, 1), default=1.0, show_default=True,
-              help="Share of the sequences to train and evaluate on; the rest stays.")  # fmt: skip
 @click.option("--size", type=click.Choice(tuple(SIZES)), default="whole", show_default=True,
               help="short: ten trials of a few seconds, beside the tutorial-style script alone; "
               "nothing: what ours takes where next to nothing is trained.")  # fmt: skip
 @measured(pairs=3)
-def command(
-    tutorial_pairs: int, scale: float, size: str, pairs: int, quick: bool, strict: bool
-) -> None:
+def command(tutorial_pairs: int, size: str, pairs: int, quick: bool, strict: bool) -> None:
     """Measure a whole study beside Ray Tune's and Optuna's own scripts."""
     has_bars, pairs = not quick, 1 if quick else pairs
     setting = QUICK if quick else SIZES[size]
-    setting = replace(setting, sequences=round(scale * setting.sequences / 4) * 4)
     found = environment()
     pairings: list[Pairing] = []
     with tempfile.TemporaryDirectory(prefix="hsweep-study-") as folder:
@@ -388,7 +340,7 @@ def command(
             times = _measured(sides, pairs, pairs if size == "short" else tutorial_pairs, size)
             pairings, quantities = _beside(sides, times, has_bars=has_bars)
             ours = [pair[0] for each in times.values() for pair in each]
-            quantities += _over_floor(sides, ours, has_bars=has_bars and size == "whole")
+            quantities.append(_over_floor(sides, ours, has_bars=has_bars and size == "whole"))
         holds = show("study", pairings, found, quantities=quantities)
     conclude(holds, strict=strict)
 
@@ -397,7 +349,7 @@ def _measured(
     sides: Sides, pairs: int, tutorial_pairs: int, size: str
 ) -> dict[str, Sequence[tuple[float, float]]]:
     """Return the seconds of our side and of another, of each pair, by the other side."""
-    others = {side: functools.partial(sides.theirs, side) for side in BARS}
+    others = {side: functools.partial(sides.theirs, side) for side in RIVALS}
     times: dict[str, Sequence[tuple[float, float]]] = {}
     if tutorial_pairs:
         times[TUTORIAL] = in_turn(sides.ours, others[TUTORIAL], tutorial_pairs)
@@ -406,7 +358,7 @@ def _measured(
         seconds = in_rounds(
             {
                 EXPERT: others[EXPERT],
-                "ours": functools.partial(sides.ours, *OPTIONS[EXPERT]),
+                "ours": functools.partial(sides.ours, *RIVALS[EXPERT].options),
                 OPTUNA: others[OPTUNA],
             },
             pairs,

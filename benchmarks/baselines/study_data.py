@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+NAMES = ("heads", "seq_len", "seed")
 BATCH_SIZE = 256
 LEARNING_RATE = 1e-2
 BETAS = (0.9, 0.99)
@@ -52,13 +53,12 @@ class Grid(NamedTuple):
 def options() -> Grid:
     """Return what stands on the command line."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--heads", type=int, nargs="+", required=True)
-    parser.add_argument("--lengths", type=int, nargs="+", required=True)
-    parser.add_argument("--seeds", type=int, required=True)
-    parser.add_argument("--epochs", type=int, required=True)
-    parser.add_argument("--processes", type=int, required=True)
+    for name in ("data", "out"):
+        parser.add_argument(f"--{name}", type=Path, required=True)
+    for name in ("heads", "lengths"):
+        parser.add_argument(f"--{name}", type=int, nargs="+", required=True)
+    for name in ("seeds", "epochs", "processes"):
+        parser.add_argument(f"--{name}", type=int, required=True)
     return Grid(**vars(parser.parse_args()))
 
 
@@ -75,3 +75,27 @@ def read(folder: str | Path, length: int, seed: int) -> Data:
 def write_results(out: Path, results: Iterable[Mapping[str, Any]]) -> None:
     """Write each trial's heads, seq_len, seed and final nmse."""
     (out / "results.json").write_text(json.dumps([dict(result) for result in results]))
+
+
+def tune_space(grid: Grid) -> dict[str, Any]:
+    """Return the grid as Ray Tune takes it."""
+    from ray import tune
+
+    return {
+        "heads": tune.grid_search(grid.heads),
+        "seq_len": tune.grid_search(grid.lengths),
+        "seed": tune.grid_search(list(range(grid.seeds))),
+        "epochs": grid.epochs,
+        "data": str(grid.data.absolute()),
+    }
+
+
+def write_tune_results(out: Path, results: Iterable[Any]) -> None:
+    """Write the results of Ray Tune."""
+    write_results(
+        out,
+        (
+            {**{name: result.config[name] for name in NAMES}, "nmse": result.metrics["nmse"]}
+            for result in results
+        ),
+    )

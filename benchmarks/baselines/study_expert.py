@@ -20,9 +20,7 @@ from mlflow.entities import Metric, Param
 from ray import tune
 
 from benchmarks.baselines.fast_training import Training
-from benchmarks.baselines.study_data import options, write_results
-
-NAMES = ("heads", "seq_len", "seed")
+from benchmarks.baselines.study_data import NAMES, options, tune_space, write_tune_results
 
 
 class Trial(tune.Trainable):
@@ -83,13 +81,7 @@ def main() -> None:
     )
     tuner = tune.Tuner(
         tune.with_resources(Trial, {"cpu": 1}),
-        param_space={
-            "heads": tune.grid_search(grid.heads),
-            "seq_len": tune.grid_search(grid.lengths),
-            "seed": tune.grid_search(list(range(grid.seeds))),
-            "epochs": grid.epochs,
-            "data": str(grid.data.absolute()),
-        },
+        param_space=tune_space(grid),
         tune_config=tune.TuneConfig(reuse_actors=True),
         run_config=tune.RunConfig(
             name="head_count",
@@ -100,14 +92,7 @@ def main() -> None:
             verbose=0,
         ),
     )
-    results = tuner.fit()
-    write_results(
-        grid.out,
-        (
-            {**{name: result.config[name] for name in NAMES}, "nmse": result.metrics["nmse"]}
-            for result in results
-        ),
-    )
+    write_tune_results(grid.out, tuner.fit())
 
 
 if __name__ == "__main__":

@@ -17,9 +17,7 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
 from benchmarks.baselines.fast_training import Training
-from benchmarks.baselines.study_data import Grid, options, write_results
-
-NAMES = ("heads", "seq_len", "seed")
+from benchmarks.baselines.study_data import NAMES, Grid, options, write_results
 
 
 def shared_study(out: Path) -> optuna.Study:

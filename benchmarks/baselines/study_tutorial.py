@@ -23,7 +23,8 @@ from benchmarks.baselines.study_data import (
     WARMUP_SHARE,
     options,
     read,
-    write_results,
+    tune_space,
+    write_tune_results,
 )
 
 
@@ -111,13 +112,7 @@ def main() -> None:
     ray.init(num_cpus=grid.processes)
     tuner = tune.Tuner(
         tune.with_resources(train, {"cpu": 1}),
-        param_space={
-            "heads": tune.grid_search(grid.heads),
-            "seq_len": tune.grid_search(grid.lengths),
-            "seed": tune.grid_search(list(range(grid.seeds))),
-            "epochs": grid.epochs,
-            "data": str(grid.data.absolute()),
-        },
+        param_space=tune_space(grid),
         tune_config=tune.TuneConfig(metric="nmse", mode="min"),
         run_config=tune.RunConfig(
             name="head_count",
@@ -130,17 +125,7 @@ def main() -> None:
             ],
         ),
     )
-    results = tuner.fit()
-    write_results(
-        grid.out,
-        (
-            {
-                **{name: result.config[name] for name in ("heads", "seq_len", "seed")},
-                "nmse": result.metrics["nmse"],
-            }
-            for result in results
-        ),
-    )
+    write_tune_results(grid.out, tuner.fit())
 
 
 if __name__ == "__main__":

@@ -7,11 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from benchmarks.study import BARS, Cell, _tail, agreement
+from benchmarks.study import RIVALS, Cell, agreement
 from hsweep.planning.options import SweepOptions
 from hsweep.planning.prepare import prepare
 
@@ -28,7 +26,6 @@ def errors(seed: int, *, times: float = 1.0) -> dict[Cell, float]:
 def test_errors_that_differ_by_their_seeds_alone_agree() -> None:
     found = agreement(errors(0), errors(1))
     assert found.chance > 0.05
-    assert found.seeds == pytest.approx(math.exp(0.3), rel=0.2)
 
 
 def test_the_same_errors_agree_for_certain() -> None:
@@ -42,26 +39,9 @@ def test_errors_that_are_larger_throughout_do_not_agree() -> None:
     assert found.ratio == pytest.approx(1.5, rel=0.2)
 
 
-def test_the_cell_that_differs_most_is_named_by_its_factor() -> None:
-    theirs = {
-        cell: error * (3.0 if cell[:2] == (4, 128) else 1.0) for cell, error in errors(0).items()
-    }
-    assert agreement(errors(0), theirs).largest == pytest.approx(3.0)
-
-
 def test_how_often_seeds_alone_are_taken_for_a_difference() -> None:
     found = [agreement(errors(2 * n), errors(2 * n + 1)).chance < 0.05 for n in range(60)]
     assert sum(found) <= 8
-
-
-def test_the_tail_is_how_long_cores_have_no_trial_left(tmp_path: Path) -> None:
-    ends = {"a": [1.0, 5.0], "b": [3.0, 9.0], "c": [6.0, 10.0], "d": [2.0, 4.0]}
-    rows = [{"key": key, "time": time} for key, times in ends.items() for time in times]
-    table = tmp_path / "reports.parquet"
-    pq.write_table(pa.Table.from_pylist(rows), table)
-    assert _tail(table, cores=1) == 0.0
-    assert _tail(table, cores=2) == pytest.approx((10.0 - 9.0) / 2)
-    assert _tail(table, cores=3) == pytest.approx((1.0 + 5.0) / 3)
 
 
 def test_sides_that_trained_other_trials_are_not_compared() -> None:
@@ -87,7 +67,7 @@ def test_all_four_programs_train_the_same_trials() -> None:
         "expert Ray Tune",
         "Optuna",
     }
-    assert len(found["pairings"]) == len(BARS)
+    assert len(found["pairings"]) == len(RIVALS)
 
 
 def test_the_study_that_is_measured_can_be_planned() -> None:
