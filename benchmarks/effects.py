@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 
 from analysis.questions.effects import fit as effects
-from analysis.runs.shape_runs import read_shapes
+from analysis.runs.grouped import Grouped, grouped
+from analysis.runs.table import Runs
 
 NOISES = ("even", "uneven", "shared", "along depth")
 
@@ -34,9 +35,9 @@ def effect_rates(noise: str, seeds: int, sweeps: int, first_seed: int) -> Effect
     null, true = [], []
     for number in range(first_seed, first_seed + sweeps):
         frame = _grid(noise, seeds, number)
-        null.append(effects.fit(read_shapes(frame, config=("heads", "depth"), metric="score")))
+        null.append(effects.fit(_shapes(frame)))
         frame["score"] += np.log2(frame["heads"])
-        true.append(effects.fit(read_shapes(frame, config=("heads", "depth"), metric="score")))
+        true.append(effects.fit(_shapes(frame)))
     told = ("helps", "hurts")
     return EffectRates(
         noise,
@@ -86,3 +87,8 @@ def command(sweeps: int, first_seed: int) -> None:
                 f"| {noise} | {seeds} | {rates.false_axis:.3f} | {rates.false_interaction:.3f}"
                 f" | {rates.false_equal_cost:.3f} | {rates.coverage:.3f} | {rates.found:.2f} |"
             )
+
+
+def _shapes(frame: pd.DataFrame) -> Grouped:
+    axes, costs = ("heads", "depth"), ("num_params",)
+    return grouped(Runs(frame, "score"), axes, goal="max", costs=costs, crash_sd=6.0)

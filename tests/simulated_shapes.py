@@ -6,7 +6,8 @@ from typing import Any, Final, TypeVar
 import numpy as np
 import pandas as pd
 
-from analysis.runs.shape_runs import read_shapes
+from analysis.runs.grouped import grouped
+from analysis.runs.table import Runs
 
 HEADS = (2, 4, 8)
 DEPTHS = (1, 2, 4)
@@ -61,10 +62,23 @@ def nothing(heads: int, depth: int) -> float:
 
 
 Result = TypeVar("Result")
-_OF_THE_KIND: Final = ("within", "answered", "baseline", "shapes", "settings")
+_OF_THE_KIND: Final = ("within", "answered", "settings")
 
 
-def analysed(fit: Callable[..., Result], frame: pd.DataFrame, **options: Any) -> Result:
-    """Read the shapes of a table and put a question to them, with the options of both."""
+def analysed(
+    fit: Callable[..., Result],
+    frame: pd.DataFrame,
+    *,
+    config: Sequence[str],
+    metric: str,
+    nuisance: Sequence[str] = (),
+    **options: Any,
+) -> Result:
+    """Group the runs of a table by shape and put a question to them, with the options of both."""
     own = {name: options.pop(name) for name in _OF_THE_KIND if name in options}
-    return fit(read_shapes(frame, **options), **own)
+    names = ("replicate", "status_column", "budget_column")
+    columns: Any = {name: options.pop(name) for name in names if name in options}
+    usual = {"goal": "max", "costs": ["num_params"], "crash_sd": 6.0}
+    usual["costs"] = [name for name in usual["costs"] if name in frame]
+    runs = Runs(frame, metric, columns)
+    return fit(grouped(runs, config, nuisance, **{**usual, **options}), **own)

@@ -27,7 +27,7 @@ from analysis.questions.pareto import fit as pareto
 from analysis.questions.pareto.result import ParetoResult, ParetoSettings
 from analysis.questions.transition.fit import common_dimension
 from analysis.questions.transition.result import TransitionResult
-from analysis.runs.configurations import Configuration, group_configurations
+from analysis.runs.grouped import Shape, grouped
 from analysis.runs.statuses import FULL
 from analysis.runs.table import Runs
 from analysis.statistics.values import Interval
@@ -309,14 +309,21 @@ class _Fronts:
         ((self.metric, goal),) = metrics
         self.goal = "max" if goal == "max" else "min"
         self.costs = costs
-        shapes: dict[int, list[Configuration]] = {}
+        shapes: dict[int, list[Shape]] = {}
         for at in chosen:
             runs, asked_for = _with_config(studies[at], tables[at])
             fitted = {**asked_for, "goal": self.goal, "costs": costs}
             chosen_settings = ParetoSettings(crash_sd=settings.crash_sd)
             try:
                 self.results[at] = pareto.fit(runs, settings=chosen_settings, **fitted)
-                shapes[at] = group_configurations(runs, crash_sd=settings.crash_sd, **fitted).found
+                shapes[at] = grouped(
+                    runs,
+                    fitted["config"],
+                    fitted.get("nuisance", ()),
+                    goal=self.goal,
+                    costs=costs,
+                    crash_sd=settings.crash_sd,
+                ).found
             except UserError as error:
                 self.note = f"{studies[at].name} has no front: {error}"
         if len(shapes) < 2:

@@ -13,7 +13,7 @@ import numpy as np
 from scipy import special
 
 from analysis.questions.pareto.fit import area
-from analysis.runs.configurations import Configuration, seed_spread
+from analysis.runs.grouped import Shape, seed_spread
 from analysis.statistics.moderated import moderate
 from analysis.statistics.optional import moocore
 from analysis.statistics.values import FloatArray, Interval
@@ -29,7 +29,7 @@ class Volume:
 
 
 def volumes(
-    fronts: Sequence[Sequence[Configuration]],
+    fronts: Sequence[Sequence[Shape]],
     goal: Goal,
     costs: Sequence[str],
     draws: int,
@@ -92,7 +92,7 @@ def _shifted(estimate: float, drawn: FloatArray | None, confidence: float) -> In
     return Interval(estimate, float(low), float(high))
 
 
-def _means(shapes: Sequence[Configuration], sign: float, costs: Sequence[str]) -> FloatArray:
+def _means(shapes: Sequence[Shape], sign: float, costs: Sequence[str]) -> FloatArray:
     """Return (metric as a loss, costs...) of each shape, shape [shapes, 1 + costs]."""
     return np.array(
         [[sign * item.values.mean(), *(item.costs[name] for name in costs)] for item in shapes]
@@ -100,7 +100,7 @@ def _means(shapes: Sequence[Configuration], sign: float, costs: Sequence[str]) -
 
 
 def _drawn(
-    shapes: Sequence[Configuration],
+    shapes: Sequence[Shape],
     mean: FloatArray,
     sign: float,
     costs: Sequence[str],
@@ -116,7 +116,7 @@ def _drawn(
             continue
         is_positive = at > 0 and all((group > 0).all() for group in groups)
         spread = (
-            seed_spread(shapes, sign)
+            seed_spread(shapes)
             if at == 0
             else moderate([np.log(group) for group in groups] if is_positive else groups)
         )

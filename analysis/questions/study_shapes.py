@@ -1,6 +1,7 @@
 """The shapes that effects start from, of a study or of any table."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from pandas.api.types import is_numeric_dtype
@@ -8,7 +9,7 @@ from pandas.api.types import is_numeric_dtype
 from analysis.questions.base import StudyRuns
 from analysis.questions.settings import Option
 from analysis.questions.shapes import goal_asked, read_baseline, shape_columns
-from analysis.runs.shape_runs import TASK_AXES, ShapeRuns, read_shapes
+from analysis.runs.grouped import TASK_AXES, Grouped, grouped
 from analysis.runs.statuses import FULL
 from analysis.runs.table import Runs
 from analysis.text.tables import varying_columns
@@ -21,24 +22,42 @@ AXES: Final = Option(
 )
 
 
-def table_shapes(runs: Runs, chosen: Mapping[str, Any], crash_sd: float) -> ShapeRuns:
+def table_shapes(runs: Runs, chosen: Mapping[str, Any], crash_sd: float) -> Grouped:
     """Return the shapes of any table, as the options of ``hsweep analyze`` name them.
 
     Raises:
-        UserError: as `shape_columns` and `read_shapes` do.
+        UserError: as `shape_columns` and `grouped` do.
     """
-    goal = goal_asked(runs, chosen)
-    return read_shapes(
+    goal, x = goal_asked(runs, chosen), chosen["x"]
+    found = shape_columns(runs, chosen)
+    return _shapes(
         runs,
-        config=table_axes(runs, chosen),
-        metric=runs.metric,
-        goal=goal,
+        found if x is None else list(dict.fromkeys([*x.split(","), *found])),
+        tuple(chosen["nuisance"]),
+        goal,
         scale=chosen["scale"] or share_scale(runs, goal),
         eval_size=chosen["eval_size"],
-        costs=tuple(chosen["cost"]) or ("num_params",),
+        cost=next(iter(chosen["cost"]), "num_params"),
         crash_sd=crash_sd,
-        nuisance=tuple(chosen["nuisance"]),
     )
+
+
+def _shapes(
+    runs: Runs,
+    by: Sequence[str],
+    nuisance: Sequence[str],
+    goal: Goal,
+    *,
+    cost: str,
+    **choices: Any,
+) -> Grouped:
+    """Return shapes with their first cost, where there is such a column."""
+    has_cost = cost in runs.frame.columns
+    found = grouped(runs, by, nuisance, goal=goal, costs=(cost,) if has_cost else (), **choices)
+    if has_cost:
+        return found
+    note = f"the table has no column {cost!r}, so nothing is said about cost"
+    return replace(found, warnings=(note, *found.warnings))
 
 
 def share_scale(runs: Runs, goal: Goal) -> Scale | None:
@@ -48,40 +67,27 @@ def share_scale(runs: Runs, goal: Goal) -> Scale | None:
     return "accuracy" if is_share and values.dropna().between(0, 1).all() else None
 
 
-def table_axes(runs: Runs, chosen: Mapping[str, Any]) -> list[str]:
-    """Return the axes of any table: those given and those of its shapes."""
-    shape, x = shape_columns(runs, chosen), chosen["x"]
-    return shape if x is None else list(dict.fromkeys([*x.split(","), *shape]))
-
-
-def study_shapes(study: StudyRuns, crash_sd: float) -> ShapeRuns:
-    """Return a study's shapes, read once.
+def study_shapes(study: StudyRuns, crash_sd: float) -> Grouped:
+    """Return a study's shapes.
 
     Raises:
-        UserError: as `read_shapes` does.
+        UserError: as `grouped` does.
     """
-    name = f"shapes, screened at {crash_sd!r}"
-    if name not in study.shared:
-        manifest, question = study.manifest, study.question
-        scale, is_transition = question.get("scale"), question.get("type") == "Transition"
-        nuisance = nuisance_axes(study)
-        study.shared[name] = read_shapes(
-            study.runs,
-            config=[axis for axis in manifest.axes if axis not in nuisance],
-            metric=manifest.metric,
-            goal=study.goal,
-            # A lean question's margin is in the metric's own unit, and so are its effects.
-            scale=scale
-            if is_transition or scale == "error"
-            else share_scale(study.runs, study.goal),
-            eval_size=question.get("eval_size"),
-            costs=question.get("costs") or ("num_params",),
-            crash_sd=crash_sd,
-            nuisance=nuisance,
-            what="cell" if is_transition else "shape",
-        )
-    shapes: ShapeRuns = study.shared[name]
-    return shapes
+    question, nuisance = study.question, nuisance_axes(study)
+    scale, is_transition = question.get("scale"), question.get("type") == "Transition"
+    own = [axis for axis in study.manifest.axes if axis not in nuisance]
+    return _shapes(
+        study.runs,
+        varying_columns(study.trials, own) or own,
+        nuisance,
+        study.goal,
+        # A lean question's margin is in the metric's own unit, and so are its effects.
+        scale=scale if is_transition or scale == "error" else share_scale(study.runs, study.goal),
+        eval_size=question.get("eval_size"),
+        cost=next(iter(question.get("costs") or ()), "num_params"),
+        crash_sd=crash_sd,
+        what="cell" if is_transition else "shape",
+    )
 
 
 def asked_of(study: StudyRuns, chosen: Mapping[str, Any]) -> StudyRuns:
@@ -109,20 +115,20 @@ def asked_of(study: StudyRuns, chosen: Mapping[str, Any]) -> StudyRuns:
     return study.asking(question)
 
 
-def untold_shapes(study: StudyRuns, crash_sd: float) -> ShapeRuns | None:
-    """Return a study's shapes of at least two ordered axes; None where its answer says it all.
+def untold_shapes(study: StudyRuns, crash_sd: float) -> Grouped | None:
+    """Return a study's shapes of at least two axes; None where its answer says it all.
 
     Where no axis varies but those of a transition question, means of the same cells by a weaker
     test would only contradict the answer.
 
     Raises:
-        UserError: as `read_shapes` does.
+        UserError: as `grouped` does.
     """
     if not study.trials["status"].isin(FULL).any():
         return None
     shapes = study_shapes(study, crash_sd)
-    is_answered = {*shapes.axes, *shapes.names} <= set(answered_axes(study))
-    return None if is_answered or len(shapes.axes) < 2 else shapes
+    is_told = set(shapes.columns) <= set(answered_axes(study))
+    return None if is_told or len(shapes.columns) < 2 else shapes
 
 
 def answered_axes(study: StudyRuns) -> tuple[str, ...]:

@@ -141,3 +141,27 @@ def transform(
         how = f"half of one in {eval_size:,}" if of_one <= half else "half the smallest seen"
         note = f"runs with {what} were given the error {floor:.3g}, {how}"
     return np.log10(np.where(perfect, floor, errors)), [note]
+
+
+def to_quality(
+    values: FloatArray, goal: Goal, scale: Scale | None, *, eval_size: int | None, metric: str
+) -> tuple[FloatArray, list[str]]:
+    """Return values so that higher is better, and warnings: decades of error taken away, points of
+    an accuracy, or the metric's own unit.
+
+    Raises:
+        UserError: values that the scale cannot hold.
+    """
+    if scale is None:
+        return (values.copy() if goal == "max" else -values), []
+    y, notes = transform(values, scale, eval_size, metric)
+    return (100 * values, []) if scale == "accuracy" else (-y, notes)
+
+
+def to_metric(quality: float, goal: Goal, scale: Scale | None) -> float:
+    """Return the metric of a quality (see `to_quality`)."""
+    if scale == "error":
+        return float(10.0**-quality)
+    if scale == "accuracy":
+        return quality / 100
+    return quality if scale is None and goal == "max" else -quality

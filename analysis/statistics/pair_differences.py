@@ -6,9 +6,11 @@ counted.
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from analysis.statistics.values import FloatArray
 
@@ -43,7 +45,14 @@ def median_difference(groups: Sequence[FloatArray]) -> float:
 
 
 def _differences(group: FloatArray) -> FloatArray:
-    return np.asarray(np.abs(group[:, None] - group[None, :])[np.triu_indices(group.size, 1)])
+    first, second = _pairs(group.size)
+    return np.asarray(np.abs(group[first] - group[second]))
+
+
+@lru_cache(maxsize=16)
+def _pairs(size: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    first, second = np.triu_indices(size, 1)
+    return first, second
 
 
 def _some(group: FloatArray, number: int) -> FloatArray:

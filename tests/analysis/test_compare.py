@@ -20,7 +20,7 @@ from analysis.compare.text import comparison_sentences, comparison_tables
 from analysis.compare.volumes import Volume, volume_difference, volume_interval, volumes
 from analysis.questions.pareto import fit as pareto
 from analysis.questions.pareto.result import ParetoSettings
-from analysis.runs.configurations import group_configurations
+from analysis.runs.grouped import grouped
 from analysis.runs.table import Runs
 from analysis.text.numbers import NONE
 from benchmarks.shapes import SHAPE_OPTIONS, shapes_sweep
@@ -251,13 +251,10 @@ class TestOtherData:
         assert len(result.volumes) == 1
 
 
-def grouped(frame: pd.DataFrame) -> Any:
-    return group_configurations(
-        Runs(frame, SHAPE_OPTIONS["metric"]),
-        **{name: value for name, value in SHAPE_OPTIONS.items() if name != "metric"},
-        goal="max",
-        crash_sd=6.0,
-    ).found
+def shapes_of(frame: pd.DataFrame) -> Any:
+    runs = Runs(frame, SHAPE_OPTIONS["metric"])
+    by, costs = SHAPE_OPTIONS["config"], SHAPE_OPTIONS["costs"]
+    return grouped(runs, by, goal="max", costs=costs, crash_sd=6.0).found
 
 
 def test_the_difference_of_volumes_covers_the_true_one() -> None:
@@ -273,7 +270,7 @@ def test_the_difference_of_volumes_covers_the_true_one() -> None:
             top1=frame["true"]
             + 0.006 * np.random.default_rng([5, seed]).standard_normal(len(frame))
         )
-        found, _ = volumes([grouped(frame), grouped(fresh)], "max", ["num_params"], 400, 0)
+        found, _ = volumes([shapes_of(frame), shapes_of(fresh)], "max", ["num_params"], 400, 0)
         difference, _ = volume_difference(*found, 0.95)
         inside.append(difference.low <= 0 <= difference.high)
     assert np.mean(inside) >= 0.88
@@ -281,7 +278,7 @@ def test_the_difference_of_volumes_covers_the_true_one() -> None:
 
 def test_alone_a_front_has_the_volume_that_its_own_analysis_gives() -> None:
     frame = shapes_sweep("hetero", 3)
-    found, _ = volumes([grouped(frame)], "max", ["num_params"], 2000, 0)
+    found, _ = volumes([shapes_of(frame)], "max", ["num_params"], 2000, 0)
     own = pareto.fit(frame, settings=ParetoSettings(), **SHAPE_OPTIONS)
     assert own.hv is not None
     interval = volume_interval(found[0], 0.95)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from analysis.questions.pareto import fit as pareto
 from analysis.questions.pareto.result import ParetoSettings
-from analysis.runs.configurations import group_configurations
+from analysis.runs.grouped import grouped
 from analysis.runs.table import Runs
 from analysis.statistics import dominance
 from analysis.statistics.dominance import dominated, dominated_share
@@ -136,12 +136,11 @@ def test_hypervolumes_are_the_same_however_few_draws_are_looked_at_together(
 @pytest.mark.parametrize("seed", range(5))
 def test_shapes_hold_the_runs_that_pandas_groups(seed: int) -> None:
     frame = shapes_frame(seed)
-    grouped = group_configurations(
-        Runs(frame, "top1"), config=CONFIG, goal="max", costs=["num_params", "latency"],
-        crash_sd=6.0,
-    )  # fmt: skip
-    found = {tuple(item.config.values()): item for item in grouped.found}
-    stopped = {tuple(each.config.values()): each.costs for each in grouped.stopped}
+    shapes = grouped(
+        Runs(frame, "top1"), CONFIG, goal="max", costs=["num_params", "latency"], crash_sd=6.0
+    )
+    found = {tuple(item.config.values()): item for item in shapes.found}
+    stopped = {tuple(each.config.values()): each.costs for each in shapes.stopped}
     for key, rows in frame.groupby(CONFIG):
         done = rows[rows["status"] == "finished"]
         if (rows["status"] == "stopped_early").any():

@@ -50,7 +50,7 @@ def test_shapes_of_several_settings_are_compared_at_their_best():
     result = run(both, nuisance=["lr"])
     assert (result.axes, result.nuisance) == (run(best).axes, ("lr",))
     assert " ".join(effects_sentences(result)).endswith("Each shape is taken at its best lr.")
-    with pytest.raises(UserError, match="'depth' cannot both be an axis of the shape and a nuis"):
+    with pytest.raises(UserError, match="'depth' cannot both name a shape and be a nuisance axis"):
         run(both, nuisance=["depth"])
 
 

@@ -149,10 +149,7 @@ class TestShapes:
             pareto.fit(runs(lost), **SHAPES),
             lean.fit(runs(lost), baseline={"heads": 6}, margin=0.01, **SHAPES),
         ):
-            assert (
-                "1 configurations have no full-budget run: 5 of 5 diverged at heads=2"
-                in found.warnings
-            )
+            assert "1 shapes have no full-budget run: 5 of 5 diverged at heads=2" in found.warnings
 
     def test_a_run_set_aside_as_crashed_is_counted_as_well(self) -> None:
         table = runs({})

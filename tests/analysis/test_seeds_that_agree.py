@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from simulated_shapes import analysed
 
 from analysis.questions.effects.fit import fit as effects
 from analysis.questions.effects.text import effects_sentences
@@ -15,7 +16,6 @@ from analysis.questions.pareto.text import pareto_sentences
 from analysis.questions.transition.fit import fit as transition
 from analysis.questions.transition.result import TransitionSettings
 from analysis.questions.transition.text import transition_sentence
-from analysis.runs.shape_runs import read_shapes
 from analysis.statistics.moderated import moderate
 
 QUICK = TransitionSettings(B=100, n_mc=99)
@@ -75,7 +75,7 @@ ASKED: dict[str, Any] = {"config": ["heads", "depth"], "metric": "top1"}
 
 @pytest.mark.parametrize("seed_step", [0.0, 0.01])
 def test_gains_that_agree_between_seeds_are_not_tested(seed_step: float) -> None:
-    found = effects(read_shapes(shapes(seed_step), **ASKED))
+    found = analysed(effects, shapes(seed_step), **ASKED)
     assert [axis.verdict for axis in found.axes] == ["untested"] * 2
     assert found.noise_gap == "no spread between seeds"
     assert "single run" not in " ".join([" ".join(effects_sentences(found)), *found.warnings])

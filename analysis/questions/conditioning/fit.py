@@ -28,7 +28,7 @@ from analysis.questions.conditioning.result import (
 from analysis.questions.conditioning.trends import heads_trends, theory_check
 from analysis.questions.conditioning.verdict import correlate, judge
 from analysis.runs.columns import RunColumns, plain
-from analysis.runs.configurations import describe
+from analysis.runs.grouped import describe
 from analysis.runs.losses import Losses, losses_named
 from analysis.runs.scale import transform
 from analysis.runs.statuses import DROPPED

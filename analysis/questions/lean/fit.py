@@ -25,14 +25,7 @@ from analysis.questions.lean.result import (
     MissingRuns,
 )
 from analysis.runs.columns import RunColumns
-from analysis.runs.configurations import (
-    Configuration,
-    Grouped,
-    StoppedShape,
-    describe,
-    group_configurations,
-    seed_spread,
-)
+from analysis.runs.grouped import Grouped, Shape, describe, grouped, seed_spread
 from analysis.runs.scale import metric_span
 from analysis.runs.table import Runs
 from analysis.statistics.bounds import clipped, difference_span
@@ -62,7 +55,7 @@ class _Compared:
     one-sided p values of "worse by the margin or more" and of "worse by no more than that".
     """
 
-    item: Configuration
+    item: Shape
     diff: float
     sds: tuple[float, float]
     se: float = math.nan
@@ -83,8 +76,8 @@ class _Asked:
         spread: the seed sd of every shape.
     """
 
-    found: list[Configuration]
-    stopped: list[StoppedShape]
+    found: list[Shape]
+    stopped: list[Shape]
     at: int
     sign: float
     margin: float
@@ -94,7 +87,7 @@ class _Asked:
     settings: LeanSettings
 
     @property
-    def base(self) -> Configuration:
+    def base(self) -> Shape:
         return self.found[self.at]
 
     @property
@@ -162,33 +155,28 @@ def fit(
         UserError: a margin that is not a positive number, a baseline that picks no or several
             shapes, or a table that cannot be used.
     """
+    if not costs:
+        raise UserError("name at least one cost column (num_params, ...)")
     runs = Runs.of(table, metric, columns)
     frame = runs.frame
     if not (isinstance(margin, int | float) and math.isfinite(margin) and margin > 0):
         raise UserError(
             f"margin must be a positive number in the unit of {runs.metric!r}, not {margin!r}"
         )
-    grouped = group_configurations(
-        runs,
-        config=config,
-        goal=goal,
-        costs=costs,
-        crash_sd=settings.crash_sd,
-        nuisance=nuisance,
-    )
-    found, warnings = grouped.found, grouped.warnings
-    at = _find_baseline(grouped, baseline, config)
+    shapes = grouped(runs, config, nuisance, goal=goal, costs=costs, crash_sd=settings.crash_sd)
+    found, warnings = shapes.found, list(shapes.warnings)
+    at = _find_baseline(shapes, baseline, config)
     base, first = found[at], costs[0]
     sign = 1.0 if goal == "max" else -1.0
     asked = _Asked(
         found=found,
-        stopped=[each for each in grouped.stopped if each.costs[first] < base.costs[first]],
+        stopped=[each for each in shapes.stopped if each.costs[first] < base.costs[first]],
         at=at,
         sign=sign,
         margin=float(margin),
         metric=runs.metric,
         costs=tuple(costs),
-        spread=seed_spread(found, sign, settings.max_prior_df),
+        spread=seed_spread(found, settings.max_prior_df),
         settings=settings,
     )
     cheaper = [k for k, item in enumerate(found) if item.costs[first] < base.costs[first]]
@@ -252,18 +240,18 @@ def fit(
 
 
 def _find_baseline(
-    grouped: Grouped, baseline: Mapping[str, AxisValue], config: Sequence[str]
+    shapes: Grouped, baseline: Mapping[str, AxisValue], config: Sequence[str]
 ) -> int:
     foreign = [name for name in baseline if name not in config]
     if foreign or not baseline:
         named = ", ".join(foreign) or "no axis"
         raise UserError(f"the baseline names {named}; the axes are {', '.join(config)}")
-    found = grouped.found
+    found = shapes.found
     matches = [k for k, item in enumerate(found) if _is_at(item.config, baseline)]
     if len(matches) == 1:
         return matches[0]
     words = describe(dict(baseline))
-    if not matches and any(_is_at(each.config, baseline) for each in grouped.stopped):
+    if not matches and any(_is_at(each.config, baseline) for each in shapes.stopped):
         raise UserError(
             f"the baseline {words} lost runs to early stopping, and those it kept are the ones that"
             " did well; run all of its seeds to the full budget"
@@ -464,7 +452,7 @@ def _missing(
             )
             found.append(MissingRuns(row.config, row.label, needed - row.n, why))
     found += [
-        MissingRuns(each.config, each.label, each.runs, "stopped early, so not compared")
+        MissingRuns(each.config, each.label, each.stopped, "stopped early, so not compared")
         for each in asked.stopped
     ]
     if most > have:

@@ -13,7 +13,7 @@ from scipy import special
 
 from analysis.questions.pareto.result import FrontClass, ParetoResult, ParetoRow, ParetoSettings
 from analysis.runs.columns import RunColumns
-from analysis.runs.configurations import Configuration, group_configurations, seed_spread
+from analysis.runs.grouped import Shape, grouped, seed_spread
 from analysis.runs.scale import metric_span
 from analysis.runs.table import Runs
 from analysis.statistics.bounds import clipped
@@ -22,6 +22,7 @@ from analysis.statistics.moderated import Moderated, moderate, why_unmeasured
 from analysis.statistics.optional import moocore
 from analysis.statistics.values import FloatArray, Interval
 from hsweep.design.question import Goal
+from hsweep.errors import UserError
 
 _DEFAULT_SETTINGS = ParetoSettings()
 MOST_NAMED: Final = 1000
@@ -54,19 +55,14 @@ def fit(
     Raises:
         UserError: a table that cannot be used, with what to change.
     """
+    if not costs:
+        raise UserError("name at least one cost column (num_params, ...)")
     runs = Runs.of(table, metric, columns)
-    grouped = group_configurations(
-        runs,
-        config=config,
-        goal=goal,
-        costs=costs,
-        crash_sd=settings.crash_sd,
-        nuisance=nuisance,
-    )
-    found, warnings = grouped.found, grouped.warnings
+    shapes = grouped(runs, config, nuisance, goal=goal, costs=costs, crash_sd=settings.crash_sd)
+    found, warnings = shapes.found, list(shapes.warnings)
     sign = 1.0 if goal == "max" else -1.0
+    spread = seed_spread(found)
     rng = np.random.default_rng(settings.rng_seed)
-    spread = seed_spread(found, sign)
     mean = np.array([sign * item.values.mean() for item in found])
     # As many independent runs would scatter as much.
     size = np.array([item.values.size / item.inflation for item in found])
@@ -137,7 +133,7 @@ def _draw(
 
 
 def _cost_draws(
-    found: list[Configuration],
+    found: list[Shape],
     costs: Sequence[str],
     cost: FloatArray,
     draws: int,

@@ -1,0 +1,317 @@
+"""A table of runs as shapes with their full-budget runs: what every question about shapes reads.
+
+A shape that lost a run to early stopping keeps only the runs that did well, so their mean would
+flatter it: it was tried, is counted, and is not compared.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from analysis.runs.columns import plain
+from analysis.runs.losses import LOST_WORDS, NONE_LOST, Losses, losses_named
+from analysis.runs.scale import check_goal, to_quality
+from analysis.runs.statuses import DROPPED, FULL
+from analysis.runs.table import Runs
+from analysis.runs.tuned import Tuned, tuned_runs
+from analysis.statistics.moderated import (
+    Moderated,
+    agree,
+    moderate,
+    moderate_variances,
+    screen_crashes,
+)
+from analysis.statistics.values import FloatArray, Mask
+from analysis.values import AxisValue, Config
+from hsweep.design.question import Goal, Scale
+from hsweep.errors import UserError, unknown_name
+
+TASK_AXES: Final = ("seq_len",)
+"""Axes of the task rather than of the model."""
+_ENDED: Final = frozenset({*FULL, *DROPPED, *LOST_WORDS})
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """One shape that was tried.
+
+    Attributes:
+        values: metric of every full-budget run that did not crash, in the table's order; empty
+            where a run was stopped early.
+        quality: the same on the scale asked for, turned so that higher is better.
+        replicates: the names of these runs.
+        costs: mean of each cost over these runs; over all that have it where there are none.
+        cost_values: each cost, run by run, as long as ``values``.
+        crash_share: screened, at chance, failed, diverged and too large runs among all that ended.
+        stopped: how many of its runs were stopped early.
+        lost: how many others gave no number.
+        tuned: its settings of a nuisance axis; None without such an axis.
+    """
+
+    config: Config
+    label: str
+    values: FloatArray
+    quality: FloatArray
+    replicates: tuple[str, ...]
+    costs: dict[str, float]
+    cost_values: dict[str, FloatArray]
+    crash_share: float
+    stopped: int = 0
+    lost: Losses = NONE_LOST
+    tuned: Tuned | None = None
+
+    @property
+    def inflation(self) -> float:
+        """Variance of the mean over that of as many independent runs; above 1 where every run
+        helped to choose the setting of the others."""
+        return self.tuned.fit.inflation if self.tuned is not None and self.tuned.fit else 1.0
+
+
+@dataclass(frozen=True)
+class Grouped:
+    """A table of runs, shape by shape, in the order of their axis values.
+
+    Attributes:
+        shapes: all that were tried.
+        columns: what names a shape.
+        costs: names of the costs, the first one orders.
+        warnings: choices made on the way.
+        are_replicates_named: whether runs of the same name in two shapes share their seed.
+    """
+
+    shapes: tuple[Shape, ...]
+    columns: tuple[str, ...]
+    metric: str
+    goal: Goal
+    scale: Scale | None
+    costs: tuple[str, ...]
+    nuisance: tuple[str, ...]
+    warnings: tuple[str, ...]
+    are_replicates_named: bool
+
+    @cached_property
+    def found(self) -> list[Shape]:
+        """The shapes that can be compared, cheapest first."""
+        found = [shape for shape in self.shapes if shape.values.size]
+        return sorted(found, key=lambda s: (*(s.costs[name] for name in self.costs), s.label))
+
+    @cached_property
+    def stopped(self) -> list[Shape]:
+        """The shapes that lost a run to early stopping."""
+        return [shape for shape in self.shapes if shape.stopped]
+
+
+def grouped(
+    runs: Runs,
+    by: Sequence[str],
+    nuisance: Sequence[str] = (),
+    *,
+    goal: Goal,
+    scale: Scale | None = None,
+    eval_size: int | None = None,
+    costs: Sequence[str] = (),
+    crash_sd: float = math.inf,
+    what: str = "shape",
+) -> Grouped:
+    """Return the shapes of a table with their full-budget runs.
+
+    Args:
+        by: columns that name a shape.
+        nuisance: columns of settings (a learning rate) of which each shape stands at its best,
+            chosen for every seed by the others (`analysis.runs.tuned`).
+        goal: whether the metric is minimised or maximised.
+        scale: how quality is put on an axis; None leaves it in the metric's own unit.
+        eval_size: evaluation examples behind an error, which floor one of 0.
+        costs: columns to keep small.
+        crash_sd: runs this many pooled robust sd below their shape's median are left out.
+        what: what a shape is called in warnings.
+
+    Raises:
+        UserError: no column, a goal that contradicts the scale, a bad table (`Runs.rows`), a
+            missing cost, or no full-budget run at all.
+    """
+    if goal not in ("min", "max"):
+        raise unknown_name("goal", goal, ("min", "max"))
+    if scale is not None:
+        check_goal(goal, scale)
+    if not by:
+        raise UserError("name at least one configuration column (heads, depth, ...)")
+    if both := sorted(set(by) & set(nuisance)):
+        raise UserError(
+            f"{both[0]!r} cannot both name a shape and be a nuisance axis, of which every shape"
+            " stands at its best value"
+        )
+    rows, warnings = runs.rows([*by, *nuisance], list(costs))
+    tuned: dict[tuple[AxisValue, ...], Tuned] = {}
+    if nuisance:
+        rows, tuned, notes = tuned_runs(rows, config=by, nuisance=nuisance, goal=goal, what=what)
+        warnings += notes
+    parts = _Parts(rows, by, costs)
+    done, notes = to_quality(
+        parts.value[parts.complete], goal, scale, eval_size=eval_size, metric=runs.metric
+    )
+    quality = np.full(len(parts.value), np.nan)
+    quality[parts.complete] = done
+    warnings += notes
+    at_full = [np.flatnonzero(parts.complete[span]) + span.start for span in parts.spans]
+    # What was stopped early keeps the runs that did well: none of them is a crash.
+    whole = [at for at, stop in zip(at_full, parts.num_stopped, strict=True) if not stop]
+    crashed = iter(screen_crashes([quality[at] for at in whole if at.size], crash_sd))
+    shapes, screened = [], 0
+    for number, (span, at) in enumerate(zip(parts.spans, at_full, strict=True)):
+        stopped = parts.num_stopped[number]
+        bad = next(crashed) if at.size and not stopped else np.ones(at.size, bool)
+        screened += 0 if stopped else int(bad.sum())
+        config = {name: values[number] for name, values in parts.configs.items()}
+        own = tuned.get(tuple(config.values()))
+        shapes.append(_shape(parts, span, at, bad, quality, config, stopped, own))
+    found = Grouped(
+        tuple(shapes),
+        tuple(by),
+        runs.metric,
+        goal,
+        scale,
+        tuple(costs),
+        tuple(nuisance),
+        tuple(dict.fromkeys([*warnings, *_warnings(shapes, screened, crash_sd, what)])),
+        runs.replicate is not None,
+    )
+    _need_full_runs(found)
+    return found
+
+
+def seed_spread(shapes: Sequence[Shape], max_prior_df: float = math.inf) -> Moderated:
+    """Return the moderated seed sd of each shape, in the metric's unit (see `moderate`)."""
+    fits = [shape.tuned.fit if shape.tuned is not None else None for shape in shapes]
+    if not any(fits):
+        return moderate([shape.values for shape in shapes], max_prior_df)
+    df, variance = [], []
+    for shape, fit in zip(shapes, fits, strict=True):
+        own = 0.0 if agree(shape.values) else shape.values.var(ddof=1)
+        df.append(float(fit.df if fit else max(shape.values.size - 1, 0)))
+        variance.append(fit.variance if fit else own)
+    return moderate_variances(np.array(variance), np.array(df), max_prior_df)
+
+
+def describe(config: Mapping[str, AxisValue]) -> str:
+    """Return axis values in words: ``depth=8, heads=14``."""
+    return ", ".join(
+        f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"
+        for name, value in config.items()
+    )
+
+
+class _Parts:
+    """The rows of a table sorted by shape; ``spans`` are those of each, in the table's order."""
+
+    def __init__(self, rows: pd.DataFrame, by: Sequence[str], costs: Sequence[str]) -> None:
+        number = rows.groupby(list(by), sort=True).ngroup().to_numpy()
+        order = np.argsort(number, kind="stable")
+        starts = np.flatnonzero(np.diff(number[order], prepend=-1))
+        ends = [*starts[1:].tolist(), len(order)]
+        firsts = order[starts]
+        self.spans = [slice(a, b) for a, b in zip(starts.tolist(), ends, strict=True)]
+        self.configs = {
+            name: [plain(value) for value in rows[name].iloc[firsts].tolist()] for name in by
+        }
+        self.value = rows["value"].to_numpy(np.float64)[order]
+        self.complete = rows["complete"].to_numpy(bool)[order]
+        self.status = rows["status"].to_numpy(object)[order].tolist()
+        self.replicate = rows["replicate"].astype(str).to_numpy(object)[order].tolist()
+        self.costs = {name: rows[name].to_numpy(np.float64)[order] for name in costs}
+        dropped = rows["status"].isin(DROPPED).to_numpy(np.int64)[order]
+        self.num_stopped = np.add.reduceat(dropped, starts).tolist() if len(starts) else []
+
+
+def _shape(
+    parts: _Parts,
+    span: slice,
+    at: "np.ndarray[tuple[int], np.dtype[np.int64]]",
+    bad: Mask,
+    quality: FloatArray,
+    config: Config,
+    stopped: int,
+    tuned: Tuned | None,
+) -> Shape:
+    label, status = _label(config), parts.status[span]
+    for name, prices in parts.costs.items():
+        if not stopped and np.isnan(prices[at]).any():
+            raise UserError(f"cost {name!r} is missing for a full-budget run of {label}")
+    lost = Losses.of(status, 0 if stopped else int(bad.sum()))
+    ended = sum(word in _ENDED for word in status)
+    good = at[~bad]
+    cost_values = {name: prices[good] for name, prices in parts.costs.items()}
+    return Shape(
+        config,
+        label,
+        parts.value[good],
+        quality[good],
+        tuple(parts.replicate[row] for row in good.tolist()),
+        {
+            name: float(values.mean()) if values.size else _mean(parts.costs[name][span])
+            for name, values in cost_values.items()
+        },
+        cost_values,
+        float(lost.total / ended) if ended else 0.0,
+        stopped,
+        lost,
+        tuned,
+    )
+
+
+def _mean(values: FloatArray) -> float:
+    """Return the mean of the values that are known; NaN where none is."""
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if known.size else math.nan
+
+
+def _label(config: Config) -> str:
+    """Return the name of a shape that has one, a word or the entry of a column called config, else
+    its axis values in words."""
+    if len(config) == 1:
+        ((column, value),) = config.items()
+        if column == "config" or isinstance(value, str):
+            return str(value)
+    return describe(config)
+
+
+def _warnings(shapes: Sequence[Shape], screened: int, crash_sd: float, what: str) -> list[str]:
+    found = []
+    if stopped := sum(shape.stopped > 0 for shape in shapes):
+        found.append(
+            f"{stopped} of {len(shapes)} {what}s lost runs to early stopping and are not compared:"
+            " the runs they kept are those that did well"
+        )
+    if empty := [s for s in shapes if not s.stopped and not s.values.size]:
+        named = losses_named([(shape.label, shape.lost) for shape in empty])
+        found.append(f"{len(empty)} {what}s have no full-budget run{f': {named}' if named else ''}")
+    usable = [shape for shape in shapes if shape.values.size]
+    if named := losses_named([(shape.label, shape.lost) for shape in usable]):
+        found.append(f"some means are those of the runs that were left: {named}")
+    if screened:
+        found.append(
+            f"{screened} crashed runs (over {crash_sd:g} seed sd below their {what}'s median) are"
+            " left out of the means and shown as crash share"
+        )
+    sizes = {shape.values.size for shape in usable}
+    if len(sizes) > 1:
+        found.append(f"{what}s hold between {min(sizes)} and {max(sizes)} runs")
+    return found
+
+
+def _need_full_runs(found: Grouped) -> None:
+    if found.found:
+        return
+    if found.stopped:
+        raise UserError(
+            f"no shape has all its runs at full budget with a {found.metric}: "
+            f"{len(found.stopped)} of {len(found.shapes)} lost runs to early stopping; runs that"
+            " were to be shorter are a budget of their own: ask for it alone with"
+            " --where COLUMN=VALUE"
+        )
+    raise UserError(f"no run of the table reached its full budget with a {found.metric}")
