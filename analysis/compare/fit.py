@@ -1,46 +1,39 @@
-"""Two or more studies side by side: what each found, how far apart, and what they do not share."""
+"""Two or more studies side by side: a study is one more axis of their trials."""
 
 import contextlib
-import difflib
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+import numpy as np
 import pandas as pd
 
 from analysis.answer import Answer
 from analysis.ask import answer_runs
+from analysis.compare.differences import differences, source_diff, task_text
 from analysis.compare.result import (
+    STUDY,
     CompareSettings,
     Comparison,
-    Difference,
-    SharedTrials,
+    Pair,
+    Places,
     StudySide,
-    TransitionPair,
-    VolumePair,
 )
-from analysis.compare.volumes import Volume, volume_difference, volume_interval, volumes
 from analysis.questions.base import StudyRuns
-from analysis.questions.lean.result import LeanGroups, LeanResult
-from analysis.questions.pareto import fit as pareto
+from analysis.questions.lean.result import LeanGroups, LeanResult, comparisons
+from analysis.questions.pareto.fit import Drawn, Volume, front_of, grouped_costs
 from analysis.questions.pareto.result import ParetoResult, ParetoSettings
-from analysis.questions.transition.fit import common_dimension
-from analysis.questions.transition.result import TransitionResult
-from analysis.runs.grouped import Shape, grouped
+from analysis.questions.transition.result import CLAIMS, TransitionResult
+from analysis.runs.grouped import Grouped
 from analysis.runs.statuses import FULL
 from analysis.runs.table import Runs
 from analysis.statistics.values import Interval
 from analysis.text.numbers import NONE
 from analysis.text.tables import varying_columns
-from hsweep.design.question import Goal
 from hsweep.errors import UserError
 from hsweep.record.study import Study
 
-_CLAIMS: Final = ("transition", "jump_only", "threshold")
-_MOST_DIFF_LINES: Final = 400
-_COMMIT_LENGTH: Final = 12
-_MOST_TASKS_NAMED: Final = 4
 _DEFAULT_SETTINGS: Final = CompareSettings()
 
 
@@ -57,8 +50,8 @@ def compare_studies(
 
     Args:
         studies: two or more.
-        costs: what the fronts are drawn over; empty takes the costs that all lean questions among
-            them share. Given, every study gets a front, whatever its question.
+        costs: what the front is drawn over; empty takes the costs that all lean questions among
+            them share. With them every study is on it, whatever its question.
         settings: draws, levels, seed.
 
     Raises:
@@ -71,18 +64,18 @@ def compare_studies(
         if folders.count(folder) > 1:
             raise UserError(f"the study in {folder} was given twice")
     labels = unique_labels(studies)
+    tasks = [_tasks(study) for study in studies]
+    apart = _apart(labels, tasks)
     with contextlib.ExitStack() as reading:
         runs = [
             StudyRuns(study.manifest, reading.enter_context(study.reading())) for study in studies
         ]
-        tasks = [_tasks(study) for study in studies]
-        apart = _apart(labels, tasks)
-        budgets = _Budgets(runs, is_apart=bool(apart))
-        compared = [replace(each, longest=budgets.common, shared={}) for each in runs]
+        budgets, budget, notes = _budgets(labels, runs, is_apart=bool(apart))
+        compared = [replace(each, longest=budget, shared={}) for each in runs]
         answers = [answer_runs(study, each) for study, each in zip(studies, compared, strict=True)]
         tables = [each.answering for each in compared]
-    fronts = _Fronts(studies, answers, tables, tuple(costs), settings, apart)
-    sides = [
+    front = _Front(labels, compared, answers, tables, tuple(costs), settings, apart)
+    sides = tuple(
         StudySide(
             label=label,
             folder=str(study.paths.root),
@@ -90,91 +83,47 @@ def compare_studies(
             preset=study.manifest.preset,
             trials=len(table),
             finished=int(table["status"].isin(FULL).sum()),
-            budget=budgets.text(at),
-            answer=f"At {budgets.text(at)}: {answer.text}" if budgets.is_cut(at) else answer.text,
+            budget=budgets[at],
+            answer=tuple(answer.sentences),
             problem=answer.problem,
             transition=answer.result(TransitionResult),
-            lean=answer.result(LeanResult),
-            lean_groups=answer.result(LeanGroups),
-            pareto=fronts.results[at],
-            hv=fronts.hv(at),
+            lean=_lean(answer),
+            hv=front.volumes[label].interval(settings.confidence)
+            if label in front.volumes
+            else None,
         )
         for at, (label, study, table, answer) in enumerate(
             zip(labels, studies, tables, answers, strict=True)
         )
+    )
+    pairs = [
+        _pair((sides[a], sides[b]), (tables[a], tables[b]), (studies[a], studies[b]), front)
+        for a, b in itertools.combinations(range(len(studies)), 2)
     ]
-    pairs = list(itertools.combinations(range(len(studies)), 2))
-    transitions = [transition_pair(sides[a], sides[b]) for a, b in pairs if not apart]
     return Comparison(
-        studies=tuple(sides),
-        metric=fronts.metric,
-        goal=fronts.goal,
-        costs=fronts.costs,
-        hv_note=fronts.note,
-        transitions=tuple(pair for pair in transitions if pair is not None),
-        volumes=tuple(pair for a, b in pairs if (pair := fronts.pair(a, b, labels)) is not None),
-        shared=tuple(_shared(labels, tables, studies, a, b) for a, b in pairs),
-        differences=tuple(_differences(studies, tasks)),
-        source_diff=_source_diff(studies, labels),
+        studies=sides,
+        front=front.result,
+        front_note=front.note,
+        pairs=tuple(pairs),
+        differences=tuple(differences(studies, tasks)),
+        source_diff=source_diff(studies, labels),
         settings=settings,
-        warnings=tuple(_warnings(sides, budgets)),
+        warnings=(*notes, *_warnings(sides)),
         apart=apart,
     )
 
 
-class _Budgets:
-    """The budgets that studies have trained to, and the longest that all have.
-
-    Attributes:
-        longest: of each study; None where it has no trial at its full budget.
-        common: the longest that all have in common; None for none.
-    """
-
-    def __init__(self, studies: Sequence[StudyRuns], *, is_apart: bool) -> None:
-        self._is_apart = is_apart
-        self._units = [str(runs.manifest.budget.get("unit", "")) for runs in studies]
-        found = [_trained(runs) for runs in studies]
-        self.longest: list[int | None] = [max(each, default=None) for each in found]
-        is_shared = not is_apart and len(set(self._units)) == 1
-        shared = set.intersection(*found) if is_shared else set()
-        self.common: int | None = max(shared, default=None)
-
-    def at(self, study: int) -> int | None:
-        """Return the budget that a study is compared at."""
-        return self.longest[study] if self.common is None else self.common
-
-    def text(self, study: int) -> str:
-        budget = self.at(study)
-        return NONE if budget is None else f"{budget} {self._units[study]}"
-
-    def is_cut(self, study: int) -> bool:
-        """Whether a study has trained to more than what it is compared at."""
-        return self.at(study) != self.longest[study]
-
-    def notes(self, labels: Sequence[str]) -> list[str]:
-        trained = [budget for budget in self.longest if budget is not None]
-        if self.common is None and len(trained) == len(labels) and not self._is_apart:
-            each = "; ".join(f"{label}: {self.text(at)}" for at, label in enumerate(labels))
-            return [
-                f"the studies have no budget in common and each stands at its longest ({each}): "
-                "a difference may be that of the budgets"
-            ]
-        return [
-            f"{label} was trained to {self.longest[at]} {self._units[at]} too; it is compared at "
-            f"{self.text(at)}, the longest budget that all have"
-            for at, label in enumerate(labels)
-            if self.is_cut(at)
-        ]
-
-
-def _trained(runs: StudyRuns) -> set[int]:
-    """Return the budgets that a study was trained to, without those of part of its cells alone."""
-    full = runs.counted.loc[runs.counted["status"].isin(FULL), "budget"]
-    return set(full[full <= runs.budget])
-
-
-def _front(answer: Answer) -> ParetoResult | None:
-    return answer.result(ParetoResult)
+def unique_labels(studies: Sequence[Study]) -> list[str]:
+    """Return the studies' names, those of one name told apart by their homes."""
+    names = [study.name for study in studies]
+    labels = [
+        name if names.count(name) == 1 else f"{name} ({study.paths.root.parent.parent.name})"
+        for name, study in zip(names, studies, strict=True)
+    ]
+    return [
+        label if labels.count(label) == 1 else f"{label} #{labels[: at + 1].count(label)}"
+        for at, label in enumerate(labels)
+    ]
 
 
 def _tasks(study: Study) -> dict[str, Mapping[str, Any]]:
@@ -194,7 +143,7 @@ def _apart(labels: Sequence[str], tasks: Sequence[Mapping[str, Mapping[str, Any]
     if len({frozenset(each) for each in tasks if each}) < 2:
         return ""
     learned = "; ".join(
-        f"{label}: {_task_text(each, tasks)}" for label, each in zip(labels, tasks, strict=True)
+        f"{label}: {task_text(each, tasks)}" for label, each in zip(labels, tasks, strict=True)
     )
     return (
         "The studies do not learn the same task from the same data, so nothing of them is ranked "
@@ -202,179 +151,196 @@ def _apart(labels: Sequence[str], tasks: Sequence[Mapping[str, Mapping[str, Any]
     )
 
 
-def _task_text(
-    own: Mapping[str, Mapping[str, Any]], every: Sequence[Mapping[str, Mapping[str, Any]]]
-) -> str:
-    """Return a study's tasks in words, by the settings in which the studies' tasks differ."""
-    contents = [dict(_flattened("", task)) for tasks in every for task in tasks.values()]
-    names = list(dict.fromkeys(name for content in contents for name in content))
-    differing = [
-        name for name in names if len({content.get(name, NONE) for content in contents}) > 1
-    ]
-    found = [
-        ", ".join(f"{name}={content[name]}" for name in differing if name in content)
-        or f"data {fingerprint[:_COMMIT_LENGTH]}"
-        for fingerprint, task in own.items()
-        for content in [dict(_flattened("", task))]
-    ]
-    some = " or ".join(found[:_MOST_TASKS_NAMED])
-    left = len(found) - _MOST_TASKS_NAMED
-    return (f"{some} and {left} more" if left > 0 else some) or "not on record"
-
-
-def unique_labels(studies: Sequence[Study]) -> list[str]:
-    """Return the studies' names, those of one name told apart by their homes."""
-    names = [study.name for study in studies]
-    labels = [
-        name if names.count(name) == 1 else f"{name} ({study.paths.root.parent.parent.name})"
-        for name, study in zip(names, studies, strict=True)
-    ]
-    return [
-        label if labels.count(label) == 1 else f"{label} #{labels[: at + 1].count(label)}"
-        for at, label in enumerate(labels)
-    ]
-
-
-def transition_pair(first: StudySide, second: StudySide) -> TransitionPair | None:
-    """Return where two studies place the collapse, None unless both look along the same axis."""
-    one, other = first.transition, second.transition
-    if one is None or other is None or one.x != other.x or not one.p_h or not other.p_h:
-        return None
-    lower = equal = higher = 0.0
-    for h, p in one.p_h.items():
-        for g, q in other.p_h.items():
-            lower += p * q * (h < g)
-            equal += p * q * (h == g)
-            higher += p * q * (h > g)
-    total = lower + equal + higher or 1.0
-    dimensions = [found.d_eff for found in (one, other) if found.d_eff is not None]
-    common = common_dimension(dimensions) if len(dimensions) == 2 else None
-    return TransitionPair(
-        first=first.label,
-        second=second.label,
-        both_claim=one.verdict in _CLAIMS and other.verdict in _CLAIMS,
-        common_set=tuple(sorted(set(one.h_set) & set(other.h_set))),
-        p_lower=lower / total,
-        p_equal=equal / total,
-        p_higher=higher / total,
-        common_dimension=common,
-        dimensions_disagree=len(dimensions) == 2 and common is None,
+def _budgets(
+    labels: Sequence[str], studies: Sequence[StudyRuns], *, is_apart: bool
+) -> tuple[list[str], int | None, list[str]]:
+    """Return the budget that each study is compared at in words, the longest that all have (None
+    for none), and what to know of it."""
+    units = [str(runs.manifest.budget.get("unit", "")) for runs in studies]
+    trained = []
+    for runs in studies:
+        # Not those of part of its cells alone.
+        full = runs.counted.loc[runs.counted["status"].isin(FULL), "budget"]
+        trained.append(set(full[full <= runs.budget]))
+    shared = set.intersection(*trained) if len(set(units)) == 1 and not is_apart else set()
+    common, longest = max(shared, default=None), [max(each, default=None) for each in trained]
+    at = longest if common is None else [common] * len(studies)
+    words = [NONE if b is None else f"{b} {unit}" for b, unit in zip(at, units, strict=True)]
+    if common is None and None not in longest and not is_apart:
+        each = "; ".join(f"{label}: {text}" for label, text in zip(labels, words, strict=True))
+        return (
+            words,
+            common,
+            [
+                f"the studies have no budget in common and each stands at its longest ({each}): a "
+                "difference may be that of the budgets"
+            ],
+        )
+    return (
+        words,
+        common,
+        [
+            f"{label} was trained to {most} {unit} too; it is compared at {text}, the longest "
+            "budget that all have"
+            for label, most, unit, own, text in zip(labels, longest, units, at, words, strict=True)
+            if own != most
+        ],
     )
 
 
-class _Fronts:
-    """The studies' fronts over one metric and one set of costs, in one frame."""
+def _lean(answer: Answer) -> dict[str, LeanResult]:
+    result = answer.result(LeanResult) or answer.result(LeanGroups)
+    compared = [] if result is None else comparisons(result)
+    return {each.heading: each.result for each in compared}
+
+
+class _Front:
+    """The front of the shapes of all studies, with a hypervolume a study.
+
+    Attributes:
+        result: None where none is drawn.
+        volumes: by the study's label.
+        note: how volumes were computed, or why there is no front.
+    """
 
     def __init__(
         self,
-        studies: Sequence[Study],
+        labels: Sequence[str],
+        studies: Sequence[StudyRuns],
         answers: Sequence[Answer],
         tables: Sequence[pd.DataFrame],
         costs: tuple[str, ...],
         settings: CompareSettings,
         apart: str,
     ) -> None:
-        self.results: list[ParetoResult | None] = [None] * len(studies)
-        self.metric = ""
-        self.goal: Goal | None = None
-        self.costs: tuple[str, ...] = ()
-        self.note = ""
-        self._volumes: dict[int, Volume] = {}
-        self._confidence = settings.confidence
-        if apart:
-            self.note = "no fronts are compared: the studies learn from other data"
-            return
-        offered = [_front(answer) for answer in answers]
-        asked = [at for at, front in enumerate(offered) if front is not None]
-        chosen = list(range(len(studies))) if costs else asked
+        self.is_apart = bool(apart)
+        self.result: ParetoResult | None = None
+        self.volumes: dict[str, Volume] = {}
+        offered = [answer.result(ParetoResult) for answer in answers]
+        asked = [at for at, front in enumerate(offered) if costs or front is not None]
         if not costs:
             shared = [front.costs for front in offered if front is not None]
-            costs = tuple(
-                name for name in (shared[0] if shared else ()) if all(name in c for c in shared)
-            )
-        if len(chosen) < 2 or not costs:
-            self.note = (
-                "no fronts are compared: fewer than two of the studies ask about shapes and costs"
-                if len(chosen) < 2
-                else "no fronts are compared: the studies' questions share no cost"
-            )
+            costs = tuple(n for n in (shared or [()])[0] if all(n in each for each in shared))
+        manifests = [studies[at].manifest for at in asked]
+        self.note = _no_front(manifests, costs, apart)
+        if self.note:
             return
-        metrics = {(studies[at].manifest.metric, studies[at].manifest.goal) for at in chosen}
-        if len(metrics) > 1:
-            named = ", ".join(sorted(metric for metric, _ in metrics))
-            self.note = (
-                f"no fronts are compared: the studies are judged by different metrics ({named})"
-            )
-            return
-        ((self.metric, goal),) = metrics
-        self.goal = "max" if goal == "max" else "min"
-        self.costs = costs
-        shapes: dict[int, list[Shape]] = {}
-        for at in chosen:
-            runs, asked_for = _with_config(studies[at], tables[at])
-            fitted = {**asked_for, "goal": self.goal, "costs": costs}
-            chosen_settings = ParetoSettings(crash_sd=settings.crash_sd)
+        # A study whose shapes cannot be told apart has none here; the others have.
+        usable = []
+        for at in asked:
             try:
-                self.results[at] = pareto.fit(runs, settings=chosen_settings, **fitted)
-                shapes[at] = grouped(
-                    runs,
-                    fitted["config"],
-                    fitted.get("nuisance", ()),
-                    goal=self.goal,
-                    costs=costs,
-                    crash_sd=settings.crash_sd,
-                ).found
+                _grouped([labels[at]], [studies[at]], [tables[at]], costs, settings)
+                usable.append(at)
             except UserError as error:
-                self.note = f"{studies[at].name} has no front: {error}"
-        if len(shapes) < 2:
+                self.note = f"{labels[at]} has no front: {error}"
+        if len(usable) < 2:
             return
-        found, note = volumes(
-            list(shapes.values()), self.goal, costs, settings.draws, settings.rng_seed
+        shapes = _grouped(
+            [labels[at] for at in usable],
+            [studies[at] for at in usable],
+            [tables[at] for at in usable],
+            costs,
+            settings,
         )
-        self._volumes = dict(zip(shapes, found, strict=False))
+        front_settings = _settings(settings)
+        self.result = front_of(shapes, front_settings)
+        own = [str(shape.config[STUDY]) for shape in shapes.found]
+        drawn = Drawn.of(shapes, front_settings, _same_runs(shapes))
+        masks = [np.array([name == labels[at] for name in own]) for at in usable]
+        found, note = drawn.volumes(masks)
+        self.volumes = dict(zip([labels[at] for at in usable], found, strict=False))
         self.note = f"{note}. {self.note}".strip() if self.note else note
 
-    def hv(self, at: int) -> Interval | None:
-        """Return the hypervolume of one study's front."""
-        if at not in self._volumes:
-            return None
-        return volume_interval(self._volumes[at], self._confidence)
 
-    def pair(self, a: int, b: int, labels: Sequence[str]) -> VolumePair | None:
-        """Return the difference of two studies' hypervolumes."""
-        if a not in self._volumes or b not in self._volumes:
-            return None
-        difference, better = volume_difference(self._volumes[a], self._volumes[b], self._confidence)
-        return VolumePair(labels[a], labels[b], difference, better)
-
-
-def _with_config(study: Study, table: pd.DataFrame) -> tuple[Runs, dict[str, Any]]:
-    """Return a study's trials, the axes that name its shapes, and those of competing settings."""
-    manifest = study.manifest
-    question = manifest.question or {}
-    named = dict(question.get("baseline") or ())
-    varying = varying_columns(table, manifest.axes)
-    nuisance = [axis for axis in question.get("nuisance") or () if axis in varying]
-    shape = [axis for axis in manifest.axes if axis not in nuisance]
-    config = [axis for axis in shape if axis in varying or axis in named]
-    config = config or [axis for axis in shape if axis in table][:1]
-    return Runs(table, manifest.metric), {"config": config, "nuisance": nuisance}
+def _no_front(manifests: Sequence[Any], costs: tuple[str, ...], apart: str) -> str:
+    """Return why no front of the studies is drawn; empty where one is."""
+    metrics = sorted({(manifest.metric, manifest.goal) for manifest in manifests})
+    why = ""
+    if apart:
+        why = "the studies learn from other data"
+    elif len(manifests) < 2:
+        why = "fewer than two of the studies ask about shapes and costs"
+    elif not costs:
+        why = "the studies' questions share no cost"
+    elif len(metrics) > 1:
+        named = ", ".join(metric for metric, _ in metrics)
+        why = f"the studies are judged by different metrics ({named})"
+    return f"no fronts are compared: {why}" if why else ""
 
 
-def _shared(
+def _settings(settings: CompareSettings) -> ParetoSettings:
+    return ParetoSettings(
+        draws=settings.draws,
+        rng_seed=settings.rng_seed,
+        confidence=settings.confidence,
+        crash_sd=settings.crash_sd,
+    )
+
+
+def _grouped(
     labels: Sequence[str],
+    studies: Sequence[StudyRuns],
     tables: Sequence[pd.DataFrame],
-    studies: Sequence[Study],
-    a: int,
-    b: int,
-) -> SharedTrials:
-    axes = [axis for axis in studies[a].manifest.axes if axis in studies[b].manifest.axes]
-    same = len(set(tables[a]["key"]) & set(tables[b]["key"]))
+    costs: tuple[str, ...],
+    settings: CompareSettings,
+) -> Grouped:
+    """Return the shapes of studies, named by what varies in any of them."""
+    table = pd.concat(
+        [rows.assign(**{STUDY: label}) for label, rows in zip(labels, tables, strict=True)],
+        ignore_index=True,
+    )
+    nuisance: dict[str, None] = {}
+    config: dict[str, None] = {STUDY: None}
+    for study, rows in zip(studies, tables, strict=True):
+        axes, question = study.manifest.axes, study.question
+        varying = varying_columns(rows, axes)
+        own = [axis for axis in question.get("nuisance") or () if axis in varying]
+        named = {*varying, *dict(question.get("baseline") or ())}
+        nuisance |= dict.fromkeys(own)
+        config |= dict.fromkeys(axis for axis in axes if axis in named and axis not in own)
+    if len(config) == 1:
+        config |= dict.fromkeys([a for a in studies[0].manifest.axes if a in table][:1])
+    runs, goal = Runs(table, studies[0].manifest.metric), studies[0].goal
+    by = [axis for axis in config if axis not in nuisance]
+    return grouped_costs(runs, by, list(nuisance), goal, costs, _settings(settings))
+
+
+def _same_runs(shapes: Grouped) -> list[int]:
+    """Return of each shape the first one that has the very same runs, in whichever study."""
+    first: dict[str, int] = {}
+    found = []
+    for at, shape in enumerate(shapes.found):
+        place = sorted((name, value) for name, value in shape.config.items() if name != STUDY)
+        key = repr((place, sorted(shape.values.tolist())))
+        found.append(first.setdefault(key, at))
+    return found
+
+
+def _pair(
+    sides: tuple[StudySide, StudySide],
+    tables: tuple[pd.DataFrame, pd.DataFrame],
+    studies: tuple[Study, Study],
+    front: _Front,
+) -> Pair:
+    (one, other), (first, second) = sides, tables
+    axes = [set(study.manifest.axes) for study in studies]
     changed = 0
-    if axes and set(studies[a].manifest.axes) == set(studies[b].manifest.axes):
-        one, other = (_keys_by_point(tables[at], axes) for at in (a, b))
-        changed = sum(one[point] != other[point] for point in one.keys() & other.keys())
-    return SharedTrials(labels[a], labels[b], same, changed)
+    if axes[0] and axes[0] == axes[1]:
+        keys, others = (_keys_by_point(table, sorted(axes[0])) for table in tables)
+        changed = sum(keys[point] != others[point] for point in keys.keys() & others.keys())
+    volume, better = None, None
+    if one.label in front.volumes and other.label in front.volumes:
+        own, rival = front.volumes[one.label], front.volumes[other.label]
+        volume, better = volume_difference(own, rival, front.result)
+    return Pair(
+        one.label,
+        other.label,
+        len(set(first["key"]) & set(second["key"])),
+        changed,
+        None if front.is_apart else _places(one.transition, other.transition),
+        volume,
+        better,
+    )
 
 
 def _keys_by_point(table: pd.DataFrame, axes: Sequence[str]) -> dict[tuple[str, ...], str]:
@@ -382,92 +348,44 @@ def _keys_by_point(table: pd.DataFrame, axes: Sequence[str]) -> dict[tuple[str, 
     return dict(zip(zip(*columns, strict=True), table["key"], strict=True))
 
 
-_COMPARED: Final = (
-    *("sweep", "preset", "settings", "points", "limits", "seed", "metric", "goal", "budget"),
-    *("question", "axes", "metrics"),
-)
-_OF_PROVENANCE: Final = (*("tool", "sweep", "training", "python", "packages", "hardware", "data"),)
+def _places(one: TransitionResult | None, other: TransitionResult | None) -> Places | None:
+    """Return where two studies place the collapse; None unless both look along the same axis."""
+    if one is None or other is None or one.x != other.x or not one.p_h or not other.p_h:
+        return None
+    shares = dict.fromkeys(("lower", "equal", "higher"), 0.0)
+    for (h, p), (g, q) in itertools.product(one.p_h.items(), other.p_h.items()):
+        shares["lower" if h < g else "equal" if h == g else "higher"] += p * q
+    total = sum(shares.values()) or 1.0
+    return Places(
+        both_claim=one.verdict in CLAIMS and other.verdict in CLAIMS,
+        common_set=tuple(sorted(set(one.h_set) & set(other.h_set))),
+        **{name: share / total for name, share in shares.items()},
+    )
 
 
-def _differences(
-    studies: Sequence[Study], tasks: Sequence[Mapping[str, Mapping[str, Any]]]
-) -> list[Difference]:
-    """Return what is recorded of the studies and not the same in all of them, the task first."""
-    sides = []
-    for study, own in zip(studies, tasks, strict=True):
-        manifest = study.manifest
-        content: dict[str, Any] = {"task": _task_text(own, tasks)} if own else {}
-        for name in _COMPARED:
-            if name == "settings":
-                given = manifest.settings or ()
-                content |= {f"--set {key}": ", ".join(map(str, values)) for key, values in given}
-            else:
-                content[name] = getattr(manifest, name)
-        provenance = {
-            f"{name} (where it ran)" if name == "hardware" else name: manifest.provenance.get(name)
-            for name in _OF_PROVENANCE
-        }
-        provenance["code of the tool"] = provenance.pop("tool")
-        provenance["code of the sweep"] = provenance.pop("sweep")
-        read = provenance["data"] or ()
-        provenance["data"] = ", ".join(
-            sorted(str(each.get("fingerprint", NONE))[:_COMMIT_LENGTH] for each in read)
-        )
-        later = "; ".join(manifest.later_commands)
-        content = {**content, "added or edited later": later, **provenance}
-        sides.append(dict(_flattened("", content)))
-    names = list(dict.fromkeys(name for side in sides for name in side))
-    rows = [Difference(name, tuple(side.get(name, NONE) for side in sides)) for name in names]
-    return [row for row in rows if len(set(row.values)) > 1]
+def volume_difference(
+    first: Volume, second: Volume, front: ParetoResult | None
+) -> tuple[Interval, float | None]:
+    """Return first minus second with its interval, and the share of draws above 0."""
+    estimate = first.estimate - second.estimate
+    if first.draws is None or second.draws is None:
+        return Interval(estimate, np.nan, np.nan), None
+    drawn = first.draws - second.draws
+    shifted = drawn - drawn.mean() + estimate
+    # Where nothing differs neither front is the better one.
+    better = float(np.mean(shifted > 1e-12) + 0.5 * np.mean(np.abs(shifted) <= 1e-12))
+    confidence = 0.95 if front is None else front.settings.confidence
+    return Interval(estimate, *Volume(estimate, drawn).ends(confidence)), better
 
 
-def _flattened(prefix: str, content: Mapping[str, Any]) -> list[tuple[str, str]]:
-    rows: list[tuple[str, str]] = []
-    for name, value in content.items():
-        full = f"{prefix}{name}"
-        if isinstance(value, Mapping) and value:
-            rows += _flattened(f"{full}.", value)
-        else:
-            shown = _written(value) or NONE
-            rows.append((full, shown[:_COMMIT_LENGTH] if full.endswith(".commit") else shown))
-    return rows
-
-
-def _written(value: Any) -> str:
-    """Return a value as a user writes it; a mapping, also one that is recorded as pairs, by its
-    names."""
-    if isinstance(value, Mapping):
-        return ", ".join(f"{name}={_written(each)}" for name, each in value.items())
-    if isinstance(value, list | tuple):
-        if value and all(isinstance(each, list) and len(each) == 2 for each in value):
-            return _written(dict(value))
-        return ", ".join(map(_written, value))
-    return "" if value is None else str(value)
-
-
-def _source_diff(studies: Sequence[Study], labels: Sequence[str]) -> str:
-    texts = []
-    for study in studies:
-        try:
-            texts.append(study.paths.sweep_source.read_text().splitlines())
-        except (OSError, UnicodeDecodeError):
-            texts.append([])
-    lines: list[str] = []
-    for label, text in zip(labels[1:], texts[1:], strict=True):
-        lines += difflib.unified_diff(
-            texts[0], text, f"{labels[0]}/sweep.py", f"{label}/sweep.py", lineterm="", n=1
-        )
-    left = len(lines) - _MOST_DIFF_LINES
-    return "\n".join(lines[:_MOST_DIFF_LINES] + ([f"... {left} more lines"] if left > 0 else []))
-
-
-def _warnings(sides: Sequence[StudySide], budgets: _Budgets) -> list[str]:
-    found = budgets.notes([side.label for side in sides])
-    found += [f"{side.label}: {side.problem}" for side in sides if side.problem]
-    for side in sides:
-        if side.finished < side.trials:
-            found.append(f"{side.label}: {side.finished} of {side.trials} trials ran to their end")
-    asked: list[TransitionResult] = [s.transition for s in sides if s.transition is not None]
+def _warnings(sides: Sequence[StudySide]) -> list[str]:
+    found = [f"{side.label}: {side.problem}" for side in sides if side.problem]
+    found += [
+        f"{side.label}: {side.finished} of {side.trials} trials ran to their end"
+        for side in sides
+        if side.finished < side.trials
+    ]
+    asked = [side.transition for side in sides if side.transition is not None]
     if len({(result.metric, result.scale) for result in asked}) > 1:
         found.append(
             "the transitions are fitted to different metrics; their heights do not compare"

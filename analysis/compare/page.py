@@ -3,9 +3,8 @@
 from pathlib import Path
 
 from analysis.compare.charts import comparison_charts
-from analysis.compare.result import Comparison, StudySide
+from analysis.compare.result import Comparison
 from analysis.compare.text import comparison_sentences, comparison_tables
-from analysis.questions.lean.group_text import groups_sentences
 from analysis.report.page import render, write_page
 from analysis.text.numbers import sentence
 
@@ -19,17 +18,13 @@ def build_comparison_page(comparison: Comparison) -> str:
         title=f"{labels} · hsweep comparison",
         labels=labels,
         explored=False,
-        answers=[(side.label, _sentences(side)) for side in comparison.studies],
+        answers=[(side.label, side.answer) for side in comparison.studies],
         sentences=comparison_sentences(comparison),
         tables=comparison_tables(comparison),
         source_diff=comparison.source_diff,
-        hv_note=sentence(comparison.hv_note),
+        hv_note=sentence(comparison.front_note),
         warnings=comparison.warnings,
     )
-
-
-def _sentences(side: StudySide) -> list[str]:
-    return [side.answer] if side.lean_groups is None else groups_sentences(side.lean_groups)
 
 
 def write_comparison(comparison: Comparison, path: Path) -> Path:

@@ -1,13 +1,16 @@
 """Several studies side by side, as frozen values."""
 
 from dataclasses import dataclass
+from typing import Final
 
-from analysis.questions.lean.result import LeanGroups, LeanResult
+from analysis.questions.lean.result import LeanResult
 from analysis.questions.pareto.result import ParetoResult
-from analysis.questions.transition.result import RetrievalDimension, TransitionResult
+from analysis.questions.transition.result import TransitionResult
 from analysis.statistics.values import Interval
-from analysis.values import Jsonable
-from hsweep.design.question import Goal
+from analysis.values import Jsonable, Number
+
+STUDY: Final = "study"
+"""The axis that tells the studies' shapes apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +38,10 @@ class StudySide(Jsonable):
         trials: that its answer rests on, at the budget that it is compared at.
         finished: how many of them ran to their end.
         budget: that it is compared at, in words.
-        answer, problem: its own answer in a sentence, or why it has none.
-        pareto: its front, over the costs that are compared.
-        hv: the hypervolume of that front, scaled and bounded as all of them are; None without one.
+        answer: its own answer with what qualifies it.
+        problem: why it has none.
+        lean: its lean comparisons, by the value that tells each from the others.
+        hv: the hypervolume of its front, in the frame of all fronts; None without one.
     """
 
     label: str
@@ -47,67 +51,51 @@ class StudySide(Jsonable):
     trials: int
     finished: int
     budget: str
-    answer: str
+    answer: tuple[str, ...]
     problem: str | None
     transition: TransitionResult | None
-    lean: LeanResult | None
-    lean_groups: LeanGroups | None
-    pareto: ParetoResult | None
+    lean: dict[str, LeanResult]
     hv: Interval | None
 
 
 @dataclass(frozen=True, slots=True)
-class TransitionPair(Jsonable):
+class Places(Jsonable):
     """Where two studies place the collapse.
 
     Attributes:
-        common_set: head counts in the confidence sets of both.
-        p_lower, p_equal, p_higher: share of pairs of draws in which the first study's h* is lower
+        both_claim: whether both establish one.
+        common_set: values in the confidence sets of both.
+        lower, equal, higher: share of pairs of draws in which the first study's place is lower
             than, equal to, higher than the second's.
-        common_dimension: intersection of their retrieval dimensions, where both have one.
-        dimensions_disagree: both have one, and these do not meet.
     """
 
-    first: str
-    second: str
     both_claim: bool
-    common_set: tuple[float, ...]
-    p_lower: float
-    p_equal: float
-    p_higher: float
-    common_dimension: RetrievalDimension | None
-    dimensions_disagree: bool
+    common_set: tuple[Number, ...]
+    lower: float
+    equal: float
+    higher: float
 
 
 @dataclass(frozen=True, slots=True)
-class VolumePair(Jsonable):
-    """The hypervolume of one front minus that of another.
-
-    Attributes:
-        difference: first minus second, with its interval over paired draws; above 0 where the
-            first is better.
-        p_better: share of draws in which the first is larger; None without seeds to tell.
-    """
-
-    first: str
-    second: str
-    difference: Interval
-    p_better: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class SharedTrials(Jsonable):
-    """What two studies have in common.
+class Pair(Jsonable):
+    """Two of the studies.
 
     Attributes:
         same: trials of both: same model, task, data, recipe, budget, seeds and code.
         changed: points and seeds of both whose trials differ in one of these.
+        places: None unless both look for a collapse along the same axis.
+        volume: the hypervolume of the first front minus that of the second, over paired draws;
+            None unless both have one.
+        p_better: share of draws in which the first is larger; None without seeds to tell.
     """
 
     first: str
     second: str
     same: int
     changed: int
+    places: Places | None
+    volume: Interval | None
+    p_better: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,23 +111,18 @@ class Comparison(Jsonable):
     """Two or more studies side by side.
 
     Attributes:
-        metric, goal, costs: what the fronts are made of; empty where there are none.
-        hv_note: how the hypervolumes were computed, or why they were not.
-        transitions, volumes, shared: every pair of studies that ask along one axis, that have a
-            front, and that there is.
+        front: of the shapes of all studies together, the study being one more axis; None where
+            none is drawn.
+        front_note: how hypervolumes were computed, or why there is no front.
         source_diff: how each study's sweep file differs from the first one's, as a unified diff.
-        apart: that the studies learn from other data, and how: then nothing is ranked and there are
-            no pairs. Empty where they learn the same.
+        apart: that the studies learn from other data, and how: then nothing is ranked. Empty where
+            they learn the same.
     """
 
     studies: tuple[StudySide, ...]
-    metric: str
-    goal: Goal | None
-    costs: tuple[str, ...]
-    hv_note: str
-    transitions: tuple[TransitionPair, ...]
-    volumes: tuple[VolumePair, ...]
-    shared: tuple[SharedTrials, ...]
+    front: ParetoResult | None
+    front_note: str
+    pairs: tuple[Pair, ...]
     differences: tuple[Difference, ...]
     source_diff: str
     settings: CompareSettings

@@ -2,11 +2,9 @@
 
 import math
 
-from analysis.compare.result import Comparison, StudySide
-from analysis.questions.lean.result import LeanResult, LeanRow
-from analysis.questions.lean.text import chosen_row
-from analysis.questions.transition.text import set_text
-from analysis.runs.losses import losses_named
+from analysis.compare.result import Comparison, Pair
+from analysis.questions.base import Section
+from analysis.questions.pareto.text import pareto_table
 from analysis.statistics.values import Interval
 from analysis.text.numbers import (
     NONE,
@@ -20,194 +18,164 @@ from analysis.text.numbers import (
 from analysis.text.tables import Table
 
 
-def comparison_tables(comparison: Comparison) -> list[tuple[str, Table]]:
-    """Return every table that has a row, with its title."""
-    found = [
-        ("Studies", studies_table(comparison)),
-        ("Transitions", transitions_table(comparison)),
-        ("Do they agree on the place of the collapse?", agreement_table(comparison)),
-        ("Lean choices", lean_table(comparison)),
-        ("Hypervolume", volumes_table(comparison)),
-        ("Difference in hypervolume", volume_pairs_table(comparison)),
-        ("What differs", differences_table(comparison)),
-        ("What they share", shared_table(comparison)),
+def comparison_sentences(comparison: Comparison) -> list[str]:
+    """Return what the studies say of each other."""
+    if comparison.apart:
+        return [comparison.apart]
+    sentences = [text for pair in comparison.pairs for text in _pair_sentences(pair, comparison)]
+    return sentences or [
+        "Nothing that these studies found can be set against each other by a test."
     ]
+
+
+def _pair_sentences(pair: Pair, comparison: Comparison) -> list[str]:
+    sentences = []
+    if pair.places is not None and pair.places.both_claim:
+        where = {side.label: side.transition for side in comparison.studies}
+        one, other = where[pair.first], where[pair.second]
+        assert one is not None
+        assert other is not None
+        agree = "can be the same place" if pair.places.common_set else "are not the same place"
+        sentences.append(
+            f"{pair.first} and {pair.second} put the collapse at {one.x} = "
+            f"{number_text(one.h_star)} and {number_text(other.h_star)}; by their 95% sets these "
+            f"{agree}."
+        )
+    if pair.volume is not None:
+        low, high = pair.volume.low, pair.volume.high
+        if not math.isfinite(low):
+            outcome = "how far seeds scatter is not known, so no interval can be given"
+        elif low > 0 or high < 0:
+            outcome = f"the front of {pair.first if low > 0 else pair.second} is the better one"
+        else:
+            outcome = "neither front is shown to be the better one"
+        sentences.append(
+            f"Hypervolume, {pair.first} minus {pair.second}: "
+            f"{_interval(pair.volume, comparison.settings.confidence)}; {outcome}."
+        )
+    return sentences
+
+
+def comparison_tables(comparison: Comparison) -> list[Section]:
+    """Return every table that has a row."""
+    found = [
+        Section("Studies", studies_table(comparison)),
+        Section("Transitions", transitions_table(comparison)),
+        Section("Lean choices", lean_table(comparison)),
+        Section("Pairs of studies", pairs_table(comparison)),
+        Section("What differs", differences_table(comparison)),
+    ]
+    if comparison.front is not None:
+        found.insert(3, Section("Shapes of all studies", pareto_table(comparison.front)))
     if comparison.apart:  # what differs comes first
-        found.sort(key=lambda each: each[0] != "What differs")
-    return [(title, table) for title, table in found if table.rows]
+        found.sort(key=lambda section: section.title != "What differs")
+    return [section for section in found if section.table.rows]
 
 
 def studies_table(comparison: Comparison) -> Table:
+    has_volume = any(side.hv is not None for side in comparison.studies)
     rows = tuple(
-        (side.label, side.sweep, side.preset, side.budget, f"{side.finished} of {side.trials}")
+        (
+            side.label,
+            side.sweep,
+            side.preset,
+            side.budget,
+            f"{side.finished} of {side.trials}",
+            *((_interval(side.hv, comparison.settings.confidence),) if has_volume else ()),
+        )
         for side in comparison.studies
     )
-    return Table(("study", "sweep", "preset", "compared at", "trials run to their end"), rows)
+    header = ("study", "sweep", "preset", "compared at", "trials run to their end")
+    note = f"{comparison.front_note}." if has_volume else ""
+    return Table((*header, *(("hypervolume",) if has_volume else ())), rows, note)
 
 
 def transitions_table(comparison: Comparison) -> Table:
-    header = ("study", "verdict", "h*", "95% set", "bracket", "drop", "p (abrupt)", "reading")
     rows = []
     for side in comparison.studies:
-        found = side.transition
-        if found is None:
+        if (found := side.transition) is None:
             continue
-        bracket = found.bracket
+        listed = ", ".join(map(number_text, found.h_set))
         rows.append(
             (
                 side.label,
                 found.verdict.replace("_", " "),
-                f"{found.x} = {number_text(found.h_star)}" if found.h_star is not None else NONE,
-                set_text(found),
-                f"({number_text(bracket[0])}, {number_text(bracket[1])}]" if bracket else NONE,
+                NONE if found.h_star is None else f"{found.x} = {number_text(found.h_star)}",
+                f"{{{listed}}}",
                 NONE if found.drop is None else y_size(found.drop, found.scale, found.drop_points),
-                f"{number_text(found.p_abrupt, 2)}{' (no test)' if found.noise_gap else ''}",
-                found.reading,
             )
         )
-    note = "Where the verdict is none, inconclusive or suggested, h* is where a collapse would be."
-    return Table(header, tuple(rows), note)
-
-
-def agreement_table(comparison: Comparison) -> Table:
-    header = ("studies", "in both sets", "first lower", "equal", "first higher", "dimension")
-    rows = []
-    for pair in comparison.transitions:
-        common = pair.common_dimension
-        dimension = NONE
-        if pair.dimensions_disagree:
-            dimension = "disagree"
-        elif common is not None:
-            dimension = f"{common.lo} to {number_text(common.hi) if common.hi else 'any'}"
-        rows.append(
-            (
-                f"{pair.first} and {pair.second}",
-                "{" + ", ".join(number_text(h) for h in pair.common_set) + "}"
-                if pair.common_set
-                else "none: they disagree",
-                percent_text(round(pair.p_lower, 3)),
-                percent_text(round(pair.p_equal, 3)),
-                percent_text(round(pair.p_higher, 3)),
-                dimension + ("" if pair.both_claim else "; not both claim a collapse"),
-            )
-        )
-    note = "Shares of pairs of draws of h*, one from each study, taken as independent."
-    return Table(header, tuple(rows), note)
-
-
-def _lean_results(side: StudySide) -> list[tuple[str, LeanResult]]:
-    if side.lean is not None:
-        return [(side.label, side.lean)]
-    if side.lean_groups is None:
-        return []
-    within = side.lean_groups.within
-    return [
-        (f"{side.label}, {within} = {value}", result)
-        for value, result in side.lean_groups.found.items()
-    ]
+    note = "Where no collapse is established, the place is where one would be."
+    return Table(("study", "verdict", "place", "95% set", "drop"), tuple(rows), note)
 
 
 def lean_table(comparison: Comparison) -> Table:
     header = ("study", "baseline", "choice", "difference", "Holm", "margin", "saves")
     rows = []
     for side in comparison.studies:
-        for label, result in _lean_results(side):
-            row, margin = chosen_row(result), number_text(result.margin)
+        for heading, result in side.lean.items():
+            label = f"{side.label}, {heading}" if heading else side.label
+            margin = number_text(result.margin)
+            row = next((row for row in result.table if row.label == result.choice), None)
             if row is None:
                 verdict = result.verdict.replace("_", " ")
                 rows.append((label, result.baseline_label, verdict, NONE, NONE, margin, NONE))
                 continue
-            ci = f"{interval_text(row.ci, result.settings.confidence)}{_losses(row, result)}"
             saved = ", ".join(
                 f"{percent_text(round(share, 3))} of {cost_title(cost)}"
                 for cost, share in row.saving.items()
                 if math.isfinite(share)
             )
+            gap = f"{interval_text(row.ci, result.settings.confidence)}{row.lost.behind}"
             holm = p_text(row.p_holm)
-            rows.append((label, result.baseline_label, row.label, ci, holm, margin, saved))
+            rows.append((label, result.baseline_label, row.label, gap, holm, margin, saved))
     return Table(header, tuple(rows))
 
 
-def _losses(row: LeanRow, result: LeanResult) -> str:
-    pairs = ((row.label, row.lost), (result.baseline_label, result.baseline_lost))
-    named = losses_named(pairs)
-    return f" (of the runs left: {named})" if named else ""
-
-
-def volumes_table(comparison: Comparison) -> Table:
-    rows = tuple(
-        (side.label, _interval(side.hv, comparison.settings.confidence))
-        for side in comparison.studies
-        if side.hv is not None
-    )
-    costs = " and ".join(cost_title(cost) for cost in comparison.costs)
-    return Table(("study", f"{comparison.metric} against {costs}"), rows, f"{comparison.hv_note}.")
-
-
-def volume_pairs_table(comparison: Comparison) -> Table:
-    rows = tuple(
-        (
-            f"{pair.first} minus {pair.second}",
-            _interval(pair.difference, comparison.settings.confidence),
-            NONE if pair.p_better is None else percent_text(round(pair.p_better, 3)),
+def pairs_table(comparison: Comparison) -> Table:
+    """Return what each pair of studies has in common, and where their answers differ."""
+    rows = []
+    for pair in comparison.pairs:
+        places = pair.places
+        common, shares = NONE, NONE
+        if places is not None:
+            listed = ", ".join(map(number_text, places.common_set))
+            common = f"{{{listed}}}" if listed else "none: they disagree"
+            common += "" if places.both_claim else "; not both claim a collapse"
+            parts = (places.lower, places.equal, places.higher)
+            shares = ", ".join(percent_text(round(share, 3)) for share in parts)
+        better = NONE if pair.p_better is None else percent_text(round(pair.p_better, 3))
+        rows.append(
+            (
+                f"{pair.first} and {pair.second}",
+                str(pair.same),
+                str(pair.changed),
+                common,
+                shares,
+                _interval(pair.volume, comparison.settings.confidence),
+                better,
+            )
         )
-        for pair in comparison.volumes
-    )
-    return Table(("studies", "difference", "first is better"), rows)
-
-
-def shared_table(comparison: Comparison) -> Table:
-    header = ("studies", "trials of both", "same point and seed, other trial")
-    rows = tuple(
-        (f"{pair.first} and {pair.second}", str(pair.same), str(pair.changed))
-        for pair in comparison.shared
+    header = (
+        *("studies", "trials of both", "same point and seed, other trial"),
+        *("places in both 95% sets", "first lower, equal, higher"),
+        *("difference in hypervolume", "first is better"),
     )
     note = (
         "The same trial has the same model, task, data, recipe, budget, seeds and code; where only "
-        "point and seed agree, one of these has changed."
+        "point and seed agree, one of these has changed. Shares are of pairs of draws, one from "
+        "each study."
     )
-    return Table(header, rows, note)
+    # What no pair has is left out.
+    kept = [at for at in range(len(header)) if at < 3 or any(row[at] != NONE for row in rows)]
+    return Table(
+        tuple(header[at] for at in kept), tuple(tuple(row[at] for at in kept) for row in rows), note
+    )
 
 
 def differences_table(comparison: Comparison) -> Table:
     header = ("what", *(side.label for side in comparison.studies))
     return Table(header, tuple((row.what, *row.values) for row in comparison.differences))
-
-
-def comparison_sentences(comparison: Comparison) -> list[str]:
-    if comparison.apart:
-        return [comparison.apart]
-    sentences = []
-    for pair in comparison.transitions:
-        if not pair.both_claim:
-            continue
-        where = {side.label: side.transition for side in comparison.studies}
-        one, other = where[pair.first], where[pair.second]
-        assert one is not None
-        assert other is not None
-        places = f"{one.x} = {number_text(one.h_star)} and {number_text(other.h_star)}"
-        agree = "can be the same place" if pair.common_set else "are not the same place"
-        sentences.append(
-            f"{pair.first} and {pair.second} put the collapse at {places}; by their 95% sets "
-            f"these {agree}."
-        )
-    for volume in comparison.volumes:
-        low, high = volume.difference.low, volume.difference.high
-        if not math.isfinite(low):
-            outcome = "how far seeds scatter is not known, so no interval can be given"
-        elif low > 0:
-            outcome = f"the front of {volume.first} is the better one"
-        elif high < 0:
-            outcome = f"the front of {volume.second} is the better one"
-        else:
-            outcome = "neither front is shown to be the better one"
-        sentences.append(
-            f"Hypervolume, {volume.first} minus {volume.second}: "
-            f"{_interval(volume.difference, comparison.settings.confidence)}; {outcome}."
-        )
-    return sentences or [
-        "Nothing that these studies found can be set against each other by a test."
-    ]
 
 
 def _interval(interval: Interval | None, confidence: float) -> str:

@@ -52,12 +52,12 @@ def compare(
     else:
         for sentence in comparison_sentences(found):
             console.print(sentence, style="bold")
-        for title, table in comparison_tables(found):
+        for title, table, _ in comparison_tables(found):
             console.print()
-            print_table(console, title.lower(), table)
+            print_table(console, title, table)
         for side in found.studies:
             console.print()
-            console.print(f"{side.label}: {side.answer}")
+            console.print(f"{side.label}: {' '.join(side.answer)}")
         for warning in found.warnings:
             console.print(f"note: {warning}", style="yellow")
     if page is not None:

@@ -13,12 +13,11 @@ from click.testing import CliRunner
 from tiny import tiny_sweep
 from tiny_studies import finish, new_study, recording
 
-from analysis.compare.fit import compare_studies, transition_pair, unique_labels
+from analysis.compare.fit import compare_studies, unique_labels, volume_difference
 from analysis.compare.page import build_comparison_page
 from analysis.compare.result import CompareSettings, Comparison
 from analysis.compare.text import comparison_sentences, comparison_tables
-from analysis.compare.volumes import Volume, volume_difference, volume_interval, volumes
-from analysis.questions.pareto import fit as pareto
+from analysis.questions.pareto.fit import Drawn, Volume
 from analysis.questions.pareto.result import ParetoSettings
 from analysis.runs.grouped import grouped
 from analysis.runs.table import Runs
@@ -95,15 +94,23 @@ def lean_studies(home: Home, gains: Sequence[float]) -> list[Study]:
     ]
 
 
+def places_of(result: Comparison) -> list[Any]:
+    return [pair.places for pair in result.pairs if pair.places is not None]
+
+
+def volumes_of(result: Comparison) -> list[Any]:
+    return [pair for pair in result.pairs if pair.volume is not None]
+
+
 class TestTransitions:
     def test_different_places_are_told_apart(self, collapses: list[Study]) -> None:
         result = compare_studies(collapses, settings=QUICK)
         assert [s.transition.h_star for s in result.studies if s.transition] == [3, 4]
-        (pair,) = result.transitions
-        assert pair.both_claim
-        assert pair.common_set == ()
-        assert pair.p_lower > 0.9
-        assert pair.p_lower + pair.p_equal + pair.p_higher == pytest.approx(1.0)
+        (places,) = places_of(result)
+        assert places.both_claim
+        assert places.common_set == ()
+        assert places.lower > 0.9
+        assert places.lower + places.equal + places.higher == pytest.approx(1.0)
         assert (
             "width = 3 and 4; by their 95% sets these are not the same place"
             in (comparison_sentences(result)[0])
@@ -115,9 +122,9 @@ class TestTransitions:
         again = finished(
             home, "again", transition_sweep(), lambda p, r: collapse(p.width, r, 3, seed=1)
         )
-        (pair,) = compare_studies([collapses[0], again], settings=QUICK).transitions
-        assert pair.common_set == (3,)
-        assert pair.p_equal > 0.8
+        (places,) = places_of(compare_studies([collapses[0], again], settings=QUICK))
+        assert places.common_set == (3,)
+        assert places.equal > 0.8
 
     def test_a_suggested_collapse_is_compared_with_none(
         self, home: Home, collapses: list[Study]
@@ -125,60 +132,43 @@ class TestTransitions:
         sweep = dataclasses.replace(transition_sweep(), replicates=1)
         single = finished(home, "single", sweep, lambda p, r: collapse(p.width, r, 4))
         result = compare_studies([collapses[1], single], settings=QUICK)
-        assert result.transitions == ()
-        assert "suggested, not tested" in result.studies[1].answer
-        ((_, table),) = [t for t in comparison_tables(result) if t[0] == "Transitions"]
-        row = dict(zip(table.header, table.rows[1], strict=True))
-        assert (row["verdict"], row["95% set"]) == ("suggested", "none: one seed a cell")
-        assert row["p (abrupt)"].endswith("(no test)")
-
-    def test_dimensions_that_do_not_meet_are_said(self, collapses: list[Study]) -> None:
-        one, other = compare_studies(collapses, settings=QUICK).studies
-        assert one.transition is not None
-        assert other.transition is not None
-        from analysis.questions.transition.result import RetrievalDimension
-
-        def with_dimension(side: Any, lo: int, hi: int) -> Any:
-            found = dataclasses.replace(side.transition, d_eff=RetrievalDimension(lo, hi, 1, False))
-            return dataclasses.replace(side, transition=found)
-
-        apart = transition_pair(with_dimension(one, 3, 3), with_dimension(other, 4, 4))
-        assert apart is not None
-        assert (apart.dimensions_disagree, apart.common_dimension) == (True, None)
-        meeting = transition_pair(with_dimension(one, 3, 4), with_dimension(other, 4, 5))
-        assert meeting is not None
-        assert meeting.common_dimension == RetrievalDimension(4, 4, 1, False)
+        assert places_of(result) == []
+        assert "suggested, not tested" in result.studies[1].answer[0]
+        (table,) = [s.table for s in comparison_tables(result) if s.title == "Transitions"]
+        assert dict(zip(table.header, table.rows[1], strict=True))["verdict"] == "suggested"
 
 
 class TestFronts:
     def test_a_better_front_has_a_larger_volume(self, home: Home) -> None:
         result = compare_studies(lean_studies(home, (0.0, 0.04)), settings=QUICK)
-        (pair,) = result.volumes
-        assert pair.difference.high < 0
+        (pair,) = volumes_of(result)
+        assert pair.volume.high < 0
         assert pair.p_better is not None
         assert pair.p_better < 0.02
-        assert result.costs == ("num_params",)
+        assert result.front is not None
+        assert result.front.costs == ("num_params",)
+        assert {row.config["study"] for row in result.front.table} == {"lean0", "lean1"}
         assert "the front of lean1 is the better one" in " ".join(comparison_sentences(result))
 
     def test_the_same_runs_cancel_exactly(self, home: Home, tmp_path: Path) -> None:
         elsewhere = Home(tmp_path / "other").create()
         values = lambda p, r: error_of(p.width, r, 0.0, 0)  # noqa: E731
-        pair = [finished(where, "same", lean_sweep(), values) for where in (home, elsewhere)]
-        result = compare_studies(pair, settings=QUICK)
+        both = [finished(where, "same", lean_sweep(), values) for where in (home, elsewhere)]
+        result = compare_studies(both, settings=QUICK)
         assert [side.label for side in result.studies] == ["same (home)", "same (other)"]
-        (volume,) = result.volumes
-        assert volume.difference == (0.0, 0.0, 0.0)
-        assert volume.p_better == 0.5
-        assert result.shared[0].same == 16
+        (pair,) = volumes_of(result)
+        assert pair.volume == (0.0, 0.0, 0.0)
+        assert pair.p_better == 0.5
+        assert pair.same == 16
 
     def test_a_cost_may_be_named_for_studies_with_any_question(
         self, collapses: list[Study]
     ) -> None:
-        assert compare_studies(collapses, settings=QUICK).volumes == ()
+        assert compare_studies(collapses, settings=QUICK).front is None
         result = compare_studies(collapses, costs=("num_params", "wall_seconds"), settings=QUICK)
-        assert result.costs == ("num_params", "wall_seconds")
-        assert all(side.pareto is not None for side in result.studies)
-        assert len(result.volumes) == 1
+        assert result.front is not None
+        assert result.front.costs == ("num_params", "wall_seconds")
+        assert len(volumes_of(result)) == 1
 
     def test_different_metrics_are_not_laid_over_each_other(self, home: Home) -> None:
         one = lean_studies(home, (0.0,))[0]
@@ -189,8 +179,8 @@ class TestFronts:
             lambda p, r: error_of(p.width, r, 0.0, 0),
         )
         result = compare_studies([one, other], settings=QUICK)
-        assert result.volumes == ()
-        assert "different metrics (fit, nmse)" in result.hv_note
+        assert result.front is None
+        assert "different metrics (fit, nmse)" in result.front_note
 
     def test_single_runs_give_no_interval(self, home: Home) -> None:
         studies = [
@@ -202,8 +192,8 @@ class TestFronts:
             )
             for at in range(2)
         ]
-        (pair,) = compare_studies(studies, settings=QUICK).volumes
-        assert np.isnan(pair.difference.low)
+        (pair,) = volumes_of(compare_studies(studies, settings=QUICK))
+        assert np.isnan(pair.volume.low)
         assert pair.p_better is None
 
 
@@ -221,8 +211,8 @@ class TestOtherData:
         (sentence,) = comparison_sentences(result)
         assert sentence.startswith("The studies do not learn the same task from the same data")
         assert "lean0: dim=3; lean1: dim=4" in sentence
-        assert (result.volumes, [side.hv for side in result.studies]) == ((), [None, None])
-        titles = [title for title, _ in comparison_tables(result)]
+        assert (result.front, [side.hv for side in result.studies]) == (None, [None, None])
+        titles = [section.title for section in comparison_tables(result)]
         assert titles[0] == "What differs"
         assert "Lean choices" in titles
         page = build_comparison_page(result)
@@ -240,7 +230,7 @@ class TestOtherData:
     ) -> None:
         apart = [learning(study, dim=3 + at) for at, study in enumerate(collapses)]
         result = compare_studies(apart, settings=QUICK)
-        assert result.transitions == ()
+        assert places_of(result) == []
         assert [s.transition.h_star for s in result.studies if s.transition] == [3, 4]
         assert {row.what: row.values for row in result.differences}["task"] == ("dim=3", "dim=4")
 
@@ -248,13 +238,7 @@ class TestOtherData:
         studies = [learning(study, dim=3) for study in lean_studies(home, (0.0, 0.04))]
         result = compare_studies(studies, settings=QUICK)
         assert result.apart == ""
-        assert len(result.volumes) == 1
-
-
-def shapes_of(frame: pd.DataFrame) -> Any:
-    runs = Runs(frame, SHAPE_OPTIONS["metric"])
-    by, costs = SHAPE_OPTIONS["config"], SHAPE_OPTIONS["costs"]
-    return grouped(runs, by, goal="max", costs=costs, crash_sd=6.0).found
+        assert len(volumes_of(result)) == 1
 
 
 def test_the_difference_of_volumes_covers_the_true_one() -> None:
@@ -262,32 +246,22 @@ def test_the_difference_of_volumes_covers_the_true_one() -> None:
     inside = []
     for seed in range(40):
         frame = shapes_sweep("homo", seed, seeds=4)
-        noise = np.random.default_rng(seed).permutation(4)
-        again = frame.assign(
-            top1=frame["true"] + (frame["top1"] - frame["true"]) * (1 - 2 * (noise[0] % 2))
+        noise = 0.006 * np.random.default_rng([5, seed]).standard_normal(len(frame))
+        both = pd.concat(
+            [frame.assign(study="one"), frame.assign(study="two", top1=frame["true"] + noise)]
         )
-        fresh = again.assign(
-            top1=frame["true"]
-            + 0.006 * np.random.default_rng([5, seed]).standard_normal(len(frame))
-        )
-        found, _ = volumes([shapes_of(frame), shapes_of(fresh)], "max", ["num_params"], 400, 0)
-        difference, _ = volume_difference(*found, 0.95)
+        by, costs = ["study", *SHAPE_OPTIONS["config"]], SHAPE_OPTIONS["costs"]
+        shapes = grouped(Runs(both, "top1"), by, goal="max", costs=costs, crash_sd=6.0)
+        own = np.array([shape.config["study"] for shape in shapes.found])
+        drawn = Drawn.of(shapes, ParetoSettings(draws=400))
+        (one, two), _ = drawn.volumes([own == "one", own == "two"])
+        difference, _ = volume_difference(one, two, None)
         inside.append(difference.low <= 0 <= difference.high)
     assert np.mean(inside) >= 0.88
 
 
-def test_alone_a_front_has_the_volume_that_its_own_analysis_gives() -> None:
-    frame = shapes_sweep("hetero", 3)
-    found, _ = volumes([shapes_of(frame)], "max", ["num_params"], 2000, 0)
-    own = pareto.fit(frame, settings=ParetoSettings(), **SHAPE_OPTIONS)
-    assert own.hv is not None
-    interval = volume_interval(found[0], 0.95)
-    assert interval.estimate == pytest.approx(own.hv.estimate)
-    assert (interval.low, interval.high) == pytest.approx((own.hv.low, own.hv.high), abs=0.02)
-
-
 def test_volumes_without_draws_have_an_estimate_only() -> None:
-    difference, better = volume_difference(Volume(0.6, None), Volume(0.5, None), 0.95)
+    difference, better = volume_difference(Volume(0.6, None), Volume(0.5, None), None)
     assert difference.estimate == pytest.approx(0.1)
     assert np.isnan(difference.low)
     assert better is None
@@ -331,7 +305,7 @@ class TestWhatDiffers:
 def test_unfinished_studies_are_compared_as_far_as_they_are(home: Home) -> None:
     studies = [new_study(home, name, transition_sweep()) for name in ("a", "b")]
     result = compare_studies(studies, settings=QUICK)
-    assert result.transitions == ()
+    assert places_of(result) == []
     assert "a: no trial has run to its full budget yet" in result.warnings
     assert "can be set against each other" in comparison_sentences(result)[0]
     assert "No curves or fronts are drawn together" in build_comparison_page(result)
@@ -361,7 +335,7 @@ def test_same_studies_same_comparison_and_json_keeps_it(home: Home) -> None:
 def test_the_page_holds_every_table_and_fetches_nothing(home: Home) -> None:
     result = compare_studies(lean_studies(home, (0.0, 0.02)), settings=QUICK)
     page = build_comparison_page(result)
-    for title, _ in comparison_tables(result):
+    for title, _, _ in comparison_tables(result):
         assert f">{title}</h2>" in page
     assert "default-src &#39;none&#39;" in page or "default-src 'none'" in page
     assert 'data-figure="front-num_params"' in page
@@ -385,7 +359,7 @@ class TestCommand:
         lean_studies(home, (0.0, 0.02))
         content = json.loads(self.run(home, "lean0", "lean1", "--draws", 50, "--json").stdout)
         assert [side["label"] for side in content["studies"]] == ["lean0", "lean1"]
-        assert content["volumes"][0]["difference"][2] < 0
+        assert content["pairs"][0]["volume"][2] < 0
 
     @pytest.mark.parametrize(
         ("names", "message"),

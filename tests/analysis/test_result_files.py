@@ -58,7 +58,8 @@ def test_the_rows_of_a_parquet_file_are_readable_without_us(tmp_path: Path) -> N
     assert heads["p_h"].sum() == pytest.approx(1)
     assert heads.index[heads["is_h_star"]].tolist() == [found["transition"].h_star]
     front = pd.read_parquet(tmp_path / "pareto.parquet")
-    assert front.set_index("label")["p_front"].to_dict() == found["pareto"].p_front
+    chances = {row.label: row.p_front for row in found["pareto"].table}
+    assert front.set_index("label")["p_front"].to_dict() == chances
     candidates = pd.read_parquet(tmp_path / "lean.parquet")
     assert candidates.loc[candidates["outcome"] == "established", "label"].tolist() == list(
         found["lean"].accepted

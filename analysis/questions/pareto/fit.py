@@ -4,7 +4,8 @@ Seed means are drawn from their moderated t distributions; a shape's P_front is 
 in which no other shape costs at most as much and is at least as good, with one of the two strict.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final, Unpack
 
 import numpy as np
@@ -13,14 +14,14 @@ from scipy import special
 
 from analysis.questions.pareto.result import FrontClass, ParetoResult, ParetoRow, ParetoSettings
 from analysis.runs.columns import RunColumns
-from analysis.runs.grouped import Shape, grouped, seed_spread
+from analysis.runs.grouped import Grouped, Shape, grouped, seed_spread
 from analysis.runs.scale import metric_span
 from analysis.runs.table import Runs
 from analysis.statistics.bounds import clipped
 from analysis.statistics.dominance import dominated, dominated_share
 from analysis.statistics.moderated import Moderated, moderate, why_unmeasured
 from analysis.statistics.optional import moocore
-from analysis.statistics.values import FloatArray, Interval
+from analysis.statistics.values import FloatArray, Interval, Mask
 from hsweep.design.question import Goal
 from hsweep.errors import UserError
 
@@ -46,6 +47,7 @@ def fit(
 
     Args:
         table: one row a run, or `Runs`, which carry the metric and the columns.
+        config: columns that name a shape.
         costs: columns to keep small. A cost that varies between the runs of a shape (latency, wall
             time) is drawn like the metric, on a logarithmic axis where it is positive; the others
             are exact.
@@ -55,69 +57,197 @@ def fit(
     Raises:
         UserError: a table that cannot be used, with what to change.
     """
+    runs = Runs.of(table, metric, columns)
+    return front_of(grouped_costs(runs, config, nuisance, goal, costs, settings), settings)
+
+
+def grouped_costs(
+    runs: Runs,
+    config: Sequence[str],
+    nuisance: Sequence[str],
+    goal: Goal,
+    costs: Sequence[str],
+    settings: ParetoSettings,
+) -> Grouped:
+    """Return the shapes of a front.
+
+    Raises:
+        UserError: no cost, or a table that cannot be used.
+    """
     if not costs:
         raise UserError("name at least one cost column (num_params, ...)")
-    runs = Runs.of(table, metric, columns)
-    shapes = grouped(runs, config, nuisance, goal=goal, costs=costs, crash_sd=settings.crash_sd)
-    found, warnings = shapes.found, list(shapes.warnings)
-    sign = 1.0 if goal == "max" else -1.0
-    spread = seed_spread(found)
-    rng = np.random.default_rng(settings.rng_seed)
-    mean = np.array([sign * item.values.mean() for item in found])
-    # As many independent runs would scatter as much.
-    size = np.array([item.values.size / item.inflation for item in found])
-    bounds = metric_span(np.concatenate([item.values for item in found]), goal, None)
-    cost = np.array([[item.costs[name] for name in costs] for item in found])
-    known, gap = bool(np.isfinite(spread.sd).all()), ""
-    mean_draws = _draw(mean, size, spread, settings.draws, rng) if known else mean[None, :]
-    cost_draws, notes = _cost_draws(found, costs, cost, settings.draws if known else 1, rng)
-    warnings += notes
-    if known:
-        p_front = 1 - dominated_share(mean_draws, cost_draws)
+    return grouped(runs, config, nuisance, goal=goal, costs=costs, crash_sd=settings.crash_sd)
+
+
+def front_of(shapes: Grouped, settings: ParetoSettings) -> ParetoResult:
+    """Return the front of shapes with its uncertainty."""
+    found, sign = shapes.found, 1.0 if shapes.goal == "max" else -1.0
+    drawn = Drawn.of(shapes, settings)
+    mean, spread = drawn.mean, drawn.spread
+    warnings, gap = [*shapes.warnings, *drawn.notes], ""
+    if drawn.is_known:
+        p_front = 1 - dominated_share(drawn.means, drawn.costs)
     else:
         p_front = np.full(len(found), np.nan)
-        gap = why_unmeasured([item.values for item in found])
+        gap = why_unmeasured([shape.values for shape in found])
         warnings.append(
             f"how far seeds scatter is not known ({gap}): no probability can be given, and the"
             " front is that of the means as measured"
         )
-    hv, hv_note = _hypervolume(mean, cost, mean_draws, cost_draws, known, settings)
-    se = spread.sd / np.sqrt(size)
+    volumes, hv_note = drawn.volumes([np.ones(len(found), bool)])
+    se = spread.sd / np.sqrt(drawn.size)
     reach = se * special.stdtrit(spread.df, (1 + settings.confidence) / 2)
-    beaten_by = _dominators([item.label for item in found], mean, cost)
+    bounds = metric_span(np.concatenate([shape.values for shape in found]), shapes.goal, None)
+    beaten_by = _dominators([shape.label for shape in found], mean, drawn.cost)
     rows = tuple(
         ParetoRow(
-            config=item.config,
-            label=item.label,
+            config=shape.config,
+            label=shape.label,
             mean=float(sign * mean[k]),
             se_eb=float(se[k]),
             ci=clipped(_interval(float(sign * mean[k]), float(reach[k])), bounds),
-            n=item.values.size,
-            values=tuple(item.values.tolist()),
-            crash_share=item.crash_share,
-            costs=item.costs,
+            n=shape.values.size,
+            values=tuple(shape.values.tolist()),
+            crash_share=shape.crash_share,
+            costs=shape.costs,
             p_front=float(p_front[k]),
             class_=_front_class(p_front[k], beaten_by[k], settings),
             dominated_by=beaten_by[k],
-            lost=item.lost,
-            setting=item.tuned.setting if item.tuned else None,
+            lost=shape.lost,
+            setting=shape.tuned.setting if shape.tuned else None,
         )
-        for k, item in enumerate(found)
+        for k, shape in enumerate(found)
     )
     return ParetoResult(
         table=rows,
-        hv=hv,
+        hv=volumes[0].interval(settings.confidence) if volumes else None,
         hv_note=hv_note,
-        metric=runs.metric,
-        goal=goal,
-        costs=tuple(costs),
+        metric=shapes.metric,
+        goal=shapes.goal,
+        costs=shapes.costs,
         prior_sd=spread.prior_sd,
         prior_df=spread.prior_df,
         settings=settings,
         warnings=tuple(warnings),
-        nuisance=tuple(nuisance),
+        nuisance=shapes.nuisance,
         noise_gap=gap,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Volume:
+    """The hypervolume of one front: of the seed means, and of every draw (None: no seed sd)."""
+
+    estimate: float
+    draws: FloatArray | None
+
+    def interval(self, confidence: float) -> Interval:
+        """Return it with the interval over the draws.
+
+        A draw adds noise to means that hold some already, so its front is too good on average; the
+        draws are shifted to the estimate before the interval is taken.
+        """
+        low, high = self.ends(confidence)
+        return Interval(self.estimate, max(0.0, low) if low < 0 else low, high)
+
+    def ends(self, confidence: float) -> tuple[float, float]:
+        if self.draws is None:
+            return np.nan, np.nan
+        tail = (1 - confidence) / 2
+        ends = np.quantile(self.draws, [tail, 1 - tail]) - self.draws.mean() + self.estimate
+        return float(ends[0]), float(ends[1])
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Shapes with draws of their true means and costs.
+
+    Attributes:
+        mean: of each shape, turned so that higher is better, shape [shapes].
+        size: as many independent runs would scatter as much, shape [shapes].
+        cost: shape [shapes, costs].
+        means: shape [draws, shapes].
+        costs: shape [draws or 1, shapes, costs].
+        is_known: whether seeds tell how far they scatter; else the one draw is what was measured.
+        notes: what to know of costs that vary.
+    """
+
+    mean: FloatArray
+    size: FloatArray
+    cost: FloatArray
+    spread: Moderated
+    means: FloatArray
+    costs: FloatArray
+    is_known: bool
+    notes: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls, shapes: Grouped, settings: ParetoSettings, same: Sequence[int] | None = None
+    ) -> "Drawn":
+        """Return the draws of shapes; ``same`` names for each one that has the very same runs, so
+        that what is uncertain of both is drawn once."""
+        found, sign = shapes.found, 1.0 if shapes.goal == "max" else -1.0
+        rng = np.random.default_rng(settings.rng_seed)
+        spread = seed_spread(found)
+        mean = np.array([sign * shape.values.mean() for shape in found])
+        size = np.array([shape.values.size / shape.inflation for shape in found])
+        cost = np.array([[shape.costs[name] for name in shapes.costs] for shape in found])
+        is_known = bool(np.isfinite(spread.sd).all())
+        means, costs = mean[None, :], cost[None]
+        notes: list[str] = []
+        if is_known:
+            means = _draw(mean, size, spread, settings.draws, rng)
+            costs, notes = _cost_draws(found, shapes.costs, cost, settings.draws, rng)
+        if same is not None:
+            means = means[:, list(same)]
+            costs = costs[:, list(same)]
+        return cls(mean, size, cost, spread, means, costs, is_known, tuple(notes))
+
+    def volumes(self, parts: Sequence[Mask]) -> tuple[list[Volume], str]:
+        """Return the hypervolume of the front of each part of the shapes, all in one frame, and how
+        they were computed.
+
+        Best-of-seeds fronts and averages of per-seed fronts are biased upwards; the front of seed
+        means hardly is.
+        """
+        if len(self.mean) < 2:
+            return [], "a hypervolume needs at least two shapes"
+        library = moocore()
+        if self.cost.shape[1] > 1 and library is None:
+            missing = "a hypervolume of three or more objectives needs the optional package moocore"
+            return [], missing
+        losses = np.concatenate([-self.mean[:, None], self.cost], axis=1)
+        best, worst = losses.min(axis=0), losses.max(axis=0)
+        extent = np.where(worst > best, worst - best, 1.0)
+
+        def measured(points: FloatArray) -> FloatArray:
+            scaled = (points - best) / extent
+            if library is None or scaled.shape[2] == 2:
+                return area(scaled[:, :, 0], scaled[:, :, 1])
+            reference = np.ones(scaled.shape[2])
+            return np.array([float(library.hypervolume(row, ref=reference)) for row in scaled])
+
+        found = []
+        for part in parts:
+            draws = None
+            if self.is_known:
+                step = max(1, _AT_ONCE // len(self.mean))
+                firsts = range(0, len(self.means), step)
+                draws = np.concatenate([measured(self._losses(part, f, f + step)) for f in firsts])
+            found.append(Volume(float(measured(losses[None, part])[0]), draws))
+        note = (
+            "front of seed means; metric and costs scaled to [0, 1] over the shapes, reference"
+            " point at the worst of each"
+        )
+        return found, note if self.is_known else note + "; no interval without a seed spread"
+
+    def _losses(self, part: Mask, first: int, end: int) -> FloatArray:
+        """Return what is minimised in some draws, shape [draws, shapes of the part, 1 + costs]."""
+        means = self.means[first:end, part]
+        costs = self.costs if len(self.costs) == 1 else self.costs[first:end]
+        alike = np.broadcast_to(costs[:, part], (len(means), *costs[:, part].shape[1:]))
+        return np.concatenate([-means[:, :, None], alike], axis=2)
 
 
 def _draw(
@@ -200,66 +330,6 @@ def _front_class(
     if probability >= settings.on:
         return "on"
     return "off" if probability <= settings.off else "undecided"
-
-
-def _hypervolume(
-    mean: FloatArray,
-    cost: FloatArray,
-    mean_draws: FloatArray,
-    cost_draws: FloatArray,
-    known: bool,
-    settings: ParetoSettings,
-) -> tuple[Interval | None, str]:
-    """Return the hypervolume of the front of seed means and its interval over the draws.
-
-    Best-of-seeds fronts and averages of per-seed fronts are biased upwards; the front of seed means
-    hardly is. A draw adds noise to means that hold some already, so its front is too good on
-    average; the draws are shifted to the estimate before the interval is taken.
-    """
-    if len(mean) < 2:
-        return None, "a hypervolume needs at least two shapes"
-    num_costs = cost.shape[1]
-    library = moocore()
-    if num_costs > 1 and library is None:
-        return None, "a hypervolume of three or more objectives needs the optional package moocore"
-    losses = np.concatenate([-mean[:, None], cost], axis=1)
-    best, worst = losses.min(axis=0), losses.max(axis=0)
-    extent = np.where(worst > best, worst - best, 1.0)
-    centre = (losses - best) / extent
-
-    def volumes(points: FloatArray) -> FloatArray:
-        if library is None or num_costs == 1:
-            return area(points[:, :, 0], points[:, :, 1])
-        reference = np.ones(points.shape[2])
-        return np.array([float(library.hypervolume(row, ref=reference)) for row in points])
-
-    estimate = float(volumes(centre[None])[0])
-    note = (
-        "front of seed means; metric and costs scaled to [0, 1] over the shapes, reference point at"
-        " the worst of each"
-    )
-    if not known:
-        return Interval(estimate, np.nan, np.nan), note + "; no interval without a seed spread"
-    tail = (1 - settings.confidence) / 2
-    volume_draws = np.concatenate(
-        [
-            volumes((some - best) / extent)
-            for some in _losses_drawn(mean_draws, cost_draws, max(1, _AT_ONCE // len(mean)))
-        ]
-    )
-    low, high = np.quantile(volume_draws, [tail, 1 - tail]) - volume_draws.mean() + estimate
-    return Interval(estimate, max(0.0, float(low)), float(high)), note
-
-
-def _losses_drawn(
-    mean_draws: FloatArray, cost_draws: FloatArray, step: int
-) -> Iterator[FloatArray]:
-    """Yield what is minimised, [draws, shapes, 1 + costs], ``step`` draws at a time."""
-    for first in range(0, len(mean_draws), step):
-        means = mean_draws[first : first + step]
-        costs = cost_draws if len(cost_draws) == 1 else cost_draws[first : first + step]
-        alike = np.broadcast_to(costs, (len(means), *costs.shape[1:]))
-        yield np.concatenate([-means[:, :, None], alike], axis=2)
 
 
 def area(loss: FloatArray, cost: FloatArray) -> FloatArray:

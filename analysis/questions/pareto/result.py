@@ -6,7 +6,7 @@ from typing import Any, Literal
 from analysis.runs.losses import NONE_LOST, Losses
 from analysis.runs.tuned import TunedSetting
 from analysis.statistics.values import Interval
-from analysis.values import Config, Jsonable, encode
+from analysis.values import Config, Jsonable
 from hsweep.design.question import Goal
 
 FrontClass = Literal["on", "off", "undecided", "untested_on", "untested_off"]
@@ -113,10 +113,5 @@ class ParetoResult(Jsonable):
     def is_untested(self) -> bool:
         return any(row.class_.startswith("untested") for row in self.table)
 
-    @property
-    def p_front(self) -> dict[str, float]:
-        return {row.label: row.p_front for row in self.table}
-
     def to_json(self) -> dict[str, Any]:
-        more = {"p_front": self.p_front, "front": self.front}
-        return Jsonable.to_json(self) | {name: encode(value) for name, value in more.items()}
+        return Jsonable.to_json(self) | {"front": list(self.front)}
