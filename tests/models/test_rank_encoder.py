@@ -6,7 +6,7 @@ from typing import ClassVar
 import pytest
 import torch
 from hypothesis import strategies as st
-from model_contract import ModelContract
+from model_contract import ModelContract, trained_a_little
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -128,14 +128,6 @@ def under_torchs_names(state: dict[str, Tensor]) -> dict[str, Tensor]:
         return name
 
     return {renamed(name): value for name, value in state.items()}
-
-
-def trained_a_little(model: nn.Module) -> nn.Module:
-    """Move every parameter, so that zero biases and lengths of one hide nothing."""
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter), alpha=0.1)
-    return model
 
 
 @pytest.mark.parametrize("norm", ["scalar", "layer"])

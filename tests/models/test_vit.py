@@ -5,8 +5,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from model_contract import ModelContract
-from torch import Tensor, nn
+from model_contract import ModelContract, trained_a_little
+from torch import Tensor
 
 from models.counts import checked_build
 from models.torchvision_compat import make_torchvision_importable
@@ -45,14 +45,6 @@ def configs(draw: st.DrawFn) -> ViT:
 
 def images(config: ViT, batch_size: int = 1) -> Tensor:
     return torch.randn(batch_size, config.in_chans, config.image_size, config.image_size)
-
-
-def trained_a_little(model: nn.Module) -> nn.Module:
-    """Move every parameter, so that zero biases and near-equal class tokens hide nothing."""
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter), alpha=0.1)
-    return model
 
 
 class TestViT(ModelContract):

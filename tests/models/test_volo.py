@@ -5,8 +5,8 @@ from typing import Any, ClassVar
 import pytest
 import torch
 from hypothesis import strategies as st
-from model_contract import ModelContract
-from torch import Tensor, nn
+from model_contract import ModelContract, trained_a_little
+from torch import Tensor
 
 from models.counts import checked_build
 from models.torchvision_compat import make_torchvision_importable
@@ -62,14 +62,6 @@ def configs(draw: st.DrawFn) -> VOLO:
 
 def images(config: VOLO, batch_size: int = 1) -> Tensor:
     return torch.randn(batch_size, config.in_chans, config.image_size, config.image_size)
-
-
-def trained_a_little(module: nn.Module) -> nn.Module:
-    """Move every parameter, so that zero biases hide nothing."""
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter.add_(torch.randn_like(parameter), alpha=0.1)
-    return module
 
 
 class TestVOLO(ModelContract):

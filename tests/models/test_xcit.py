@@ -5,9 +5,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from model_contract import ModelContract
+from model_contract import ModelContract, trained_a_little
 from model_costs import flops_of
-from torch import Tensor, nn
+from torch import Tensor
 
 from models.counts import checked_build
 from models.meta_build import without_numbers
@@ -40,14 +40,6 @@ def configs(draw: st.DrawFn) -> XCiT:
 
 def images(config: XCiT, batch_size: int = 1) -> Tensor:
     return torch.randn(batch_size, config.in_chans, config.image_size, config.image_size)
-
-
-def trained_a_little(model: nn.Module) -> nn.Module:
-    """Move every parameter, so that zero biases and small layer scales hide nothing."""
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter), alpha=0.1)
-    return model
 
 
 def timms_own(config: XCiT) -> Any:
