@@ -1,8 +1,10 @@
 """The measured rates beside what they have to reach."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -101,251 +103,212 @@ class Row:
         }
 
 
-def _of(found: Sequence[Found], families: Iterable[str]) -> list[Found]:
-    wanted = set(families)
-    return [one for one in found if one.family in wanted]
+Holds = Callable[[Found], bool]
 
 
-def _share(found: Sequence[Found], holds: Callable[[Found], bool]) -> float:
-    return float(np.mean([holds(one) for one in found]))
+@dataclass(frozen=True)
+class Rate:
+    """A share of the sweeps of some families, and its bar.
+
+    Attributes:
+        quantity: what it is.
+        families: of which sweeps.
+        holds: what is counted.
+        bar: what the share must reach.
+        is_worst: it is that of the worst family, not of all sweeps together.
+        among: which sweeps count.
+    """
+
+    quantity: str
+    families: Sequence[str]
+    holds: Holds
+    bar: Bar
+    is_worst: bool = False
+    among: Holds = lambda _: True
+
+    def rows(self, found: Sequence[Found]) -> list[Row]:
+        """Return one row; none where there is no such sweep."""
+        shares: dict[str, tuple[float, int]] = {}
+        for name in self.families if self.is_worst else [""]:
+            families = [name] if name else self.families
+            cases = [one for one in found if one.family in families and self.among(one)]
+            if cases:
+                shares[name] = float(np.mean([self.holds(one) for one in cases])), len(cases)
+        if not shares:
+            return []
+        pick = min if math.isinf(self.bar.high) else max
+        where = pick(shares, key=lambda name: shares[name][0])
+        share, number = shares[where]
+        return [Row(self.quantity, share, self.bar, number, where=where)]
 
 
-def transition_rows(found: Sequence[Found]) -> list[Row]:
-    """Return the rows that the families in ``found`` allow."""
-    rows: list[Row] = []
+def _is_exact(one: Found) -> bool:
+    return one.exact
 
-    def pooled(
-        quantity: str,
-        families: Iterable[str],
-        holds: Callable[[Found], bool],
-        bar: Bar,
-        among: Callable[[Found], bool] = lambda _: True,
-    ) -> None:
-        cases = [one for one in _of(found, families) if among(one)]
-        if cases:
-            rows.append(Row(quantity, _share(cases, holds), bar, len(cases)))
 
-    def each(
-        quantity: str,
-        families: Iterable[str],
-        measure: Callable[[Sequence[Found]], float],
-        bar: Bar,
-    ) -> None:
-        values = {family: measure(cases) for family in families if (cases := _of(found, [family]))}
-        values = {family: value for family, value in values.items() if not math.isnan(value)}
-        if values:
-            pick = min if math.isinf(bar.high) else max
-            where = pick(values, key=lambda family: values[family])
-            behind = len(_of(found, [where]))
-            rows.append(Row(quantity, values[where], bar, behind, where=where))
+def _is_positive(one: Found) -> bool:
+    return one.positive
 
-    transitions = (*PAPER, *SHARP, *GRADUAL, "loss", "asha_cell")
-    # Slopes of single runs go by an assumed noise.
-    single = (*SINGLE_SHARP, *SINGLE_NULLS)
-    measured = tuple(dict.fromkeys(one.family for one in found if one.family not in single))
-    pooled("h* exact, paper D = 4, E = 32, D = 3", ONE_LAYER, lambda one: one.exact, Bar(0.98))
-    pooled("h* exact, sharp-type families", (*PAPER, *LOCATED), lambda one: one.exact, Bar(0.95))
-    pooled(
+
+def _is_declared(one: Found) -> bool:
+    return one.verdict in ("transition", "jump_only")
+
+
+def _is(verdict: str) -> Holds:
+    return lambda one: one.verdict == verdict
+
+
+SINGLE: Final = (*SINGLE_SHARP, *SINGLE_NULLS)
+SHARP_TYPE: Final = (*PAPER, *SHARP, "loss")
+MANY: Final = "several settings a cell"
+RATES: Final = (
+    Rate("h* exact, paper D = 4, E = 32, D = 3", ONE_LAYER, _is_exact, Bar(0.98)),
+    Rate("h* exact, sharp-type families", (*PAPER, *LOCATED), _is_exact, Bar(0.95)),
+    Rate(
         "h* exact where a verdict is given, sharp-type, stuck, noisy, second",
-        (*PAPER, *SHARP, "loss"),
-        lambda one: one.exact,
+        SHARP_TYPE,
+        _is_exact,
         Bar(0.97),
-        among=lambda one: one.positive,
-    )
-    pooled(
+        among=_is_positive,
+    ),
+    Rate(
         "gradual accuracy: h* within one step",
         GRADUAL,
         lambda one: one.steps_off is not None and one.steps_off <= 1,
         Bar(0.95),
-    )
-    pooled(
+    ),
+    Rate(
         "gradual accuracy: h* exact where a verdict is given",
         GRADUAL,
-        lambda one: one.exact,
+        _is_exact,
         Bar(0.70),
-        among=lambda one: one.positive,
-    )
-    each(
+        among=_is_positive,
+    ),
+    Rate(
         "95 % set holds h*, worst family",
-        transitions,
-        lambda cases: _share(cases, lambda one: one.covered),
+        (*PAPER, *SHARP, *GRADUAL, "loss", "asha_cell"),
+        lambda one: one.covered,
         Bar(0.95),
-    )
-    sizes = [one.set_size for one in _of(found, (*PAPER, *SHARP, "loss"))]
-    if sizes:
-        size = float(np.mean(sizes))
-        rows.append(Row("size of the set, sharp-type", size, Bar(high=1.4), len(sizes), False))
-    declared = ("transition", "jump_only")
-    pooled(
-        "transition or jump declared on nulls, pooled",
-        NO_TRANSITION,
-        lambda one: one.verdict in declared,
-        Bar(high=0.03),
-    )
-    each(
+        is_worst=True,
+    ),
+    Rate(
+        "transition or jump declared on nulls, pooled", NO_TRANSITION, _is_declared, Bar(high=0.03)
+    ),
+    Rate(
         "transition or jump declared, worst null but null_above",
         NOT_ABOVE,
-        lambda cases: _share(cases, lambda one: one.verdict in declared),
+        _is_declared,
         Bar(high=0.05),
-    )
-    each(
-        "transition or jump declared, null_above",
-        ["null_above"],
-        lambda cases: _share(cases, lambda one: one.verdict in declared),
-        Bar(high=0.12),
-    )
-    pooled(
-        "threshold declared on nulls, pooled",
-        NO_TRANSITION,
-        lambda one: one.verdict == "threshold",
-        Bar(high=0.02),
-    )
-    each(
+        is_worst=True,
+    ),
+    Rate("transition or jump declared, null_above", ["null_above"], _is_declared, Bar(high=0.12)),
+    Rate("threshold declared on nulls, pooled", NO_TRANSITION, _is("threshold"), Bar(high=0.02)),
+    Rate(
         "threshold declared on nulls, worst family",
         NO_TRANSITION,
-        lambda cases: _share(cases, lambda one: one.verdict == "threshold"),
+        _is("threshold"),
         Bar(high=0.05),
-    )
-    for families, bar in (
-        ((*PAPER, "sharp"), Bar(0.98)),
-        (("stuck",), Bar(0.75)),
-        (("noisy",), Bar(0.45)),
-        (("second",), Bar(0.75)),
-    ):
-        each(
-            f"detected: {', '.join(families) if len(families) == 1 else 'paper and sharp'}",
-            families,
-            lambda cases: _share(cases, lambda one: one.positive),
-            bar,
-        )
-    pooled(
+        is_worst=True,
+    ),
+    Rate("detected: paper and sharp", (*PAPER, "sharp"), _is_positive, Bar(0.98), is_worst=True),
+    Rate("detected: stuck", ["stuck"], _is_positive, Bar(0.75)),
+    Rate("detected: noisy", ["noisy"], _is_positive, Bar(0.45)),
+    Rate("detected: second", ["second"], _is_positive, Bar(0.75)),
+    Rate(
         "one seed a cell: anything declared",
-        single,
+        SINGLE,
         lambda one: one.positive or one.verdict == "plateau" or one.none_kind is not None,
         Bar(high=0.0),
-    )
-    pooled(
+    ),
+    Rate(
         "one seed a cell, a true collapse: suggested at the exact h*",
         SINGLE_SHARP,
         lambda one: one.verdict == "suggested" and one.exact,
         Bar(0.85),
-    )
-    pooled(
+    ),
+    Rate(
         "a second seed in half of the cells: anything declared on nulls",
         PARTLY_NULLS,
-        lambda one: one.positive,
+        _is_positive,
         Bar(high=0.06),
-    )
-    pooled(
-        "a second seed in half of the cells: detected",
-        PARTLY_SHARP,
-        lambda one: one.positive,
-        Bar(0.60),
-    )
-    pooled(
-        "plateau from the second value on: said to be one",
-        PLATEAUS,
-        lambda one: one.verdict == "plateau",
-        Bar(0.85),
-    )
-    pooled(
+    ),
+    Rate("a second seed in half of the cells: detected", PARTLY_SHARP, _is_positive, Bar(0.60)),
+    Rate("plateau from the second value on: said to be one", PLATEAUS, _is("plateau"), Bar(0.85)),
+    Rate(
         "collapse or plateau at the second value: placed above the range",
         (*PLATEAUS, "second"),
         lambda one: one.none_kind == "above_range",
         Bar(high=0.01),
-    )
-    pooled(
-        "plateau declared on nulls, pooled",
-        NO_TRANSITION,
-        lambda one: one.verdict == "plateau",
-        Bar(high=0.01),
-    )
-    pooled(
-        "several settings a cell: transition or jump declared on nulls, pooled",
+    ),
+    Rate("plateau declared on nulls, pooled", NO_TRANSITION, _is("plateau"), Bar(high=0.01)),
+    Rate(
+        f"{MANY}: transition or jump declared on nulls, pooled",
         TUNED_NULLS,
-        lambda one: one.verdict in declared,
+        _is_declared,
         Bar(high=0.03),
-    )
-    each(
-        "several settings a cell: anything declared, worst null but tuned_null_above",
+    ),
+    Rate(
+        f"{MANY}: anything declared, worst null but tuned_null_above",
         [family for family in TUNED_NULLS if family != "tuned_null_above"],
-        lambda cases: _share(cases, lambda one: one.positive),
+        _is_positive,
         Bar(high=0.05),
-    )
-    pooled(
-        "several settings a cell: plateau declared on nulls, pooled",
-        TUNED_NULLS,
-        lambda one: one.verdict == "plateau",
-        Bar(high=0.01),
-    )
-    pooled(
-        "several settings a cell: h* exact, sharp and small jump",
-        TUNED_SHARP[:2],
-        lambda one: one.exact,
-        Bar(0.95),
-    )
-    each(
-        "several settings a cell: detected, sharp",
-        TUNED_SHARP[:1],
-        lambda cases: _share(cases, lambda one: one.positive),
-        Bar(0.95),
-    )
-    each(
-        "several settings a cell: detected, noisy",
-        TUNED_SHARP[2:],
-        lambda cases: _share(cases, lambda one: one.positive),
-        Bar(0.45),
-    )
-    rows += _slope_rows(found, measured)
-    pooled(
+        is_worst=True,
+    ),
+    Rate(f"{MANY}: plateau declared on nulls, pooled", TUNED_NULLS, _is("plateau"), Bar(high=0.01)),
+    Rate(f"{MANY}: h* exact, sharp and small jump", TUNED_SHARP[:2], _is_exact, Bar(0.95)),
+    Rate(f"{MANY}: detected, sharp", TUNED_SHARP[:1], _is_positive, Bar(0.95)),
+    Rate(f"{MANY}: detected, noisy", TUNED_SHARP[2:], _is_positive, Bar(0.45)),
+    Rate(
         "whole-sweep pruning is refused",
         ("asha_global", "asha_null_global"),
-        lambda one: one.verdict == "inconclusive",
+        _is("inconclusive"),
         Bar(1.0),
-    )
-    pooled(
+    ),
+    Rate(
         "pruning within cells: h* exact where a verdict is given",
-        ("asha_cell",),
-        lambda one: one.exact,
+        ["asha_cell"],
+        _is_exact,
         Bar(0.95),
-        among=lambda one: one.positive,
-    )
-    pooled(
+        among=_is_positive,
+    ),
+    Rate(
         "pruning within cells: anything declared on a null",
-        ("asha_null_cell",),
-        lambda one: one.positive,
+        ["asha_null_cell"],
+        _is_positive,
         Bar(high=0.03),
-    )
+    ),
+)
+"""What is asked of the answers to transitions."""
+
+
+def transition_rows(found: Sequence[Found]) -> list[Row]:
+    """Return the rows that the families in ``found`` allow."""
+    rows = [row for rate in RATES for row in rate.rows(found)]
+    if sizes := [one.set_size for one in found if one.family in SHARP_TYPE]:
+        size = float(np.mean(sizes))
+        rows.append(Row("size of the set, sharp-type", size, Bar(high=1.4), len(sizes), False))
+    # Slopes of single runs go by an assumed noise.
+    rows += _slope_rows([one for one in found if one.family not in SINGLE])
     if found:
         slowest = max(one.seconds for one in found)
         rows.append(Row("CPU seconds, slowest sweep", slowest, Bar(high=2.0), len(found), False))
     return rows
 
 
-def _slope_rows(found: Sequence[Found], families: Sequence[str]) -> list[Row]:
-    inside = {
-        family: (
-            sum(one.slopes_inside for one in _of(found, [family])),
-            sum(one.slopes for one in _of(found, [family])),
-        )
-        for family in families
-    }
-    inside = {family: counts for family, counts in inside.items() if counts[1]}
-    if not inside:
+def _slope_rows(found: Sequence[Found]) -> list[Row]:
+    inside, intervals = Counter[str](), Counter[str]()
+    for one in found:
+        inside[one.family] += one.slopes_inside
+        intervals[one.family] += one.slopes
+    shares = {name: inside[name] / number for name, number in intervals.items() if number}
+    if not shares:
         return []
-    total = sum(of for _, of in inside.values())
-    share = sum(hits for hits, _ in inside.values()) / total
-    worst = min(inside, key=lambda family: inside[family][0] / inside[family][1])
-    hits, of = inside[worst]
+    worst = min(shares, key=lambda name: shares[name])
+    total = intervals.total()
+    quantity = "95 % slope interval holds the slope"
     return [
-        Row("95 % slope interval holds the slope, pooled", share, Bar(0.93, 0.97), total),
-        Row(
-            "95 % slope interval holds the slope, worst family",
-            hits / of,
-            Bar(0.90),
-            of,
-            where=worst,
-        ),
+        Row(f"{quantity}, pooled", inside.total() / total, Bar(0.93, 0.97), total),
+        Row(f"{quantity}, worst family", shares[worst], Bar(0.90), intervals[worst], where=worst),
     ]
 
 

@@ -3,11 +3,11 @@
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -37,21 +37,25 @@ from benchmarks.shapes import (
 )
 from benchmarks.sweeps import FAMILIES
 
-Result = TypeVar("Result")
+Outcome = Found | FrontFound | LeanFound | BudgetFound
+Kind = TypeVar("Kind", bound=Outcome)
 
-LEAN = (
+LEAN: Final = (
     *(*LEAN_NULLS, *LEAN_EQUALS, *LEAN_FEW),
     *(*LEAN_TUNED_NULLS, *LEAN_TUNED_EQUALS, *LEAN_UNTRAINED),
 )
-EVERY_FAMILY = (
-    *FAMILIES,
-    *(f"pareto_{family}" for family in PARETO),
-    *(f"lean_{family}" for family in LEAN),
-    *(f"budgets_{family}" for family in LADDERS),
-    *(f"budgets_lean_{family}" for family in LEAN_LADDERS),
-)
-LEAN_NULL_SWEEPS = 400
-"""The family-wise error rate is small, so fewer cases say little about it."""
+KINDS: Final = {
+    "": FAMILIES,
+    "pareto_": PARETO,
+    "lean_": LEAN,
+    "budgets_": LADDERS,
+    "budgets_lean_": LEAN_LADDERS,
+}
+"""Families by what their names begin with, which says what is asked."""
+EVERY_FAMILY: Final = tuple(start + name for start, names in KINDS.items() for name in names)
+MORE_SWEEPS: Final = 400
+FEW_ERRORS: Final = {f"lean_{name}" for name in (*LEAN_NULLS, *LEAN_TUNED_NULLS)}
+"""Families whose rate of errors is small, so that 100 sweeps say little about it."""
 
 
 @dataclass(frozen=True)
@@ -59,32 +63,22 @@ class Calibration:
     """Everything measured.
 
     Attributes:
-        found: one entry a transition sweep.
-        fronts: one entry a Pareto sweep.
-        equivalents: one entry a lean sweep.
-        ladders: one entry a sweep at several budgets.
+        outcomes: what was found of each sweep, in the order of the families.
         rows: the rates beside their bars.
     """
 
-    found: list[Found]
-    fronts: list[FrontFound]
-    equivalents: list[LeanFound]
-    ladders: list[BudgetFound]
+    outcomes: list[Outcome]
     rows: list[Row]
 
     def verdicts(self) -> dict[str, Counter[str]]:
         """Return how often each verdict fell, by family of transitions and of lean questions."""
         counted: dict[str, Counter[str]] = {}
-        told = [
-            *((one.family, one.verdict) for one in self.found),
-            *((one.family, one.verdict) for one in self.equivalents),
-            *(
-                (f"budgets_{one.family}", f"{one.settled}{'' if one.right else ' (wrong answer)'}")
-                for one in self.ladders
-            ),
-        ]
-        for family, verdict in told:
-            counted.setdefault(family, Counter())[verdict] += 1
+        for one in self.outcomes:
+            if isinstance(one, BudgetFound):
+                wrong = "" if one.right else " (wrong answer)"
+                counted.setdefault(f"budgets_{one.family}", Counter())[one.settled + wrong] += 1
+            elif not isinstance(one, FrontFound):
+                counted.setdefault(one.family, Counter())[one.verdict] += 1
         return counted
 
     def to_json(self) -> dict[str, Any]:
@@ -108,80 +102,57 @@ def calibrate(
 
     Args:
         families: of `EVERY_FAMILY`.
-        sweeps: number of each (of ``lean_null`` at least 400 where more than 100 are asked for).
+        sweeps: number of each (of `FEW_ERRORS` at least 400 where 100 or more are asked for).
         first_seed: number of the first.
         varied: draw head counts, lengths, seeds and noise for every sweep.
         settings: of the transition analysis.
         processes: to work in; one works here.
     """
-    numbers = range(first_seed, first_seed + sweeps)
-    more = max(sweeps, LEAN_NULL_SWEEPS) if sweeps >= 100 else sweeps
-    enough = range(first_seed, first_seed + more)
-    transitions = [(name, seed) for name in families if name in FAMILIES for seed in numbers]
-    fronts = [(name, seed) for name in PARETO if f"pareto_{name}" in families for seed in numbers]
-    equivalents = [
-        (name, seed)
-        for name in LEAN
-        if f"lean_{name}" in families
-        for seed in (enough if name in (*LEAN_NULLS, *LEAN_TUNED_NULLS) else numbers)
+    tasks = [
+        (family, number)
+        for family in families
+        for number in range(first_seed, first_seed + _number_of(family, sweeps))
     ]
-    ladders = [(name, n) for name in LADDERS if f"budgets_{name}" in families for n in numbers]
-    shapes = [
-        (name, seed)
-        for name in LEAN_LADDERS
-        if f"budgets_lean_{name}" in families
-        for seed in numbers
-    ]
-    analyse_shapes = partial(_lean_ladder, varied=varied)
-    analyse_ladder = partial(_ladder, settings=settings, varied=varied)
-    analyse = partial(_transition, settings=settings, varied=varied)
+    analyse = partial(_outcomes, settings=settings, varied=varied)
     if processes == 1:
-        found = [analyse(task) for task in transitions]
-        front_results = [_front(task) for task in fronts]
-        lean_results = [_lean(task) for task in equivalents]
-        ladder_results = [analyse_ladder(task) for task in ladders]
-        shape_results = [analyse_shapes(task) for task in shapes]
+        found = [analyse(task) for task in tasks]
     else:
         with ProcessPoolExecutor(processes) as pool:
-            found = _spread(pool, analyse, transitions)
-            front_results = _spread(pool, _front, fronts)
-            lean_results = _spread(pool, _lean, equivalents)
-            ladder_results = _spread(pool, analyse_ladder, ladders)
-            shape_results = _spread(pool, analyse_shapes, shapes)
-    ladder_results += [each for found_in in shape_results for each in found_in]
-    rows = [
-        *(*transition_rows(found), *front_rows(front_results)),
-        *(*lean_rows(lean_results), *budget_rows(ladder_results)),
-    ]
-    return Calibration(found, front_results, lean_results, ladder_results, rows)
+            found = list(pool.map(analyse, tasks, chunksize=10))
+    outcomes = [outcome for of_sweep in found for outcome in of_sweep]
+
+    def of(kind: type[Kind]) -> list[Kind]:
+        return [outcome for outcome in outcomes if isinstance(outcome, kind)]
+
+    rows = [*transition_rows(of(Found)), *front_rows(of(FrontFound)), *lean_rows(of(LeanFound))]
+    return Calibration(outcomes, [*rows, *budget_rows(of(BudgetFound))])
 
 
-def _spread(
-    pool: ProcessPoolExecutor,
-    analyse: Callable[[tuple[str, int]], Result],
-    tasks: Sequence[tuple[str, int]],
-) -> list[Result]:
-    return list(pool.map(analyse, tasks, chunksize=10))
+def _number_of(family: str, sweeps: int) -> int:
+    return max(sweeps, MORE_SWEEPS) if family in FEW_ERRORS and sweeps >= 100 else sweeps
 
 
-def _transition(task: tuple[str, int], settings: TransitionSettings, varied: bool) -> Found:
-    return transition_found(*task, settings, varied)
-
-
-def _front(task: tuple[str, int]) -> FrontFound:
-    return front_found(*task)
-
-
-def _ladder(task: tuple[str, int], settings: TransitionSettings, varied: bool) -> BudgetFound:
-    return budget_found(*task, settings, varied)
-
-
-def _lean_ladder(task: tuple[str, int], varied: bool) -> list[BudgetFound]:
-    return lean_budget_found(*task, varied)
-
-
-def _lean(task: tuple[str, int]) -> LeanFound:
-    return lean_found(*task)
+def _outcomes(
+    task: tuple[str, int], settings: TransitionSettings, varied: bool
+) -> Sequence[Outcome]:
+    """Simulate and analyse the sweep of a family and a number."""
+    family, number = task
+    for start, names in KINDS.items():
+        name = family.removeprefix(start)
+        if start + name != family or name not in names:
+            continue
+        match start:
+            case "pareto_":
+                return [front_found(name, number)]
+            case "lean_":
+                return [lean_found(name, number)]
+            case "budgets_":
+                return [budget_found(name, number, settings, varied)]
+            case "budgets_lean_":
+                return lean_budget_found(name, number, varied)
+            case _:
+                return [transition_found(name, number, settings, varied)]
+    raise ValueError(f"no family is called {family!r}")
 
 
 @click.command("calibration")
