@@ -5,7 +5,7 @@ import json
 import os
 import socket
 from collections.abc import AsyncIterator
-from typing import Any, Final, Protocol
+from typing import Final
 
 import uvicorn
 from starlette.applications import Starlette
@@ -17,6 +17,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 
 from hsweep.errors import UserError
+from hsweep.watching.pages import HomePages, StudyPages
 
 _POLL_SECONDS: Final = 1.0
 _SILENT_SECONDS: Final = 15.0
@@ -31,39 +32,6 @@ _HEADERS: Final = {
 }
 
 
-class StudyPage(Protocol):
-    """The page of one study; any of its methods may raise UserError where that cannot be read."""
-
-    version: int
-    """Of the page: another one has new results."""
-
-    def now(self) -> "State":
-        """Return how the study stands."""
-
-    def page(self) -> str:
-        """Return the page as HTML."""
-
-    def renew(self) -> None:
-        """Work the page out again, if it is time to."""
-
-
-class State(Protocol):
-    """How a study stands."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return what its page shows of that."""
-
-
-class Pages(Protocol):
-    """The pages of a home."""
-
-    def study(self, name: str) -> StudyPage:
-        """Return that of a study; UserError if there is none of this name."""
-
-    def list(self) -> str:
-        """Return the page that lists the studies, as HTML."""
-
-
 class WatchServer:
     """Serves the pages of a home's studies.
 
@@ -71,7 +39,7 @@ class WatchServer:
         host: names this server besides those of the loopback interface.
     """
 
-    def __init__(self, pages: Pages, host: str) -> None:
+    def __init__(self, pages: HomePages, host: str) -> None:
         self._pages = pages
         routes = [
             Route("/", self._list),
@@ -112,10 +80,10 @@ class WatchServer:
             self._stream(pages), media_type="text/event-stream", headers=_HEADERS
         )
 
-    async def _of(self, request: Request) -> StudyPage:
+    async def _of(self, request: Request) -> StudyPages:
         return await run_in_threadpool(self._pages.study, request.path_params["name"])
 
-    async def _stream(self, pages: StudyPage) -> AsyncIterator[str]:
+    async def _stream(self, pages: StudyPages) -> AsyncIterator[str]:
         """Yield what a study's page has to be told, as it happens."""
         before, silent = "", 0.0
         renewing = asyncio.ensure_future(run_in_threadpool(pages.renew))
