@@ -12,7 +12,7 @@ from hsweep.reporting import report
 if TYPE_CHECKING:
     from hsweep.api import *  # noqa: F403
     from hsweep.api import __all__ as _NAMES
-    from hsweep.interactive import load, plan, run
+    from hsweep.python import load, plan, run
 
     __all__ = [*_NAMES, "load", "plan", "report", "run"]
 
@@ -30,9 +30,9 @@ def __getattr__(name: str) -> Any:
     # folder that has its own `models` or `tasks`.
     pin_imports()
     if name in _COMMANDS:
-        import hsweep.interactive
+        import hsweep.python
 
-        return getattr(hsweep.interactive, name)
+        return getattr(hsweep.python, name)
     import hsweep.api
 
     if name == "__all__":

@@ -50,7 +50,7 @@ MAY_CALL_ANYTHING = (
     *("hsweep/commands/analyze.py", "hsweep/commands/compare.py"),
     *("hsweep/commands/conclusion.py", "hsweep/commands/data.py", "hsweep/commands/paper.py"),
     *("hsweep/commands/power.py", "hsweep/commands/report.py", "hsweep/commands/run.py"),
-    *("hsweep/notebook.py", "hsweep/optuna_study.py"),
+    *("hsweep/python.py", "hsweep/optuna_study.py"),
     *("hsweep/commands/watch.py", "hsweep/watching/pages.py"),
 )
 OWNERS = {
@@ -58,10 +58,10 @@ OWNERS = {
     "mlflow": ("hsweep/tracking/client.py", "hsweep/tracking/ui.py"),
     "optuna": (
         *("hsweep/design/space.py", "hsweep/design/search.py"),
-        *("hsweep/coordination/search.py", "hsweep/optuna_study.py", "hsweep/notebook.py"),
+        *("hsweep/coordination/search.py", "hsweep/optuna_study.py", "hsweep/python.py"),
     ),
     "matplotlib": ("analysis/charts/matplotlib_print.py",),
-    "plotly": ("analysis/charts/plotly_page.py", "hsweep/notebook.py"),
+    "plotly": ("analysis/charts/plotly_page.py", "hsweep/python.py"),
     "lightning": ("hsweep/integrations/lightning*.py",),
     "starlette": ("hsweep/watching/server.py", "hsweep/tracking/ui.py"),
     "uvicorn": ("hsweep/watching/server.py", "hsweep/tracking/ui.py"),
@@ -143,7 +143,7 @@ def known(module: str) -> str:
     package, _, name = module.rpartition(".")
     if package == "hsweep":
         # Which passes names on, each from where it is.
-        return "hsweep.interactive" if name in ("load", "plan", "run") else "hsweep.api"
+        return "hsweep.python" if name in ("load", "plan", "run") else "hsweep.api"
     return package
 
 
@@ -255,14 +255,13 @@ def test_every_module_of_hsweep_is_in_a_folder_but_what_all_of_them_use() -> Non
         "files",
         "garbage",
         "given_sweep",
-        "interactive",
         "interrupts",
         "listening",
-        "notebook",
         "optuna_study",
         "options",
         "own_packages",
         "paths",
+        "python",
         "quiet",
         "redaction",
         "reporting",

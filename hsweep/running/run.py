@@ -306,6 +306,10 @@ def _train(
             contextlib.redirect_stdout(sys.stderr) if console.stderr else contextlib.nullcontext(),
         ):
             runner.run(coordinator)
+    except BaseException:
+        # Where a program of the user's goes on, no thread of an ended run goes on with it.
+        tracker.close(wait_seconds=0.0)
+        raise
     finally:
         preparing.cancel()
         if timer is not None:

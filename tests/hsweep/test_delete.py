@@ -9,8 +9,8 @@ from tiny_runs import histories
 from tiny_studies import SWEEP_FILE, new_study, trained
 
 from hsweep.errors import UserError
-from hsweep.notebook import load
 from hsweep.paths import Home
+from hsweep.python import load
 from hsweep.record.study import Study, list_studies
 
 Invoke = Callable[..., Result]

@@ -18,9 +18,9 @@ from tiny_studies import new_study
 import hsweep
 from hsweep import UserError
 from hsweep.cli import main
-from hsweep.notebook import Study
 from hsweep.paths import Home
 from hsweep.planning.prepare import loaded_sweep
+from hsweep.python import Study
 
 CURVES = """
 from helper import height

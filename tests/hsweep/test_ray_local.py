@@ -10,8 +10,8 @@ import pytest
 from driving import Workplace
 from tiny_studies import new_study
 
-from hsweep.notebook import load
 from hsweep.paths import Home
+from hsweep.python import load
 from hsweep.ray_tune.environment import prepare_ray
 from hsweep.record.provenance import usable_cores
 
@@ -48,7 +48,7 @@ import time
 
 import psutil
 
-from hsweep.notebook import load
+from hsweep.python import load
 from hsweep.ray_tune.environment import prepare_ray
 prepare_ray()
 from hsweep.ray_tune.local import shut_down, start_local
@@ -78,7 +78,7 @@ shut_down()
 
 ENDING = """
 import threading
-from hsweep.notebook import load
+from hsweep.python import load
 from hsweep.ray_tune.environment import prepare_ray
 prepare_ray()
 from hsweep.ray_tune.local import shut_down, start_local

@@ -18,7 +18,6 @@ from mlflow_stores import (
     Killed,
     Tracked,
     client,
-    free_port,
     history,
     plan,
     recorded,
@@ -41,14 +40,11 @@ FINISHED = TrialStatus.FINISHED
 
 
 class TestWhatIsDelivered:
-    def test_the_store_holds_what_the_journal_holds(self, tracked: Tracked) -> None:
-        tracked.trains("ab", range(1, 6))
-        assert tracked.track() == TrackingSummary(delivered=12, pending=0)
-        tracked.assert_all_there("a", "b")
-
     def test_a_trial_is_a_nested_run_with_its_shape_as_parameters(self, tracked: Tracked) -> None:
-        tracked.trains("a", range(1, 3), FINISHED)
-        tracked.sync()
+        tracked.trains("ab", range(1, 3), FINISHED)
+        assert tracked.tracker().close(wait_seconds=1).pending == 8, "it was never started"
+        assert tracked.track() == TrackingSummary(delivered=8, pending=0)
+        tracked.assert_all_there("a", "b")
         run, parent = tracked.runs["a"], tracked.runs["parent"]
         assert run.data.params == {
             "heads": "1", "seq_len": "16", "replicate": "1", "epochs": "8",
@@ -119,16 +115,11 @@ class TestWhatIsDelivered:
         tracked.train("a", range(1, 3), FINISHED)
         tracked.track()
         assert tracked.runs["parent"].info.status == "KILLED"
+        assert tracked.sync(is_running=True).error is None
+        assert tracked.runs["parent"].info.status == "RUNNING"
         tracked.train("b", range(1, 3), TrialStatus.STOPPED_EARLY)
         tracked.track()
         assert tracked.runs["parent"].info.status == "FINISHED"
-
-    def test_a_running_study_is_shown_as_running(self, tracked: Tracked) -> None:
-        tracked.plan("a")
-        tracked.journal.begin_attempt("a")
-        tracked.track()
-        assert tracked.sync(is_running=True).error is None
-        assert tracked.runs["parent"].info.status == "RUNNING"
 
     def test_after_a_resume_the_same_runs_go_on(self, tracked: Tracked) -> None:
         tracked.trains("a", range(1, 4))
@@ -474,30 +465,6 @@ class TestBesideTraining:
         tracked.path = tracked.path.with_name("none.db")
         for summary in (tracked.track(), tracked.sync()):
             assert "is missing" in (summary.error or "")
-
-    def test_a_tracker_that_never_started_has_everything_pending(self, tracked: Tracked) -> None:
-        tracked.plan("a")
-        tracked.journal.begin_attempt("a")
-        assert tracked.tracker().close(wait_seconds=1).pending == 1
-
-    def test_a_server_that_is_down_leaves_the_study_unharmed(
-        self, tracked: Tracked, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-        uri = f"http://ann:secret@127.0.0.1:{free_port()}"
-        tracked.target = TrackingTarget(uri, None, "heads")
-        tracked.plan("a")
-        tracker = tracked.tracker()
-        tracker.start()
-        tracked.train("a", range(1, 6), FINISHED)
-        tracker.attach(tracked.path)
-        summary = tracker.close(wait_seconds=30)
-        assert (summary.delivered, summary.pending) == (0, 7)
-        assert summary.error is not None
-        assert "secret" not in summary.error
-        assert summary.unattached == (tracked.path,)
-        assert tracked.journal.status_counts()[FINISHED] == 1
-        assert tracked.sync().pending == 7
 
 
 class TestTheStore:

@@ -12,7 +12,7 @@ from driving import Workplace
 from mlflow_stores import DEADLINE, Line, Server, Tracked, client, database, report
 
 from hsweep.design.trial import TrialStatus
-from hsweep.tracking.tracker import Tracker, TrackingSummary
+from hsweep.tracking.tracker import TrackingSummary
 from hsweep.tracking.ui import reachable_run_urls
 
 pytestmark = pytest.mark.slow
@@ -41,10 +41,6 @@ def until(condition: Callable[[], object]) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.05)
-
-
-def until_delivering(tracker: Tracker) -> None:
-    until(lambda: tracker.summary().delivered > 0)
 
 
 def test_a_server_killed_and_restarted_while_the_study_runs(
@@ -83,26 +79,6 @@ def test_a_server_killed_and_restarted_while_the_study_runs(
     assert reachable_run_urls(tracked.path, tracked.target).keys() == set(KEYS)
     server.kill()
     assert reachable_run_urls(tracked.path, tracked.target) == {}
-
-
-def test_a_server_killed_again_and_again_holds_each_report_once(
-    tracked: Tracked, server: Server
-) -> None:
-    tracked.plan(*KEYS)
-    tracked.target = server.target("heads")
-    for round_ in range(2):
-        units = range(3 * round_ + 1, 3 * round_ + 4)
-        server.start()
-        tracker = tracked.tracker()
-        tracker.start()
-        for key in KEYS:
-            report(tracked.journal, key, units)
-        until_delivering(tracker)
-        server.kill()
-        tracker.close(wait_seconds=DEADLINE)
-    server.start()
-    assert tracked.sync().pending == 0
-    tracked.assert_all_there(*KEYS)
 
 
 def test_a_server_that_was_down_from_the_beginning_gets_everything_and_the_files(

@@ -42,9 +42,9 @@ from hsweep.coordination.runner import InlineRunner
 from hsweep.coordination.trial_table import TrialTable
 from hsweep.design.configuration import decoded, encoded
 from hsweep.design.trial import TrialStatus
-from hsweep.notebook import Study
 from hsweep.paths import Home, weights_file
 from hsweep.planning.weights import planned_weights
+from hsweep.python import Study
 from hsweep.record.weights import WeightsFolder
 from hsweep.training.door import open_session
 from hsweep.training.opening import data_of
