@@ -5,7 +5,7 @@ import json
 import os
 import socket
 from collections.abc import AsyncIterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import uvicorn
 from starlette.applications import Starlette
@@ -17,7 +17,9 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 
 from hsweep.errors import UserError
-from hsweep.watching.pages import HomePages, StudyPages
+
+if TYPE_CHECKING:
+    from hsweep.watching.pages import HomePages, StudyPages
 
 _POLL_SECONDS: Final = 1.0
 _SILENT_SECONDS: Final = 15.0
@@ -39,7 +41,7 @@ class WatchServer:
         host: names this server besides those of the loopback interface.
     """
 
-    def __init__(self, pages: HomePages, host: str) -> None:
+    def __init__(self, pages: "HomePages", host: str) -> None:
         self._pages = pages
         routes = [
             Route("/", self._list),
@@ -80,10 +82,10 @@ class WatchServer:
             self._stream(pages), media_type="text/event-stream", headers=_HEADERS
         )
 
-    async def _of(self, request: Request) -> StudyPages:
+    async def _of(self, request: Request) -> "StudyPages":
         return await run_in_threadpool(self._pages.study, request.path_params["name"])
 
-    async def _stream(self, pages: StudyPages) -> AsyncIterator[str]:
+    async def _stream(self, pages: "StudyPages") -> AsyncIterator[str]:
         """Yield what a study's page has to be told, as it happens."""
         before, silent = "", 0.0
         renewing = asyncio.ensure_future(run_in_threadpool(pages.renew))
