@@ -4,9 +4,10 @@ A shape that lost a run to early stopping keeps only the runs that did well, so 
 flatter it: it was tried, is counted, and is not compared.
 """
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
@@ -47,6 +48,7 @@ class Shape:
         replicates: the names of these runs.
         costs: mean of each cost over these runs; over all that have it where there are none.
         cost_values: each cost, run by run, as long as ``values``.
+        numbers: further columns, run by run; NaN where an entry is empty.
         crash_share: screened, at chance, failed, diverged and too large runs among all that ended.
         stopped: how many of its runs were stopped early.
         lost: how many others gave no number.
@@ -61,9 +63,21 @@ class Shape:
     costs: dict[str, float]
     cost_values: dict[str, FloatArray]
     crash_share: float
+    numbers: dict[str, FloatArray]
     stopped: int = 0
     lost: Losses = NONE_LOST
     tuned: Tuned | None = None
+
+    def some(self, runs: Mask) -> "Shape":
+        """Return the shape with some of its runs alone."""
+        return replace(
+            self,
+            values=self.values[runs],
+            quality=self.quality[runs],
+            replicates=tuple(itertools.compress(self.replicates, runs)),
+            cost_values={name: values[runs] for name, values in self.cost_values.items()},
+            numbers={name: values[runs] for name, values in self.numbers.items()},
+        )
 
     @property
     def inflation(self) -> float:
@@ -115,6 +129,7 @@ def grouped(
     scale: Scale | None = None,
     eval_size: int | None = None,
     costs: Sequence[str] = (),
+    numbers: Sequence[str] = (),
     crash_sd: float = math.inf,
     what: str = "shape",
 ) -> Grouped:
@@ -128,6 +143,7 @@ def grouped(
         scale: how quality is put on an axis; None leaves it in the metric's own unit.
         eval_size: evaluation examples behind an error, which floor one of 0.
         costs: columns to keep small.
+        numbers: further columns of numbers, which may have empty entries.
         crash_sd: runs this many pooled robust sd below their shape's median are left out.
         what: what a shape is called in warnings.
 
@@ -146,12 +162,12 @@ def grouped(
             f"{both[0]!r} cannot both name a shape and be a nuisance axis, of which every shape"
             " stands at its best value"
         )
-    rows, warnings = runs.rows([*by, *nuisance], list(costs))
+    rows, warnings = runs.rows([*by, *nuisance], [*costs, *numbers])
     tuned: dict[tuple[AxisValue, ...], Tuned] = {}
     if nuisance:
         rows, tuned, notes = tuned_runs(rows, config=by, nuisance=nuisance, goal=goal, what=what)
         warnings += notes
-    parts = _Parts(rows, by, costs)
+    parts = _Parts(rows, by, costs, numbers)
     done, notes = to_quality(
         parts.value[parts.complete], goal, scale, eval_size=eval_size, metric=runs.metric
     )
@@ -209,7 +225,9 @@ def describe(config: Mapping[str, AxisValue]) -> str:
 class _Parts:
     """The rows of a table sorted by shape; ``spans`` are those of each, in the table's order."""
 
-    def __init__(self, rows: pd.DataFrame, by: Sequence[str], costs: Sequence[str]) -> None:
+    def __init__(
+        self, rows: pd.DataFrame, by: Sequence[str], costs: Sequence[str], numbers: Sequence[str]
+    ) -> None:
         number = rows.groupby(list(by), sort=True).ngroup().to_numpy()
         order = np.argsort(number, kind="stable")
         starts = np.flatnonzero(np.diff(number[order], prepend=-1))
@@ -224,6 +242,7 @@ class _Parts:
         self.status = rows["status"].to_numpy(object)[order].tolist()
         self.replicate = rows["replicate"].astype(str).to_numpy(object)[order].tolist()
         self.costs = {name: rows[name].to_numpy(np.float64)[order] for name in costs}
+        self.numbers = {name: rows[name].to_numpy(np.float64)[order] for name in numbers}
         dropped = rows["status"].isin(DROPPED).to_numpy(np.int64)[order]
         self.num_stopped = np.add.reduceat(dropped, starts).tolist() if len(starts) else []
 
@@ -258,6 +277,7 @@ def _shape(
         },
         cost_values,
         float(lost.total / ended) if ended else 0.0,
+        {name: values[good] for name, values in parts.numbers.items()},
         stopped,
         lost,
         tuned,

@@ -1,15 +1,13 @@
-"""Rank correlation with a permutation test: exact where there are few arrangements.
+"""Rank correlation with a permutation test.
 
 Labels are exchanged within groups only, so what differs between groups (their size, their depth)
 can bring no correlation about. The null hypothesis is that within a group every arrangement of the
 labels was as likely as the one seen.
 """
 
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Final
 
 import numpy as np
@@ -17,10 +15,9 @@ from scipy import special
 
 from analysis.statistics.values import FloatArray, Interval
 
-EXACT_ARRANGEMENTS: Final = 50_000
-"""Up to so many arrangements all are looked at; 8! = 40,320."""
 _TIE: Final = 1e-9
-_CHUNK: Final = 2_000
+_AT_ONCE: Final = 4_000_000
+"""Labels that are arranged together, which bounds the memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,24 +28,16 @@ class RankTest:
         rho: Spearman's correlation; of ranks within groups where there are several.
         interval: approximate 95 % interval; None where there are too few units for one.
         p: two-sided.
-        p_negative: share of arrangements with a correlation as low as this one.
-        p_positive: share of arrangements with one as high.
         shapes: units compared.
         groups: groups within which labels were exchanged.
-        permutations: arrangements looked at.
-        exact: whether these were all there are.
         smallest_p: the least two-sided p that so few units can give.
     """
 
     rho: float
     interval: Interval | None
     p: float
-    p_negative: float
-    p_positive: float
     shapes: int
     groups: int
-    permutations: int
-    exact: bool
     smallest_p: float
 
 
@@ -68,8 +57,8 @@ def rank_test(
     Args:
         first: one finite number a unit.
         second: another.
-        rng: source of the arrangements, where they are too many to look at all.
-        draws: how many to look at then; p = (1 + #{as far out}) / (1 + draws).
+        rng: source of the arrangements.
+        draws: how many; p is twice (1 + #{as far out}) / (1 + draws).
         groups: the group of each unit; None is one group.
 
     Returns:
@@ -78,23 +67,12 @@ def rank_test(
     labels = np.zeros(first.size) if groups is None else np.asarray(groups, dtype=np.float64)
     members = [np.flatnonzero(labels == label) for label in np.unique(labels)]
     members = [group for group in members if group.size > 1]
-    left = [_centred_ranks(first[group]) for group in members]
-    right = [_centred_ranks(second[group]) for group in members]
-    units = sum(group.size for group in left)
-    scale = math.sqrt(sum(float(a @ a) for a in left) * sum(float(b @ b) for b in right))
-    if units < 2 or scale < _TIE:
+    if not members:
         return None
-    observed = sum(float(a @ b) for a, b in zip(left, right, strict=True))
-    exact = math.prod(math.factorial(group.size) for group in left) <= EXACT_ARRANGEMENTS
-    sums = _every_sum(left, right) if exact else _drawn_sums(left, right, rng, draws)
-    return _tested(
-        observed / scale,
-        sums / scale,
-        exact=exact,
-        shapes=units,
-        groups=len(left),
-        controls=len(left) - 1,
-    )
+    left = np.concatenate([_centred_ranks(first[group]) for group in members])
+    right = np.concatenate([_centred_ranks(second[group]) for group in members])
+    sizes = [group.size for group in members]
+    return _tested(left, right, sizes, np.zeros(left.size), rng, draws)
 
 
 def partial_rank_test(
@@ -121,48 +99,52 @@ def partial_rank_test(
     """
     base = _centred_ranks(given)
     base = base / max(math.sqrt(float(base @ base)), _TIE)
-    left, right = (_without(_centred_ranks(each), base) for each in (first, second))
-    power = first.size**3 / 12
-    if min(float(left @ left), float(right @ right)) < _TIE * power:
-        return None
-    exact = math.factorial(first.size) <= EXACT_ARRANGEMENTS
-    if exact:
-        arranged = right[_arrangements(right.size)]
-    else:
-        arranged = rng.permuted(np.tile(right, (draws, 1)), axis=1)
-    again = arranged - np.outer(arranged @ base, base)
-    lengths = np.sqrt(np.einsum("ij,ij->i", again, again) * float(left @ left))
-    found = np.divide(
-        again @ left, lengths, out=np.zeros(lengths.size), where=lengths > _TIE * power
+    left, right = (
+        ranks - base * float(base @ ranks) for ranks in map(_centred_ranks, (first, second))
     )
-    rho = float(left @ right) / math.sqrt(float(left @ left) * float(right @ right))
-    return _tested(rho, found, exact=exact, shapes=first.size, groups=1, controls=1)
-
-
-def _without(scores: FloatArray, base: FloatArray) -> FloatArray:
-    rest: FloatArray = scores - base * float(base @ scores)
-    return rest
+    if min(float(left @ left), float(right @ right)) < _TIE * first.size**3:
+        return None
+    return _tested(left, right, [first.size], base, rng, draws)
 
 
 def _tested(
-    rho: float, found: FloatArray, *, exact: bool, shapes: int, groups: int, controls: int
-) -> RankTest:
-    """Place a correlation among those of all arrangements."""
-    own = 0 if exact else 1  # what was seen is one of the arrangements; drawn ones may lack it
-    count = found.size + own
-    p_negative = (int(np.count_nonzero(found <= rho + _TIE)) + own) / count
-    p_positive = (int(np.count_nonzero(found >= rho - _TIE)) + own) / count
+    left: FloatArray,
+    right: FloatArray,
+    sizes: Sequence[int],
+    base: FloatArray,
+    rng: np.random.Generator,
+    draws: int,
+) -> RankTest | None:
+    """Place the correlation of two centred scores among those of arrangements of the second within
+    blocks of these sizes; what they have of ``base`` is taken out of each."""
+    scale = math.sqrt(float(left @ left) * float(right @ right))
+    if scale < _TIE:
+        return None
+    rho = float(left @ right) / scale
+    blocks = np.split(right, np.cumsum(sizes)[:-1])
+    as_low = as_high = 0
+    for start in range(0, draws, step := max(1, _AT_ONCE // left.size)):
+        shape = (min(step, draws - start), 1)
+        arranged = np.concatenate(
+            [rng.permuted(np.tile(block, shape), axis=1) for block in blocks], axis=1
+        )
+        arranged -= np.outer(arranged @ base, base)
+        lengths = np.sqrt(np.einsum("ij,ij->i", arranged, arranged) * float(left @ left))
+        found = np.divide(
+            arranged @ left, lengths, out=np.zeros(len(lengths)), where=lengths > _TIE
+        )
+        as_low += int(np.count_nonzero(found <= rho + _TIE))
+        as_high += int(np.count_nonzero(found >= rho - _TIE))
+    arrangements = math.prod(math.factorial(min(size, 20)) for size in sizes)
+    controls = int(base.any()) + len(sizes) - 1
     return RankTest(
         rho=min(1.0, max(-1.0, rho)),
-        interval=correlation_interval(rho, shapes - controls),
-        p=min(1.0, 2 * min(p_negative, p_positive)),
-        p_negative=p_negative,
-        p_positive=p_positive,
-        shapes=shapes,
-        groups=groups,
-        permutations=found.size,
-        exact=exact,
-        smallest_p=min(1.0, 2 / count),
+        interval=correlation_interval(rho, left.size - controls),
+        # What was seen is one of the arrangements.
+        p=min(1.0, 2 * (1 + min(as_low, as_high)) / (1 + draws)),
+        shapes=left.size,
+        groups=len(sizes),
+        smallest_p=min(1.0, 2 / min(arrangements, draws + 1)),
     )
 
 
@@ -186,31 +168,3 @@ def _centred_ranks(values: FloatArray) -> FloatArray:
     ranks: FloatArray = np.asarray(rankdata(values), dtype=np.float64)
     centred: FloatArray = ranks - ranks.mean()
     return centred
-
-
-@cache
-def _arrangements(size: int) -> "np.ndarray[tuple[int, int], np.dtype[np.int64]]":
-    return np.array(list(itertools.permutations(range(size))), dtype=np.int64)
-
-
-def _every_sum(left: list[FloatArray], right: list[FloatArray]) -> FloatArray:
-    """Return the sum of products under every arrangement of every group."""
-    sums = np.zeros(1)
-    for a, b in zip(left, right, strict=True):
-        sums = np.add.outer(sums, b[_arrangements(b.size)] @ a).ravel()
-    return sums
-
-
-def _drawn_sums(
-    left: list[FloatArray], right: list[FloatArray], rng: np.random.Generator, draws: int
-) -> FloatArray:
-    parts = []
-    for start in range(0, draws, _CHUNK):
-        rows = min(_CHUNK, draws - start)
-        parts.append(
-            sum(
-                rng.permuted(np.tile(b, (rows, 1)), axis=1) @ a
-                for a, b in zip(left, right, strict=True)
-            )
-        )
-    return np.concatenate([np.asarray(part, dtype=np.float64) for part in parts])

@@ -25,19 +25,17 @@ def floats(least, most):
 def test_one_group_is_spearmans_rho_and_all_arrangements(data):
     first = np.array(data.draw(floats(3, 6)))
     second = np.array(data.draw(floats(first.size, first.size)))
-    found = rank_test(first, second, rng=rng(), draws=10)
+    found = rank_test(first, second, rng=rng(), draws=1999)
     if np.ptp(first) == 0 or np.ptp(second) == 0:
         assert found is None
         return
     assert found.rho == pytest.approx(stats.spearmanr(first, second).statistic, abs=1e-12)
-    everything = [
-        stats.spearmanr(first, arranged).statistic for arranged in itertools.permutations(second)
-    ]
-    assert found.exact
-    assert found.p_negative == pytest.approx(np.mean(np.array(everything) <= found.rho + 1e-9))
-    assert found.p_positive == pytest.approx(np.mean(np.array(everything) >= found.rho - 1e-9))
-    assert found.p == pytest.approx(min(1, 2 * min(found.p_negative, found.p_positive)))
-    assert 0 < found.smallest_p <= found.p or found.p == 1
+    everything = np.array(
+        [stats.spearmanr(first, arranged).statistic for arranged in itertools.permutations(second)]
+    )
+    ends = (np.mean(everything <= found.rho + 1e-9), np.mean(everything >= found.rho - 1e-9))
+    assert found.p == pytest.approx(min(1.0, 2 * min(ends)), abs=0.08)
+    assert found.smallest_p == pytest.approx(min(1.0, 2 / len(everything)), abs=2e-3)
 
 
 @given(floats(4, 9), st.integers(1, 3))
@@ -54,9 +52,10 @@ def test_what_differs_between_groups_is_no_correlation():
     first = np.array([1.0, 2, 3, 11, 12, 13])
     second = np.array([3.0, 2, 1, 13, 12, 11])
     assert rank_test(first, second, rng=rng(), draws=9).rho > 0.5
-    held = rank_test(first, second, groups=[0, 0, 0, 1, 1, 1], rng=rng(), draws=9)
-    assert (held.rho, held.shapes, held.groups, held.permutations) == (-1, 6, 2, 36)
-    assert held.p_negative == pytest.approx(1 / 36)
+    held = rank_test(first, second, groups=[0, 0, 0, 1, 1, 1], rng=rng(), draws=3999)
+    assert (held.rho, held.shapes, held.groups) == (pytest.approx(-1), 6, 2)
+    assert held.smallest_p == pytest.approx(2 / 36)
+    assert held.p == pytest.approx(2 / 36, abs=0.02)
 
 
 def test_a_unit_alone_in_its_group_says_nothing():
@@ -69,7 +68,7 @@ def test_many_arrangements_are_drawn_the_same_way_each_time():
     first, second = rng().normal(size=(2, 20))
     one, other = (rank_test(first, second, rng=rng(), draws=499) for _ in range(2))
     assert one == other
-    assert (one.exact, one.permutations, one.smallest_p) == (False, 499, 2 / 500)
+    assert one.smallest_p == 2 / 500
     expected = stats.spearmanr(first, second)
     assert one.p == pytest.approx(expected.pvalue, abs=0.08)
 

@@ -27,12 +27,11 @@ from analysis.questions.conditioning.result import (
 )
 from analysis.questions.conditioning.trends import heads_trends, theory_check
 from analysis.questions.conditioning.verdict import correlate, judge
-from analysis.runs.columns import RunColumns, plain
-from analysis.runs.grouped import describe
-from analysis.runs.losses import Losses, losses_named
+from analysis.runs.columns import RunColumns
+from analysis.runs.grouped import Shape, grouped
 from analysis.runs.scale import transform
-from analysis.runs.statuses import DROPPED
 from analysis.runs.table import Runs
+from analysis.statistics.values import FloatArray
 from analysis.values import Config, number
 from hsweep.design.question import Goal, Scale
 from hsweep.errors import UserError, unknown_name
@@ -51,8 +50,8 @@ def has_probe(frame: pd.DataFrame) -> bool:
 def fit(
     table: pd.DataFrame | Runs,
     *,
-    metric: str | None = None,
     config: Sequence[str],
+    metric: str | None = None,
     x: str = "heads",
     goal: Goal = "max",
     scale: Scale = "accuracy",
@@ -66,55 +65,47 @@ def fit(
 
     Args:
         table: one row a run, or `Runs`, which carry the metric and the columns.
-        metric: the result.
         config: columns that name a shape; an empty entry is a value of its own (a coupled
             ``head_dim``).
         x: column of the number of heads; condition numbers are drawn against it if it is among
             ``config``.
-        goal: whether the metric is minimised or maximised.
         scale: ``error`` averages the seeds' logarithms, others the values.
         condition: column of the condition number, at least 1.
         prediction: column of the theory's value; None takes ``predicted_condition_number`` if it
             is there.
         size: column of what confounds both; None takes ``num_params`` if it is there.
-        settings: every choice.
-        columns: which columns tell runs apart and say how each ended (`RunColumns`); without a
-            column ``seed`` the runs of a shape are numbered.
+        columns: which columns tell runs apart and say how each ended (`RunColumns`).
 
     Raises:
         UserError: a missing column, a condition number below 1, or no run that has one.
     """
-    given = Runs.of(table, metric, columns)
-    frame, metric = given.frame, given.metric
-    if goal not in ("min", "max"):
-        raise unknown_name("goal", goal, ("min", "max"))
-    if not config:
-        raise UserError("name at least one configuration column (heads, depth, ...)")
+    runs = Runs.of(table, metric, columns)
+    known = runs.frame.columns
     for name in (condition, *config, *(each for each in (prediction, size) if each)):
-        if name not in frame.columns:
-            raise unknown_name("column", name, map(str, frame.columns))
+        if name not in known:
+            raise unknown_name("column", name, map(str, known))
+    prediction = prediction or (PREDICTION if PREDICTION in known else None)
+    size = size or ("num_params" if "num_params" in known else None)
+    layers = tuple(str(name) for name in known if str(name).startswith(LAYER_PREFIX))
+    roles = (prediction, size, CAPPED, EMBED_DIM)
+    extra = [name for name in roles if name in known and name not in config]
+    numbers = list(dict.fromkeys(filter(None, [condition, *extra, *layers])))
     chosen = settings or ConditioningSettings()
-    prediction = prediction or (PREDICTION if PREDICTION in frame.columns else None)
-    size = size or ("num_params" if "num_params" in frame.columns else None)
-    layers = tuple(str(name) for name in frame.columns if str(name).startswith(LAYER_PREFIX))
-    extra = [each for each in (prediction, size) if each is not None]
-    numbers = [*extra, *layers, *(name for name in (CAPPED,) if name in frame.columns)]
-    if EMBED_DIM in frame.columns and HEAD_DIM in config and EMBED_DIM not in config:
-        numbers.append(EMBED_DIM)
-    runs, warnings = given.rows(list(config), [condition, *dict.fromkeys(numbers)])
-    groups = _usable(runs, list(config), condition, warnings)
+    found = grouped(runs, config, goal=goal, numbers=numbers)
+    warnings = list(found.warnings)
+    measured = [shape for s in found.found if (shape := _with_condition(s, condition)) is not None]
+    unmeasured = sum(s.values.size for s in found.found) - sum(s.values.size for s in measured)
+    if unmeasured:
+        warnings.append(f"{unmeasured} full-budget runs have no {condition} and are left out")
+    if not measured:
+        raise UserError(f"no run of the table reached its full budget with a {condition}")
+    _need_condition_numbers(measured, condition)
     shapes = sorted(
-        (
-            _shape(rows, lost, config, x, metric, scale, condition, prediction, size, layers)
-            for rows, lost in groups
-        ),
+        (_conditioned(s, x, scale, (condition, prediction, size), layers) for s in measured),
         key=lambda shape: (shape.x is None, shape.x or 0, shape.size or 0, shape.label),
     )
     shapes = _without_twins(shapes, x, warnings)
-    if named := losses_named([(shape.label, shape.lost) for shape in shapes]):
-        warnings.append(f"some means are those of the runs that were left: {named}")
-    capped = sum(bool(shape.capped) for shape in shapes)
-    if capped:
+    if capped := sum(bool(shape.capped) for shape in shapes):
         warnings.append(
             f"{capped} of {len(shapes)} shapes have matrices that are singular to float32; their "
             "condition numbers stand at its limit, so only ranks are to be trusted there"
@@ -122,17 +113,17 @@ def fit(
     if any(shape.n == 1 for shape in shapes):
         warnings.append("some shapes have a single run, so their place is uncertain by its noise")
     rng = np.random.default_rng(chosen.rng_seed)
-    found = correlate(shapes, goal, chosen, rng)
-    verdict, leading, reason = judge(found, chosen, metric, size)
+    tests = correlate(shapes, goal, chosen, rng)
+    verdict, leading, reason = judge(tests, chosen, runs.metric, size)
     return ConditioningResult(
         verdict=verdict,
         reason=reason,
         leading=leading,
-        raw=found.raw,
-        size_controlled=found.size_controlled,
-        same_size=found.same_size,
-        same_heads=found.same_heads,
-        size_share=found.size_share,
+        raw=tests.raw,
+        size_controlled=tests.size_controlled,
+        same_size=tests.same_size,
+        same_heads=tests.same_heads,
+        size_share=tests.size_share,
         trends=heads_trends(shapes, x, config, chosen, rng),
         theory=theory_check(shapes, chosen, rng),
         shapes=tuple(shapes),
@@ -140,7 +131,7 @@ def fit(
         x=x,
         condition=condition,
         prediction=prediction,
-        metric=metric,
+        metric=runs.metric,
         goal=goal,
         scale=scale,
         size=size,
@@ -149,83 +140,50 @@ def fit(
     )
 
 
-def _usable(
-    runs: pd.DataFrame, config: list[str], condition: str, warnings: list[str]
-) -> list[tuple[pd.DataFrame, Losses]]:
-    """Return the full-budget runs of each shape that lost none to early stopping, and how many
-    others gave no number."""
-    if (runs[condition].dropna() < 1).any():
+def _with_condition(shape: Shape, condition: str) -> Shape | None:
+    """Return a shape with its runs that have a condition number; None without any."""
+    known = ~np.isnan(shape.numbers[condition])
+    return shape.some(known) if known.any() else None
+
+
+def _need_condition_numbers(shapes: Sequence[Shape], name: str) -> None:
+    least = min(float(shape.numbers[name].min()) for shape in shapes)
+    if least < 1:
         raise UserError(
-            f"column {condition!r} holds {float(runs[condition].min())!r}; a condition number is "
-            "at least 1 (is it a logarithm?)"
+            f"column {name!r} holds {least!r}; a condition number is at least 1 (is it a "
+            "logarithm?)"
         )
-    groups = [rows for _, rows in runs.groupby(config, sort=True)]
-    whole = [rows for rows in groups if not rows["status"].isin(DROPPED).any()]
-    if len(whole) < len(groups):
-        warnings.append(
-            f"{len(groups) - len(whole)} shapes lost runs to early stopping and are left out: the "
-            "runs they kept are those that did well"
-        )
-    done = [rows.loc[rows["complete"]] for rows in whole]
-    found = [rows.loc[rows[condition].notna()] for rows in done]
-    unmeasured = sum(len(rows) for rows in done) - sum(len(rows) for rows in found)
-    if unmeasured:
-        warnings.append(f"{unmeasured} full-budget runs have no {condition} and are left out")
-    losses = [Losses.of(rows["status"]) for rows in whole]
-    pairs = list(zip(found, losses, strict=True))
-    gone = [
-        (describe(_axes(rows, config)), lost)
-        for rows, (left, lost) in zip(whole, pairs, strict=True)
-        if left.empty
-    ]
-    if named := losses_named(gone):
-        warnings.append(f"some shapes have no run that is left: {named}")
-    usable = [(rows, lost) for rows, lost in pairs if not rows.empty]
-    if not usable:
-        raise UserError(f"no run of the table reached its full budget with a {condition}")
-    return usable
 
 
-def _axes(rows: pd.DataFrame, config: Sequence[str]) -> Config:
-    values = {name: plain(rows[name].iloc[0]) for name in config}
-    return {
-        name: number(value) if isinstance(value, float) else value for name, value in values.items()
-    }
-
-
-def _shape(
-    rows: pd.DataFrame,
-    lost: Losses,
-    config: Sequence[str],
+def _conditioned(
+    shape: Shape,
     x: str,
-    metric: str,
     scale: Scale,
-    condition: str,
-    prediction: str | None,
-    size: str | None,
+    roles: tuple[str, str | None, str | None],
     layers: Sequence[str],
 ) -> ConditionedShape:
-    axes = _axes(rows, config)
-    values = rows["value"].to_numpy(np.float64)
-    is_error = scale == "error"
-    y, _ = transform(values, "error" if is_error else "loss", None, metric)
-    embed_dim = float(rows[EMBED_DIM].iloc[0]) if EMBED_DIM in rows.columns else math.nan
+    condition, prediction, size = roles
+    axes = {k: number(v) if isinstance(v, float) else v for k, v in shape.config.items()}
     heads = axes.get(x)
+    embed_dim = _mean(shape.numbers.get(EMBED_DIM)) or axes.get(EMBED_DIM)
+    values, numbers = shape.values, shape.numbers
     return ConditionedShape(
         config=axes,
-        label=describe(axes),
-        series=_series(axes, x, embed_dim),
+        label=shape.label,
+        series=_series(axes, x, embed_dim if isinstance(embed_dim, int | float) else math.nan),
         x=number(heads) if isinstance(heads, int | float) else None,
-        n=len(rows),
-        metric=float(10 ** y.mean()) if is_error else float(y.mean()),
+        n=values.size,
+        metric=float(10 ** transform(values, scale, None, x)[0].mean())
+        if scale == "error"
+        else float(values.mean()),
         metric_values=tuple(values.tolist()),
-        condition=_geometric_mean(rows[condition]),
-        condition_values=tuple(rows[condition].astype(float).tolist()),
-        prediction=_mean(rows, prediction),
-        layers=tuple(_geometric_mean(rows[name]) for name in layers),
-        size=_mean(rows, size),
-        capped=_mean(rows, CAPPED if CAPPED in rows.columns else None),
-        lost=lost,
+        condition=_geometric_mean(numbers[condition]),
+        condition_values=tuple(numbers[condition].tolist()),
+        prediction=_mean(numbers.get(prediction or "")),
+        layers=tuple(_geometric_mean(numbers[name]) for name in layers),
+        size=_mean(numbers.get(size or "")),
+        capped=_mean(numbers.get(CAPPED)),
+        lost=shape.lost,
     )
 
 
@@ -263,13 +221,11 @@ def _without_twins(
     return list(found.values())
 
 
-def _mean(rows: pd.DataFrame, column: str | None) -> float | None:
-    if column is None:
-        return None
-    known = rows[column].dropna()
-    return float(known.mean()) if len(known) else None
+def _mean(values: FloatArray | None) -> float | None:
+    known = np.empty(0) if values is None else values[~np.isnan(values)]
+    return float(known.mean()) if known.size else None
 
 
-def _geometric_mean(column: "pd.Series[Any]") -> float:
-    known = column.dropna().to_numpy(np.float64)
+def _geometric_mean(values: FloatArray) -> float:
+    known = values[~np.isnan(values)]
     return float(np.exp(np.log(known).mean())) if known.size else math.nan

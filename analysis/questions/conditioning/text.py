@@ -115,7 +115,7 @@ def correlations_table(result: ConditioningResult) -> Table:
             f"the order of the condition numbers, and for {percent_text(round(of_metric, 2))} of "
             f"that of {result.metric}."
         )
-    header = ("correlation", "rho", "95% interval", "p", "shapes", "groups", "arrangements")
+    header = ("correlation", "rho", "95% interval", "p", "shapes", "groups")
     return Table(header, tuple(rows), note)
 
 
@@ -130,7 +130,6 @@ def _test_row(name: str, test: RankTest) -> tuple[str, ...]:
         number_text(test.p, 2),
         str(test.shapes),
         str(test.groups),
-        f"{'all' if test.exact else 'drawn'} {test.permutations:,}",
     )
 
 
