@@ -28,7 +28,7 @@ from hsweep.design.space import (
 from hsweep.design.sweep import Preset, Sweep, preset
 from hsweep.design.trial import Resources
 from hsweep.errors import UserError
-from hsweep.training.own.run import Run, StopTrial
+from hsweep.training.run import Run, StopTrial
 from tasks.base import Metric
 
 __all__ = [

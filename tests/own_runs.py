@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from hsweep.design.budget import BudgetUnit
 from hsweep.seeding import Seeds, replicate_seeds
-from hsweep.training.own.run import StopTrial
+from hsweep.training.run import StopTrial
 
 if TYPE_CHECKING:
     import torch

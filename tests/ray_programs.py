@@ -31,7 +31,7 @@ from hsweep.design.trial import Resources  # noqa: E402
 from hsweep.errors import UserError  # noqa: E402
 from hsweep.ray_tune.runner import RayRunner  # noqa: E402
 from hsweep.record.journal_reader import JournalReader  # noqa: E402
-from hsweep.training.own.run import Run  # noqa: E402
+from hsweep.training.run import Run  # noqa: E402
 
 TESTS = Path(__file__).resolve().parent
 

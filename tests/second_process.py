@@ -9,10 +9,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import torch
+from driven import driven, to_the_end
 from torch import distributed
 
 from hsweep.design.trial import Assignment, Event
-from hsweep.training.train import train
 from hsweep.training.world import World
 
 CPU = torch.device("cpu")
@@ -36,7 +36,7 @@ class SecondProcess:
     def train(self, assignment: Assignment) -> Iterator[Event]:
         """Yield what rank 0 reports of a trial; to close this ends it in both processes."""
         self._pipe.send(assignment)
-        yield from train(assignment, CPU, self.world)
+        yield from driven(assignment, self.world)
         self.answer()
 
     def answer(self) -> None:
@@ -79,6 +79,6 @@ def _serve(folder: str, pipe: Connection) -> None:
     with _world(Path(folder), 1) as world:
         while (assignment := pipe.recv()) is not None:
             try:
-                pipe.send(list(train(assignment, CPU, world)))
+                pipe.send(to_the_end(assignment, world))
             except BaseException:
                 pipe.send(traceback.format_exc())

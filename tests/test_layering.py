@@ -68,10 +68,11 @@ OWNERS = {
 }
 TORCH_AT_THE_TOP = (
     *("models/*.py", "tasks/*.py"),
-    *("hsweep/training/train.py", "hsweep/training/trial_state.py"),
+    *("hsweep/training/loop.py", "hsweep/training/trial_state.py"),
+    *("hsweep/training/trial_run.py", "hsweep/training/learned.py"),
+    *("hsweep/training/own/files.py", "hsweep/training/own/function.py"),
     *("hsweep/training/checkpoints.py", "hsweep/training/memory.py"),
     *("hsweep/training/micro_batches.py", "hsweep/training/evaluation.py"),
-    "hsweep/training/own/state.py",
     *("hsweep/training/division.py", "hsweep/training/batch_norm.py"),
     "hsweep/training/sharding.py",
     *("hsweep/training/batches.py", "hsweep/training/opening.py"),

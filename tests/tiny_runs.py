@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from driven import driven
 
 from hsweep import Sweep
 from hsweep.coordination.coordinator import Coordinator
@@ -14,7 +15,6 @@ from hsweep.design.trial import Assignment, Report, Resources, Trial, TrialStatu
 from hsweep.planning.plan import make_plan
 from hsweep.record.journal import Journal, JournalReader
 from hsweep.training.checkpoints import THREAD_NAME, CheckpointStore
-from hsweep.training.train import train
 
 History = list[tuple[int, int, dict[str, float | None]]]
 """(unit, step, metrics) of every report of a trial, in the order of the record."""
@@ -134,7 +134,7 @@ def trained_with_stops(
             trial, root, attempt=attempt, recorded_through=through,
             checkpoint_seconds=checkpoint_seconds,
         )  # fmt: skip
-        generator = train(assignment, torch.device("cpu"))
+        generator = driven(assignment)
         for report in generator:
             assert isinstance(report, Report)
             # What arrives again was the same before.

@@ -66,7 +66,6 @@ class Coordinator:
         only: keys of the trials to hand out; None for all that have not ended.
         exempt: keys of trials that early stopping never ends, since their full-budget values were
             asked for. What they report still counts at the rungs, but not as a survivor.
-        stop_waiting: is called when the run is asked to end, so that nothing waits for a report.
         reuse: is asked about trials that were just added to the record; gives those of them their
             reports that are known from elsewhere and returns their keys.
         keeping: which final weights stay; None where none are kept.
@@ -85,7 +84,6 @@ class Coordinator:
     only: frozenset[str] | None = None
     exempt: frozenset[str] = frozenset()
     reuse: Callable[[Sequence[Trial]], Collection[str]] | None = None
-    stop_waiting: Callable[[], None] | None = None
     keeping: Keeping | None = None
     named_by: Sequence[Trial] = ()
     stop_reason: str | None = None
@@ -240,8 +238,6 @@ class Coordinator:
         """
         if self.stop_reason is None:
             self.stop_reason, self.is_in_trouble = reason, is_trouble
-            if (stop_waiting := self.stop_waiting) is not None:
-                stop_waiting()
 
     def next_assignment(
         self,

@@ -3,10 +3,9 @@
 from typing import Protocol
 
 from hsweep.coordination.coordinator import Coordinator
-from hsweep.design.trial import Assignment
+from hsweep.design.trial import Assignment, Event
 from hsweep.errors import RefusedReportError, failure_text
-from hsweep.training.door import open_session
-from hsweep.training.session import Session, WaitingSession
+from hsweep.training.train import train
 
 
 class Runner(Protocol):
@@ -24,37 +23,35 @@ class Runner(Protocol):
 
 
 class InlineRunner:
-    """Runs one trial after another in this process."""
+    """Runs one trial after another in this process, in the thread that calls it."""
 
     def run(self, coordinator: Coordinator) -> None:
         while assignment := coordinator.next_assignment():
-            session: Session | None = None
             try:
-                session = open_session(assignment)
-                if isinstance(session, WaitingSession):
-                    coordinator.stop_waiting = session.stop_waiting
-                    if coordinator.stop_requested:
-                        session.stop_waiting()
-                try:
-                    _train(session, assignment, coordinator)
-                finally:
-                    coordinator.stop_waiting = None
-                    session.close()
+                train(assignment, _Channel(coordinator, assignment))
             except Exception as error:
                 is_final = isinstance(error, RefusedReportError)
                 coordinator.failed(assignment, failure_text(error), is_final=is_final)
+            if not coordinator.stop_requested:
+                coordinator.no_more_events([assignment])
 
     def close(self) -> None:
         """Do nothing: nothing is held."""
 
 
-def _train(session: Session, assignment: Assignment, coordinator: Coordinator) -> None:
-    while events := session.next_events():
-        for _, event in events:
-            if not coordinator.report(assignment, event):
-                session.drop(assignment.trial.key)
-        if coordinator.stop_requested:
-            return
-    if coordinator.stop_requested:  # which ended the wait for the next
-        return
-    coordinator.no_more_events([assignment])
+class _Channel:
+    """Where the events of a trial go: the coordinator, which decides at once."""
+
+    def __init__(self, coordinator: Coordinator, assignment: Assignment) -> None:
+        self._coordinator, self._assignment = coordinator, assignment
+
+    @property
+    def is_stopped(self) -> bool:
+        return self._coordinator.stop_requested
+
+    def begins(self) -> None:
+        """Do nothing: nothing is watched over."""
+
+    def put(self, event: Event) -> bool:
+        goes_on = self._coordinator.report(self._assignment, event)
+        return goes_on and not self._coordinator.stop_requested

@@ -179,9 +179,19 @@ class Trial:
         return cast(Task, self.task), self.model
 
     @property
+    def is_command(self) -> bool:
+        """Whether another program trains it."""
+        return bool(getattr(self.task, "starts_processes", False))
+
+    @property
+    def ending_seconds(self) -> float:
+        """How long another program that trains it may take to end."""
+        return float(getattr(self.task, "ending_seconds", 0.0))
+
+    @property
     def num_ranks(self) -> int:
         """How many processes are started to train it: a command starts those it has itself."""
-        return 1 if getattr(self.task, "starts_processes", False) else self.resources.processes
+        return 1 if self.is_command else self.resources.processes
 
     def result_at(self, report: "Report") -> dict[str, Any]:
         """Return what a file of final weights says of them."""
@@ -268,7 +278,7 @@ class Assignment:
         """
         if self.report_timeout is None:
             return None
-        return self.report_timeout + getattr(self.trial.task, "ending_seconds", 0.0)
+        return self.report_timeout + self.trial.ending_seconds
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ has evaluated, each time with a checkpoint, and ends the library's training when
 """
 
 from hsweep.errors import UserError
-from hsweep.training.own.run import Run
+from hsweep.training.run import Run
 
 
 def counts_epochs(run: Run) -> bool:

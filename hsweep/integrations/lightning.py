@@ -7,7 +7,7 @@ from lightning.pytorch import Trainer
 
 from hsweep.integrations import counts_epochs
 from hsweep.integrations.lightning_states import RandomStates
-from hsweep.training.own.run import Run, StopTrial
+from hsweep.training.run import Run, StopTrial
 
 _FILE = "lightning.ckpt"
 

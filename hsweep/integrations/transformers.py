@@ -6,7 +6,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from hsweep.errors import UserError
 from hsweep.integrations import counts_epochs
-from hsweep.training.own.run import Run, StopTrial
+from hsweep.training.run import Run, StopTrial
 
 
 class ReportCallback(TrainerCallback):

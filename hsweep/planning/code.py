@@ -36,7 +36,7 @@ from hsweep.planning.source import LAMBDA, lambda_definition, source_of, source_
 SWEEP_FILE: Final = "the sweep file"
 """What the sweep file is called among the files of a trial's code, wherever it lies."""
 
-_TRAINING: Final = "hsweep.training.door"
+_TRAINING: Final = "hsweep.training.train"
 _OWN_TRAINING: Final = "hsweep.training.own.session"
 _TOOL: Final = "hsweep"
 _MESSAGES: Final = "hsweep.errors"

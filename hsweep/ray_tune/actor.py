@@ -3,7 +3,7 @@
 import contextlib
 import faulthandler
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, TextIO
 
@@ -20,8 +20,8 @@ from hsweep.ray_tune.messages import (
     hang_file,
 )
 from hsweep.ray_tune.peers import Peers, own_place
-from hsweep.training.door import open_session
-from hsweep.training.session import Session
+from hsweep.training.run import Channel
+from hsweep.training.train import train
 from hsweep.training.worker_queue import WorkerQueue
 from hsweep.workspace import set_up_worker
 
@@ -55,8 +55,8 @@ class TrialActor(tune.Trainable):
         self._place = own_place()
         first = config[START].assignments[0]
         is_several = first.trial.num_ranks > 1
-        self._peers = Peers(first.resources, open_session) if is_several else None
-        self._queue = WorkerQueue(self._open, self._ended_if_it_hangs)
+        self._peers = Peers(first.resources) if is_several else None
+        self._queue = WorkerQueue(self._train, HangWatch(self.logdir))
         self._take(config)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
@@ -91,44 +91,52 @@ class TrialActor(tune.Trainable):
         """End all trials, writing a checkpoint where work is not yet on disk."""
         self._queue.stop()
 
-    def _open(self, assignment: Assignment) -> Session:
+    def _train(self, assignment: Assignment, channel: Channel) -> None:
         if self._peers is None:
-            return open_session(assignment)
-        return self._peers.open(assignment, self._queue.interrupt)
-
-    @contextlib.contextmanager
-    def _ended_if_it_hangs(self, assignment: Assignment, is_turn: bool) -> Iterator[None]:
-        """End the process if work for a trial takes longer than a report may, or than beginning or
-        ending a trial may (``is_turn``); say where it was.
-
-        A thread keeps watch that needs no interpreter lock: it notices foreign code that never
-        returns.
-        """
-        timeout = assignment.patience_seconds
-        if timeout is None:
-            yield
-            return
-        with _opened(hang_file(self.logdir, assignment)) as file:
-            seconds = max(timeout, START_SECONDS) if is_turn else timeout
-            faulthandler.dump_traceback_later(seconds, exit=True, file=file)
-            try:
-                yield
-            finally:
-                faulthandler.cancel_dump_traceback_later()
+            train(assignment, channel)
+        else:
+            self._peers.train(assignment, channel, self._queue.interrupt)
 
     def __repr__(self) -> str:
         # Shown in Ray's dashboard. An actor outlives its trials, so it is named as what it is.
         return "hsweep-worker"
 
 
-@contextlib.contextmanager
-def _opened(path: Path) -> Iterator[TextIO]:
-    """Open a file for writing, or standard error where that is not possible."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        file = path.open("w")
-    except OSError:
-        yield sys.stderr
-        return
-    with file:
-        yield file
+class HangWatch:
+    """Ends this process if work for a trial takes longer than a report may, or than beginning or
+    ending a trial may; leaves in a file where the work was.
+
+    A thread keeps watch that needs no interpreter lock: it notices foreign code that never returns.
+
+    Args:
+        folder: for the file.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._file: TextIO | None = None
+        self._path: Path | None = None
+
+    def begin(self, assignment: Assignment, *, is_turn: bool) -> None:
+        timeout = assignment.patience_seconds
+        if timeout is None:
+            return
+        seconds = max(timeout, START_SECONDS) if is_turn else timeout
+        file = self._opened(hang_file(self._folder, assignment))
+        faulthandler.dump_traceback_later(seconds, exit=True, file=file)
+
+    def end(self) -> None:
+        faulthandler.cancel_dump_traceback_later()
+
+    def _opened(self, path: Path) -> TextIO:
+        """Return a file that is open for writing, or standard error where it cannot be."""
+        if self._file is None or path != self._path:
+            if self._file is not None:
+                self._file.close()
+            self._file, self._path = None, path
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                self._file = path.open("w")
+            except OSError:
+                return sys.stderr
+        return self._file

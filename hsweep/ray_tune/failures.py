@@ -35,11 +35,8 @@ _PLACE_LOST: Final = (
 _NODE_DIED: Final = "its node has died"
 _LOW_MEMORY: Final = "running low on memory"
 _FRAME: Final = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<name>.+)$')
-_TRAINS: Final = (
-    re.compile(r'training/own/function\.py", line \d+ in call$'),
-    re.compile(r'training/worker_queue\.py", line \d+ in _work$'),
-)
-"""Of the thread that trains: a training function's own comes before the one that waits for it."""
+_TRAINS: Final = re.compile(r'training/worker_queue\.py", line \d+ in _work$')
+"""Of the thread that trains."""
 _TEXT_LENGTH: Final = 6_000
 _READ_SECONDS: Final = 20.0
 
@@ -155,8 +152,6 @@ def _position(trace: str) -> str:
 def _main_stack(trace: str) -> list[str]:
     """Return the innermost frames first of the thread that trained."""
     blocks = [block.splitlines() for block in re.split(r"\n(?=Thread |Current thread )", trace)]
-    training = [
-        block for sign in _TRAINS for block in blocks if any(sign.search(line) for line in block)
-    ]
+    training = [block for block in blocks if any(_TRAINS.search(line) for line in block)]
     chosen = training[0] if training else blocks[-1]
     return [line for line in chosen if _FRAME.match(line)]

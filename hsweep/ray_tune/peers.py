@@ -11,34 +11,31 @@ import itertools
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import ray
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from hsweep.design.trial import Assignment, OutOfMemory, Resources, StorageFailure
+from hsweep.design.trial import Assignment, Event, Resources
 from hsweep.errors import failure_text
 from hsweep.ray_tune.messages import Place
 from hsweep.ray_tune.pickling import send_whole
 from hsweep.ray_tune.private import as_actor_error
 from hsweep.redaction import redact
 from hsweep.training.processes import find_store, joined, open_store
-from hsweep.training.session import Session, TrialEvent
+from hsweep.training.run import Channel
+from hsweep.training.train import train
 from hsweep.training.worker_queue import ProcessDied, TrialError
-from hsweep.training.world import World
 
 _CAUSE_SECONDS: Final = 3.0
 """How long an error in rank 0 waits for the end of another process, which may have caused it."""
 _ENDING_SECONDS: Final = 60.0
 """How long other processes may take to end a trial after rank 0 has ended it."""
 
-Failure = TrialError | OutOfMemory | StorageFailure | ProcessDied
+Failure = TrialError | Event | ProcessDied
 """Why a process cannot train its part of a trial."""
-
-OpenTrial = Callable[[Assignment, World], Session]
-"""Begins a trial in one of its processes."""
 
 Interrupt = Callable[[Assignment, Failure | None], None]
 """Gives a trial up that is in training."""
@@ -51,53 +48,60 @@ def own_place() -> Place:
     return Place(node=node, host=socket.gethostname(), pid=os.getpid())
 
 
-class _CannotGoOnError(Exception):
-    """Ends a rank's part of a trial with what its session has told."""
+class _PeerChannel:
+    """In place of a driver, to whom ranks above 0 have nothing to report: these agree with rank 0.
 
-    def __init__(self, event: OutOfMemory | StorageFailure) -> None:
-        super().__init__(event.message)
-        self.event = event
+    Why one of them cannot go on is what its training returns."""
+
+    is_stopped = False
+
+    def begins(self) -> None:
+        """Do nothing."""
+
+    def put(self, event: Event) -> bool:
+        """Do nothing."""
+        return False
 
 
 class Peer:
     """A process of a rank above 0."""
 
-    def __init__(self, rank: int, size: int, open_trial: OpenTrial) -> None:
+    def __init__(self, rank: int, size: int) -> None:
         import torch  # noqa: F401 - while rank 0 does the same
 
-        self._rank, self._size, self._open = rank, size, open_trial
+        self._rank, self._size = rank, size
 
     def place(self) -> Place:
         return own_place()
 
     def train(
         self, assignment: Assignment, host: str, port: int, name: str
-    ) -> TrialError | OutOfMemory | StorageFailure | None:
+    ) -> TrialError | Event | None:
         """Train this rank's part of a trial; return why that cannot be, None at its end."""
         try:
             store = find_store(host, port)
             uses_cuda = assignment.resources.gpus != 0
-            with (
-                joined(self._rank, self._size, store, name, uses_cuda=uses_cuda) as world,
-                contextlib.closing(self._open(assignment, world)) as session,
-            ):
-                while events := session.next_events():
-                    for _, event in events:
-                        if isinstance(event, OutOfMemory | StorageFailure):
-                            raise _CannotGoOnError(event)
-        except _CannotGoOnError as ending:
-            return ending.event
+            group = joined(self._rank, self._size, store, name, uses_cuda=uses_cuda)
+            with group as world:
+                ending = train(assignment, _PeerChannel(), world)
+                if ending is not None:
+                    raise _EndedError  # the group stays, as where rank 0 fails
+        except _EndedError:
+            return ending
         except BaseException as error:
             what, _, rest = redact(failure_text(error)).partition("\n")
             return TrialError(f"{what} (in rank {self._rank} of {self._size})\n{rest}")
         return None
 
 
+class _EndedError(Exception):
+    """Leaves the group of a trial that cannot go on."""
+
+
 class Peers:
     """The other processes of a worker's trials, seen from it."""
 
-    def __init__(self, resources: Resources, open_trial: OpenTrial) -> None:
-        self._open = open_trial
+    def __init__(self, resources: Resources) -> None:
         # What came here by value goes on in the same way.
         send_whole(())
         self.size = resources.processes
@@ -106,7 +110,7 @@ class Peers:
         self._actors = [
             ray.remote(**amounts)(Peer)
             .options(scheduling_strategy=PlacementGroupSchedulingStrategy(group, rank))
-            .remote(rank, self.size, open_trial)
+            .remote(rank, self.size)
             for rank in range(1, self.size)
         ]
         self._places = [actor.place.remote() for actor in self._actors]
@@ -114,8 +118,8 @@ class Peers:
         self._store = open_store(self._host)
         self._numbers = itertools.count()
 
-    def open(self, assignment: Assignment, interrupt: Interrupt) -> Session:
-        """Begin a trial in all processes, of which this is rank 0."""
+    def train(self, assignment: Assignment, channel: Channel, interrupt: Interrupt) -> None:
+        """Train a trial in all processes, of which this is rank 0."""
         name = f"{assignment.trial.key}-{assignment.attempt}-{next(self._numbers)}"
         parts = [
             actor.train.remote(assignment, self._host, self._store.port, name)
@@ -124,11 +128,16 @@ class Peers:
         watch = _Watch(assignment, parts, self, interrupt)
         watch.start()
         uses_cuda = assignment.resources.gpus != 0
-        with contextlib.ExitStack() as stack, watch.is_asked_first():
-            group = joined(0, self.size, self._store, name, uses_cuda=uses_cuda)
-            world = stack.enter_context(group)
-            session = self._open(assignment, world)
-            return JointSession(session, watch, stack.pop_all())
+        try:
+            with joined(0, self.size, self._store, name, uses_cuda=uses_cuda) as world:
+                ending = train(assignment, channel, world)
+                # Others may not know that this one cannot go on, and wait for it.
+                watch.wait(_ENDING_SECONDS if ending is None else _CAUSE_SECONDS)
+        except BaseException:
+            # Where another process has ended, its collectives fail here: that is the cause.
+            watch.join(_CAUSE_SECONDS)
+            watch.leave()
+            raise
 
     def place(self, rank: int) -> Place | None:
         """Return where the process of a rank ran; None where that is not known."""
@@ -181,52 +190,8 @@ class _Watch(threading.Thread):
         self._is_known = True
         self._peers.kill()
 
-    @contextlib.contextmanager
-    def is_asked_first(self) -> Iterator[None]:
-        """Let an error here wait for one of another process: where that has ended, its collectives
-        fail here."""
-        try:
-            yield
-        except BaseException:
-            self.join(_CAUSE_SECONDS)
-            self.leave()
-            raise
-
     def wait(self, seconds: float) -> None:
         """Return when the others have ended the trial; end them if they do not within so long."""
         self.join(seconds)
         if self.is_alive():
             self.give_up(None)
-
-
-class JointSession:
-    """Rank 0 of a trial that several processes train."""
-
-    def __init__(self, session: Session, watch: _Watch, group: contextlib.ExitStack) -> None:
-        self._session, self._watch, self._group = session, watch, group
-        self._is_sound = True
-        self._patience = _ENDING_SECONDS
-
-    def next_events(self) -> Sequence[TrialEvent]:
-        try:
-            with self._watch.is_asked_first():
-                events = self._session.next_events()
-        except BaseException:
-            self._is_sound = False
-            raise
-        if any(isinstance(event, OutOfMemory | StorageFailure) for _, event in events):
-            # The others may not know, and wait for this process.
-            self._patience = _CAUSE_SECONDS
-        return events
-
-    def drop(self, key: str) -> None:
-        self._session.drop(key)
-
-    def close(self) -> None:
-        """End the trial in all processes."""
-        try:
-            self._session.close()
-        finally:
-            if self._is_sound:
-                self._watch.wait(self._patience)
-                self._group.close()

@@ -13,8 +13,7 @@ try:
 
     set_up_worker()
     import hsweep.ray_tune.actor
-    import hsweep.training.door
-    import hsweep.training.train  # noqa: F401
+    import hsweep.training.loop  # noqa: F401
 finally:
     gc.freeze()
     gc.enable()

@@ -101,8 +101,9 @@ class CoordinatedScheduler(FIFOScheduler):
         return chosen
 
     def tick(self) -> None:
-        """End processes that have been silent for too long. Only time in which this process ran
-        counts: a driver that was stopped itself hears first what was sent meanwhile."""
+        """End processes that have been silent for too long, and those in which a trial goes on that
+        was told to end. Only time in which this process ran counts as silence: a driver that was
+        stopped itself hears first what was sent meanwhile."""
         now = time.monotonic()
         passed, self._ticked = min(now - self._ticked, _LONGEST_TICK), now
         for worker in self.workers.with_process():
@@ -111,6 +112,10 @@ class CoordinatedScheduler(FIFOScheduler):
             is_silent = patience is not None and worker.silent_seconds > patience + GRACE_SECONDS
             if is_silent and not worker.was_silenced:
                 worker.was_silenced = True
+                ray.kill(worker.actor)
+        for worker in self.workers.stuck():
+            if worker.actor is not None and not worker.was_stuck:
+                worker.was_stuck = True
                 ray.kill(worker.actor)
 
     def on_trial_result(
@@ -122,11 +127,12 @@ class CoordinatedScheduler(FIFOScheduler):
             return str(TrialScheduler.STOP)
         worker.silent_seconds, worker.place = 0.0, result[PLACE]
         actor = worker.actor
-        ended: list[str] = []
+        ended: list[Assignment] = []
         more: list[Assignment] = []
         for message in result[MESSAGES]:
-            if self._ends_trial(worker, message):
-                ended.append(message.key)
+            assignment = worker.undone.get(message.key)
+            if assignment is not None and self._ends_trial(worker, assignment, message):
+                ended.append(assignment)
         if not result[MESSAGES]:
             # It is idle, so whatever is not done with there is not trained there either.
             if not self.coordinator.stop_requested:
@@ -138,9 +144,10 @@ class CoordinatedScheduler(FIFOScheduler):
         while self._unexplained:
             self._explain(self._unexplained.pop())
         if actor is not None:
-            for key in ended:
+            for assignment in ended:
                 # It may be handed out again, and must not before its checkpoint is there.
-                self.workers.close(key, actor.drop.remote(key))
+                reference = actor.drop.remote(assignment.trial.key)
+                self.workers.close(assignment, worker, reference)
             if more:
                 actor.give.remote(more)
             if self._halting_since is not None:
@@ -150,10 +157,9 @@ class CoordinatedScheduler(FIFOScheduler):
         goes_on = worker.is_broken or bool(worker.undone)
         return str(TrialScheduler.CONTINUE if goes_on else TrialScheduler.STOP)
 
-    def _ends_trial(self, worker: Worker, message: Message) -> bool:
+    def _ends_trial(self, worker: Worker, assignment: Assignment, message: Message) -> bool:
         """Pass on what happened to a trial; return whether its worker must be told to end it."""
-        assignment = worker.undone.get(message.key)
-        if assignment is None or assignment.attempt != message.attempt:
+        if assignment.attempt != message.attempt:
             # It was ended here, and had reported more before it learned so.
             return False
         event = message.event
@@ -202,7 +208,7 @@ class CoordinatedScheduler(FIFOScheduler):
         worker = self.workers.by_id.pop(trial.trial_id, None)
         if worker is None:
             return
-        if worker.is_broken or isinstance(error, BrokenWorkerError):
+        if worker.is_broken or worker.was_stuck or isinstance(error, BrokenWorkerError):
             # The trial that broke it has reported so, or had ended: these did nothing. Of a trial
             # that ended the error may not have been heard before others came into its process.
             for assignment in reversed(worker.undone.values()):

@@ -5,6 +5,7 @@ more while it is at work. Long trials are given out one by one, each to the work
 first; short ones several at once, so that a worker never waits for its driver.
 """
 
+import time
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ from hsweep.design.trial import Assignment, Resources
 from hsweep.ray_tune.messages import START_SECONDS, Place, WorkerStart
 from hsweep.ray_tune.nodes import avoidable
 from hsweep.ray_tune.private import actor_of
+from hsweep.training.worker_queue import ENDING_SECONDS
 
 AHEAD_SECONDS: Final = 0.5
 """How much work a worker has ahead."""
@@ -40,6 +42,7 @@ class Worker:
         place: where it runs; None before its first message.
         silent_seconds: since its last message, as far as this process was awake to hear one.
         was_silenced: it was ended because of that.
+        was_stuck: it was ended because a trial in it did not end.
         is_broken: a trial failed in it, and it ends.
     """
 
@@ -52,6 +55,7 @@ class Worker:
     place: Place | None = None
     silent_seconds: float = 0.0
     was_silenced: bool = False
+    was_stuck: bool = False
     is_broken: bool = False
 
     @property
@@ -91,6 +95,26 @@ class Worker:
         self.started.discard(key)
 
 
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """A trial that its worker was told to end.
+
+    Attributes:
+        worker: where it is.
+        reference: is done when the trial has ended there.
+        deadline: by ``time.monotonic``, by which it has to.
+    """
+
+    worker: Worker
+    reference: Any
+    deadline: float
+
+    @property
+    def is_done(self) -> bool:
+        ready, _ = ray.wait([self.reference], timeout=0)
+        return bool(ready)
+
+
 @dataclass(slots=True)
 class Workers:
     """Takes trials from the coordinator for workers, ``most`` of them at once.
@@ -104,7 +128,7 @@ class Workers:
     most: int = 1
     by_id: dict[str, Worker] = field(default_factory=dict)
     failed_nodes: dict[str, set[str]] = field(default_factory=dict)
-    _closing: dict[str, Any] = field(default_factory=dict)
+    _closing: dict[str, Closing] = field(default_factory=dict)
     _trial_seconds: float | None = None
     _num_ended: int = 0
 
@@ -147,12 +171,18 @@ class Workers:
     def with_process(self) -> list[Worker]:
         return [worker for worker in list(self.by_id.values()) if worker.actor is not None]
 
-    def close(self, key: str, reference: Any) -> None:
+    def close(self, assignment: Assignment, worker: Worker, reference: Any) -> None:
         """Note that a worker was told to end a trial, which is done when the reference is: only
         then it can be started elsewhere."""
-        closing = self._closing.items()
-        self._closing = {each: other for each, other in closing if not _is_done(other)}
-        self._closing[key] = reference
+        seconds = ENDING_SECONDS + assignment.trial.ending_seconds
+        self._closing = {key: each for key, each in self._closing.items() if not each.is_done}
+        self._closing[assignment.trial.key] = Closing(worker, reference, time.monotonic() + seconds)
+
+    def stuck(self) -> list[Worker]:
+        """Return the workers whose trial goes on though it was told to end a while ago."""
+        now = time.monotonic()
+        late = [each for each in self._closing.values() if each.deadline < now]
+        return [each.worker for each in late if not each.is_done]
 
     def note_duration(self, seconds: float) -> None:
         before = self._trial_seconds if self._trial_seconds is not None else seconds
@@ -171,10 +201,5 @@ class Workers:
 
     def _next(self, size: Resources | None) -> Assignment | None:
         return self.coordinator.next_assignment(
-            size, lambda key: key not in self._closing or _is_done(self._closing[key])
+            size, lambda key: key not in self._closing or self._closing[key].is_done
         )
-
-
-def _is_done(reference: Any) -> bool:
-    ready, _ = ray.wait([reference], timeout=0)
-    return bool(ready)

@@ -11,12 +11,13 @@ from typing import Any, Final
 import torch
 from torch import nn
 
-from hsweep.design.trial import Assignment, Report, Trial
+from hsweep.design.trial import Report, Trial
 from hsweep.errors import shown
 from hsweep.training.division import evaluation_share
 from hsweep.training.memory import held_at_most, is_out_of_memory, with_room
+from hsweep.training.opening import Opened
 from hsweep.training.precision import Autocast
-from hsweep.training.trial_state import Opened
+from hsweep.training.trial_run import TrialRun
 from tasks.base import Batch, FurtherEvaluated, TaskData, TrainingEvaluated
 from tasks.division import divided
 
@@ -118,16 +119,17 @@ def evaluated(
 class Reporter:
     """Makes the reports of one trial."""
 
-    def __init__(self, assignment: Assignment, opened: Opened) -> None:
+    def __init__(self, run: TrialRun, opened: Opened) -> None:
+        assignment = run.assignment
         trial, probe = assignment.trial, assignment.probe
         self._trial = trial
         self._probe = probe
         self._probed = probe.due(trial.budget.report_units()) if probe else frozenset()
         self._every = assignment.measures_training or trial.is_decided_in_training
-        self._data, self._model, self._state = opened.data, opened.state.evaluated, opened.state
-        self._autocast, self._device = opened.autocast, opened.device
+        self._data, self._model, self._state = opened.data, opened.learned.evaluated, run.state
+        self._autocast, self._device = opened.autocast, run.device
         # A sharded model is asked by all processes at the same time, so for the same batches.
-        self._share = None if opened.state.is_sharded else evaluation_share(opened.world)
+        self._share = None if run.state.is_sharded else evaluation_share(run.world)
 
     def report(
         self,

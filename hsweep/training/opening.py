@@ -1,60 +1,76 @@
 """A trial made ready to train: its data, its model, and what a checkpoint remembers."""
 
-from collections.abc import Callable
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
 from hsweep.design.recipe import Recipe
-from hsweep.design.trial import Assignment, Trial
+from hsweep.design.trial import Trial
 from hsweep.errors import UserError
 from hsweep.training.averaging import average_of
 from hsweep.training.batch_norm import has_batch_statistics
 from hsweep.training.division import start_equal
+from hsweep.training.learned import Learned
 from hsweep.training.memory import fitting
 from hsweep.training.memory_format import with_channels_last
 from hsweep.training.optimizers import build_optimizer
-from hsweep.training.precision import autocast_of, scaler_of
+from hsweep.training.precision import Autocast, autocast_of, scaler_of
 from hsweep.training.process_state import seed_all
-from hsweep.training.trial_state import Opened, TrialState
-from hsweep.training.world import ALONE, World
+from hsweep.training.trial_run import TrialRun
+from hsweep.training.world import World
 from tasks.base import FurtherEvaluated, TaskData
 
 
-def open_trial(
-    assignment: Assignment,
-    device: torch.device,
-    clock: Callable[[], float],
-    world: World = ALONE,
-) -> Opened:
+class Opened(NamedTuple):
+    """A trial ready to train: its data, what it learns, and what its losses are computed under."""
+
+    data: TaskData
+    learned: Learned
+    autocast: Autocast
+
+
+def open_trial(run: TrialRun) -> Opened:
     """Open a trial's data, build its model, and go on from its newest checkpoint if it has one.
 
     Raises:
         DoesNotFitError: memory does not suffice for the data or the model.
-        StorageError: checkpoints cannot be looked for.
+        StorageError: checkpoints cannot be looked for, or final weights that one holds not be
+            written.
         UserError: several processes, and a compiled model with batch norm; or sharded weights, and
             a task that fine-tunes copies of the model.
     """
-    trial, recipe = assignment.trial, assignment.trial.recipe
+    trial, recipe, state = run.assignment.trial, run.assignment.trial.recipe, run.state
     with fitting("the data"):
-        data = data_of(trial, device)
+        data = data_of(trial, run.device)
     with fitting("the model"):
         seed_all(trial.seeds.init)
-        model = _placed(trial.built[1].build(), data, recipe, device, world)
+        model = _placed(trial.built[1].build(), data, recipe, run.device, run.world)
         data.warm_start(model)
         if recipe.channels_last:
             with_channels_last(model)
-        state = TrialState(
+        learned = Learned(
             model,
             build_optimizer(model, recipe),
-            assignment,
-            clock,
-            world,
-            average=average_of(model, recipe),
-            scaler=scaler_of(recipe, device),
+            average_of(model, recipe),
+            scaler_of(recipe, run.device),
+            world=run.world,
+            is_sharded=state.is_sharded,
         )
-        state.restore(device)
-    return Opened(data, model, state, autocast_of(recipe, device), device, world)
+        units = trial.budget.report_units()
+
+        def is_usable(saved: Mapping[str, Any]) -> bool:
+            reported = [row["unit"] for row in saved["history"]]
+            return reported == units[: len(reported)] and learned.fits(saved)
+
+        saved = state.restore(run.device, is_usable)
+        if saved is not None:
+            learned.load(saved)
+            # They are this attempt's only if it has written them.
+            learned.keep_weights(run.assignment, state.history[-1])
+            state.keep_branch_point(learned.contents)
+    return Opened(data, learned, autocast_of(recipe, run.device))
 
 
 def _placed(

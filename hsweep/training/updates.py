@@ -7,34 +7,34 @@ from typing import Any
 from torch import Tensor, nn
 
 from hsweep.design.recipe import Recipe
+from hsweep.training.learned import Learned
 from hsweep.training.optimizers import set_rate, step_at
-from hsweep.training.trial_state import TrialState
 
 
 class Updates:
     """Updates of one trial."""
 
-    def __init__(self, state: TrialState, recipe: Recipe) -> None:
-        self._state, self._recipe = state, recipe
-        self._parameters = list(state.model.parameters())
+    def __init__(self, learned: Learned, recipe: Recipe) -> None:
+        self._learned, self._recipe = learned, recipe
+        self._parameters = list(learned.model.parameters())
         self._lr = 0.0
         self._norm: Tensor | None = None
 
     def apply(self, lr: float) -> None:
         """Update the weights at this learning rate, and their average."""
-        state, clip_norm = self._state, self._recipe.clip_norm
-        if state.scaler is not None:
-            state.scaler.unscale_(state.optimizer)
+        learned, clip_norm = self._learned, self._recipe.clip_norm
+        if learned.scaler is not None:
+            learned.scaler.unscale_(learned.optimizer)
         if clip_norm is not None:
             self._norm = nn.utils.clip_grad_norm_(self._parameters, clip_norm)
-        if state.scaler is not None:
-            set_rate(state.optimizer, lr)
-            state.scaler.step(state.optimizer)
-            state.scaler.update()
+        if learned.scaler is not None:
+            set_rate(learned.optimizer, lr)
+            learned.scaler.step(learned.optimizer)
+            learned.scaler.update()
         else:
-            step_at(state.optimizer, lr)
-        if state.average is not None:
-            state.average.update_parameters(state.model)
+            step_at(learned.optimizer, lr)
+        if learned.average is not None:
+            learned.average.update_parameters(learned.model)
         self._lr = lr
 
     def gradient_norm(self) -> float:

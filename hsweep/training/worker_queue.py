@@ -5,18 +5,17 @@ goes on while the driver writes the record and decides; a trial waits for the dr
 driver may stop it, at the rungs (``Assignment.waits_at``).
 """
 
-import contextlib
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from hsweep.design.trial import Assignment, Event, Report
 from hsweep.errors import RefusedReportError, failure_text
 from hsweep.redaction import redact
-from hsweep.training.session import Session, WaitingSession
+from hsweep.training.run import Channel
 
 MESSAGE_SECONDS: Final = 0.2
 """The least time between two deliveries of messages from a worker that has more to do."""
@@ -27,8 +26,35 @@ TURN_SECONDS: Final = 5.0
 _MAX_UNSENT: Final = 256
 """How many messages may wait until training waits as well."""
 
-Watch = Callable[[Assignment, bool], contextlib.AbstractContextManager[None]]
-"""Watches over a piece of work for a trial; the flag says that it starts or ends the trial."""
+ENDING_SECONDS: Final = 30.0
+"""How long a trial may take to end once it was told to; its process is ended then. A script has its
+own time beside."""
+
+Train = Callable[[Assignment, Channel], object]
+"""Trains a trial, whose events go to a channel."""
+
+
+class Watch(Protocol):
+    """Watches over the work for trials, any of which could hang."""
+
+    def begin(self, assignment: Assignment, *, is_turn: bool) -> None:
+        """Work for a trial begins, up to its next report, or to the end of its training.
+
+        ``is_turn`` says that it is none of the trial's own: training begins or has ended.
+        """
+
+    def end(self) -> None:
+        """No work is under way."""
+
+
+class Unwatched:
+    """Lets work take any time."""
+
+    def begin(self, assignment: Assignment, *, is_turn: bool) -> None:
+        """Do nothing."""
+
+    def end(self) -> None:
+        """Do nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,27 +107,25 @@ class WorkerQueue:
     """Trains trials in a thread of its own.
 
     It begins when it is first asked for messages: until then a process may be given up, and its
-    trials be trained elsewhere. Methods may be called from one other thread. ``watch`` is put
-    around every piece of work that could hang.
+    trials be trained elsewhere. Methods may be called from one other thread.
+
+    Args:
+        train: called for one trial after another.
+        watch: is told of all work that could hang.
     """
 
-    def __init__(
-        self,
-        open_trial: Callable[[Assignment], Session],
-        watch: Watch = lambda _assignment, _is_turn: contextlib.nullcontext(),
-    ) -> None:
-        self._watch = watch
-        self._open_trial = open_trial
+    def __init__(self, train: Train, watch: Watch | None = None) -> None:
+        self._train = train
+        self._watch = watch or Unwatched()
         self._changed = threading.Condition()
         self._queue: deque[Assignment] = deque()
         self._messages: list[Message] = []
-        self._training: dict[str, Assignment] = {}
-        self._to_drop: set[str] = set()
+        self._training: Assignment | None = None
+        self._is_stopped = False
         self._waits_for_driver = False
         self._is_broken = False
         self._delivered = 0.0
         self._thread: threading.Thread | None = None
-        self._session: Session | None = None
 
     def give(self, assignments: Sequence[Assignment]) -> None:
         with self._changed:
@@ -123,9 +147,10 @@ class WorkerQueue:
                 self._waits_for_driver = False
                 self._changed.notify_all()
             while not self._changed.wait_for(lambda: self._messages or self._is_idle, TURN_SECONDS):
-                # A driver that has to end the wait must come to its turn.
-                if isinstance(self._session, WaitingSession):
-                    return [_message(each, Started()) for each in self._training.values()]
+                # A driver that has to end a script must come to its turn; the script is watched
+                # over by the thread that reads it.
+                if self._training is not None and self._training.trial.is_command:
+                    return [_message(self._training, Started())]
             if self._is_broken and not self._messages:
                 raise BrokenWorkerError("a trial failed in this process")
             # Many quick reports travel at once; a worker that waits or is idle is not kept.
@@ -138,52 +163,50 @@ class WorkerQueue:
             return messages
 
     def drop(self, key: str) -> None:
-        """End a trial; return when what it has to keep is on disk."""
+        """End a trial at its next report; return when what it has to keep is on disk."""
         with self._changed:
             self._queue = deque(each for each in self._queue if each.trial.key != key)
-            self._to_drop.update(self._training.keys() & {key})
-            self._stop_waiting()
+            self._is_stopped = self._is_stopped or self._is_training(key)
             self._changed.notify_all()
-            self._changed.wait_for(lambda: key not in self._training)
+            self._changed.wait_for(lambda: not self._is_training(key))
 
     def halt(self) -> None:
         """End all trials at their next reports, without waiting for that; what they report until
         then can still be asked for."""
         with self._changed:
             self._queue.clear()
-            self._to_drop.update(self._training)
-            self._stop_waiting()
+            self._is_stopped = self._training is not None
             self._changed.notify_all()
 
     def stop(self) -> None:
-        """End all trials; return when what they have to keep is on disk."""
+        """End all trials; return when what they have to keep is on disk, or one does not end."""
         with self._changed:
             self.halt()
-            self._changed.wait_for(lambda: not self._training)
+            training = self._training
+            seconds = 0.0 if training is None else ENDING_SECONDS + training.trial.ending_seconds
+            if not self._changed.wait_for(lambda: self._training is None, seconds):
+                self._is_broken = True
             self._messages.clear()
-
-    def _stop_waiting(self) -> None:
-        """Let a session wait no longer if all its trials are to be dropped."""
-        is_all = self._training and self._to_drop >= self._training.keys()
-        if is_all and isinstance(self._session, WaitingSession):
-            self._session.stop_waiting()
 
     def interrupt(
         self, assignment: Assignment, event: Event | TrialError | ProcessDied | None
     ) -> None:
-        """Give the trials up that are in training, from any thread, with what happened to one.
+        """Give the trial up that is in training, from any thread, with what happened to it.
 
         Training itself may hang, waiting for a process that is gone: it is not waited for, and what
         it still comes to is not told. The worker is broken then.
         """
         with self._changed:
-            if self._is_broken or assignment.trial.key not in self._training:
+            if self._is_broken or not self._is_training(assignment.trial.key):
                 return
             if event is not None:
                 self._messages.append(_message(assignment, event))
-            self._training, self._waits_for_driver = {}, False
+            self._training, self._waits_for_driver = None, False
             self._is_broken = True
             self._changed.notify_all()
+
+    def _is_training(self, key: str) -> bool:
+        return self._training is not None and self._training.trial.key == key
 
     @property
     def _is_urgent(self) -> bool:
@@ -202,77 +225,75 @@ class WorkerQueue:
             with self._changed:
                 self._changed.wait_for(lambda: self._queue and not self._is_broken)
                 assignment = self._queue.popleft()
-                self._training = {assignment.trial.key: assignment}
+                self._training, self._is_stopped = assignment, False
                 self._messages.append(_message(assignment, Started()))
                 self._changed.notify_all()
-            error = self._train(assignment)
+            error = self._error_of(assignment)
             with self._changed:
                 if error is not None and not self._is_broken:
-                    self._messages.append(error)
+                    self._messages.append(_message(assignment, error))
                     self._is_broken = True
-                self._to_drop.clear()
-                self._training, self._waits_for_driver = {}, False
+                self._training, self._waits_for_driver = None, False
                 self._changed.notify_all()
 
-    def _train(self, assignment: Assignment) -> Message | None:
+    def _error_of(self, assignment: Assignment) -> TrialError | None:
         """Train a trial; return its error, if it raised one."""
-        session: Session | None = None
+        self._watch.begin(assignment, is_turn=True)
         try:
-            try:
-                with self._watch(assignment, True):
-                    session = self._open_trial(assignment)
-                with self._changed:
-                    self._session = session
-                    self._stop_waiting()
-                while self._advances(session, assignment):
-                    pass
-            finally:
-                self._session = None
-                if session is not None:
-                    with self._watch(assignment, True):
-                        session.close()
+            self._train(assignment, _TrialChannel(self, assignment))
         except BaseException as error:
             # Even what would end a process: this thread must live to report it.
-            is_final = isinstance(error, RefusedReportError)
-            raised = TrialError(redact(failure_text(error)), is_final)
-            return _message(assignment, raised)
+            return TrialError(redact(failure_text(error)), isinstance(error, RefusedReportError))
+        finally:
+            self._watch.end()
         return None
 
-    def _advances(self, session: Session, first: Assignment) -> bool:
-        """Train up to the next reports, and return whether there can be more."""
-        with self._watch(first, False):
-            events = session.next_events()
-        if not events:
-            return False
+    def begins(self, assignment: Assignment) -> None:
+        """The training of a trial itself begins, all being there that it needs."""
+        self._watch.begin(assignment, is_turn=False)
+
+    def put(self, assignment: Assignment, event: Event) -> bool:
+        """Take what the trial in training reports; return whether it goes on."""
+        self._watch.end()
         with self._changed:
             if self._is_broken:
                 return False
-            for assignment, event in events:
-                self._messages.append(_message(assignment, event))
-                if isinstance(event, Report) and event.unit in assignment.waits_at:
-                    self._waits_for_driver = True
+            self._messages.append(_message(assignment, event))
+            if isinstance(event, Report) and event.unit in assignment.waits_at:
+                self._waits_for_driver = True
             self._changed.notify_all()
-            while True:
-                # The driver may stop a trial here, and may have fallen behind.
-                self._changed.wait_for(
-                    lambda: (
-                        self._to_drop
-                        or self._is_broken
-                        or not (self._waits_for_driver or len(self._messages) >= _MAX_UNSENT)
-                    )
-                )
-                dropped = set(self._to_drop)
-                if not dropped or self._is_broken:
-                    return not self._is_broken
-                if dropped >= self._training.keys():
-                    return False
-                with self._watch(first, True):
-                    for key in dropped:
-                        session.drop(key)
-                self._to_drop -= dropped
-                for key in dropped:
-                    del self._training[key]
-                self._changed.notify_all()
+            # The driver may stop the trial here, and may have fallen behind.
+            self._changed.wait_for(lambda: self.is_stopped or not self._is_kept_waiting)
+            goes_on = not self.is_stopped
+        is_done = isinstance(event, Report) and event.is_last
+        self._watch.begin(assignment, is_turn=is_done or not goes_on)
+        return goes_on
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the trial in training has to end."""
+        return self._is_stopped or self._is_broken
+
+    @property
+    def _is_kept_waiting(self) -> bool:
+        return self._waits_for_driver or len(self._messages) >= _MAX_UNSENT
+
+
+class _TrialChannel:
+    """Where the events of a trial in training go: its worker's queue."""
+
+    def __init__(self, queue: WorkerQueue, assignment: Assignment) -> None:
+        self._queue, self._assignment = queue, assignment
+
+    @property
+    def is_stopped(self) -> bool:
+        return self._queue.is_stopped
+
+    def begins(self) -> None:
+        self._queue.begins(self._assignment)
+
+    def put(self, event: Event) -> bool:
+        return self._queue.put(self._assignment, event)
 
 
 def _message(assignment: Assignment, event: Event | TrialError | ProcessDied | Started) -> Message:

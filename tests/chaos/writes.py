@@ -34,9 +34,9 @@ _PRELOADED: Final = (
         "hsweep.commands.conclusion",
         "hsweep.running.edit",
         "hsweep.running.run",
-        "hsweep.training.train",
+        "hsweep.training.loop",
     ),
-    *("hsweep.tracking.delivery", "hsweep.training.door"),
+    *("hsweep.tracking.delivery", "hsweep.training.train"),
 )
 _HALF: Final = b'{"half of it'
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from driven import driven, to_the_end
 from tiny import tiny_sweep
 from tiny_clock import CLOCK, TimedTask
 from tiny_runs import (
@@ -23,8 +24,8 @@ from torch import nn
 
 from hsweep import Recipe, epochs, grid
 from hsweep.design.trial import StorageFailure, Trial
-from hsweep.training import train as training
 from hsweep.training import trial_state
+from hsweep.training import trial_state as timed
 from hsweep.training.checkpoints import (
     THREAD_NAME,
     BackgroundWriter,
@@ -33,7 +34,6 @@ from hsweep.training.checkpoints import (
     packed,
 )
 from hsweep.training.optimizers import build_optimizer
-from hsweep.training.train import train
 
 CPU = torch.device("cpu")
 
@@ -41,7 +41,7 @@ CPU = torch.device("cpu")
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CLOCK, "now", 0.0)
-    monkeypatch.setattr(training, "time", CLOCK)
+    monkeypatch.setattr(timed, "time", CLOCK)
 
 
 def trial_of(**changes: Any) -> Trial:
@@ -56,7 +56,7 @@ LIMIT = 10.0
 
 
 def said(folder: Path, **more: Any) -> list[Any]:
-    return list(train(assignment_of(TRIAL, folder, checkpoint_seconds=LIMIT, **more), CPU))
+    return to_the_end(assignment_of(TRIAL, folder, checkpoint_seconds=LIMIT, **more))
 
 
 def names(folder: Path) -> list[str]:
@@ -161,7 +161,7 @@ def test_training_goes_on_while_a_checkpoint_is_written_and_does_not_change_it(
     gate.is_open.clear()
     gate.has_begun.clear()
     CLOCK.now = 0.0
-    generator = train(assignment_of(TRIAL, tmp_path, checkpoint_seconds=LIMIT), CPU)
+    generator = driven(assignment_of(TRIAL, tmp_path, checkpoint_seconds=LIMIT))
     heard = [content(next(generator)) for _ in range(2)]
     assert gate.has_begun.wait(60)
     # The checkpoint of unit 2 is not on disk, and unit 3 is being trained.
@@ -206,18 +206,17 @@ def test_no_two_are_written_at_once_and_none_by_the_training_thread_but_at_the_e
     tmp_path: Path, gate: Gate
 ) -> None:
     gate.is_open.set()
-    generator = train(assignment_of(TRIAL, tmp_path, checkpoint_seconds=LIMIT), CPU)
+    generator = driven(assignment_of(TRIAL, tmp_path, checkpoint_seconds=LIMIT))
     for _ in range(7):
         next(generator)
     generator.close()
     assert gate.most_at_once == 1
-    here = threading.current_thread().name
     assert [unit for unit, _ in gate.begun] == [2, 4, 6, 7]
-    assert [name == here for _, name in gate.begun] == [False, False, False, True]
+    assert [name == "training" for _, name in gate.begun] == [False, False, False, True]
 
 
 def test_closing_waits_for_what_is_being_written(tmp_path: Path, gate: Gate) -> None:
-    generator = train(assignment_of(TRIAL, tmp_path, checkpoint_seconds=LIMIT), CPU)
+    generator = driven(assignment_of(TRIAL, tmp_path, checkpoint_seconds=LIMIT))
     next(generator), next(generator)
     assert gate.has_begun.wait(60)
     closing = threading.Thread(target=generator.close)
@@ -273,7 +272,7 @@ def test_what_could_not_be_written_is_tried_again_when_the_trial_is_interrupted(
 ) -> None:
     full = {2}
     tried = failing(monkeypatch, full)
-    generator = train(assignment_of(TRIAL, tmp_path, checkpoint_seconds=LIMIT), CPU)
+    generator = driven(assignment_of(TRIAL, tmp_path, checkpoint_seconds=LIMIT))
     next(generator), next(generator)
     checkpoints_written()
     full.clear()
@@ -322,12 +321,12 @@ def test_checkpoints_are_as_rare_as_the_work_at_risk_allows(
             self.seconds = writing
 
     monkeypatch.setattr(trial_state, "BackgroundWriter", Timed)
-    list(train(assignment_of(TRIAL, tmp_path, checkpoint_seconds=limit), CPU))
+    to_the_end(assignment_of(TRIAL, tmp_path, checkpoint_seconds=limit))
     assert written == units
 
 
 def test_every_report_is_on_disk_when_it_is_told_if_nothing_may_be_lost(tmp_path: Path) -> None:
-    for report in train(assignment_of(TRIAL, tmp_path, checkpoint_seconds=0.0), CPU):
+    for report in driven(assignment_of(TRIAL, tmp_path, checkpoint_seconds=0.0)):
         if not report.is_last:  # type: ignore[union-attr]
             assert names(tmp_path)[-1].startswith(f"{report.unit:09d}")  # type: ignore[union-attr]
 
@@ -337,5 +336,5 @@ def test_of_reports_further_apart_than_work_may_be_at_risk_only_one_that_came_as
 ) -> None:
     noted = noting(monkeypatch)
     # Four seconds a report: what the first and the last report take is not known to be usual.
-    list(train(assignment_of(TRIAL, tmp_path, checkpoint_seconds=3.0), CPU))
+    to_the_end(assignment_of(TRIAL, tmp_path, checkpoint_seconds=3.0))
     assert [unit for unit, is_beside in noted if is_beside] == [2, 3, 4, 5, 6, 7]

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from driven import driven
 from tiny import tiny_sweep
 from tiny_runs import assignment_of, content, planned, saved
 from torch import nn
@@ -18,10 +19,8 @@ from hsweep.coordination.runner import InlineRunner
 from hsweep.design.trial import Resources, Trial
 from hsweep.planning.plan import make_plan
 from hsweep.running.run import connect
-from hsweep.training import compiler
-from hsweep.training import train as training
+from hsweep.training import compiler, loop
 from hsweep.training.compiled import compiled, is_graphed
-from hsweep.training.train import train
 from models.retrieval import RetrievalTransformer
 from tasks.synthetic.retrieval import Retrieval
 
@@ -46,11 +45,11 @@ EAGER, COMPILED = retrieval("off"), retrieval("on")
 @pytest.fixture
 def traced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Traced and divided into forward and backward as ever, but for the kernels."""
-    monkeypatch.setattr(training, "compiled", partial(compiled, backend="aot_eager"))
+    monkeypatch.setattr(loop, "compiled", partial(compiled, backend="aot_eager"))
 
 
 def reports_of(trial: Trial, folder: Path, **more: Any) -> list[Any]:
-    return [content(report) for report in train(assignment_of(trial, folder, **more), CPU)]
+    return [content(report) for report in driven(assignment_of(trial, folder, **more))]
 
 
 def values(reports: list[Any]) -> list[float]:
@@ -62,7 +61,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[list[Any],
     """Reports and the last checkpoint of a trial: as it is, and compiled, twice."""
     found = {}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training, "compiled", partial(compiled, backend="aot_eager"))
+        patch.setattr(loop, "compiled", partial(compiled, backend="aot_eager"))
         for name, trial in (("eager", EAGER), ("compiled", COMPILED), ("again", COMPILED)):
             folder = tmp_path_factory.mktemp(name)
             found[name] = (reports_of(trial, folder, checkpoint_seconds=0.0), saved(folder, trial))
@@ -96,7 +95,7 @@ def test_a_trial_can_go_on_compiled_or_not_from_either_kind_of_checkpoint(
 ) -> None:
     begun, other = (EAGER, COMPILED) if first == "off" else (COMPILED, EAGER)
     whole, _ = runs["eager" if first == "off" else "compiled"]
-    generator = train(assignment_of(begun, tmp_path), CPU)
+    generator = driven(assignment_of(begun, tmp_path))
     assert [content(next(generator)) for _ in range(2)] == whole[:2]  # type: ignore[arg-type]
     generator.close()
     goes_on = replace(other, key=begun.key)

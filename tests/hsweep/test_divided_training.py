@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import pytest
 import torch
+from driven import driven, to_the_end
 from every_task import NAMES, pair
 from safetensors.torch import load_file
 from second_process import SecondProcess, second_process
@@ -25,7 +26,6 @@ from hsweep.training.division import Division
 from hsweep.training.layers import layers_of
 from hsweep.training.opening import data_of
 from hsweep.training.sharding import blocks, shard
-from hsweep.training.train import train
 from hsweep.training.world import World
 from models.base import PARAM_GROUPS, Counts
 from tasks.vision.images import Images
@@ -101,12 +101,12 @@ def test_every_task_and_family_gives_the_numbers_of_one_process_however_it_is_re
     made = pair(name, tmp_path / "data")
     recipe = replace(SGD, batch_size=EVEN[name], accumulate=2) if name in EVEN else SGD
     trial = trial_of(made.task, made.model, recipe)
-    alone = list(train(assignment_of(trial, tmp_path / "one", checkpoint_seconds=0.0), CPU))
+    alone = to_the_end(assignment_of(trial, tmp_path / "one", checkpoint_seconds=0.0))
     here = tmp_path / "two"
     parts = taken(other.train(assignment_of(trial, here)), 1)
     other.answer()
     more: dict[str, Any] = {"attempt": 2, "recorded_through": 1}
-    parts += taken(train(assignment_of(trial, here, **more), CPU), 1)
+    parts += taken(driven(assignment_of(trial, here, **more)), 1)
     more = {"attempt": 3, "recorded_through": 2, "checkpoint_seconds": 0.0}
     parts += list(other.train(assignment_of(trial, here, **more)))  # type: ignore[arg-type]
     assert other.events == []
@@ -127,12 +127,12 @@ def test_sharded_weights_give_the_numbers_of_one_process_however_it_is_resumed(
     recipe = replace(SGD, batch_size=8, optimizer="adamw", lr=1e-3, sharding="full")
     recipe = replace(recipe, layer_decay=0.8, accumulate=2)
     trial = trial_of(made.task, made.model, recipe)
-    alone = list(train(assignment_of(trial, tmp_path / "one", checkpoint_seconds=0.0), CPU))
+    alone = to_the_end(assignment_of(trial, tmp_path / "one", checkpoint_seconds=0.0))
     here = tmp_path / "two"
     parts = taken(other.train(assignment_of(trial, here, checkpoint_seconds=0.0)), 1)
     other.answer()
     more: dict[str, Any] = {"attempt": 2, "recorded_through": 1}
-    parts += taken(train(assignment_of(trial, here, **more), CPU), 1)
+    parts += taken(driven(assignment_of(trial, here, **more)), 1)
     more = {"attempt": 3, "recorded_through": 2}
     parts += list(other.train(assignment_of(trial, here, **more)))  # type: ignore[arg-type]
     assert_close(alone, parts)  # type: ignore[arg-type]
@@ -148,7 +148,7 @@ def test_an_average_of_accumulated_and_clipped_updates_is_that_of_one_process_an
         replace(assignment_of(trial, folder), weights=str(folder))
         for folder in (tmp_path / "one", tmp_path / "two")
     )
-    alone, reports = list(train(one, CPU)), list(other.train(two))
+    alone, reports = to_the_end(one), list(other.train(two))
     assert_close(alone, reports)  # type: ignore[arg-type]
     assert isinstance(last := reports[-1], Report)
     assert last.micro_batch is None, "no fewer at once than the recipe asks for"
@@ -205,7 +205,7 @@ def test_an_update_that_is_not_finite_in_one_process_is_left_out_in_all(
     recipe = replace(SGD, batch_size=8, clip_norm=None, precision="float16", sharding=sharding)
     by_step = steps(4, report_every=1)
     alone = trial_of(Steep(rank=0), Matrix(1), recipe, by_step)
-    reports = list(train(assignment_of(alone, tmp_path / "one"), CPU))
+    reports = to_the_end(assignment_of(alone, tmp_path / "one"))
     trial = trial_of(Steep(rank=1), Matrix(1), recipe, by_step)
     here = tmp_path / "two"
     found = taken(other.train(assignment_of(trial, here, checkpoint_seconds=0.0)), 3)
@@ -277,7 +277,7 @@ def test_where_memory_does_not_suffice_in_one_all_compute_smaller_parts(
     rank: int, other: SecondProcess, tmp_path: Path
 ) -> None:
     recipe = replace(SGD, batch_size=8)
-    alone = list(train(assignment_of(trial_of(TinyTask(), TinyModel(2), recipe), tmp_path), CPU))
+    alone = to_the_end(assignment_of(trial_of(TinyTask(), TinyModel(2), recipe), tmp_path))
     scarce = trial_of(Scarce(rank=rank), TinyModel(2), recipe)
     reports = list(other.train(assignment_of(scarce, tmp_path)))
     assert_close(alone, reports)  # type: ignore[arg-type]
@@ -311,7 +311,7 @@ def test_a_batch_smaller_than_the_processes_is_trained_and_evaluated(
     task = Images("digits", image_size=8, max_train=3, max_validation=1)
     model = pair("images-vit", tmp_path).model
     trial = trial_of(task, model, replace(SGD, batch_size=1))
-    alone = list(train(assignment_of(trial, tmp_path / "one"), CPU))
+    alone = to_the_end(assignment_of(trial, tmp_path / "one"))
     reports = list(other.train(assignment_of(trial, tmp_path / "two")))
     assert_close(alone, reports)  # type: ignore[arg-type]
 

@@ -466,7 +466,7 @@ class TestUserCode:
 class TestTrainingCode:
     def test_it_is_found_from_where_trials_are_opened(self) -> None:
         files = training_code().files
-        for name in ("train", "optimizers", "own/script"):
+        for name in ("train", "optimizers", "opening"):
             assert f"hsweep/training/{name}.py" in files
         assert "hsweep/design/recipe.py" in files
         assert not any(name.startswith(("hsweep/planning", "hsweep/record")) for name in files)

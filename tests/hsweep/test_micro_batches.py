@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+from driven import driven, to_the_end
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny import TinyData, TinyModel, TinyTask, tiny_sweep
@@ -30,7 +31,6 @@ from hsweep.training.checkpoints import CheckpointStore
 from hsweep.training.memory import asked_bytes, is_out_of_memory, shown
 from hsweep.training.micro_batches import check_divisible
 from hsweep.training.optimizers import AdamW
-from hsweep.training.train import train
 
 CPU = torch.device("cpu")
 PLAIN = TinyTask().open(data_seed=1, sampling_seed=2, batch_size=8, device=CPU)
@@ -220,12 +220,12 @@ def crowded(recipe: Recipe | None = None, dropout: float = 0.0, **task: Any) -> 
 
 
 def said(assignment: Assignment) -> list[Any]:
-    return list(train(assignment, CPU))
+    return to_the_end(assignment)
 
 
 def trained(trial: Trial, folder: Path) -> tuple[list[Report], dict[str, Tensor]]:
     """All reports, and the weights after the last."""
-    generator = train(assignment_of(trial, folder), CPU)
+    generator = driven(assignment_of(trial, folder))
     reports = []
     for report in generator:
         assert isinstance(report, Report)
@@ -350,7 +350,7 @@ def test_a_trial_in_parts_interrupted_anywhere_ends_the_same_to_the_bit(
 
 def test_a_resumed_trial_does_not_try_what_did_not_fit(tmp_path: Path) -> None:
     trial = crowded(fits=2)
-    generator = train(assignment_of(trial, tmp_path), CPU)
+    generator = driven(assignment_of(trial, tmp_path))
     next(generator)
     generator.close()
     resumed = said(assignment_of(trial, tmp_path, attempt=2, recorded_through=1))

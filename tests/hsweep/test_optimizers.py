@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from driven import to_the_end
 from pytorch_optimizer import SOAP
 from task_contract import measured
 from tiny import TinyModel, TinyTask, tiny_sweep
@@ -19,7 +20,6 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from hsweep import Recipe, epochs, grid
 from hsweep.seeding import derived_seed
 from hsweep.training.optimizers import ALSO_TIMMS, build_optimizer
-from hsweep.training.train import train
 from models.retrieval import RetrievalTransformer
 from models.torchvision_compat import make_torchvision_importable
 from models.vit import ViT
@@ -120,7 +120,7 @@ def assert_as_everybodys_loop(learned: Learned, recipe: Recipe, folder: Path) ->
         budget=epochs(3),
     )
     (trial,) = planned(sweep)
-    reports = list(train(assignment_of(trial, folder), CPU))
+    reports = to_the_end(assignment_of(trial, folder))
     assert [dict(report.metrics) for report in reports] == plain_loop(trial)
 
 
@@ -221,9 +221,9 @@ from pytorch_optimizer import SOAP
 from tiny import tiny_sweep
 from tiny_runs import assignment_of, planned
 from hsweep import Recipe
-from hsweep.training.train import train
+from driven import to_the_end
 trial = planned(tiny_sweep(recipe=Recipe(batch_size=8, clip_norm=1.0)))[0]
-reports = list(train(assignment_of(trial, Path({str(tmp_path)!r})), torch.device("cpu")))
+reports = to_the_end(assignment_of(trial, Path({str(tmp_path)!r})))
 assert reports[-1].is_last
 assert not {{"torch._dynamo", "torch._inductor"}} & set(sys.modules)
 """

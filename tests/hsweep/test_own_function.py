@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from driven import to_the_end
 from own_functions import (
     Bad,
     Stubborn,
@@ -29,12 +30,10 @@ from tiny_runs import assignment_of, coordinating, histories, planned
 
 from hsweep import Asha, Point, Resources, Run, UserError, epochs, grid, seconds
 from hsweep.coordination.runner import InlineRunner
-from hsweep.design.trial import Assignment, OutOfMemory, Report, StorageFailure
+from hsweep.design.trial import Assignment, Event, OutOfMemory, Report, StorageFailure
 from hsweep.record.journal import JournalReader
-from hsweep.training.own import function
-from hsweep.training.own.function import FunctionGoesOnError, FunctionSession
 from hsweep.training.own.leftovers import MARK_VARIABLE
-from hsweep.training.worker_queue import BrokenWorkerError, TrialError, WorkerQueue
+from hsweep.training.train import train
 
 TESTS = Path(__file__).resolve().parents[1]
 IMPORTED = (TESTS.parent, TESTS, TESTS / "hsweep")
@@ -44,20 +43,26 @@ def trial_of(train: Any, **changes: Any) -> Any:
     return planned(own_sweep(space=grid(lr=[0.1]), train=train, **changes))[0]
 
 
+class UpTo:
+    """Ends a trial at a unit."""
+
+    def __init__(self, unit: int) -> None:
+        self.unit, self.reports = unit, list[Report]()
+        self.is_stopped = False
+
+    def begins(self) -> None: ...
+
+    def put(self, event: Event) -> bool:
+        assert isinstance(event, Report), event
+        self.reports.append(event)
+        return event.unit < self.unit
+
+
 def trained(assignment: Assignment, through: int = 6) -> list[Report]:
     """Train up to a unit, as a worker does, and end the trial there."""
-    session = FunctionSession(assignment)
-    reports: list[Report] = []
-    try:
-        while events := session.next_events():
-            [(_, event)] = events
-            assert isinstance(event, Report), event
-            reports.append(event)
-            if event.unit >= through:
-                break
-    finally:
-        session.close()
-    return reports
+    channel = UpTo(through)
+    train(assignment, channel)
+    return channel.reports
 
 
 def content(reports: list[Report]) -> list[Any]:
@@ -131,7 +136,7 @@ class TestResuming:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         now = 0.0
-        monkeypatch.setattr("hsweep.training.own.state._now", lambda: now)
+        monkeypatch.setattr("hsweep.training.trial_state.now", lambda: now)
 
         def kept(seconds_a_unit: float, every: int) -> list[int]:
             def train(point: Point, run: Run) -> None:
@@ -150,7 +155,7 @@ class TestResuming:
             return sorted(units)
 
         # No more than 30 s are lost, and what is offered less often is taken each time.
-        assert kept(10.0, 1) == list(range(3, 40, 3))
+        assert kept(9.0, 1) == list(range(3, 40, 3))
         assert kept(50.0, 1) == list(range(1, 40))
         assert kept(2.5, 10) == [10, 20, 30]
 
@@ -162,7 +167,7 @@ class TestResuming:
         again = trained(assignment_of(trial, checkpoints, attempt=2, recorded_through=4))
         assert content(again)[0] == content(calm)[3]
         assert [report.note for report in again] == [
-            "", "the checkpoint of unit 4 is damaged: trained again from before", "",
+            "", "the checkpoint of unit 4 is damaged: trained again from unit 3", "",
         ]  # fmt: skip
 
     def test_a_first_attempt_finds_nothing_of_a_study_before(self, tmp_path: Path) -> None:
@@ -261,7 +266,7 @@ def test_what_a_run_says(tmp_path: Path) -> None:
         trained(assignment_of(trial, tmp_path / "c"))
         assert seen == {
             "threads": 2, "device": "cpu", "seeds": trial.seeds.below(2**31),
-            "budget": (6, "epochs"), "processes": (0, 1), "is_folder": True, "thread": "training",
+            "budget": (6, "epochs"), "processes": (0, 1), "is_folder": True, "thread": "MainThread",
         }  # fmt: skip
     assert trials[0].seeds != trials[1].seeds
     torch.set_num_threads(1)
@@ -365,49 +370,19 @@ class TestStopping:
     def test_what_catches_errors_lets_the_end_through(self, manner: Any, folder: Path) -> None:
         assert self.stopped(Stubborn(manner, str(folder)), folder) == ["ended"]
 
-    def test_what_computes_on_is_ended_where_it_is(
-        self, folder: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(function, "ENDING_SECONDS", 0.1)
-        assert self.stopped(Stubborn("computes_on", str(folder)), folder) == []
-        assert all(thread.name != "training" for thread in threading.enumerate())
-
-    @pytest.mark.parametrize("manner", ["reports_on", "sleeps_on"])
-    def test_what_goes_on_all_the_same_costs_its_process_and_no_other_trial(
-        self, manner: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(function, "ENDING_SECONDS", 0.1)
-        monkeypatch.setattr(function, "_FORCED_SECONDS", 0.1)
-        with pytest.raises(
-            FunctionGoesOnError, match="let the StopTrial that a report raises pass"
-        ):
-            self.stopped(Stubborn(manner, str(folder)), folder)
-        given = assignment_of(trial_of(Stubborn(manner, str(folder))), folder / "again")
-        worker = WorkerQueue(FunctionSession)
-        worker.give([replace(given, waits_at=frozenset({1}))])
-        messages = worker.next_messages()
-        while not isinstance(messages[-1].event, Report):
-            messages = worker.next_messages()
-        worker.drop(given.trial.key)
-        [error] = worker.next_messages()
-        assert isinstance(error.event, TrialError)
-        assert error.event.text.startswith("FunctionGoesOnError: the training function has not")
-        with pytest.raises(BrokenWorkerError):
-            worker.next_messages()
-
     def test_an_interrupt_does_not_wait_for_the_next_report(self, tmp_path: Path) -> None:
-        def train(point: Point, run: Run) -> None:
+        def waits(point: Point, run: Run) -> None:
             os.kill(os.getpid(), signal.SIGINT)
             threading.Event().wait()
 
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
-        session = FunctionSession(assignment_of(trial_of(train), tmp_path / "c"))
+        channel = UpTo(6)
+        channel.is_stopped = True
         try:
             with pytest.raises(KeyboardInterrupt):
-                session.next_events()
+                train(assignment_of(trial_of(waits), tmp_path / "c"), channel)
         finally:
             signal.signal(signal.SIGINT, before)
-        session.close()
 
     def test_early_stopping_ends_the_worse_and_the_study_repeats(self, tmp_path: Path) -> None:
         found = []
@@ -484,12 +459,9 @@ class TestStorage:
         trial = trial_of(train)
         (tmp_path / "checkpoints").mkdir()
         assignment = assignment_of(trial, tmp_path / "checkpoints", checkpoint_seconds=0.0)
-        session = FunctionSession(assignment)
-        [(_, event)] = session.next_events()
+        *_, event = to_the_end(assignment)
         assert isinstance(event, StorageFailure)
         assert "cannot be written" in event.message
-        assert session.next_events() == []
-        session.close()
 
 
 @pytest.mark.parametrize("is_exclusive", [False, True])
@@ -501,8 +473,7 @@ def test_out_of_memory_is_told_and_what_was_held_is_given_back(
         raise torch.OutOfMemoryError(f"CUDA out of memory with {held.numel()}")
 
     given = assignment_of(trial_of(train), tmp_path / "c")
-    session = FunctionSession(replace(given, is_exclusive=is_exclusive))
-    [(_, event)] = session.next_events()
+    [event] = to_the_end(replace(given, is_exclusive=is_exclusive))
     assert isinstance(event, OutOfMemory)
     assert event.message.startswith(
         "memory did not suffice after unit 0: OutOfMemoryError: CUDA out of memory with 1000 at "
@@ -510,17 +481,16 @@ def test_out_of_memory_is_told_and_what_was_held_is_given_back(
     assert event.message.endswith(
         "make the shape or the batch smaller" if is_exclusive else "it may fit alone"
     )
-    session.close()
 
 
 KILLED = """
 import sys
 from pathlib import Path
 from own_functions import Walk
-from test_own_function import FunctionSession, assignment_of, trial_of
+from test_own_function import assignment_of, trained, trial_of
 
 folder = Path(sys.argv[1])
-FunctionSession(assignment_of(trial_of(Walk(traces=str(folder))), folder / "c")).next_events()
+trained(assignment_of(trial_of(Walk(traces=str(folder))), folder / "c"))
 """
 
 

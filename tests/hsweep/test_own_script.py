@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from click.testing import Result
+from driven import driven, to_the_end
 from driving import running_in
 from tiny_runs import assignment_of, coordinating, histories, planned
 from tiny_studies import new_study
@@ -39,14 +40,13 @@ from hsweep.coordination.coordinator import Coordinator, stop_after
 from hsweep.coordination.runner import InlineRunner
 from hsweep.design.own_training import Command, OwnTask
 from hsweep.design.sources import Source
-from hsweep.design.trial import Report, TrialStatus
+from hsweep.design.trial import Event, Report, TrialStatus
 from hsweep.paths import Home, trial_folder
 from hsweep.planning.answerable import analysable
 from hsweep.planning.plan import make_plan
 from hsweep.record.rows import TrialRow
 from hsweep.reporting import REPORTS_FILE
 from hsweep.training.own.arguments import arguments_of, can_resume
-from hsweep.training.own.session import open_own_session
 
 ROOT = str(Path(__file__).parents[2])
 
@@ -376,15 +376,12 @@ def test_a_script_that_hangs_is_ended(reported: Sequence[int], tmp_path: Path) -
     assignment = replace(assignment_of(trial, root, attempt=2), report_timeout=0.5)
     assert assignment.patience_seconds is not None
     assert assignment.patience_seconds > 0.5 + 0.2
-    session = open_own_session(assignment)
-    events: list[Any] = []
+    events: list[Event] = []
     failed = ""
     try:
-        while found := session.next_events():
-            events += [event for _, event in found]
+        events = to_the_end(assignment)
     except UserError as error:
         failed = str(error)
-    session.close()
     late = "no report for 0.5 s (report_timeout)"
     if not reported:
         assert failed.startswith(f"{late} after unit 0 of 3 epochs: the script was ended: hello")
@@ -481,11 +478,10 @@ def test_a_script_goes_on_where_it_was_ended(tmp_path: Path) -> None:
         for _ in range(2):
             assignment = coordinator.next_assignment()
             assert assignment is not None
-            session = open_own_session(assignment)
+            training = driven(assignment)
             for _ in range(2):
-                ((_, event),) = session.next_events()
-                assert coordinator.report(assignment, event)
-            session.close()
+                assert coordinator.report(assignment, next(training))
+            training.close()
             keys.append(assignment.trial.key)
     assert running_in(tmp_path) == []
     (tmp_path / "waits").unlink()

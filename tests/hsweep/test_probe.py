@@ -10,6 +10,7 @@ import pyarrow.parquet
 import pytest
 import torch
 from click.testing import CliRunner
+from driven import driven, to_the_end
 from mlflow import MlflowClient
 from tiny import TinyData, TinyTask, tiny_sweep
 from tiny_attention import attentive_sweep
@@ -24,7 +25,6 @@ from hsweep.design.trial import Assignment, Report, Trial
 from hsweep.paths import Home
 from hsweep.record.journal import JournalReader
 from hsweep.record.study import Study
-from hsweep.training.train import train
 from models.conditioning import Conditioning
 from models.layer_conditioning import METRICS, is_probed, layer_metric
 from tasks.base import Metric
@@ -39,7 +39,7 @@ def one_trial(**changes: Any) -> Trial:
 
 
 def reports_of(assignment: Assignment, probe: Conditioning | None = PROBE) -> list[Report]:
-    return list(train(replace(assignment, probe=probe), CPU))
+    return to_the_end(replace(assignment, probe=probe))
 
 
 def of_the_task(report: Report) -> tuple[Any, ...]:
@@ -71,7 +71,7 @@ class TestReports:
         trial, finals, weights = one_trial(), [], []
         for name, probe in (("on", Conditioning(1, 3)), ("off", None)):
             assignment = replace(assignment_of(trial, tmp_path / name), probe=probe)
-            generator = train(assignment, CPU)
+            generator = driven(assignment)
             reports = []
             for report in generator:
                 reports.append(of_the_task(report))
@@ -95,7 +95,7 @@ class TestReports:
             assignment = assignment_of(
                 trial, tmp_path / "cut", attempt=attempt, recorded_through=through
             )
-            generator = train(replace(assignment, probe=PROBE), CPU)
+            generator = driven(replace(assignment, probe=PROBE))
             for report in generator:
                 assert recorded.setdefault(report.unit, content(report)) == content(report)
                 if report.unit >= stop:

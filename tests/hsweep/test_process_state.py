@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from driven import driven, to_the_end
 from tiny import TinyData, TinyModel, TinyTask, tiny_sweep
 from tiny_runs import assignment_of, content, planned
 from torch import Tensor, nn
@@ -23,7 +24,6 @@ from hsweep.coordination.runner import InlineRunner
 from hsweep.design.trial import Trial
 from hsweep.running.run import connect
 from hsweep.training.process_state import ProcessState
-from hsweep.training.train import TrialSession
 from models.retrieval import RetrievalTransformer
 from tasks.synthetic.retrieval import Retrieval
 
@@ -147,12 +147,7 @@ OURS = of_model(RetrievalTransformer(**SMALL), RETRIEVAL, recipe=Recipe(lr=0.01,
 
 
 def run(trial: Trial, folder: Path) -> list[Any]:
-    session = TrialSession(assignment_of(trial, folder))
-    reports = []
-    while events := session.next_events():
-        reports += [event for _, event in events]
-    session.close()
-    return reports
+    return to_the_end(assignment_of(trial, folder))
 
 
 def contents(trial: Trial, folder: Path) -> list[Any]:
@@ -201,9 +196,8 @@ def test_reports_name_what_a_trial_changes_at_its_beginning_and_at_its_end(
 def test_a_trial_that_fails_leaves_nothing_behind_either(tmp_path: Path) -> None:
     before = ProcessState()
     trial = of_model(Leaky(2), TinyTask(raises_at=1, folder=str(tmp_path)))
-    session = TrialSession(assignment_of(trial, tmp_path))
     with pytest.raises(RuntimeError):
-        session.next_events()
+        to_the_end(assignment_of(trial, tmp_path))
     assert before.changed() == []
 
 
@@ -212,16 +206,13 @@ def test_models_that_draw_from_numpy_and_python_repeat_and_can_be_resumed(tmp_pa
     whole = contents(trial, tmp_path / "whole")
     random.seed(7)
     np.random.seed(7)
-    session = TrialSession(assignment_of(trial, tmp_path / "in parts"))
-    heard = [content(session.next_events()[0][1]) for _ in range(2)]  # type: ignore[arg-type]
-    session.close()
+    training = driven(assignment_of(trial, tmp_path / "in parts"))
+    heard = [content(next(training)) for _ in range(2)]  # type: ignore[arg-type]
+    training.close()
     random.seed(8)
     np.random.seed(8)
-    session = TrialSession(
-        assignment_of(trial, tmp_path / "in parts", attempt=2, recorded_through=2)
-    )
-    heard += [content(session.next_events()[0][1]) for _ in range(2)]  # type: ignore[arg-type]
-    session.close()
+    again = assignment_of(trial, tmp_path / "in parts", attempt=2, recorded_through=2)
+    heard += [content(report) for report in to_the_end(again)]  # type: ignore[arg-type]
     assert heard == whole
 
 

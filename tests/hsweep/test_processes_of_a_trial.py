@@ -1,10 +1,9 @@
 """A trial that several processes train: they go on and end as one, whatever becomes of one."""
 
-import contextlib
 import os
 import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,15 +17,14 @@ from torch import distributed
 from hsweep import Point, Sweep, command, epochs, grid
 from hsweep.coordination.runner import InlineRunner
 from hsweep.design.own_training import TrainFunction
-from hsweep.design.trial import Assignment, Report, Resources
+from hsweep.design.trial import Assignment, Event, Report, Resources
 from hsweep.errors import UserError
 from hsweep.planning.plan import make_plan
 from hsweep.ray_tune.environment import prepare_ray
 from hsweep.running.run import connect
-from hsweep.training.own.function import FunctionSession
-from hsweep.training.own.run import Run
 from hsweep.training.processes import agreements_in, find_store, open_store
-from hsweep.training.session import Session
+from hsweep.training.run import Run
+from hsweep.training.train import train
 from hsweep.training.world import World
 
 prepare_ray()
@@ -162,7 +160,7 @@ def test_two_processes_train_a_trial_and_a_death_of_either_costs_no_number(
 
 
 class Ranks:
-    """Two ranks of one trial as two sessions of this process, on the groups that processes have."""
+    """Two ranks of one trial in two threads of this process, on the groups that processes have."""
 
     def __init__(self, assignment: Assignment) -> None:
         self.assignment = assignment
@@ -170,17 +168,24 @@ class Ranks:
         store = open_store("127.0.0.1")
         self.stores = [store, find_store(store.host, store.port)]
 
-    def train(self, drive: Callable[[Session], None]) -> None:
-        """Let ``drive`` ask rank 0 for its reports; rank 1 follows."""
+    def train(self, through: int = 99) -> list[int]:
+        """Train up to a unit; return the units that rank 0 reports."""
+        heard: list[int] = []
+
+        class Listening:
+            is_stopped = False
+
+            def begins(self) -> None: ...
+
+            def put(self, event: Event) -> bool:
+                assert isinstance(event, Report)
+                heard.append(event.unit)
+                return event.unit < through
 
         def run(rank: int) -> None:
             try:
                 world = World(rank, 2, agreements_in(self.stores[rank], "trial", rank, 2))
-                with contextlib.closing(FunctionSession(self.assignment, world)) as session:
-                    if rank == 0:
-                        drive(session)
-                    else:
-                        assert session.next_events() == []
+                train(self.assignment, Listening(), world)
             except BaseException as error:
                 self.errors[rank] = error
 
@@ -190,11 +195,7 @@ class Ranks:
         for thread in threads:
             thread.join(60)
             assert not thread.is_alive()
-
-
-def all_of(session: Session) -> None:
-    while session.next_events():
-        pass
+        return heard
 
 
 @dataclass(frozen=True)
@@ -228,7 +229,7 @@ def test_ranks_at_different_units_are_an_error_in_all_of_them(
 ) -> None:
     [trial] = planned(sweep_of(train))
     ranks = Ranks(assignment_of(trial, tmp_path))
-    ranks.train(all_of)
+    ranks.train()
     assert set(ranks.errors) == {0, 1}
     for error in ranks.errors.values():
         assert isinstance(error, UserError)
@@ -239,30 +240,10 @@ def test_all_ranks_end_at_the_report_at_which_rank_0_is_ended(tmp_path: Path) ->
     traces = tmp_path / "traces"
     traces.mkdir()
     [trial] = planned(sweep_of(Reporting(ends_in=str(traces))))
-    heard: list[int] = []
-
-    def end_after_two(session: Session) -> None:
-        for _ in range(2):
-            [(_, event)] = session.next_events()
-            assert isinstance(event, Report)
-            heard.append(event.unit)
-        session.drop(trial.key)
-
     ranks = Ranks(assignment_of(trial, tmp_path))
-    ranks.train(end_after_two)
+    assert ranks.train(through=2) == [1, 2]
     assert not ranks.errors
-    assert heard == [1, 2]
     assert {trace.name for trace in traces.iterdir()} == {"1 0", "1 1"}
-
-
-def test_a_trial_that_rank_0_never_begins_begins_nowhere(tmp_path: Path) -> None:
-    traces = tmp_path / "traces"
-    traces.mkdir()
-    [trial] = planned(sweep_of(Reporting(ends_in=str(traces))))
-    ranks = Ranks(assignment_of(trial, tmp_path))
-    ranks.train(lambda session: None)
-    assert not ranks.errors
-    assert not list(traces.iterdir())
 
 
 @pytest.mark.parametrize(

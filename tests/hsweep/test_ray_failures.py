@@ -36,13 +36,13 @@ import ctypes, sys
 from pathlib import Path
 from hsweep.ray_tune.environment import prepare_ray
 prepare_ray()
-from hsweep.ray_tune.actor import TrialActor
+from hsweep.ray_tune.actor import HangWatch, TrialActor
 from hsweep.training.worker_queue import WorkerQueue
 from test_ray_failures import TRIAL, assigned
 
-class Hanging:
-    def next_events(self):
-        never_returns()
+def hanging(assignment, channel):
+    channel.begins()
+    never_returns()
 
 def never_returns():
     # Called without giving up the interpreter lock, so no thread of Python's runs any more.
@@ -50,7 +50,7 @@ def never_returns():
 
 actor = object.__new__(TrialActor)
 actor._logdir = sys.argv[1]
-actor._queue = WorkerQueue(lambda assignment: Hanging(), actor._ended_if_it_hangs)
+actor._queue = WorkerQueue(hanging, HangWatch(sys.argv[1]))
 actor.give([assigned(Path(sys.argv[1]), report_timeout=0.5)])
 actor.step()
 """
@@ -109,7 +109,7 @@ def test_a_process_that_hangs_without_giving_up_the_interpreter_ends_itself_and_
     assert first.startswith("no report for 0.5 s (report_timeout): the process was ended ")
     assert "process 77 on alpha" in first
     assert re.search(r"; it was at <string>, line \d+, in never_returns$", first)
-    assert any("worker_queue.py" in line and "in _advances" in line for line in stack)
+    assert any("worker_queue.py" in line and "in _error_of" in line for line in stack)
 
 
 def test_a_process_that_reports_in_time_is_left_alone(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from driven import driven, to_the_end
 from tiny import TinyData, TinyTask, tiny_sweep
 from tiny_runs import (
     assert_equal_to_the_bit,
@@ -25,7 +26,6 @@ from hsweep.design.trial import Report, Trial
 from hsweep.training.layers import layers_of
 from hsweep.training.precision import products_in
 from hsweep.training.prefetch import Prefetched
-from hsweep.training.train import train
 from models.decoder import gpt2_tiny_stories
 from models.meta_build import build_on_meta
 from models.retrieval import RetrievalTransformer
@@ -172,7 +172,7 @@ def test_an_update_whose_gradient_is_not_finite_is_left_out_in_float16(tmp_path:
     recipe = Recipe(lr=0.02, batch_size=8, precision="float16")
     trial = one_trial(recipe, task=SteepTask(), budget=steps(4, report_every=1))
     weights, scales = [], []
-    generator = train(assignment_of(trial, tmp_path, checkpoint_seconds=0), CPU)
+    generator = driven(assignment_of(trial, tmp_path, checkpoint_seconds=0))
     norms = []
     for report in generator:
         assert isinstance(report, Report)
@@ -195,7 +195,7 @@ def test_a_report_says_rate_norm_and_speed_of_its_last_update(
     recipe = Recipe(lr=0.03, batch_size=8, clip_norm=clip_norm, warmup_fraction=0.2)
     trial = one_trial(recipe, budget=epochs(2))
     task, model_config = trial.built
-    reports = list(train(assignment_of(trial, tmp_path, checkpoint_seconds=0), CPU))
+    reports = to_the_end(assignment_of(trial, tmp_path, checkpoint_seconds=0))
     assert [each.learning_rate for each in reports] == [recipe.lr_at(step, 8) for step in (3, 7)]
     assert all(each.examples_per_second and each.examples_per_second > 0 for each in reports)
 

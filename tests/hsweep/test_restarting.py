@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from driven import driven, to_the_end
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_disks import small_disk
@@ -24,9 +25,8 @@ from hsweep.design.trial import Assignment, Report, StorageFailure, Trial
 from hsweep.paths import Home
 from hsweep.running.run import remove_checkpoints
 from hsweep.training import checkpoints as storing
-from hsweep.training import train as training
+from hsweep.training import trial_state as timed
 from hsweep.training.checkpoints import CheckpointStore, StorageError, packed
-from hsweep.training.train import TrialSession, train
 
 CPU = torch.device("cpu")
 
@@ -42,12 +42,12 @@ TRIAL = trial_of()
 
 
 def said(assignment: Assignment) -> list[Any]:
-    return list(train(assignment, CPU))
+    return to_the_end(assignment)
 
 
 def begun(trial: Trial, folder: Path, num_reports: int, checkpoint_seconds: float = 0.0) -> None:
     """Train up to a report, and leave without another checkpoint."""
-    generator = train(assignment_of(trial, folder, checkpoint_seconds=checkpoint_seconds), CPU)
+    generator = driven(assignment_of(trial, folder, checkpoint_seconds=checkpoint_seconds))
     for _ in range(num_reports):
         next(generator)
     checkpoints_written()
@@ -227,11 +227,11 @@ def test_a_last_report_needs_no_room(
 def test_closing_a_session_that_cannot_be_saved_is_quiet_and_costs_work_alone(
     tmp_path: Path, failing: tuple[set[str], list[int]], undisturbed: list[Any]
 ) -> None:
-    session = TrialSession(assignment_of(TRIAL, tmp_path))
+    training = driven(assignment_of(TRIAL, tmp_path))
     for _ in range(3):
-        session.next_events()
+        next(training)
     failing[0].add("open_output_stream")
-    session.close()
+    training.close()
     failing[0].clear()
     reports = resumed(tmp_path, 3)
     assert [content(report) for report in reports] == undisturbed
@@ -260,7 +260,7 @@ def fill(file: Path) -> None:
 def test_a_disk_that_is_really_full_costs_no_more_than_work_since_the_last_checkpoint(
     small: Path, undisturbed: list[Any]
 ) -> None:
-    generator = train(assignment_of(TRIAL, small, checkpoint_seconds=0.0), CPU)
+    generator = driven(assignment_of(TRIAL, small, checkpoint_seconds=0.0))
     heard: list[Any] = [next(generator), next(generator)]
     ballast = small / "ballast"
     with pytest.raises(OSError, match="No space left"):
@@ -276,7 +276,7 @@ def test_a_disk_that_is_really_full_costs_no_more_than_work_since_the_last_check
 
 
 def test_a_file_system_that_has_become_read_only_is_a_storage_failure(small: Path) -> None:
-    generator = train(assignment_of(TRIAL, small, checkpoint_seconds=0.0), CPU)
+    generator = driven(assignment_of(TRIAL, small, checkpoint_seconds=0.0))
     next(generator)
     subprocess.run(["mount", "-o", "remount,ro", str(small)], check=True)
     report, ending = generator
@@ -328,7 +328,7 @@ def test_a_kill_costs_at_most_a_checkpoint_interval_or_a_report_if_that_is_longe
     killed_after: int,
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training, "time", Clock())
+        patch.setattr(timed, "time", Clock())
         folder = tmp_path_factory.mktemp("killed")
         trial = trial_of(task=TimedTask(seconds_an_epoch=seconds_an_epoch))
         begun(trial, folder, killed_after, checkpoint_seconds)
@@ -342,10 +342,10 @@ def test_an_attempt_believed_dead_leaves_its_successors_checkpoints_alone(
     tmp_path: Path, undisturbed: list[Any]
 ) -> None:
     begun(TRIAL, tmp_path, 2)
-    zombie = train(assignment_of(TRIAL, tmp_path, attempt=2, checkpoint_seconds=0.0), CPU)
+    zombie = driven(assignment_of(TRIAL, tmp_path, attempt=2, checkpoint_seconds=0.0))
     next(zombie)
-    successor = train(
-        assignment_of(TRIAL, tmp_path, attempt=3, recorded_through=2, checkpoint_seconds=0.0), CPU
+    successor = driven(
+        assignment_of(TRIAL, tmp_path, attempt=3, recorded_through=2, checkpoint_seconds=0.0)
     )
     next(successor)
     theirs = {file for file in checkpoints(tmp_path) if "-00003-" in file.name}

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from driven import driven, to_the_end
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny import TinyData, TinyTask, tiny_sweep
@@ -25,10 +26,9 @@ from torch import nn
 from hsweep import Recipe, epochs, grid, seconds, steps
 from hsweep.design.trial import Assignment, Report, Trial
 from hsweep.training import evaluation
-from hsweep.training import train as training
+from hsweep.training import trial_state as timed
 from hsweep.training.checkpoints import CheckpointStore
 from hsweep.training.evaluation import MetricsError
-from hsweep.training.train import train
 from tasks.base import Metric
 
 CPU = torch.device("cpu")
@@ -40,12 +40,12 @@ def one_trial(**changes: Any) -> Trial:
 
 
 def run(assignment: Assignment) -> list[Report]:
-    return list(train(assignment, CPU))
+    return to_the_end(assignment)
 
 
 def interrupt_after(assignment: Assignment, num_reports: int) -> list[Report]:
     """Train up to a report and close the generator there."""
-    generator = train(assignment, CPU)
+    generator = driven(assignment)
     reports = [next(generator) for _ in range(num_reports)]
     generator.close()
     return reports
@@ -53,7 +53,7 @@ def interrupt_after(assignment: Assignment, num_reports: int) -> list[Report]:
 
 def final_state(assignment: Assignment) -> dict[str, Any]:
     """The weights and optimizer state after the last report, as its checkpoint has them."""
-    generator = train(assignment, CPU)
+    generator = driven(assignment)
     for report in generator:
         if report.is_last:
             generator.close()
@@ -236,9 +236,7 @@ class ForgetfulTask(FurtherTask):
 
 
 def test_a_trial_does_not_end_without_the_metric_that_decides(tmp_path: Path) -> None:
-    generator = train(
-        assignment_of(one_trial(task=ForgetfulTask(), budget=epochs(2)), tmp_path), CPU
-    )
+    generator = driven(assignment_of(one_trial(task=ForgetfulTask(), budget=epochs(2)), tmp_path))
     assert sorted(next(generator).metrics) == ["fit"]  # what is measured further may be left out
     with pytest.raises(MetricsError, match="lacks 'nmse' \\('nmse' decides\\); declared"):
         next(generator)
@@ -298,16 +296,16 @@ def test_a_diverged_trial_is_not_evaluated_further(tmp_path: Path) -> None:
 def test_waiting_for_the_driver_and_being_interrupted_are_not_training_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(training, "time", CLOCK)
+    monkeypatch.setattr(timed, "time", CLOCK)
     trial = one_trial(task=TimedTask(), budget=epochs(4))
-    generator = train(assignment_of(trial, tmp_path), CPU)
+    generator = driven(assignment_of(trial, tmp_path))
     measured = []
     for _ in range(2):
         measured.append(next(generator).wall_seconds)
         CLOCK.now += 500.0
     generator.close()
     CLOCK.now += 10_000.0
-    for report in train(assignment_of(trial, tmp_path, attempt=2, recorded_through=2), CPU):
+    for report in driven(assignment_of(trial, tmp_path, attempt=2, recorded_through=2)):
         measured.append(report.wall_seconds)
         CLOCK.now += 500.0
     assert measured == [4.0, 8.0, 12.0, 16.0]
@@ -341,7 +339,7 @@ class WaitingData:
 def test_time_waiting_for_data_is_told_apart_from_updates_and_evaluation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(training, "time", CLOCK)
+    monkeypatch.setattr(timed, "time", CLOCK)
     trial = one_trial(task=WaitingTask(), budget=epochs(2))
     one, two = run(assignment_of(trial, tmp_path))
     assert (one.data_seconds, one.train_seconds, one.wall_seconds) == (12.0, 16.0, 116.0)
@@ -351,7 +349,7 @@ def test_time_waiting_for_data_is_told_apart_from_updates_and_evaluation(
 def test_latency_is_measured_once_the_budget_is_used_up_and_is_no_training_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(training, "time", CLOCK)
+    monkeypatch.setattr(timed, "time", CLOCK)
     monkeypatch.setattr(evaluation, "time", CLOCK)
     one, two = run(assignment_of(one_trial(task=TimedTask(), budget=epochs(2)), tmp_path))
     assert (one.latency_seconds, two.latency_seconds) == (None, 1.0)
@@ -373,7 +371,7 @@ def test_measuring_latency_leaves_weights_and_random_numbers_alone() -> None:
 def test_a_budget_of_seconds_counts_updates_and_their_data_and_no_evaluation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(training, "time", CLOCK)
+    monkeypatch.setattr(timed, "time", CLOCK)
     trial = one_trial(task=WaitingTask(), budget=seconds(40, report_every=20))
     reports = run(assignment_of(trial, tmp_path))
     assert [(report.unit, report.step) for report in reports] == [(20, 5), (40, 10)]
@@ -383,7 +381,7 @@ def test_a_budget_of_seconds_counts_updates_and_their_data_and_no_evaluation(
 def test_an_interrupted_budget_of_seconds_goes_on_where_its_clock_stood(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(training, "time", CLOCK)
+    monkeypatch.setattr(timed, "time", CLOCK)
     trial = one_trial(task=WaitingTask(), budget=seconds(40, report_every=20))
     interrupt_after(assignment_of(trial, tmp_path), 1)
     CLOCK.now += 10_000.0
@@ -394,7 +392,7 @@ def test_an_interrupted_budget_of_seconds_goes_on_where_its_clock_stood(
 def test_an_update_longer_than_the_time_between_reports_is_reported_at_each(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(training, "time", CLOCK)
+    monkeypatch.setattr(timed, "time", CLOCK)
     trial = one_trial(task=WaitingTask(), budget=seconds(9, report_every=1))
     reports = run(assignment_of(trial, tmp_path))
     assert [report.unit for report in reports] == list(range(1, 10))
@@ -405,11 +403,11 @@ def test_an_update_longer_than_the_time_between_reports_is_reported_at_each(
 def test_checkpoints_are_written_once_enough_work_is_at_risk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(training, "time", CLOCK)
+    monkeypatch.setattr(timed, "time", CLOCK)
     trial = one_trial(task=TimedTask(), budget=epochs(6))
     written: list[int] = []
     monkeypatch.setattr(CheckpointStore, "save", lambda self, unit, state: written.append(unit))
-    list(train(assignment_of(trial, tmp_path, checkpoint_seconds=9.0), CPU))
+    to_the_end(assignment_of(trial, tmp_path, checkpoint_seconds=9.0))
     # Four seconds a report: after the second and the fourth, the next would make it twelve.
     assert written == [2, 4]
 

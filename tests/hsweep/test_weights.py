@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 from click.testing import Result
+from driven import to_the_end
 from mlflow import MlflowClient
 from object_store import object_store
 from safetensors.torch import load_file
@@ -46,7 +47,6 @@ from hsweep.paths import Home, weights_file
 from hsweep.planning.weights import planned_weights
 from hsweep.python import Study
 from hsweep.record.weights import WeightsFolder
-from hsweep.training.door import open_session
 from hsweep.training.opening import data_of
 from models.decoder import Decoder
 from models.vit import ViT
@@ -344,10 +344,7 @@ class TestWhichStay:
                 assignment_of(trial, tmp_path / "checkpoints", attempt=attempt),
                 weights=str(tmp_path / "weights"),
             )
-            session = open_session(assignment)
-            while session.next_events():
-                pass
-            session.close()
+            to_the_end(assignment)
             names = [path.name for path in (tmp_path / "weights").iterdir()]
             assert names == [weights_file(trial.key, attempt)]
 

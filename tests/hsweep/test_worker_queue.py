@@ -11,7 +11,7 @@ from tiny_runs import assignment_of, planned
 
 from hsweep import grid
 from hsweep.design.trial import Assignment, Report
-from hsweep.training.session import TrialEvent
+from hsweep.training.run import Channel
 from hsweep.training.worker_queue import (
     BrokenWorkerError,
     Message,
@@ -43,32 +43,30 @@ class Scripted:
     num_said: int = 0
     is_closed: threading.Event = field(default_factory=threading.Event)
 
-    def next_events(self) -> Sequence[TrialEvent]:
-        if self.num_said == self.num_reports:
-            return []
-        self.before(self.num_said + 1)
-        self.num_said += 1
-        is_last = self.num_said == self.num_reports
-        return [(self.assignment, Report(self.num_said, self.num_said, {}, 0.0, is_last))]
-
-    def drop(self, key: str) -> None:
-        raise AssertionError("a session of one trial is closed")
-
-    def close(self) -> None:
-        self.is_closed.set()
+    def train(self, channel: Channel) -> None:
+        channel.begins()
+        goes_on = True
+        while goes_on and self.num_said < self.num_reports:
+            self.before(self.num_said + 1)
+            self.num_said += 1
+            is_last = self.num_said == self.num_reports
+            goes_on = channel.put(Report(self.num_said, self.num_said, {}, 0.0, is_last))
 
 
 class Sessions:
-    """Opens scripted sessions and keeps them by trial."""
+    """Trains scripted trials, and keeps them by key."""
 
     def __init__(self, **scripts: object) -> None:
         self.opened: dict[str, Scripted] = {}
         self.scripts = scripts
 
-    def __call__(self, assignment: Assignment) -> Scripted:
+    def __call__(self, assignment: Assignment, channel: Channel) -> None:
         session = Scripted(assignment, **self.scripts)  # type: ignore[arg-type]
         self.opened[assignment.trial.key] = session
-        return session
+        try:
+            session.train(channel)
+        finally:
+            session.is_closed.set()
 
 
 def units(messages: Sequence[Message]) -> list[tuple[str, int]]:
@@ -118,7 +116,7 @@ def pausing_at(unit: int) -> tuple[threading.Event, threading.Event, Callable[[i
 
 def test_trials_are_trained_in_the_order_given_and_nothing_they_say_is_lost() -> None:
     sessions = Sessions(num_reports=400)
-    queue = WorkerQueue(open_trial=sessions)
+    queue = WorkerQueue(train=sessions)
     queue.give([assigned(0), assigned(1)])
     first = queue.next_messages()
     queue.give([assigned(2)])
@@ -135,7 +133,7 @@ def test_training_goes_on_while_nobody_asks() -> None:
         if unit == 3:
             reached.set()
 
-    queue = WorkerQueue(open_trial=Sessions(before=before))
+    queue = WorkerQueue(train=Sessions(before=before))
     queue.give([assigned(0)])
     first = queue.next_messages()
     assert reached.wait(PATIENCE)
@@ -144,7 +142,7 @@ def test_training_goes_on_while_nobody_asks() -> None:
 
 def test_it_does_not_run_ahead_of_its_driver_for_ever() -> None:
     sessions = Sessions(num_reports=10_000)
-    queue = WorkerQueue(open_trial=sessions)
+    queue = WorkerQueue(train=sessions)
     queue.give([assigned(0)])
     deliveries = []
     while messages := queue.next_messages():
@@ -155,7 +153,7 @@ def test_it_does_not_run_ahead_of_its_driver_for_ever() -> None:
 
 def test_at_a_rung_a_trial_waits_until_it_is_judged() -> None:
     sessions = Sessions(num_reports=4)
-    queue = WorkerQueue(open_trial=sessions)
+    queue = WorkerQueue(train=sessions)
     queue.give([assigned(0, 2)])
     assert reports_until(queue, 0, 2) == [(key(0), 1), (key(0), 2)]
     assert sessions.opened[key(0)].num_said == 2
@@ -164,7 +162,7 @@ def test_at_a_rung_a_trial_waits_until_it_is_judged() -> None:
 
 def test_a_trial_dropped_at_its_rung_is_closed_there_and_the_next_one_begins() -> None:
     sessions = Sessions(num_reports=4)
-    queue = WorkerQueue(open_trial=sessions)
+    queue = WorkerQueue(train=sessions)
     queue.give([assigned(0, 1), assigned(1)])
     assert reports_until(queue, 0, 1) == [(key(0), 1)]
     queue.drop(key(0))
@@ -176,7 +174,7 @@ def test_a_trial_dropped_at_its_rung_is_closed_there_and_the_next_one_begins() -
 def test_a_trial_dropped_while_it_trains_ends_at_its_next_report() -> None:
     is_training, may_go, before = pausing_at(2)
     sessions = Sessions(num_reports=100, before=before)
-    queue = WorkerQueue(open_trial=sessions)
+    queue = WorkerQueue(train=sessions)
     queue.give([assigned(0)])
     assert queue.next_messages(), "it begins when it is first asked"
     assert is_training.wait(PATIENCE)
@@ -191,7 +189,7 @@ def test_a_trial_dropped_while_it_trains_ends_at_its_next_report() -> None:
 
 def test_a_trial_dropped_before_it_began_never_begins() -> None:
     sessions = Sessions()
-    queue = WorkerQueue(open_trial=sessions)
+    queue = WorkerQueue(train=sessions)
     queue.give([assigned(0, 1), assigned(1), assigned(2)])
     assert reports_until(queue, 0, 1) == [(key(0), 1)]
     queue.drop(key(1))
@@ -206,7 +204,7 @@ def test_what_a_trial_raises_is_its_last_message_and_the_workers(error: BaseExce
             raise error
 
     sessions = Sessions(before=before)
-    queue = WorkerQueue(open_trial=sessions)
+    queue = WorkerQueue(train=sessions)
     queue.give([assigned(0), assigned(1)])
     messages = everything_before_the_end(queue)
     assert units(messages[:-1]) == [(key(0), 1)]
@@ -222,10 +220,10 @@ def test_what_a_trial_raises_is_its_last_message_and_the_workers(error: BaseExce
 def test_a_failure_tells_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STORE_PASSWORD", "correct-horse")
 
-    def open_trial(assignment: Assignment) -> Scripted:
+    def train(assignment: Assignment, channel: Channel) -> None:
         raise OSError("https://me:correct-horse@store/data cannot be reached")
 
-    queue = WorkerQueue(open_trial=open_trial)
+    queue = WorkerQueue(train=train)
     queue.give([assigned(0)])
     *_, message = everything_before_the_end(queue)
     assert isinstance(message.event, TrialError)
@@ -235,7 +233,7 @@ def test_a_failure_tells_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_stopping_closes_what_trains_and_forgets_what_waits() -> None:
     sessions = Sessions(num_reports=4)
-    queue = WorkerQueue(open_trial=sessions)
+    queue = WorkerQueue(train=sessions)
     queue.give([assigned(0, 1), assigned(1)])
     reports_until(queue, 0, 1)
     queue.stop()
@@ -246,21 +244,21 @@ def test_stopping_closes_what_trains_and_forgets_what_waits() -> None:
 
 
 def test_every_piece_of_work_is_watched_over() -> None:
-    watched: list[tuple[str, bool]] = []
+    watched: list[tuple[str, bool] | None] = []
 
     class Watching:
-        def __init__(self, assignment: Assignment, is_turn: bool) -> None:
+        def begin(self, assignment: Assignment, *, is_turn: bool) -> None:
             watched.append((assignment.trial.key, is_turn))
 
-        def __enter__(self) -> None: ...
+        def end(self) -> None:
+            watched.append(None)
 
-        def __exit__(self, *error: object) -> None: ...
-
-    queue = WorkerQueue(Sessions(num_reports=2), Watching)  # type: ignore[arg-type]
+    queue = WorkerQueue(Sessions(num_reports=2), Watching())
     queue.give([assigned(0)])
     everything(queue)
-    # Beginning, two reports, learning that there are no more, and the end.
-    assert watched == [(key(0), turn) for turn in (True, False, False, False, True)]
+    turn, work = (key(0), True), (key(0), False)
+    # Beginning, the way to each of two reports, and the end; no time counts while one is taken.
+    assert watched == [turn, work, None, work, None, turn, None]
 
 
 def test_that_a_trial_starts_is_told_before_it_can_do_any_harm() -> None:
@@ -269,7 +267,7 @@ def test_that_a_trial_starts_is_told_before_it_can_do_any_harm() -> None:
     def before(unit: int) -> None:
         assert may_go.wait(PATIENCE)
 
-    queue = WorkerQueue(open_trial=Sessions(num_reports=1, before=before))
+    queue = WorkerQueue(train=Sessions(num_reports=1, before=before))
     queue.give([assigned(0)])
     assert [message.event for message in queue.next_messages()] == [Started()]
     may_go.set()
@@ -278,7 +276,7 @@ def test_that_a_trial_starts_is_told_before_it_can_do_any_harm() -> None:
 
 def test_what_was_said_before_it_was_halted_can_be_asked_for() -> None:
     sessions = Sessions(num_reports=4)
-    queue = WorkerQueue(open_trial=sessions)
+    queue = WorkerQueue(train=sessions)
     queue.give([assigned(0, 2), assigned(1)])
     assert reports_until(queue, 0, 2)[-1] == (key(0), 2)
     queue.halt()
@@ -291,7 +289,7 @@ def test_what_was_said_before_it_was_halted_can_be_asked_for() -> None:
 def test_a_halted_queue_tells_what_its_trial_reported_last() -> None:
     is_training, may_go, before = pausing_at(3)
     sessions = Sessions(num_reports=9, before=before)
-    queue = WorkerQueue(open_trial=sessions)
+    queue = WorkerQueue(train=sessions)
     queue.give([assigned(0)])
     first = queue.next_messages()
     assert is_training.wait(PATIENCE)

@@ -4,8 +4,9 @@ Ray and Tune are played by threads of this process; coordinator, record and work
 real ones.
 """
 
+import contextlib
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +24,7 @@ from hsweep.coordination import runner as inline
 from hsweep.design.trial import Assignment, Report, Resources
 from hsweep.ray_tune.environment import prepare_ray
 from hsweep.training import worker_queue
-from hsweep.training.session import TrialEvent
+from hsweep.training.run import Channel
 from hsweep.training.worker_queue import BrokenWorkerError, TrialError, WorkerQueue
 
 prepare_ray()
@@ -66,17 +67,17 @@ class Scripted:
             is_last=self.unit == BUDGET, train_seconds=0.001 * self.unit,
         )  # fmt: skip
 
-    def next_events(self) -> Sequence[TrialEvent]:
-        try:
-            return [(self.assignment, self.next_report())]
-        except StopIteration:
-            return []
 
-    def drop(self, key: str) -> None:
-        self.close()
+def training(sessions: Any) -> Any:
+    """A function that trains a trial as its session says."""
 
-    def close(self) -> None:
-        pass
+    def train(assignment: Assignment, channel: Channel) -> None:
+        session = sessions(assignment)
+        with contextlib.suppress(StopIteration):
+            while channel.put(session.next_report()):
+                pass
+
+    return train
 
 
 class Remote:
@@ -92,7 +93,7 @@ class Actor:
     train = SimpleNamespace(options=lambda *, name: name)
 
     def __init__(self, sessions: Any) -> None:
-        self.queue = WorkerQueue(open_trial=sessions)
+        self.queue = WorkerQueue(training(sessions))
         self.give = Remote(self.queue.give)
         self.drop = Remote(self.queue.drop)
 
@@ -178,7 +179,7 @@ def no_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_scheduler, "error_of", lambda trial: raised.pop(trial.trial_id))
     monkeypatch.setattr(ray, "wait", lambda references, timeout: (references, []))
     monkeypatch.setattr(ray, "nodes", list)
-    monkeypatch.setattr(inline, "open_session", Scripted)
+    monkeypatch.setattr(inline, "train", training(Scripted))
     monkeypatch.setattr(worker_queue, "MESSAGE_SECONDS", 0.0)
 
 

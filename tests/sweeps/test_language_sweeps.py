@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
+from driven import driven, to_the_end
 from tiny_runs import assignment_of, content
 
 from hsweep.design.domain import AxisValue
@@ -14,7 +14,6 @@ from hsweep.design.trial import Report, Trial
 from hsweep.planning.options import SweepOptions
 from hsweep.planning.plan import Plan
 from hsweep.planning.prepare import prepare
-from hsweep.training.train import train
 
 SWEEPS = Path(__file__).parents[2] / "sweeps"
 SHARED = Path(__file__).parents[3] / "shared" / "data"
@@ -96,7 +95,7 @@ def test_the_published_learning_rate_peaks_at_three_quarters_of_the_time() -> No
 def test_a_trial_that_was_interrupted_ends_as_one_that_was_not(name: str, tmp_path: Path) -> None:
     trial: Trial = planned(name, "smoke", (("steps", (6,)), ("report_every", (2,)))).trials[0]
     whole = reports_of(trial, tmp_path / "whole")
-    generator = train(assignment_of(trial, tmp_path / "parts"), torch.device("cpu"))
+    generator = driven(assignment_of(trial, tmp_path / "parts"))
     first = [next(generator), next(generator)]
     generator.close()
     rest = reports_of(trial, tmp_path / "parts", attempt=2, recorded_through=4)
@@ -106,7 +105,7 @@ def test_a_trial_that_was_interrupted_ends_as_one_that_was_not(name: str, tmp_pa
 
 
 def reports_of(trial: Trial, folder: Path, **where: Any) -> list[Report]:
-    return list(train(assignment_of(trial, folder, **where), torch.device("cpu")))
+    return to_the_end(assignment_of(trial, folder, **where))
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason=f"needs the data sets in {SHARED}")

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from driven import driven
 from image_files import png
 from task_contract import CPU
 from tiny_runs import assignment_of, content, planned
@@ -13,7 +14,6 @@ from tiny_runs import assignment_of, content, planned
 from hsweep import Recipe, Sweep, epochs, grid
 from hsweep.design.trial import Report, Trial
 from hsweep.training.checkpoints import CheckpointStore
-from hsweep.training.train import train
 from models.rank_encoder import nearest_neighbor_encoder
 from models.retrieval import RetrievalTransformer
 from models.vit import ViT
@@ -90,7 +90,7 @@ def trial_of(task: Any, model: Any) -> Trial:
 
 
 def reports(trial: Trial, folder: Path, attempt: int, last: int) -> list[Report]:
-    generator = train(assignment_of(trial, folder, attempt=attempt), CPU)
+    generator = driven(assignment_of(trial, folder, attempt=attempt))
     made = []
     for report in generator:
         made.append(report)

@@ -1,4 +1,4 @@
-"""No process that a training function has started outlives its trial.
+"""No process that a training function or a script has started outlives its trial.
 
 This module is also a program, which is started by path beside each trial and imports nothing but
 the standard library::
@@ -11,6 +11,9 @@ the program kills what is left.
 It finds a process that runs another program by the mark in its environment, and a fork of the
 worker by the worker's end of that standard input, which only forks have. So a program that was
 started with an environment without the mark is not found; nor is anything without ``/proc``.
+
+Ray can end the children of a worker that dies, but makes workers ignore how their children end, so
+that no training could start another program and learn of its success.
 """
 
 import contextlib
@@ -20,11 +23,11 @@ import signal
 import subprocess
 import sys
 import time
-import uuid
 from pathlib import Path
 from typing import Final
 
-MARK_VARIABLE: Final = "HSWEEP_OWN_TRAINING"
+MARK_VARIABLE: Final = "HSWEEP_TRIAL"
+"""In the environment of all that belongs to a trial; says where its folder is, and which rank."""
 
 _HELPERS: Final = (
     b"resource_tracker",
@@ -36,23 +39,46 @@ _HELPERS: Final = (
 
 _AGAIN_SECONDS: Final = 0.02
 _ENDING_SECONDS: Final = 10.0
+"""How long what was killed may take to be gone: it may hang in the kernel."""
 
 
 class Leftovers:
-    """The processes that a function starts from here on: ended by ``end``, or with this process."""
+    """The processes that a trial starts from here on: ended by ``end``, or with this process.
 
-    def __init__(self) -> None:
-        self._mark = uuid.uuid4().hex
+    Args:
+        folder: the trial's.
+        rank: of this process among those of the trial.
+
+    Attributes:
+        mark: to be in the environment of another program that is started.
+    """
+
+    def __init__(self, folder: Path, rank: int = 0) -> None:
+        self.mark = _mark(folder, rank)
         self._watcher = subprocess.Popen(
-            [sys.executable, "-I", "-S", __file__, str(os.getpid()), self._mark],
+            [sys.executable, "-I", "-S", __file__, str(os.getpid()), self.mark],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
             bufsize=0,
         )
+        assert self._watcher.stdin is not None
+        self._pipe = self._watcher.stdin
         self._since = _start_of(self._watcher.pid)
-        os.environ[MARK_VARIABLE] = self._mark
+
+    @property
+    def are_left(self) -> bool:
+        """Whether anything of it is running."""
+        return bool(self._running())
+
+    def signal(self, number: int) -> None:
+        """Send a signal to all of it."""
+        _signal(self._running(), number)
+
+    def _running(self) -> set[int]:
+        link = _link(f"/proc/self/fd/{self._pipe.fileno()}")
+        return _found(self.mark, link, self._since, with_helpers=False)
 
     def end(self) -> None:
         """Kill what is left.
@@ -60,14 +86,25 @@ class Leftovers:
         Raises:
             OSError: something cannot be killed; names the processes.
         """
-        os.environ.pop(MARK_VARIABLE, None)
-        with self._watcher as watcher:  # closes the pipe, and waits for the one it leaves its place
-            assert watcher.stdin is not None
+        with self._watcher:  # closes the pipe, and waits for the one it leaves its place
             try:
-                _end_all(self._mark, watcher.stdin.fileno(), self._since, with_helpers=False)
+                _end_all(self.mark, self._pipe.fileno(), self._since, with_helpers=False)
             finally:
                 with contextlib.suppress(BrokenPipeError):  # it was killed
-                    watcher.stdin.write(b"\n")
+                    self._pipe.write(b"\n")
+
+
+def end_leftovers(folder: Path, rank: int = 0) -> None:
+    """Kill every program on this machine that an earlier attempt of a trial has left.
+
+    Raises:
+        OSError: something cannot be killed; names the processes.
+    """
+    _end_all(_mark(folder, rank), None, 0, with_helpers=True)
+
+
+def _mark(folder: Path, rank: int) -> str:
+    return f"{folder.resolve()}:{rank}"
 
 
 def main() -> None:
@@ -89,9 +126,9 @@ def main() -> None:
         _end_all(mark, control, since, with_helpers=True)
 
 
-def _end_all(mark: str, pipe: int, since: int, *, with_helpers: bool) -> None:
+def _end_all(mark: str, pipe: int | None, since: int, *, with_helpers: bool) -> None:
     """Kill the processes with the mark or the pipe, until there are none."""
-    link = _link(f"/proc/self/fd/{pipe}")
+    link = "" if pipe is None else _link(f"/proc/self/fd/{pipe}")
     found: set[int] = set()
     deadline = time.monotonic() + _ENDING_SECONDS
     while True:
@@ -99,16 +136,20 @@ def _end_all(mark: str, pipe: int, since: int, *, with_helpers: bool) -> None:
         if not found:
             return
         # Seen once it may be a program of the worker's own, about to begin.
-        for pid in found & before:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
+        _signal(found & before, signal.SIGKILL)
         if time.monotonic() > deadline:
-            raise OSError(f"processes of the training function cannot be killed: {sorted(found)}")
+            raise OSError(f"processes of the training cannot be killed: {sorted(found)}")
         time.sleep(_AGAIN_SECONDS)
 
 
+def _signal(pids: set[int], number: int) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+
+
 def _found(mark: str, link: str, since: int, *, with_helpers: bool) -> set[int]:
-    """Return the processes of the function; ``since`` spares looking into older ones."""
+    """Return the trial's processes; ``since`` spares looking into older ones."""
     found = set()
     marked = f"{MARK_VARIABLE}={mark}".encode()
     for process in Path("/proc").glob("[0-9]*"):
@@ -118,7 +159,9 @@ def _found(mark: str, link: str, since: int, *, with_helpers: bool) -> set[int]:
             if pid == os.getpid() or _start_of(pid) < since:
                 continue
             is_its = marked in (process / "environ").read_bytes().split(b"\0")
-            if is_its or any(_link(str(each)) == link for each in (process / "fd").iterdir()):
+            if is_its or (
+                link and any(_link(str(each)) == link for each in (process / "fd").iterdir())
+            ):
                 command = (process / "cmdline").read_bytes()
                 if mark.encode() in command:
                     continue  # the watcher, whose standard input is the other end of the pipe

@@ -1,34 +1,25 @@
 """The processes of one trial's script: started, watched, and ended with all they have started."""
 
 import contextlib
-import json
 import os
-import select
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import psutil
-
-from hsweep.errors import UserError, shown
+from hsweep.errors import UserError, shown, told
 from hsweep.redaction import redact, redact_command
 from hsweep.reporting import OUTPUT_FILE, REPORTS_FILE, REPORTS_VARIABLE
-from hsweep.training.own import supervisor
 from hsweep.training.own.arguments import search_path
-
-FOLDER_VARIABLE: Final = "HSWEEP_TRIAL_FOLDER"
-"""In the environment of a script and of all it starts: by it what is left over is found."""
+from hsweep.training.own.leftovers import MARK_VARIABLE, Leftovers
 
 _LAST_BYTES: Final = 1 << 16
 _LONGEST_LINE: Final = 500
-_DYING_SECONDS: Final = 10.0
-"""How long what was killed may take to be gone: it may hang in the kernel."""
-_KILL_AGAIN_SECONDS: Final = 0.1
+_LOOK_SECONDS: Final = 0.1
+"""Between two looks for what a script that has ended may have left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +27,12 @@ class Exit:
     """How a script ended.
 
     Attributes:
-        code: what it exited with; the negative number of the signal that ended it; None where that
-            is not known, because what watched it was killed.
+        code: what it exited with; the negative number of the signal that ended it.
     """
 
-    code: int | None
+    code: int
 
     def __str__(self) -> str:
-        if self.code is None:
-            return "was killed together with what watched it"
         if self.code >= 0:
             return f"ended with exit code {self.code}"
         try:
@@ -55,10 +43,7 @@ class Exit:
 
 
 class ScriptProcess:
-    """A script in a trial's folder.
-
-    A supervisor process (``hsweep.training.own.supervisor``) runs it, outlives this process, and
-    then kills all of it.
+    """A script in a trial's folder; nothing of it outlives this process.
 
     Args:
         arguments: the command and its arguments. The programs beside this Python come first, so
@@ -68,7 +53,6 @@ class ScriptProcess:
         variables: what it has in its environment beside this process's.
 
     Attributes:
-        supervisor: the number of that process; None where it was killed before it could tell.
         output: the file with what it wrote to standard output and error.
 
     Raises:
@@ -84,42 +68,41 @@ class ScriptProcess:
         variables: Mapping[str, str] | None = None,
     ) -> None:
         self.output = folder / OUTPUT_FILE
-        self._folder = folder.resolve()
         self._exit: Exit | None = None
-        command = [sys.executable, "-I", "-S", supervisor.__file__, str(os.getpid())]
         with self.output.open("ab") as output:
-            process = subprocess.Popen(
-                [*command, str(directory), *arguments],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=output,
-                env=_environment(self._folder, variables or {}),
-                start_new_session=True,
-                bufsize=0,
-            )
-        assert process.stdin is not None
-        assert process.stdout is not None
-        self._control = process.stdin
-        self._status = process.stdout
-        started = self._next_line(None) or {}
-        process.wait()  # it has left its place to a child
-        if "error" in started:
-            self._close()
-            raise UserError(
-                f"the command cannot be started in {directory}: {redact(started['error'])}; it is "
-                f"{shown(redact_command(arguments))}"
-            )
-        self.supervisor: int | None = started.get("supervisor")
+            self._leftovers = Leftovers(folder)
+            environment = _environment(folder.resolve(), variables or {})
+            environment[MARK_VARIABLE] = self._leftovers.mark
+            # What is blocked in this thread would be in the script; handlers are not passed on.
+            blocked = signal.pthread_sigmask(signal.SIG_SETMASK, [])
+            try:
+                self._process = subprocess.Popen(
+                    arguments,
+                    cwd=directory,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    env=environment,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                self._leftovers.end()
+                raise UserError(
+                    f"the command cannot be started in {directory}: {redact(told(error))}; it is "
+                    f"{shown(redact_command(arguments))}"
+                ) from error
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
     def wait(self, seconds: float | None = 0) -> Exit | None:
         """Return how the script ended, once nothing of it is left; None if it has not within so
         many seconds (0: at once; None: wait for ever)."""
-        if self._exit is None and (ended := self._next_line(seconds)) is not None:
-            self._exit = Exit(os.waitstatus_to_exitcode(ended["status"]) if ended else None)
-            self._status.read()  # until the supervisor has ended, too
-            self._close()
-            if not ended.get("is_all"):
-                end_leftovers(self._folder)
+        if self._exit is None:
+            try:
+                self._process.wait(seconds)
+            except subprocess.TimeoutExpired:
+                return None
+            self._end()
         return self._exit
 
     def stop(self, grace_seconds: float) -> Exit:
@@ -129,18 +112,19 @@ class ScriptProcess:
             OSError: something of it cannot be killed; names the processes.
         """
         if self._exit is None:
-            with contextlib.suppress(BrokenPipeError):  # it has ended meanwhile
-                self._control.write(b"%g\n" % grace_seconds)
-            if self.wait(grace_seconds + _DYING_SECONDS) is None:
-                # The supervisor does not answer, so it is ended, and what it watched is looked for.
-                if self.supervisor is not None:
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(self.supervisor, signal.SIGKILL)
-                self._exit = Exit(None)
-                self._close()
-                end_leftovers(self._folder)
+            deadline = time.monotonic() + grace_seconds
+            self._leftovers.signal(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(grace_seconds)
+            while self._leftovers.are_left and time.monotonic() < deadline:
+                time.sleep(_LOOK_SECONDS)
+            self._end()
         assert self._exit is not None
         return self._exit
+
+    def _end(self) -> None:
+        self._leftovers.end()
+        self._exit = Exit(self._process.wait())
 
     def last_lines(self, number: int = 20) -> str:
         """Return the last lines of the output as a record may keep them: long ones are cut, what
@@ -158,50 +142,6 @@ class ScriptProcess:
         shown_last = [line.rstrip("\r").rpartition("\r")[2] for line in lines[-number:]]
         return "\n".join(_cut(redact(line)) for line in shown_last)
 
-    def _next_line(self, seconds: float | None) -> dict[str, Any] | None:
-        """Return the supervisor's next line, empty if it is gone; None if it has none in time.
-
-        It is written at once, so what can be read is a whole line.
-        """
-        status = select.poll()
-        status.register(self._status, select.POLLIN)
-        if not status.poll(None if seconds is None else seconds * 1000):
-            return None
-        line = self._status.readline()
-        return json.loads(line) if line else {}
-
-    def _close(self) -> None:
-        self._control.close()
-        self._status.close()
-
-
-def end_leftovers(folder: Path) -> None:
-    """Kill every process of this user's that was started by a script in this trial's folder.
-
-    Raises:
-        OSError: something of it cannot be killed; names the processes.
-    """
-    deadline = time.monotonic() + _DYING_SECONDS
-    while running := _processes_of(folder.resolve()):
-        for process in running:
-            with contextlib.suppress(psutil.Error):
-                process.kill()
-        if time.monotonic() > deadline:
-            named = ", ".join(str(process.pid) for process in running)
-            raise OSError(f"processes {named} of the script in {folder} cannot be killed")
-        psutil.wait_procs(running, timeout=_KILL_AGAIN_SECONDS)
-
-
-def _processes_of(folder: Path) -> list[psutil.Process]:
-    found = []
-    for process in psutil.process_iter():
-        # Another user's, or it has ended meanwhile.
-        with contextlib.suppress(psutil.Error, OSError):
-            is_own = process.pid == os.getpid()
-            if not is_own and process.environ().get(FOLDER_VARIABLE) == str(folder):
-                found.append(process)
-    return found
-
 
 def _environment(folder: Path, variables: Mapping[str, str]) -> dict[str, str]:
     environment = {
@@ -211,7 +151,6 @@ def _environment(folder: Path, variables: Mapping[str, str]) -> dict[str, str]:
         "PYTHONUNBUFFERED": "1",
         **variables,
         REPORTS_VARIABLE: str(folder / REPORTS_FILE),
-        FOLDER_VARIABLE: str(folder),
     }
     # It tells which process of several reports; what is ours says nothing about the script's.
     environment.pop("RANK", None)

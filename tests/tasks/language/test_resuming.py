@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 import torch
+from driven import driven
 from task_contract import CPU, same
 from text_tables import sentences, write_table
 from tiny_runs import assignment_of, content, planned
 
 from hsweep import Recipe, Sweep, grid, lean, seconds, steps
 from hsweep.design.trial import Report, Trial
-from hsweep.training import train as training
+from hsweep.training import trial_state as timed
 from hsweep.training.checkpoints import CheckpointStore
-from hsweep.training.train import train
 from models.decoder import Decoder
 from models.encoder import CrammedBert
 from tasks.base import Task
@@ -77,14 +77,13 @@ def finished(trial: Trial, folder: Path, stops: list[int]) -> tuple[list[Any], d
     reports and the last state that is kept."""
     reports: list[Report] = []
     for attempt, stop in enumerate([*stops, 99], start=1):
-        generator = train(
+        generator = driven(
             assignment_of(
                 trial,
                 folder,
                 attempt=attempt,
                 recorded_through=reports[-1].unit if reports else 0,
             ),
-            CPU,
         )
         for number, report in enumerate(generator, start=1):
             reports.append(report)
@@ -123,7 +122,7 @@ class Ticking:
 def test_a_budget_of_seconds_repeats_where_the_clock_does(
     make: Make, tiny_texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(training, "time", Ticking())
+    monkeypatch.setattr(timed, "time", Ticking())
     trial = replace(
         trial_of(make(tiny_texts, tmp_path / "glue")), budget=seconds(12, report_every=4)
     )
@@ -138,7 +137,7 @@ def test_a_budget_of_seconds_repeats_where_the_clock_does(
 def test_tokens_seen_are_right_where_an_update_outlasts_the_time_between_two_reports(
     tiny_texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(training, "time", Ticking())
+    monkeypatch.setattr(timed, "time", Ticking())
     trial = replace(trial_of(windows(tiny_texts, tmp_path)), budget=seconds(4, report_every=1))
     reports, _ = finished(trial, tmp_path / "parts", [1, 1, 1])
     seen = [(report[1], report[2]["tokens_seen"]) for report in reports]

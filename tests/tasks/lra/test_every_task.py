@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from driven import driven
 from review_files import texts, write_texts
 from task_contract import CPU
 from tiny_runs import assignment_of, content, planned
@@ -13,7 +14,6 @@ from tiny_runs import assignment_of, content, planned
 from hsweep import Recipe, Sweep, epochs, grid
 from hsweep.design.trial import Report, Trial
 from hsweep.training.checkpoints import CheckpointStore
-from hsweep.training.train import train
 from models.nystromformer import Nystromformer
 from tasks.lra.byte_text import ByteText
 from tasks.lra.document_pairs import DocumentPairs
@@ -95,7 +95,7 @@ def test_a_trial_interrupted_and_resumed_ends_with_equal_weights_to_the_bit(
     assert trial.model.dropout > 0
 
     def reports(folder: Path, attempt: int, last: int) -> list[Report]:
-        generator = train(assignment_of(trial, folder, attempt=attempt), CPU)
+        generator = driven(assignment_of(trial, folder, attempt=attempt))
         made = []
         for report in generator:
             made.append(report)

@@ -1,9 +1,10 @@
-"""What a user's own training function is given beside the point, and what it reports to."""
+"""What a training function is given and reports to, and how its trial ends."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from hsweep.design.budget import BudgetUnit
+from hsweep.design.trial import Event, OutOfMemory, StorageFailure
 from hsweep.seeding import Seeds
 
 if TYPE_CHECKING:
@@ -16,6 +17,29 @@ class StopTrial(BaseException):
     A report raises it. User code need not catch it; code that does may clean up and return. It is
     no ``Exception``, so that ``except Exception`` around a step of training lets it through.
     """
+
+
+class CannotGoOnError(Exception):
+    """Ends an attempt of a trial with an event that is not held against the trial."""
+
+    def __init__(self, event: OutOfMemory | StorageFailure) -> None:
+        super().__init__(event.message)
+        self.event = event
+
+
+class Channel(Protocol):
+    """Where a trial's events go: the coordinator, or a worker's queue of messages to it."""
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the trial has to end, so that nothing need wait for its next report."""
+
+    def begins(self) -> None:
+        """Say that training itself begins: preparing the process for it took its own time."""
+
+    def put(self, event: Event) -> bool:
+        """Hand an event over; wait where it has to be decided whether the trial goes on, and
+        return whether it does."""
 
 
 class Run(Protocol):
