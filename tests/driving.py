@@ -174,7 +174,7 @@ def running_in(folder: Path) -> list[int]:
     for process in psutil.process_iter():
         # Another user's, or it has ended meanwhile.
         with contextlib.suppress(psutil.Error, OSError):
-            place = process.environ().get("HSWEEP_TRIAL_FOLDER", "")
+            place = process.environ().get("HSWEEP_TRIAL", "")
             if place.startswith(f"{folder.resolve()}/"):
                 found.append(process.pid)
     return found

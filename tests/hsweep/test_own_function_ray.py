@@ -1,15 +1,18 @@
 """Training functions in Ray's workers, and drivers of them that are killed and interrupted."""
 
+import os
 import shutil
+import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from driving import TESTS, Workplace
-from own_functions import Troubled, one_after_another, own_sweep, running, until
+from own_functions import Troubled, halving, one_after_another, own_sweep, running, until
 from tiny_runs import coordinating, histories, status_log, statuses
 
-from hsweep import grid
+from hsweep import Point, Run, StopTrial, grid
 from hsweep.coordination.runner import InlineRunner
 from hsweep.ray_tune.environment import prepare_ray
 from hsweep.record.journal import JournalReader
@@ -17,6 +20,7 @@ from hsweep.workspace import load_sweep
 
 prepare_ray()
 
+from hsweep.ray_tune import workers  # noqa: E402
 from hsweep.ray_tune.runner import RayRunner  # noqa: E402
 
 WALKS = ["walks", "walks_bare"]
@@ -85,6 +89,38 @@ def test_a_worker_that_dies_or_hangs_is_told_and_leaves_nothing_and_the_rest_is_
     assert "in waits_for_ever" in rows["hangs"].reason
     assert len(list(traces["walks"].glob("pid-*"))) == 4
     assert running(traces["walks"]) == set()
+
+
+@dataclass(frozen=True)
+class GoesOn:
+    """Trains to the end, or goes on for ever once it was stopped; leaves files ``pid-NUMBER``."""
+
+    folder: str
+
+    def __call__(self, point: Point, run: Run) -> None:
+        for unit in range(1, run.budget + 1):
+            try:
+                run.report(unit, loss=point.lr)
+            except StopTrial:
+                (Path(self.folder) / f"pid-{os.getpid()}").touch()
+                while True:
+                    time.sleep(0.01)
+
+
+def test_a_function_that_goes_on_after_it_was_stopped_costs_its_process_and_no_other_trial(
+    local_ray: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers, "ENDING_SECONDS", 0.5)
+    sweep = halving(train=GoesOn(str(tmp_path)), max_failures=0)
+    with coordinating(sweep, tmp_path / "study") as coordinator:
+        RayRunner(scratch=str(tmp_path / "ray")).run(coordinator)
+        assert coordinator.stop_reason is None
+        rows = coordinator.journal.trials()
+    assert {row.status for row in rows} == {"finished", "stopped_early"}
+    assert sum(row.failures for row in rows) == 0
+    stuck = sum(row.status == "stopped_early" for row in rows)
+    assert len(list(tmp_path.glob("pid-*"))) == stuck > 0
+    until(lambda: not running(tmp_path))
 
 
 @pytest.fixture
