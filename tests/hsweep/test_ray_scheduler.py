@@ -71,7 +71,7 @@ def seconds_until_killed(
     clock = Clock(monkeypatch, ray_scheduler)
     scheduler, process = CoordinatedScheduler(None), object()  # type: ignore[arg-type]
     worker = scheduler.workers.by_id["t"] = Worker(TRIAL.resources)
-    worker.add([replace(assignment_of(TRIAL, Path("/nowhere")), report_timeout=timeout)])
+    worker.add(replace(assignment_of(TRIAL, Path("/nowhere")), report_timeout=timeout))
     state = SimpleNamespace(ray_actor=process)
     trial: Any = SimpleNamespace(trial_id="t", temporary_state=state)
     scheduler.on_trial_add(None, trial)
@@ -109,7 +109,8 @@ def test_a_process_between_two_trials_has_the_time_of_one_that_starts() -> None:
         replace(assignment_of(trial, Path("/nowhere")), report_timeout=30.0) for trial in trials
     )
     worker = Worker(first.resources)
-    worker.add([first, second])
+    worker.add(first)
+    worker.add(second)
     worker.started.add(first.trial.key)
     assert worker.patience == 30.0
     worker.is_done_with(first.trial.key)
