@@ -55,7 +55,7 @@ class TrialActor(tune.Trainable):
         self._place = own_place()
         first = config[START].assignments[0]
         is_several = first.trial.num_ranks > 1
-        self._peers = Peers(first.resources) if is_several else None
+        self._peers = Peers(first.resources, train) if is_several else None
         self._queue = WorkerQueue(self._train, HangWatch(self.logdir))
         self._take(config)
 

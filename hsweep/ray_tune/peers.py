@@ -26,8 +26,8 @@ from hsweep.ray_tune.private import as_actor_error
 from hsweep.redaction import redact
 from hsweep.training.processes import find_store, joined, open_store
 from hsweep.training.run import Channel
-from hsweep.training.train import train
 from hsweep.training.worker_queue import ProcessDied, TrialError
+from hsweep.training.world import World
 
 _CAUSE_SECONDS: Final = 3.0
 """How long an error in rank 0 waits for the end of another process, which may have caused it."""
@@ -36,6 +36,9 @@ _ENDING_SECONDS: Final = 60.0
 
 Failure = TrialError | Event | ProcessDied
 """Why a process cannot train its part of a trial."""
+
+Train = Callable[[Assignment, Channel, World], Event | None]
+"""Trains a trial in one of its processes; returns why it cannot go on."""
 
 Interrupt = Callable[[Assignment, Failure | None], None]
 """Gives a trial up that is in training."""
@@ -66,10 +69,10 @@ class _PeerChannel:
 class Peer:
     """A process of a rank above 0."""
 
-    def __init__(self, rank: int, size: int) -> None:
+    def __init__(self, rank: int, size: int, train: Train) -> None:
         import torch  # noqa: F401 - while rank 0 does the same
 
-        self._rank, self._size = rank, size
+        self._rank, self._size, self._train = rank, size, train
 
     def place(self) -> Place:
         return own_place()
@@ -83,7 +86,7 @@ class Peer:
             uses_cuda = assignment.resources.gpus != 0
             group = joined(self._rank, self._size, store, name, uses_cuda=uses_cuda)
             with group as world:
-                ending = train(assignment, _PeerChannel(), world)
+                ending = self._train(assignment, _PeerChannel(), world)
                 if ending is not None:
                     raise _EndedError  # the group stays, as where rank 0 fails
         except _EndedError:
@@ -101,7 +104,8 @@ class _EndedError(Exception):
 class Peers:
     """The other processes of a worker's trials, seen from it."""
 
-    def __init__(self, resources: Resources) -> None:
+    def __init__(self, resources: Resources, train: Train) -> None:
+        self._train = train
         # What came here by value goes on in the same way.
         send_whole(())
         self.size = resources.processes
@@ -110,7 +114,7 @@ class Peers:
         self._actors = [
             ray.remote(**amounts)(Peer)
             .options(scheduling_strategy=PlacementGroupSchedulingStrategy(group, rank))
-            .remote(rank, self.size)
+            .remote(rank, self.size, train)
             for rank in range(1, self.size)
         ]
         self._places = [actor.place.remote() for actor in self._actors]
@@ -130,7 +134,7 @@ class Peers:
         uses_cuda = assignment.resources.gpus != 0
         try:
             with joined(0, self.size, self._store, name, uses_cuda=uses_cuda) as world:
-                ending = train(assignment, channel, world)
+                ending = self._train(assignment, channel, world)
                 # Others may not know that this one cannot go on, and wait for it.
                 watch.wait(_ENDING_SECONDS if ending is None else _CAUSE_SECONDS)
         except BaseException:

@@ -6,7 +6,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch import nn
@@ -15,11 +15,13 @@ from hsweep.design.trial import Report, Trial
 from hsweep.errors import shown
 from hsweep.training.division import evaluation_share
 from hsweep.training.memory import held_at_most, is_out_of_memory, with_room
-from hsweep.training.opening import Opened
 from hsweep.training.precision import Autocast
-from hsweep.training.trial_run import TrialRun
 from tasks.base import Batch, FurtherEvaluated, TaskData, TrainingEvaluated
 from tasks.division import divided
+
+if TYPE_CHECKING:
+    from hsweep.training.opening import Opened
+    from hsweep.training.trial_run import TrialRun
 
 _LATENCY_PASSES: Final = 6
 
@@ -119,7 +121,7 @@ def evaluated(
 class Reporter:
     """Makes the reports of one trial."""
 
-    def __init__(self, run: TrialRun, opened: Opened) -> None:
+    def __init__(self, run: "TrialRun", opened: "Opened") -> None:
         assignment = run.assignment
         trial, probe = assignment.trial, assignment.probe
         self._trial = trial

@@ -1,6 +1,7 @@
 """The training of one trial by this project's own loop: updates, and a report at each unit."""
 
 from dataclasses import asdict, replace
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -17,13 +18,15 @@ from hsweep.training.precision import products_in
 from hsweep.training.prefetch import prefetched
 from hsweep.training.process_state import seed_all
 from hsweep.training.run import CannotGoOnError
-from hsweep.training.trial_run import TrialRun
 from hsweep.training.trial_state import now
 from hsweep.training.updates import Updates
 from tasks.base import Batch
 
+if TYPE_CHECKING:
+    from hsweep.training.trial_run import TrialRun
 
-def train_model(run: TrialRun) -> None:
+
+def train_model(run: "TrialRun") -> None:
     """Train the trial's model on its task, from the newest checkpoint to the end of the budget.
 
     Raises:
@@ -48,7 +51,7 @@ def train_model(run: TrialRun) -> None:
 class _Loop:
     """Updates of one trial from where its state is, and its reports."""
 
-    def __init__(self, run: TrialRun, opened: Opened) -> None:
+    def __init__(self, run: "TrialRun", opened: Opened) -> None:
         self._run, self._state, self._world = run, run.state, run.world
         self._data, self._model, self._learned = opened.data, opened.learned.model, opened.learned
         self._trial, recipe = run.assignment.trial, run.assignment.trial.recipe

@@ -1,7 +1,7 @@
 """A trial made ready to train: its data, its model, and what a checkpoint remembers."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import nn
@@ -18,9 +18,11 @@ from hsweep.training.memory_format import with_channels_last
 from hsweep.training.optimizers import build_optimizer
 from hsweep.training.precision import Autocast, autocast_of, scaler_of
 from hsweep.training.process_state import seed_all
-from hsweep.training.trial_run import TrialRun
 from hsweep.training.world import World
 from tasks.base import FurtherEvaluated, TaskData
+
+if TYPE_CHECKING:
+    from hsweep.training.trial_run import TrialRun
 
 
 class Opened(NamedTuple):
@@ -31,7 +33,7 @@ class Opened(NamedTuple):
     autocast: Autocast
 
 
-def open_trial(run: TrialRun) -> Opened:
+def open_trial(run: "TrialRun") -> Opened:
     """Open a trial's data, build its model, and go on from its newest checkpoint if it has one.
 
     Raises:
