@@ -15,7 +15,9 @@ What differs from run to run is left out: times, hosts, paths, versions, and the
 which are numbered in the order they appear.
 
 The benchmarks `study`, `overhead` and `analysis` are not part of this: they are compared by running
-both trees in turn on the same machine, each from a worktree of its own:
+both trees in turn on the same machine, each from a worktree of its own, and the older one with the
+newer benchmarks (`cp -r NEW/benchmarks BASE/`), which measure the command line. The made-up studies
+of `analysis` are written by `large_studies.py`, which speaks to the record: BASE keeps its own.
 
     for tree in BASE NEW BASE NEW; do (cd $tree; .venv/bin/python -m benchmarks study); done
 """

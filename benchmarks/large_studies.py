@@ -1,25 +1,19 @@
-"""Made-up studies of any size, written as the tool writes them but many rows at once.
-
-A study that is recorded report by report takes minutes for two million reports. Here the log is the
-same (a test holds it against what the record itself writes), and its index is built at the end.
-"""
+"""Made-up studies of any size, recorded report by report without training anything."""
 
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import count, islice
 from pathlib import Path
 from typing import Any, Final, Literal
 
 import numpy as np
 
 from hsweep.design.question import Question, Transition, lean
-from hsweep.design.trial import TrialStatus
+from hsweep.design.trial import Report, TrialStatus
 from hsweep.paths import Home
 from hsweep.planning.content import describe
-from hsweep.record.journal import TrialRow
-from hsweep.record.log import Entry, Log
+from hsweep.record.journal import Journal, TrialRow
 from hsweep.record.manifest import Manifest
 from hsweep.record.study import Study
 from hsweep.tracking.target import StoreState, tracking_target
@@ -29,7 +23,7 @@ KINDS: Final[tuple[Kind, ...]] = ("transition", "lean")
 BEGAN: Final = 1_750_000_000.0
 """When the first trial of a made-up study began, seconds since the epoch."""
 AT_ONCE: Final = 8
-"""Trials whose reports are mixed in the log."""
+"""Trials whose reports are mixed in the record."""
 
 _SWEEP: Final = '"""How long does a study of very many trials take to be analysed?"""\n'
 _FAR_REASON: Final = "worse than 20 of 30 trials at rung 4"
@@ -119,18 +113,6 @@ def make_trials(kind: Kind, trials: int, reports: int, seed: int = 0) -> Iterato
         yield MadeTrial(row, errors, status, reason)
 
 
-def payload_of(metric: str, unit: int, error: float) -> dict[str, Any]:
-    """Return what a made-up report says, as the record keeps it."""
-    return {
-        "step": 10 * unit,
-        "metrics": {metric: error, "loss": 2 * error},
-        "wall_seconds": 0.5 * unit,
-        "train_seconds": 0.4 * unit,
-        "data_seconds": 0.03125 * unit,
-        "latency_seconds": None,
-    }
-
-
 def write_study(home: Home, kind: Kind, trials: int, reports: int, name: str) -> Study:
     """Write a made-up study into a home, with an MLflow run for every trial."""
     metric, goal = ("nmse", "min") if kind == "transition" else ("top1", "max")
@@ -149,51 +131,38 @@ def write_study(home: Home, kind: Kind, trials: int, reports: int, name: str) ->
         provenance={},
     )  # fmt: skip
     study = Study.create(home, manifest, sweep_source=_SWEEP, plan={"trials": []})
-    made = make_trials(kind, trials, reports)
-    log = Log(study.paths.journal)
-    for lines in _lines(metric, made):
-        for entries in lines:
-            log.append(entries, log.size)
-    log.close()
-    with study.journal() as journal:
-        keys = journal.trial_columns()["key"]
+    made = list(make_trials(kind, trials, reports))
+    with study.writer() as journal:
+        journal.add_trials(trial.row for trial in made)
+        for first in range(0, trials, AT_ONCE):
+            _record(journal, metric, made[first : first + AT_ONCE])
     state = StoreState.of(study.paths.journal, target)
     state.experiment = "1"
-    state.runs = {key: f"{zlib.crc32(key.encode()):032x}" for key in keys}
+    state.runs = {trial.row.key: f"{zlib.crc32(trial.row.key.encode()):032x}" for trial in made}
     state.save()
     return study
 
 
-def _lines(metric: str, made: Iterator[MadeTrial]) -> Iterator[list[list[Entry]]]:
-    """Yield the lines of the log, those of some trials at once; each line is a list of entries."""
-    clock = count(BEGAN, 0.25)
-    while some := list(islice(made, AT_ONCE)):
-        lines: list[list[Entry]] = [[trial.row.plan_entry()] for trial in some]
-        lines += [[_status(trial, TrialStatus.RUNNING, "", next(clock))] for trial in some]
-        for unit in range(1, max(len(trial.errors) for trial in some) + 1):
-            for trial in some:
-                if unit <= len(trial.errors):
-                    lines.append(_told(metric, trial, unit, clock))
-        yield lines
-
-
-def _told(metric: str, trial: MadeTrial, unit: int, clock: Iterator[float]) -> list[Entry]:
-    error = trial.errors[unit - 1]
-    report = {
-        "report": trial.row.key,
-        "time": next(clock),
-        "attempt": 1,
-        "unit": unit,
-        "payload": payload_of(metric, unit, error),
-    }
-    if unit < len(trial.errors):
-        return [report]
-    return [report, _status(trial, trial.status, trial.reason, next(clock))]
-
-
-def _status(trial: MadeTrial, status: TrialStatus, reason: str, moment: float) -> Entry:
-    payload = {"status": status, "reason": reason}
-    return {"status": trial.row.key, "time": moment, "attempt": 1, "payload": payload}
+def _record(journal: Journal, metric: str, trials: Sequence[MadeTrial]) -> None:
+    """Record what trials report that run at the same time."""
+    for trial in trials:
+        journal.begin_attempt(trial.row.key)
+    for unit in range(1, max(len(trial.errors) for trial in trials) + 1):
+        for trial in trials:
+            if unit > len(trial.errors):
+                continue
+            error = trial.errors[unit - 1]
+            report = Report(
+                unit,
+                step=10 * unit,
+                metrics={metric: error, "loss": 2 * error},
+                wall_seconds=0.5 * unit,
+                is_last=unit == len(trial.errors),
+                train_seconds=0.4 * unit,
+                data_seconds=0.03125 * unit,
+            )
+            status = trial.status if report.is_last else TrialStatus.RUNNING
+            journal.record(trial.row.key, 1, report, status, trial.reason if report.is_last else "")
 
 
 def main(home: str, kind: str, trials: str, reports: str, name: str) -> None:
