@@ -132,31 +132,16 @@ def in_turn(
     Returns:
         The value of our side and of the other, of each pair.
     """
-    values = in_rounds({"ours": ours, "theirs": theirs}, pairs)
-    return tuple(zip(values["ours"], values["theirs"], strict=True))
-
-
-def in_rounds(
-    sides: Mapping[str, Callable[[], float]], rounds: int
-) -> dict[str, tuple[float, ...]]:
-    """Measure several sides, one right after another, ``rounds`` times.
-
-    The second round goes through them backwards, so that none always comes first.
-
-    Args:
-        sides: what measures a side once and returns the value, by the side's name.
-        rounds: how often.
-
-    Returns:
-        The values of each side, in the order of the rounds.
-    """
-    if rounds < 1:
-        raise ValueError(f"there must be at least 1 round (or pair), not {rounds}")
-    found: dict[str, list[float]] = {name: [] for name in sides}
-    for number in range(rounds):
-        for name in sides if number % 2 == 0 else reversed(list(sides)):
-            found[name].append(sides[name]())
-    return {name: tuple(values) for name, values in found.items()}
+    if pairs < 1:
+        raise ValueError(f"there must be at least 1 pair, not {pairs}")
+    found = []
+    for number in range(pairs):
+        if number % 2 == 0:
+            our_value, their_value = ours(), theirs()
+        else:
+            their_value, our_value = theirs(), ours()
+        found.append((our_value, their_value))
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)

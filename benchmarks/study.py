@@ -20,7 +20,6 @@ from benchmarks.pairs import (
     conclude,
     environment,
     in_process,
-    in_rounds,
     in_turn,
     measured,
     show,
@@ -349,20 +348,13 @@ def _measured(
     sides: Sides, pairs: int, tutorial_pairs: int, size: str
 ) -> dict[str, Sequence[tuple[float, float]]]:
     """Return the seconds of our side and of another, of each pair, by the other side."""
-    others = {side: functools.partial(sides.theirs, side) for side in RIVALS}
-    times: dict[str, Sequence[tuple[float, float]]] = {}
-    if tutorial_pairs:
-        times[TUTORIAL] = in_turn(sides.ours, others[TUTORIAL], tutorial_pairs)
-    if size == "whole":
-        # Ours stands between the two that are as quick, so that each is right beside it.
-        seconds = in_rounds(
-            {
-                EXPERT: others[EXPERT],
-                "ours": functools.partial(sides.ours, *RIVALS[EXPERT].options),
-                OPTUNA: others[OPTUNA],
-            },
-            pairs,
+    numbers = dict.fromkeys(RIVALS, pairs if size == "whole" else 0) | {TUTORIAL: tutorial_pairs}
+    return {
+        side: in_turn(
+            functools.partial(sides.ours, *RIVALS[side].options),
+            functools.partial(sides.theirs, side),
+            number,
         )
-        for side in (EXPERT, OPTUNA):
-            times[side] = tuple(zip(seconds["ours"], seconds[side], strict=True))
-    return times
+        for side, number in numbers.items()
+        if number
+    }

@@ -12,7 +12,6 @@ from benchmarks.pairs import (
     Quantity,
     environment,
     in_process,
-    in_rounds,
     in_turn,
     show,
 )
@@ -62,15 +61,8 @@ def test_every_second_pair_begins_with_the_other_side() -> None:
     assert found == ((1.0, 2.0), (4.0, 3.0), (5.0, 6.0))
 
 
-def test_rounds_go_through_several_sides_there_and_back() -> None:
-    order: list[str] = []
-    sides = {name: lambda name=name: float(order.append(name) or 1) for name in "abc"}
-    assert in_rounds(sides, 2) == {"a": (1.0, 1.0), "b": (1.0, 1.0), "c": (1.0, 1.0)}
-    assert "".join(order) == "abccba"
-
-
 def test_no_pair_at_all_is_refused() -> None:
-    with pytest.raises(ValueError, match="at least 1 round"):
+    with pytest.raises(ValueError, match="at least 1 pair"):
         in_turn(lambda: 1.0, lambda: 1.0, 0)
 
 
