@@ -3,10 +3,11 @@
 import functools
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from tasks.base import Metric
+from tasks.metrics import accuracy, error, loss
 from tasks.settings import one_of, share
 
 if TYPE_CHECKING:
@@ -123,34 +124,22 @@ class ArrayTask:
 
         where = f"{'training' if of_training else 'validation'} examples"
         prefix = "train_" if of_training else ""
-        is_error = self.loss is None and not self.is_classified
         found = []
         if callable(self.metric):
-            goal: Literal["min", "max"] = "max" if self.goal == "max" else "min"
-            scale: Literal["accuracy", "error"] = "accuracy" if goal == "max" else "error"
-            text = f"{self._metric_name}, {where}"
-            found.append(
-                Metric(f"{prefix}{self._metric_name}", goal, scale, text, None, of_training)
-            )
+            scale = accuracy if self.goal == "max" else error
+            found.append(scale(f"{prefix}{self._metric_name}", f"{self._metric_name}, {where}"))
         elif self.metric != _LOSS:
             chance = None if of_training else of_constant(self.metric, self._targets())
             words = _ERRORS.get(self.metric, "share of targets with the largest output")
-            goal, scale = ("max", "accuracy") if self.metric == "top1" else ("min", "error")
-            text = f"{words}, {where}"
-            found.append(Metric(f"{prefix}{self.metric}", goal, scale, text, chance, of_training))
+            scale = accuracy if self.metric == "top1" else error
+            found.append(scale(f"{prefix}{self.metric}", f"{words}, {where}", chance))
         if self.metric != "mse" or self.loss is not None:
+            is_error = self.loss is None and not self.is_classified
             words = "cross-entropy in nats" if self.loss is None else "the loss"
-            found.append(
-                Metric(
-                    "train_loss" if of_training else _LOSS,
-                    "min",
-                    "error" if is_error else "loss",
-                    f"{'mean squared error' if is_error else words}, {where}",
-                    None,
-                    of_training,
-                )
-            )
-        return found
+            scale, words = (error, _ERRORS["mse"]) if is_error else (loss, words)
+            found.append(scale("train_loss" if of_training else _LOSS, f"{words}, {where}"))
+        # A function's own name may begin as those of training metrics do.
+        return [replace(metric, of_training=of_training) for metric in found]
 
     def _targets(self) -> "Array":
         """Return the targets of the examples that are validated on."""

@@ -79,11 +79,7 @@ class ByteText(BytesTask):
         return definition_digest(self, _VERSION, content_digest(self.data, self.config))
 
     def examples(self, data_seed: int) -> "tuple[Texts, dict[str, Examples]]":
-        """Return the texts of all splits, and those of each role.
-
-        Raises:
-            DataError: as ``fingerprint``.
-        """
+        """See ``tasks.lra.byte_text_data.examples``."""
         from tasks.lra.byte_text_data import examples
 
         return examples(self, data_seed)

@@ -66,11 +66,7 @@ class DocumentPairs(BytesTask):
         return definition_digest(self, _VERSION, sampled_digest(files))
 
     def examples(self, data_seed: int) -> "tuple[Texts, dict[str, Examples]]":
-        """Return all documents, and the pairs of each role; the first time, from the files.
-
-        Raises:
-            DataError: a file is missing, or a line is unusable.
-        """
+        """See ``tasks.lra.document_pairs_data.examples``."""
         from tasks.lra.document_pairs_data import examples
 
         del data_seed  # the data come with their splits

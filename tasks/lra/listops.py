@@ -109,11 +109,7 @@ class ListOps(TokenTask):
         return definition_digest(self, _VERSION, leave_out=("seq_len", *USES))
 
     def examples(self, data_seed: int) -> "tuple[Texts, dict[str, Examples]]":
-        """Return all expressions, and those of each role; the first time, generate them.
-
-        Raises:
-            DataError: there are not enough different expressions, or the cache cannot be written.
-        """
+        """See ``tasks.lra.listops_data.examples``."""
         from tasks.lra.listops_data import examples
 
         return examples(self, data_seed)

@@ -110,11 +110,7 @@ class Pathfinder(TokenTask):
         return definition_digest(self, _VERSION, leave_out=USES)
 
     def examples(self, data_seed: int) -> "tuple[Texts, dict[str, Examples]]":
-        """Return the pixels of all images, and the images of each role; the first time, draw them.
-
-        Raises:
-            DataError: the cache cannot be written.
-        """
+        """See ``tasks.lra.pathfinder_data.examples``."""
         from tasks.lra.pathfinder_data import examples
 
         return examples(self, data_seed)

@@ -97,11 +97,7 @@ class Pixels(ReadTask):
         return definition_digest(self, _VERSION, image_digest(self.data, self.config))
 
     def examples(self, data_seed: int) -> "tuple[Texts, dict[str, Examples]]":
-        """Return the rows of pixels of all images, and the images of each role.
-
-        Raises:
-            DataError: an image or label is unusable, or no image is left for a split.
-        """
+        """See ``tasks.lra.pixels_data.examples``."""
         from tasks.lra.pixels_data import examples
 
         return examples(self, data_seed)

@@ -71,6 +71,11 @@ class TokenTask:
             ValueError: a setting out of its range.
         """
         settle(self, {**_RULES, **rules})
+        max_bytes = getattr(self, "max_bytes", None)
+        if max_bytes is not None and max_bytes > self.spec().seq_len:
+            raise ValueError(
+                f"max_bytes must be at most seq_len={self.spec().seq_len}, not {max_bytes}"
+            )
 
     @property
     def vocab_size(self) -> int:
@@ -142,18 +147,6 @@ class BytesTask(ReadTask):
 
     seq_len: int = 4096
     max_bytes: int | None = None
-
-    def settle(self, rules: Mapping[str, Rule]) -> None:
-        """Check the settings that tasks share, and those that ``rules`` name.
-
-        Raises:
-            ValueError: a setting out of its range.
-        """
-        settle(self, {**_RULES, **rules})
-        if self.max_bytes is not None and self.max_bytes > self.seq_len:
-            raise ValueError(
-                f"max_bytes must be at most seq_len={self.seq_len}, not {self.max_bytes}"
-            )
 
     @property
     def bytes_kept(self) -> int:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tasks.base import DataError
 from tasks.ranking.docstring_pairs import docstring_splits
 from tasks.ranking.passage_vectors import mean_vectors
-from tasks.sources.cache import cached_arrays
+from tasks.sources.cache import Arrays, cached_arrays
 from tasks.sources.docstrings import DOCSTRINGS
 from tasks.sources.progress import tell
 from tasks.sources.tables import Table, read_table
@@ -134,7 +134,7 @@ def candidates(task: "Passages", content: str) -> Candidates:
     mined = [
         cached_arrays(
             f"{_MINING}-{content[:24]}-mined-{start}",
-            functools.partial(_mined, pool, names, [query_texts[name] for name in names]),
+            functools.partial(pool.mine, names, [query_texts[name] for name in names]),
         )
         for start, names in _chunks(list(all_queries), _QUERIES_AT_ONCE)
     ]
@@ -218,21 +218,24 @@ class _Pool:
             texts = [f"{title} {text}".strip() for title, text in zip(titles, texts, strict=True)]
         return texts
 
-    def mine(
-        self, relevant: Sequence[tuple[str, ...]], texts: Sequence[str], names: Sequence[str]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return each query's positive and its negatives, as rows of the corpus."""
+    def mine(self, names: Sequence[str], texts: Sequence[str]) -> Arrays:
+        """Return each query's ``positives`` and its ``negatives``, as rows of the corpus."""
         import bm25s
 
+        relevant = [self._queries[name] for name in names]
         place = {name: number for number, name in enumerate(self._rows)}
         wanted = self._task.mined
-        tokens = bm25s.tokenize(list(texts), show_progress=False)
         positives = np.empty(len(texts), np.int64)
         negatives = np.empty((len(texts), wanted), np.int64)
-        judged_most = max(map(len, relevant))
+
+        def ranked(queries: Sequence[str], depth: int) -> NDArray[np.int64]:
+            tokens = bm25s.tokenize(list(queries), show_progress=False)
+            found, _ = self._index.retrieve(tokens, k=depth, show_progress=False)
+            return np.asarray(found, np.int64)
+
         # Room for what must be left out: the relevant passages and a few with the same text.
-        depth = min(len(self._rows), wanted + judged_most + 16)
-        found, _ = self._index.retrieve(tokens, k=depth, show_progress=False)
+        depth = min(len(self._rows), wanted + max(map(len, relevant)) + 16)
+        best = ranked(texts, depth)
         for query, passages in enumerate(relevant):
             if query % _TOLD_EVERY == 0 or query + 1 == len(relevant):
                 tell("queries", query + 1, len(relevant))
@@ -242,16 +245,9 @@ class _Pool:
                     f"{passages[0]!r}, which the corpus lacks; data of one release belong together"
                 )
             own = np.array([place[name] for name in passages if name in place])
-            taboo = self._text_numbers[own]
-            ranked = np.asarray(found[query], np.int64)
-            if not self._enough(ranked, taboo):
-                everything, _ = self._index.retrieve(
-                    bm25s.tokenize([texts[query]], show_progress=False),
-                    k=len(self._rows),
-                    show_progress=False,
-                )
-                ranked = np.asarray(everything[0], np.int64)
-            usable = ranked[~np.isin(self._text_numbers[ranked], taboo)]
+            usable = self._unlike(own, best[query])
+            if len(usable) < wanted:
+                usable = self._unlike(own, ranked([texts[query]], len(self._rows))[0])
             if len(usable) < wanted:
                 raise DataError(
                     f"query {names[query]!r} of {self._task.data!r} has only {len(usable)} "
@@ -260,26 +256,15 @@ class _Pool:
                 )
             positives[query] = self._row_numbers[own[0]]
             negatives[query] = self._row_numbers[usable[:wanted]]
-        return positives, negatives
+        return {"positives": positives, "negatives": negatives}
 
-    def relevant_to(self, names: Sequence[str]) -> list[tuple[str, ...]]:
-        """Return the relevant passages of these queries."""
-        return [self._queries[name] for name in names]
-
-    def _enough(self, ranked: NDArray[np.int64], taboo: NDArray[np.int64]) -> bool:
-        return int((~np.isin(self._text_numbers[ranked], taboo)).sum()) >= self._task.mined
+    def _unlike(self, own: NDArray[np.int64], ranked: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the ranked passages that have not the text of any of ``own``."""
+        numbers = self._text_numbers
+        return ranked[~np.isin(numbers[ranked], numbers[own])]
 
 
-def _mined(
-    pool: _Pool, names: Sequence[str], texts: Sequence[str]
-) -> dict[str, NDArray[np.generic]]:
-    positives, negatives = pool.mine(pool.relevant_to(names), texts, names)
-    return {"positives": positives, "negatives": negatives}
-
-
-def _embedded(
-    task: "Passages", texts: Sequence[str], segment: int
-) -> dict[str, NDArray[np.generic]]:
+def _embedded(task: "Passages", texts: Sequence[str], segment: int) -> Arrays:
     vectors = mean_vectors(task.encoder, texts, max_tokens=task.max_tokens, segment=segment)
     return {"vectors": vectors}
 

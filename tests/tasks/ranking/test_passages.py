@@ -325,7 +325,7 @@ def test_no_real_negative_is_judged_relevant_or_has_the_text_of_what_is(
     train = judged(task).train
     pool, names = _Pool(task, train), list(train)[:200]
     asked = {str(row["_id"]): row["text"] for row in queries}
-    _, negatives = pool.mine(pool.relevant_to(names), [asked[name] for name in names], names)
+    negatives = pool.mine(names, [asked[name] for name in names])["negatives"]
     for name, rows in zip(names, negatives, strict=True):
         found = [corpus[row]["_id"] for row in rows]
         assert len(set(found)) == 15
