@@ -18,7 +18,7 @@ from models.blocks import (
     feed_forward_cost,
 )
 from models.fields import SEQUENCE, settle, settle_shape
-from models.shape import Stage, whole_number
+from models.shape import Stage, stage_of, whole_number
 
 _TINY_STORIES_WIDTH: Final = 512
 
@@ -78,14 +78,7 @@ class Decoder:
     @property
     def stage(self) -> Stage:
         """The transformer's shape."""
-        return Stage(
-            embed_dim=self.embed_dim,
-            depth=self.depth,
-            heads=self.heads,
-            head_dim=self.head_dim,
-            mlp_ratio=self.mlp_ratio,
-            seq_len=self.seq_len,
-        )
+        return stage_of(self, self.seq_len)
 
     def build(self) -> "DecoderNetwork":
         """Return the model: (batch, tokens) of int64 to (batch, tokens, vocab_size) logits."""

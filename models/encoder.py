@@ -19,7 +19,7 @@ from models.attention import MultiHeadAttention
 from models.base import Counts
 from models.blocks import GatedFeedForward, PreNormBlock, draw_normal, gated_feed_forward_cost
 from models.fields import SEQUENCE, settle, settle_shape
-from models.shape import Stage, real_number
+from models.shape import Stage, real_number, stage_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,14 +79,7 @@ class CrammedBert:
     @property
     def stage(self) -> Stage:
         """The transformer's shape."""
-        return Stage(
-            embed_dim=self.embed_dim,
-            depth=self.depth,
-            heads=self.heads,
-            head_dim=self.head_dim,
-            mlp_ratio=self.mlp_ratio,
-            seq_len=self.seq_len,
-        )
+        return stage_of(self, self.seq_len)
 
     @property
     def predicted_tokens(self) -> int:

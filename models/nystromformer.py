@@ -25,7 +25,7 @@ from models.nystrom_attention import (
     nystrom_attention_cost,
     padding_bias,
 )
-from models.shape import Stage
+from models.shape import Stage, stage_of
 
 PADDING: Final = 0
 AttentionKind: TypeAlias = Literal["nystrom", "softmax"]
@@ -122,14 +122,7 @@ class Nystromformer:
     @property
     def stage(self) -> Stage:
         """The transformer's shape."""
-        return Stage(
-            embed_dim=self.embed_dim,
-            depth=self.depth,
-            heads=self.heads,
-            head_dim=self.head_dim,
-            mlp_ratio=self.mlp_ratio,
-            seq_len=self.seq_len,
-        )
+        return stage_of(self, self.seq_len)
 
     @property
     def input_shape(self) -> tuple[int, ...]:

@@ -20,7 +20,7 @@ from models.attention import MultiHeadAttention
 from models.base import Counts
 from models.blocks import FeedForward, feed_forward_cost
 from models.fields import SEQUENCE, settle, settle_shape
-from models.shape import Stage, whole_number
+from models.shape import Stage, stage_of, whole_number
 
 NormKind: TypeAlias = Literal["scalar", "layer"]
 Positions: TypeAlias = Literal["none", "added", "concatenated"]
@@ -87,14 +87,7 @@ class RankEncoder:
     @property
     def stage(self) -> Stage:
         """The transformer's shape; its ``embed_dim`` is the residual stream's ``width``."""
-        return Stage(
-            embed_dim=self.width,
-            depth=self.depth,
-            heads=self.heads,
-            head_dim=self.head_dim,
-            mlp_ratio=self.mlp_ratio,
-            seq_len=self.seq_len,
-        )
+        return stage_of(self, self.seq_len, embed_dim=self.width)
 
     def build(self) -> "RankEncoderNetwork":
         """Return the network: (batch, seq_len, embed_dim) to the same shape."""

@@ -12,7 +12,7 @@ from models.attention import MultiHeadAttention
 from models.base import Counts
 from models.blocks import FeedForward, PreNormBlock, feed_forward_cost
 from models.fields import settle, settle_shape
-from models.shape import Stage, token_width
+from models.shape import Stage, stage_of, token_width
 
 _WHOLE_NUMBERS: Final = ("heads", "seq_len", "input_dim", "depth")
 
@@ -55,13 +55,8 @@ class Ranker:
     @property
     def stage(self) -> Stage:
         """The transformer's shape."""
-        return Stage(
-            embed_dim=token_width(self.embed_dim, self.heads, self.head_dim),
-            depth=self.depth,
-            heads=self.heads,
-            head_dim=self.head_dim,
-            mlp_ratio=self.mlp_ratio,
-            seq_len=self.seq_len,
+        return stage_of(
+            self, self.seq_len, embed_dim=token_width(self.embed_dim, self.heads, self.head_dim)
         )
 
     def build(self) -> "RankerNetwork":

@@ -13,7 +13,7 @@ from models import counts as count
 from models.attention import ClassTokenAttention, MultiHeadAttention
 from models.base import Counts
 from models.fields import settle
-from models.shape import Stage, token_width
+from models.shape import Stage, stage_of, token_width
 
 _WHOLE_NUMBERS: Final = (
     *("heads", "seq_len", "input_dim", "output_dim", "depth"),
@@ -75,13 +75,11 @@ class RetrievalTransformer:
     @property
     def stage(self) -> Stage:
         """The transformer's shape; there is no feed-forward block between the layers."""
-        return Stage(
+        return stage_of(
+            self,
+            self.seq_len,
             embed_dim=token_width(self.embed_dim, self.heads, self.head_dim),
-            depth=self.depth,
-            heads=self.heads,
-            head_dim=self.head_dim,
             mlp_ratio=0,
-            seq_len=self.seq_len,
         )
 
     def build(self) -> "RetrievalNetwork":

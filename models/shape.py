@@ -4,7 +4,7 @@ import math
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 T = TypeVar("T")
 PerStage: TypeAlias = T | tuple[T, ...]
@@ -158,6 +158,16 @@ class Stage:
         return int(self.embed_dim * self.mlp_ratio)
 
 
+_FIELDS: Final = ("embed_dim", "depth", "heads", "head_dim", "mlp_ratio")
+"""Of a stage, those that a configuration has as well."""
+
+
+def stage_of(config: Any, seq_len: int, **others: Any) -> Stage:
+    """Return the stage that a configuration's fields describe, ``others`` in place of some."""
+    fields = {name: getattr(config, name) for name in _FIELDS if name not in others}
+    return Stage(**fields, **others, seq_len=seq_len)
+
+
 def stages_of(config: Any, seq_lens: Sequence[int]) -> tuple[Stage, ...]:
     """Return the stages of a configuration whose fields hold one value for all of them or a tuple
     of one for each.
@@ -166,12 +176,11 @@ def stages_of(config: Any, seq_lens: Sequence[int]) -> tuple[Stage, ...]:
         config: with the fields of a stage but ``seq_len``.
         seq_lens: tokens of each stage.
     """
-    names = ("embed_dim", "depth", "heads", "head_dim", "mlp_ratio")
     columns = (
         value if isinstance(value := getattr(config, name), tuple) else (value,) * len(seq_lens)
-        for name in names
+        for name in _FIELDS
     )
     return tuple(
-        Stage(**dict(zip(names, values, strict=True)), seq_len=seq_len)
+        Stage(**dict(zip(_FIELDS, values, strict=True)), seq_len=seq_len)
         for *values, seq_len in zip(*columns, seq_lens, strict=True)
     )

@@ -8,7 +8,7 @@ from torch import nn
 from models import counts as count
 from models.base import Counts
 from models.fields import check_divides, settle, settle_shape
-from models.shape import Stage
+from models.shape import Stage, stage_of
 
 PIXEL_KERNEL: Final = 7
 INNER_MLP_RATIO: Final = 4
@@ -85,14 +85,7 @@ class TNT:
     @property
     def stage(self) -> Stage:
         """The outer transformer's shape; ``seq_len`` counts patches and the class token."""
-        return Stage(
-            embed_dim=self.embed_dim,
-            depth=self.depth,
-            heads=self.heads,
-            head_dim=self.head_dim,
-            mlp_ratio=self.mlp_ratio,
-            seq_len=self.num_patches + 1,
-        )
+        return stage_of(self, self.num_patches + 1)
 
     @property
     def inner_stage(self) -> Stage:

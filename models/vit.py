@@ -8,7 +8,7 @@ from torch import nn
 from models import counts as count
 from models.base import Counts
 from models.fields import check_divides, settle, settle_shape
-from models.shape import Stage
+from models.shape import Stage, stage_of
 
 _WHOLE_NUMBERS: Final = ("image_size", "patch_size", "in_chans", "num_classes")
 
@@ -69,14 +69,7 @@ class ViT:
     @property
     def stage(self) -> Stage:
         """The transformer's shape; ``seq_len`` counts patches and the class token."""
-        return Stage(
-            embed_dim=self.embed_dim,
-            depth=self.depth,
-            heads=self.heads,
-            head_dim=self.head_dim,
-            mlp_ratio=self.mlp_ratio,
-            seq_len=self.num_patches + self.class_token,
-        )
+        return stage_of(self, self.num_patches + self.class_token)
 
     @property
     def num_patches(self) -> int:

@@ -9,7 +9,7 @@ from torch import nn
 from models import counts as count
 from models.base import Counts
 from models.fields import check_divides, settle, settle_shape
-from models.shape import Stage, real_number
+from models.shape import Stage, real_number, stage_of
 
 PATCH_SIZES: Final = (8, 16)
 FOURIER_FEATURES: Final = 64
@@ -91,25 +91,12 @@ class XCiT:
     def stage(self) -> Stage:
         """The cross-covariance blocks' shape; ``seq_len`` counts patches and the class token, which
         joins the patches in class attention only."""
-        return Stage(
-            embed_dim=self.embed_dim,
-            depth=self.depth,
-            heads=self.heads,
-            head_dim=self.head_dim,
-            mlp_ratio=self.mlp_ratio,
-            seq_len=self.num_patches + 1,
-        )
+        return stage_of(self, self.num_patches + 1)
 
     @property
     def class_stage(self) -> Stage:
         """The class-attention blocks' shape, whose heads are always coupled."""
-        return Stage(
-            embed_dim=self.embed_dim,
-            depth=self.cls_attn_layers,
-            heads=self.heads,
-            mlp_ratio=self.mlp_ratio,
-            seq_len=self.num_patches + 1,
-        )
+        return stage_of(self, self.num_patches + 1, depth=self.cls_attn_layers, head_dim=None)
 
     @property
     def num_patches(self) -> int:
