@@ -5,7 +5,8 @@ methods that raise NotImplementedError.
 """
 
 import pickle
-from typing import Any, ClassVar
+from dataclasses import replace
+from typing import Any, ClassVar, TypeVar
 
 import pytest
 import torch
@@ -17,6 +18,8 @@ from torch.nn import functional as F
 
 from models.base import PARAM_GROUPS, ModelConfig
 from models.counts import checked_build, train_memory_bytes
+
+M = TypeVar("M", bound=nn.Module)
 
 # Every family's class runs the inherited tests, which hypothesis would take for a mistake.
 _PROPERTY = settings(
@@ -31,12 +34,36 @@ _PROPERTY = settings(
 )
 
 
-def trained_a_little(model: nn.Module) -> nn.Module:
-    """Move every parameter, so that zero biases and near-equal class tokens hide nothing."""
+def images(config: Any, batch_size: int = 1) -> Tensor:
+    """Return random images for a model of images."""
+    return torch.randn(batch_size, config.in_chans, config.image_size, config.image_size)
+
+
+def trained_a_little(model: M, alpha: float = 0.1) -> M:
+    """Move every parameter, so that zero biases, gains of 1 and small weights hide nothing."""
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter), alpha=0.1)
+            parameter.add_(torch.randn_like(parameter), alpha=alpha)
     return model
+
+
+def check_skipping(config: Any, seed: int) -> None:
+    """Check that leaving out tokens that are not read changes neither outputs nor gradients."""
+    torch.manual_seed(seed)
+    every = trained_a_little(config.build().double())
+    skipping = replace(config, skip_unread_tokens=True).build().double()
+    skipping.load_state_dict(every.state_dict())
+    x = images(config, batch_size=3).double()
+    outputs = []
+    for model in (every, skipping):
+        torch.manual_seed(seed)  # the same blocks are dropped
+        outputs.append(model(x))
+        outputs[-1].square().sum().backward()
+    torch.testing.assert_close(outputs[1], outputs[0])
+    for (name, parameter), twin in zip(
+        every.named_parameters(), skipping.parameters(), strict=True
+    ):
+        torch.testing.assert_close(twin.grad, parameter.grad, msg=name)
 
 
 class ModelContract:
@@ -46,12 +73,14 @@ class ModelContract:
         coupled, decoupled: small configurations to train a step, ``head_dim`` free or given.
         realistic: name -> (configuration, batch size) of published size, for the memory's peak.
         impossible: (settings that break ``coupled``, a pattern of the complaint).
+        published: (configuration, millions of parameters that it is known to have).
     """
 
     coupled: ClassVar[Any]
     decoupled: ClassVar[Any]
     realistic: ClassVar[dict[str, tuple[Any, int]]]
     impossible: ClassVar[list[tuple[dict[str, Any], str]]]
+    published: ClassVar[list[tuple[Any, float]]] = []
 
     @staticmethod
     def configs() -> st.SearchStrategy[Any]:
@@ -163,6 +192,11 @@ class ModelContract:
         assert narrow_loss.item() == pytest.approx(loss.item(), rel=0.03)
         assert narrow_gradient.isfinite().all()
         assert F.cosine_similarity(gradient, narrow_gradient, dim=0) > 0.99
+
+    def test_published_shapes_have_their_parameter_counts_built_and_counted(self) -> None:
+        for config, millions in self.published:
+            checked_build(config)
+            assert round(config.counts().num_params / 1e6, 3) == millions, config
 
     def test_an_impossible_shape_is_refused_by_rule_and_values(self) -> None:
         for changes, complaint in self.impossible:

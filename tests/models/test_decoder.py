@@ -8,7 +8,6 @@ from model_contract import ModelContract
 from torch import Tensor
 
 from models.blocks import ACTIVATIONS
-from models.counts import checked_build
 from models.decoder import Decoder, DecoderNetwork, gpt2_tiny_stories
 from models.torchvision_compat import make_torchvision_importable
 
@@ -61,6 +60,12 @@ class TestDecoder(ModelContract):
         ({"activation": "tanh"}, "activation must be one of .*'gelu', 'relu'.*, not 'tanh'"),
         ({"tied": "yes"}, "^tied must be "),
         ({"qkv_bias": 1}, "^qkv_bias must be "),
+    ]
+    published: ClassVar = [
+        (gpt2_tiny_stories(), 89.161),
+        (gpt2_tiny_stories(head_dim=42), 89.161),
+        (gpt2_tiny_stories(depth=4, heads=16), 64.151),
+        (gpt2_tiny_stories(depth=4, heads=16, head_dim=42), 65.461),
     ]
     configs = staticmethod(configs)
     inputs = staticmethod(tokens_of)
@@ -209,22 +214,6 @@ def test_a_compiled_model_computes_the_same() -> None:
     torch.testing.assert_close(output, expected)
     for parameter, gradient in zip(model.parameters(), gradients, strict=True):
         torch.testing.assert_close(parameter.grad, gradient)
-
-
-@pytest.mark.parametrize(
-    ("config", "millions"),
-    [
-        (gpt2_tiny_stories(), 89.161),
-        (gpt2_tiny_stories(head_dim=42), 89.161),
-        (gpt2_tiny_stories(depth=4, heads=16), 64.151),
-        (gpt2_tiny_stories(depth=4, heads=16, head_dim=42), 65.461),
-    ],
-)
-def test_the_published_shapes_have_their_parameter_counts_built_and_counted(
-    config: Decoder, millions: float
-) -> None:
-    checked_build(config)
-    assert round(config.counts().num_params / 1e6, 3) == millions
 
 
 def test_twelve_heads_share_512_numbers_as_the_published_code_does() -> None:

@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 import pytest
 import torch
 from hypothesis import strategies as st
-from model_contract import ModelContract
+from model_contract import ModelContract, trained_a_little
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -94,14 +94,6 @@ class TestNystromformer(ModelContract):
         return parts[0]
 
 
-def trained_a_little(model: nn.Module) -> nn.Module:
-    """Move every parameter, so that attention is far from even and no bias is small."""
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter), alpha=0.5)
-    return model
-
-
 def attention_of(**settings: Any) -> NystromAttention:
     return NystromAttention(**{"embed_dim": 24, "heads": 3, "head_dim": 8, **settings})
 
@@ -146,7 +138,7 @@ def test_attention_equals_the_librarys(heads: int, conv_kernel: int | None, scal
     x = torch.randn(2, 48, 32)
     torch.testing.assert_close(ours(x), ours.proj(library(x)[0]), atol=1e-6, rtol=0)
 
-    ours, library, x = ours.double(), trained_a_little(library.double()), x.double()
+    ours, library, x = ours.double(), trained_a_little(library.double(), 0.5), x.double()
     take_over_weights()
     torch.testing.assert_close(ours(x), ours.proj(library(x)[0]), atol=1e-12, rtol=0)
 

@@ -5,9 +5,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from model_contract import ModelContract, trained_a_little
+from model_contract import ModelContract, check_skipping, images, trained_a_little
 from model_costs import flops_of
-from torch import Tensor
 
 from models.counts import checked_build
 from models.tnt import TNT, tnt_base
@@ -59,10 +58,6 @@ def configs(draw: st.DrawFn) -> TNT:
     )
 
 
-def images(config: TNT, batch_size: int = 1) -> Tensor:
-    return torch.randn(batch_size, config.in_chans, config.image_size, config.image_size)
-
-
 def timms_own(config: TNT) -> Any:
     make_torchvision_importable()
     from timm.models import tnt
@@ -101,6 +96,13 @@ class TestTNT(ModelContract):
         ({"inner_heads": 4}, "inner_heads must divide inner_dim: 6 is not a multiple of 4"),
         ({"image_size": 20}, "patch_size must divide image_size: 20 is not a multiple of 8"),
     ]
+    published: ClassVar = [
+        (tnt_base(), 65.429),
+        (tnt_base(depth=8, heads=16, mlp_ratio=2), 30.898),
+        (tnt_base(depth=8, heads=16), 44.015),
+        (tnt_base(depth=8, heads=16, head_dim=64), 51.880),
+        (tnt_base(depth=8, heads=16, head_dim=64, mlp_ratio=2), 38.762),
+    ]
     configs = staticmethod(configs)
     inputs = staticmethod(images)
 
@@ -134,22 +136,7 @@ def test_a_coupled_model_equals_timms_own(skip: bool) -> None:
 def test_skipping_unread_tokens_changes_neither_outputs_nor_gradients(
     config: TNT, seed: int
 ) -> None:
-    config = replace(config, skip_unread_tokens=False, drop_path=0.3)
-    torch.manual_seed(seed)
-    every = trained_a_little(config.build().double())
-    skipping = replace(config, skip_unread_tokens=True).build().double()
-    skipping.load_state_dict(every.state_dict())
-    x = images(config, batch_size=3).double()
-    outputs = []
-    for model in (every, skipping):
-        torch.manual_seed(seed)  # the same blocks are dropped
-        outputs.append(model(x))
-        outputs[-1].square().sum().backward()
-    torch.testing.assert_close(outputs[1], outputs[0])
-    for (name, parameter), twin in zip(
-        every.named_parameters(), skipping.parameters(), strict=True
-    ):
-        torch.testing.assert_close(twin.grad, parameter.grad, msg=name)
+    check_skipping(replace(config, skip_unread_tokens=False, drop_path=0.3), seed)
 
 
 def test_heads_that_project_nothing_change_nothing() -> None:
@@ -201,23 +188,6 @@ def test_every_attention_projects_its_heads_side_by_side(skip: bool, last_tokens
             )
     model(images(config, 2))
     assert seen == [(4 * 4, 6), (5, 15), (4 * 4, 6), (last_tokens, 15)]
-
-
-@pytest.mark.parametrize(
-    ("config", "millions"),
-    [
-        (tnt_base(), 65.429),
-        (tnt_base(depth=8, heads=16, mlp_ratio=2), 30.898),
-        (tnt_base(depth=8, heads=16), 44.015),
-        (tnt_base(depth=8, heads=16, head_dim=64), 51.880),
-        (tnt_base(depth=8, heads=16, head_dim=64, mlp_ratio=2), 38.762),
-    ],
-)
-def test_the_published_shapes_have_their_parameter_counts_built_and_counted(
-    config: TNT, millions: float
-) -> None:
-    checked_build(config)
-    assert round(config.counts().num_params / 1e6, 3) == millions
 
 
 def test_the_preset_takes_the_weights_of_timms_model() -> None:

@@ -235,21 +235,3 @@ def test_describing_a_task_loads_neither_torch_nor_data_libraries() -> None:
     project = Path(__file__).resolve().parents[3]
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, cwd=project, check=True)
     assert run.stdout.decode().strip() == "[]"
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"data": ""}, "data must be a folder or a hub name"),
-        ({"max_bytes": 4097}, "max_bytes must be at most seq_len=4096, not 4097"),
-        ({"validation": 0.0}, r"validation must be a split or a share in \(0, 1\), not 0"),
-        ({"validation": 1.5}, r"validation must lie in \[0, 1\), not 1.5"),
-        ({"num_classes": 1}, "num_classes must be a whole number of at least 2, not 1"),
-        ({"max_test": 0}, "max_test must be"),
-    ],
-)
-def test_impossible_settings_are_refused_with_the_value(
-    wrong: dict[str, object], message: str
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        ByteText(**wrong)  # type: ignore[arg-type]

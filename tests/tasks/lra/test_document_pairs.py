@@ -145,18 +145,3 @@ def test_metrics_and_shapes_are_known_without_data() -> None:
     spec = DocumentPairs("no/such/pairs", max_bytes=4_000).spec()
     assert (spec.seq_len, spec.vocab_size, spec.num_texts) == (4096, 257, 2)
     assert DocumentPairs().metrics[1].name == "test_accuracy"
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"data": ""}, "data must be the folder"),
-        ({"max_bytes": 5_000}, "max_bytes must be at most seq_len=4096, not 5000"),
-        ({"seq_len": "long"}, "seq_len must be a whole number"),
-    ],
-)
-def test_impossible_settings_are_refused_with_the_value(
-    wrong: dict[str, object], message: str
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        DocumentPairs(**wrong)  # type: ignore[arg-type]

@@ -256,22 +256,3 @@ def test_running_out_of_different_expressions_is_said(monkeypatch: pytest.Monkey
 def test_the_fingerprint_is_the_definition_and_needs_no_data(cache: Path) -> None:
     assert ListOps().fingerprint() != ListOps(num_train=96_001).fingerprint()
     assert not cache.exists()
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"seq_len": 0}, "seq_len must be a whole number of at least 1, not 0"),
-        ({"num_test": 0}, "num_test must be"),
-        ({"seq_len": 1998}, "max_length must be at most seq_len . 1 = 1999, not 2000"),
-        ({"min_length": 1999}, "there is none between 1999 and 2000"),
-        ({"max_depth": 3}, "is longer than 122 tokens, and min_length=500"),
-        ({"max_args": 1}, "max_args must be a whole number of at least 2, not 1"),
-        ({"max_train_eval": 0}, "max_train_eval must be"),
-    ],
-)
-def test_impossible_settings_are_refused_with_the_value(
-    wrong: dict[str, int], message: str
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        ListOps(**wrong)

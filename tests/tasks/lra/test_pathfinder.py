@@ -304,21 +304,3 @@ def test_the_fingerprint_is_the_definition_and_needs_no_images(cache: Path) -> N
     assert Pathfinder().fingerprint() != Pathfinder(num_train=160_001).fingerprint()
     assert Pathfinder().fingerprint() == Pathfinder(num_distractors=5).fingerprint()
     assert not cache.exists()
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"contour_length": 1}, "contour_length must be a whole number of at least 2, not 1"),
-        ({"num_distractors": -1}, "num_distractors must be a whole number of at least 0"),
-        ({"continuity": 0.5}, "continuity must be a number of at least 1, not 0.5"),
-        ({"contrast": 0.0}, r"contrast must be a number in \(0, 1\], not 0.0"),
-        ({"contrast": 1.1}, "contrast must be"),
-        ({"num_test": 0}, "num_test must be"),
-    ],
-)
-def test_impossible_settings_are_refused_with_the_value(
-    wrong: dict[str, object], message: str
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        Pathfinder(**wrong)  # type: ignore[arg-type]

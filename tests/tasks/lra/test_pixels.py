@@ -120,20 +120,3 @@ def test_metrics_and_shapes_are_known_without_data() -> None:
     assert task.spec().seq_len == 1024
     with pytest.raises(DataError, match="does not exist"):
         task.fingerprint()
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"data": ""}, "data must be 'digits', a folder or a hub name"),
-        ({"data": "digits"}, "digits have no splits: test must be the share"),
-        ({"validation": 0}, r"validation must be a split or a share in \(0, 1\), not 0"),
-        ({"test": 1.0}, r"test must lie in \[0, 1\), not 1.0"),
-        ({"image_size": 0}, "image_size must be"),
-    ],
-)
-def test_impossible_settings_are_refused_with_the_value(
-    wrong: dict[str, object], message: str
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        Pixels(**wrong)  # type: ignore[arg-type]

@@ -221,23 +221,6 @@ def test_a_smaller_pool_keeps_every_answer(small: Passages) -> None:
     assert found.positives.max() < len(found.passages)
 
 
-@pytest.mark.parametrize(
-    ("change", "complaint"),
-    [
-        ({"seq_len": 1}, "seq_len must be a whole number of at least 2"),
-        ({"seq_len": 8}, r"mined must be at least seq_len - 1 = 7, not 6"),
-        ({"held_out": 0}, "held_out must lie in"),
-        ({"encoder": ""}, "encoder must be 'words', a folder or a hub name, not empty"),
-        ({"max_tokens": 0}, "max_tokens must be a whole number"),
-    ],
-)
-def test_settings_out_of_range_are_refused(
-    small: Passages, change: dict[str, object], complaint: str
-) -> None:
-    with pytest.raises(ValueError, match=complaint):
-        dataclasses.replace(small, **change)  # type: ignore[arg-type]
-
-
 def test_fewer_passages_than_candidates_is_known_before_anything_is_mined(small: Passages) -> None:
     task = dataclasses.replace(small, seq_len=50, mined=49)
     with pytest.raises(DataError, match="has 40 passages, fewer than the 49 mined"):

@@ -196,26 +196,5 @@ def test_a_model_of_another_output_shape_is_refused() -> None:
         data.loss(nn.Linear(3, 5), next(iter(data.batches(0))))
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"seq_len": 1}, "seq_len must be a whole number of at least 2, not 1"),
-        ({"dim": 0}, "dim must be a whole number of at least 1, not 0"),
-        ({"points": "random"}, "points must be one of 'iid', 'orthonormal', not 'random'"),
-        ({"doubled": 1}, "doubled must be True or False, not 1"),
-        ({"seq_len": 7, "doubled": True}, "seq_len must be even, not 7"),
-        ({"dim": 7, "points": "orthonormal"}, "8 are drawn for seq_len=8, more than dim=7"),
-        ({"replay_batches": 0}, "replay_batches must be a whole number of at least 1, not 0"),
-        ({"steps_per_epoch": 0.5}, "steps_per_epoch must be"),
-        ({"num_validation": 0}, "num_validation must be"),
-    ],
-)
-def test_impossible_settings_are_refused_with_the_value(
-    wrong: dict[str, object], message: str
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        NearestNeighbor(**({"seq_len": 8} | wrong))  # type: ignore[arg-type]
-
-
 def test_opposites_do_not_count_against_orthonormality() -> None:
     assert NearestNeighbor(seq_len=8, dim=4, points="orthonormal", doubled=True).num_drawn == 4

@@ -223,27 +223,3 @@ def test_a_model_may_return_one_column_or_none_but_nothing_else() -> None:
 def test_data_of_equal_settings_are_made_once_a_process() -> None:
     one = generate(Retrieval(seq_len=3, num_train=8), 1, CPU)
     assert generate(Retrieval(seq_len=3, num_train=8), 1, CPU) is one
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"seq_len": 0}, "seq_len must be a whole number of at least 1, not 0"),
-        ({"dim": 2.5}, "dim must be a whole number"),
-        ({"dim": True}, "dim must be a whole number"),
-        ({"input_dim": 0}, "input_dim must be a whole number"),
-        ({"num_train": 0}, "num_train must be a whole number of at least 2, not 0"),
-        ({"num_validation": 1}, "num_validation must be"),
-        ({"directions": "random"}, "directions must be one of 'orthonormal', 'iid', not 'random'"),
-        ({"dim": 5, "input_dim": 4}, "dim=5 is more than input_dim=4"),
-        ({"outer": "max"}, "outer must be one of 'sum', 'squares', 'product', 'sine', not 'max'"),
-        ({"sets": "half"}, "sets must be one of 'all', 'blocks', 'random', not 'half'"),
-        ({"sets": "blocks", "seq_len": 3}, "each of dim=4 blocks needs a position: seq_len=3"),
-        ({"samples": "fresh"}, "samples must be one of 'fixed', 'stream', not 'fresh'"),
-    ],
-)
-def test_impossible_settings_are_refused_with_the_value(
-    wrong: dict[str, object], message: str
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        Retrieval(**({"seq_len": 8} | wrong))  # type: ignore[arg-type]

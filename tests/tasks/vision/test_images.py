@@ -458,28 +458,6 @@ class TestBadData:
         with pytest.raises(DataError, match="labels must be whole numbers"):
             Images(str(tiny_images)).fingerprint()
 
-    @pytest.mark.parametrize(
-        ("wrong", "message"),
-        [
-            ({"data": ""}, "data must be"),
-            ({"image_size": 0}, "image_size must be a whole number of at least 1, not 0"),
-            ({"max_train": 0}, "max_train must be a whole number of at least 1, not 0"),
-            ({"max_validation": -3}, "max_validation must be"),
-            ({"max_train_eval": 1.5}, "max_train_eval must be"),
-            ({"crop_padding": -1}, "crop_padding must be a whole number of at least 0"),
-            ({"label_smoothing": 1.0}, r"label_smoothing must lie in \[0, 1\), not 1.0"),
-            ({"fit": "crop"}, "fit must be one of 'resize', 'border', 'edge', not 'crop'"),
-            ({"validation": 1.2}, "validation must lie in"),
-            ({"validation": 0.0}, "validation must be a split or a share"),
-            ({"validation": "test"}, "digits have no splits"),
-        ],
-    )
-    def test_impossible_settings_are_refused_with_the_value(
-        self, wrong: dict[str, object], message: str
-    ) -> None:
-        with pytest.raises(ValueError, match=message):
-            Images(**wrong)  # type: ignore[arg-type]
-
 
 def test_cifar10_in_the_hubs_layout(shared_data: Callable[[str], str]) -> None:
     task = Images(shared_data("cifar10"), crop_padding=4, flip=True)
