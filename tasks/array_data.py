@@ -3,19 +3,21 @@
 Shapes: n examples, B of them in a batch, C classes.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils._pytree import tree_map
 
-from tasks.array_store import Part, examples
+from tasks.array_store import Part, examples, of_constant
 from tasks.division import own_slices, summed
 from tasks.sampling import EpochData
 from tasks.sources.kept import kept
+
+if TYPE_CHECKING:
+    from tasks.array_task import ArrayTask
 
 _CHUNK: Final = 512
 """Examples evaluated at once."""
@@ -27,25 +29,6 @@ class Examples(NamedTuple):
 
     train: Batch
     validation: Batch
-
-
-@dataclass(frozen=True, slots=True)
-class Learning:
-    """How a model is called, trained and measured.
-
-    Attributes:
-        inputs: names of the model's arguments; numbers are positions.
-        loss: a function of outputs and targets; None for the usual ones.
-        metric: the main metric: a name, or a function of outputs and targets.
-        metric_name: what it is called.
-        variance: of the targets that are validated on, for ``nmse``.
-    """
-
-    inputs: tuple[str | int, ...]
-    loss: Callable[[Any, Tensor], Tensor] | None
-    metric: str | Callable[[Any, Tensor], Any]
-    metric_name: str
-    variance: float
 
 
 @kept(most=2)
@@ -75,10 +58,11 @@ class ArrayData(EpochData):
     """Examples opened for one trial."""
 
     def __init__(
-        self, learning: Learning, loaded: Examples, sampling_seed: int, batch_size: int
+        self, task: "ArrayTask", loaded: Examples, sampling_seed: int, batch_size: int
     ) -> None:
         super().__init__(len(loaded.train[1]), len(loaded.validation[1]), sampling_seed, batch_size)
-        self._learning, self._examples = learning, loaded
+        self._task, self._examples = task, loaded
+        self._variance = of_constant("mse", task.validation_targets())
 
     def batches(self, start_step: int) -> Iterator[Batch]:
         """Yield (inputs, targets) without end, beginning with ``start_step``.
@@ -105,14 +89,14 @@ class ArrayData(EpochData):
         return self._measured(model, self._examples.train, "train_", "train_loss")
 
     def _outputs(self, model: nn.Module, inputs: tuple[Tensor, ...]) -> Any:
-        names = self._learning.inputs
+        names = self._task.inputs
         if isinstance(names[0], str):
             return model(**dict(zip(names, inputs, strict=True)))  # type: ignore[arg-type]
         return model(*inputs)
 
     def _loss(self, outputs: Any, targets: Tensor) -> Tensor:
-        if self._learning.loss is not None:
-            return self._learning.loss(outputs, targets)
+        if self._task.loss is not None:
+            return self._task.loss(outputs, targets)
         if targets.is_floating_point():
             return functional.mse_loss(numbers_of(outputs, targets), targets)
         return functional.cross_entropy(*logits_of(outputs, targets))
@@ -120,7 +104,7 @@ class ArrayData(EpochData):
     def _measured(
         self, model: nn.Module, part: Batch, prefix: str, loss_name: str
     ) -> dict[str, float]:
-        metric, name = self._learning.metric, self._learning.metric_name
+        metric, name = self._task.metric, self._task.metric_name
         inputs, targets = part
         if callable(metric):
             # A function of all outputs at once: every process of a trial computes them all.
@@ -144,10 +128,10 @@ class ArrayData(EpochData):
         if callable(metric):
             values[f"{prefix}{name}"] = float(metric(_joined(found), targets))
         elif metric == "nmse":
-            values[f"{prefix}{name}"] = score_sum / count / self._learning.variance
+            values[f"{prefix}{name}"] = score_sum / count / self._variance
         elif metric != "validation_loss":
             values[f"{prefix}{name}"] = score_sum / count
-        if metric == "mse" and self._learning.loss is None:
+        if metric == "mse" and self._task.loss is None:
             del values[loss_name]
         return values
 

@@ -101,22 +101,15 @@ class ArrayTask:
         Raises:
             DataError: this process was not sent the arrays and does not find them.
         """
-        from tasks.array_data import ArrayData, Learning, load
-        from tasks.array_store import of_constant
+        from tasks.array_data import ArrayData, load
 
         del data_seed
         loaded = load(self.arrays, len(self.inputs), self.validation, device)
-        learning = Learning(
-            self.inputs,
-            self.loss,
-            self.metric,
-            self._metric_name,
-            of_constant("mse", self._targets()),
-        )
-        return ArrayData(learning, loaded, sampling_seed, batch_size)
+        return ArrayData(self, loaded, sampling_seed, batch_size)
 
     @property
-    def _metric_name(self) -> str:
+    def metric_name(self) -> str:
+        """What the main metric is called."""
         return self.metric if isinstance(self.metric, str) else _name_of(self.metric)
 
     def _declared(self, *, of_training: bool) -> list[Metric]:
@@ -127,9 +120,9 @@ class ArrayTask:
         found = []
         if callable(self.metric):
             scale = accuracy if self.goal == "max" else error
-            found.append(scale(f"{prefix}{self._metric_name}", f"{self._metric_name}, {where}"))
+            found.append(scale(f"{prefix}{self.metric_name}", f"{self.metric_name}, {where}"))
         elif self.metric != _LOSS:
-            chance = None if of_training else of_constant(self.metric, self._targets())
+            chance = None if of_training else of_constant(self.metric, self.validation_targets())
             words = _ERRORS.get(self.metric, "share of targets with the largest output")
             scale = accuracy if self.metric == "top1" else error
             found.append(scale(f"{prefix}{self.metric}", f"{words}, {where}", chance))
@@ -141,7 +134,7 @@ class ArrayTask:
         # A function's own name may begin as those of training metrics do.
         return [replace(metric, of_training=of_training) for metric in found]
 
-    def _targets(self) -> "Array":
+    def validation_targets(self) -> "Array":
         """Return the targets of the examples that are validated on."""
         from tasks.array_store import examples
 

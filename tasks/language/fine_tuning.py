@@ -6,8 +6,7 @@ Shapes: n examples, B in a batch, T tokens, E the encoder's width.
 import copy
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -18,6 +17,9 @@ from torch.nn import functional
 from tasks.language.glue_texts import Examples
 from tasks.sampling import epochs_from, stream_seed, whole_batches
 
+if TYPE_CHECKING:
+    from tasks.language.glue import Glue
+
 _POOLED = 1024
 _DEVIATION = 0.02
 _WARMUP = 0.1
@@ -27,36 +29,6 @@ _EXAMPLES_AT_ONCE = 128
 
 _ORDER, _CHANCE = 1, 2
 """Independent streams of a seed: the order of examples; the head's weights and dropout."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tuning:
-    """How to fine-tune.
-
-    Attributes:
-        epochs: passes over the training examples.
-        batch_size: examples a step.
-        lr: peak learning rate.
-        dropout: rate of every dropout, that of attention weights included.
-        padding: the token that fills up shorter examples; any will do, since it is masked.
-        device: where to train.
-    """
-
-    epochs: int
-    batch_size: int
-    lr: float
-    dropout: float
-    padding: int
-    device: torch.device
-
-    def lr_at(self, step: int, num_steps: int) -> float:
-        """Return the learning rate of the update numbered ``step`` (from 0) of ``num_steps``: up
-        linearly over the first tenth, then down to 0 as half a cosine."""
-        warmup = round(_WARMUP * num_steps)
-        if step < warmup:
-            return self.lr * (step + 1) / warmup
-        done = (step - warmup) / max(1, num_steps - warmup)
-        return self.lr * 0.5 * (1 + math.cos(math.pi * done))
 
 
 class Classifier(nn.Module):
@@ -87,108 +59,153 @@ class Classifier(nn.Module):
         return outputs
 
 
-def check_encoder(model: nn.Module, tuning: Tuning, longest: int) -> None:
-    """See to it that a model can be fine-tuned on examples of up to ``longest`` tokens.
-
-    Raises:
-        ValueError: it has no ``features(tokens, mask)``, or that does not take so many tokens or
-            return (batch, tokens, width).
-    """
-    if not callable(getattr(model, "features", None)):
-        raise ValueError(
-            "a model to be fine-tuned must have features(tokens, mask), which returns (batch, "
-            f"tokens, width); {type(model).__name__} has not"
-        )
-    tokens = torch.full((1, longest), tuning.padding, device=tuning.device)
-    was_training = model.training
-    model.eval()
-    with torch.no_grad():
-        features: Any = model.features
-        found = features(tokens, torch.ones_like(tokens, dtype=torch.bool))
-    model.train(was_training)
-    if found.ndim != 3 or found.shape[:2] != tokens.shape:
-        raise ValueError(
-            f"features(tokens, mask) of a model to be fine-tuned must return (1, {longest}, width) "
-            f"for tokens of shape (1, {longest}), not {tuple(found.shape)}"
-        )
-
-
-def fine_tuned_predictions(
-    model: nn.Module,
-    num_classes: int,
-    train: Examples,
-    validation: Mapping[str, Examples],
-    tuning: Tuning,
-    seed: int,
-) -> dict[str, NDArray[np.generic]]:
-    """Return what a fine-tuned copy of ``model`` predicts for each of several sets of examples.
-
-    The model and torch's random generators are left as they are. An autocast that is on stays on.
+class FineTuning:
+    """How encoders are fine-tuned.
 
     Args:
-        model: the encoder, on the device of ``tuning``.
-        num_classes: classes; 0 for a number, learned by squared error.
-        train: examples to fine-tune on.
-        validation: sets of examples by name.
-        tuning: how to.
-        seed: decides the head's first weights, the order of examples and what is dropped.
-
-    Returns:
-        Classes (n,), int64, or numbers (n,), float32, of each set.
+        task: epochs, batch size, peak learning rate, and the rate of every dropout, that of
+            attention weights included.
+        padding: the token that fills up shorter examples; any will do, since it is masked.
+        device: where to train.
     """
-    device = tuning.device
-    devices = [device] if device.type == "cuda" else []
-    # A cache of cast weights would outlive the steps that change them.
-    autocast = torch.autocast(
-        device.type,
-        dtype=torch.get_autocast_dtype(device.type),
-        enabled=torch.is_autocast_enabled(device.type),
-        cache_enabled=False,
-    )
-    with torch.random.fork_rng(devices), autocast:
-        torch.manual_seed(stream_seed(seed, _CHANCE))
-        with torch.enable_grad():
-            tuned = _tuned(model, num_classes, train, tuning, seed)
-        tuned.eval()
+
+    def __init__(self, task: "Glue", padding: int, device: torch.device) -> None:
+        self._task, self._padding, self._device = task, padding, device
+
+    def check_encoder(self, model: nn.Module, longest: int) -> None:
+        """See to it that a model can be fine-tuned on examples of up to ``longest`` tokens.
+
+        Raises:
+            ValueError: it has no ``features(tokens, mask)``, or that does not take so many tokens
+                or return (batch, tokens, width).
+        """
+        if not callable(getattr(model, "features", None)):
+            raise ValueError(
+                "a model to be fine-tuned must have features(tokens, mask), which returns (batch, "
+                f"tokens, width); {type(model).__name__} has not"
+            )
+        tokens = torch.full((1, longest), self._padding, device=self._device)
+        was_training = model.training
+        model.eval()
         with torch.no_grad():
-            return {
-                name: _predictions(tuned, num_classes, examples, tuning)
-                for name, examples in validation.items()
-            }
+            features: Any = model.features
+            found = features(tokens, torch.ones_like(tokens, dtype=torch.bool))
+        model.train(was_training)
+        if found.ndim != 3 or found.shape[:2] != tokens.shape:
+            raise ValueError(
+                "features(tokens, mask) of a model to be fine-tuned must return (1, "
+                f"{longest}, width) for tokens of shape (1, {longest}), not {tuple(found.shape)}"
+            )
+
+    def predictions(
+        self,
+        model: nn.Module,
+        num_classes: int,
+        train: Examples,
+        validation: Mapping[str, Examples],
+        seed: int,
+    ) -> dict[str, NDArray[np.generic]]:
+        """Return what a fine-tuned copy of ``model`` predicts for several sets of examples.
+
+        The model and torch's random generators are left as they are. An autocast that is on stays
+        on.
+
+        Args:
+            model: the encoder, on the device.
+            num_classes: classes; 0 for a number, learned by squared error.
+            train: examples to fine-tune on.
+            validation: sets of examples by name.
+            seed: decides the head's first weights, the order of examples and what is dropped.
+
+        Returns:
+            Classes (n,), int64, or numbers (n,), float32, of each set.
+        """
+        device = self._device
+        devices = [device] if device.type == "cuda" else []
+        # A cache of cast weights would outlive the steps that change them.
+        autocast = torch.autocast(
+            device.type,
+            dtype=torch.get_autocast_dtype(device.type),
+            enabled=torch.is_autocast_enabled(device.type),
+            cache_enabled=False,
+        )
+        with torch.random.fork_rng(devices), autocast:
+            torch.manual_seed(stream_seed(seed, _CHANCE))
+            with torch.enable_grad():
+                tuned = self._tuned(model, num_classes, train, seed)
+            tuned.eval()
+            with torch.no_grad():
+                return {
+                    name: self._predicted(tuned, num_classes, examples)
+                    for name, examples in validation.items()
+                }
+
+    def _tuned(self, model: nn.Module, num_classes: int, train: Examples, seed: int) -> Classifier:
+        task = self._task
+        encoder = copy.deepcopy(model)
+        _set_dropout(encoder, task.dropout)
+        encoder.requires_grad_(True)
+        with torch.no_grad():
+            features: Any = encoder.features
+            width = features(*self._batch(train, np.zeros(1, dtype=np.int64))).shape[-1]
+        tuned = Classifier(encoder, width, max(1, num_classes), task.dropout).to(self._device)
+        optimizer = torch.optim.AdamW(
+            tuned.parameters(), lr=task.lr, betas=_BETAS, eps=_EPS, weight_decay=0.0
+        )
+        tuned.train()
+        count = len(train.labels)
+        _, steps_per_epoch = whole_batches(count, task.batch_size)
+        num_steps = task.epochs * steps_per_epoch
+        labels = torch.from_numpy(train.labels)
+        for step, rows in zip(range(num_steps), self._orders(count, seed), strict=False):
+            for group in optimizer.param_groups:
+                group["lr"] = _lr_at(task.lr, step, num_steps)
+            outputs = tuned(*self._batch(train, rows.numpy())).float()
+            wanted = labels[rows].to(self._device)
+            if num_classes:
+                loss = functional.cross_entropy(outputs, wanted)
+            else:
+                loss = functional.mse_loss(outputs[:, 0], wanted)
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+        return tuned
+
+    def _orders(self, count: int, seed: int) -> Iterator[Tensor]:
+        for part in epochs_from(0, count, self._task.batch_size, stream_seed(seed, _ORDER)):
+            yield from torch.split(part.order, self._task.batch_size)
+
+    def _predicted(
+        self, tuned: Classifier, num_classes: int, examples: Examples
+    ) -> NDArray[np.generic]:
+        found = []
+        for start in range(0, len(examples.labels), _EXAMPLES_AT_ONCE):
+            rows = np.arange(start, min(start + _EXAMPLES_AT_ONCE, len(examples.labels)))
+            outputs = tuned(*self._batch(examples, rows)).float()
+            found.append(outputs.argmax(1) if num_classes else outputs[:, 0])
+        return torch.cat(found).cpu().numpy()
+
+    def _batch(self, examples: Examples, rows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+        """Return tokens (B, T), int64, and which of them are no padding, (B, T), bool; T is the
+        longest example's length."""
+        ends = np.asarray(examples.ends)[rows]
+        starts = np.where(rows > 0, np.asarray(examples.ends)[rows - 1], 0)
+        lengths = ends - starts
+        offsets = np.arange(lengths.max())
+        mask = offsets < lengths[:, None]
+        at = np.minimum(starts[:, None] + offsets, len(examples.tokens) - 1)
+        tokens = np.where(mask, examples.tokens[at].astype(np.int64), self._padding)
+        return torch.from_numpy(tokens).to(self._device), torch.from_numpy(mask).to(self._device)
 
 
-def _tuned(
-    model: nn.Module, num_classes: int, train: Examples, tuning: Tuning, seed: int
-) -> Classifier:
-    encoder = copy.deepcopy(model)
-    _set_dropout(encoder, tuning.dropout)
-    encoder.requires_grad_(True)
-    with torch.no_grad():
-        tokens, mask = _batch(train, np.zeros(1, dtype=np.int64), tuning)
-        features: Any = encoder.features
-        width = features(tokens, mask).shape[-1]
-    tuned = Classifier(encoder, width, max(1, num_classes), tuning.dropout).to(tuning.device)
-    optimizer = torch.optim.AdamW(
-        tuned.parameters(), lr=tuning.lr, betas=_BETAS, eps=_EPS, weight_decay=0.0
-    )
-    tuned.train()
-    count = len(train.labels)
-    _, steps_per_epoch = whole_batches(count, tuning.batch_size)
-    num_steps = tuning.epochs * steps_per_epoch
-    labels = torch.from_numpy(train.labels)
-    for step, rows in zip(range(num_steps), _orders(count, tuning, seed), strict=False):
-        for group in optimizer.param_groups:
-            group["lr"] = tuning.lr_at(step, num_steps)
-        outputs = tuned(*_batch(train, rows.numpy(), tuning)).float()
-        wanted = labels[rows].to(tuning.device)
-        if num_classes:
-            loss = functional.cross_entropy(outputs, wanted)
-        else:
-            loss = functional.mse_loss(outputs[:, 0], wanted)
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-    return tuned
+def _lr_at(peak: float, step: int, num_steps: int) -> float:
+    """Return the learning rate of the update numbered ``step`` (from 0) of ``num_steps``: up
+    linearly over the first tenth, then down to 0 as half a cosine."""
+    warmup = round(_WARMUP * num_steps)
+    if step < warmup:
+        return peak * (step + 1) / warmup
+    done = (step - warmup) / max(1, num_steps - warmup)
+    return peak * 0.5 * (1 + math.cos(math.pi * done))
 
 
 def _set_dropout(encoder: nn.Module, rate: float) -> None:
@@ -198,35 +215,3 @@ def _set_dropout(encoder: nn.Module, rate: float) -> None:
         elif isinstance(getattr(module, "dropout", None), float):
             # Attention drops its weights inside a function, as torch's own module does.
             setattr(module, "dropout", rate)  # noqa: B010  no field of nn.Module itself
-
-
-def _orders(count: int, tuning: Tuning, seed: int) -> Iterator[Tensor]:
-    for part in epochs_from(0, count, tuning.batch_size, stream_seed(seed, _ORDER)):
-        yield from torch.split(part.order, tuning.batch_size)
-
-
-def _predictions(
-    tuned: Classifier, num_classes: int, examples: Examples, tuning: Tuning
-) -> NDArray[np.generic]:
-    found = []
-    for start in range(0, len(examples.labels), _EXAMPLES_AT_ONCE):
-        rows = np.arange(start, min(start + _EXAMPLES_AT_ONCE, len(examples.labels)))
-        outputs = tuned(*_batch(examples, rows, tuning)).float()
-        found.append(outputs.argmax(1) if num_classes else outputs[:, 0])
-    return torch.cat(found).cpu().numpy()
-
-
-def _batch(examples: Examples, rows: NDArray[np.int64], tuning: Tuning) -> tuple[Tensor, Tensor]:
-    """Return tokens (B, T), int64, and which of them are no padding, (B, T), bool; T is the
-    longest example's length."""
-    ends = np.asarray(examples.ends)[rows]
-    starts = np.where(rows > 0, np.asarray(examples.ends)[rows - 1], 0)
-    lengths = ends - starts
-    offsets = np.arange(lengths.max())
-    mask = offsets < lengths[:, None]
-    at = np.minimum(starts[:, None] + offsets, len(examples.tokens) - 1)
-    tokens = np.where(mask, examples.tokens[at].astype(np.int64), tuning.padding)
-    return (
-        torch.from_numpy(tokens).to(tuning.device),
-        torch.from_numpy(mask).to(tuning.device),
-    )

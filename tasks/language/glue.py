@@ -142,21 +142,14 @@ class Glue:
             DataError: something is missing or unusable; the message names split and row.
             ValueError: a batch size below 1.
         """
-        from tasks.language.fine_tuning import Tuning
+        from tasks.language.fine_tuning import FineTuning
         from tasks.language.glue_data import GlueData, read_split
 
         pretraining = self.pretraining.open(
             data_seed=data_seed, sampling_seed=sampling_seed, batch_size=batch_size, device=device
         )
         subwords = self.pretraining.subwords()
-        tuning = Tuning(
-            epochs=self.epochs,
-            batch_size=self.batch_size,
-            lr=self.lr,
-            dropout=self.dropout,
-            padding=subwords.special("separator"),
-            device=device,
-        )
+        tuning = FineTuning(self, subwords.special("separator"), device)
         splits = {
             task: read_split(self.data, task, subwords, self.seq_len, self.max_train)
             for task in self.tasks

@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from tasks.base import Batch, TaskData, TrainingEvaluated
-from tasks.language.fine_tuning import Tuning, check_encoder, fine_tuned_predictions
+from tasks.language.fine_tuning import FineTuning
 from tasks.language.glue_tasks import GLUE_TASKS, metric_name, scored
 from tasks.language.glue_texts import Examples, examples
 from tasks.language.subwords import Subwords
@@ -57,7 +57,7 @@ class GlueData:
         self,
         pretraining: TaskData,
         splits: Mapping[str, Split],
-        tuning: Tuning,
+        tuning: FineTuning,
         sampling_seed: int,
         *,
         every_report: bool,
@@ -109,13 +109,9 @@ class GlueData:
             if name not in self._splits:
                 continue
             split, task = self._splits[name], GLUE_TASKS[name]
-            predicted = fine_tuned_predictions(
-                model,
-                task.num_classes,
-                split.train,
-                split.validation,
-                self._tuning,
-                stream_seed(self._sampling_seed, _FINE_TUNING, number),
+            seed = stream_seed(self._sampling_seed, _FINE_TUNING, number)
+            predicted = self._tuning.predictions(
+                model, task.num_classes, split.train, split.validation, seed
             )
             for part, found in predicted.items():
                 values = [
@@ -138,7 +134,7 @@ class GlueData:
             for split in self._splits.values()
             for examples in (split.train, *split.validation.values())
         )
-        check_encoder(model, self._tuning, longest)
+        self._tuning.check_encoder(model, longest)
         self._pretraining.warm_start(model)
 
 

@@ -5,7 +5,7 @@ Shapes: B images in a batch, C channels, H rows, W columns, K classes.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -17,27 +17,15 @@ from tasks.global_rng import seeded_globals
 from tasks.metrics import LEAST_CLASSES_FOR_TOP5, Scores
 from tasks.sampling import EpochData, of_shape, stream_seed
 
+if TYPE_CHECKING:
+    from tasks.vision.images import Images
+    from tasks.vision.streamed_images import StreamedImages
+
 _MIXING: Final = 2
 """Keeps a step's mixing apart from its augmentation."""
 
 Mixing: TypeAlias = Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]]
 LabelledBatches: TypeAlias = Iterable[tuple[Tensor, Tensor]]
-
-
-class MixingSettings(Protocol):
-    """A task of images that may be mixed."""
-
-    @property
-    def mixup(self) -> float:
-        """Alpha of mixup, 0 for none."""
-
-    @property
-    def cutmix(self) -> float:
-        """Alpha of CutMix, 0 for none."""
-
-    @property
-    def label_smoothing(self) -> float:
-        """Share of the target spread evenly over the classes."""
 
 
 class ImageLearning(EpochData, ABC):
@@ -50,7 +38,7 @@ class ImageLearning(EpochData, ABC):
 
     def __init__(
         self,
-        task: MixingSettings,
+        task: "Images | StreamedImages",
         num_classes: int,
         *,
         num_train: int,
@@ -133,7 +121,7 @@ def score(model: nn.Module, batches: LabelledBatches, num_classes: int) -> Score
 
 
 def mixing_of(
-    task: MixingSettings, num_classes: int, sampling_seed: int, batch_size: int
+    task: "Images | StreamedImages", num_classes: int, sampling_seed: int, batch_size: int
 ) -> Mixing | None:
     """Return what mixes the images (B, C, H, W) and labels (B,) of a step, and makes the labels
     smoothed probabilities (B, num_classes); None for a task that mixes none.
