@@ -35,7 +35,10 @@ _share: ContextVar[Share | None] = ContextVar("share", default=None)
 
 @contextmanager
 def divided(share: Share | None) -> Iterator[None]:
-    """Divide what is evaluated meanwhile; None leaves it whole."""
+    """Divide what is evaluated meanwhile; None leaves it as it is."""
+    if share is None:
+        yield
+        return
     token = _share.set(share)
     try:
         yield

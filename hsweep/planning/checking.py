@@ -47,7 +47,7 @@ class Checked:
 
 
 def check_trials(trials: Sequence[Trial]) -> Checked:
-    """Try out one update and one evaluation of the smallest and the largest shape.
+    """Try out two updates and an evaluation of the smallest and the largest shape.
 
     Where tasks or models are of several classes, of each pair of classes. Everything happens on the
     CPU and changes nothing of the trials (see ``hsweep.training.rehearsal``).

@@ -39,13 +39,24 @@ def train_model(run: "TrialRun") -> None:
         opened = open_trial(run)
         run.send_again()
         if not run.state.is_over:
-            with products_in(recipe):
-                _Loop(run, opened).train()
+            train_opened(run, opened)
     except DoesNotFitError as error:
         raise CannotGoOnError(_out_of_memory(run.assignment, run.device, error)) from None
     finally:
         if recipe.compile != "off":
             torch.compiler.reset()  # nothing of the model stays behind
+
+
+def train_opened(run: "TrialRun", opened: Opened) -> None:
+    """Train a trial that is open from where its state is to the end of its budget.
+
+    Raises:
+        DoesNotFitError: memory does not suffice for a single example.
+        StorageError: checkpoints or final weights cannot be written.
+        StopTrial: the trial ends at a report.
+    """
+    with products_in(run.assignment.trial.recipe):
+        _Loop(run, opened).train()
 
 
 class _Loop:

@@ -33,8 +33,8 @@ class Opened(NamedTuple):
     autocast: Autocast
 
 
-def open_trial(run: "TrialRun") -> Opened:
-    """Open a trial's data, build its model, and go on from its newest checkpoint if it has one.
+def open_trial(run: "TrialRun", data: TaskData | None = None) -> Opened:
+    """Open a trial's data (unless given), build its model, and go on from its newest checkpoint.
 
     Raises:
         DoesNotFitError: memory does not suffice for the data or the model.
@@ -44,8 +44,9 @@ def open_trial(run: "TrialRun") -> Opened:
             a task that fine-tunes copies of the model.
     """
     trial, recipe, state = run.assignment.trial, run.assignment.trial.recipe, run.state
-    with fitting("the data"):
-        data = data_of(trial, run.device)
+    if data is None:
+        with fitting("the data"):
+            data = data_of(trial, run.device)
     with fitting("the model"):
         seed_all(trial.seeds.init)
         model = _placed(trial.built[1].build(), data, recipe, run.device, run.world)

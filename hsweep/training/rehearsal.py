@@ -1,39 +1,40 @@
-"""A trial tried out on the CPU before its study begins: one update's loss and gradient, and one
-evaluation, so that a mistake in a task or a model is found before anything is recorded.
+"""Tries a trial out before its study begins: two updates and an evaluation by the ordinary loop.
 
-It is cheap: a batch is cut down to a few examples (see ``hsweep.training.micro_batches``), and
-while the task evaluates, the model computes the first few rows of each input and repeats their
-outputs for the other rows. Names, kinds and shapes are those of a trial; values mean nothing. What
-fails in this short form is tried whole before it counts as a mistake, where that is affordable.
-Above ``MAX_FLOPS`` or ``MAX_BYTES`` a model is built without memory (on torch's meta device), and
-its loss alone is computed there.
+It is opened with batches of a few examples, on the CPU, and its evaluation is divided as among
+thousands of processes, where its task divides one. Names, kinds and shapes are those of the trial;
+values mean nothing. What fails in this short form is tried with whole batches before it counts as a
+mistake, where that is affordable. Above ``MAX_FLOPS`` or ``MAX_BYTES`` a model is built without
+memory (on torch's meta device), and its loss alone is computed there.
 """
 
 import contextlib
 import functools
-import math
 import sys
+import tempfile
 import time
+import traceback
 from collections.abc import Iterator
+from dataclasses import replace
 from numbers import Integral
 from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 
-from hsweep.design.trial import Trial
+from hsweep.design.budget import steps
+from hsweep.design.trial import Assignment, Event, Resources, Trial
 from hsweep.errors import defined_at, shown, told, user_frame
-from hsweep.training.averaging import average_of
-from hsweep.training.batches import leaves, moved, num_examples, parts_of, rows_of
-from hsweep.training.evaluation import MetricsError, evaluated
+from hsweep.training.batches import leaves, moved, num_examples
+from hsweep.training.evaluation import MetricsError
+from hsweep.training.loop import train_opened
 from hsweep.training.memory import is_out_of_memory
-from hsweep.training.memory_format import with_channels_last
-from hsweep.training.micro_batches import check_divisible
-from hsweep.training.opening import data_of
+from hsweep.training.opening import data_of, open_trial
 from hsweep.training.precision import autocast_of
 from hsweep.training.process_state import ProcessState, seed_all
+from hsweep.training.trial_run import TrialRun
 from models.counts import train_memory_bytes
 from tasks.base import Batch, DataError, TaskData
+from tasks.division import Share, divided
 
 MAX_FLOPS: Final = 3e11
 """Operations of the update that is tried; a few seconds of one CPU core."""
@@ -43,6 +44,9 @@ EVALUATION_SECONDS: Final = 5.0
 """An evaluation that takes longer than this is given up, at the next call of the model."""
 _EXAMPLES: Final = 2
 """In a short batch; one alone has no variance for batch norm."""
+_UPDATES: Final = 2
+_PARTS: Final = 10_000
+"""Of an evaluation, of which the last is made: that one is never without a row."""
 _CPU: Final = torch.device("cpu")
 
 
@@ -60,6 +64,10 @@ class RehearsalError(Exception):
 
 class _TooLongError(BaseException):
     """An evaluation has taken its time. Not an Exception, so that no task catches it."""
+
+
+class _ReportedError(BaseException):
+    """The trial has come to its report, so all has been tried."""
 
 
 @contextlib.contextmanager
@@ -106,26 +114,46 @@ class _Rehearsal:
 
     def __init__(self, trial: Trial, data: TaskData) -> None:
         self._trial, self._data = trial, data
-        self._autocast = autocast_of(trial.recipe, _CPU)
 
     def run(self) -> str:
-        """Try loss, gradient and evaluation; return what could not be checked."""
+        """Try updates and an evaluation; return what could not be checked."""
         trial, data = self._trial, self._data
+        self._check_steps()
+        with _accusing("opening the data of"):
+            short = data_of(_shortened(trial), _CPU)
+        batch = self._first_batch(short)
+        examples = num_examples(batch) or trial.recipe.batch_size
+        if not _is_affordable(trial, examples):
+            return self._without_memory(batch)
+        try:
+            return self._tried(_shortened(trial), short, batch)
+        except RehearsalError as error:
+            is_whole = isinstance(error.__cause__, MetricsError)
+            if is_whole or not _is_affordable(trial, trial.recipe.batch_size):
+                raise
+        return self._tried(trial, data, self._first_batch(data))
+
+    def _check_steps(self) -> None:
+        trial = self._trial
         with _accusing("the steps of an epoch of"):
-            steps: Any = data.steps_per_epoch
-        if trial.budget.unit == "epochs" and (not isinstance(steps, Integral) or steps < 1):
+            in_epoch: Any = self._data.steps_per_epoch
+        warmup, budget = trial.recipe.warmup_steps, trial.budget
+        if budget.unit != "epochs":
+            return
+        if not isinstance(in_epoch, Integral) or in_epoch < 1:
             raise RehearsalError(
-                f"steps_per_epoch must be a whole number of at least 1, not {shown(steps)}: an "
+                f"steps_per_epoch must be a whole number of at least 1, not {shown(in_epoch)}: an "
                 "epoch would train nothing",
                 "",
             )
-        warmup, budget = trial.recipe.warmup_steps, trial.budget
-        if budget.unit == "epochs" and warmup >= (num_steps := budget.amount * steps):
+        if warmup >= (num_steps := budget.amount * int(in_epoch)):
             raise RehearsalError(
                 f"warmup_steps={warmup} leave nothing of the {num_steps} steps in {budget}: give "
                 "fewer",
                 "",
             )
+
+    def _first_batch(self, data: TaskData) -> Batch:
         with _accusing("the batches of"):
             batch = next(iter(data.batches(0)), None)
         if batch is None:
@@ -133,109 +161,63 @@ class _Rehearsal:
                 "batches(0) ended before its first batch; it must go on without end",
                 defined_at(data.batches),
             )
-        if trial.recipe.at_once is not None:
-            with _accusing("dividing the batches of"):
-                check_divisible(data, batch)
-        short, examples = self._shortened(batch)
-        if not _is_affordable(trial, examples):
-            return self._without_memory(short)
-        model = self._built()
-        self._train(model, batch, short)
-        return self._evaluate(model)
+        return batch
 
-    def _shortened(self, batch: Batch) -> tuple[Batch, int]:
-        """Return the part of a batch to try, and how many examples it has."""
-        try:
-            parts = parts_of(self._data, batch, _EXAMPLES)
-        except Exception:  # parts are asked for only where memory does not suffice
-            return batch, self._trial.recipe.batch_size
-        if len(parts) > 1:
-            return parts[0][0], _EXAMPLES
-        return batch, num_examples(batch) or self._trial.recipe.batch_size
+    def _tried(self, trial: Trial, data: TaskData, batch: Batch) -> str:
+        """Train a few updates up to a report."""
+        length = max(_UPDATES, trial.recipe.warmup_steps) * 2
+        trial = replace(
+            trial,
+            recipe=replace(trial.recipe, compile="off"),
+            budget=steps(length, report_every=_UPDATES),
+            resources=Resources(),
+        )
+        with tempfile.TemporaryDirectory(prefix="hsweep-") as folder:
+            assignment = Assignment(trial, 1, 0, folder, float("inf"), measures_training=True)
+            run = TrialRun(assignment, _Listener())
+            with _accusing("building the model of"):
+                opened = open_trial(run, data)
+            model = opened.learned.model
+            seed_all(trial.seeds.sampling)
+            with _accusing("the training loss of", batch), _watched(model):
+                model.train()
+                with opened.autocast:
+                    loss = data.loss(model, batch)
+                self._check_loss(loss, list(model.parameters()))
+            part = divided(Share(_PARTS - 1, _PARTS, lambda sums: sums))
+            try:
+                with _accusing("training", batch), _watched(model), part:
+                    train_opened(run, opened)
+            except MetricsError as error:
+                raise RehearsalError(str(error), defined_at(data.evaluate)) from error
+            except _TooLongError:
+                return f"its evaluation takes more than {EVALUATION_SECONDS:g} s"
+            except _ReportedError:
+                pass
+            return ""
 
-    def _built(self) -> nn.Module:
-        seed_all(self._trial.seeds.init)
-        with _accusing("building the model of"):
-            model = self._trial.built[1].build().to(_CPU)
-        with _accusing("warm_start of"):
-            self._data.warm_start(model)
-        if self._trial.recipe.channels_last:
-            with_channels_last(model)
-        with _accusing("copying the model, to average the weights, of"):
-            average_of(model, self._trial.recipe)
-        return model
-
-    def _train(self, model: nn.Module, batch: Batch, short: Batch) -> None:
-        model.train()
-        seed_all(self._trial.seeds.sampling)
-        try:
-            self._update(model, short)
-        except RehearsalError:
-            if short is batch or not _is_affordable(self._trial, self._trial.recipe.batch_size):
-                raise
-            model.zero_grad(set_to_none=True)
-            self._update(model, batch)
-
-    def _update(self, model: nn.Module, batch: Batch) -> None:
-        with _accusing("the training loss of", batch), _watched(model, {}):
-            with self._autocast:
-                loss = self._data.loss(model, batch)
-            self._check_loss(loss)
-            loss.backward()  # type: ignore[no-untyped-call]
-        if all(each.grad is None for each in model.parameters()):
-            raise RehearsalError(
-                "the training loss depends on no parameter of the model, so nothing would be "
-                "learned; compute it from what the model returns",
-                defined_at(self._data.loss),
-            )
-        model.zero_grad(set_to_none=True)
-
-    def _check_loss(self, loss: object) -> None:
+    def _check_loss(self, loss: object, parameters: list[nn.Parameter]) -> None:
+        where = defined_at(self._data.loss)
         if not isinstance(loss, Tensor) or loss.ndim:
             found = f"one of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else shown(loss)
             raise RehearsalError(
                 f"the training loss must be a scalar tensor, the mean over the batch, not {found}",
-                defined_at(self._data.loss),
+                where,
             )
         if not loss.requires_grad:
             raise RehearsalError(
                 "the training loss has no gradient; it must be computed from the model's output by "
                 "torch, without detach(), item() or no_grad()",
-                defined_at(self._data.loss),
+                where,
             )
-
-    def _evaluate(self, model: nn.Module) -> str:
-        model.eval()
-        deadline = time.perf_counter() + EVALUATION_SECONDS
-        too_long = f"its evaluation takes more than {EVALUATION_SECONDS:g} s"
-        try:
-            try:
-                self._evaluate_once(model, deadline, _Shortening())
-            except RehearsalError as error:
-                if isinstance(error.__cause__, MetricsError):
-                    raise
-                self._evaluate_once(model, deadline, None)
-        except _TooLongError:
-            return too_long
-        return ""
-
-    def _evaluate_once(
-        self, model: nn.Module, deadline: float, shortening: "_Shortening | None"
-    ) -> None:
-        wrong: MetricsError | None = None
-        whole: dict[int, Tensor] = {} if shortening is None else shortening.whole
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(_accusing("the evaluation of"))
-            if shortening is not None:
-                stack.enter_context(shortening.of(model))
-            stack.enter_context(_watched(model, whole, deadline))
-            with torch.no_grad(), self._autocast:
-                try:
-                    evaluated(self._trial, self._data, model, with_training=True)
-                except MetricsError as error:
-                    wrong = error
-        if wrong is not None:
-            raise RehearsalError(str(wrong), defined_at(self._data.evaluate)) from wrong
+        trained = [each for each in parameters if each.requires_grad]
+        gradients = torch.autograd.grad(loss, trained, allow_unused=True) if trained else ()
+        if all(each is None for each in gradients):
+            raise RehearsalError(
+                "the training loss depends on no parameter of the model, so nothing would be "
+                "learned; compute it from what the model returns",
+                where,
+            )
 
     def _without_memory(self, batch: Batch) -> str:
         """Try the loss without memory; its evaluation needs values."""
@@ -245,8 +227,9 @@ class _Rehearsal:
             with _accusing("building the model of"), meta:
                 model = self._trial.built[1].build()
             model.train()
-            with _accusing("the training loss of"), self._autocast:
-                self._check_loss(self._data.loss(model, moved(batch, meta)))
+            with _accusing("the training loss of"), autocast_of(self._trial.recipe, _CPU):
+                loss = self._data.loss(model, moved(batch, meta))
+            self._check_loss(loss, list(model.parameters()))
         except RehearsalError as error:
             # What asks for values fails for no mistake of its own.
             if _is_about_devices(error.__cause__):
@@ -255,50 +238,24 @@ class _Rehearsal:
         return f"{beyond}: its evaluation was not tried, its loss was, without values"
 
 
-class _Shortening:
-    """While a task evaluates, the model computes the first rows of each input alone.
+class _Listener:
+    """The channel of a trial of which the first report is all that is wanted."""
 
-    Attributes:
-        whole: the tensor that a shortened one was cut from, by the identity of the short one.
-    """
+    is_stopped = False
 
-    def __init__(self) -> None:
-        self.whole: dict[int, Tensor] = {}
-        self._kept: Any = None
-        self._size: int | None = None
+    def begins(self) -> None:
+        """Do nothing."""
 
-    @contextlib.contextmanager
-    def of(self, model: nn.Module) -> Iterator[None]:
-        before = model.register_forward_pre_hook(self._cut, with_kwargs=True, prepend=True)
-        after = model.register_forward_hook(self._repeat, with_kwargs=True)
-        try:
-            yield
-        finally:
-            before.remove()
-            after.remove()
+    def put(self, _event: Event, /) -> bool:
+        """End the rehearsal."""
+        raise _ReportedError
 
-    def _cut(
-        self, _model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-        size = num_examples((args, kwargs))
-        self._size = size if size is not None and size > _EXAMPLES else None
-        if self._size is None:
-            return None
-        self._kept = rows_of((args, kwargs), slice(0, _EXAMPLES))
-        self.whole.clear()
-        for whole, short in zip(leaves((args, kwargs)), leaves(self._kept), strict=True):
-            if isinstance(whole, Tensor):
-                self.whole[id(short)] = whole
-        return self._kept  # type: ignore[no-any-return]
 
-    def _repeat(
-        self, _model: nn.Module, _args: tuple[Any, ...], _kwargs: dict[str, Any], output: Any
-    ) -> Any:
-        if self._size is None:
-            return output
-        if num_examples(output) != _EXAMPLES:
-            raise ValueError("an output that is not one row an example cannot be repeated")
-        return rows_of(output, torch.arange(self._size) % _EXAMPLES)
+def _shortened(trial: Trial) -> Trial:
+    """Return the trial with a few examples in a batch."""
+    recipe = trial.recipe
+    size = min(recipe.batch_size, _EXAMPLES * recipe.accumulate)
+    return replace(trial, recipe=replace(recipe, batch_size=size))
 
 
 @contextlib.contextmanager
@@ -306,9 +263,12 @@ def _accusing(what: str, batch: Batch = ()) -> Iterator[None]:
     """Turn whatever a task or a model raises into a RehearsalError with the place to look at."""
     try:
         yield
-    except (RehearsalError, DataError):
+    except (RehearsalError, DataError, MetricsError):
         raise
     except (Exception, SystemExit) as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        if any(frame.name == "_evaluated" for frame in frames):
+            what = "the evaluation of"
         message = f"{what} a trial fails: {told(error)}"
         if isinstance(error, IndexError) and "index out of range in self" in str(error):
             message += ". An embedding has fewer rows than the largest id it is given"
@@ -320,18 +280,20 @@ def _accusing(what: str, batch: Batch = ()) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _watched(
-    model: nn.Module, whole: dict[int, Tensor], deadline: float = math.inf
-) -> Iterator[None]:
-    """Before every call of a module, look at the time and at the ids that an embedding is given, in
-    the whole input where that was cut."""
+def _watched(model: nn.Module) -> Iterator[None]:
+    """Before every call of a module, look at the ids that an embedding is given, and from the first
+    evaluation on at the time."""
+    deadline: float | None = None
 
     def check(name: str, module: nn.Module, args: tuple[Any, ...]) -> None:
-        if time.perf_counter() > deadline:
+        nonlocal deadline
+        if deadline is None and not module.training:
+            deadline = time.perf_counter() + EVALUATION_SECONDS
+        if deadline is not None and time.perf_counter() > deadline:
             raise _TooLongError
         if not isinstance(module, nn.Embedding) or not args or not isinstance(args[0], Tensor):
             return
-        ids = whole.get(id(args[0]), args[0])
+        ids = args[0]
         if ids.numel() and not ids.is_meta and (largest := int(ids.max())) >= module.num_embeddings:
             raise IndexError(
                 f"the model's embedding {name!r} has {module.num_embeddings} rows and is given the "

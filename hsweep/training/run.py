@@ -37,7 +37,7 @@ class Channel(Protocol):
     def begins(self) -> None:
         """Say that training itself begins: preparing the process for it took its own time."""
 
-    def put(self, event: Event) -> bool:
+    def put(self, event: Event, /) -> bool:
         """Hand an event over; wait where it has to be decided whether the trial goes on, and
         return whether it does."""
 

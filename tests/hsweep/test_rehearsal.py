@@ -25,6 +25,7 @@ from hsweep.planning.plan import make_plan
 from hsweep.training import rehearsal
 from models.base import PARAM_GROUPS, Counts
 from tasks.base import Metric
+from tasks.division import own_slices, summed
 
 Invoke = Callable[..., Result]
 HERE = Path(__file__)
@@ -174,30 +175,32 @@ class Words:
         return "words"
 
     def open(self, **settings: Any) -> "WordsData":
-        return WordsData(self)
+        return WordsData(self, settings["batch_size"])
 
 
 class WordsData:
     steps_per_epoch = 2
     eval_size = 4
 
-    def __init__(self, task: Words) -> None:
-        self._task = task
+    def __init__(self, task: Words, batch_size: int) -> None:
+        self._task, self._batch_size = task, batch_size
         self._texts = torch.arange(task.num_texts * 3).reshape(-1, 3) % task.num_tokens
         self._held_out = self._texts.clone()
         self._held_out[-1, 0] = task.rare
 
     def batches(self, start_step: int) -> Iterator[Tensor]:
         while True:
-            yield self._texts
+            yield self._texts[: self._batch_size]
 
     def loss(self, model: nn.Module, batch: Tensor) -> Tensor:
         return nn.functional.cross_entropy(model(batch), batch[:, -1])
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
-        logits = model(self._held_out)
-        assert len(logits) == len(self._held_out)
-        return {"loss": float(nn.functional.cross_entropy(logits, self._held_out[:, -1]))}
+        losses = torch.zeros(())
+        for rows in own_slices(len(self._held_out), at_once=8):
+            texts = self._held_out[rows]
+            losses += nn.functional.cross_entropy(model(texts), texts[:, -1], reduction="sum")
+        return {"loss": float(summed(losses)) / len(self._held_out)}
 
     def warm_start(self, model: nn.Module) -> None:
         pass
@@ -247,14 +250,14 @@ class TestTokens:
         assert "embedding 'token_embedding' has 7 rows and is given the id" in said
         assert f"{HERE}:" in said
 
-    def test_ids_are_looked_at_in_the_whole_input_of_an_evaluation(self) -> None:
+    def test_ids_are_looked_at_in_an_evaluation(self) -> None:
         said = refusal(**reading(Words(rare=30)))
         assert "has 10 rows and is given the id 30; it needs at least 31" in said
 
-    def test_an_evaluation_computes_a_few_rows_and_returns_all(self) -> None:
+    def test_batches_are_short_and_an_evaluation_that_can_be_divided_is_of_one_row(self) -> None:
         Reader.rows = 0
         assert check_trials(trials_of(**reading(), space=grid(width=[1]))).unchecked == ()
-        assert Reader.rows == 4  # two of a batch of 64 and two of 64 held-out texts
+        assert Reader.rows == 2 + 2 * 2 + 1  # its loss, two updates and an evaluation
 
 
 class TestLargeShapes:
