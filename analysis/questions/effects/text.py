@@ -36,15 +36,24 @@ def gain_unit(metric: str, scale: Scale | None) -> str:
 
 
 def effects_sentences(result: EffectsResult) -> tuple[str, ...]:
-    parts = [axis_sentence(axis, result) for axis in result.axes if axis.verdict != "answered"]
-    if answered := [axis.axis for axis in result.axes if axis.verdict == "answered"]:
+    """Return what each axis does, what the first two do together, and what qualifies it."""
+    answered = [axis.axis for axis in result.axes if axis.verdict == "answered"]
+    parts = []
+    if result.noise_gap:
+        parts.append(
+            f"No effect is tested: {result.noise_gap}, so the noise between seeds is not measured; "
+            "the tables show means alone."
+        )
+    else:
+        parts += [axis_sentence(axis, result) for axis in result.axes if axis.axis not in answered]
+        parts += [interaction_sentence(found, result) for found in result.interactions[:1]]
+        if result.equal_cost:
+            parts.append(equal_cost_sentence(result))
+    if answered:
         parts.append(
             f"The question asks about {' and '.join(answered)}: its answer says what they do, and"
             " here are means alone."
         )
-    parts += [interaction_sentence(found, result) for found in result.interactions[:1]]
-    if result.equal_cost:
-        parts.append(equal_cost_sentence(result))
     if result.nuisance:
         parts.append(all_at_best(result.nuisance))
     return tuple(parts)
@@ -56,7 +65,7 @@ def axis_sentence(axis: AxisEffect, result: EffectsResult) -> str:
     if axis.verdict == "untested":
         lost = sum(axis.lost.values())
         why = (
-            f"{result.noise_gap or 'no spread between seeds'}, so their noise is not measured"
+            "no spread between seeds, so their noise is not measured"
             if axis.pairs
             else f"all {lost} matched pairs are lost ({_reasons(axis.lost)})"
             if lost
