@@ -1,5 +1,7 @@
 import itertools
+from pathlib import Path
 
+import every_task
 import numpy as np
 import pytest
 import torch
@@ -105,3 +107,24 @@ def test_other_logits_than_one_a_class_are_refused() -> None:
     data = TokenData(tensors(), 0, 2)
     with pytest.raises(ValueError, match=r"logits of shape \(2, 2\) for 2 examples, not \(2, 3\)"):
         data.loss(MeanOfTokens(16, 3), next(iter(data.batches(0))))
+
+
+@pytest.mark.parametrize("name", ["listops", "byte-text", "document-pairs", "pathfinder"])
+def test_what_is_read_is_mapped_into_memory_and_not_copied(
+    name: str, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tasks.lra.pathfinder_data._STARTED_AT_ONCE", 64)
+    task = every_task.pair(name, tmp_path / "data").task
+    data = task.open(data_seed=0, sampling_seed=0, batch_size=16, device=CPU)
+    x, _ = next(iter(data.batches(0)))
+    assert len(x) == 16
+    symbols = data._tensors._symbols
+    ranges = [line.split() for line in Path("/proc/self/maps").read_text().splitlines()]
+    mapped = [
+        Path(fields[-1])
+        for fields in ranges
+        for start, end in [(int(bound, 16) for bound in fields[0].split("-"))]
+        if start <= symbols.data_ptr() < end
+    ]
+    assert [path.suffix for path in mapped] == [".npy"]
+    assert mapped[0].is_relative_to(cache)
