@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from hsweep.record.study import Study
     from hsweep.tracking.delivery import Delivery
 
-_FIRST_REST_SECONDS: Final = 5.0
-_SHORTEST_REST_SECONDS: Final = 1.0
+_SHORTEST_REST_SECONDS: Final = 5.0
 _LONGEST_REST_SECONDS: Final = 15.0
-_REST: Final = 20.0
+_REST: Final = 100.0
 """How many times longer than a delivery computed, on one of the cores, the next one waits, so that
 training keeps them: what comes meanwhile goes in the same few calls."""
 _POLL_SECONDS: Final = 0.2
 _LONGEST_BACKOFF_SECONDS: Final = 60.0
 _CLOSING_ATTEMPTS: Final = 2
+_CLOSING_BACKOFF_SECONDS: Final = 1.0
 _SILENT_SECONDS: Final = 3.0
 _FLUSH_SECONDS: Final = 30.0
 _CLOSE_SECONDS: Final = 60.0
@@ -172,7 +172,7 @@ class Tracker:
     def _serve(self) -> None:
         failures, closing_attempts = 0, _CLOSING_ATTEMPTS
         # Meanwhile a study that begins has the cores, of which importing MLflow takes one.
-        self._hurried.wait(_FIRST_REST_SECONDS)
+        self._hurried.wait(_SHORTEST_REST_SECONDS)
         while closing_attempts and not self._abandoned.is_set():
             is_closing, computed = self._closing.is_set(), time.thread_time()
             closing_attempts -= is_closing
@@ -181,9 +181,11 @@ class Tracker:
             except Exception as error:
                 self._error = describe(error)
                 self._disconnect()
-                seconds = min(2.0**failures, _LONGEST_BACKOFF_SECONDS)
+                if is_closing:
+                    self._abandoned.wait(_CLOSING_BACKOFF_SECONDS)
+                else:
+                    self._closing.wait(min(2.0**failures, _LONGEST_BACKOFF_SECONDS))
                 failures += 1
-                (self._abandoned if is_closing else self._closing).wait(seconds)
             else:
                 self._error, failures = None, 0
                 if is_closing:

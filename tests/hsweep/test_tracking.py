@@ -423,7 +423,7 @@ class TestEachRecordOnce:
 class TestBesideTraining:
     @pytest.mark.parametrize(
         ("computed", "cores", "rest"),
-        [(0.0, 1, 1.0), (0.25, 1, 5.0), (0.25, 2, 2.5), (1, 64, 1.0), (4.0, 2, 15.0)],
+        [(0.0, 1, 5.0), (0.1, 1, 10.0), (0.1, 2, 5.0), (0.5, 64, 5.0), (4.0, 2, 15.0)],
     )
     def test_the_tracker_rests_in_proportion_to_what_a_delivery_computed(
         self, computed: float, cores: int, rest: float
