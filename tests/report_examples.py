@@ -204,7 +204,6 @@ def pareto_result(**changes: Any) -> ParetoResult:
             config=_shape(*shape),
             label=_label(*shape),
             mean=_accuracy(*shape),
-            se_eb=0.004,
             ci=Interval(_accuracy(*shape), _accuracy(*shape) - 0.01, _accuracy(*shape) + 0.01),
             n=3,
             values=(_accuracy(*shape),) * 3,

@@ -36,7 +36,7 @@ class Pick:
 
     Attributes:
         at: names and values that its trials have.
-        links: names and addresses of its runs' pages (`analysis.charts.picks.linked`).
+        links: names and addresses of its runs' pages (`analysis.charts.picks.link_runs`).
     """
 
     title: str

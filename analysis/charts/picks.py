@@ -60,7 +60,7 @@ def runs_by_values(trials: pd.DataFrame, names: Sequence[str]) -> dict[Key, list
     return found
 
 
-def linked(charts: Sequence[Chart], trials: pd.DataFrame) -> list[Chart]:
+def link_runs(charts: Sequence[Chart], trials: pd.DataFrame) -> list[Chart]:
     """Return the charts with the pages of the runs that their points stand for."""
     if "mlflow_url" not in trials.columns:
         return list(charts)

@@ -22,7 +22,7 @@ from analysis.compare.result import (
 )
 from analysis.questions.base import StudyRuns
 from analysis.questions.lean.result import LeanGroups, LeanResult, comparisons
-from analysis.questions.pareto.fit import Drawn, Volume, front_of, grouped_costs
+from analysis.questions.pareto.fit import FrontDraws, Volume, fit_front, front_shapes
 from analysis.questions.pareto.result import ParetoResult, ParetoSettings
 from analysis.questions.transition.result import CLAIMS, TransitionResult
 from analysis.runs.grouped import Grouped
@@ -243,9 +243,9 @@ class _Front:
             settings,
         )
         front_settings = _settings(settings)
-        self.result = front_of(shapes, front_settings)
+        self.result = fit_front(shapes, front_settings)
         own = [str(shape.config[STUDY]) for shape in shapes.found]
-        drawn = Drawn.of(shapes, front_settings, _same_runs(shapes))
+        drawn = FrontDraws.of(shapes, front_settings, _same_runs(shapes))
         masks = [np.array([name == labels[at] for name in own]) for at in usable]
         found, note = drawn.volumes(masks)
         self.volumes = dict(zip([labels[at] for at in usable], found, strict=False))
@@ -302,7 +302,7 @@ def _grouped(
         config |= dict.fromkeys([a for a in studies[0].manifest.axes if a in table][:1])
     runs, goal = Runs(table, studies[0].manifest.metric), studies[0].goal
     by = [axis for axis in config if axis not in nuisance]
-    return grouped_costs(runs, by, list(nuisance), goal, costs, _settings(settings))
+    return front_shapes(runs, by, list(nuisance), goal, costs, _settings(settings))
 
 
 def _same_runs(shapes: Grouped) -> list[int]:

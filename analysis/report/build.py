@@ -21,7 +21,7 @@ from analysis.charts.learning_curves import (
     learning_curves,
     why_no_curves,
 )
-from analysis.charts.picks import linked
+from analysis.charts.picks import link_runs
 from analysis.questions.base import Finding, Section, StudyRuns
 from analysis.report.explore import explored, growing_style
 from analysis.report.page import embed, render, write_page
@@ -167,7 +167,7 @@ def _charts_by_part(report_input: ReportInput, curves: LearningCurves) -> list[l
     found = [list(finding.charts()) for finding in report_input.answer.findings]
     drawn = curve_chart(curves, report_input.metric, report_input.budget_unit)
     found.append([drawn] if drawn is not None else [])
-    every = linked([chart for charts in found for chart in charts], report_input.trials)
+    every = link_runs([chart for charts in found for chart in charts], report_input.trials)
     named = iter(uniquely_named(every))
     return [list(islice(named, len(charts))) for charts in found]
 

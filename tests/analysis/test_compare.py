@@ -17,7 +17,7 @@ from analysis.compare.fit import compare_studies, unique_labels, volume_differen
 from analysis.compare.page import build_comparison_page
 from analysis.compare.result import CompareSettings, Comparison
 from analysis.compare.text import comparison_sentences, comparison_tables
-from analysis.questions.pareto.fit import Drawn, Volume
+from analysis.questions.pareto.fit import FrontDraws, Volume
 from analysis.questions.pareto.result import ParetoSettings
 from analysis.runs.grouped import grouped
 from analysis.runs.table import Runs
@@ -253,7 +253,7 @@ def test_the_difference_of_volumes_covers_the_true_one() -> None:
         by, costs = ["study", *SHAPE_OPTIONS["config"]], SHAPE_OPTIONS["costs"]
         shapes = grouped(Runs(both, "top1"), by, goal="max", costs=costs, crash_sd=6.0)
         own = np.array([shape.config["study"] for shape in shapes.found])
-        drawn = Drawn.of(shapes, ParetoSettings(draws=400))
+        drawn = FrontDraws.of(shapes, ParetoSettings(draws=400))
         (one, two), _ = drawn.volumes([own == "one", own == "two"])
         difference, _ = volume_difference(one, two, None)
         inside.append(difference.low <= 0 <= difference.high)

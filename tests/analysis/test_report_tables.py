@@ -19,7 +19,7 @@ from analysis.charts.learning_curves import (
     learning_curves,
     why_no_curves,
 )
-from analysis.charts.picks import linked, query_text, varying_axes
+from analysis.charts.picks import link_runs, query_text, varying_axes
 from analysis.questions.lean.charts import MAX_FOREST_ROWS, forest_rows, roles_in
 from analysis.questions.lean.group_text import group_baselines_table, group_candidates_table
 from analysis.questions.lean.result import Comparison
@@ -270,7 +270,7 @@ def test_the_front_names_roles_and_leads_to_its_runs() -> None:
         "heads=8, depth=6 (baseline)",
         "heads=8, depth=4 (chosen)",
     }
-    (found,) = linked([chart], examples.shape_trials())
+    (found,) = link_runs([chart], examples.shape_trials())
     assert query_text(dict(found.picks[0].at)) == "heads=4 depth=2"
     assert [name for name, _ in found.picks[0].links] == ["seed 0", "seed 1", "seed 2"]
 

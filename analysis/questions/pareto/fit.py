@@ -58,10 +58,10 @@ def fit(
         UserError: a table that cannot be used, with what to change.
     """
     runs = Runs.of(table, metric, columns)
-    return front_of(grouped_costs(runs, config, nuisance, goal, costs, settings), settings)
+    return fit_front(front_shapes(runs, config, nuisance, goal, costs, settings), settings)
 
 
-def grouped_costs(
+def front_shapes(
     runs: Runs,
     config: Sequence[str],
     nuisance: Sequence[str],
@@ -79,10 +79,10 @@ def grouped_costs(
     return grouped(runs, config, nuisance, goal=goal, costs=costs, crash_sd=settings.crash_sd)
 
 
-def front_of(shapes: Grouped, settings: ParetoSettings) -> ParetoResult:
+def fit_front(shapes: Grouped, settings: ParetoSettings) -> ParetoResult:
     """Return the front of shapes with its uncertainty."""
     found, sign = shapes.found, 1.0 if shapes.goal == "max" else -1.0
-    drawn = Drawn.of(shapes, settings)
+    drawn = FrontDraws.of(shapes, settings)
     mean, spread = drawn.mean, drawn.spread
     warnings, gap = [*shapes.warnings, *drawn.notes], ""
     if drawn.is_known:
@@ -104,7 +104,6 @@ def front_of(shapes: Grouped, settings: ParetoSettings) -> ParetoResult:
             config=shape.config,
             label=shape.label,
             mean=float(sign * mean[k]),
-            se_eb=float(se[k]),
             ci=clipped(_interval(float(sign * mean[k]), float(reach[k])), bounds),
             n=shape.values.size,
             values=tuple(shape.values.tolist()),
@@ -159,7 +158,7 @@ class Volume:
 
 
 @dataclass(frozen=True)
-class Drawn:
+class FrontDraws:
     """Shapes with draws of their true means and costs.
 
     Attributes:
@@ -184,7 +183,7 @@ class Drawn:
     @classmethod
     def of(
         cls, shapes: Grouped, settings: ParetoSettings, same: Sequence[int] | None = None
-    ) -> "Drawn":
+    ) -> "FrontDraws":
         """Return the draws of shapes; ``same`` names for each one that has the very same runs, so
         that what is uncertain of both is drawn once."""
         found, sign = shapes.found, 1.0 if shapes.goal == "max" else -1.0

@@ -58,7 +58,6 @@ class ParetoRow:
     config: Config
     label: str
     mean: float
-    se_eb: float
     ci: Interval
     n: int
     values: tuple[float, ...]
