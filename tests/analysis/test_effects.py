@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from simulated_shapes import additive, analysed, grid, interacting, nothing
 
+from analysis.questions.effects import equal_cost
 from analysis.questions.effects.fit import fit
 from analysis.questions.effects.result import EffectsResult, EffectsSettings
 from analysis.questions.effects.text import effects_sentences, effects_table, equal_cost_table
@@ -363,3 +364,17 @@ def test_pairs_of_equal_cost_are_all_counted():
     result = run(grid(nothing, 22))
     expected = sum(len(list(combinations(group.shapes, 2))) for group in result.equal_cost)
     assert result.equal_cost_pairs == expected
+
+
+def test_of_very_many_pairs_those_with_the_best_are_tested_and_the_others_count(monkeypatch):
+    frame = grid(additive, 1, sd=0.3, seeds=4)
+    every = run(frame, settings=EffectsSettings(tolerance=0.5))
+    monkeypatch.setattr(equal_cost, "_MOST_PAIRS", 1)
+    few = run(frame, settings=EffectsSettings(tolerance=0.5))
+    assert few.equal_cost_pairs == every.equal_cost_pairs
+    for group, whole in zip(few.equal_cost, every.equal_cost, strict=True):
+        assert (group.best, len(group.shapes)) == (whole.best, len(whole.shapes))
+        for shape, same in zip(group.shapes[1:], whole.shapes[1:], strict=True):
+            assert shape.label == same.label
+            assert shape.behind.estimate == pytest.approx(same.behind.estimate)
+            assert 0 <= shape.p_holm <= 1
