@@ -15,6 +15,9 @@ from torch.nn import functional as F
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
 _VECTOR: Final = 16
+_MOST_AT_ONCE: Final = 65_535
+"""Sequences in a call of a device's attention kernels: CUDA's grids are no longer than that in any
+but their first dimension, and the kernels fail beyond it, in all precisions."""
 
 
 class MultiHeadAttention(nn.Module):
@@ -74,16 +77,35 @@ class MultiHeadAttention(nn.Module):
             key, value = key[:, :, query_only:], value[:, :, query_only:]
         if self.log_temperature is not None:
             query = query * self.log_temperature.exp().view(-1, 1, 1)
-        mixed_BHTN = F.scaled_dot_product_attention(
-            query,
-            key,
-            value,
-            attn_mask=mask,
-            dropout_p=self.dropout if self.training else 0.0,
-            is_causal=causal,
-        )
+        dropout = self.dropout if self.training else 0.0
+        if mask is None:
+            mixed_BHTN = attended(query, key, value, dropout_p=dropout, is_causal=causal)
+        else:
+            mixed_BHTN = F.scaled_dot_product_attention(
+                query, key, value, attn_mask=mask, dropout_p=dropout, is_causal=causal
+            )
         projected: Tensor = self.proj(mixed_BHTN.transpose(1, 2).flatten(2))
         return projected
+
+
+def attended(query: Tensor, key: Tensor, value: Tensor, **settings: Any) -> Tensor:
+    """Return ``F.scaled_dot_product_attention`` of any number of sequences, (B, H, T, N) each.
+
+    Windows and the pixels of patches are many small sequences: of 512 images of 224 x 224 pixels
+    100,352. What a device cannot take at once is computed in parts, each of which a probe of the
+    attention sees for itself.
+    """
+    if query.device.type == "cpu" or len(query) <= _MOST_AT_ONCE:
+        return F.scaled_dot_product_attention(query, key, value, **settings)
+    return attended_in_parts(_MOST_AT_ONCE, query, key, value, **settings)
+
+
+def attended_in_parts(
+    most: int, query: Tensor, key: Tensor, value: Tensor, **settings: Any
+) -> Tensor:
+    """Return the same, computed of ``most`` sequences at a time."""
+    parts = zip(*(torch.split(each, most) for each in (query, key, value)), strict=True)
+    return torch.cat([F.scaled_dot_product_attention(*part, **settings) for part in parts])
 
 
 def split_heads(projected_BTJ: Tensor, parts: int, heads: int) -> tuple[Tensor, ...]:

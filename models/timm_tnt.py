@@ -10,9 +10,8 @@ patches), E embed_dim, D inner_dim, H heads, N head_dim.
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from models.attention import heads_of_one_query, split_heads
+from models.attention import attended, heads_of_one_query, split_heads
 from models.torchvision_compat import make_torchvision_importable
 
 make_torchvision_importable()
@@ -44,7 +43,7 @@ class Attention(nn.Module):
         x_BTE = _as_autocast_would(x_BTE)
         query, key = split_heads(self.qk(x_BTE), 2, self.num_heads)
         (value,) = split_heads(self.v(x_BTE), 1, self.num_heads)
-        mixed_BHTN = F.scaled_dot_product_attention(query, key, value)
+        mixed_BHTN = attended(query, key, value)
         projected: Tensor = self.proj(mixed_BHTN.transpose(1, 2).flatten(2))
         return projected
 

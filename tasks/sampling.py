@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from tasks.transfer import to_device
+
 _MASK_63_BITS = (1 << 63) - 1
 
 _HELD_OUT = 0
@@ -140,7 +142,7 @@ class EpochData:
         step = start_step
         epochs = epochs_from(start_step, self._num_train, self._batch_size, self._sampling_seed)
         for part in epochs:
-            order = part.order.to(device or "cpu")
+            order = to_device(part.order, device or part.order.device)
             for rows in torch.split(order, self._batch_size)[part.first_batch :]:
                 yield step, rows
                 step += 1

@@ -115,7 +115,7 @@ def assert_equal_to_the_bit(one: Any, other: Any) -> None:
 
 def saved(root: Path, trial: Trial) -> dict[str, Any]:
     """The content of a trial's newest checkpoint."""
-    found = CheckpointStore(str(root), trial.key, attempt=99).search(torch.device("cpu")).state
+    found = CheckpointStore(str(root), trial.key, attempt=99).search().state
     assert found is not None
     return found
 

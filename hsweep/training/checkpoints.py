@@ -112,12 +112,11 @@ class CheckpointStore:
 
     def search(
         self,
-        device: torch.device,
         is_usable: Callable[[dict[str, Any]], bool] | None = None,
         through: int | None = None,
     ) -> Found:
-        """Return the newest valid checkpoint, of a unit ``through`` at most, and what was passed
-        over for it.
+        """Return the newest valid checkpoint, of a unit ``through`` at most, with its tensors on
+        the CPU, and what was passed over for it.
 
         Passed over is a file whose content does not match its name, that holds anything but plain
         data (loading never runs code), or that the caller cannot use.
@@ -136,7 +135,7 @@ class CheckpointStore:
                 except FileNotFoundError:
                     # A later attempt has superseded it meanwhile.
                     continue
-                state = _loaded(content, entry.digest, device)
+                state = _loaded(content, entry.digest)
                 if state is not None and (is_usable is None or is_usable(state)):
                     return Found(entry.unit, state, tuple(damaged))
                 damaged.append(entry.unit)
@@ -242,9 +241,13 @@ def packed(state: Mapping[str, Any]) -> bytes:
     return buffer.getvalue()
 
 
-def from_packed(content: bytes, device: torch.device | None = None) -> Any:
-    """Return what was packed; loading never runs code."""
-    return torch.load(io.BytesIO(content), map_location=device, weights_only=True)
+def from_packed(content: bytes) -> Any:
+    """Return what was packed, with tensors on the CPU; loading never runs code.
+
+    Who loads a state puts weights and moments where they belong. An optimizer's count of updates
+    belongs on the CPU: from a device it would be read back at every update, parameter by parameter.
+    """
+    return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
 
 
 def _entries(names: list[str]) -> list[_Entry]:
@@ -252,12 +255,12 @@ def _entries(names: list[str]) -> list[_Entry]:
     return sorted(_Entry(int(match[1]), int(match[2]), match[3]) for match in matches if match)
 
 
-def _loaded(content: bytes, digest: str, device: torch.device) -> dict[str, Any] | None:
+def _loaded(content: bytes, digest: str) -> dict[str, Any] | None:
     """Return what a file holds, None if that is not what was once written, or not plain data."""
     if _digest(content) != digest:
         return None
     try:
-        state = from_packed(content, device)
+        state = from_packed(content)
     except (UnpicklingError, EOFError, ValueError, KeyError, RuntimeError) as error:
         if is_out_of_memory(error):
             raise

@@ -52,6 +52,13 @@ def is_graphed(recipe: Recipe, device: torch.device) -> bool:
     return recipe.compile == "graphs" and device.type == "cuda"
 
 
+def forget_replays(model: nn.Module) -> None:
+    """Give up what a compiled model keeps to replay its steps, memory and all; it is compiled anew
+    when it is called next. Other models keep nothing."""
+    if hasattr(model, "_orig_mod"):
+        torch.compiler.reset()
+
+
 def _kernels() -> Path:
     # Kernels for the CPU are written for a number of threads.
     return cache_folder() / "compiled" / f"{torch.__version__}-{torch.get_num_threads()}"

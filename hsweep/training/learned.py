@@ -5,10 +5,10 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.optim.swa_utils import AveragedModel
 
 from hsweep.design.configuration import encoded
 from hsweep.design.trial import Assignment, Report
+from hsweep.training.averaging import Average
 from hsweep.training.weights import plain_tensors, write_weights
 from hsweep.training.world import World
 
@@ -27,7 +27,7 @@ class Learned:
         self,
         model: nn.Module,
         optimizer: torch.optim.Optimizer,
-        average: AveragedModel | None = None,
+        average: Average | None = None,
         scaler: torch.amp.GradScaler | None = None,
         *,
         world: World,

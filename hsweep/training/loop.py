@@ -15,7 +15,7 @@ from hsweep.training.memory import DoesNotFitError, fitting, shown
 from hsweep.training.micro_batches import Gradients
 from hsweep.training.opening import Opened, open_trial
 from hsweep.training.precision import products_in
-from hsweep.training.prefetch import prefetched
+from hsweep.training.prefetch import Pace, prefetched
 from hsweep.training.process_state import seed_all
 from hsweep.training.run import CannotGoOnError
 from hsweep.training.trial_state import now
@@ -85,6 +85,7 @@ class _Loop:
         self._steps_per_unit = self._data.steps_per_epoch if by_epochs else 1
         self._step = last.step if last is not None else 0
         self._batches = prefetched(self._division.batches(self._step), run.device)
+        self._pace = Pace(run.device)
         self._batch: Batch | None = None
         self._is_untouched = True
 
@@ -153,6 +154,7 @@ class _Loop:
             loss = loss.clone()  # the next replay of the graph writes over it
         self._is_untouched = False
         self._updates.apply(lr)
+        self._pace.keep()
         self._step += 1
         state.train_seconds += now() - started
         if self._trial.budget.unit == "seconds":

@@ -9,7 +9,10 @@ from typing import Final, TypeVar
 import torch
 
 _SIGNS: Final = re.compile(
-    r"out of memory|can't allocate memory|not enough memory|_STATUS_ALLOC_FAILED", re.IGNORECASE
+    r"out of memory|can't allocate memory|not enough memory|_STATUS_ALLOC_FAILED"
+    # cuBLAS says the first where it has no memory left for its handle.
+    r"|CUBLAS_STATUS_NOT_INITIALIZED|_DEVICE_ALLOCATION_FAILED",
+    re.IGNORECASE,
 )
 _ASKED: Final = re.compile(
     r"(?:tried|unable) to allocate ([\d.]+) ?(bytes|KiB|MiB|GiB|TiB)", re.IGNORECASE

@@ -28,6 +28,7 @@ from torch import Tensor, nn
 from hsweep.errors import UserError
 from hsweep.training.batch_norm import SharedStatistics, has_batch_statistics
 from hsweep.training.batches import Parts, num_examples
+from hsweep.training.compiled import forget_replays
 from hsweep.training.division import Division, most, own_seed, sum_gradients
 from hsweep.training.memory import DoesNotFitError, fitting, release
 from hsweep.training.precision import Autocast
@@ -123,6 +124,8 @@ class Gradients:
             self.clear()
             parts, self.at_once = self._more_parts(batch, parts, asked)
             self.reduced = self.at_once
+            # Graphs of what did not fit hold its memory; parts of another size are compiled anew.
+            forget_replays(self._model)
             release(self._parameters[0].device)
             torch.manual_seed(own_seed(self._world, self._seed, step, self.at_once))
             self._note = (

@@ -67,7 +67,7 @@ def open_trial(run: "TrialRun", data: TaskData | None = None) -> Opened:
             reported = [row["unit"] for row in saved["history"]]
             return reported == units[: len(reported)] and learned.fits(saved)
 
-        saved = state.restore(run.device, is_usable)
+        saved = state.restore(is_usable)
         if saved is not None:
             learned.load(saved)
             # They are this attempt's only if it has written them.

@@ -1,14 +1,17 @@
-"""Batches made ready on the device while it computes the update before."""
+"""Batches made ready on the device while it computes the update before, and no further ahead."""
 
 from collections import deque
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor
 
 from hsweep.training.batches import leaves
 from tasks.base import Batch
+
+_AHEAD: Final = 2
+"""Updates that may be asked for before one of them is done: the device always has the next."""
 
 
 def prefetched(batches: Iterator[Batch], device: torch.device) -> Iterator[Batch]:
@@ -17,6 +20,29 @@ def prefetched(batches: Iterator[Batch], device: torch.device) -> Iterator[Batch
     On the CPU there is nothing that would go on meanwhile, so they come as they are.
     """
     return Prefetched(batches, device) if device.type == "cuda" else batches
+
+
+class Pace:
+    """How far the host may run ahead of a device: what updates it asks for lies in a queue.
+
+    Without it nothing but the length of the device's queue would hold the host back: batches made
+    ahead would fill the memory where an update is a single replay of a graph, and a training's
+    seconds would count what was asked for, not what was done. On the CPU nothing is queued.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._streams: Any = torch.get_device_module(device) if device.type != "cpu" else None
+        self._asked_for: deque[Any] = deque()
+
+    def keep(self) -> None:
+        """Note that an update was asked for, and wait until all but the last few are done."""
+        if self._streams is None:
+            return
+        event = self._streams.Event()
+        event.record()
+        self._asked_for.append(event)
+        if len(self._asked_for) > _AHEAD:
+            self._asked_for.popleft().synchronize()
 
 
 class Prefetched(Iterator[Batch]):

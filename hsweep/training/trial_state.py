@@ -5,8 +5,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-import torch
-
 from hsweep.design.trial import Assignment, Report
 from hsweep.errors import UserError
 from hsweep.training.checkpoints import (
@@ -202,18 +200,14 @@ class TrialState:
         self._writer.save(self.unit, {**contents, "history": history}, beside=beside)
         self._saved_unit, self._seconds_saved = self.unit, self._seconds_before
 
-    def restore(self, device: torch.device, is_usable: IsUsable) -> dict[str, Any] | None:
+    def restore(self, is_usable: IsUsable) -> dict[str, Any] | None:
         """Take up the reports of the newest checkpoint from which training can go on, and return
-        all that it holds, in every process; None where there is none.
+        all that it holds, on the CPU in every process; None where there is none.
 
         Raises:
             StorageError: it cannot be looked for.
         """
-        # Loaded on the CPU where it is passed on, and put on each device from there.
-        place = device if self._world.size == 1 else torch.device("cpu")
-        saved, self._is_own, damaged = from_rank_0(
-            self._world, lambda: self._found(place, is_usable)
-        )
+        saved, self._is_own, damaged = from_rank_0(self._world, lambda: self._found(is_usable))
         if saved is not None:
             self.history = [self._report(row) for row in saved["history"]]
             last = self.history[-1]
@@ -244,9 +238,7 @@ class TrialState:
         self._seconds_before += seconds - last.wall_seconds
         self._seconds_saved = self._seconds_offered = self._seconds_whole = seconds
 
-    def _found(
-        self, device: torch.device, is_usable: IsUsable
-    ) -> tuple[dict[str, Any] | None, bool, tuple[int, ...]]:
+    def _found(self, is_usable: IsUsable) -> tuple[dict[str, Any] | None, bool, tuple[int, ...]]:
         """Return the newest checkpoint, whether it is the trial's own, and the units of those that
         are damaged."""
 
@@ -256,13 +248,13 @@ class TrialState:
             except (KeyError, TypeError, AttributeError):
                 return False
 
-        found = self._store.search(device, is_whole)
+        found = self._store.search(is_whole)
         damaged = found.damaged
         other = self._assignment.continues
         is_own = found.state is not None or other is None
         if not is_own and other is not None:
             shorter = _store(self._assignment.checkpoints, other, LAST_ATTEMPT)
-            found = shorter.search(device, is_whole, self._assignment.shared)
+            found = shorter.search(is_whole, self._assignment.shared)
             damaged += found.damaged
         return found.state, is_own, damaged
 

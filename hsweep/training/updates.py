@@ -34,7 +34,7 @@ class Updates:
         else:
             step_at(learned.optimizer, lr)
         if learned.average is not None:
-            learned.average.update_parameters(learned.model)
+            learned.average.update(learned.model)
         self._lr = lr
 
     def gradient_norm(self) -> float:

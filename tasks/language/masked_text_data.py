@@ -18,6 +18,7 @@ from tasks.language.sequence_data import SequenceData
 from tasks.language.text_data import PARTS, Part
 from tasks.language.token_files import token_line
 from tasks.sampling import generator, of_shape
+from tasks.transfer import to_device
 
 if TYPE_CHECKING:
     from tasks.language.masked_text import MaskedText
@@ -124,7 +125,8 @@ class MaskedTextData(SequenceData[MaskedBatch]):
     def _hidden(self, part: Part, rows: NDArray[np.int64], random: torch.Generator) -> MaskedBatch:
         tokens = self._at(part, rows * self._seq_len, self._seq_len)
         shown, positions, targets = self._masking.hide(tokens, random)
-        return shown.to(self._device), positions.to(self._device), targets.to(self._device)
+        shown, positions = to_device(shown, self._device), to_device(positions, self._device)
+        return shown, positions, to_device(targets, self._device)
 
     def _evaluated(self, model: nn.Module, part: Part) -> tuple[float, float]:
         total = torch.zeros(2, dtype=torch.float64, device=self._device)

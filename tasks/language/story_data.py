@@ -18,6 +18,7 @@ from tasks.language.sequence_data import SequenceData
 from tasks.language.text_data import PARTS, Part
 from tasks.language.token_files import token_line
 from tasks.sampling import generator, of_shape
+from tasks.transfer import to_device
 
 if TYPE_CHECKING:
     from tasks.language.stories import Stories
@@ -95,7 +96,7 @@ class StoryData(SequenceData[Tensor]):
 
     def _read(self, part: Part, first: NDArray[np.int64]) -> Tensor:
         """Return the tokens (B, T + 1) that begin at positions ``first``, (B,)."""
-        return self._at(part, first, self._seq_len + 1).to(self._device)
+        return to_device(self._at(part, first, self._seq_len + 1), self._device)
 
     def _evaluated(self, model: nn.Module, part: Part) -> float:
         total = torch.zeros((), dtype=torch.float64, device=self._device)

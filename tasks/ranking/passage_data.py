@@ -14,6 +14,7 @@ from tasks.division import own_slices, summed
 from tasks.ranking.passage_pool import candidates
 from tasks.sampling import EpochData, generator, of_shape
 from tasks.sources.kept import kept
+from tasks.transfer import to_device
 
 if TYPE_CHECKING:
     from tasks.ranking.passages import Passages
@@ -121,10 +122,12 @@ class PassageData(EpochData):
         order = torch.rand(lists.shape, generator=random).argsort(1)
         lists = lists.gather(1, order)
         positions = (order == 0).int().argmax(1)
-        passages = tables.passages[lists.to(tables.passages.device)].to(tables.device)
-        queries = tables.queries[rows.to(tables.device)]
+        passages = to_device(
+            tables.passages[to_device(lists, tables.passages.device)], tables.device
+        )
+        queries = tables.queries[to_device(rows, tables.device)]
         x = torch.cat((queries[:, None].expand_as(passages), passages), dim=2)
-        return x, positions.to(tables.device)
+        return x, to_device(positions, tables.device)
 
     def _scored(self, model: nn.Module, rows: Tensor) -> tuple[float, float, float]:
         total = torch.zeros(3, dtype=torch.float64)

@@ -16,6 +16,7 @@ from torch.nn import functional
 from tasks.division import own_slices, summed
 from tasks.sampling import generator, of_shape, whole_batches
 from tasks.sources.kept import kept
+from tasks.transfer import to_device
 
 if TYPE_CHECKING:
     from tasks.synthetic.nearest_neighbor import NearestNeighbor
@@ -186,11 +187,7 @@ class NearestNeighborData:
         if self._kept:
             return self._kept[index]
         x, y = draw(self._task, self._batch_size * self._block_steps, self._stream(index))
-        if self._device.type == "cuda":
-            x, y = x.pin_memory(), y.pin_memory()
-        return Sequences(
-            x.to(self._device, non_blocking=True), y.to(self._device, non_blocking=True)
-        )
+        return Sequences(to_device(x, self._device), to_device(y, self._device))
 
     def _mean_error(self, model: nn.Module, sequences: Iterable[Sequences]) -> float:
         rows = max(1, _CHUNK_NUMBERS // (self._task.seq_len * self._task.dim))

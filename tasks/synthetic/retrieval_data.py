@@ -14,6 +14,7 @@ from torch.nn import functional
 from tasks.division import own_slices, summed
 from tasks.sampling import EpochData, epochs_from, generator
 from tasks.sources.kept import kept
+from tasks.transfer import to_device
 
 if TYPE_CHECKING:
     from tasks.synthetic.retrieval import Outer, Retrieval
@@ -169,7 +170,7 @@ class RetrievalData(EpochData):
                 # What is new is in no order that could be learned.
                 x, y = (tensor[first : len(part.order)] for tensor in self._streamed(part.epoch))
             else:
-                order = part.order[first:].to(self._data.train.y.device)
+                order = to_device(part.order[first:], self._data.train.y.device)
                 x, y = (tensor.index_select(0, order) for tensor in self._data.train)
             yield from zip(
                 torch.split(x, self._batch_size), torch.split(y, self._batch_size), strict=True

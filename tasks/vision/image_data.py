@@ -14,6 +14,7 @@ from tasks.base import DataError
 from tasks.division import own_slices
 from tasks.sampling import chosen_rows, generator, held_out_rows
 from tasks.sources.kept import kept
+from tasks.transfer import to_device
 from tasks.vision.image_arrays import ImageArrays
 from tasks.vision.learning import ImageLearning
 
@@ -136,7 +137,7 @@ def augmented(pixels: Tensor, crop_padding: int, flip: bool, random: torch.Gener
         mirrored = torch.rand(batch, generator=random) < 0.5
         columns = torch.where(mirrored[:, None], columns.flip(1), columns)
     padded = functional.pad(pixels, (crop_padding,) * 4)
-    rows, columns = rows.to(pixels.device), columns.to(pixels.device)
+    rows, columns = to_device(rows, pixels.device), to_device(columns, pixels.device)
     images = torch.arange(batch, device=pixels.device)[:, None, None]
     # Indices around a slice put the channels last.
     return padded[images, :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)

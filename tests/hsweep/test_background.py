@@ -127,7 +127,7 @@ def test_a_checkpoint_is_packed_at_once_and_holds_what_there_was(tmp_path: Path)
     state["history"][0]["metrics"]["nmse"] = 7.0
     store = CheckpointStore(str(tmp_path), TRIAL.key, 1)
     store.save(1, content)
-    found = store.search(CPU).state
+    found = store.search().state
     assert found is not None
     assert_equal_to_the_bit(found, before)
     assert found["model"]._metadata == model.state_dict()._metadata
@@ -180,7 +180,7 @@ def test_training_goes_on_while_a_checkpoint_is_written_and_does_not_change_it(
     gate.is_open.set()
     thread.join()
     assert heard == undisturbed[:3]
-    found = CheckpointStore(str(tmp_path), TRIAL.key, 9).search(CPU)
+    found = CheckpointStore(str(tmp_path), TRIAL.key, 9).search()
     assert found.unit == 2
     generator.close()
     for file in (tmp_path / TRIAL.key).glob("*.pt"):

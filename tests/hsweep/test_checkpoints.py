@@ -34,15 +34,15 @@ def files(root: Path, key: str = "t1") -> list[Path]:
 
 
 def newest_unit(root: Path | str, attempt: int = 1) -> int | None:
-    found = store(root, attempt).search(CPU).state
+    found = store(root, attempt).search().state
     return None if found is None else found["unit"]
 
 
 def test_what_is_saved_comes_back(tmp_path: Path) -> None:
     assert newest_unit(tmp_path) is None
     store(tmp_path).save(3, packed(state(3)))
-    assert store(tmp_path, key="t2").search(CPU).state is None
-    found = store(tmp_path).search(CPU).state
+    assert store(tmp_path, key="t2").search().state is None
+    found = store(tmp_path).search().state
     assert found is not None
     assert found["unit"] == 3
     assert torch.equal(found["weights"], torch.full((3,), 3.0))
@@ -161,7 +161,7 @@ def test_a_checkpoint_with_code_in_it_is_passed_over_and_the_code_never_runs(
     content = write({"unit": 2, "object": RunsCode(bait)})
     digest = hashlib.sha256(content).hexdigest()[:16]
     (tmp_path / "t1" / f"{2:09d}-00001-{digest}.pt").write_bytes(content)
-    found = store(tmp_path).search(CPU)
+    found = store(tmp_path).search()
     assert (found.unit, found.damaged) == (1, (2,))
     assert not bait.exists()
     trusting(content)
@@ -173,12 +173,12 @@ def test_a_search_tells_what_it_passed_over_and_takes_what_its_caller_can_use(
 ) -> None:
     for unit in (1, 2):
         store(tmp_path).save(unit, packed(state(unit)))
-    found = store(tmp_path).search(CPU, lambda saved: saved["unit"] != 2)
+    found = store(tmp_path).search(lambda saved: saved["unit"] != 2)
     assert (found.unit, found.damaged) == (1, (2,))
     flip_a_bit(files(tmp_path)[-1])
-    found = store(tmp_path).search(CPU)
+    found = store(tmp_path).search()
     assert (found.unit, found.damaged) == (1, (2,))
-    nothing = store(tmp_path).search(CPU, lambda saved: False)
+    nothing = store(tmp_path).search(lambda saved: False)
     assert (nothing.unit, nothing.state, nothing.damaged) == (0, None, (2, 1))
 
 

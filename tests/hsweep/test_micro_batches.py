@@ -390,7 +390,7 @@ def test_before_memory_runs_out_the_work_up_to_the_last_report_is_kept(tmp_path:
         folder = tmp_path / str(since)
         trial = crowded(fits=0, since=since, dropout=0.4)
         said(assignment_of(trial, folder))
-        found = CheckpointStore(str(folder), trial.key, 9).search(CPU)
+        found = CheckpointStore(str(folder), trial.key, 9).search()
         assert found.unit == (kept or 0)
         roomy = replace(trial, task=replace(trial.task, fits=None))
         again = said(assignment_of(roomy, folder, attempt=2))
@@ -495,6 +495,8 @@ def test_other_errors_are_none_of_this(tmp_path: Path) -> None:
         (MemoryError(), True),
         (RuntimeError("CUDA error: out of memory"), True),
         (RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"), True),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cub"), True),
+        (RuntimeError("CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"), True),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to"), True),
         (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), False),
         (ValueError("out of memory"), False),

@@ -332,7 +332,7 @@ def test_a_kill_costs_at_most_a_checkpoint_interval_or_a_report_if_that_is_longe
         folder = tmp_path_factory.mktemp("killed")
         trial = trial_of(task=TimedTask(seconds_an_epoch=seconds_an_epoch))
         begun(trial, folder, killed_after, checkpoint_seconds)
-        kept = CheckpointStore(str(folder), trial.key, 9).search(CPU).unit
+        kept = CheckpointStore(str(folder), trial.key, 9).search().unit
         # Killed at the worst moment, just before the next report.
         lost = (killed_after + 1 - kept) * seconds_an_epoch
         assert lost <= max(checkpoint_seconds, seconds_an_epoch) + 1e-6
@@ -411,7 +411,7 @@ def lasting(trial: Trial, folder: Path, continues: Trial | None = None, **more: 
     if continues is not None:
         assignment = going_on(assignment, continues)
     reports = [content(report) for report in said(assignment)]
-    found = CheckpointStore(str(folder), trial.key, 9).search(CPU)
+    found = CheckpointStore(str(folder), trial.key, 9).search()
     assert found.state is not None
     return reports, found
 

@@ -1,14 +1,19 @@
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from models.attention import (
     ClassTokenAttention,
     MultiHeadAttention,
+    attended,
+    attended_in_parts,
     softmax_over_few,
     split_heads,
 )
@@ -129,6 +134,30 @@ def test_causal_attention_does_not_look_ahead() -> None:
     before, after = attention(x, causal=True), attention(changed, causal=True)
     torch.testing.assert_close(after[:, :-1], before[:, :-1])
     assert not torch.allclose(after[:, -1], before[:, -1])
+
+
+def test_attention_of_more_sequences_than_a_device_takes_is_computed_in_parts() -> None:
+    torch.manual_seed(0)
+    parts = tuple(torch.randn(7, 2, 5, 3, requires_grad=True) for _ in range(3))
+    found = []
+    for result in (attended(*parts), attended_in_parts(3, *parts)):
+        found.append((result, *torch.autograd.grad(result.square().sum(), parts)))
+    for whole, cut in zip(*found, strict=True):
+        torch.testing.assert_close(cut, whole)
+    sizes = []
+
+    class Sizes(TorchFunctionMode):
+        def __torch_function__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            if func is F.scaled_dot_product_attention:
+                sizes.append(len(args[0]))
+            return func(*args, **(kwargs or {}))
+
+    many = torch.empty(140_000, 1, 2, 4, device="meta")
+    with Sizes():
+        assert attended(many, many, many).shape == many.shape
+    assert sizes == [65_535, 65_535, 8_930]
 
 
 def test_a_masked_token_is_not_attended_to() -> None:

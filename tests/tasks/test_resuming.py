@@ -8,7 +8,6 @@ import every_task
 import pytest
 import torch
 from driven import driven
-from task_contract import CPU
 from tiny_runs import assignment_of, content, planned
 
 from hsweep import Recipe, Sweep, epochs, grid
@@ -59,7 +58,7 @@ def reports(trial: Trial, folder: Path, attempt: int, last: int) -> list[Report]
 
 
 def weights(trial: Trial, folder: Path) -> dict[str, torch.Tensor]:
-    found = CheckpointStore(str(folder), trial.key, attempt=99).search(CPU).state
+    found = CheckpointStore(str(folder), trial.key, attempt=99).search().state
     assert found is not None
     state: dict[str, torch.Tensor] = found["model"]
     return state

@@ -6,8 +6,6 @@ import os
 from collections.abc import Iterator
 from typing import Final
 
-import torch
-
 from hsweep.design.own_training import Command, OwnTask
 from hsweep.design.space import Point
 from hsweep.design.trial import OutOfMemory, StorageFailure
@@ -36,7 +34,7 @@ def train_function(run: TrialRun) -> None:
     task = run.assignment.trial.task
     assert isinstance(task, OwnTask)
     assert not isinstance(task.train, Command)
-    saved = run.state.restore(torch.device("cpu"), holds_files)
+    saved = run.state.restore(holds_files)
     run.send_again()
     try:
         end_leftovers(run.folder, run.rank)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from driven import driven
-from task_contract import CPU, same
+from task_contract import same
 from text_tables import sentences, write_table
 from tiny_runs import assignment_of, content, planned
 
@@ -81,7 +81,7 @@ def finished(trial: Trial, folder: Path, stops: list[int]) -> tuple[list[Any], d
             reports.append(report)
             if number == stop or report.is_last:
                 generator.close()
-    state = CheckpointStore(str(folder), trial.key, attempt=99).search(CPU).state
+    state = CheckpointStore(str(folder), trial.key, attempt=99).search().state
     assert state is not None
     return [content(report) for report in reports], state
 
