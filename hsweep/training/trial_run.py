@@ -37,7 +37,7 @@ NUM_PARAMS: Final = "num_params"
 ENDED: Final = -1
 """In place of a unit: the function has returned."""
 
-_FORBIDDEN: Final = (RESERVED_AXES | {"time"}) - {NUM_PARAMS, *get_args(BudgetUnit)}
+_FORBIDDEN: Final = (RESERVED_AXES | {"time", "checkpoint"}) - {NUM_PARAMS, *get_args(BudgetUnit)}
 _LONGEST_NAME: Final = 200
 _SEEDS_BELOW: Final = 2**31
 
@@ -97,12 +97,6 @@ class TrialRun:
         self, unit: int, checkpoint: Path | str | None = None, **metrics: float | None
     ) -> None:
         """Report the metrics after ``unit`` units of the budget; see ``Run.report``."""
-        self.report_metrics(unit, metrics, checkpoint)
-
-    def report_metrics(
-        self, unit: int, metrics: Mapping[str, Any], checkpoint: Path | str | None = None
-    ) -> None:
-        """Do what ``report`` does, with metrics of any name."""
         if self.is_fork:
             raise UserError(
                 "report was called in a process that the training function has started; only the "

@@ -240,7 +240,7 @@ class WorkerQueue:
         """Train a trial; return its error, if it raised one."""
         self._watch.begin(assignment, is_turn=True)
         try:
-            self._train(assignment, _TrialChannel(self, assignment))
+            self._train(assignment, self)
         except BaseException as error:
             # Even what would end a process: this thread must live to report it.
             return TrialError(redact(failure_text(error)), isinstance(error, RefusedReportError))
@@ -248,15 +248,19 @@ class WorkerQueue:
             self._watch.end()
         return None
 
-    def begins(self, assignment: Assignment) -> None:
-        """The training of a trial itself begins, all being there that it needs."""
-        self._watch.begin(assignment, is_turn=False)
+    # The channel of the trial in training: what its own thread calls.
 
-    def put(self, assignment: Assignment, event: Event) -> bool:
+    def begins(self) -> None:
+        """The training of the trial itself begins, all being there that it needs."""
+        if self._training is not None:
+            self._watch.begin(self._training, is_turn=False)
+
+    def put(self, event: Event, /) -> bool:
         """Take what the trial in training reports; return whether it goes on."""
         self._watch.end()
         with self._changed:
-            if self._is_broken:
+            assignment = self._training
+            if self._is_broken or assignment is None:
                 return False
             self._messages.append(_message(assignment, event))
             if isinstance(event, Report) and event.unit in assignment.waits_at:
@@ -277,23 +281,6 @@ class WorkerQueue:
     @property
     def _is_kept_waiting(self) -> bool:
         return self._waits_for_driver or len(self._messages) >= _MAX_UNSENT
-
-
-class _TrialChannel:
-    """Where the events of a trial in training go: its worker's queue."""
-
-    def __init__(self, queue: WorkerQueue, assignment: Assignment) -> None:
-        self._queue, self._assignment = queue, assignment
-
-    @property
-    def is_stopped(self) -> bool:
-        return self._queue.is_stopped
-
-    def begins(self) -> None:
-        self._queue.begins(self._assignment)
-
-    def put(self, event: Event) -> bool:
-        return self._queue.put(self._assignment, event)
 
 
 def _message(assignment: Assignment, event: Event | TrialError | ProcessDied | Started) -> Message:

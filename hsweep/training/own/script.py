@@ -12,7 +12,7 @@ from typing import Final
 
 from hsweep.design.own_training import Command, OwnTask
 from hsweep.design.trial import StorageFailure
-from hsweep.errors import UserError
+from hsweep.errors import RefusedReportError, UserError
 from hsweep.files import write_text
 from hsweep.training.own.arguments import TIMES_FILE, arguments_of, can_resume, has_content
 from hsweep.training.own.leftovers import end_leftovers
@@ -143,20 +143,23 @@ class _Script:
             if unit == amount and all(map(math.isfinite, kept.values())):
                 self._last = unit, kept
             else:
-                self._run.report_metrics(unit, kept)
+                self._run.report(unit, **kept)
         if units:
             self._keep_time()
 
     def _recordable(self, metrics: Mapping[str, float]) -> dict[str, float]:
         """Return the metrics whose names can be recorded: a script writes its learning rate, its
-        steps and what it calls ``acc@1`` unasked. Those that the sweep named are all kept."""
+        steps and what it calls ``acc@1`` unasked.
+
+        Raises:
+            RefusedReportError: the sweep names one that cannot be.
+        """
         trial = self._assignment.trial
         named = {trial.metric, *dict(self._command.metrics.metrics).values()}
-        return {
-            name: value
-            for name, value in metrics.items()
-            if name in named or not name_problem(name, trial.point)
-        }
+        problems = {name: name_problem(name, trial.point) for name in metrics}
+        if refused := [problems[name] for name in problems if name in named and problems[name]]:
+            raise RefusedReportError(refused[0])
+        return {name: value for name, value in metrics.items() if not problems[name]}
 
     def _judge(self, ended: Exit | None, late: str) -> None:
         """Make the last report if the script has ended or has to; raise if it ended without."""
@@ -186,7 +189,7 @@ class _Script:
             return
         unit, metrics = self._last
         self._run.state.note(note)
-        self._run.report_metrics(unit, metrics)
+        self._run.report(unit, **metrics)
 
     def _error(self, message: str) -> UserError:
         last_line = self._process.last_lines(1)
