@@ -37,7 +37,7 @@ SWEEP_FILE: Final = "the sweep file"
 """What the sweep file is called among the files of a trial's code, wherever it lies."""
 
 _TRAINING: Final = "hsweep.training.train"
-_OWN_TRAINING: Final = "hsweep.training.own.session"
+_OWN_TRAINING: Final = ("hsweep.training.own.function", "hsweep.training.own.script")
 _TOOL: Final = "hsweep"
 _MESSAGES: Final = "hsweep.errors"
 """Words that a training may say; no number depends on them."""
@@ -133,7 +133,8 @@ def training_code() -> Code:
 def own_training_code() -> Code:
     """Return the code that every trial of one's own training runs besides."""
     closure = _Closure(follows_tool=True)
-    closure.visit(_OWN_TRAINING)
+    for name in _OWN_TRAINING:
+        closure.visit(name)
     return _noted(closure.code())
 
 
@@ -254,18 +255,18 @@ class _Closure:
 
     Args:
         follows_tool: also into ``hsweep``, whose ``__init__`` only says what to run.
-        without: a module that is not entered.
+        without: modules that are not entered.
 
     Attributes:
         places: folders in which modules are looked for first, as a script does beside itself.
         modules: the file of each module that was added.
     """
 
-    def __init__(self, *, follows_tool: bool, without: str = "") -> None:
+    def __init__(self, *, follows_tool: bool, without: Collection[str] = ()) -> None:
         self._follows_tool = follows_tool
         self._files: dict[str, str] = {}
         self._libraries: set[str] = set()
-        self._seen = {without}
+        self._seen = set(without)
         self.places: tuple[str, ...] = ()
         self.modules: dict[str, Path] = {}
 

@@ -17,7 +17,13 @@ from hypothesis import strategies as st
 from tiny import TinyModel, TinyTask, tiny_sweep
 
 from hsweep import Recipe, UserError, epochs, grid, steps
-from hsweep.planning.code import SWEEP_FILE, changed_files, code_of, training_code
+from hsweep.planning.code import (
+    SWEEP_FILE,
+    changed_files,
+    code_of,
+    own_training_code,
+    training_code,
+)
 from hsweep.planning.content import content_hash, describe
 from hsweep.planning.identity import key_of, parts_of
 from hsweep.planning.plan import make_plan
@@ -469,6 +475,11 @@ class TestTrainingCode:
         for name in ("train", "optimizers", "opening"):
             assert f"hsweep/training/{name}.py" in files
         assert "hsweep/design/recipe.py" in files
+        own = own_training_code().files
+        for name in ("function", "script", "readers"):
+            assert f"hsweep/training/own/{name}.py" in own.keys() - files.keys()
+        assert "hsweep/training/trial_run.py" in own.keys() & files.keys()
+        assert "hsweep/training/loop.py" not in own
         assert not any(name.startswith(("hsweep/planning", "hsweep/record")) for name in files)
         assert "hsweep/__init__.py" not in files
         assert "hsweep/errors.py" not in files

@@ -12,8 +12,6 @@ __all__ = ["expected"]
 
 
 class TestInlineRunner(RunnerContract):
-    is_interrupted = True
-
     @pytest.fixture
     def runner(self) -> InlineRunner:
         return InlineRunner()
