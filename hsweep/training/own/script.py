@@ -8,7 +8,7 @@ import shutil
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from hsweep.design.own_training import Command, OwnTask
 from hsweep.design.trial import StorageFailure
@@ -64,7 +64,7 @@ class _Script:
         assert isinstance(task.train, Command)
         self._run, self._command = run, task.train
         self._assignment, self._folder = run.assignment, run.folder
-        self._last: Unit | None = None
+        self._last: tuple[int, dict[str, Any]] | None = None
         self._is_beyond = False
         run.is_paused_by_reports = False
         resumes = self._prepare()
@@ -147,7 +147,7 @@ class _Script:
         if units:
             self._keep_time()
 
-    def _recordable(self, metrics: Mapping[str, float]) -> dict[str, float]:
+    def _recordable(self, metrics: Mapping[str, float]) -> dict[str, Any]:
         """Return the metrics whose names can be recorded: a script writes its learning rate, its
         steps and what it calls ``acc@1`` unasked.
 
