@@ -65,11 +65,7 @@ class ArrayData(EpochData):
         self._variance = of_constant("mse", task.validation_targets())
 
     def batches(self, start_step: int) -> Iterator[Batch]:
-        """Yield (inputs, targets) without end, beginning with ``start_step``.
-
-        Raises:
-            ValueError: a start step below 0.
-        """
+        """Yield (inputs, targets) without end, beginning with ``start_step``."""
         inputs, targets = self._examples.train
         for _, rows in self.rows_from(start_step, targets.device):
             chosen = tuple(each.index_select(0, rows) for each in inputs)

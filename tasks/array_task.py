@@ -96,11 +96,7 @@ class ArrayTask:
     def open(
         self, *, data_seed: int, sampling_seed: int, batch_size: int, device: "torch.device"
     ) -> "ArrayData":
-        """Return the examples, on the device; the same ones are held out whatever the seed.
-
-        Raises:
-            DataError: this process was not sent the arrays and does not find them.
-        """
+        """Return the examples, on the device; the same ones are held out whatever the seed."""
         from tasks.array_data import ArrayData, load
 
         del data_seed

@@ -140,7 +140,9 @@ class Task(Learnable, Protocol):
             device: where batches are wanted.
 
         Raises:
-            DataError: the data cannot be read or is not what the task needs.
+            DataError: the data cannot be read or is not what the task needs, or the cache cannot
+                be written.
+            ValueError: a batch size below 1, or one that the task cannot be trained with.
         """
         ...
 
@@ -162,6 +164,10 @@ class TaskData(Protocol):
         """Yield training batches without end, beginning with the one of step ``start_step``.
 
         The batch of a step depends on the seeds and the step number alone.
+
+        Raises:
+            ValueError: a start step below 0.
+            DataError: an example cannot be read.
         """
         ...
 

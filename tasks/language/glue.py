@@ -136,12 +136,7 @@ class Glue:
     def open(
         self, *, data_seed: int, sampling_seed: int, batch_size: int, device: "torch.device"
     ) -> TaskData:
-        """Read the text and all tasks, tokenising them if no trial has before.
-
-        Raises:
-            DataError: something is missing or unusable; the message names split and row.
-            ValueError: a batch size below 1.
-        """
+        """Read the text and all tasks, tokenising them if no trial has before."""
         from tasks.language.fine_tuning import FineTuning
         from tasks.language.glue_data import GlueData, read_split
 

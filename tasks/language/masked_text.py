@@ -71,11 +71,6 @@ class MaskedText(TextTask):
 
         The data seed decides nothing: all replicates have the same text, and validate on the same
         masks.
-
-        Raises:
-            DataError: the data or the tokenizer are missing or unusable, or a part of the text is
-                shorter than a sequence.
-            ValueError: a batch size below 1.
         """
         from tasks.language.masked_text_data import MaskedTextData
 

@@ -79,11 +79,7 @@ class SequenceData(EpochData, ABC, Generic[BatchT]):
         self._last_seen: Tensor | None = None
 
     def batches(self, start_step: int) -> Iterator[BatchT]:
-        """Yield batches without end, beginning with that of ``start_step``.
-
-        Raises:
-            ValueError: a start step below 0.
-        """
+        """Yield batches without end, beginning with that of ``start_step``."""
         if start_step < 0:
             raise ValueError(f"start_step must be at least 0, not {start_step}")
         self._tokens_seen = start_step * self._batch_size * self._seq_len

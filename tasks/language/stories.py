@@ -78,11 +78,6 @@ class Stories(TextTask):
         """Map the tokens into memory, after making them if no trial has before.
 
         The data seed decides nothing: all replicates have the same text.
-
-        Raises:
-            DataError: the data or the tokenizer are missing or unusable, or a part of the text is
-                shorter than a sequence.
-            ValueError: a batch size below 1.
         """
         from tasks.language.story_data import StoryData
 

@@ -106,12 +106,7 @@ class TokenTask:
     def open(
         self, *, data_seed: int, sampling_seed: int, batch_size: int, device: "torch.device"
     ) -> TaskData:
-        """Read the examples onto ``device``; kept for the next trial of this process.
-
-        Raises:
-            DataError: the data are missing or unusable, or the cache cannot be written.
-            ValueError: a batch size below 1.
-        """
+        """Read the examples onto ``device``; kept for the next trial of this process."""
         from tasks.lra.token_data import TokenData, load
 
         tensors = load(self, self.fingerprint(), data_seed, device)

@@ -161,11 +161,7 @@ class TokenData(EpochData):
         self._label_smoothing = label_smoothing
 
     def batches(self, start_step: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield (x, y) without end: x (B, T) or (B, K, T), y (B,), both int64.
-
-        Raises:
-            ValueError: a start step below 0.
-        """
+        """Yield (x, y) without end: x (B, T) or (B, K, T), y (B,), both int64."""
         train = self._tensors.train
         for _, rows in self.rows_from(start_step, train.labels.device):
             yield self._tensors.tokens(train.texts[rows]), train.labels[rows]

@@ -89,11 +89,7 @@ class PassageData(EpochData):
         self._tables = tables
 
     def batches(self, start_step: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield (x, y) without end: x (B, T, 2 F), y (B,), beginning with ``start_step``.
-
-        Raises:
-            ValueError: a start step below 0.
-        """
+        """Yield (x, y) without end: x (B, T, 2 F), y (B,), beginning with ``start_step``."""
         for step, rows in self.rows_from(start_step):
             yield self._gathered(rows, generator(self._sampling_seed, step, _ORDER))
 

@@ -155,12 +155,7 @@ class Passages:
     def open(
         self, *, data_seed: int, sampling_seed: int, batch_size: int, device: "torch.device"
     ) -> TaskData:
-        """Read candidates and vectors; mined and embedded by the first to come.
-
-        Raises:
-            DataError: the data or the encoder are missing or unusable.
-            ValueError: a batch size below 1.
-        """
+        """Read candidates and vectors; mined and embedded by the first to come."""
         from tasks.ranking.passage_data import PassageData, load
 
         del data_seed  # the data come with their splits

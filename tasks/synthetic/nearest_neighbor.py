@@ -105,11 +105,7 @@ class NearestNeighbor:
     def open(
         self, *, data_seed: int, sampling_seed: int, batch_size: int, device: "torch.device"
     ) -> TaskData:
-        """Generate the held-out sequences; training sequences are made as they are needed.
-
-        Raises:
-            ValueError: a batch size below 1.
-        """
+        """Generate the held-out sequences; training sequences are made as they are needed."""
         from tasks.synthetic.nearest_neighbor_data import NearestNeighborData
 
         return NearestNeighborData(self, data_seed, sampling_seed, batch_size, device)

@@ -139,9 +139,6 @@ class NearestNeighborData:
         """Yield (x, y) without end, each (batch, N, d), beginning with that of ``start_step``.
 
         While an accelerator works on one batch, the next one is made beside it.
-
-        Raises:
-            ValueError: a start step below 0.
         """
         if start_step < 0:
             raise ValueError(f"start_step must be at least 0, not {start_step}")

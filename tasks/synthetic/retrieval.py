@@ -122,11 +122,7 @@ class Retrieval:
     def open(
         self, *, data_seed: int, sampling_seed: int, batch_size: int, device: "torch.device"
     ) -> TaskData:
-        """Generate the sequences, whole on ``device``; kept for the next trial of this process.
-
-        Raises:
-            ValueError: a batch size below 1.
-        """
+        """Generate the sequences, whole on ``device``; kept for the next trial of this process."""
         from tasks.synthetic.retrieval_data import RetrievalData, generate
 
         data = generate(self, data_seed, device)

@@ -159,9 +159,6 @@ class RetrievalData(EpochData):
         """Yield (x, y) without end: x (batch, T, d), y (batch,), beginning with ``start_step``.
 
         An epoch is gathered at once, so a step costs no more than taking a view.
-
-        Raises:
-            ValueError: a start step below 0.
         """
         epochs = epochs_from(start_step, self._num_train, self._batch_size, self._sampling_seed)
         for part in epochs:

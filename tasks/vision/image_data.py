@@ -163,9 +163,6 @@ class ImageData(ImageLearning):
     def batches(self, start_step: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield (x, y) without end, beginning with ``start_step``: x (B, C, H, W), y (B,), or (B,
         num_classes) where images are mixed.
-
-        Raises:
-            ValueError: a start step below 0.
         """
         pixels, labels = self._tensors.train
         for step, rows in self.rows_from(start_step, labels.device):

@@ -162,12 +162,7 @@ class Images:
     def open(
         self, *, data_seed: int, sampling_seed: int, batch_size: int, device: "torch.device"
     ) -> TaskData:
-        """Read the images onto ``device``; kept for the next trial of this process.
-
-        Raises:
-            DataError: the data are missing, or an image or label is unusable.
-            ValueError: a batch size below 1, or an odd one when mixing.
-        """
+        """Read the images onto ``device``; kept for the next trial of this process."""
         from tasks.vision.image_data import ImageData, load
 
         chosen = self.held_out or self.max_train or self.max_validation

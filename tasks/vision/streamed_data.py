@@ -114,12 +114,7 @@ class StreamedData(ImageLearning):
         )
 
     def batches(self, start_step: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield (x, y) without end: x (B, 3, S, S), y (B, K) or (B,), from ``start_step`` on.
-
-        Raises:
-            ValueError: a start step below 0.
-            DataError: an image cannot be read.
-        """
+        """Yield (x, y) without end: x (B, 3, S, S), y (B, K) or (B,), from ``start_step`` on."""
         return (part for part, _ in self.batches_of(start_step, rank=0, size=1))
 
     def batches_of(

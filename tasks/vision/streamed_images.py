@@ -138,12 +138,7 @@ class StreamedImages:
     def open(
         self, *, data_seed: int, sampling_seed: int, batch_size: int, device: "torch.device"
     ) -> TaskData:
-        """List the images; an unreadable one is a DataError when its turn comes.
-
-        Raises:
-            DataError: the data are missing, or their classes are not what the settings say.
-            ValueError: a batch size below 1, or an odd one when mixing.
-        """
+        """List the images; an unreadable one is a DataError when its turn comes."""
         from tasks.vision.streamed_data import StreamedData, readers
 
         del data_seed  # the splits come with the data
