@@ -14,6 +14,7 @@ from hsweep.coordination.coordinator import Coordinator
 from hsweep.design.trial import Assignment, Report, Resources, Trial, TrialStatus
 from hsweep.planning.plan import make_plan
 from hsweep.record.journal import Journal, JournalReader
+from hsweep.running.forecast import play_out
 from hsweep.training.checkpoints import THREAD_NAME, CheckpointStore
 
 History = list[tuple[int, int, dict[str, float | None]]]
@@ -40,11 +41,11 @@ def coordinating(sweep: Sweep, folder: Path, **parts: Any) -> Iterator[Coordinat
     """Open the study kept in ``folder``, new or not, and settle it at the end."""
     folder.mkdir(parents=True, exist_ok=True)
     with Journal(folder / "journal.db", create=True) as journal:
-        coordinator = Coordinator(
-            journal=journal,
-            sweep=sweep,
-            **{"trials": planned(sweep), "checkpoints": str(folder / "checkpoints")} | parts,
-        )
+        parts = {"trials": planned(sweep), "checkpoints": str(folder / "checkpoints")} | parts
+        if sweep.early_stopping is not None and not {"proposer", "only"} & parts.keys():
+            trained = play_out(sweep, parts["trials"])
+            parts["expected"] = len(trained), sum(trained.values())
+        coordinator = Coordinator(journal=journal, sweep=sweep, **parts)
         yield coordinator
         coordinator.settle()
 

@@ -24,16 +24,15 @@ start, and those of one point train: that of the setting that won.
 import json
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Set
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Final
 
-from hsweep.coordination.trial_table import ScheduledTrial
 from hsweep.design.budget import Budget
 from hsweep.design.early_stopping import PROTECTED, Asha
 from hsweep.design.question import Goal
-from hsweep.design.trial import TrialStatus
+from hsweep.design.trial import Trial, TrialStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,46 +49,58 @@ _LOST: Final = (TrialStatus.STOPPED_EARLY, TrialStatus.NOT_NEEDED)
 
 
 @dataclass(slots=True)
+class _Rung:
+    """One milestone of a stratum.
+
+    Attributes:
+        values: each contender's finite values by trial, smaller being better.
+        pending: each contender's trials that may still report here.
+        rivals: contenders with a value or a pending trial.
+    """
+
+    values: dict[str, dict[str, float]] = field(default_factory=lambda: defaultdict(dict))
+    pending: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    rivals: set[str] = field(default_factory=set)
+
+    def expect(self, name: str, key: str) -> None:
+        self.pending[name].add(key)
+        self.rivals.add(name)
+
+    def arrive(self, name: str, key: str, value: float | None) -> None:
+        """Note that a trial has reported, or with no value that it never will."""
+        if value is not None:
+            self.values[name].setdefault(key, value)
+            self.rivals.add(name)
+        if key in self.pending.get(name, ()):
+            self.pending[name].remove(key)
+            if not self.pending[name]:
+                del self.pending[name]
+                if name not in self.values:
+                    self.rivals.remove(name)
+
+
+@dataclass(slots=True)
 class _Stratum:
     """One group's rungs.
 
     Attributes:
-        contenders: what each of its members competes as, by its key.
-        values: at each milestone, each contender's finite values by trial.
-        arrived: at each milestone, the trials that reported there, whatever their value, or never
-            will, since their budget is another.
-        waiting: the trials that wait at a rung, which is that of their last report.
+        contenders: what each trial competes as, by its key.
+        waiting: the trials that wait, and the rung where they do.
         stopped: contenders that lost at a rung, and why.
         exempt: contenders that are never stopped: they count as rivals, not as survivors.
+        decided: who lost at each rung that is decided, and why.
+        ended: trials that ended before their budget.
+        may_release: something has happened since that may decide a rung.
     """
 
-    members: dict[str, ScheduledTrial] = field(default_factory=dict)
+    rungs: dict[int, _Rung] = field(default_factory=lambda: defaultdict(_Rung))
     contenders: dict[str, str] = field(default_factory=dict)
-    values: dict[int, dict[str, dict[str, float]]] = field(
-        default_factory=lambda: defaultdict(lambda: defaultdict(dict))
-    )
-    arrived: dict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
-    waiting: dict[str, ScheduledTrial] = field(default_factory=dict)
+    waiting: dict[str, tuple[Trial, int]] = field(default_factory=dict)
     stopped: dict[str, str] = field(default_factory=dict)
     exempt: set[str] = field(default_factory=set)
-
-    def to_come(self, unit: int) -> set[str]:
-        """Return the contenders of trials that may still report at a milestone for the first
-        time."""
-        arrived = self.arrived[unit]
-        return {
-            self.contenders[key]
-            for key, member in self.members.items()
-            if key not in arrived and not member.is_done
-        }
-
-    def left(self, unit: int, losers: Mapping[str, str]) -> set[str]:
-        """Return who goes on at a milestone or is still to come to it."""
-        return (self.values[unit].keys() | self.to_come(unit)) - losers.keys()
-
-    def means(self, unit: int) -> dict[str, float]:
-        """Return what each contender is judged by at a milestone, smaller being better."""
-        return {name: fmean(values.values()) for name, values in self.values[unit].items()}
+    decided: dict[int, dict[str, str]] = field(default_factory=dict)
+    ended: set[str] = field(default_factory=set)
+    may_release: bool = False
 
 
 class StratifiedAsha:
@@ -117,76 +128,88 @@ class StratifiedAsha:
         self._waits = settings is not None and settings.decide == "together" and knows_all
         self._scouts = None if settings is None else settings.scouts
         # Where no rung leaves a single one, the ends of the scouts decide.
-        self._deciding = self._milestones | ({budget.amount} if self._scouts else frozenset())
+        self._deciding = sorted(self._milestones | ({budget.amount} if self._scouts else set()))
         self._by_points = settings is not None and (
             settings.compete == "points" or self._scouts is not None
         )
         self._sign = 1.0 if goal == "min" else -1.0
         self._strata: defaultdict[str, _Stratum] = defaultdict(_Stratum)
+        self._exempt: set[str] = set()
 
-    def enter(self, row: ScheduledTrial) -> None:
+    def enter(self, trial: Trial, *, is_exempt: bool = False, is_trained: bool = True) -> None:
         """Announce a planned trial: what it competes as is a possible survivor. One of a budget
-        that is none of the sweep's was asked for later and competes with no other."""
-        if self._settings is None or row.trial.budget.amount not in self._amounts:
+        that is none of the sweep's was asked for later and competes with no other.
+
+        Args:
+            trial: what is announced.
+            is_exempt: early stopping never ends it.
+            is_trained: it may still report; what does not is not waited for.
+        """
+        if is_exempt:
+            self._exempt.add(trial.key)
+        if self._settings is None or trial.budget.amount not in self._amounts:
             return
-        trial, group = row.trial, self._strata[row.trial.stratum]
-        group.members[trial.key] = row
+        group = self._strata[trial.stratum]
         # A point competes with all its replicates.
         if self._by_points:
-            contender = json.dumps(dict(trial.point), default=str)
+            name = json.dumps(dict(trial.point), default=str)
         else:
-            contender = group.contenders.get(trial.shorter, trial.key)
-        group.contenders[trial.key] = contender
-        if row.is_exempt and not self._by_points:
-            group.exempt.add(contender)
-        # What it does not report at is not waited for.
-        others: frozenset[int] = frozenset()
-        if self._follows(row):
-            others = self._deciding
-        elif self._is_ladder:
-            others = self._deciding - {trial.budget.amount}
-        for unit in others:
-            group.arrived[unit].add(trial.key)
+            name = group.contenders.get(trial.shorter, trial.key)
+        group.contenders[trial.key] = name
+        group.decided.clear()
+        if is_exempt and not self._by_points:
+            group.exempt.add(name)
+        for unit in self._deciding if is_trained and not self._follows(trial) else ():
+            if not self._is_ladder or unit == trial.budget.amount:
+                group.rungs[unit].expect(name, trial.key)
 
-    def _follows(self, row: ScheduledTrial) -> bool:
+    def _follows(self, trial: Trial) -> bool:
         """Whether a trial trains only if the scouts of its point have won."""
-        return self._scouts is not None and row.trial.replicate >= self._scouts
+        return self._scouts is not None and trial.replicate >= self._scouts
 
-    def end(self, row: ScheduledTrial, reason: str) -> None:
-        """Note why a trial has ended: the replicates of a point that was stopped end as well."""
-        if self._settings is not None and row.status in _LOST:
-            group = self._strata[row.trial.stratum]
-            group.stopped.setdefault(group.contenders[row.trial.key], reason)
+    def end(self, trial: Trial, status: TrialStatus, reason: str) -> None:
+        """Note how a trial has ended: the replicates of a point that was stopped end as well."""
+        group = self._strata[trial.stratum]
+        name = group.contenders.get(trial.key)
+        if name is None:
+            return
+        if status is not TrialStatus.FINISHED:
+            group.ended.add(trial.key)
+        if status in _LOST:
+            group.stopped.setdefault(name, reason)
+        for rung in group.rungs.values():
+            rung.arrive(name, trial.key, None)
+        group.may_release = True
 
-    def record(self, row: ScheduledTrial, unit: int, value: float | None) -> None:
+    def record(self, trial: Trial, unit: int, value: float | None) -> None:
         """Enter a recorded report without asking for a decision."""
-        if unit not in self._deciding or self._follows(row):
+        group = self._strata[trial.stratum]
+        name = group.contenders.get(trial.key)
+        is_counted = unit in self._deciding and not self._follows(trial)
+        if name is None or not is_counted or (self._is_ladder and unit != trial.budget.amount):
             return
-        if row.trial.budget.amount not in self._amounts:
-            return
-        if self._is_ladder and unit != row.trial.budget.amount:
-            return
-        key, group = row.trial.key, self._strata[row.trial.stratum]
-        group.arrived[unit].add(key)
-        if value is not None and math.isfinite(value):
-            group.values[unit][group.contenders[key]].setdefault(key, self._sign * value)
+        is_value = value is not None and math.isfinite(value)
+        rung = group.rungs[unit]
+        rung.arrive(name, trial.key, self._sign * value if is_value and value is not None else None)
+        group.may_release = group.may_release or not is_value or not rung.pending
 
-    def milestones(self, row: ScheduledTrial) -> frozenset[int]:
+    def milestones(self, trial: Trial) -> frozenset[int]:
         """Return the units at which a trial in training may be stopped or have to wait."""
-        return frozenset() if self._is_ladder else self._rungs_of(row)
+        return frozenset() if self._is_ladder else self._rungs_of(trial)
 
-    def _rungs_of(self, row: ScheduledTrial) -> frozenset[int]:
-        is_safe = row.is_exempt or row.trial.stratum == PROTECTED or self._follows(row)
-        return frozenset() if is_safe else self._milestones
+    def _rungs_of(self, trial: Trial) -> frozenset[int]:
+        is_safe = trial.key in self._exempt or trial.stratum == PROTECTED or self._follows(trial)
+        competes = trial.key in self._strata[trial.stratum].contenders
+        return self._milestones if competes and not is_safe else frozenset()
 
-    def lost(self, row: ScheduledTrial) -> str:
+    def lost(self, trial: Trial) -> str:
         """Return why a trial will be stopped at its next rung, empty if nothing is known yet."""
-        if self._settings is None or row.is_exempt or self._follows(row):
+        if trial.key in self._exempt or self._follows(trial):
             return ""
-        group = self._strata[row.trial.stratum]
-        return group.stopped.get(group.contenders[row.trial.key], "")
+        group = self._strata[trial.stratum]
+        return group.stopped.get(group.contenders.get(trial.key, ""), "")
 
-    def verdict(self, row: ScheduledTrial, unit: int) -> Verdict:
+    def verdict(self, trial: Trial, unit: int) -> Verdict:
         """Say whether a trial that has reported at ``unit`` goes on, waits or is stopped.
 
         Where a rung waits for all its contenders, those go on that are among the best
@@ -196,209 +219,139 @@ class StratifiedAsha:
         ``min_survivors``. A trial whose contender was stopped is stopped at its next milestone; one
         that is exempt or of the protected stratum never is.
         """
-        if unit not in self.milestones(row):
+        if unit not in self.milestones(trial):
             return _GO_ON
-        group, stratum = self._strata[row.trial.stratum], row.trial.stratum
-        if not self._waits:
-            return self._verdict_on_arrival(group, unit, row)
-        return self._verdict_at_rung(row, unit, self._losers(group, stratum, unit))
+        return self._verdict_at(trial, unit) if self._waits else self._on_arrival(trial, unit)
 
-    def wait(self, row: ScheduledTrial) -> None:
-        self._strata[row.trial.stratum].waiting[row.trial.key] = row
+    def wait(self, trial: Trial, unit: int, *, is_undecided: bool = False) -> None:
+        """Let a trial wait at a rung; ``is_undecided`` says that its verdict was to wait."""
+        group = self._strata[trial.stratum]
+        group.waiting[trial.key] = trial, unit
+        group.may_release = group.may_release or not is_undecided
 
-    def may_wait(self, row: ScheduledTrial) -> bool:
-        if self._follows(row):
-            return self._waits and not row.is_exempt and not row.unit
-        return self._waits and self._rung_before(row) in self._rungs_of(row)
-
-    def _rung_before(self, row: ScheduledTrial) -> int:
-        """Return the unit of the last rung that a trial has come to; on a ladder it is that of the
-        shorter budget."""
-        if not self._is_ladder:
-            return row.unit
-        return 0 if row.shorter is None else row.shorter.trial.budget.amount
+    def may_wait(self, trial: Trial, unit: int, *, has_reported: bool) -> bool:
+        """Whether a trial that goes on from a rung may have to wait there."""
+        if self._follows(trial):
+            return self._waits and trial.key not in self._exempt and not has_reported
+        return self._waits and unit in self._rungs_of(trial)
 
     @property
     def any_waits(self) -> bool:
         return any(group.waiting for group in self._strata.values())
 
-    def release(self, stratum: str) -> list[tuple[ScheduledTrial, Verdict]]:
+    def release(self, stratum: str) -> list[tuple[Trial, Verdict]]:
         """Return the trials of a stratum that need not wait any longer, and their verdicts."""
-        group = self._strata.get(stratum)
-        if group is None or not group.waiting:
+        group = self._strata[stratum]
+        if not group.may_release:
             return []
-        waiting = group.waiting.values()
-        units = {self._rung_before(row) for row in waiting if not self._follows(row)}
-        losers = {unit: self._losers(group, stratum, unit) for unit in units}
-        following = {group.contenders[row.trial.key] for row in waiting if self._follows(row)}
-        of_scouts = {each: self._verdict_of_scouts(each, group, stratum) for each in following}
+        group.may_release = False
         released = []
-        for row in waiting:
-            if self._follows(row):
-                verdict = of_scouts[group.contenders[row.trial.key]]
-            else:
-                unit = self._rung_before(row)
-                verdict = self._verdict_at_rung(row, unit, losers[unit])
+        for trial, unit in [*group.waiting.values()]:
+            verdict = self._verdict_at(trial, unit)
             if not verdict.wait:
-                released.append((row, verdict))
-        for row, _ in released:
-            del group.waiting[row.trial.key]
+                del group.waiting[trial.key]
+                released.append((trial, verdict))
         return released
 
-    def _verdict_at_rung(
-        self, row: ScheduledTrial, unit: int, losers: dict[str, str] | None
-    ) -> Verdict:
-        stratum = row.trial.stratum
-        if lost := self.lost(row):
+    def _verdict_at(self, trial: Trial, unit: int) -> Verdict:
+        """Say what becomes of a trial at a rung; of one that follows scouts, at those that these
+        have to pass."""
+        follows = self._follows(trial)
+        if lost := self.lost(trial):
             return Verdict(True, lost)
-        if losers is None:
-            return Verdict(False, f"waits at {self._rung(unit, stratum)} for the others", wait=True)
-        group = self._strata[stratum]
-        if reason := losers.get(group.contenders[row.trial.key], ""):
-            return Verdict(True, reason)
-        if self._scouts is not None and len(group.left(unit, losers)) == 1:
-            where = self._rung(unit, stratum)
-            rivals = len(group.values[unit])
-            return Verdict(True, f"the best of {rivals} at {where}; its other seeds confirm it")
+        group = self._strata[trial.stratum]
+        name, left = group.contenders[trial.key], set[str]()
+        for at in self._deciding if follows else [unit]:
+            where = self._where(at, trial.stratum)
+            losers = self._losers(group, at, trial.stratum)
+            if losers is None:
+                whom = "for the scouts" if follows else f"at {where} for the others"
+                return Verdict(False, f"waits {whom}", wait=True)
+            if reason := losers.get(name, ""):
+                return Verdict(True, reason)
+            left = group.rungs[at].rivals - losers.keys()
+            if self._scouts is not None and len(left) == 1:
+                if follows:
+                    break
+                rivals = len(group.rungs[at].values)
+                return Verdict(True, f"the best of {rivals} at {where}; its other seeds confirm it")
+        if follows and name not in left:
+            return Verdict(True, f"its scouts have no value at {where}")
         return _GO_ON
 
-    def _verdict_of_scouts(self, contender: str, group: _Stratum, stratum: str) -> Verdict:
-        """Say whether those trials of a contender may begin that others compete for."""
-        for unit in sorted(self._deciding):
-            losers = self._losers(group, stratum, unit)
-            if losers is None:
-                return Verdict(False, "waits for the scouts", wait=True)
-            if reason := losers.get(contender, ""):
-                return Verdict(True, reason)
-            left = group.left(unit, losers)
-            if len(left) == 1:
-                break
-        if contender in left:
-            return _GO_ON
-        return Verdict(True, f"its scouts have no value at {self._rung(unit, stratum)}")
-
-    def _losers(self, group: _Stratum, stratum: str, unit: int) -> dict[str, str] | None:
+    def _losers(self, group: _Stratum, unit: int, stratum: str) -> dict[str, str] | None:
         """Return who has lost up to a rung and why, None while that rung cannot be decided.
 
         Those that an earlier rung dropped are no rivals, though results of other studies may have
         brought them their values here.
         """
         found: dict[str, str] = {}
-        for at in sorted(self._deciding):
+        for at in self._deciding:
             if at > unit:
                 break
-            losers = self._losers_at(group, stratum, at, found.keys())
-            if losers is None and at == unit:
-                return None
-            found |= losers or {}
+            losers = group.decided.get(at)
+            if losers is None:
+                losers = self._losers_at(group, at, found, stratum)
+            if losers is None:
+                if at == unit:
+                    return None
+                continue
+            group.decided[at] = losers
+            found |= losers
         return found
 
     def _losers_at(
-        self, group: _Stratum, stratum: str, unit: int, gone: Set[str]
+        self, group: _Stratum, unit: int, gone: Collection[str], stratum: str
     ) -> dict[str, str] | None:
-        to_come = group.to_come(unit) - gone
-        rivals = (group.values[unit].keys() | to_come) - gone
+        rung = group.rungs[unit]
+        rivals = rung.rivals.difference(gone) if gone else rung.rivals
         if self._num_stops(group, rivals, unit) == 0:
             return {}
-        if to_come:
+        if rung.pending.keys() - gone if gone else rung.pending:
             return None
-        means = {name: mean for name, mean in group.means(unit).items() if name not in gone}
+        means = {name: fmean(rung.values[name].values()) for name in rivals}
         ranked = sorted(means.keys() - group.exempt, key=lambda name: (-means[name], name))
-        losers = ranked[: self._num_stops(group, means.keys(), unit)]
-        where, kept = self._rung(unit, stratum), len(means) - len(losers)
+        losers = ranked[: self._num_stops(group, rivals, unit)]
+        where, kept = self._where(unit, stratum), len(means) - len(losers)
         return {
             name: _rank(len(means) - place, len(means), where, kept)
             for place, name in enumerate(losers)
         }
 
-    def _num_stops(self, group: _Stratum, rivals: Set[str], unit: int, num_gone: int = 0) -> int:
-        """Return how many of a rung's rivals in a group do not go on, of whom so many are gone
-        since an earlier rung."""
+    def _num_stops(self, group: _Stratum, rivals: set[str], unit: int) -> int:
+        """Return how many of a rung's rivals do not go on."""
         assert self._settings is not None
-        present = max(0, len(rivals) - num_gone)
         if unit not in self._milestones:  # the end, where scouts leave one
-            return max(0, present - 1)
-        return present - self._settings.num_kept(present, len(group.exempt & rivals))
+            return max(0, len(rivals) - 1)
+        return len(rivals) - self._settings.num_kept(len(rivals), len(group.exempt & rivals))
 
-    def _verdict_on_arrival(self, group: _Stratum, unit: int, row: ScheduledTrial) -> Verdict:
+    def _on_arrival(self, trial: Trial, unit: int) -> Verdict:
         assert self._settings is not None
-        if lost := self.lost(row):
+        if lost := self.lost(trial):
             return Verdict(True, lost)
-        means, contender = group.means(unit), group.contenders[row.trial.key]
-        if contender not in means:
+        group = self._strata[trial.stratum]
+        name, values = group.contenders[trial.key], group.rungs[unit].values
+        if name not in values:
             return _GO_ON
-        rank = sum(other < means[contender] for other in means.values())
+        means = {each: fmean(of_trials.values()) for each, of_trials in values.items()}
+        rank = sum(other < means[name] for other in means.values())
         kept = max(1, len(means) // self._settings.reduction_factor)
-        if rank < kept:
+        if rank < kept or len(self._survivors(group) - {name}) < self._settings.num_survivors:
             return _GO_ON
-        if len(self._survivors(group) - {contender}) < self._settings.num_survivors:
-            return _GO_ON
-        where = self._rung(unit, row.trial.stratum)
-        return Verdict(True, _rank(rank + 1, len(means), where, kept))
+        return Verdict(True, _rank(rank + 1, len(means), self._where(unit, trial.stratum), kept))
 
-    def _survivors(self, group: _Stratum) -> Set[str]:
+    def _survivors(self, group: _Stratum) -> set[str]:
         """Return the contenders that have reached the full budget or may reach it."""
-        gone = group.stopped.keys() | group.exempt
         return {
-            contender
-            for key, contender in group.contenders.items()
+            name
+            for key, name in group.contenders.items()
             # A point whose replicate failed or diverged goes on with the others.
-            if contender not in gone and (self._by_points or _may_finish(group.members[key]))
+            if name not in group.exempt
+            and name not in group.stopped
+            and (self._by_points or key not in group.ended)
         }
 
-    def shares(self) -> dict[str, tuple[float, float]]:
-        """Return of trials that stops at rungs still to be decided may end, by key, how likely each
-        is to be started and the budget units it is likely to train still, if no trial fails before;
-        none where rungs are decided on arrival."""
-        found: dict[str, tuple[float, float]] = {}
-        for stratum, group in self._strata.items():
-            if not self._waits or stratum == PROTECTED:
-                continue
-            going_on = self._going_on(group)
-            rows = [row for row in group.members.values() if not (row.is_done or row.is_exempt)]
-            following = [row for row in rows if self._follows(row)]
-            points = {group.contenders[row.trial.key] for row in following}
-            for row in rows:
-                if self._follows(row):
-                    share = 1.0 if row.has_begun else 1 / len(points)
-                    found[row.trial.key] = share, share * row.units_left
-                elif going_on:
-                    found[row.trial.key] = self._share(row, going_on)
-        return found
-
-    def _going_on(self, group: _Stratum) -> dict[int, float]:
-        """Return which share of its contenders goes on from each rung still to be decided."""
-        found: dict[int, float] = {}
-        stopped = 0
-        for unit in sorted(self._milestones):
-            to_come = group.to_come(unit)
-            if not to_come:
-                continue
-            rivals = group.values[unit].keys() | to_come
-            stopped += self._num_stops(group, rivals, unit, stopped)
-            # The scouts of a winner end with the others'.
-            is_last = self._scouts is not None and len(rivals) - stopped == 1
-            found[unit] = 1 - (stopped + is_last) / max(1, len(rivals - group.exempt))
-            if is_last:
-                break
-        return found
-
-    def _share(self, row: ScheduledTrial, going_on: Mapping[int, float]) -> tuple[float, float]:
-        """Return how likely a trial is started, and the units it is likely to train, where such
-        shares go on from the rungs before its end."""
-        amount = row.trial.budget.amount
-        if self._is_ladder:
-            if row.has_begun:
-                return 1.0, row.units_left
-            share = min((each for unit, each in going_on.items() if unit < amount), default=1.0)
-            return share, share * row.units_left
-        at, share, units = row.reached, 1.0, 0.0
-        for unit in [*(unit for unit in sorted(going_on) if unit >= at), amount]:
-            units += share * (unit - at)
-            at, share = unit, going_on.get(unit, 0.0)
-        return 1.0, units
-
-    def _rung(self, unit: int, stratum: str) -> str:
+    def _where(self, unit: int, stratum: str) -> str:
         if unit not in self._milestones:
             rung = "the end"
         else:
@@ -410,7 +363,3 @@ class StratifiedAsha:
 def _rank(rank: int, rivals: int, where: str, kept: int) -> str:
     who = f"best {kept} go on" if kept > 1 else "best goes on"
     return f"rank {rank} of {rivals} at {where}; the {who}"
-
-
-def _may_finish(row: ScheduledTrial) -> bool:
-    return not row.status.is_final or row.status is TrialStatus.FINISHED

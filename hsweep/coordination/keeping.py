@@ -5,11 +5,11 @@ import contextlib
 from collections.abc import Iterable
 from typing import Final
 
-from hsweep.coordination.trial_table import ScheduledTrial
 from hsweep.design.best_trials import BestTrials
 from hsweep.design.sweep import Sweep
 from hsweep.design.trial import TrialStatus
 from hsweep.planning.content import describe
+from hsweep.record.rows import TrialRow
 from hsweep.record.weights import WeightsFolder
 
 _ALL: Final = "last"
@@ -33,11 +33,12 @@ class Keeping:
         self.root = root
         self._folder = WeightsFolder(root)
         self._keeps_all = sweep.keep == _ALL
+        self._metric = sweep.metric
         self._longest = sweep.budget.amount
         self._best = BestTrials(sweep.direction, describe(sweep.question))
         self._attempts: dict[str, int] = {}
 
-    def recall(self, rows: Iterable[ScheduledTrial]) -> None:
+    def recall(self, rows: Iterable[TrialRow]) -> None:
         """Take up the trials that are finished already, and remove what they have to spare."""
         for row in rows:
             self._add(row)
@@ -49,16 +50,16 @@ class Keeping:
                 if finished is not None and not is_kept:
                     self._folder.remove((key, attempt))
 
-    def ended(self, row: ScheduledTrial) -> None:
+    def ended(self, row: TrialRow) -> None:
         """Note that a trial has ended, which is on record, and remove what is not kept now."""
         if row.status is TrialStatus.FINISHED:
             for key in self._add(row):
                 if not self._keeps_all:
                     self._folder.remove((key, self._attempts[key]))
 
-    def _add(self, row: ScheduledTrial) -> set[str]:
-        trial = row.trial
-        self._attempts[trial.key] = row.attempt
-        if trial.budget.amount != self._longest:
-            return {trial.key}
-        return self._best.add(trial.key, trial.ordinal, trial.stratum, trial.point, row.value)
+    def _add(self, row: TrialRow) -> set[str]:
+        self._attempts[row.key] = row.attempt
+        if row.budget != self._longest:
+            return {row.key}
+        value = row.metrics.get(self._metric)
+        return self._best.add(row.key, row.ordinal, row.stratum, row.point, value)

@@ -1,81 +1,78 @@
 """Which of the trials that wait for a worker is next."""
 
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
-from hsweep.coordination.speeds import Speeds
-from hsweep.coordination.trial_table import ScheduledTrial
+from hsweep.record.rows import TrialRow
+
+_HANDED_OUT_BETWEEN: Final = 16
+"""The queue is put in order again after a sixteenth of it is handed out: towards the end, where the
+order counts, each time, and with ten thousand trials for a few microseconds each."""
 
 
 @dataclass(slots=True)
 class TrialQueue:
-    """The trials that could be handed out, those that need everything for themselves apart."""
+    """The trials that could be handed out, those that need everything for themselves apart.
 
-    _shared: deque[ScheduledTrial] = field(default_factory=deque)
-    _exclusive: deque[ScheduledTrial] = field(default_factory=deque)
+    Args:
+        rows: of the record, by key.
+        order: of trials that have never begun, by key: the least first.
+    """
 
-    def add(self, row: ScheduledTrial, *, first: bool = False) -> None:
+    rows: Mapping[str, TrialRow]
+    order: Callable[[str], Any]
+    _shared: deque[str] = field(default_factory=deque)
+    _exclusive: deque[str] = field(default_factory=deque)
+    _num_handed_out: int = 0
+
+    def add(self, key: str, *, first: bool = False) -> None:
         """Let a trial wait, behind all others unless it shall be ``first``."""
-        queue = self._exclusive if row.is_exclusive else self._shared
+        queue = self._of(key)
         if first:
-            queue.appendleft(row)
+            queue.appendleft(key)
         else:
-            queue.append(row)
+            queue.append(key)
 
-    def next(
-        self,
-        running: Collection[ScheduledTrial],
-        is_ready: Callable[[ScheduledTrial], bool],
-    ) -> ScheduledTrial | None:
+    def next(self, running: Iterable[TrialRow], is_ready: Callable[[str], bool]) -> str | None:
         """Return the trial that would be handed out next, None if there is none that is ready.
 
         While an exclusive trial is running nothing starts beside it, and none starts before the
         last of the others has ended.
         """
-        if any(row.is_exclusive for row in running):
+        running = list(running)
+        if any(row.exclusive for row in running):
             return None
-        shared = next((row for row in self._shared if is_ready(row)), None)
+        if self._num_handed_out * _HANDED_OUT_BETWEEN >= len(self._shared):
+            self._put_in_order()
+        shared = next(filter(is_ready, self._shared), None)
         if shared is not None or self._shared or running:
             return shared
-        return next((row for row in self._exclusive if is_ready(row)), None)
+        return next(filter(is_ready, self._exclusive), None)
 
-    def remove(self, row: ScheduledTrial, *others: ScheduledTrial) -> None:
-        """Take trials out of the queue, several only of those that may train beside others."""
-        queue = self._exclusive if row.is_exclusive else self._shared
-        if queue[0] is row:
-            queue.popleft()
-        else:
-            queue.remove(row)
-        if others:
-            keys = {other.trial.key for other in others}
-            self._shared = deque(each for each in self._shared if each.trial.key not in keys)
-
-    def put_in_order(self, key: Callable[[ScheduledTrial], Any]) -> None:
-        """Let the trials that have never begun change places, the least by this key first."""
-        fresh = iter(sorted((row for row in self._shared if not row.attempt), key=key))
-        self._shared = deque(row if row.attempt else next(fresh) for row in self._shared)
+    def take(self, key: str) -> None:
+        """Take a trial out of the queue."""
+        self._num_handed_out += 1
+        self._of(key).remove(key)
 
     @property
-    def shared(self) -> Collection[ScheduledTrial]:
-        """The trials that may train beside others, in the order in which they are handed out."""
-        return self._shared
+    def num_shared(self) -> int:
+        """How many wait that may train beside others."""
+        return len(self._shared)
 
     @property
     def is_empty(self) -> bool:
         return not (self._shared or self._exclusive)
 
+    def _of(self, key: str) -> deque[str]:
+        return self._exclusive if self.rows[key].exclusive else self._shared
 
-def priority(row: ScheduledTrial, speeds: Speeds) -> tuple[int, int, int, float, int]:
-    """Order of handing out: interrupted trials first, then shorter budgets of a ladder before
-    longer ones, every point once before any point twice, long trials first so that none is the
-    only one left at the end."""
-    trial = row.trial
-    return (
-        0 if row.unit else 1,
-        trial.budget.amount,
-        trial.replicate,
-        -speeds.expected(trial),
-        trial.ordinal,
-    )
+    def _put_in_order(self) -> None:
+        """Let the trials that have never begun change places, by what was measured meanwhile."""
+        self._num_handed_out = 0
+        fresh = iter(sorted((key for key in self._shared if not self._begun(key)), key=self.order))
+        self._shared = deque(key if self._begun(key) else next(fresh) for key in self._shared)
+
+    def _begun(self, key: str) -> bool:
+        return self.rows[key].attempt > 0

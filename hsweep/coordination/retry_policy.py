@@ -1,9 +1,9 @@
 """Whether a failed trial is tried again, and when the fault is the whole study's."""
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
 
-from hsweep.coordination.trial_table import ScheduledTrial
 from hsweep.record.endings import first_line
 
 _MAX_LOST: Final = 5
@@ -18,20 +18,21 @@ _SAME_FAILURES: Final = 3
 class RetryPolicy:
     """What has gone wrong in one run of a study, as far as it bears on the next attempts."""
 
+    _lost: Counter[str] = field(default_factory=Counter)
     _alike: dict[str, set[str]] | None = field(default_factory=dict)
 
-    def has_reported(self, row: ScheduledTrial) -> None:
+    def has_reported(self, key: str) -> None:
         """Note a report: what this trial could do the others can, so from here on a failure is a
         trial's own."""
-        row.num_lost = 0
+        self._lost.pop(key, None)
         self._alike = None
 
-    def is_bad_luck(self, row: ScheduledTrial) -> bool:
+    def is_bad_luck(self, key: str) -> bool:
         """Note that a trial lost its place, and return whether that does not count against it."""
-        row.num_lost += 1
-        return row.num_lost <= _MAX_LOST
+        self._lost[key] += 1
+        return self._lost[key] <= _MAX_LOST
 
-    def reason_to_pause(self, row: ScheduledTrial, reason: str) -> str:
+    def reason_to_pause(self, key: str, reason: str) -> str:
         """Note a trial's failure; return why the study should pause, empty if it should not.
 
         A missing module or data set is no trial's fault, and going on would use up every trial's
@@ -41,7 +42,7 @@ class RetryPolicy:
             return ""
         cause = first_line(reason) or "unknown"
         alike = self._alike.setdefault(cause, set())
-        alike.add(row.trial.key)
+        alike.add(key)
         if len(alike) < _SAME_FAILURES:
             return ""
         return (

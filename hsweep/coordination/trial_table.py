@@ -1,4 +1,5 @@
-"""The state of every trial of a study, kept once, with sums that cost nothing to ask for."""
+"""The trials of one run: what is planned beside where it stands, with sums that cost nothing to ask
+for."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
@@ -6,67 +7,7 @@ from dataclasses import dataclass, field
 
 from hsweep.design.question import Goal
 from hsweep.design.trial import Trial, TrialStatus
-
-
-@dataclass(slots=True, eq=False)
-class ScheduledTrial:
-    """A trial and its state; only ``TrialTable`` changes status, unit and value.
-
-    Attributes:
-        is_wanted: this run trains it unless it has ended.
-        is_exempt: early stopping never ends it, since its full-budget value was asked for.
-        unit: budget units of the last report.
-        value: of the study's metric in the last report; None if it was not finite.
-        attempt: number of the current attempt, 0 before the first.
-        noted_attempt: the attempt whose first report says how many processes train it.
-        shorter, longer: the trials of the same ladder with the next smaller and larger budget.
-        continues: key of the shorter training that it goes on from.
-        shared: budget units that it need not train, since it has them in common with that.
-        is_exclusive: it trains with nothing beside it, because it did not fit beside others.
-        needs_new_worker: it is trained in a process that trains nothing else.
-        num_lost: how often in a row its place was lost without a report.
-    """
-
-    trial: Trial
-    is_wanted: bool = True
-    is_exempt: bool = False
-    status: TrialStatus = TrialStatus.PLANNED
-    unit: int = 0
-    value: float | None = None
-    attempt: int = 0
-    noted_attempt: int = 0
-    shorter: "ScheduledTrial | None" = None
-    longer: "ScheduledTrial | None" = None
-    shared: int = 0
-    continues: str | None = None
-    is_exclusive: bool = False
-    needs_new_worker: bool = False
-    num_lost: int = 0
-
-    @property
-    def is_done(self) -> bool:
-        """Whether it reports no more in this run."""
-        return self.status.is_final or not self.is_wanted
-
-    @property
-    def is_due(self) -> bool:
-        """Whether it need not wait for the shorter training that it goes on from."""
-        return self.shorter is None or self.shorter.is_done
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether it was ever handed out, or has results from elsewhere."""
-        return bool(self.attempt or self.unit)
-
-    @property
-    def reached(self) -> int:
-        """Budget units that need no training of its own any more."""
-        return max(self.unit, self.shared)
-
-    @property
-    def units_left(self) -> int:
-        """Budget units that this run may still train."""
-        return 0 if self.is_done else self.trial.budget.amount - self.reached
+from hsweep.record.rows import TrialRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,62 +28,106 @@ class Overview:
 
 @dataclass(slots=True)
 class TrialTable:
-    """All trials of a study, by key and in the order they were planned.
+    """All trials of a run, by key and in the order they were planned.
 
     Args:
-        goal: whether smaller or larger values of the metric are better.
+        rows: of the record, which changes them.
+        metric: that decides.
+        goal: whether smaller or larger values of it are better.
         only: keys of the trials that are trained; None for all.
-        exempt: keys of the trials that early stopping never ends.
-
     """
 
+    rows: Mapping[str, TrialRow]
+    metric: str
     goal: Goal
-    only: frozenset[str] | None
-    exempt: Collection[str]
-    rows: dict[str, ScheduledTrial] = field(default_factory=dict)
-    running: dict[str, ScheduledTrial] = field(default_factory=dict)
+    only: Collection[str] | None = None
+    trials: dict[str, Trial] = field(default_factory=dict)
+    longer: dict[str, str] = field(default_factory=dict)
+    running: dict[str, TrialRow] = field(default_factory=dict)
+    _noted: dict[str, tuple[TrialStatus, int]] = field(default_factory=dict)
     _counts: Counter[TrialStatus] = field(default_factory=Counter)
     _best: dict[str, tuple[float, str]] = field(default_factory=dict)
     _units_done: int = 0
 
-    def add(self, trials: Iterable[Trial]) -> list[ScheduledTrial]:
-        new = []
-        for trial in trials:
-            if trial.key not in self.rows:
-                is_wanted = self.only is None or trial.key in self.only
-                row = ScheduledTrial(trial, is_wanted, is_exempt=trial.key in self.exempt)
-                self.rows[trial.key] = row
-                if (shorter := self.rows.get(trial.shorter)) is not None:
-                    row.shorter, shorter.longer, row.shared = shorter, row, trial.shared
-                self._counts[row.status] += 1
-                new.append(row)
+    def add(self, trials: Iterable[Trial]) -> list[Trial]:
+        """Add trials, which are on record; return those that are new here."""
+        new = [trial for trial in trials if trial.key not in self.trials]
+        for trial in new:
+            self.trials[trial.key] = trial
+            if trial.shorter in self.trials:
+                self.longer[trial.shorter] = trial.key
+            self.note(trial.key)
         return new
 
-    def move(self, row: ScheduledTrial, status: TrialStatus) -> None:
-        self._counts[row.status] -= 1
-        self._counts[status] += 1
-        row.status = status
-        if status is TrialStatus.RUNNING:
-            self.running[row.trial.key] = row
+    def note(self, key: str) -> None:
+        """Take a change of a trial's row into the sums."""
+        row, trial = self.rows[key], self.trials[key]
+        trained = max(0, row.unit - self.shared(key))
+        status, before = self._noted.get(key, (None, 0))
+        self._noted[key] = row.status, trained
+        self._units_done += trained - before
+        self._counts[row.status] += 1
+        if status is not None:
+            self._counts[status] -= 1
+        if row.status is TrialStatus.RUNNING:
+            self.running[key] = row
         else:
-            self.running.pop(row.trial.key, None)
+            self.running.pop(key, None)
+        value = row.metrics.get(self.metric)
+        if value is not None:
+            best, sign = self._best.get(trial.stratum), 1 if self.goal == "min" else -1
+            if best is None or sign * value < sign * best[0]:
+                self._best[trial.stratum] = (value, key)
 
-    def reach(self, row: ScheduledTrial, unit: int, value: float | None) -> None:
-        """Note a trial's report; a trial never goes back."""
-        before = row.reached
-        row.unit = max(row.unit, unit)
-        self._units_done += row.reached - before
-        row.value = value
-        if value is None:
-            return
-        best = self._best.get(row.trial.stratum)
-        sign = 1 if self.goal == "min" else -1
-        if best is None or sign * value < sign * best[0]:
-            self._best[row.trial.stratum] = (value, row.trial.key)
+    def is_trained(self, key: str) -> bool:
+        """Whether this run trains a trial, unless it has ended."""
+        return self.only is None or key in self.only
 
-    def go_on_from(self, row: ScheduledTrial, key: str | None, shared: int) -> None:
-        """Note what shorter training a trial goes on from, and how many units that spares."""
-        row.continues, row.shared = key, shared
+    def is_done(self, key: str) -> bool:
+        """Whether a trial reports no more in this run."""
+        return self.rows[key].status.is_final or not self.is_trained(key)
+
+    def shorter(self, key: str) -> str:
+        """Return the trial of the same ladder with the next smaller budget; empty for none."""
+        shorter = self.trials[key].shorter
+        return shorter if shorter in self.trials else ""
+
+    def is_due(self, key: str) -> bool:
+        """Whether a trial need not wait for the shorter training that it goes on from."""
+        shorter = self.shorter(key)
+        return not shorter or self.is_done(shorter)
+
+    def shared(self, key: str) -> int:
+        """Return the budget units that a trial need not train, since a shorter one has."""
+        row, trial = self.rows[key], self.trials[key]
+        if row.continues in self.rows:
+            return trial.shared_with(self.rows[row.continues].budget)
+        return trial.shared if self.shorter(key) and not row.attempt else 0
+
+    def reached(self, key: str) -> int:
+        """Return the budget units of a trial that need no training of its own any more."""
+        return max(self.rows[key].unit, self.shared(key))
+
+    def units_left(self, key: str) -> int:
+        """Return the budget units of a trial that this run may still train."""
+        return 0 if self.is_done(key) else self.trials[key].budget.amount - self.reached(key)
+
+    def start_of(self, key: str) -> str:
+        """Return the longest training of a trial's ladder that it can go on from; empty for
+        none."""
+        trial, known = self.trials[key], self.rows[key].continues
+        source = self.shorter(key)
+        while source and not (self.rows[source].attempt and self.rows[source].unit):
+            source = self.shorter(source)
+        candidates = [each for each in (known, source) if each in self.rows]
+        units = {each: trial.shared_with(self.rows[each].budget) for each in candidates}
+        best = max(candidates, key=lambda each: units[each], default="")
+        return best if units.get(best) else ""
+
+    def units_trained(self) -> dict[str, int]:
+        """Return the budget units that each trial that has begun was trained for itself."""
+        begun = ((key, row) for key in self.trials if (row := self.rows[key]).has_begun)
+        return {key: max(0, row.unit - self.shared(key)) for key, row in begun}
 
     @property
     def num_ended(self) -> int:
@@ -154,10 +139,10 @@ class TrialTable:
         )
 
     def overview(self) -> Overview:
-        running = sorted(self.running.values(), key=lambda row: row.trial.ordinal)
+        running = sorted(self.running.values(), key=lambda row: row.ordinal)
         return Overview(
             counts={status: self._counts[status] for status in TrialStatus},
             units_done=self._units_done,
             best=dict(self._best),
-            running={row.trial.key: row.unit for row in running},
+            running={row.key: row.unit for row in running},
         )

@@ -264,6 +264,8 @@ class JournalReader:
         """Return what all trials, or one, were trained with, as texts, in the order of the record;
         without those of which nothing was trained or it is not known."""
         texts = self.metas(ORIGIN_META)
+        if not texts:
+            return {}
         rows = self._rows(
             f"SELECT key, json_extract(payload, '$.{TRAINED_WITH}') FROM log WHERE"
             f" {'key = ? AND' if key is not None else ''} kind = 'status'"

@@ -1,19 +1,21 @@
 """What a plan comes to: how many runs, and how long they take by what was measured here."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
-from hsweep.coordination.asha import StratifiedAsha
-from hsweep.coordination.outlook import Share, shares_of
-from hsweep.coordination.trial_table import TrialTable
-from hsweep.design.trial import Trial
+from hsweep.coordination.coordinator import Coordinator
+from hsweep.design.sweep import Sweep
+from hsweep.design.trial import Report, Trial
 from hsweep.paths import Home
 from hsweep.planning.calibration import Calibration
 from hsweep.planning.content import describe
 from hsweep.planning.plan import Plan
 from hsweep.record.composition import Size, budgets_in_words, counted
+from hsweep.record.journal import Journal
+from hsweep.record.log import Entry
 from hsweep.record.provenance import hardware
+from hsweep.record.state import StudyState
 from hsweep.running.progress import about
 
 _WHOLE: Final = 0.995
@@ -87,40 +89,84 @@ class Forecast:
 
 def forecast(plan: Plan, home: Home) -> Forecast:
     """Return what a plan comes to on this machine."""
-    sweep, machine = plan.sweep, hardware()
-    shares = planned_shares(plan)
-    trials = [(trial, shares[trial.key].units) for trial in plan.trials]
-    started = [(trial, shares[trial.key].start * trial.units_to_train) for trial in plan.trials]
-    units, whole = sum(each for _, each in trials), sum(each for _, each in started)
-    calibration = Calibration(home.calibration, machine)
-    seconds = calibration.estimate(trials)
+    sweep, machine, trials = plan.sweep, hardware(), plan.trials
     stopping = sweep.early_stopping
     waits = stopping is None or (stopping.decide == "together" and not plan.is_adaptive)
+    trained = {trial.key: trial.units_to_train for trial in trials}
+    if waits:
+        trained = play_out(sweep, trials)
+    whole = sum(trial.units_to_train for trial in trials if trial.key in trained)
+    spread = _spread(sweep, trials, trained)
+    calibration = Calibration(home.calibration, machine)
+    seconds = calibration.estimate(spread)
+    units = sum(trained.values())
     return Forecast(
-        Size.of(plan.trials, describe(sweep.question) or {}, sweep.num_scouts),
-        round(sum(share.start for share in shares.values())),
-        round(units),
+        Size.of(trials, describe(sweep.question) or {}, sweep.num_scouts),
+        len(trained),
+        units,
         units / whole if whole else 1.0,
-        budgets_in_words((trial.budget.amount for trial in plan.trials), sweep.budget.unit),
+        budgets_in_words((trial.budget.amount for trial in trials), sweep.budget.unit),
         plan.is_adaptive or not waits,
         seconds,
-        _workers(plan.trials, machine),
-        max((calibration.estimate([each]) or 0.0 for each in trials), default=0.0)
+        _workers(trials, machine),
+        max((calibration.estimate([each]) or 0.0 for each in spread), default=0.0)
         if seconds is not None
         else 0.0,
     )
 
 
-def planned_shares(plan: Plan) -> dict[str, Share]:
-    """Return what is likely to be trained of a plan's trials, by key, before any is."""
-    sweep = plan.sweep
-    asha = StratifiedAsha(
-        sweep.early_stopping, sweep.budget, sweep.direction, knows_all=not plan.is_adaptive
-    )
-    table = TrialTable(sweep.direction, None, ())
-    for row in table.add(plan.trials):
-        asha.enter(row)
-    return shares_of(table.rows, asha)
+def play_out(
+    sweep: Sweep, trials: Sequence[Trial], exempt: frozenset[str] = frozenset()
+) -> dict[str, int]:
+    """Return the budget units that are trained of each trial that is started, by key.
+
+    Where a rung waits for all its contenders, how many go on does not depend on which, so the study
+    is played through with made-up values.
+    """
+    if sweep.early_stopping is None:
+        return {trial.key: trial.units_to_train for trial in trials}
+    # Where nothing is known of what trains a trial, nothing is asked of a record.
+    unknown = [replace(trial, origin="") for trial in trials]
+    coordinator = Coordinator(_Unrecorded(), sweep, unknown, "", exempt=exempt)
+    while (assignment := coordinator.next_assignment()) is not None:
+        trial = assignment.trial
+        for unit in sorted({*assignment.waits_at, trial.budget.amount}):
+            if unit <= assignment.recorded_through:
+                continue
+            metrics = {sweep.metric: (1 + trial.ordinal) / (1 + len(trials))}
+            report = Report(unit, 0, metrics, 0.0, is_last=unit == trial.budget.amount)
+            if not coordinator.report(assignment, report):
+                break
+    return coordinator.units_trained()
+
+
+class _Unrecorded(Journal):
+    """A record that is kept nowhere."""
+
+    def __init__(self) -> None:
+        self._state = StudyState()
+        self.rows = self._state.rows
+
+    def append(self, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            self._state.apply(entry)
+
+
+def _spread(
+    sweep: Sweep, trials: Sequence[Trial], trained: Mapping[str, int]
+) -> list[tuple[Trial, float]]:
+    """Return trials with the units that each is likely to be trained: which ones go on is not
+    known, so those that compete at one budget have equal shares."""
+    groups: dict[tuple[str, int, bool], list[Trial]] = {}
+    for trial in trials:
+        rivals = (trial.stratum, trial.budget.amount, trial.replicate < sweep.num_scouts)
+        groups.setdefault(rivals, []).append(trial)
+    found = []
+    for group in groups.values():
+        units = sum(trained.get(trial.key, 0) for trial in group)
+        share = units / (sum(trial.units_to_train for trial in group) or 1)
+        found += [(trial, share * trial.units_to_train) for trial in group]
+    return found
 
 
 def _workers(trials: Sequence[Trial], machine: Mapping[str, Any]) -> int:

@@ -11,11 +11,11 @@ from rich.table import Table
 from rich.text import Text
 
 from hsweep.coordination.coordinator import Coordinator
-from hsweep.coordination.outlook import Pace
 from hsweep.coordination.trial_table import Overview
 from hsweep.design.labels import strata_apart
 from hsweep.design.trial import Report, Trial, TrialStatus
 from hsweep.record.endings import first_line
+from hsweep.running.pace import Pace
 
 _MAX_STRATA: Final = 12
 ENDING: Final = "ending cleanly: trials write their checkpoints (again: stop at once)"

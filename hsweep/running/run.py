@@ -38,7 +38,7 @@ from hsweep.record.endings import PROPOSALS
 from hsweep.record.journal import Journal, TrialRow
 from hsweep.record.provenance import hardware
 from hsweep.record.study import Study
-from hsweep.running.forecast import forecast
+from hsweep.running.forecast import forecast, play_out
 from hsweep.running.job import Job
 from hsweep.running.options import RunOptions
 from hsweep.running.outcome import Outcome, browse_line, resume_line
@@ -357,6 +357,10 @@ def _coordinator(study: Study, journal: Journal, job: Job, reuse: Reuse | None) 
 
         adaptive = OptunaProposer(plan.sweep, Planner.like(plan), journal, plan.study_seed)
         trials, proposer = adaptive.known_trials, adaptive
+    expected = None
+    if plan.sweep.early_stopping is not None and proposer is None and job.only is None:
+        trained = play_out(plan.sweep, trials)
+        expected = len(trained), sum(trained.values())
     return Coordinator(
         journal=journal,
         sweep=plan.sweep,
@@ -364,6 +368,7 @@ def _coordinator(study: Study, journal: Journal, job: Job, reuse: Reuse | None) 
         checkpoints=study.checkpoints(),
         proposer=proposer,
         only=job.only,
+        expected=expected,
         exempt=study.manifest.added_keys,
         reuse=reuse,
         # An adaptive search knows its trials only as it goes; the plan's draws stand in for them.

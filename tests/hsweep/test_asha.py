@@ -17,9 +17,8 @@ from tiny_runs import planned
 
 from hsweep import Asha, Budget, Point, SizeBand, UserError, epochs, grid
 from hsweep.coordination.asha import StratifiedAsha, Verdict
-from hsweep.coordination.trial_table import ScheduledTrial
 from hsweep.design.early_stopping import PROTECTED
-from hsweep.design.trial import TrialStatus
+from hsweep.design.trial import Trial, TrialStatus
 
 CLAIM = settings(deadline=None, derandomize=True, max_examples=100)
 BUDGET = epochs(9)
@@ -30,12 +29,20 @@ UNUSABLE = (None, math.nan, math.inf, -math.inf)
 (TRIAL,) = planned(tiny_sweep(space=grid(width=[1]), budget=BUDGET))
 
 
-def row_of(
-    key: str, stratum: str = "", point: str | None = None, *, is_exempt: bool = False
-) -> ScheduledTrial:
+@dataclass
+class Entered:
+    """A planned trial, and how far it is."""
+
+    trial: Trial
+    is_exempt: bool = False
+    is_trained: bool = True
+    unit: int = 0
+
+
+def row_of(key: str, stratum: str = "", point: str | None = None, **how: bool) -> Entered:
     """A planned trial, of a point of its own unless one is given."""
     trial = replace(TRIAL, key=key, stratum=stratum, point=Point({"name": point or key}))
-    return ScheduledTrial(trial, is_exempt=is_exempt)
+    return Entered(trial, **how)
 
 
 class Rungs:
@@ -43,27 +50,26 @@ class Rungs:
 
     def __init__(self, settings: Asha | None, goal: Literal["min", "max"] = "min", **how: Any):
         self.asha = StratifiedAsha(settings, BUDGET, goal, **how)
-        self.rows: dict[str, ScheduledTrial] = {}
+        self.rows: dict[str, Entered] = {}
 
-    def enter(self, *rows: ScheduledTrial) -> "Rungs":
+    def enter(self, *rows: Entered) -> "Rungs":
         for row in rows:
             self.rows[row.trial.key] = row
-            self.asha.enter(row)
+            self.asha.enter(row.trial, is_exempt=row.is_exempt, is_trained=row.is_trained)
         return self
 
     def record(self, key: str, unit: int, value: float | None) -> None:
-        self.asha.record(self.rows[key], unit, value)
+        self.asha.record(self.rows[key].trial, unit, value)
 
     def verdict(self, key: str, unit: int) -> Verdict:
-        return self.asha.verdict(self.rows[key], unit)
+        return self.asha.verdict(self.rows[key].trial, unit)
 
     def report(self, key: str, unit: int, value: float | None) -> Verdict:
         self.record(key, unit, value)
         return self.verdict(key, unit)
 
     def end(self, key: str, status: TrialStatus, reason: str = "") -> None:
-        self.rows[key].status = status
-        self.asha.end(self.rows[key], reason)
+        self.asha.end(self.rows[key].trial, status, reason)
 
 
 @dataclass(frozen=True)
@@ -258,7 +264,7 @@ class TestPointsCompete:
         lost = rungs.report("c0", 3, 0.9)
         assert lost.stop
         rungs.end("c0", TrialStatus.STOPPED_EARLY, lost.reason)
-        assert rungs.asha.lost(rungs.rows["c1"]) == lost.reason
+        assert rungs.asha.lost(rungs.rows["c1"].trial) == lost.reason
         assert not rungs.report("c1", 2, 0.0).stop
         assert rungs.report("c1", 3, 0.0) == lost
 
@@ -316,13 +322,13 @@ def ends_of(
                 if verdict.stop:
                     end(key, TrialStatus.STOPPED_EARLY)
                 elif verdict.wait:
-                    rungs.asha.wait(row)
+                    rungs.asha.wait(row.trial, row.unit)
                     waiting.add(key)
         for stratum in set(field.strata.values()):
-            for row, verdict in rungs.asha.release(stratum):
-                waiting.remove(row.trial.key)
+            for trial, verdict in rungs.asha.release(stratum):
+                waiting.remove(trial.key)
                 if verdict.stop:
-                    end(row.trial.key, TrialStatus.STOPPED_EARLY)
+                    end(trial.key, TrialStatus.STOPPED_EARLY)
         assert moved or (len(ended), len(waiting)) != before, "each waits for another"
     return ended
 
@@ -389,8 +395,8 @@ class TestDecidedTogether:
         assert rungs.verdict("b", 3) == Verdict(False)
 
     def test_a_trial_that_is_not_trained_is_not_waited_for(self) -> None:
-        rungs = Rungs(Asha(grace=3, min_survivors=1)).enter(*map(row_of, "abc"))
-        rungs.rows["c"].is_wanted = False
+        rungs = Rungs(Asha(grace=3, min_survivors=1))
+        rungs.enter(row_of("a"), row_of("b"), row_of("c", is_trained=False))
         assert rungs.report("a", 3, 0.9).wait
         assert not rungs.report("b", 3, 0.5).wait
 

@@ -13,10 +13,10 @@ from tiny_runs import coordinating, planned, take_one
 
 from hsweep import Asha, Recipe, Sweep, Transition, epochs, grid
 from hsweep.coordination.coordinator import Coordinator
-from hsweep.coordination.outlook import Pace
 from hsweep.coordination.runner import InlineRunner
 from hsweep.design.labels import point_label, varying_axes
 from hsweep.design.trial import Assignment, Report, TrialStatus
+from hsweep.running.pace import Pace
 from hsweep.running.progress import STATUS_STYLES, Progress, duration, number
 
 SWEEP = tiny_sweep(space=grid(width=[1, 2, 3], lr=[0.05]), budget=epochs(4), max_failures=1)

@@ -37,10 +37,9 @@ from hsweep import (
     lean,
     steps,
 )
-from hsweep.coordination.coordinator import Coordinator
+from hsweep.coordination.coordinator import Coordinator, planned_row
 from hsweep.coordination.keeping import Keeping
 from hsweep.coordination.runner import InlineRunner
-from hsweep.coordination.trial_table import TrialTable
 from hsweep.design.configuration import decoded, encoded
 from hsweep.design.trial import TrialStatus
 from hsweep.paths import Home, weights_file
@@ -262,16 +261,15 @@ class TestWhichStay:
         for interrupted_after in range(5):
             for path in folder.iterdir():
                 path.unlink()
-            table = TrialTable("min", None, ())
-            rows = table.add(trials)
+            rows = [planned_row(trial) for trial in trials]
             keeping = Keeping(sweep, str(folder))
             for count, number in enumerate(order):
                 row = rows[number]
                 row.attempt = 2
-                table.reach(row, 3, values[number])
-                table.move(row, TrialStatus.FINISHED)
+                row.unit, row.last = 3, {"metrics": {sweep.metric: values[number]}}
+                row.status = TrialStatus.FINISHED
                 for attempt in (1, 2):
-                    (folder / weights_file(row.trial.key, attempt)).touch()
+                    (folder / weights_file(row.key, attempt)).touch()
                 if count < interrupted_after:
                     keeping.ended(row)
             (folder / weights_file("t" + "0" * 20, 1)).touch()

@@ -1,49 +1,10 @@
-"""What of a study's trials is likely to be trained still, and how long that takes."""
+"""How fast a run trains, and so how long the rest takes."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
-from hsweep.coordination.asha import StratifiedAsha
-from hsweep.coordination.trial_table import ScheduledTrial
-from hsweep.design.trial import Trial, TrialStatus
-
-
-class Share(NamedTuple):
-    """What is likely to be trained of a trial: the probability that it is started, or has been, and
-    budget units."""
-
-    start: float
-    units: float
-
-
-@dataclass(frozen=True, slots=True)
-class Outlook:
-    """What a run is likely to train still, if no trial fails.
-
-    Attributes:
-        units: budget units.
-        seconds: of training, as if one trial were trained after the other; None while nothing says
-            how long any takes.
-        longest: the seconds of the longest trial.
-    """
-
-    units: int
-    seconds: float | None
-    longest: float = 0.0
-
-
-def shares_of(rows: Mapping[str, ScheduledTrial], asha: StratifiedAsha) -> dict[str, Share]:
-    """Return what is likely to be trained of each trial, by key: of one that has ended, nothing."""
-    found = {}
-    uncertain = asha.shares()
-    for key, row in rows.items():
-        if row.is_done:
-            is_run = row.status.is_final and row.status is not TrialStatus.NOT_NEEDED
-            found[key] = Share(float(is_run), 0.0)
-        else:
-            found[key] = Share(*uncertain.get(key, (1.0, row.units_left)))
-    return found
+from hsweep.coordination.coordinator import Outlook
+from hsweep.design.trial import Trial
 
 
 @dataclass(slots=True)
