@@ -57,7 +57,7 @@ class ReportInput:
         provenance: versions, hashes, machine; nested mappings are allowed.
         budget_unit: what ``unit`` counts: epochs or steps.
         orphaned: how many trials are no longer part of the study, by the reason.
-        revisions: how the study's sweep was edited while it ran (see ``hsweep.running.edit``).
+        revisions: how the study's sweep was edited while it ran (see ``hsweep.running.change``).
         reported: keys of the trials that have a report, where ``reports`` holds only those of the
             trials whose learning curves are drawn; None where it holds all.
         notes: of the reports, by trial; None where ``reports`` has them.

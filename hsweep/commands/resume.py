@@ -30,10 +30,12 @@ def resume(study_name: str, options: RunOptions, home: Home, as_json: bool) -> N
 
     # Before the imports, which take seconds.
     doing(f"planning the trials of {study_name}")
+    from hsweep.planning.code_changes import acceptance_line
     from hsweep.planning.prepare import own_sweep
     from hsweep.record.study import Study
+    from hsweep.running.change import resume as resume_study
     from hsweep.running.early import start_early
-    from hsweep.running.resume import resumed, target_of
+    from hsweep.running.resume import target_of
 
     study = Study.open_to_run(home, study_name)
     loaded = own_sweep(study)
@@ -43,7 +45,9 @@ def resume(study_name: str, options: RunOptions, home: Home, as_json: bool) -> N
     from hsweep.running.run import run as run_job
 
     console = console_for(as_json=as_json)
-    job = resumed(study, loaded, target, options, console)
+    job = resume_study(study, loaded, target, accepts_code=options.accept_code)
+    for entry in job.manifest.accepted[len(study.manifest.accepted) :]:
+        console.print(acceptance_line(entry), soft_wrap=True)
     conclusion = Conclusion(job.target, console)
     ended = run_job(job, options, home, console, conclusion, started=started)
     conclude(conclusion, *ended, home, console, as_json, {})

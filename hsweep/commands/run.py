@@ -117,17 +117,16 @@ def run(
 
 def _show_edit(asked: "Request", options: RunOptions, console: "Console", as_json: bool) -> None:
     """Show what a sweep would make of the study that is there."""
-    from hsweep.running.edit import announce
-
     if asked.study is None:
         raise UserError(
             f"there is no study called {asked.name!r} yet; `hsweep plan` shows the trials of a new "
             "one"
         )
-    edit = asked.edit(options)
-    announce(console, asked.study, edit)
+    change = asked.change(options)
+    change.announce(console)
     if as_json:
-        shown = {"study": asked.name, "dry_run": True, "revision": edit.revision.to_json()}
+        assert change.revision is not None
+        shown = {"study": asked.name, "dry_run": True, "revision": change.revision.to_json()}
         print_json(shown)
 
 
@@ -154,9 +153,10 @@ def _run_missing(
     from hsweep.design.question import Missing
     from hsweep.planning.calibration import Calibration
     from hsweep.record.provenance import hardware
-    from hsweep.running import missing
+    from hsweep.running.change import missing
     from hsweep.running.resume import target_of
     from hsweep.running.run import run as run_job
+    from hsweep.running.start import study_of
 
     given = given_options(SweepOptions.__dataclass_fields__)
     if more_seeds:
@@ -166,7 +166,7 @@ def _run_missing(
                 "`--set replicates=N` is for all of them"
             )
         given.remove("points")
-    study = missing.study_of(sweep_file, study_name, home, chosen, given, console)
+    study = study_of(sweep_file, study_name, home, chosen, given, console)
     target = target_of(study, home, options.tracking_uri)
     answer = answer_study(study)
     wanted = [Missing(at, more_seeds, "asked for") for at in chosen.points] if more_seeds else []
@@ -177,7 +177,7 @@ def _run_missing(
         if as_json:
             print_json({**study.status(), **answer.to_json(), "added": None})
         return
-    prepared, extension = missing.plan_missing(study, wanted)
+    job, extension = missing(study, wanted, target)
     seconds = Calibration(home.calibration, hardware()).estimate(
         (each.trial, each.trial.units_to_train) for each in extension.additions
     )
@@ -188,7 +188,6 @@ def _run_missing(
         if as_json:
             print_json({"study": study.name, "dry_run": True, "added": extension.to_json()})
         return
-    job = missing.extended(study, prepared, extension, target)
     conclusion = Conclusion(job.target, console)
     ended = run_job(job, options, home, console, conclusion)
     conclude(conclusion, *ended, home, console, as_json, {"added": extension.to_json()})

@@ -266,19 +266,16 @@ class Journal(JournalReader):
 
     def reopen(self, keys: Iterable[str], reason: str) -> None:
         """Plan trials again that had ended; what they reported stays, and failures are forgiven."""
-        self.append(
-            [
-                self._status(
-                    key,
-                    self.rows[key].attempt,
-                    TrialStatus.PLANNED,
-                    reason,
-                    failures=0,
-                    exclusive=False,
-                )
-                for key in keys
-            ]
-        )
+        self.append(self.reopening(keys, reason))
+
+    def reopening(self, keys: Iterable[str], reason: str) -> list[Entry]:
+        """Return the entries that `reopen` records."""
+        afresh = {"failures": 0, "exclusive": False}
+        rows = (self.rows[key] for key in keys)
+        return [
+            self._status(row.key, row.attempt, TrialStatus.PLANNED, reason, **afresh)
+            for row in rows
+        ]
 
     def _status(
         self, key: str, attempt: int, status: TrialStatus, reason: str = "", **changed: Any

@@ -31,7 +31,7 @@ class Manifest:
         probe: what is measured of the models' attention, as plain content; None for nothing.
         extensions: what was added after the study had run, oldest first (see
             ``hsweep.planning.extension``), each with its time, command and provenance.
-        revisions: edited sweeps that were taken over, oldest first (see ``hsweep.running.edit``),
+        revisions: edited sweeps that were taken over, oldest first (see ``hsweep.running.change``),
             each with its time, command, provenance and what it replaced.
         accepted: changes of code that were accepted as changing no result, oldest first: each with
             its time, command, what was done (``kept`` or the study that trials were taken from),

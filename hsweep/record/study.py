@@ -126,34 +126,26 @@ class Study:
                 f"the study {paths.name!r} cannot be read: {file}: {cause(error)}; {remedy}"
             ) from error
 
-    def extend(self, journal: Journal, entry: Mapping[str, Any]) -> None:
-        """Record an extension of the study (see ``Manifest.extensions``)."""
-        extensions = [*self.manifest.extensions, dict(entry)]
-        self._record_manifest(journal, replace(self.manifest, extensions=extensions))
-
     def accept(self, journal: Journal, entry: Mapping[str, Any]) -> None:
         """Record a change of code that was accepted (see ``Manifest.accepted``)."""
-        dated = {"time": time.time(), "command": " ".join(redact_command(given_command())), **entry}
-        accepted = [*self.manifest.accepted, dated]
-        self._record_manifest(journal, replace(self.manifest, accepted=accepted))
+        accepted = [*self.manifest.accepted, dated(entry)]
+        self.record_manifest(journal, replace(self.manifest, accepted=accepted))
 
-    def _record_manifest(self, journal: Journal, manifest: Manifest) -> None:
+    def record_manifest(self, journal: Journal, manifest: Manifest) -> None:
+        """Record what the study is from now on, its sweep file aside."""
         journal.set_meta(_on_record(self.paths.manifest), manifest_text(manifest))
         self.manifest = manifest
         self.export()
 
-    def revision_entries(self, journal: Journal, manifest: Manifest, source: str) -> list[Entry]:
-        """Return the entries by which the study is another from now on, the edit being the last of
-        the manifest's revisions; ``source`` is its sweep file's text."""
-        own = _on_record(self.paths.sweep_source)
-        earlier = self.paths.earlier_sweep_source(len(manifest.revisions))
-        return journal.meta_entries(
-            {
-                _on_record(earlier): journal.meta(own),
-                own: source,
-                _on_record(self.paths.manifest): manifest_text(manifest),
-            }
-        )
+    def manifest_entries(self, journal: Journal, manifest: Manifest, source: str) -> list[Entry]:
+        """Return the entries by which the study is another from now on; where the manifest has one
+        more revision, ``source`` is the text of its sweep file, and the one before is kept."""
+        texts: dict[str, str | None] = {_on_record(self.paths.manifest): manifest_text(manifest)}
+        if len(manifest.revisions) > len(self.manifest.revisions):
+            own = _on_record(self.paths.sweep_source)
+            earlier = self.paths.earlier_sweep_source(len(manifest.revisions))
+            texts |= {_on_record(earlier): journal.meta(own), own: source}
+        return journal.meta_entries(texts)
 
     def sweep_text(self) -> str:
         """Return the text of the study's sweep file, as it is on record; of the file itself where
@@ -321,6 +313,11 @@ class Study:
             "search_end": search_end,
             "folder": str(self.paths.root),
         }
+
+
+def dated(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is recorded of something that was done now, by this command."""
+    return {"time": time.time(), "command": " ".join(redact_command(given_command())), **entry}
 
 
 def _on_record(path: Path) -> str:

@@ -1,6 +1,6 @@
 """The one path of a study from a plan to its answer, however it was asked for.
 
-What is to be run is a ``Job``; the lines from there are the same for all of them.
+What is to be run is a ``Change`` of a study; the lines from there are the same for all of them.
 """
 
 import contextlib
@@ -38,8 +38,8 @@ from hsweep.record.endings import PROPOSALS
 from hsweep.record.journal import Journal, TrialRow
 from hsweep.record.provenance import hardware
 from hsweep.record.study import Study
+from hsweep.running.change import Change
 from hsweep.running.forecast import forecast, play_out
-from hsweep.running.job import Job
 from hsweep.running.options import RunOptions
 from hsweep.running.outcome import Outcome, browse_line, resume_line
 from hsweep.running.progress import ENDING, Progress
@@ -77,7 +77,7 @@ class Conclude(Protocol):
 
 
 def run(
-    job: Job,
+    change: Change,
     options: RunOptions,
     home: Home,
     console: Console,
@@ -86,43 +86,43 @@ def run(
     is_guest: bool = False,
     started: "StartingRay | None" = None,
 ) -> tuple[Study, Outcome]:
-    """Do a job: check, connect, record, train, conclude; UserError if anything stands in the way
-    before the first trial.
+    """Run what a study is to be: check, connect, record, train, conclude; UserError if anything
+    stands in the way before the first trial.
 
     Args:
         is_guest: the process has more to do than this, so a second interrupt raises
             KeyboardInterrupt in place of ending it.
         started: the Ray to be used, where one is being started.
     """
-    if options.log_weights and job.prepared.plan.sweep.keep == "none":
+    if options.log_weights and change.prepared.plan.sweep.keep == "none":
         raise UserError(
             "--log-weights uploads the final weights that the study keeps, and it keeps none; add "
             "--set keep=best, or leave it out"
         )
-    if options.check and job.new:
-        for line in check_trials(job.new).lines():
+    if options.check and change.new:
+        for line in check_trials(change.new).lines():
             console.print(line, soft_wrap=True)
     home.create()
     runner: RayRunner | InlineRunner = InlineRunner()
-    if is_over := _is_over(job, options, home):
-        counts = Study.open(home, job.name).status()
+    if is_over := _is_over(change, options, home):
+        counts = Study.open(home, change.name).status()
         hint = "; --retry-failed tries again what failed" if counts["failed"] else ""
         console.print(f"every trial has ended: there is nothing to train{hint}")
     else:
-        paths = home.study(job.name)
-        runner = make_runner(options, paths, job.storage, job.prepared.loaded, started)
+        paths = home.study(change.name)
+        runner = make_runner(options, paths, change.storage, change.prepared.loaded, started)
     try:
         if not is_over:
-            connect(runner, job.prepared.plan)
+            connect(runner, change.prepared.plan)
         if not isinstance(runner, InlineRunner):
             runner.announce = functools.partial(_print_dashboard, console)
         search_as_usual()
-        study = job.record()
+        study = change.record()
         with on_record(f"with all reports on record; go on by: {resume_line(study)}"):
-            _greet(console, job, home, runner)
+            _greet(console, change, home, runner)
             with study.locked(), study.writer() as journal:
                 return study, _train(
-                    *(study, journal, job, options, home, runner, console, conclude),
+                    *(study, journal, change, options, home, runner, console, conclude),
                     is_guest=is_guest,
                 )
     finally:
@@ -140,11 +140,11 @@ def _tried_again(rows: Iterable[TrialRow], options: RunOptions) -> list[str]:
     return failed if is_asked else []
 
 
-def _is_over(job: Job, options: RunOptions, home: Home) -> bool:
+def _is_over(change: Change, options: RunOptions, home: Home) -> bool:
     """Whether nothing of a study is left to be trained."""
-    if job.new:
+    if change.new:
         return False
-    plan, study = job.prepared.plan, Study.open(home, job.name)
+    plan, study = change.prepared.plan, Study.open(home, change.name)
     with study.journal() as journal:
         rows = {row.key: row for row in journal.trials(orphaned=True)}
         planned = proposed_trials(plan, journal) if plan.is_adaptive else plan.trials
@@ -219,18 +219,18 @@ def connect(runner: "RayRunner | InlineRunner", plan: Plan) -> None:
         runner.check_sent("training", plan.sweep.train)
 
 
-def _greet(console: Console, job: Job, home: Home, runner: Runner) -> None:
-    plan = job.prepared.plan
-    if job.only is None:
+def _greet(console: Console, change: Change, home: Home, runner: Runner) -> None:
+    plan = change.prepared.plan
+    if change.only is None:
         expected = forecast(plan, home)
         # Of a study that goes on, much is trained already.
-        what = expected.line if len(job.new) == len(plan.trials) else expected.what
+        what = expected.line if len(change.new) == len(plan.trials) else expected.what
     else:
-        amounts = (each.budget.amount for each in plan.trials if each.key in job.only)
+        amounts = (each.budget.amount for each in plan.trials if each.key in change.only)
         budgets = budgets_in_words(amounts, plan.sweep.budget.unit)
-        what = f"{counted(len(job.only), 'further run')} {budgets}"
+        what = f"{counted(len(change.only), 'further run')} {budgets}"
     console.print(
-        f"study {job.name}: {what}{', proposed one by one' if plan.is_adaptive else ''}",
+        f"study {change.name}: {what}{', proposed one by one' if plan.is_adaptive else ''}",
         style="bold",
         soft_wrap=True,
     )
@@ -240,7 +240,7 @@ def _greet(console: Console, job: Job, home: Home, runner: Runner) -> None:
         console.print(f"... {len(plan.skipped)} points skipped in all (hsweep plan lists them)")
     if url := getattr(runner, "dashboard_url", None):
         _print_dashboard(console, url)
-    console.print(f"MLflow UI      {browse_line(job.target, home, job.name)}", soft_wrap=True)
+    console.print(f"MLflow UI      {browse_line(change.target, home, change.name)}", soft_wrap=True)
 
 
 def _print_dashboard(console: Console, url: str) -> None:
@@ -252,7 +252,7 @@ def _print_dashboard(console: Console, url: str) -> None:
 def _train(
     study: Study,
     journal: Journal,
-    job: Job,
+    change: Change,
     options: RunOptions,
     home: Home,
     runner: Runner,
@@ -263,7 +263,7 @@ def _train(
 ) -> Outcome:
     """Run what is not finished of a study, then conclude it; the study's lock must be held."""
     started = time.monotonic()
-    plan = job.prepared.plan
+    plan = change.prepared.plan
     journal.reopen(_tried_again(journal.trials(), options), "asked for again")
     stopping = plan.sweep.early_stopping
     budget = plan.sweep.budget
@@ -274,12 +274,12 @@ def _train(
         journal,
         home,
         probe=plan.sweep.probe,
-        only=job.only,
+        only=change.only,
         is_wanted=options.reuse,
         accepts_code=options.accept_code,
         rungs=rungs,
     )
-    coordinator = _coordinator(study, journal, job, reuse)
+    coordinator = _coordinator(study, journal, change, reuse)
     if options.report_timeout is not None:
         coordinator.sweep = replace(coordinator.sweep, report_timeout=options.report_timeout)
     trials = coordinator.planned_trials()
@@ -289,7 +289,7 @@ def _train(
         _record_accepted(study, journal, reuse)
     progress = Progress(console, coordinator, study.note_time_left)
     coordinator.observer = progress
-    tracker = Tracker(study.paths.journal, job.target, study.manifest)
+    tracker = Tracker(study.paths.journal, change.target, study.manifest)
     study.export(plan.to_json())
     tracker.attach(study.paths.plan)
     tracker.start()
@@ -348,8 +348,10 @@ def _train(
     return outcome
 
 
-def _coordinator(study: Study, journal: Journal, job: Job, reuse: Reuse | None) -> Coordinator:
-    plan = job.prepared.plan
+def _coordinator(
+    study: Study, journal: Journal, change: Change, reuse: Reuse | None
+) -> Coordinator:
+    plan = change.prepared.plan
     trials: list[Trial] = list(plan.trials)
     proposer: Proposer | None = None
     if plan.is_adaptive:
@@ -358,8 +360,8 @@ def _coordinator(study: Study, journal: Journal, job: Job, reuse: Reuse | None) 
         adaptive = OptunaProposer(plan.sweep, Planner.like(plan), journal, plan.study_seed)
         trials, proposer = adaptive.known_trials, adaptive
     expected = None
-    if plan.sweep.early_stopping is not None and proposer is None and job.only is None:
-        trained = play_out(plan.sweep, trials)
+    if plan.sweep.early_stopping is not None and proposer is None and change.only is None:
+        trained = play_out(plan.sweep, trials, study.manifest.added_keys)
         expected = len(trained), sum(trained.values())
     return Coordinator(
         journal=journal,
@@ -367,7 +369,7 @@ def _coordinator(study: Study, journal: Journal, job: Job, reuse: Reuse | None) 
         trials=trials,
         checkpoints=study.checkpoints(),
         proposer=proposer,
-        only=job.only,
+        only=change.only,
         expected=expected,
         exempt=study.manifest.added_keys,
         reuse=reuse,

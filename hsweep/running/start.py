@@ -1,5 +1,6 @@
 """A sweep is asked for: as a new study, or as what the study of its name is to be from now on."""
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -12,16 +13,13 @@ from hsweep.planning.answerable import refuse_unanswerable
 from hsweep.planning.options import SweepOptions
 from hsweep.planning.prepare import (
     loaded_sweep,
-    planned,
     recorded_options,
-    refuse_unread_data,
     variant,
 )
 from hsweep.record.study import Study, holds_a_study
 from hsweep.redaction import refuse_secrets
-from hsweep.running.edit import Edit, announce, edited, plan_edit
-from hsweep.running.job import Job
-from hsweep.running.manifests import new_manifest, sweep_source
+from hsweep.running.change import Change, edit, new_study
+from hsweep.running.manifests import sweep_source
 from hsweep.running.options import RunOptions
 from hsweep.running.resume import target_of
 from hsweep.tracking.target import TrackingTarget, tracking_target
@@ -59,43 +57,36 @@ class Request:
             and list(self.chosen.settings) == list(recorded_options(study.manifest).settings)
         )
 
-    def job(self, options: RunOptions, console: Console) -> Job:
-        """Plan the sweep, and return the job of training what is new of it; what makes the answer
-        weak is printed, or what it makes of the study that is there.
+    def change(self, options: RunOptions) -> Change:
+        """Return what the sweep is as a new study, or makes of the one that is there; nothing is
+        written.
 
         Raises:
-            UserError: the sweep cannot be planned, cannot be answered as it is planned, or is none
-                that the study can go on with.
+            UserError: the sweep cannot be planned, or is none that the study can go on with.
         """
         if self.study is None:
-            return self._new(console)
-        edit = self.edit(options)
-        announce(console, self.study, edit)
-        return edited(self.study, edit)
-
-    def edit(self, options: RunOptions) -> Edit:
-        """Return what the sweep makes of the study that is there; nothing is written."""
-        assert self.study is not None
-        return plan_edit(
+            return new_study(
+                self.name, self.loaded, self.chosen, self.home, self.storage, self.target
+            )
+        return edit(
             self.study, self.loaded, self.chosen, self.target, accepts_code=options.accept_code
         )
 
-    def _new(self, console: Console) -> Job:
-        prepared = planned(self.loaded, self.chosen)
-        plan, storage = prepared.plan, self.storage
-        refuse_unread_data(plan)
+    def job(self, options: RunOptions, console: Console) -> Change:
+        """Return the change; what makes the answer weak is printed, or what it makes of the study
+        that is there.
 
-        def record() -> Study:
-            return Study.create(
-                self.home,
-                new_manifest(self.name, prepared, storage=storage, target=self.target),
-                sweep_source=sweep_source(self.loaded.path),
-                plan=plan.to_json(),
-            )
-
-        for concern in refuse_unanswerable(plan):
-            console.print(concern.line, style="yellow", soft_wrap=True)
-        return Job(self.name, prepared, self.target, record, storage, plan.trials)
+        Raises:
+            UserError: as above, or what is new can never be answered as it is planned.
+        """
+        change = self.change(options)
+        if change.revision is not None:
+            change.announce(console)
+        if change.new:
+            concerns = refuse_unanswerable(change.prepared.plan)
+            for concern in concerns if change.revision is None else ():
+                console.print(concern.line, style="yellow", soft_wrap=True)
+        return change
 
 
 def request(
@@ -169,3 +160,38 @@ def _absolute(storage: str | None) -> str | None:
         )
         return storage
     return str(Path(storage).expanduser().absolute())
+
+
+def study_of(
+    sweep_file: Path,
+    name: str | None,
+    home: Home,
+    options: SweepOptions,
+    given: Iterable[str],
+    console: Console,
+) -> Study:
+    """Return the study of a sweep file, whose own copy of the sweep is what runs; by default the
+    one that ``hsweep run`` would begin.
+
+    Raises:
+        UserError: there is no such study, or one of the options given is not as the study has it.
+    """
+    sweep = loaded_sweep(sweep_file).sweep
+    study = Study.open_to_run(home, name or f"{sweep.name}-{options.preset or DEFAULT_PRESET}")
+    recorded = recorded_options(study.manifest)
+    asked = {what: (getattr(options, what), getattr(recorded, what)) for what in given}
+    for what, (now, before) in {"sweep": (sweep.name, study.manifest.sweep), **asked}.items():
+        now = list(now) if isinstance(now, tuple) else now
+        if now != before:
+            raise UserError(
+                f"the study {study.name!r} was started with {what} {before!r}, not {now!r}; only "
+                "the trials it lacks can be added (leave the option out)"
+            )
+    if sweep_source(sweep_file) != study.sweep_text():
+        console.print(
+            f"{sweep_file} has changed since the study began; the study's own copy is run (without "
+            "--only-missing the study goes on with the file)",
+            style="yellow",
+            soft_wrap=True,
+        )
+    return study

@@ -32,7 +32,7 @@ _PRELOADED: Final = (
     *(
         "hsweep.cli",
         "hsweep.commands.conclusion",
-        "hsweep.running.edit",
+        "hsweep.running.change",
         "hsweep.running.run",
         "hsweep.training.loop",
     ),

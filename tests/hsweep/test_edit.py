@@ -30,7 +30,7 @@ from hsweep.planning.options import SweepOptions
 from hsweep.planning.prepare import loaded_sweep, prepare, prepare_again, recorded_options
 from hsweep.record.journal import TrialRow
 from hsweep.record.study import Study
-from hsweep.running.edit import Edit, apply_edit, plan_edit
+from hsweep.running.change import Change, edit
 from hsweep.running.manifests import new_manifest
 from hsweep.tracking.target import TrackingTarget, tracking_target
 
@@ -89,22 +89,22 @@ class Bench:
 
     def plan_edit(
         self, study: Study, source: str | None = None, *, accept: bool = False, **settings: int
-    ) -> Edit:
+    ) -> Change:
         """Plan it with these settings besides those that the study has."""
         path = study.sweep_file() if source is None else self.file(source, "edited.py")
         chosen = recorded_options(study.manifest)
         merged = dict(chosen.settings) | {name: [value] for name, value in settings.items()}
         options = replace(chosen, settings=list(merged.items()))
-        return plan_edit(study, loaded_sweep(path), options, self.target, accepts_code=accept)
+        return edit(study, loaded_sweep(path), options, self.target, accepts_code=accept)
 
-    def edit(self, study: Study, source: str | None = None, **settings: Any) -> Edit:
-        edit = self.plan_edit(study, source, **settings)
-        self.take_over(study, edit)
-        return edit
+    def edit(self, study: Study, source: str | None = None, **settings: Any) -> Change:
+        change = self.plan_edit(study, source, **settings)
+        self.take_over(study, change)
+        return change
 
-    def take_over(self, study: Study, edit: Edit) -> None:
+    def take_over(self, study: Study, change: Change) -> None:
         with study.locked():
-            apply_edit(study, edit)
+            change.take_over()
 
     def run(self, study: Study, most: int | None = None) -> None:
         """Train everything that is left, or so many reports of it."""
@@ -524,7 +524,8 @@ class TestWhatIsRecorded:
              "budget": 3, "how": "with a new seed"},
         ]  # fmt: skip
         with study.writer() as journal:
-            study.extend(journal, {"trials": entries, "wanted": [], "problems": []})
+            extension = {"trials": entries, "wanted": [], "problems": []}
+            study.record_manifest(journal, replace(study.manifest, extensions=[extension]))
         bench.edit(study, SWEEP.replace("[1, 2, 3]", "[2, 3]").replace("lr=0.05", "lr=0.04"))
         (extension,) = study.manifest.extensions
         planned = prepare_again(study).plan.trials

@@ -150,7 +150,9 @@ class TestFromTheCommandLine:
         assert again.exit_code == 0
         assert "together as much training as 6.67 of 9 epochs" in again.output
         assert {entry["budget"] for entry in added(home)[1]["trials"]} == {4}
-        resumed = json.loads(hsweep("resume", "mine", "--runner", "inline", "--json").stdout)
+        shown = hsweep("resume", "mine", "--runner", "inline", "--json")
+        assert shown.exit_code == 0, shown.output
+        resumed = json.loads(shown.stdout)
         assert resumed["finished"] == 30
         assert [each["budget"] for each in resumed["budgets"]["answers"]] == [4, 9]
 

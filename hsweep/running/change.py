@@ -1,0 +1,493 @@
+"""What a study is to be from now on, beside what it has on record.
+
+A new study, an edited sweep, a study that goes on as it is and runs that its answer lacks are one
+thing: what is wanted (the sweep and the runs that were asked for) is planned and compared with the
+record. What that comes to is shown before anything is recorded, and recorded, as one line, before
+anything trains.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from rich.console import Console
+
+from hsweep.command_line import command
+from hsweep.coordination.coordinator import planned_row
+from hsweep.design.question import Missing
+from hsweep.design.sweep import Sweep
+from hsweep.design.trial import Trial, TrialStatus
+from hsweep.errors import UserError, unknown_name
+from hsweep.paths import Home
+from hsweep.planning.code_changes import acceptance_line, recorded_files
+from hsweep.planning.continuation import BudgetHistory
+from hsweep.planning.extension import Extension, carried_over, plan_extension
+from hsweep.planning.options import SweepOptions, setting_text
+from hsweep.planning.plan import Plan
+from hsweep.planning.prepare import (
+    Prepared,
+    accepting_code,
+    own_sweep,
+    planned,
+    recorded_options,
+    refuse_unread_data,
+    variant,
+)
+from hsweep.planning.revision import Revision, compare, proposed_trials
+from hsweep.record.endings import PROPOSALS
+from hsweep.record.journal import Journal
+from hsweep.record.journal_reader import JournalReader
+from hsweep.record.log import Entry
+from hsweep.record.manifest import Manifest, manifest_text
+from hsweep.record.study import Study, dated
+from hsweep.running.manifests import extension_entry, new_manifest, sweep_source
+from hsweep.tracking.target import TrackingTarget
+from hsweep.workspace import LoadedSweep
+
+_REPLACED: Final = (
+    *("settings", "budget", "question", "metrics", "metric", "goal", "description", "axes"),
+    *("sweep_folder", "own_folders", "extensions", "probe", "keep", "fixed_rate", "scouts"),
+)
+"""What of a manifest an edited sweep replaces."""
+_ADAPTIVE: Final = (
+    "the study {name!r} proposes its points one by one, each building on how those before it "
+    "ended, so what it has tried must stay what it is: {what}. Its number of points, replicates, "
+    "early stopping, resources and question can change; for anything else begin another study "
+    "with --study NAME"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What is to be run of a study, and what its record takes over first.
+
+    Attributes:
+        prepared: the sweep and its plan, the runs that answers asked for included.
+        target: the MLflow store that the study reports to.
+        manifest: the study's once the change is taken over.
+        source: text of the sweep file.
+        home: of the study.
+        study: the one that is there; None for a new one.
+        before: its manifest.
+        revision: what is wanted beside what is on record; None for a new study.
+        new: trials that are tried out before anything is recorded.
+        again: keys of the trials that had ended and are to run to their end.
+        only: keys of the trials to run; None for all that are not finished.
+        last_seq: the newest entry of the record that was compared.
+    """
+
+    prepared: Prepared
+    target: TrackingTarget
+    manifest: Manifest
+    source: str
+    home: Home
+    study: Study | None = None
+    before: Manifest | None = None
+    revision: Revision | None = None
+    new: Sequence[Trial] = ()
+    again: Sequence[str] = ()
+    only: frozenset[str] | None = None
+    last_seq: int = 0
+
+    @property
+    def name(self) -> str:
+        return self.manifest.name
+
+    @property
+    def storage(self) -> str | None:
+        """Where checkpoints lie; None for the study's own folder."""
+        return self.manifest.storage
+
+    @property
+    def is_change(self) -> bool:
+        """Whether anything differs from what the study is."""
+        assert self.revision is not None
+        return self.manifest is not self.before or self.revision.changes_trials
+
+    def record(self) -> Study:
+        """Enter into the record what the change brings, once nothing stands in the way of the
+        first trial; return the study.
+
+        Raises:
+            UserError: it cannot be written, or another process has run the study meanwhile.
+        """
+        if self.study is None:
+            plan = self.prepared.plan.to_json()
+            return Study.create(self.home, self.manifest, sweep_source=self.source, plan=plan)
+        with self.study.locked():
+            self._refuse_moved_on(self.study)
+            if self.is_change:
+                self.take_over()
+        return self.study
+
+    def take_over(self) -> None:
+        """Make the study what it is to be, as one line of its log; its lock must be held."""
+        study = self.study
+        assert study is not None
+        try:
+            with study.writer() as journal:
+                manifest = study.manifest_entries(journal, self.manifest, self.source)
+                journal.append([*self._trial_entries(journal), *manifest])
+            study.manifest = self.manifest
+            study.export()
+        except OSError as error:
+            raise UserError(
+                f"what {study.name!r} is to be cannot be recorded: {study.paths.root} cannot be "
+                f"written to ({error}). Nothing on record is lost; free space or restore "
+                "the right to write there, then give the command again"
+            ) from error
+
+    def _trial_entries(self, journal: Journal) -> list[Entry]:
+        """Return what makes a study's trials those that are wanted."""
+        entries: list[Entry] = []
+        revision = self.revision
+        assert revision is not None
+        for trial in revision.plan.trials:
+            row = planned_row(trial)
+            if not journal.is_new(row.key):
+                # It stays made of what it was made of, also where other code is accepted as the
+                # same.
+                before = journal.rows[row.key]
+                row.parts = before.parts
+                if row.plan_entry() == before.plan_entry():
+                    continue
+            entries.append(row.plan_entry())
+        for each in revision.continued:
+            assert each.status is not None, "it goes on from the shorter training"
+            entries += journal.continuation(
+                each.trial.key,
+                each.source.key,
+                through=each.through,
+                status=each.status,
+                reason=each.reason,
+                continues=each.checkpoints,
+            )
+        entries += journal.orphaning([row.key for row in revision.back], "")
+        for why, orphans in revision.reasons().items():
+            entries += journal.orphaning([orphan.row.key for orphan in orphans], why)
+        return [*entries, *journal.reopening(self.again, "asked for at its full budget")]
+
+    def _refuse_moved_on(self, study: Study) -> None:
+        with study.journal() as journal:
+            if journal.last_seq() != self.last_seq:
+                raise UserError(
+                    f"the study {study.name!r} was run by another process meanwhile; give the "
+                    "command again to see what it makes of the study now"
+                )
+
+    def announce(self, console: Console) -> None:
+        """Print what the change makes of the study that is there."""
+        study, revision = self.study, self.revision
+        assert study is not None
+        assert revision is not None
+        first, *rest = revision.lines()
+        if self.prepared.plan.is_adaptive:
+            points = self.prepared.plan.sweep.search.num_points
+            first = f"{len(revision.kept)} trials proposed so far, {points} points in all"
+        what = "with an edited sweep" if self.is_change else "as it is recorded"
+        console.print(f"study {study.name} {what}: {first}", style="bold", soft_wrap=True)
+        for line in [*rest, *self._setting_lines(study)]:
+            console.print(f"  {line}", soft_wrap=True)
+        if any("code" in why for why in revision.reasons()):
+            console.print(
+                "  Where the change of code changes no result, --accept-code keeps them instead.",
+                soft_wrap=True,
+            )
+
+    def _setting_lines(self, study: Study) -> list[str]:
+        accepted = self.manifest.accepted[len(study.manifest.accepted) :]
+        lines = [f"accepted   {acceptance_line(entry)}" for entry in accepted]
+        before, now = dict(_settings(study.manifest)), dict(_settings(self.manifest))
+        lines += [
+            f"set        {setting_text(name, values)}"
+            for name, values in now.items()
+            if values != before.get(name)
+        ]
+        lines += [f"set back   {name}" for name in before.keys() - now.keys()]
+        for name in ("metric", "goal"):
+            was, is_now = (getattr(each, name) for each in (study.manifest, self.manifest))
+            if was != is_now:
+                lines.append(f"{name:<9}  {is_now}, before {was}")
+        return lines
+
+
+def new_study(
+    name: str,
+    loaded: LoadedSweep,
+    options: SweepOptions,
+    home: Home,
+    storage: str | None,
+    target: TrackingTarget,
+) -> Change:
+    """Return a new study; UserError if the sweep cannot be planned, or its data not be read."""
+    prepared = planned(loaded, options)
+    refuse_unread_data(prepared.plan)
+    manifest = new_manifest(name, prepared, storage=storage, target=target)
+    source = sweep_source(loaded.path)
+    return Change(prepared, target, manifest, source, home, new=prepared.plan.trials)
+
+
+def edit(
+    study: Study,
+    loaded: LoadedSweep,
+    options: SweepOptions,
+    target: TrackingTarget,
+    *,
+    accepts_code: bool = False,
+) -> Change:
+    """Return what a sweep makes of the study that is there; nothing is written.
+
+    Raises:
+        UserError: the sweep cannot be planned, or is not one this study can go on with.
+    """
+    manifest, path = study.manifest, loaded.path
+    before, source = study.sweep_text(), sweep_source(path)
+    if path.resolve() == study.paths.sweep_source.resolve() and source != before:
+        raise UserError(
+            f"{path} is the study's own copy, which stays what is on record, and it was changed; "
+            "give it another name and try again"
+        )
+    if loaded.sweep.name != manifest.sweep:
+        raise UserError(
+            f"the study {study.name!r} is of the sweep {manifest.sweep!r}, and this one is called "
+            f"{loaded.sweep.name!r}: call it so again, or begin another study with --study NAME"
+        )
+    is_same = source == before and list(options.settings) == _settings(manifest)
+    change = _compared(study, loaded, options, target, source, is_same, accepts_code=accepts_code)
+    assert change.revision is not None
+    plan = change.prepared.plan
+    _refuse_orphans_of_search(study, plan, change.revision)
+    with study.journal() as journal:
+        _refuse_another_metric(study, plan, change.revision, journal)
+    revised = _revised(study, change)
+    if change.manifest.accepted != manifest.accepted or source != before:
+        return replace(change, manifest=revised)
+    is_other = change.revision.changes_trials or _replaced(revised) != _replaced(manifest)
+    return replace(change, manifest=revised if is_other else manifest)
+
+
+def resume(
+    study: Study, loaded: LoadedSweep, target: TrackingTarget, *, accepts_code: bool = False
+) -> Change:
+    """Return a study that goes on as it is.
+
+    Raises:
+        UserError: its code or data have changed, so that its trials are no longer the same.
+    """
+    options, source = recorded_options(study.manifest), study.sweep_text()
+    change = _compared(study, loaded, options, target, source, True, accepts_code=accepts_code)
+    _refuse_changed(study, change)
+    return change
+
+
+def missing(
+    study: Study, asked: Iterable[Missing], target: TrackingTarget
+) -> tuple[Change, Extension]:
+    """Return a study with the runs that an analysis lists as missing, and no others to be trained.
+
+    Raises:
+        UserError: the study's trials cannot be planned again, or are no longer the same.
+    """
+    change = resume(study, own_sweep(study), target)
+    with study.journal() as journal:
+        rows = journal.trials(orphaned=True)
+    plan = change.prepared.plan
+    extension = plan_extension(plan, [row for row in rows if not row.orphaned], asked)
+    if not extension.additions:
+        return change, extension
+    manifest = change.manifest
+    entry = extension_entry(extension, change.prepared.loaded.path)
+    ended = {row.key for row in rows if row.status.is_final}
+    extended = replace(
+        change,
+        prepared=replace(change.prepared, plan=extension.plan),
+        manifest=replace(manifest, extensions=[*manifest.extensions, entry]),
+        revision=compare(extension.plan, rows, lambda _digest: None),
+        new=[each.trial for each in extension.additions],
+        again=sorted(ended & {each.trial.key for each in extension.additions}),
+        only=extension.keys,
+    )
+    return extended, extension
+
+
+def _compared(
+    study: Study,
+    loaded: LoadedSweep,
+    options: SweepOptions,
+    target: TrackingTarget,
+    source: str,
+    is_same: bool,
+    *,
+    accepts_code: bool,
+) -> Change:
+    """Plan a sweep, with the runs that the study's answers asked for, and compare it with the
+    record; ``is_same`` says that it is the study's own."""
+    manifest = study.manifest
+    prepared = planned(loaded, options, accepted=manifest.accepted_code)
+    refuse_unread_data(prepared.plan)
+    sweep = prepared.plan.sweep
+    old_sweep = sweep if is_same else _old_sweep(study)
+    with study.journal() as journal:
+        last_seq, rows = journal.last_seq(), journal.trials(orphaned=True)
+        files = recorded_files(journal).get
+        _refuse_another_search(study, prepared.plan, journal, old_sweep)
+        if accepts_code:
+            prepared, accepted = accepting_code(prepared, journal)
+            if accepted is not None:
+                entries = [*manifest.accepted, dated(accepted)]
+                manifest = replace(manifest, accepted=entries)
+        if prepared.plan.is_adaptive:
+            proposed = proposed_trials(prepared.plan, journal)
+            revision = compare(replace(prepared.plan, trials=tuple(proposed)), rows, files)
+        else:
+            plan, extensions = carried_over(manifest.extensions, prepared.plan, manifest.budget)
+            if extensions != list(manifest.extensions):
+                manifest = replace(manifest, extensions=extensions)
+            prepared = replace(prepared, plan=plan)
+            history = BudgetHistory(
+                [manifest.budget, *(each["before"]["budget"] for each in manifest.revisions)],
+                {row.key: row for row in rows},
+                study.checkpoints(),
+                same_rungs=old_sweep is not None
+                and old_sweep.early_stopping == sweep.early_stopping,
+                accepted=plan.accepted,
+            )
+            revision = compare(plan, rows, files, history.shorter)
+    return Change(
+        prepared,
+        target,
+        manifest,
+        source,
+        Home(study.paths.home),
+        study,
+        study.manifest,
+        revision,
+        new=revision.new if not prepared.plan.is_adaptive else (),
+        last_seq=last_seq,
+    )
+
+
+def _refuse_changed(study: Study, change: Change) -> None:
+    """Refuse to go on with trials that are no longer the same as those on record, and say what has
+    changed and how to go on all the same."""
+    revision, paths = change.revision, study.paths
+    assert revision is not None
+    # A study killed before its first trial has nothing on record to differ from.
+    gone = revision.orphaned
+    if not gone:
+        return
+    finished = sum(orphan.row.status is TrialStatus.FINISHED for orphan in gone)
+    reasons = "; ".join(f"{why} ({len(orphans)})" for why, orphans in revision.reasons().items())
+    set_aside = accept = ""
+    if not change.prepared.plan.is_adaptive:
+        words = recorded_options(study.manifest).words()
+        asked = (paths.sweep_source, "--study", paths.name, *words)
+        edited = command("run", *asked, home=paths.home)
+        set_aside = (
+            f", or go on with what is there now by `{edited}`: these trials are set aside with "
+            f"their results, {len(revision.new)} are planned in their place (--dry-run only shows "
+            "it)"
+        )
+    if any("code" in why for why in revision.reasons()):
+        accepting = command("resume", paths.name, "--accept-code", home=paths.home)
+        accept = (
+            f", or, if the change of code changes no result, keep them by `{accepting}`, which is "
+            "recorded"
+        )
+    raise UserError(
+        f"{len(gone)} of {revision.num_before} trials of {study.name!r} are no longer the same, "
+        f"{finished} of them finished: {reasons}. Their results could not be compared with what "
+        "is trained now. Restore what has changed (the study's commit is in "
+        f"{study.paths.manifest}){set_aside}{accept}"
+    )
+
+
+def _refuse_orphans_of_search(study: Study, plan: Plan, revision: Revision) -> None:
+    if plan.is_adaptive and (reasons := revision.reasons()):
+        whys = "; ".join(f"{len(orphans)} trials: {why}" for why, orphans in reasons.items())
+        raise UserError(_ADAPTIVE.format(name=study.name, what=whys))
+
+
+def _refuse_another_metric(
+    study: Study, plan: Plan, revision: Revision, journal: JournalReader
+) -> None:
+    """Refuse another metric or goal where the old one has decided, or the new one is not there."""
+    manifest, sweep = study.manifest, plan.sweep
+    if (sweep.metric, sweep.goal) == (manifest.metric, manifest.goal):
+        return
+    reported = [row for row in (*revision.kept, *revision.back) if row.unit]
+    stopped = sum(row.status is TrialStatus.STOPPED_EARLY for row in reported)
+    last = {entry.key: entry.payload["metrics"] for entry in journal.reports()}
+    lacking = [row.key for row in reported if last[row.key].get(sweep.metric) is None]
+    if stopped:
+        why = f"{stopped} of its trials were stopped early by that"
+    elif plan.is_adaptive and reported:
+        why = "its search learned from that which points to propose"
+    elif lacking:
+        names = {name for key in lacking for name in last[key]}
+        error = unknown_name("metric", sweep.metric, names)
+        why = f"{len(lacking)} of its trials have not reported the new one: {error}"
+    else:
+        return
+    raise UserError(
+        f"the study {study.name!r} decides by {manifest.metric!r} ({manifest.goal}), the edited "
+        f"sweep by {sweep.metric!r} ({sweep.goal}), and {why}. Begin another study with --study "
+        "NAME; it takes from this one what has finished and can be judged by the new metric"
+    )
+
+
+def _old_sweep(study: Study) -> Sweep | None:
+    """Return the sweep as the study has it; None if its code can no longer be loaded."""
+    try:
+        return variant(own_sweep(study).sweep, recorded_options(study.manifest))
+    except UserError:
+        return None
+
+
+def _refuse_another_search(
+    study: Study, plan: Plan, journal: JournalReader, old_sweep: Sweep | None
+) -> None:
+    """Refuse another search where a study has trials, and another space of an adaptive one."""
+    was_adaptive = bool(journal.metas(PROPOSALS))
+    if was_adaptive != plan.is_adaptive and journal.trials(orphaned=True):
+        raise UserError(
+            f"the study {study.name!r} {'learns' if was_adaptive else 'does not learn'} from its "
+            "trials which points to propose, unlike the edited sweep's search; begin another "
+            "study with --study NAME"
+        )
+    has_another_space = (
+        old_sweep is not None and old_sweep.space.parameters() != plan.sweep.space.parameters()
+    )
+    if plan.is_adaptive and has_another_space:
+        raise UserError(_ADAPTIVE.format(name=study.name, what="its space has changed"))
+
+
+def _revised(study: Study, change: Change) -> Manifest:
+    """Return the manifest of an edited sweep."""
+    before, revision = study.manifest, change.revision
+    assert revision is not None
+    fresh = new_manifest(study.name, change.prepared, storage=before.storage, target=change.target)
+    entry = {
+        "time": fresh.created,
+        "command": fresh.command,
+        "provenance": fresh.provenance,
+        "counts": revision.counts(),
+        "reasons": {why: len(orphans) for why, orphans in revision.reasons().items()},
+        "sweep_file": study.paths.earlier_sweep_source(len(before.revisions) + 1).name,
+        "before": {name: getattr(before, name) for name in _REPLACED},
+    }
+    changes: dict[str, Any] = {name: getattr(fresh, name) for name in _REPLACED}
+    changes["extensions"] = list(change.manifest.extensions)
+    revisions = [*before.revisions, entry]
+    return replace(before, **changes, accepted=change.manifest.accepted, revisions=revisions)
+
+
+def _settings(manifest: Manifest) -> list[tuple[str, list[Any]]]:
+    return list(recorded_options(manifest).settings)
+
+
+def _replaced(manifest: Manifest) -> Any:
+    """Return what an edited sweep may replace, as it is on record."""
+    content = json.loads(manifest_text(manifest))
+    return [content[name] for name in _REPLACED]
