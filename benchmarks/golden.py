@@ -4,7 +4,7 @@
     python -m benchmarks.golden OUTDIR --only plans     # a part (repeat it): see PARTS
     python -m benchmarks.golden --compare A B           # every difference of two of these
 
-A and B are folders, or archives as `benchmarks/golden/808cc40.tar.xz`, which holds the outputs of
+A and B are folders, or packed files as `benchmarks/golden/808cc40.json.xz`, which holds the outputs of
 commit 808cc40 with Python 3.11 and torch 2.13 on two cores of an x86 machine (AMD EPYC). Values to
 the bit are those of a processor and its libraries: on another machine take both sides there. An
 older tree without this module gets it by `cp -r benchmarks/golden* TREE/benchmarks/`; where
@@ -24,11 +24,11 @@ of `analysis` are written by `large_studies.py`, which speaks to the record: BAS
 
 import ast
 import json
+import lzma
 import os
 import re
 import subprocess
 import sys
-import tarfile
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
@@ -208,19 +208,14 @@ def write(folder: Path, parts: Iterator[str]) -> None:
 
 
 def read(place: Path) -> dict[str, Any]:
-    """Return the content of all files of a folder or an archive, by their names."""
+    """Return the content of all files of a folder or a packed file, by their names."""
     if place.is_dir():
         return {
             str(file.relative_to(place)): json.loads(file.read_text())
             for file in sorted(place.rglob("*.json"))
         }
-    with tarfile.open(place) as archive:
-        opened = {
-            member.name.removeprefix("./"): archive.extractfile(member)
-            for member in archive
-            if member.isfile()
-        }
-        return {name: json.load(file) for name, file in sorted(opened.items()) if file}
+    with lzma.open(place, "rt") as file:
+        return dict(json.load(file))
 
 
 def leaves(content: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:

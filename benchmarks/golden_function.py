@@ -32,7 +32,7 @@ def train(point: Point, run: Run) -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=point.lr)
     done = 0
     if run.checkpoint:
-        state = torch.load(Path(run.checkpoint) / "state.pt")
+        state = torch.load(Path(run.checkpoint) / "state.pt", weights_only=True)
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
         done = state["epoch"]

@@ -40,7 +40,6 @@ def calm(whole: Path) -> Endings:
 
 def doctor(study: Path, *statements: str) -> None:
     with closing(sqlite3.connect(study / "journal.db", isolation_level=None)) as record:
-        record.execute("DROP INDEX one_report_a_unit")
         for statement in statements:
             record.execute(statement.format(key=FIRST))
 

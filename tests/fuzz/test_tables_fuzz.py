@@ -15,10 +15,10 @@ from fuzzing import many, refused_or_done, tries
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from analysis.ask import KINDS
+from analysis.ask import table_kinds
 from hsweep.cli import main
 
-ASKED = {kind.name: kind for kind in KINDS if kind.takes_tables}
+ASKED = table_kinds()
 COLUMNS = (
     *("heads", "seq_len", "depth", "seed", "nmse", "top1", "num_params", "status", "config"),
     *("condition_number", "reached", "budget", "x", "", "[red]", "a,b", "a=b", "$x$", "\x1b[2J"),

@@ -374,7 +374,7 @@ class TestInterrupts:
         assert "ending cleanly" in ended.stderr
         assert "1 of 3 runs in " in ended.stdout
         assert "s: 2 planned (1 interrupted), 1 finished" in ended.stdout
-        assert "so far, with 1 of 3 runs ended:\nthe sweep asks no question" in ended.stdout
+        assert "so far, with 1 of 3 runs ended:\nThe sweep asks no question" in ended.stdout
         shown = hsweep("show", "tiny-quick").stdout
         assert "2 planned (1 interrupted), 1 finished; folder" in shown
         words = [line.split()[2] for line in shown.splitlines() if line.startswith("width=")]

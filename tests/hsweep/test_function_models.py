@@ -99,11 +99,6 @@ def test_what_is_not_known_is_not_made_up(project: Project) -> None:
     assert trial.counts is not None
     assert (trial.counts.num_params, trial.counts.forward_flops) == (6, 0)
     assert trial.train_memory_bytes is None
-    automatic = ("import Recipe,", "import Resources, Recipe,")
-    with pytest.raises(UserError, match="that of this one is not known; give a number"):
-        project(
-            needs_values, automatic, ("epochs(2),", "epochs(2), resources=Resources(gpus='auto'),")
-        )
 
 
 def test_a_module_that_cannot_be_built_without_numbers_is_built_with_them(

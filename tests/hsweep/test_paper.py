@@ -1,5 +1,6 @@
 """What the lean paper prints beside what is built here, row by row."""
 
+import html
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -159,7 +160,9 @@ def test_a_study_stands_beside_what_it_repeats(study_home: Path) -> None:
     assert "train for 5 epochs" in " ".join(content["assumptions"])
     analysed = CliRunner().invoke(main, ["analyze", "s", "--home", str(study_home), "--json"])
     assert json.loads(analysed.stdout)["published"] == content
-    assert "Beside the paper" in (study_home / "studies" / "s" / "report.html").read_text()
+    page = (study_home / "studies" / "s" / "report.html").read_text()
+    assert "compare with the papers' printed ones?" in html.unescape(page)
+    assert "Published and run" in page
 
 
 def test_people_see_a_study_beside_the_paper(study_home: Path) -> None:

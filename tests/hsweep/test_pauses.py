@@ -18,7 +18,7 @@ from tiny import TinyTask, tiny_sweep
 from hsweep import grid
 SWEEP = tiny_sweep(
     space=grid(width=[1, 2, 3, 4]),
-    task=TinyTask(raises_at=2, raises={raises}, folder={folder!r}),
+    task=TinyTask(raises_at=3, raises={raises}, folder={folder!r}),
     max_failures={max_failures},
 )
 """

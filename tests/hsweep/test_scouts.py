@@ -261,8 +261,8 @@ def test_seeds_that_chose_do_not_count_in_the_answer_nor_at_any_budget(
     assert {each["replicate"] for each in answer["runs"]} == {"1", "2", "3"}
     chosen = [each["setting"] for each in answer["counts"]]
     assert [(each["tried"], each["unstarted"]) for each in chosen] == [(2, 1)] * 6
-    told = "the lr of 6 of 6 cells was chosen by seeds of their own, which are not counted"
-    assert told in answer["warnings"]
+    told = "The lr of 6 of 6 cells was chosen by seeds of their own, which are not counted."
+    assert told in answer["qualifications"]
     # The smallest of two is an edge as well as the largest.
     assert any("is the smallest or largest tried" in each for each in answer["qualifications"])
     budgets = answer["budgets"]
@@ -283,7 +283,6 @@ def test_seeds_that_chose_do_not_count_in_the_answer_nor_at_any_budget(
         ("10 epochs", 18, 18),
         ("10 epochs", 12, 12),
     ]
-    assert beside.studies[0].answer.startswith("At 10 epochs: ")
     told = "tuned was trained to 20 epochs too; it is compared at 10 epochs"
     assert [told in each for each in beside.warnings] == [True]
     scouts = "seed 0 of each setting is a scout: only to choose among the settings"

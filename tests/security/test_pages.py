@@ -15,7 +15,7 @@ from click.testing import Result
 from planted import ATTACK, WEB, named, runs
 
 from analysis.answer import Answer
-from analysis.ask import KINDS, ask_table
+from analysis.ask import KINDS, ask_table, table_kinds
 from analysis.charts.matplotlib_print import save_figures
 from analysis.charts.plotly_page import figure_json
 from analysis.report.build import Live, ReportInput, build_report, report_charts, write_report
@@ -182,7 +182,7 @@ def strings(content: Any) -> Iterator[str]:
 TAG = re.compile(r"<(?!/?(?:b|br|extra|i)/?>)[a-zA-Z/!].{0,40}")
 
 
-ASKED = [kind.name for kind in KINDS if kind.takes_tables]
+ASKED = list(table_kinds())
 
 
 @pytest.fixture(scope="module")
