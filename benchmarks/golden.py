@@ -4,9 +4,9 @@
     python -m benchmarks.golden OUTDIR --only plans     # a part (repeat it): see PARTS
     python -m benchmarks.golden --compare A B           # every difference of two of these
 
-A and B are folders, or packed files as `benchmarks/golden/808cc40.json.xz`, which holds the outputs of
-commit 808cc40 with Python 3.11 and torch 2.13 on two cores of an x86 machine (AMD EPYC). Values to
-the bit are those of a processor and its libraries: on another machine take both sides there. An
+A and B are folders, or packed files as `benchmarks/golden/808cc40.json.xz`, which holds the outputs
+commit 808cc40 with Python 3.11 and torch 2.13 on two cores of an x86 machine (AMD EPYC). Values
+to the bit are those of a processor and its libraries: on another machine take both sides there. An
 older tree without this module gets it by `cp -r benchmarks/golden* TREE/benchmarks/`; where
 its interface differs, the sweeps `benchmarks/golden_*.py` are adapted to it. `bits` is held to
 every digit, everything else to nine.
