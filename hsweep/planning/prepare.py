@@ -12,7 +12,6 @@ from hsweep.design.sweep import DEFAULT_PRESET, Sweep
 from hsweep.errors import UserError
 from hsweep.paths import StudyPaths
 from hsweep.planning.code_changes import accepted_change, recorded_files
-from hsweep.planning.extension import with_extensions
 from hsweep.planning.identity import Accepted
 from hsweep.planning.options import SweepOptions
 from hsweep.planning.plan import Plan, make_plan
@@ -112,24 +111,6 @@ def own_sweep(study: Study) -> LoadedSweep:
         UserError: it can no longer be loaded.
     """
     return loaded_sweep(study.sweep_file())
-
-
-def prepare_again(study: Study, loaded: LoadedSweep | None = None) -> Prepared:
-    """Plan a study's trials again from its own record, those added after it began included.
-
-    Args:
-        loaded: its own sweep, if it is loaded already.
-
-    Raises:
-        UserError: its sweep file can no longer be planned.
-    """
-    manifest = study.manifest
-    options, accepted = recorded_options(manifest), manifest.accepted_code
-    prepared = planned(loaded or own_sweep(study), options, accepted=accepted)
-    if not manifest.extensions:
-        return prepared
-    plan = with_extensions(prepared.plan, manifest.extensions)
-    return replace(prepared, plan=plan)
 
 
 def refuse_unread_data(plan: Plan) -> None:

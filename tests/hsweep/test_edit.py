@@ -27,10 +27,11 @@ from hsweep.own_packages import default_folders, let_in
 from hsweep.paths import Home
 from hsweep.planning.code import SWEEP_FILE
 from hsweep.planning.options import SweepOptions
-from hsweep.planning.prepare import loaded_sweep, prepare, prepare_again, recorded_options
+from hsweep.planning.plan import Plan
+from hsweep.planning.prepare import loaded_sweep, own_sweep, prepare, recorded_options
 from hsweep.record.journal import TrialRow
 from hsweep.record.study import Study
-from hsweep.running.change import Change, edit
+from hsweep.running.change import Change, edit, resume
 from hsweep.running.manifests import new_manifest
 from hsweep.tracking.target import TrackingTarget, tracking_target
 
@@ -106,9 +107,13 @@ class Bench:
         with study.locked():
             change.take_over()
 
+    def plan(self, study: Study) -> Plan:
+        """Plan what the study is by its own record."""
+        return resume(study, own_sweep(study), self.target).prepared.plan
+
     def run(self, study: Study, most: int | None = None) -> None:
         """Train everything that is left, or so many reports of it."""
-        plan = prepare_again(study).plan
+        plan = self.plan(study)
         with study.writer() as journal:
             coordinator = Coordinator(
                 journal=journal,
@@ -302,7 +307,7 @@ def test_a_study_finds_the_users_models_again_from_another_folder(
     study = bench.begin(source.replace("[1, 2, 3]", "WIDTHS"))
     monkeypatch.chdir(tmp_path)
     let_in([])
-    assert len(prepare_again(study).plan.trials) == 3
+    assert len(bench.plan(study).trials) == 3
     assert len(bench.plan_edit(study, replicates=2).revision.new) == 6
     assert study.manifest.own_folders == [str(project)]
     let_in(default_folders())
@@ -528,7 +533,7 @@ class TestWhatIsRecorded:
             study.record_manifest(journal, replace(study.manifest, extensions=[extension]))
         bench.edit(study, SWEEP.replace("[1, 2, 3]", "[2, 3]").replace("lr=0.05", "lr=0.04"))
         (extension,) = study.manifest.extensions
-        planned = prepare_again(study).plan.trials
+        planned = bench.plan(study).trials
         assert [(entry["point"]["width"], entry["replicate"]) for entry in extension["trials"]] == [
             (5, 0), (2, 4),
         ]  # fmt: skip
@@ -636,7 +641,7 @@ class TestRefusals:
     def test_an_adaptive_search_can_have_more_points_and_nothing_else(self, bench: Bench) -> None:
         source = SWEEP.replace("tiny_sweep(\n", "tiny_sweep(\n    search=optuna_search(2),\n")
         study = bench.begin(source)
-        trial = prepare_again(study).plan.trials[0]
+        trial = bench.plan(study).trials[0]
         proposal = {"id": "0:0", "parameters": dict(trial.point), "point": dict(trial.point)}
         with study.writer() as journal:
             journal.set_meta("proposal:000000", json.dumps(proposal))
