@@ -15,7 +15,7 @@ from analysis.values import Jsonable
 from hsweep.design.question import Missing
 
 NO_QUESTION: Final = "the sweep asks no question; the report shows its learning curves"
-_NUMBERS: Final = ("h_star", "drop", "p_abrupt", "front_size", "saving")
+_NUMBERS: Final = ("h_star", "drop", "p", "front_size", "saving")
 """Fields of results that stand for an answer where there is room for a few numbers."""
 
 Result = TypeVar("Result", bound=Jsonable)

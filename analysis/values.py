@@ -10,6 +10,7 @@ import dataclasses
 import math
 import types
 import typing
+from collections.abc import Mapping
 from functools import cache
 from typing import Any, Literal, Self
 
@@ -70,7 +71,7 @@ def decode(kind: Any, data: Any) -> Any:
         return _decode_union(typing.get_args(kind), data)
     if origin is tuple:
         return _decode_tuple(typing.get_args(kind), data)
-    if origin is dict:
+    if origin in (dict, Mapping):
         key_kind, item_kind = typing.get_args(kind)
         return {_unkey(key_kind, key): decode(item_kind, item) for key, item in data.items()}
     if isinstance(kind, type) and issubclass(kind, tuple):

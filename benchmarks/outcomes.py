@@ -9,8 +9,8 @@ from analysis.questions.lean.groups import fit_groups
 from analysis.questions.lean.result import LeanSettings
 from analysis.questions.pareto import fit as pareto
 from analysis.questions.transition import fit as transition
-from analysis.questions.transition.budgets import with_budgets
-from analysis.questions.transition.result import CLAIMS, TransitionSettings
+from analysis.questions.transition.result import TransitionSettings
+from analysis.questions.transition.training import with_training
 from analysis.runs.ladder import furthest, ladder_of
 from analysis.runs.table import Runs
 from analysis.statistics.dominance import dominated
@@ -28,7 +28,9 @@ class Found:
         family: of the sweep.
         seed: its number.
         verdict: of the leading reading.
-        none_kind: where it says that a collapse could still lie.
+        suggested: an open answer that would be a collapse by the noise that stands in.
+        ends_at_second: open since one value lies below the drop, which ends there.
+        outside: the retrieval dimension leaves out the true one.
         has_transition: the truth holds one.
         steps_off: grid steps between h* and the truth; None without either.
         covered: the confidence set holds the truth, where there is one.
@@ -41,7 +43,9 @@ class Found:
     family: str
     seed: int
     verdict: str
-    none_kind: str | None
+    suggested: bool
+    ends_at_second: bool
+    outside: bool
     has_transition: bool
     steps_off: int | None
     covered: bool
@@ -53,7 +57,7 @@ class Found:
     @property
     def positive(self) -> bool:
         """Whether anything was declared."""
-        return self.verdict in CLAIMS
+        return self.verdict == "collapse"
 
     @property
     def exact(self) -> bool:
@@ -77,7 +81,11 @@ def transition_found(
         family=family,
         seed=seed,
         verdict=result.verdict,
-        none_kind=result.none_kind,
+        suggested=result.suggested,
+        ends_at_second=result.verdict == "open" and "cannot be told from" in result.reason,
+        outside=result.d_eff is not None
+        and sweep.h_star is not None
+        and not result.d_eff.lo <= sweep.h_star <= result.d_eff.hi,
         has_transition=sweep.h_star is not None,
         steps_off=_steps_off(sweep, result.h_star),
         covered=sweep.h_star is None or sweep.h_star in result.h_set,
@@ -120,15 +128,17 @@ def budget_found(family: str, seed: int, settings: TransitionSettings, varied: b
     answer = partial(transition.fit, settings=settings)
     began = time.process_time()
     runs = Runs(sweep.frame, "nmse", {"budget_column": "budget"})
-    result = with_budgets(answer(runs), ladder_of(runs, ["heads", "seq_len"]), answer)
+    result = with_training(answer(runs), ladder_of(runs, ["heads", "seq_len"]), answer)
     seconds = time.process_time() - began
-    assert result.budgets is not None
-    if sweep.h_star is None:
-        right = result.verdict == "none"
-    else:
-        claims = ("jump_only",) if sweep.grows else ("transition", "threshold")
-        right = result.verdict in claims and result.h_star == sweep.h_star
-    return BudgetFound(family, True, result.budgets.verdict, right, seconds)
+    right = result.verdict == "none"
+    if sweep.h_star is not None:
+        wrong_growth = "gone" if sweep.grows else "stays"
+        right = result.is_claimed and result.h_star == sweep.h_star
+        # Growth that is said to be open, or that it may change, is not said wrongly.
+        is_said = result.sensitivity is None or ", but growth" not in result.sensitivity.reason
+        right &= result.growth != wrong_growth or not is_said
+    told = result.sensitivity
+    return BudgetFound(family, told is not None, told.verdict if told else "", right, seconds)
 
 
 def lean_budget_found(family: str, seed: int, varied: bool) -> list[BudgetFound]:
@@ -154,9 +164,9 @@ def lean_budget_found(family: str, seed: int, varied: bool) -> list[BudgetFound]
         right = all(limit[str(row.config["shape"])] < worst for row in worse)
         if result.choice_config is not None:
             right &= limit[str(result.choice_config["shape"])] >= worst
-        assert result.budgets is not None
+        told = result.sensitivity
         name = f"{family}_{group}" if group else family
-        settled = result.budgets.verdict
+        settled = told.verdict if told else ""
         found.append(BudgetFound(f"lean_{name}", result.decides, settled, right, seconds))
     return found
 

@@ -29,6 +29,8 @@ NULLS: Final = (
     "null_above",
 )
 PLATEAUS: Final = ("plateau", "plateau_coarse")
+SCATTERED: Final = ("scatter_flat", "scatter_power")
+DROPPED: Final = ("power_drop",)
 SINGLE_SHARP: Final = ("single_paper_D4", "single_sharp", "single_second")
 SINGLE_NULLS: Final = ("single_null_power", "single_null_above", "single_null_stuck")
 PARTLY_SHARP: Final = ("partly_sharp",)
@@ -425,6 +427,27 @@ def _plateau(family: str, rng: np.random.Generator, varied: bool) -> Sweep:
     return simulate(Shape(heads, level, slope, heads[1]), design, rng)
 
 
+def _scattered(family: str, rng: np.random.Generator, varied: bool) -> Sweep:
+    """A flat error or a power law where single head counts scatter by up to 0.2 decades; a drop of
+    0.6 on a power law; or one value in the middle that is far worse than all others."""
+    heads = other_heads(rng, 5) if varied else (1, 2, 3, 4, 5, 6)
+    h = np.array(heads, dtype=float) / heads[0]
+    scatter = float(rng.uniform(0.0, 0.2)) if family in SCATTERED else 0.02
+    flat = family in ("scatter_flat", "one_bad")
+    level = np.full(len(h), -2.0) if flat else -1.0 - rng.uniform(0.5, 2.0) * np.log10(h)
+    truth = None
+    if family == "power_drop":
+        truth = int(rng.choice(heads[2:-1]))
+        level = level - 0.6 * (h >= truth / heads[0])
+    elif family == "one_bad":
+        level[len(h) // 2] += rng.uniform(0.8, 2.0)
+    slope = np.full(len(h), rng.uniform(0.0, 0.3))
+    design = replace(Design(seeds=_seeds(rng)), wobble=scatter)
+    if varied:
+        design = replace(vary(design, rng), wobble=scatter)
+    return simulate(Shape(heads, level, slope, truth), design, rng)
+
+
 def _single(family: str, rng: np.random.Generator, varied: bool) -> Sweep:
     """The same sweep as another family's, with one seed a cell."""
     whole = family.removeprefix("single_")
@@ -491,6 +514,7 @@ FAMILIES: Final[dict[str, Callable[[str, np.random.Generator, bool], Sweep]]] = 
     **dict.fromkeys(NULLS, _null),
     **dict.fromkeys(ASHA, _pruned),
     **dict.fromkeys(PLATEAUS, _plateau),
+    **dict.fromkeys((*SCATTERED, *DROPPED, "one_bad"), _scattered),
     **dict.fromkeys((*SINGLE_SHARP, *SINGLE_NULLS), _single),
     **dict.fromkeys((*PARTLY_SHARP, *PARTLY_NULLS), _partly),
     **dict.fromkeys((*TUNED_SHARP, *TUNED_NULLS), _tuned),

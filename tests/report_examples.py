@@ -26,8 +26,6 @@ from analysis.questions.transition.result import (
     CellValue,
     DropStep,
     Estimate,
-    LengthIndependence,
-    MissingTrials,
     RetrievalDimension,
     RunValue,
     TransitionResult,
@@ -35,6 +33,7 @@ from analysis.questions.transition.result import (
 )
 from analysis.report.build import ReportInput
 from analysis.statistics.values import Interval
+from hsweep.design.question import Missing
 
 HEADS = (1, 2, 3, 4, 5, 6)
 LENGTHS = (8, 32, 128)
@@ -65,40 +64,32 @@ def transition_result(**changes: Any) -> TransitionResult:
         for t in LENGTHS
     )
     level = {h: float(np.mean([c.z for c in cells if c.x == h])) for h in HEADS}
-    drops = tuple(
-        DropStep(a, b, level[a] - level[b], level[a] - level[b], {}) for a, b in pairwise(HEADS)
-    )
+    drops = tuple(DropStep(a, b, level[a] - level[b], {}) for a, b in pairwise(HEADS))
     settings = TransitionSettings(max_growth=0.1, min_drop=0.5, min_excess=0.3, d_min=0.1)
     result = TransitionResult(
-        verdict="transition",
-        reason="abrupt drop of 2.7 decades at heads = 4",
-        none_kind=None,
+        verdict="collapse",
+        shown_by="abruptness",
+        growth="gone",
         noise_gap="",
         reading="typical",
         h_star=4,
         bracket=(3, 4),
         h_peak=4,
-        width=1,
         h_set=(4,),
         p_h={3: 0.01, 4: 0.98, 5: 0.01},
-        p_abrupt=0.004,
-        abrupt_testable=True,
+        p=0.004,
+        scatter=0.06,
         drop=2.7,
         excess=2.5,
-        later_fall=0.3,
         drops=drops,
         gamma={h: Interval(g := 0.5 if h < 4 else 0.01, g - 0.06, g + 0.06) for h in HEADS},
         gamma_below=Interval(0.5, 0.46, 0.54),
         gamma_above=Interval(0.01, -0.02, 0.04),
-        flat_from=LengthIndependence(4, 3, 4),
         level={h: Estimate(z, 0.02) for h, z in level.items()},
         seed_sd=dict.fromkeys(HEADS, 0.05),
         phi=1.1,
         cells=cells,
         d_eff=RetrievalDimension(4, 4, 1, False),
-        h_star_at=dict.fromkeys(LENGTHS, 4),
-        typical=None,
-        attainable=None,
         x="heads",
         by="seq_len",
         metric="nmse",
@@ -118,14 +109,14 @@ def transition_result(**changes: Any) -> TransitionResult:
 def inconclusive_result(**changes: Any) -> TransitionResult:
     """Two cells without a full-budget run: nothing is claimed."""
     return transition_result(
-        verdict="inconclusive",
+        verdict="open",
         reason="2 of 18 cells have no full-budget run",
         h_star=None,
         bracket=None,
         h_set=(),
         p_h={},
-        p_abrupt=None,
-        missing=(MissingTrials(5, 8, 3, "no run"), MissingTrials(6, 8, 3, "no run")),
+        p=None,
+        missing=tuple(Missing({"heads": h, "seq_len": 8}, 3, "no run") for h in (5, 6)),
         warnings=("early stopping compared trials of different cells",),
         **changes,
     )
@@ -135,35 +126,17 @@ def suggested_result(**changes: Any) -> TransitionResult:
     """One seed a cell: a drop at four heads that nothing tests."""
     return transition_result(
         **{
-            "verdict": "suggested",
-            "reason": "one seed a cell, so nothing is tested",
+            "verdict": "open",
+            "suggested": True,
+            "reason": "one seed a cell, so the noise between seeds is not measured",
             "noise_gap": "one seed a cell",
             "h_set": HEADS,
             "p_h": {},
             "d_eff": None,
             "n1_assumed_sd": 0.1,
-            "missing": tuple(MissingTrials(h, t, 2, "few seeds") for h in HEADS for t in LENGTHS),
-            **changes,
-        }
-    )
-
-
-def plateau_result(**changes: Any) -> TransitionResult:
-    """A drop to the second head count, and no further fall; growth with the length stays."""
-    return transition_result(
-        **{
-            "verdict": "plateau",
-            "reason": "y falls to 2 and no further",
-            "h_star": 2,
-            "h_peak": 2,
-            "bracket": (1, 2),
-            "h_set": (2,),
-            "p_h": {2: 1.0},
-            "p_abrupt": None,
-            "abrupt_testable": False,
-            "later_fall": 0.12,
-            "gamma_above": Interval(0.9, 0.5, 1.3),
-            "d_eff": RetrievalDimension(1, 2, 1, False),
+            "missing": tuple(
+                Missing({"heads": h, "seq_len": t}, 2, "few seeds") for h in HEADS for t in LENGTHS
+            ),
             **changes,
         }
     )
@@ -240,7 +213,7 @@ def lean_result(**changes: Any) -> LeanResult:
             mean=_accuracy(*shape),
             n=5,
             values=(_accuracy(*shape),) * 5,
-            sd_eb=0.006,
+            sd=0.006,
             diff=(diff := _accuracy(*shape) - _accuracy(*baseline)),
             ci=Interval(diff, diff - 0.008, diff + 0.008),
             df=14.0,

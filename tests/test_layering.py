@@ -90,7 +90,8 @@ ROOMS = (
 """The folders of hsweep; each uses those before it and none after it."""
 
 ANALYSIS_ROOMS = (
-    *("analysis.statistics", "analysis.values", "analysis.runs", "analysis.text"),
+    *("analysis.statistics", "analysis.values", "analysis.runs", "analysis.sensitivity"),
+    "analysis.text",
     *("analysis.charts", "analysis.published", "analysis.questions", "analysis.answer"),
     *("analysis.report", "analysis.terminal", "analysis.results"),
     *("analysis.ask", "analysis.result_files", "analysis.compare"),

@@ -24,7 +24,7 @@ from analysis.questions.base import StudyRuns
 from analysis.questions.lean.result import LeanGroups, LeanResult, comparisons
 from analysis.questions.pareto.fit import FrontDraws, Volume, fit_front, front_shapes
 from analysis.questions.pareto.result import ParetoResult, ParetoSettings
-from analysis.questions.transition.result import CLAIMS, TransitionResult
+from analysis.questions.transition.result import TransitionResult
 from analysis.runs.grouped import Grouped
 from analysis.runs.statuses import FULL
 from analysis.runs.table import Runs
@@ -357,7 +357,7 @@ def _places(one: TransitionResult | None, other: TransitionResult | None) -> Pla
         shares["lower" if h < g else "equal" if h == g else "higher"] += p * q
     total = sum(shares.values()) or 1.0
     return Places(
-        both_claim=one.verdict in CLAIMS and other.verdict in CLAIMS,
+        both_claim=one.is_claimed and other.is_claimed,
         common_set=tuple(sorted(set(one.h_set) & set(other.h_set))),
         **{name: share / total for name, share in shares.items()},
     )

@@ -3,13 +3,14 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 import pandas as pd
 
 from analysis.runs.columns import ROUNDING, as_numbers, budget_steps, require
 from analysis.runs.table import MOST_RUNGS, Runs
-from analysis.statistics.settled import SINGLE, Budgeted
+
+_SINGLE: Final = "longer training was not tried"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,7 @@ class Rung:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ladder(Budgeted):
+class Ladder:
     """The budgets at which runs were trained, ascending.
 
     Attributes:
@@ -29,12 +30,27 @@ class Ladder(Budgeted):
         further: beyond the answer's, which only part of the cells may have.
         reports: budgets a run, where they are too many to be runs of their own; else 0.
         to_extend: the answer's budget, where runs of other budgets can be asked for; else None.
+        unit: what a budget counts (epochs); empty where only its column is known.
+        column: of the budget; empty without one.
     """
 
     rungs: tuple[Rung, ...] = ()
     further: tuple[Rung, ...] = ()
     reports: int = 0
     to_extend: int | None = None
+    unit: str = ""
+    column: str = ""
+
+    def at(self, budget: float) -> str:
+        """Return a budget in words."""
+        if not self.unit:
+            return f"{self.column} = {budget:g}"
+        return f"{budget:g} {self.unit.removesuffix('s') if budget == 1 else self.unit}"
+
+    @property
+    def is_single(self) -> bool:
+        """Whether there is but one budget."""
+        return not self.reports and len(self.rungs) + len(self.further) < 2
 
     @property
     def is_fixed(self) -> bool:
@@ -49,7 +65,7 @@ class Ladder(Budgeted):
                 f"a run has {self.reports} budgets, which are reports on its way, not runs trained"
                 " to each of them"
             )
-        return SINGLE if len(self.rungs) + len(self.further) < 2 else ""
+        return _SINGLE if self.is_single else ""
 
     def where(self, column: str, value: Any) -> "Ladder":
         """Return the budgets of those runs alone that have a value in a column."""

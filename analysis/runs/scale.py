@@ -92,6 +92,14 @@ def metric_span(values: Iterable[float], goal: Goal, scale: Scale | None) -> Spa
     return SHARE if max(seen) <= 1 else ANYWHERE
 
 
+def perfect_runs(values: FloatArray, scale: Scale) -> int:
+    """Return how many runs have no error at all; none on a scale without a logarithm."""
+    if scale == "loss":
+        return 0
+    errors = 1.0 - values if scale == "accuracy" else values
+    return int((errors <= _NONE).sum())
+
+
 def transform(
     values: FloatArray, scale: Scale, eval_size: int | None, metric: str
 ) -> tuple[FloatArray, list[str]]:

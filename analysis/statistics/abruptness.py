@@ -1,8 +1,8 @@
-"""Is the collapse more than diminishing returns? A test against every convex decline at once.
+"""Is a fall more than diminishing returns? Two convex curves with a break against a single one.
 
 A convex curve of log error in h covers flat, linear, power-law and exponential declines, each with
-or without a floor. The statistic is how much better two convex pieces with a break fit than one
-convex curve; its null distribution is simulated from the best convex curve.
+or without a floor. How much better two convex pieces fit is set against what they still miss, as
+single head counts may scatter about any curve for reasons that no seed shows.
 """
 
 from itertools import combinations
@@ -12,8 +12,9 @@ from scipy.optimize import nnls
 
 from analysis.statistics.values import FloatArray
 
-_ASSUMED_DF = 2.0
-"""Degrees of freedom granted to a seed sd that is assumed or borrowed from other head counts."""
+_STIFFNESS = 8.0
+"""Misfit up to which what two pieces leave over hardly counts against a break. More detects smaller
+drops where head counts do not scatter, less drops of a decade where they do (1 to 10^6 tried)."""
 _ENUMERATE_UP_TO = 5
 """Constraints up to which every active set is tried, for all draws at once."""
 
@@ -41,62 +42,22 @@ def convex_fit(h: FloatArray, m: FloatArray, v: FloatArray) -> FloatArray:
     return np.asarray(design @ weights, dtype=np.float64)
 
 
-def break_gain(h: FloatArray, m: FloatArray, v: FloatArray, at_least: float = 0.0) -> FloatArray:
-    """Return S = Q0 - min_k Q1(k) for each row of m and v [draws, n].
+def break_ratio(h: FloatArray, m: FloatArray, v: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return (Q0 - Q1) / (8 + Q1) and Q1 for each row of m [draws, n], with variances v [n].
 
-    Q0 is the misfit of one convex curve, Q1(k) that of separate convex pieces below and from the
-    k-th head count; k starts at the third and m must fall there. Rows whose Q0 is below
-    ``at_least`` cannot reach it and return 0.
+    Q0 is the misfit of one convex curve, Q1 the least of separate convex pieces below and from a
+    head count, the third or a later one, at which m falls.
     """
-    whole = convex_misfit(h, m, v)
-    gain = np.zeros(len(m))
-    rows = np.flatnonzero((whole > 0) & (whole >= at_least))
-    if rows.size == 0:
-        return gain
-    best = whole[rows].copy()
+    rows = np.broadcast_to(v, m.shape)
+    whole = convex_misfit(h, m, rows)
+    best = whole.copy()
     for k in range(2, len(h)):
-        falls = m[rows, k] < m[rows, k - 1]
-        split = convex_misfit(h[:k], m[rows, :k], v[rows, :k]) + convex_misfit(
-            h[k:], m[rows, k:], v[rows, k:]
+        falls = (m[:, k] < m[:, k - 1]) & (best > 0)
+        split = convex_misfit(h[:k], m[falls, :k], rows[falls, :k]) + convex_misfit(
+            h[k:], m[falls, k:], rows[falls, k:]
         )
-        best = np.where(falls, np.minimum(best, split), best)
-    gain[rows] = whole[rows] - best
-    return gain
-
-
-def abruptness_p(
-    h: FloatArray,
-    level: FloatArray,
-    variance: FloatArray,
-    seed_df: FloatArray,
-    pooled_df: float,
-    draws: int,
-    rng: np.random.Generator,
-) -> float:
-    """Return the p value of a break against diminishing returns.
-
-    Args:
-        h: head counts, shape [K], K >= 4.
-        level: mean y over T at each, shape [K].
-        variance: their variances, shape [K].
-        seed_df: degrees of freedom of each seed sd, shape [K]; 2 are granted at least.
-        pooled_df: degrees of freedom of the over-dispersion; 0 takes it as known.
-        draws: simulated sweeps.
-        rng: source of randomness.
-    """
-    observed = float(break_gain(h, level[None, :], variance[None, :])[0])
-    null = convex_fit(h, level, variance)
-    m = null + np.sqrt(variance) * rng.standard_normal((draws, len(h)))
-    v = np.broadcast_to(variance, m.shape).copy()
-    for k, df in enumerate(seed_df):
-        believed = max(df, _ASSUMED_DF)
-        v[:, k] *= rng.chisquare(believed, draws) / believed
-    if pooled_df > 0:
-        v *= (rng.chisquare(pooled_df, draws) / pooled_df)[:, None]
-    if observed <= 1e-12:
-        return 1.0
-    exceed = int(np.sum(break_gain(h, m, v, at_least=observed) >= observed))
-    return (1 + exceed) / (draws + 1)
+        best[falls] = np.minimum(best[falls], split)
+    return (whole - best) / (_STIFFNESS + best), best
 
 
 def _hinge_design(h: FloatArray) -> FloatArray:

@@ -30,13 +30,13 @@ def holm(p_values: Sequence[float | None], dropped: int = 0) -> list[float | Non
     return adjusted
 
 
-def power(margin_over_sd: float, n: int, candidates: int, alpha: float, prior_df: float) -> float:
+def power(margin_over_sd: float, n: int, candidates: int, alpha: float) -> float:
     """Return the chance to establish one exactly equal candidate with n seeds each.
 
     The other candidates are taken to be hopeless, so that the first step of Holm, alpha over their
     number, applies.
     """
-    return pair_power(margin_over_sd, (1.0, 1.0), n, candidates, alpha, prior_df)
+    return pair_power(margin_over_sd, (1.0, 1.0), n, candidates, alpha)
 
 
 def pair_power(
@@ -45,7 +45,6 @@ def pair_power(
     n: int,
     candidates: int,
     alpha: float,
-    prior_df: float,
 ) -> float:
     """Return the chance to establish a candidate that equals the baseline, n seeds each.
 
@@ -58,23 +57,16 @@ def pair_power(
         n: seeds of each.
         candidates: all that were tried.
         alpha: family-wise error rate.
-        prior_df: degrees of freedom that the other shapes lend each variance.
     """
     own, ref = (sd * sd / n for sd in sds)
-    # The prior is one for both variances, so it counts once.
-    each = n - 1 + prior_df / 2
-    df = min(each * (own + ref) ** 2 / (own**2 + ref**2), 1e6)
+    df = (n - 1) * (own + ref) ** 2 / (own**2 + ref**2)
     critical = special.stdtrit(df, 1 - alpha / candidates)
     return float(1 - special.nctdtr(df, margin / math.sqrt(own + ref), critical))
 
 
-def seeds_for(
-    margin_over_sd: float, candidates: int, alpha: float, target: float, prior_df: float = 0.0
-) -> int | None:
+def seeds_for(margin_over_sd: float, candidates: int, alpha: float, target: float) -> int | None:
     """Return the fewest seeds with which ``power`` reaches ``target``; None if over 200."""
-    return pair_seeds(
-        margin_over_sd, (1.0, 1.0), candidates, alpha, target, prior_df, most=MOST_SEEDS
-    )
+    return pair_seeds(margin_over_sd, (1.0, 1.0), candidates, alpha, target, most=MOST_SEEDS)
 
 
 def pair_seeds(
@@ -83,7 +75,6 @@ def pair_seeds(
     candidates: int,
     alpha: float,
     target: float,
-    prior_df: float = 0.0,
     *,
     most: int = MOST_SEEDS_ASKED_FOR,
 ) -> int | None:
@@ -93,7 +84,7 @@ def pair_seeds(
     """
 
     def reaches(n: int) -> bool:
-        return pair_power(margin, sds, n, candidates, alpha, prior_df) >= target
+        return pair_power(margin, sds, n, candidates, alpha) >= target
 
     if not reaches(most):
         return None
@@ -107,7 +98,6 @@ def pair_seeds(
 def confirming_seeds(margin_over_sd: float, alpha: float) -> int:
     """Return the seeds with which a confirmation of one equal shape succeeds nine times in ten.
 
-    One more than ``power`` asks for: two shapes alone lend each other no variance, and unequal
-    sample variances cost degrees of freedom.
+    One more than ``power`` asks for: unequal sample variances cost degrees of freedom.
     """
     return max((seeds_for(margin_over_sd, 1, alpha, 0.9) or MOST_SEEDS) + 1, 3)

@@ -1,15 +1,20 @@
-"""What more training can still change, from how much the last of it did."""
+"""What more training still changes, by one model of gains.
+
+Every error is a limit plus a part that falls as b^-a with the budget b, every other metric a limit
+less such a part. An error without a limit in sight falls on as a power of the budget.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from analysis.statistics.values import FloatArray
 
-ENDLESS: Final = 30.0
-"""Decades that stand for a fall without a floor in sight."""
+HORIZON: Final = 100.0
+"""How many times the longest budget training may go on."""
 _EVERY_PAIR_OF: Final = 20
 _COMMON_SD: Final = 0.4
 """Of the logarithm of the power of the budget that quantities have in common."""
@@ -21,35 +26,9 @@ before the curves are seen, and none farther than the reach. The second scale is
 whose last change no noise explains."""
 _BEYOND_NOISE: Final = 2.0
 """Standard deviations up to which noise explains a change."""
-_STEPS: Final = 41
-
-
-def still_to_come(
-    change: FloatArray, ratio: float, *, exponent: float, is_log: bool, steep: float = 0.5
-) -> FloatArray:
-    """Return the most that y can still change after it changed by ``change``, any shape.
-
-    An error is taken for a floor plus a part that falls as b^-a with the budget b, a of at least
-    ``exponent``. Where that part is e times the floor, the last change over a budget ratio r was
-    log10((1 + e) / (1 + r^a e)), and log10(1 + e) is left. An error that falls as fast as b^-steep
-    has no floor in sight: there is no end to what it may change. What gets worse, and any y that is
-    not a logarithm, changes by 1 / (r^a - 1) of its last change.
-
-    Args:
-        change: of y over the last ratio of budgets, negative for what got better.
-        ratio: the last budget over the one before, above 1.
-        exponent: smallest a.
-        is_log: whether y is the log10 of an error.
-        steep: power of the budget from which on no floor is in sight.
-    """
-    power = ratio**exponent
-    come = change / (power - 1)
-    if not is_log:
-        return np.asarray(come)
-    fall = 10 ** -np.minimum(change, 0)
-    is_near = fall < min(power, ratio**steep)
-    left = np.log10(1 + (fall - 1) / np.where(is_near, power - fall, 1.0))
-    return np.asarray(np.where(change > 0, come, np.where(is_near, -left, -ENDLESS)))
+_STEPS: Final = 31
+_LEAST: Final = 1e-6
+"""Of an error beside its last value: less is none."""
 
 
 def centre(samples: FloatArray) -> FloatArray:
@@ -62,125 +41,184 @@ def centre(samples: FloatArray) -> FloatArray:
     return np.asarray(np.median((samples[:, first] + samples[:, second]) / 2, axis=1))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trained:
-    """How far quantities were trained, each by its own budgets.
+@dataclass(frozen=True, slots=True)
+class Futures:
+    """Draws of how quantities go on with training, arrays of shape [K, B] unless said otherwise.
 
     Attributes:
-        budgets: to which each was trained.
-        ratios: of its last two budgets, the same shape; NaN without two.
-        answered: the answer's budget.
+        budgets: to which each was trained, shape [K].
+        before: the budget before that, shape [K].
+        since: what changed after the answer's budget.
+        gain: the part that is still to fall, of the last value of an error or in the metric's unit.
+        power: of the budget by which it falls.
+        pace: change over the last ratio of budgets.
+        is_log: whether quantities are log10 of errors.
     """
 
     budgets: FloatArray
-    ratios: FloatArray
-    answered: float
+    before: FloatArray
+    since: FloatArray
+    gain: FloatArray
+    power: FloatArray
+    pace: FloatArray
+    is_log: bool
 
     @property
     def longest(self) -> float:
         """The longest budget that any was trained to."""
-        return float(self.budgets.max(initial=0))
-
-    @property
-    def goes_on(self) -> bool:
-        """Whether any was trained beyond the answer's budget."""
-        return self.longest > self.answered
+        return float(self.budgets.max())
 
     @property
     def longer(self) -> float:
         """The budget to try next, one usual step beyond the longest."""
-        known = self.ratios[~np.isnan(self.ratios)]
-        return self.longest * float(known.min()) if known.size else self.longest
+        return self.longest * float((self.budgets / self.before).min())
+
+    def end(self) -> FloatArray:
+        """Return the change from the answer's budget to the end of training."""
+        return self.at(HORIZON * self.longest)
+
+    def at(self, budget: float) -> FloatArray:
+        """Return the change from the answer's budget to another one."""
+        ratio = (budget / self.budgets)[:, None]
+        change = self.gain * (ratio**-self.power - 1)
+        if not self.is_log:
+            return np.asarray(self.since + change)
+        steps = np.log(ratio) / np.log((self.budgets / self.before)[:, None])
+        has_limit = self.gain < 1
+        limited = np.log10(np.maximum(1 + np.where(has_limit, change, 0.0), _LEAST))
+        return np.asarray(self.since + np.where(has_limit, limited, self.pace * steps))
 
 
-@dataclass(frozen=True, slots=True)
-class Gains:
-    """Draws of how quantities change with training.
-
-    Attributes:
-        at: each at each budget, about its mean, shape [K, B, budgets]; NaN where it has none.
-        last: over the last two budgets of each, shape [K, B].
-        left: from the last budget of each to the end of training, shape [K, B].
-    """
-
-    at: FloatArray
-    last: FloatArray
-    left: FloatArray
-
-
-def gains(
+def futures(
     curves: Sequence[FloatArray],
     budgets: Sequence[float],
     *,
+    own: int,
+    is_log: bool,
+    groups: Sequence[int],
+    courses: Sequence[int],
     exponent: float,
     draws: int,
     rng: np.random.Generator,
-) -> Gains:
-    """Return draws of what training has changed last and will still change.
+) -> Futures:
+    """Return draws of how quantities go on.
 
-    Every y is a limit less a part that falls as b^-a with the budget b. Before the curves are seen
-    the logarithm of a is about that of ``exponent``, normal with an sd of 0.4 for all of them, and
-    Cauchy for each about the others: one that clearly learns otherwise is let go. Its scale is 0.2
-    for a curve that noise explains, and up to 0.4 for one that moves, whose own power would carry
-    it far. What lies between more than two budgets tells the powers more closely. Noise is that of
-    single values about the mean of their seed, pooled. Differences that it explains, between
-    quantities with the same budgets, are not carried on (`pulled_together`).
+    Before the curves are seen the logarithm of the power a is about that of ``exponent``, normal
+    with an sd of 0.4 for all quantities, and Cauchy for each course about the others: one that
+    clearly learns otherwise is let go. Its scale is 0.2 for a curve that noise explains, and up to
+    0.4 for one that moves, whose own power would carry it far. Three budgets and more tell the
+    powers more closely. Noise is that of single values about the mean of their seed, pooled.
+    Differences that it explains, between quantities of one group with the same budgets, are not
+    carried on.
 
     Args:
         curves: of each quantity y of its seeds at each budget, shape [seeds, budgets], at least two
             of each; NaN at budgets that it does not have.
         budgets: ascending.
+        own: place of the answer's budget, which every curve has.
+        is_log: whether y is the log10 of an error; else more is better.
+        groups: which quantities are alike.
+        courses: which quantities have one power.
+        exponent: likeliest a.
     """
+    amounts = np.array(budgets, dtype=np.float64)
     known = np.array([~np.isnan(curve).any(axis=0) for curve in curves])
     relative = [curve[:, has] for curve, has in zip(curves, known, strict=True)]
     relative = [each - each.mean(axis=1, keepdims=True) for each in relative]
-    course = np.zeros(known.shape)
+    course = np.full(known.shape, np.nan)
     course[known] = np.concatenate([centre(each.T) for each in relative])
     counts, of_each = np.array([len(each) for each in relative]), known.sum(axis=1)
     df = int((counts - 1) @ (of_each - 1))
     scatter = sum(float(np.sum((each - each.mean(axis=0)) ** 2)) for each in relative)
+    noise_sd = np.sqrt(max(scatter, 1e-300) / df / counts)
+    order = np.array([np.flatnonzero(has)[-2:] for has in known])
+    before, end = order.T
+    each = np.arange(len(curves))
+    to_end = amounts / amounts[end, None]
+
     z = np.linspace(-4, 4, _STEPS)
     apart = np.linspace(-_OWN_REACH, _OWN_REACH, _STEPS)
     # Of all in common by that of each, shape [C, D].
     powers = exponent * np.exp(_COMMON_SD * z[:, None] + apart)
-    order = [np.flatnonzero(has)[-2:] for has in known]
-    before, end = np.array(order).T
-    to_end = np.array(budgets) / np.array(budgets)[end, None]
-    x = -(to_end[:, None, None] ** -powers[..., None])
-    has = known[:, None, None]
-    x = np.where(has, x - np.mean(x, axis=-1, keepdims=True, where=has), 0.0)
-    slope = x / (x**2).sum(axis=-1, keepdims=True)
-    found = np.einsum("kcdb,kb->kcd", slope, course)
-    misfit = ((course[:, None, None] - found[..., None] * x) ** 2).sum(axis=-1)
+    _, misfit = _fitted(course[:, None, None], to_end[:, None, None], powers, end, is_log)
     # A t distribution's likelihood, as the noise is estimated.
-    chi_square = counts[:, None, None] * misfit / max(scatter, 1e-300)
-    each = np.arange(len(curves))
-    noise_sd = np.sqrt(scatter / df / counts)
+    chi_square = misfit / (df * noise_sd[:, None, None] ** 2)
+    likelihood = -0.5 * (df + of_each - 2)[:, None, None] * np.log1p(chi_square)
     moved = np.abs(course[each, end] - course[each, before])
     explained = np.maximum(_BEYOND_NOISE * np.sqrt(2) * noise_sd, 1e-300)
-    moving = 1 - (explained / np.maximum(moved, explained))[:, None, None] ** 2
+    moving = 1 - (explained / np.maximum(moved, explained)) ** 2
     scale = _OWN_SCALE + (_MOVING_SCALE - _OWN_SCALE) * moving
-    own = -np.log1p((apart / scale) ** 2)
-    own = own - 0.5 * (df + of_each - 2)[:, None, None] * np.log1p(chi_square)
-    common = -0.5 * z**2 + np.logaddexp.reduce(own, axis=-1).sum(axis=0)
+    names, course_of = np.unique(np.array(courses), return_inverse=True)
+    members = [course_of == name for name in range(len(names))]
+    own_part = np.stack(
+        [likelihood[of].sum(axis=0) - np.log1p((apart / scale[of].max()) ** 2) for of in members]
+    )
+    common = -0.5 * z**2 + np.logaddexp.reduce(own_part, axis=-1).sum(axis=0)
     chosen = rng.choice(_STEPS, size=draws, p=np.exp(common - np.logaddexp.reduce(common)))
     # The step of each is drawn where its share of those up to it passes a uniform number.
-    share = np.exp(own - np.logaddexp.reduce(own, axis=-1)[..., None]).cumsum(axis=-1)
-    step = (share[:, chosen] < rng.random((len(curves), draws, 1))).sum(axis=-1)
-    step = np.minimum(step, _STEPS - 1)
+    share = np.exp(own_part - np.logaddexp.reduce(own_part, axis=-1)[..., None]).cumsum(axis=-1)
+    step = (share[:, chosen] < rng.random((len(names), draws, 1))).sum(axis=-1)
+    # Between the steps of the grid.
+    inside = (apart[1] - apart[0]) * rng.uniform(-0.5, 0.5, step.shape)
+    power = (powers[chosen, np.minimum(step, _STEPS - 1)] * np.exp(inside))[course_of]
+
     noise = rng.standard_t(df, size=(len(curves), draws, len(budgets)))
-    noise *= noise_sd[:, None, None]
-    drawn = course[:, None] + noise
+    drawn = course[:, None] + noise * noise_sd[:, None, None]
     alike = drawn.copy()
-    for pattern in np.unique(known, axis=0):
-        group = np.flatnonzero((known == pattern).all(axis=1))
-        for budget in np.flatnonzero(pattern):
+    for group in _alike(known, groups):
+        for budget in np.flatnonzero(known[group[0]]):
             alike[group, :, budget] = pulled_together(drawn[group, :, budget].T).T
-    return Gains(
-        np.where(known[:, None], drawn, np.nan),
-        drawn[each, :, end] - drawn[each, :, before],
-        (alike * slope[each[:, None], chosen, step]).sum(axis=2),
+    gain, _ = _fitted(alike, to_end[:, None], power, end, is_log)
+    return Futures(
+        amounts[end],
+        amounts[before],
+        drawn[each, :, end] - drawn[each, :, own],
+        gain,
+        power,
+        alike[each, :, end] - alike[each, :, before],
+        is_log,
     )
+
+
+def _fitted(
+    course: FloatArray,
+    ratios: FloatArray,
+    power: FloatArray,
+    end: NDArray[np.intp],
+    is_log: bool,
+) -> tuple[FloatArray, FloatArray]:
+    """Return the part of each curve that falls, and what the model leaves over.
+
+    Args:
+        course: shape [K, ..., budgets]; NaN at budgets that are not known.
+        ratios: of the budgets to the last of each, the same shape.
+        power: shape [...] or [K, ...].
+        end: place of the last budget of each.
+        is_log: whether an error is fitted, whose noise is in proportion to it.
+    """
+    has = ~np.isnan(course)
+    y, weight = np.where(has, course, 0.0), has.astype(np.float64)
+    x = np.where(has, ratios ** -power[..., None], 0.0)
+    unit = 1.0
+    if is_log:
+        last = np.stack([row[..., k] for row, k in zip(course, end, strict=True)])[..., None]
+        y = np.where(has, 10.0 ** np.clip(course - last, -8, 8), 1.0)
+        weight = weight / y**2
+        unit = 1 / np.log(10)
+    total = weight.sum(axis=-1, keepdims=True)
+    x = x - (weight * x).sum(axis=-1, keepdims=True) / total
+    y = y - (weight * y).sum(axis=-1, keepdims=True) / total
+    slope = (weight * x * y).sum(axis=-1) / np.maximum((weight * x**2).sum(axis=-1), 1e-300)
+    rest = (weight * (y - slope[..., None] * x) ** 2).sum(axis=-1) * unit**2
+    return slope, rest
+
+
+def _alike(known: NDArray[np.bool_], groups: Sequence[int]) -> list[NDArray[np.intp]]:
+    """Return the places of quantities of one group with the same budgets."""
+    members: dict[tuple[object, ...], list[int]] = {}
+    for k, group in enumerate(groups):
+        members.setdefault((group, *known[k].tolist()), []).append(k)
+    return [np.array(each) for each in members.values()]
 
 
 def pulled_together(draws: FloatArray) -> FloatArray:

@@ -2,12 +2,14 @@
 
 import math
 from collections.abc import Sequence
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
-from analysis.runs.tuned import TunedSetting
 from analysis.statistics.values import Interval
 from analysis.values import AxisValue
 from hsweep.design.question import Goal, Scale
+
+if TYPE_CHECKING:
+    from analysis.runs.tuned import TunedSetting
 
 Tone = Literal["found", "partial", "absent", "unknown"]
 """How a verdict is coloured: an established finding, part of one, none, or no verdict at all."""
@@ -95,6 +97,11 @@ def percent_text(share: float) -> str:
     return f"{number_text(100 * share)}%"
 
 
+def share_text(share: float) -> str:
+    """Return a small share with one digit, or as a bound: 0.4%, 0.1%."""
+    return percent_text(max(float(f"{share:.1g}"), 0.001))
+
+
 def sentence(text: str) -> str:
     """Return a note as a sentence: with a capital letter and a full stop."""
     note = text.strip()
@@ -153,7 +160,7 @@ def axis_text(value: AxisValue) -> str:
     return value if isinstance(value, str) else f"{value:g}"
 
 
-def setting_text(setting: TunedSetting | None) -> str:
+def setting_text(setting: "TunedSetting | None") -> str:
     """Return a shape's best setting: ``lr=0.01 of 4 (largest or smallest tried)``."""
     if setting is None:
         return NONE

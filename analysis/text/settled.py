@@ -1,9 +1,12 @@
 """Whether an answer would survive more training, in words."""
 
+from collections.abc import Sequence
 from typing import Final
 
-from analysis.statistics.settled import Settled
-from analysis.text.numbers import Tone
+from analysis.sensitivity import SHORTER, SURE, Sensitivity, Settled
+from analysis.text.numbers import Tone, percent_text
+from analysis.text.tables import Table
+from hsweep.design.question import Missing
 
 _STARTS: Final[dict[Settled, str]] = {
     "settled": "Settled",
@@ -12,30 +15,52 @@ _STARTS: Final[dict[Settled, str]] = {
 }
 
 
-def settled_sentence(verdict: Settled, reason: str, *, is_single: bool, runs: str = "") -> str:
-    """Return a sentence that follows the answer's.
+def sensitivity_sentence(found: Sensitivity | None, missing: Sequence[Missing]) -> str:
+    """Return whether an answer would survive more training; empty where that was not asked.
 
     Args:
-        is_single: there is one budget.
-        runs: of a study, those that would tell, in words; empty for none.
+        missing: of a study, the runs that would tell.
     """
-    start = "One budget only" if is_single else _STARTS[verdict]
-    settled_by = " (hsweep run --only-missing trains " + runs + ")" if runs else ""
-    return f" {start}: {reason}{settled_by}."
+    if found is None or not found.reason:
+        return ""
+    start = "One budget only" if found.is_single else _STARTS[found.verdict]
+    assumed = ""
+    if found.is_assumed:
+        assumed = "; with two budgets how fast gains fade is assumed, and a third would tell"
+    settled_by = ""
+    if found.unit and missing:
+        settled_by = " (hsweep run --only-missing trains " + _runs(found, missing) + ")"
+    return f"{start}: {found.reason}{assumed}{settled_by}."
 
 
-def runs_text(trials: int, budget: str) -> str:
-    """Return runs in words; ``budget`` is another one to which seeds are trained, empty for further
-    seeds."""
+def _runs(found: Sensitivity, missing: Sequence[Missing]) -> str:
+    trials, budget = sum(each.seeds for each in missing), missing[0].budget
     plural = "" if trials == 1 else "s"
-    return f"{trials} run{plural} of {budget}" if budget else f"{trials} further run{plural}"
+    if budget is None:
+        return f"{trials} further run{plural}"
+    why = f"; {SHORTER}" if missing[0].why == SHORTER else ""
+    return f"{trials} run{plural} of {found.at(budget)}{why}"
 
 
-def settled_badge(badge: tuple[str, Tone], verdict: Settled | None) -> tuple[str, Tone]:
+def sensitivity_badge(badge: tuple[str, Tone], found: Sensitivity | None) -> tuple[str, Tone]:
     """Return the answer's badge, with ``settled`` or ``still moving`` where that is known."""
     label, tone = badge
-    if verdict == "settled":
+    if found is not None and found.verdict == "settled":
         return f"{label}, settled", tone
-    if verdict == "moving":
+    if found is not None and found.verdict == "moving":
         return f"{label}, still moving", "partial" if tone == "found" else tone
     return badge
+
+
+def budgets_table(found: Sensitivity | None) -> Table:
+    """Return the answer at each budget; without rows where there is one budget."""
+    if found is None or not found.answers:
+        return Table((), ())
+    note = "Each row is what the runs of one budget say alone."
+    if found.same is not None:
+        note += (
+            f" In {percent_text(found.same)} of the draws of seeds and of what training still "
+            f"changes the answer stays the same; settled needs {percent_text(SURE)}."
+        )
+    rows = tuple((f"{each.budget:g}", str(each.runs), each.says) for each in found.answers)
+    return Table((found.unit or found.column, "runs", "answer"), rows, note)

@@ -90,7 +90,7 @@ def _transition_power(
         if seen is None or not seen.runs:
             raise UserError(f"the study {study.name!r} has no full-budget run to learn noise from")
         noise = noise_of(seen)
-        h_star = seen.h_star if seen.verdict in ("transition", "jump_only", "threshold") else None
+        h_star = seen.h_star if seen.is_claimed else None
     by, choice = question.by, _choice(plan, question)
     with Progress(console=console_for(as_json=True), transient=True) as progress:
         task = progress.add_task("simulating sweeps", total=None)

@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 from analysis.questions.transition.cells import Grid, SeedNoise, cell_values, read_cells
 from analysis.questions.transition.lengths import (
     fit_slopes,
-    independence,
+    level_variance,
     mean_levels,
     pool_slopes,
+    slopes_of,
 )
-from analysis.questions.transition.location import find_location, locate, smallest_set, step_drops
+from analysis.questions.transition.location import locate, smallest_set, step_drops
 
 
 def cells_of(z: np.ndarray, lengths: tuple[float, ...] = (8, 16, 32, 64)):
@@ -31,15 +32,23 @@ def test_h_star_moves_up_while_the_next_step_still_drops_by_a_quarter():
         ([0.2, 1.0, 0.1, 0.9], 2, 2),
         ([0.2, 0.3, 0.09, 0.0], 2, 2),
     ]:
-        found = locate(np.array([drops]), 0.25, 0.1)
-        assert (found[0][0], found[1][0]) == (peak, star)
+        found = locate(np.array([drops]), np.arange(1.0, 6.0), 0.25, 0.1)
+        assert (found.peak[0], found.star[0]) == (peak, star)
+
+
+def test_the_excess_is_what_the_earlier_decline_does_not_explain():
+    drops = np.array([[0.4, 0.6, 2.0, 0.1]])
+    assert locate(drops, np.arange(1.0, 6.0), 0.25, 0.1).excess == pytest.approx(1.5)
+    # Per head: the step to 8 is four heads wide.
+    coarse = locate(drops, np.array([1.0, 2, 4, 8, 9]), 0.25, 0.1)
+    assert coarse.excess == pytest.approx(2.0 - 4 * 0.35)
 
 
 def test_drops_compare_matching_lengths_only():
     z = np.array([[0.0, 10.0, np.nan], [-1.0, np.nan, 5.0], [-2.0, np.nan, np.nan]])
     np.testing.assert_array_equal(step_drops(z), [1.0, 1.0])
     apart = np.array([[0.0, np.nan], [np.nan, -1.0]])
-    assert find_location(apart, 0.25, 0.1) is None
+    assert np.isnan(step_drops(apart)).all()
 
 
 @given(st.lists(st.floats(0.001, 1.0), min_size=1, max_size=8))
@@ -74,7 +83,7 @@ def test_slopes_levels_recover_what_was_put_in():
     slopes = fit_slopes(cells)
     np.testing.assert_allclose(slopes.estimate, [0.3, 0.2, -0.5])
     assert (slopes.phi, slopes.df) == (1.0, 6.0)
-    np.testing.assert_allclose(mean_levels(cells, slopes)[0], [-1, -2, -4])
+    np.testing.assert_allclose(mean_levels(cells, z[None])[0], [-1, -2, -4])
 
 
 def test_a_missing_cell_does_not_bend_the_level():
@@ -82,8 +91,8 @@ def test_a_missing_cell_does_not_bend_the_level():
     z = np.array([-1 + 0.3 * (x - x.mean()), -2 + 0.3 * (x - x.mean())])
     z[0, 3] = np.nan
     cells = cells_of(z)
-    level, variance = mean_levels(cells, fit_slopes(cells))
-    np.testing.assert_allclose(level, [-1, -2])
+    variance = level_variance(cells, fit_slopes(cells))
+    np.testing.assert_allclose(mean_levels(cells, z[None])[0], [-1, -2])
     assert variance[0] > variance[1]
 
 
@@ -96,16 +105,10 @@ def test_cells_that_scatter_more_than_seeds_widen_the_slopes():
 
 
 def test_pooling_slopes_that_disagree_widens_their_mean():
-    agree = fit_slopes(cells_of(np.zeros((3, 4))))
+    cells = cells_of(np.zeros((3, 4)))
+    se = fit_slopes(cells).se
     x = np.log10([8, 16, 32, 64])
-    differ = fit_slopes(cells_of(np.array([2.0, 0.0, -2.0])[:, None] * (x - x.mean())))
+    differ = slopes_of(cells, np.array([[2.0, 0.0, -2.0]])[..., None] * (x - x.mean()))
     every = np.ones(3, dtype=bool)
-    assert pool_slopes(differ, every).se > 3 * pool_slopes(agree, every).se
-    assert pool_slopes(agree, ~every) is None
-
-
-def test_independence_steps_down_from_the_largest_head_count():
-    x = np.log10([8, 16, 32, 64])
-    z = np.array([1.0, 1.0, -1.0, -1.0])[:, None] * (x - x.mean())
-    assert independence(fit_slopes(cells_of(z)), 0.1, 0.05) == (2, 2)
-    assert independence(fit_slopes(cells_of(-z)), 0.1, 0.05) == (None, None)
+    assert pool_slopes(differ, se, every)[1] > 3 * pool_slopes(np.zeros((1, 3)), se, every)[1]
+    assert pool_slopes(differ, se, ~every) is None

@@ -162,7 +162,7 @@ class TestShapes:
         lost = {(4, 0): "diverged", (6, 1): "diverged", (6, 2): "diverged"}
         found = lean.fit(runs(lost), baseline={"heads": 6}, margin=0.01, **SHAPES)
         said = examples.sentence(found)
-        assert "4 seeds left (1 of 5 diverged))" in said
+        assert "4 seeds left (1 of 5 diverged)" in said
         assert "Of the baseline 2 of 5 diverged; its mean is that of the 3 left." in said
         assert "over 3 runs left (2 of 5 diverged)" in lean_table(found).note
         chart = forest_chart([Comparison(found)])

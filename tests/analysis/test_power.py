@@ -272,7 +272,7 @@ def test_a_lean_question_without_candidates_has_no_power() -> None:
 def test_one_seed_has_no_power_and_that_is_said() -> None:
     found = plan_transition(HEADS, LENGTHS, 1, jumps=[1.5], settings=PowerSettings(sweeps=3))
     own = next(row for row in found.table if row.design.is_own)
-    assert own.verdicts == {"suggested": 1.0}
+    assert own.verdicts == {"open": 1.0}
     assert own.power.estimate == 0
     assert any("one run a cell measures no seed noise" in text for text in found.warnings)
 

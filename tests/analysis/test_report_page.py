@@ -292,10 +292,9 @@ def test_the_bracket_is_shaded_only_where_a_verdict_claims_one() -> None:
         error = report_charts(examples.report_input(transition=result))[0]
         return any(isinstance(layer, Band) for layer in error.layers)
 
-    assert shaded("transition")
-    assert shaded("threshold")
+    assert shaded("collapse")
     assert not shaded("none")
-    assert not shaded("inconclusive")
+    assert not shaded("open")
 
 
 def test_a_docstring_becomes_prose_without_breaks_and_commands_as_they_stand() -> None:

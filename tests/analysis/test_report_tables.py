@@ -27,13 +27,16 @@ from analysis.questions.lean.text import lean_table
 from analysis.questions.pareto.charts import front_charts, mean_front, side_by_side
 from analysis.questions.pareto.text import pareto_table
 from analysis.questions.transition.charts import MAX_RUN_POINTS, transition_charts
-from analysis.questions.transition.result import RunValue, TransitionResult
-from analysis.questions.transition.text import cells_table, missing_table, reading_table
+from analysis.questions.transition.result import OtherReading, RunValue, TransitionResult
+from analysis.questions.transition.text import cells_table, numbers_table
 from analysis.report.build import build_report, settings_table
 from analysis.report.explore import explored
+from analysis.sensitivity import Sensitivity
 from analysis.text import tables
 from analysis.text import trials as trial_tables
+from analysis.text.missing import missing_table
 from analysis.text.numbers import MINUS, NONE
+from hsweep.design.question import Missing
 
 
 def test_every_ending_is_counted_even_at_zero() -> None:
@@ -91,25 +94,28 @@ def test_planned_trials_have_not_started() -> None:
     assert row[:3] == ("1", "2", "1")
 
 
-def test_both_readings_stand_side_by_side_and_the_leading_one_is_marked() -> None:
-    one = examples.transition_result()
-    both = dataclasses.replace(one, typical=one, attainable=dataclasses.replace(one, drop=1.25))
-    table = reading_table(both)
-    assert table.header == ("", "typical (leads)", "attainable")
-    drop = next(row for row in table.rows if row[0].startswith("largest drop"))
-    assert drop[1:] == ("2.7", "1.25")
+def test_the_other_reading_has_a_row_of_its_own() -> None:
+    other = OtherReading("attainable", "collapse", 3)
+    rows = dict(numbers_table(examples.transition_result(other=other)).rows)
+    assert rows["each cell is read as"] == "median seed"
+    assert rows["read as the expected best"] == "collapse at 3"
 
 
 def test_a_sweep_without_lengths_has_no_row_about_them() -> None:
-    table = reading_table(
+    table = numbers_table(
         examples.transition_result(by=None, gamma={}, gamma_below=None, gamma_above=None)
     )
     assert not any("slope" in row[0] for row in table.rows)
 
 
-def test_missing_trials_are_listed_with_their_reason() -> None:
-    table = missing_table(examples.inconclusive_result())
-    assert table.rows[0] == ("5", "8", "3", "no run")
+def test_missing_runs_are_listed_with_their_budget_and_reason() -> None:
+    table = missing_table(examples.inconclusive_result().missing, None)
+    assert table.header == ("heads", "seq_len", "runs to add", "why")
+    assert table.rows[0] == ("5", "8", "3", "No run.")
+    longer = (Missing({"heads": 5}, 3, "longer", 24),)
+    assert missing_table(longer, Sensitivity(unit="epochs")).rows == (
+        ("5", "24 epochs", "3", "Longer."),
+    )
 
 
 def test_every_setting_of_every_analysis_is_shown() -> None:
@@ -239,17 +245,6 @@ def test_accuracies_are_drawn_as_errors_and_losses_as_they_are() -> None:
         result = examples.transition_result(scale=scale, runs=runs, cells=())
         ((point,),) = drawn_runs(result)
         assert (point.x, point.y) == (1, drawn)
-
-
-def test_a_dimension_that_one_reading_lacks_is_told_of_the_other() -> None:
-    known = examples.transition_result()
-    unknown = examples.transition_result(d_eff=None)
-    for typical, attainable, shown in (
-        (known, unknown, ("4", "\N{EN DASH}")),
-        (unknown, known, ("\N{EN DASH}", "4")),
-    ):
-        table = reading_table(examples.transition_result(typical=typical, attainable=attainable))
-        assert ("effective retrieval dimension", *shown) in table.rows
 
 
 def test_ten_thousand_runs_are_thinned_within_every_length() -> None:

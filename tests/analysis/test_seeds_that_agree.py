@@ -15,7 +15,7 @@ from analysis.questions.pareto.fit import fit as pareto
 from analysis.questions.pareto.text import pareto_sentences
 from analysis.questions.transition.fit import fit as transition
 from analysis.questions.transition.result import TransitionSettings
-from analysis.questions.transition.text import transition_sentence
+from analysis.questions.transition.text import transition_sentences
 from analysis.statistics.moderated import moderate
 
 QUICK = TransitionSettings(B=100, n_mc=99)
@@ -38,23 +38,23 @@ def collapsing(noise: float, copies: int = 3) -> pd.DataFrame:
 
 def test_one_seed_copied_three_times_establishes_no_collapse() -> None:
     copied = transition(collapsing(0.0), metric="nmse", by="seq_len", settings=QUICK)
-    assert copied.verdict == "suggested"
+    assert (copied.verdict, copied.suggested) == ("open", True)
     assert copied.noise_gap == "no spread between seeds, which agree exactly"
     assert (copied.h_set, copied.missing) == ((1, 2, 3, 4, 5, 6), ())
-    assert "Seeds that differ would test it." in transition_sentence(copied)
+    assert "Seeds that differ would test it." in transition_sentences(copied)
     real = transition(collapsing(0.03), metric="nmse", by="seq_len", settings=QUICK)
-    assert (real.verdict, real.h_star) == ("transition", 4)
+    assert (real.verdict, real.h_star) == ("collapse", 4)
 
 
 def test_a_cell_without_errors_does_not_hide_the_spread_of_the_others() -> None:
     frame = collapsing(0.03)
     frame.loc[frame["heads"] >= 4, "nmse"] = 0.0
     found = transition(frame, metric="nmse", by="seq_len", eval_size=500, settings=QUICK)
-    assert (found.verdict, found.h_star) == ("transition", 4)
+    assert (found.verdict, found.h_star) == ("collapse", 4)
     # Neither side of the drop tells of noise.
     frame.loc[frame["heads"] == 3, "nmse"] = 0.5
     beside = transition(frame, metric="nmse", by="seq_len", eval_size=500, settings=QUICK)
-    assert beside.verdict == "suggested"
+    assert beside.suggested
     assert beside.noise_gap == "no spread between the seeds at 3 and 4"
 
 

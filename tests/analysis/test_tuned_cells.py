@@ -81,7 +81,7 @@ def tuned(frame: pd.DataFrame) -> TransitionResult:
 
 def test_a_cell_says_which_setting_it_stands_at_and_whether_that_is_at_the_edge() -> None:
     found = tuned(sweep(h6_r2=1e-5))
-    assert (found.verdict, found.h_star, found.nuisance) == ("transition", 4, ("lr",))
+    assert (found.verdict, found.h_star, found.nuisance) == ("collapse", 4, ("lr",))
     at = {(cell.x, cell.by): cell for cell in found.counts}
     assert at[4, 8].setting == TunedSetting({"lr": 0.01}, 3, 0, 0, (), False)
     assert at[6, 32].setting == TunedSetting({"lr": 0.1}, 3, 0, 0, ("lr",), False)
@@ -146,7 +146,7 @@ def test_seeds_that_chose_a_setting_do_not_confirm_it() -> None:
 
 def test_one_seed_a_setting_establishes_nothing() -> None:
     found = tuned(sweep(seeds=1))
-    assert found.verdict == "suggested"
+    assert found.suggested
     assert any("12 cells have no two seeds" in note for note in found.qualifications)
 
 

@@ -14,7 +14,7 @@ from benchmarks.ladders import BUDGETS
 from benchmarks.lean_ladders import lean_ladder
 from benchmarks.outcomes import Found, FrontFound, LeanFound
 from benchmarks.shapes import MARGIN
-from benchmarks.sweeps import ASHA, FAMILIES, NULLS, transition_sweep
+from benchmarks.sweeps import ASHA, FAMILIES, NULLS, SCATTERED, transition_sweep
 
 QUICK = TransitionSettings(B=100, n_mc=99)
 
@@ -31,7 +31,7 @@ def test_a_sweep_is_the_same_for_the_same_number_and_holds_its_truth(
     assert not one.frame.equals(other.frame)
     heads = sorted(one.slopes)
     assert set(one.frame["heads"]) == set(heads)
-    is_null = family in (*NULLS, "loss_null") or "_null_" in family
+    is_null = family in (*NULLS, *SCATTERED, "one_bad", "loss_null") or "_null_" in family
     assert (one.h_star is None) == is_null
     assert one.h_star is None or one.h_star in heads[1:]
     metric = one.options["metric"]
@@ -74,7 +74,7 @@ def test_a_sample_of_every_kind_reaches_its_bars() -> None:
     )  # fmt: skip
     missed = [row for row in measured.rows if not row.holds and "slope" not in row.quantity]
     assert missed == []
-    assert measured.verdicts()["asha_global"] == {"inconclusive": 8}
+    assert measured.verdicts()["asha_global"] == {"open": 8}
 
 
 def test_fronts_and_equivalents_are_measured() -> None:
@@ -89,7 +89,8 @@ def test_fronts_and_equivalents_are_measured() -> None:
 
 def found(family: str, verdict: str, **changes: object) -> Found:
     facts = {
-        "seed": 0, "none_kind": None, "has_transition": True, "steps_off": 0, "covered": True,
+        "seed": 0, "suggested": False, "ends_at_second": False, "outside": False,
+        "has_transition": True, "steps_off": 0, "covered": True,
         "set_size": 1, "slopes_inside": 95, "slopes": 100, "seconds": 0.1,
     }  # fmt: skip
     return Found(family=family, verdict=verdict, **(facts | changes))
@@ -101,16 +102,15 @@ def rows_of(rows: list[Row]) -> dict[str, Row]:
 
 def test_rates_are_shares_of_the_sweeps_they_name() -> None:
     cases = [
-        *(found("sharp", "transition") for _ in range(9)),
+        *(found("sharp", "collapse") for _ in range(9)),
         found("sharp", "none", steps_off=1, covered=False, set_size=3),
         *(found("null_exp", "none", steps_off=None) for _ in range(9)),
-        found("null_exp", "jump_only", steps_off=None),
-        *(found("null_fade", "none", steps_off=None) for _ in range(9)),
-        found("null_fade", "threshold", steps_off=None),
-        *(found("plateau", "plateau") for _ in range(3)),
-        found("plateau", "none", none_kind="above_range"),
-        *(found("single_sharp", "suggested", slopes_inside=0) for _ in range(3)),
-        found("single_null_power", "jump_only", steps_off=None),
+        found("null_exp", "collapse", steps_off=None),
+        *(found("null_fade", "none", steps_off=None) for _ in range(10)),
+        *(found("plateau", "open", ends_at_second=True) for _ in range(3)),
+        found("plateau", "none"),
+        *(found("single_sharp", "open", suggested=True, slopes_inside=0) for _ in range(3)),
+        found("single_null_power", "collapse", steps_off=None),
     ]
     rows = rows_of(transition_rows(cases))
     expected = {
@@ -118,18 +118,16 @@ def test_rates_are_shares_of_the_sweeps_they_name() -> None:
         "h* exact where a verdict is given, sharp-type, stuck, noisy, second": 1.0,
         "95 % set holds h*, worst family": 0.9,
         "size of the set, sharp-type": 1.2,
-        "transition or jump declared on nulls, pooled": 0.05,
-        "transition or jump declared, worst null but null_above": 0.1,
-        "threshold declared on nulls, pooled": 0.05,
+        "claimed on nulls, pooled": 0.05,
+        "claimed, worst null but null_above": 0.1,
         "detected: paper and sharp": 0.9,
         "one seed a cell: anything declared": 0.25,
         "one seed a cell, a true collapse: suggested at the exact h*": 1.0,
         "plateau from the second value on: said to be one": 0.75,
-        "collapse or plateau at the second value: placed above the range": 0.25,
         "95 % slope interval holds the slope, pooled": 0.95,
     }
     assert {name: rows[name].value for name in expected} == pytest.approx(expected)
-    assert rows["transition or jump declared, worst null but null_above"].where == "null_exp"
+    assert rows["claimed, worst null but null_above"].where == "null_exp"
     assert not rows["h* exact, sharp-type families"].holds
 
 
@@ -183,12 +181,12 @@ def test_the_command_prints_bars_and_can_fail() -> None:
     asked = ["calibration", "--sweeps", "2", "--draws", "50", "--families", "paper_D3,null_exp"]
     shown = CliRunner().invoke(main, asked)
     assert shown.exit_code == 0, shown.output
-    assert "| paper_D3 | 2 | 2 transition |" in shown.output
+    assert "| paper_D3 | 2 | 2 collapse |" in shown.output
     assert (
         "| h* exact, paper D = 4, E = 32, D = 3 | 100.0 % | at least 98.0 % | 2 |" in shown.output
     )
     plain = json.loads(CliRunner().invoke(main, [*asked, "--json"]).stdout)
-    assert plain["verdicts"]["paper_D3"] == {"transition": 2}
+    assert plain["verdicts"]["paper_D3"] == {"collapse": 2}
     strict = CliRunner().invoke(main, [*asked, "--strict"])
     assert strict.exit_code == (0 if all(row["holds"] for row in plain["rows"]) else 1)
     unknown = CliRunner().invoke(main, ["calibration", "--families", "paper_D9"])

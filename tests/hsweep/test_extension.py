@@ -108,7 +108,7 @@ class TestFromTheCommandLine:
         assert hsweep(*run).exit_code == 0
         written(tmp_path, PRUNED)
         asked = hsweep(*run)
-        assert "Inconclusive: only 2 of 5 cells" in asked.output
+        assert "is open: only 2 of 5 cells" in asked.output
         study = Study.open(home, "mine")
         before, reports = rows_of(study), reports_of(study)
         done = {key for key, row in before.items() if row.status is TrialStatus.FINISHED}
@@ -122,7 +122,7 @@ class TestFromTheCommandLine:
         assert result.exit_code == 0, result.output
         assert "13 runs will be trained in mine" in result.output
         assert "width=2: 3 stopped early, now run to the end (too few seeds" in result.output
-        assert "No transition in width is established" in result.output
+        assert "No collapse in width is established" in result.output
         after = rows_of(study)
         assert after.keys() == before.keys()
         assert {key for key in after if after[key].status is TrialStatus.FINISHED} == done | wanted
@@ -154,7 +154,7 @@ class TestFromTheCommandLine:
         assert shown.exit_code == 0, shown.output
         resumed = json.loads(shown.stdout)
         assert resumed["finished"] == 30
-        assert [each["budget"] for each in resumed["budgets"]["answers"]] == [4, 9]
+        assert [each["budget"] for each in resumed["sensitivity"]["answers"]] == [4, 9]
 
     def test_the_cells_that_decide_are_trained_longer_and_no_other_cell_is(
         self, hsweep: Invoke, home: Home, tmp_path: Path
@@ -162,9 +162,9 @@ class TestFromTheCommandLine:
         path = written(tmp_path, DECIDED)
         run = ("run", path, "--study", "mine", "--runner", "inline")
         first = json.loads(hsweep(*run, "--json").stdout)
-        lacking = first["budgets"]["missing"]
-        assert first["budgets"]["verdict"] == "moving"
-        assert "only-missing" in first["answer"]
+        lacking = first["missing"]
+        assert first["sensitivity"]["verdict"] in ("moving", "unknown")
+        assert any("only-missing" in text for text in first["qualifications"])
         shown = json.loads(hsweep(*run, "--only-missing", "--dry-run", "--json").stdout)
         assert added(home) == []
         before = rows_of(Study.open(home, "mine"))
@@ -176,7 +176,7 @@ class TestFromTheCommandLine:
         assert {key: new.pop(key) for key in before} == before
         assert [each["key"] for each in shown["added"]["trials"]] == list(new)
         widths = {row.point["width"] for row in new.values()}
-        assert widths == {each["x"] for each in lacking} < {1, 2, 3, 4, 5}
+        assert widths == {each["at"]["width"] for each in lacking} < {1, 2, 3, 4, 5}
         for row in new.values():
             assert (row.budget, row.status) == (40, TrialStatus.FINISHED)
             assert (before[row.continues].budget, before[row.continues].replicate) == (
@@ -187,43 +187,42 @@ class TestFromTheCommandLine:
         # The answer rests on the same runs, and the longer ones say whether it would survive.
         for name in ("h_star", "drop", "runs"):
             assert second[name] == first[name]
-        budgets = second["budgets"]
-        assert budgets["further"] == [40]
-        assert budgets["answers"] == first["budgets"]["answers"]
-        assert budgets["reason"] != first["budgets"]["reason"]
+        sensitivity = second["sensitivity"]
+        assert sensitivity["answers"] == first["sensitivity"]["answers"]
+        assert sensitivity["same"] != first["sensitivity"]["same"]
         assert second["finished"] == 30 + len(new)
 
     def test_failed_cells_are_tried_again(self, hsweep: Invoke, home: Home, tmp_path: Path) -> None:
         path = written(tmp_path, FAILING.format(folder=str(tmp_path)))
         run = ("run", path, "--study", "mine", "--runner", "inline")
-        assert "Inconclusive: only 3 of 4 cells" in hsweep(*run).output
+        assert "is open: only 3 of 4 cells" in hsweep(*run).output
         result = hsweep(*run, "--only-missing", "--json")
         assert result.exit_code == 0, result.output
         content = json.loads(result.stdout)
         assert (content["finished"], content["failed"]) == (12, 0)
-        assert content["verdict"] not in ("inconclusive", "suggested")
+        assert content["verdict"] != "open"
         again, *new = content["added"]["trials"][2:5]
         assert (again["point"], again["how"]) == ({"width": 2}, "failed, tried again")
         assert {entry["how"] for entry in new} == {"with a new seed"}
 
-    def test_one_seed_a_cell_suggests_and_names_the_command_that_tests(
+    def test_one_seed_a_cell_leaves_it_open_and_names_the_command_that_tests(
         self, hsweep: Invoke, home: Home, tmp_path: Path
     ) -> None:
         path = written(tmp_path, PRUNED.replace("    early_stopping=", "    # early_stopping="))
         run = ("run", path, "--study", "mine", "--runner", "inline", "--set", "replicates=1")
         first = hsweep(*run, "--json")
         content = json.loads(first.stdout)
-        assert content["verdict"] == "suggested"
-        assert "A collapse at width = 4 is suggested, not tested" in content["answer"]
+        assert content["verdict"] == "open"
+        assert "one seed a cell, so the noise between seeds is not measured" in content["answer"]
         assert content["settle_command"] in first.stderr
         words = shlex.split(content["settle_command"])
         assert words[:2] == ["hsweep", "run"]
         second = hsweep(*words[1:], "--runner", "inline", "--json")
         assert second.exit_code == 0, second.output
         tested = json.loads(second.stdout)
-        # Three seeds take back what one suggested.
+        # Three seeds in every cell decide it.
         assert (tested["verdict"], tested["finished"]) == ("none", 15)
-        assert "trains 15 runs of 4 epochs" in tested["answer"]
+        assert "trains 15 runs of 4 epochs" in " ".join(tested["qualifications"])
 
     @pytest.mark.parametrize(
         ("arguments", "message"),

@@ -265,13 +265,13 @@ def test_seeds_that_chose_do_not_count_in_the_answer_nor_at_any_budget(
     assert told in answer["qualifications"]
     # The smallest of two is an edge as well as the largest.
     assert any("is the smallest or largest tried" in each for each in answer["qualifications"])
-    budgets = answer["budgets"]
-    assert [(each["budget"], each["runs"]) for each in budgets["answers"]] == [
+    sensitivity = answer["sensitivity"]
+    assert [(each["budget"], each["runs"]) for each in sensitivity["answers"]] == [
         (5, 18),
         (10, 18),
         (20, 18),
     ]
-    assert "stopped early" not in budgets["reason"]
+    assert "stopped early" not in sensitivity["reason"]
     # One rate needs no scouts, and all its seeds count.
     fixed = (*run, "--study", "fixed", "--set", "lr=0.1", "--set", "replicates=2")
     assert hsweep(*fixed, "--set", "epochs=10").exit_code == 0

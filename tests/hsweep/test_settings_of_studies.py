@@ -58,7 +58,7 @@ def test_cells_stand_at_their_best_rate_named_or_not(home: Home, nuisance: tuple
     answer = answer_study(study)
     found = answer.result(TransitionResult)
     assert found is not None
-    assert (found.verdict, found.h_star) == ("transition", 4)
+    assert (found.verdict, found.h_star) == ("collapse", 4)
     assert "Each cell is taken at its best lr." in answer.text
     unnamed = "question does not name lr, which varies within the cells"
     assert any(unnamed in text for text in answer.sentences) == (not nuisance)
@@ -88,7 +88,7 @@ def test_an_answer_from_one_rate_says_so_as_long_as_there_is_only_one(home: Home
     compared = describe(lean({"width": 6}, margin=0.01, scale="error"))
     other = Study(study.paths, dataclasses.replace(study.manifest, question=compared))
     sentence = answer_study(other).text
-    assert ", each at the one learning rate 0.01, which was not tuned." in sentence
+    assert clause in sentence
 
 
 def test_comparisons_say_their_one_rate_once(home: Home) -> None:

@@ -3,12 +3,9 @@
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import chain
 
 from analysis.charts.chart import Chart
 from analysis.questions.base import Finding, Kind, Section
-from analysis.questions.lean.budget_charts import budget_chart
-from analysis.questions.lean.budget_text import budgets_sentence, budgets_table, longer_table
 from analysis.questions.lean.charts import forest_chart, roles_in
 from analysis.questions.lean.group_text import (
     group_baselines_table,
@@ -17,18 +14,14 @@ from analysis.questions.lean.group_text import (
     groups_sentences,
 )
 from analysis.questions.lean.result import Comparison, LeanGroups, LeanResult, comparisons
-from analysis.questions.lean.text import (
-    lean_badge,
-    lean_sentence,
-    lean_table,
-    missing_runs_table,
-)
+from analysis.questions.lean.text import lean_badge, lean_sentences, lean_table
 from analysis.questions.pareto.charts import front_charts
 from analysis.questions.pareto.result import ParetoResult
 from analysis.questions.pareto.text import pareto_table
 from analysis.statistics.noninferiority import confirming_seeds
+from analysis.text.missing import missing_table
 from analysis.text.numbers import Tone
-from analysis.text.settled import settled_badge
+from analysis.text.settled import budgets_table, sensitivity_badge
 from analysis.text.tables import TERMINAL_ROWS
 from hsweep.design.question import Missing
 
@@ -38,13 +31,12 @@ def lean_finding(kind: Kind, result: LeanResult) -> Finding:
     rows = result.table
     if len(rows) > TERMINAL_ROWS:
         rows = tuple(sorted(rows, key=lambda row: not row.accepted))
-    budgets = result.budgets
     return _finding(
         kind,
         result,
         [Comparison(result)],
-        (f"{lean_sentence(result)}{budgets_sentence(result)}",),
-        settled_badge(lean_badge(result), budgets.verdict if budgets else None),
+        tuple(lean_sentences(result)),
+        sensitivity_badge(lean_badge(result), result.sensitivity),
         [Section("Candidates", lean_table(replace(result, table=rows)))],
     )
 
@@ -85,20 +77,23 @@ def _finding(
             for within, value, front in _fronts(result)
             for chart in front_charts(front, roles)
         ]
-        own = (forest_chart(compared), budget_chart(compared))
-        return [*fronts, *filter(None, own)]
+        return [*fronts, *filter(None, [forest_chart(compared)])]
 
-    for title, table_of in (
-        ("Gap to the baseline at each budget", budgets_table),
-        ("Trials that would tell whether it is settled", longer_table),
-    ):
-        tables += [
-            Section(f"{title}, {each.heading}" if each.heading else title, table_of(each.result))
-            for each in compared
-        ]
-    within = compared[0].within if compared else None
-    lacking = missing_runs_table({each.value: each.result for each in compared}, within or "")
-    tables.append(Section("Trials that would settle it", lacking))
+    title = "Answer at each budget"
+    tables += [
+        Section(
+            f"{title}, {each.heading}" if each.heading else title,
+            budgets_table(each.result.sensitivity),
+        )
+        for each in compared
+    ]
+    missing = tuple(
+        replace(lacking, at={**each.at, **lacking.at})
+        for each in compared
+        for lacking in each.result.missing
+    )
+    told = next((each.result.sensitivity for each in compared if each.result.sensitivity), None)
+    tables.append(Section("Runs that would settle it", missing_table(missing, told)))
     return Finding(
         kind,
         result,
@@ -106,7 +101,7 @@ def _finding(
         badge,
         tuple(section for section in tables if section.table.rows),
         charts,
-        tuple(chain(*map(_missing, compared))),
+        missing,
         _confirm(compared),
     )
 
@@ -115,19 +110,6 @@ def _fronts(result: LeanResult | LeanGroups) -> list[tuple[str, str, ParetoResul
     if isinstance(result, LeanResult):
         return []
     return [(result.within, value, front) for value, front in result.fronts.items()]
-
-
-def _missing(compared: Comparison) -> list[Missing]:
-    """Return what an answer lacks, and where there is one, what would tell if it would survive."""
-    result = compared.result
-    if result.missing or result.budgets is None:
-        return [
-            Missing({**compared.at, **run.config}, run.trials, run.why) for run in result.missing
-        ]
-    return [
-        Missing({**compared.at, **run.config}, run.trials, run.why, int(run.budget))
-        for run in result.budgets.missing
-    ]
 
 
 def _confirm(compared: Sequence[Comparison]) -> tuple[Missing, ...]:

@@ -22,14 +22,13 @@ from analysis.questions.lean.result import (
     LeanRow,
     LeanSettings,
     LeanVerdict,
-    MissingRuns,
 )
 from analysis.runs.columns import RunColumns
-from analysis.runs.grouped import Grouped, Shape, describe, grouped, seed_spread
+from analysis.runs.grouped import Grouped, Shape, describe, grouped
 from analysis.runs.scale import metric_span
 from analysis.runs.table import Runs
 from analysis.statistics.bounds import clipped, difference_span
-from analysis.statistics.moderated import Moderated
+from analysis.statistics.moderated import agree
 from analysis.statistics.noninferiority import (
     MOST_SEEDS,
     confirming_seeds,
@@ -40,7 +39,7 @@ from analysis.statistics.noninferiority import (
 )
 from analysis.statistics.values import FloatArray, Interval
 from analysis.values import AxisValue
-from hsweep.design.question import Goal
+from hsweep.design.question import Goal, Missing
 from hsweep.errors import UserError
 
 _DEFAULT_SETTINGS = LeanSettings()
@@ -65,6 +64,38 @@ class _Compared:
 
 
 @dataclass(frozen=True, slots=True)
+class _Spread:
+    """The seed sd of every shape, its own, with the degrees of freedom behind it; NaN without."""
+
+    sd: FloatArray
+    df: FloatArray
+
+    @classmethod
+    def of(cls, found: Sequence[Shape]) -> "_Spread":
+        """Return the spreads. A shape whose seeds agree exactly (a metric that counts few examples)
+        has that of the others: no spread is no knowledge of one."""
+        fits = [item.tuned.fit if item.tuned is not None else None for item in found]
+        df = np.array(
+            [
+                float(fit.df if fit else max(item.values.size - 1, 0))
+                for item, fit in zip(found, fits, strict=True)
+            ]
+        )
+        variance = np.array(
+            [
+                fit.variance if fit else 0.0 if agree(item.values) else item.values.var(ddof=1)
+                for item, fit in zip(found, fits, strict=True)
+            ]
+        )
+        known = variance > 0
+        if not known.any():
+            return cls(np.full(len(found), np.nan), df)
+        usual = float(df[known] @ variance[known] / df[known].sum())
+        variance = np.where(known, variance, np.where(df > 0, usual, np.nan))
+        return cls(np.sqrt(variance), df)
+
+
+@dataclass(frozen=True, slots=True)
 class _Asked:
     """What is compared.
 
@@ -83,7 +114,7 @@ class _Asked:
     margin: float
     metric: str
     costs: tuple[str, ...]
-    spread: Moderated
+    spread: _Spread
     settings: LeanSettings
 
     @property
@@ -176,7 +207,7 @@ def fit(
         margin=float(margin),
         metric=runs.metric,
         costs=tuple(costs),
-        spread=seed_spread(found, settings.max_prior_df),
+        spread=_Spread.of(found),
         settings=settings,
     )
     cheaper = [k for k, item in enumerate(found) if item.costs[first] < base.costs[first]]
@@ -293,7 +324,7 @@ def _rows(
                 mean=float(item.values.mean()),
                 n=item.values.size,
                 values=tuple(float(value) for value in item.values),
-                sd_eb=each.sds[0],
+                sd=each.sds[0],
                 diff=each.diff,
                 ci=clipped(interval, difference_span(bounds)),
                 df=each.df if each.p is not None else None,
@@ -317,9 +348,8 @@ def _seeds_needed(asked: _Asked, compared: _Compared, tried: int) -> int | None:
     if not all(math.isfinite(sd) and sd > 0 for sd in compared.sds):
         return None
     # They would be added after this look, and the next one has half its error rate.
-    alpha, prior_df = asked.settings.level / 2, asked.spread.prior_df or 0.0
-    power = asked.settings.power
-    return pair_seeds(asked.margin, compared.sds, max(tried, 1), alpha, power, prior_df)
+    alpha, power = asked.settings.level / 2, asked.settings.power
+    return pair_seeds(asked.margin, compared.sds, max(tried, 1), alpha, power)
 
 
 def _untaught(asked: _Asked) -> str:
@@ -423,9 +453,7 @@ def _reason(
     )
 
 
-def _missing(
-    asked: _Asked, verdict: LeanVerdict, rows: Sequence[LeanRow]
-) -> tuple[MissingRuns, ...]:
+def _missing(asked: _Asked, verdict: LeanVerdict, rows: Sequence[LeanRow]) -> tuple[Missing, ...]:
     """Return the runs that would settle what is open: an equal shape would then be established.
 
     Shapes that take over 50 seeds are left out: a wider margin is the better advice.
@@ -433,7 +461,7 @@ def _missing(
     if verdict not in ("undecided", "unsupported"):
         return ()
     base, have = asked.base, asked.base.values.size
-    found: list[MissingRuns] = []
+    found: list[Missing] = []
     most = 0
     for row in rows:
         if row.outcome != "undecided":
@@ -450,14 +478,14 @@ def _missing(
                 else "an equal shape would be established with probability "
                 f"{asked.settings.power:g} by {needed} seeds"
             )
-            found.append(MissingRuns(row.config, row.label, needed - row.n, why))
+            found.append(Missing(row.config, needed - row.n, why))
     found += [
-        MissingRuns(each.config, each.label, each.stopped, "stopped early, so not compared")
+        Missing(each.config, each.stopped, "stopped early, so not compared")
         for each in asked.stopped
     ]
     if most > have:
         why = "the baseline needs as many seeds as what is compared with it"
-        found.insert(0, MissingRuns(base.config, base.label, most - have, why))
+        found.insert(0, Missing(base.config, most - have, why))
     return tuple(found)
 
 
@@ -471,8 +499,7 @@ def _power_note(asked: _Asked, tested: int) -> str:
         return "nothing was tested"
     settings, ratio, n = asked.settings, asked.margin / asked.sd, asked.base.values.size
     tried = tested + len(asked.stopped)
-    prior_df = asked.spread.prior_df or 0.0
-    chance = power(ratio, n, tried, settings.level, prior_df)
+    chance = power(ratio, n, tried, settings.level)
     words = "one candidate" if tried == 1 else f"{tried} candidates"
     note = (
         f"margin = {ratio:.2g} seed sd; with {n} seeds and {words} an exactly"
@@ -480,7 +507,7 @@ def _power_note(asked: _Asked, tested: int) -> str:
     )
     if chance >= settings.power:
         return note
-    enough = seeds_for(ratio, tried, settings.level, settings.power, prior_df)
+    enough = seeds_for(ratio, tried, settings.level, settings.power)
     wanted = f"{settings.power:.2f}"
     if enough is None:
         return f"{note}; over {MOST_SEEDS} seeds would be needed for {wanted}, so widen the margin"

@@ -1,18 +1,11 @@
 """What several lean comparisons say in words: sentences and tables."""
 
-from analysis.questions.lean.budget_text import budgets_sentence
-from analysis.questions.lean.result import LeanGroups, LeanResult
-from analysis.questions.lean.text import (
-    VERDICTS,
-    chosen_row,
-    lean_sentence,
-    lean_table,
-    savings_text,
-)
+from analysis.questions.lean.result import LeanGroups
+from analysis.questions.lean.text import VERDICTS, lean_sentences, lean_table
 from analysis.runs.losses import runs_text
-from analysis.statistics.settled import Settled
+from analysis.sensitivity import Sensitivity, Settled
 from analysis.text.numbers import NONE, Tone, at_fixed_rate, first_to_lower, number_text, sentence
-from analysis.text.settled import settled_badge
+from analysis.text.settled import sensitivity_badge
 from analysis.text.tables import Table
 
 
@@ -20,27 +13,22 @@ def groups_badge(groups: LeanGroups) -> tuple[str, Tone]:
     established, every = len(groups.established), len(groups.found) + len(groups.problems)
     if not groups.found:
         return "no verdict", "unknown"
-    verdicts = groups.budget_verdicts()
-    together: Settled | None = None
-    if "moving" in verdicts:
-        together = "moving"
-    elif verdicts and set(verdicts) == {"settled"}:
-        together = "settled"
+    verdicts = groups.settled_verdicts()
+    worst: Settled = "settled" if set(verdicts) == {"settled"} else "unknown"
+    together = Sensitivity(verdict="moving" if "moving" in verdicts else worst)
     if len(groups.excluded) == every:
-        return settled_badge(VERDICTS["excluded"], together)
+        return sensitivity_badge(VERDICTS["excluded"], together)
     unsettled = every - established - len(groups.excluded)
     if not established:
         return f"undecided in {unsettled} of {every}", "unknown"
     tone: Tone = "found" if established == every else "partial"
     rest = f", undecided in {unsettled}" if unsettled else ""
-    return settled_badge((f"leaner equivalent in {established} of {every}{rest}", tone), together)
+    label = f"leaner equivalent in {established} of {every}{rest}"
+    return sensitivity_badge((label, tone), together)
 
 
 def groups_sentences(groups: LeanGroups) -> list[str]:
-    found = {
-        value: f"{lean_sentence(result)}{budgets_sentence(result)}"
-        for value, result in groups.found.items()
-    }
+    found = {value: " ".join(lean_sentences(each)) for value, each in groups.found.items()}
     found |= {value: f"No answer: {problem}." for value, problem in groups.problems.items()}
     parts = []
     for text in dict.fromkeys(found.values()):
@@ -60,7 +48,7 @@ def groups_sentences(groups: LeanGroups) -> list[str]:
 
 
 def _settled_groups(groups: LeanGroups) -> str:
-    verdicts = groups.budget_verdicts()
+    verdicts = groups.settled_verdicts()
     if not verdicts:
         return ""
     settled, moving = verdicts.count("settled"), verdicts.count("moving")
@@ -98,38 +86,3 @@ def group_baselines_table(groups: LeanGroups) -> Table:
         for value, problem in groups.problems.items()
     ]
     return Table(header, tuple(rows))
-
-
-def plain_groups(groups: LeanGroups) -> list[str]:
-    """Return the answers of several comparisons in everyday words, their sum first."""
-    every = len(groups.found) + len(groups.problems)
-    established, excluded = len(groups.established), len(groups.excluded)
-    undecided = every - established - excluded
-    rest = [f"in {excluded} none tried does"] if excluded else []
-    rest += [f"{undecided} {'is' if undecided == 1 else 'are'} undecided"] if undecided else []
-    return [
-        f"A cheaper shape does as well as its baseline in {established} of {every} comparisons, "
-        f"one for each {groups.within}{'; ' if rest else ''}{' and '.join(rest)}.",
-        *(f"{value}: {_in_short(found)}" for value, found in groups.found.items()),
-        *(f"{value}: no answer, {problem}." for value, problem in groups.problems.items()),
-        *_plain_settled(groups),
-    ]
-
-
-def _in_short(result: LeanResult) -> str:
-    chosen = chosen_row(result)
-    if chosen is not None:
-        return f"{chosen.label}{savings_text(chosen)}."
-    words = {"undecided": "undecided.", "excluded": "every cheaper shape tried is worse."}
-    return words.get(result.verdict) or lean_sentence(result)
-
-
-def _plain_settled(groups: LeanGroups) -> list[str]:
-    verdicts = groups.budget_verdicts()
-    if not verdicts:
-        return []
-    number = verdicts.count("settled")
-    return [
-        f"Of {len(verdicts)} answers, {number} would stay with longer training as far as the runs "
-        "tell."
-    ]

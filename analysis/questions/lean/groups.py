@@ -13,8 +13,8 @@ from functools import partial
 from typing import Any
 
 from analysis.questions.lean import fit as lean
-from analysis.questions.lean.budgets import with_budgets
 from analysis.questions.lean.result import LeanGroups, LeanResult, LeanSettings
+from analysis.questions.lean.training import with_training
 from analysis.questions.pareto import fit as pareto
 from analysis.questions.pareto.result import ParetoResult
 from analysis.runs.ladder import Ladder
@@ -87,7 +87,7 @@ def fit_groups(
                 fronts[str(value)] = pareto.fit(part, **asked)
             result = answer(part, first_report=first_report)
             if ladder is not None:
-                result = with_budgets(result, ladder.where(within, value), answer)
+                result = with_training(result, ladder.where(within, value), answer)
             found[str(value)] = result
         except UserError as error:
             # Typically the baseline has not finished; the other comparisons stand without it.

@@ -7,11 +7,11 @@ from typing import Any, Final
 import pandas as pd
 
 from analysis.questions.base import Finding, Kind, StudyRuns, fixed_rate
-from analysis.questions.lean.budgets import with_budgets
 from analysis.questions.lean.finding import groups_finding, lean_finding
 from analysis.questions.lean.fit import fit
 from analysis.questions.lean.groups import fit_groups
 from analysis.questions.lean.result import LeanResult, LeanSettings
+from analysis.questions.lean.training import with_training
 from analysis.questions.settings import with_settings
 from analysis.questions.shapes import (
     BASELINE,
@@ -61,7 +61,7 @@ class LeanKind(Kind):
             return fit(some, margin=margin, settings=settings, **asked)
 
         ladder = ladder_of(runs, [*asked["config"], *asked["nuisance"]])
-        return lean_finding(self, with_budgets(answer(runs), ladder, answer))
+        return lean_finding(self, with_training(answer(runs), ladder, answer))
 
     def of_study(
         self, study: StudyRuns, chosen: Mapping[str, Any] | None, found: Sequence[Finding]
@@ -143,7 +143,7 @@ class LeanKind(Kind):
         def answer(some: Runs) -> LeanResult:
             return fit(some, config=config, **{**asked, "first_report": None})
 
-        return lean_finding(self, with_budgets(result, study.ladder, answer))
+        return lean_finding(self, with_training(result, study.ladder, answer))
 
 
 def _looks(extensions: Sequence[Mapping[str, Any]]) -> int:

@@ -7,10 +7,10 @@ from typing import Any, Literal
 from analysis.questions.pareto.result import ParetoResult
 from analysis.runs.losses import NONE_LOST, Losses
 from analysis.runs.tuned import TunedSetting
-from analysis.statistics.settled import Settled, SettledBy
+from analysis.sensitivity import Sensitivity, Settled
 from analysis.statistics.values import Interval
-from analysis.values import AxisValue, Config, Jsonable, Number
-from hsweep.design.question import Goal
+from analysis.values import AxisValue, Config, Jsonable
+from hsweep.design.question import Goal, Missing
 
 LeanVerdict = Literal["found", "excluded", "undecided", "untrained", "no_candidates", "unsupported"]
 LeanOutcome = Literal["established", "excluded", "undecided"]
@@ -24,8 +24,6 @@ class LeanSettings(Jsonable):
         alpha: family-wise error rate over all candidates tried.
         confidence: level of the two-sided intervals.
         crash_sd: runs this many pooled robust sd below their configuration's median are screened.
-        max_prior_df: most degrees of freedom believed of the seed sd that the configurations share
-            (see `analysis.statistics.moderated`); fewer keep the error rate where their sd differ.
         chance: what the best constant predictor scores, in the metric's unit; None where it is not
             known. A baseline that is not shown to be better has learned nothing.
         power: that undecided candidates should have had, if they equalled the baseline.
@@ -37,7 +35,6 @@ class LeanSettings(Jsonable):
     alpha: float = 0.05
     confidence: float = 0.95
     crash_sd: float = 6.0
-    max_prior_df: float = 8.0
     chance: float | None = None
     power: float = 0.8
     looks: int = 1
@@ -48,8 +45,6 @@ class LeanSettings(Jsonable):
             value = getattr(self, name)
             if not 0 < value < 1:
                 raise ValueError(f"{name} must lie between 0 and 1, not {value!r}")
-        if not self.max_prior_df > 0:
-            raise ValueError(f"max_prior_df must be above 0, not {self.max_prior_df!r}")
         if not 0 < self.budget_exponent < math.inf:
             raise ValueError(f"budget_exponent must be above 0, not {self.budget_exponent!r}")
         if not 1 <= self.looks <= 20:
@@ -71,7 +66,7 @@ class LeanRow:
     Attributes:
         label: the same in words, unique within the result.
         mean: mean metric over full-budget runs, in the metric's unit.
-        sd_eb: empirical-Bayes seed sd.
+        sd: between seeds; that of the others where its own agree exactly.
         diff: how much better than the baseline (positive is better, whatever the goal).
         df: Satterthwaite degrees of freedom; None without a variance.
         p_raw: one-sided p value of "worse by the margin or more"; None without a variance.
@@ -94,7 +89,7 @@ class LeanRow:
     mean: float
     n: int
     values: tuple[float, ...]
-    sd_eb: float
+    sd: float
     diff: float
     ci: Interval
     df: float | None
@@ -116,62 +111,6 @@ class LeanRow:
 
 
 @dataclass(frozen=True, slots=True)
-class MissingRuns:
-    """A shape that needs this many more full-budget runs before a lean question can be settled."""
-
-    config: Config
-    label: str
-    trials: int
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class LeanGap:
-    """A candidate's difference to the baseline at one budget, positive where it is better."""
-
-    label: str
-    diff: Interval
-    outcome: LeanOutcome
-
-
-@dataclass(frozen=True, slots=True)
-class LeanBudget:
-    """What the runs of one budget say alone."""
-
-    budget: Number
-    verdict: LeanVerdict
-    choice: str | None
-    gaps: tuple[LeanGap, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class LeanTrials:
-    """Runs of one shape that would tell whether an answer is settled: ``trials`` of its seeds,
-    trained to ``budget``. ``config`` has its setting of the nuisance axes, too."""
-
-    config: Config
-    label: str
-    trials: int
-    budget: Number
-    why: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeanBudgets(SettledBy, Jsonable):
-    """Whether a lean answer would survive more training: whether a gap can cross the margin.
-
-    Attributes:
-        answers: at each budget up to the answer's, ascending; empty where there is one.
-        further: longer budgets of the shapes that decide it, ascending.
-        missing: the runs that would tell, the baseline first.
-    """
-
-    answers: tuple[LeanBudget, ...] = ()
-    further: tuple[Number, ...] = ()
-    missing: tuple[LeanTrials, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class LeanResult(Jsonable):
     """Which cheaper configurations are established as no worse than the baseline by the margin.
 
@@ -182,7 +121,7 @@ class LeanResult(Jsonable):
             unsupported (a single run a configuration proves nothing).
         baseline_lost: its runs that are in no mean.
         margin: in the metric's unit.
-        sd: the baseline's seed sd (empirical Bayes); None with one run.
+        sd: the baseline's seed sd; None where it is not measured.
         stopped: labels of the cheaper configurations that early stopping dropped.
         missing: runs that would settle what is undecided, as far as they can be counted.
         choice: label of the cheapest accepted candidate.
@@ -194,7 +133,7 @@ class LeanResult(Jsonable):
         doubt: why it is not known whether the baseline has learned anything; empty where it has.
         fixed_rate: the one learning rate of all runs, which was not tuned; None where it was, or is
             not known.
-        budgets: whether it would survive more training; None where that was not asked.
+        sensitivity: whether it would survive more training; None where that was not asked.
     """
 
     verdict: LeanVerdict
@@ -210,7 +149,7 @@ class LeanResult(Jsonable):
     margin_over_sd: float | None
     table: tuple[LeanRow, ...]
     stopped: tuple[str, ...]
-    missing: tuple[MissingRuns, ...]
+    missing: tuple[Missing, ...]
     choice: str | None
     choice_config: Config | None
     power_note: str
@@ -225,7 +164,7 @@ class LeanResult(Jsonable):
     baseline_setting: TunedSetting | None = None
     doubt: str = ""
     fixed_rate: float | None = None
-    budgets: LeanBudgets | None = None
+    sensitivity: Sensitivity | None = None
 
     @property
     def decides(self) -> bool:
@@ -304,17 +243,14 @@ class LeanGroups(Jsonable):
         """The values at which every cheaper shape is shown to be worse by more than the margin."""
         return self._with_verdict("excluded")
 
-    def budget_verdicts(self) -> list[Settled]:
+    def settled_verdicts(self) -> list[Settled]:
         """Return whether the answers that were given would survive more training; empty where that
         was not asked or every one of them has a single budget."""
-        known = [
-            result.budgets
-            for result in self.found.values()
-            if result.budgets is not None and result.decides
-        ]
-        if all(budgets.is_single for budgets in known):
+        results = [result for result in self.found.values() if result.decides]
+        known = [each.sensitivity for each in results if each.sensitivity is not None]
+        if all(each.is_single for each in known):
             return []
-        return [budgets.verdict for budgets in known]
+        return [each.verdict for each in known]
 
     def _with_verdict(self, verdict: LeanVerdict) -> tuple[str, ...]:
         return tuple(name for name, result in self.found.items() if result.verdict == verdict)

@@ -1,7 +1,6 @@
 """What lean comparisons say in words: sentences and tables."""
 
 import math
-from collections.abc import Mapping
 from typing import Final
 
 from analysis.questions.lean.result import LeanResult, LeanRow, LeanVerdict
@@ -10,7 +9,7 @@ from analysis.statistics.noninferiority import MOST_SEEDS_ASKED_FOR
 from analysis.text.numbers import (
     NONE,
     Tone,
-    at_best,
+    all_at_best,
     at_fixed_rate,
     axis_text,
     cost_title,
@@ -21,7 +20,9 @@ from analysis.text.numbers import (
     sentence,
     setting_header,
     setting_text,
+    share_text,
 )
+from analysis.text.settled import sensitivity_sentence
 from analysis.text.tables import Table
 
 VERDICTS: Final[dict[LeanVerdict, tuple[str, Tone]]] = {
@@ -43,35 +44,55 @@ def lean_badge(result: LeanResult) -> tuple[str, Tone]:
     return VERDICTS[result.verdict]
 
 
-def lean_sentence(result: LeanResult) -> str:
+def lean_sentences(result: LeanResult) -> list[str]:
+    """Return the answer, and then what qualifies it."""
+    found = [lean_headline(result)]
+    chosen = chosen_row(result)
+    if chosen is not None and result.verdict == "found":
+        found.append(
+            f"Its difference is {interval_text(chosen.ci, result.settings.confidence)} over "
+            f"{chosen.n} seeds{chosen.lost.behind}; a shape worse by the margin would look so good "
+            f"in at most {share_text(chosen.p_holm or 0.0)} of such studies "
+            f"(Holm over {_cheaper(result)})."
+        )
+    elif result.verdict == "undecided":
+        found.append(what_it_takes(result))
+    if result.table:
+        found += [
+            all_at_best(result.nuisance)
+            if result.nuisance
+            else at_fixed_rate(result.fixed_rate, "All runs had"),
+            sentence(result.doubt),
+            settings_at_edge(result),
+            baseline_losses(result),
+            sensitivity_sentence(result.sensitivity, result.missing),
+        ]
+    return [text.strip() for text in found if text.strip()]
+
+
+def lean_headline(result: LeanResult) -> str:
+    """Return what was found in one sentence."""
     if result.verdict in _NO_ANSWERS:
         # The reason stands alone in JSON, where it names the verdict itself.
         reason = result.reason.strip().rstrip(".").removeprefix("unsupported: ")
-        headline = f"{_NO_ANSWERS[result.verdict]}: {reason}."
-    else:
-        found, excluded = result.verdict == "found", result.verdict == "excluded"
-        write = _found if found else _excluded if excluded else _undecided
-        headline = write(result)
-    doubt = f" {sentence(result.doubt)}" if result.doubt and result.table else ""
-    return f"{headline}{doubt}{settings_at_edge(result)}{baseline_losses(result)}"
-
-
-def _found(result: LeanResult) -> str:
+        return f"{_NO_ANSWERS[result.verdict]}: {reason}."
     chosen = chosen_row(result)
-    assert chosen is not None
-    savings = ", ".join(
-        f"{percent_text(round(share, 3))} of {cost_title(cost)}"
-        for cost, share in chosen.saving.items()
+    if chosen is not None:
+        return (
+            f"{chosen.label} does as well as {result.baseline_label}{savings_text(chosen)}: it is "
+            f"established as no worse by {_margin(result)}."
+        )
+    return _excluded(result) if result.verdict == "excluded" else _undecided(result)
+
+
+def savings_text(row: LeanRow) -> str:
+    saved = [
+        f"{percent_text(round(share, 2))} {'fewer' if cost == 'num_params' else 'less'} "
+        f"{cost_title(cost)}"
+        for cost, share in row.saving.items()
         if math.isfinite(share) and share > 0
-    )
-    return (
-        f"The leanest shape established as no worse than {result.baseline_label} by "
-        f"{_margin(result)} is {chosen.label}, which saves "
-        f"{savings or 'nothing that was recorded'}; its difference is "
-        f"{interval_text(chosen.ci, result.settings.confidence)} "
-        f"(Holm {p_text(chosen.p_holm)} over {_cheaper(result)}, {chosen.n} seeds"
-        f"{chosen.lost.behind}){_at_settings(result)}."
-    )
+    ]
+    return f", with {' and '.join(saved)}" if saved else ""
 
 
 def _excluded(result: LeanResult) -> str:
@@ -80,7 +101,7 @@ def _excluded(result: LeanResult) -> str:
     return (
         f"{'The cheaper shape' if one else f'Each of the {_cheaper(result)}'} tried is worse than "
         f"the baseline {result.baseline_label} by more than {_margin(result)} "
-        f"({'' if one else 'largest '}Holm {worst}){_at_settings(result)}."
+        f"({'' if one else 'largest '}Holm {worst})."
     )
 
 
@@ -97,15 +118,13 @@ def _undecided(result: LeanResult) -> str:
     if len(result.table) + len(result.stopped) == 1 and not result.stopped:
         return (
             f"Undecided: the cheaper shape tried is neither established as no worse than the "
-            f"baseline {result.baseline_label} by {_margin(result)} nor shown to be worse by more"
-            f"{_at_settings(result)}. {what_it_takes(result)}"
+            f"baseline {result.baseline_label} by {_margin(result)} nor shown to be worse by more."
         )
     return (
         f"Undecided: of the {_cheaper(result)} tried, none is established as no worse than the "
         f"baseline {result.baseline_label} by {_margin(result)}, "
-        f"{rest}"
-        f"{_at_settings(result)}. {what_it_takes(result)}"
-    ).rstrip()
+        f"{rest}."
+    )
 
 
 def what_it_takes(result: LeanResult) -> str:
@@ -136,10 +155,6 @@ def what_it_takes(result: LeanResult) -> str:
         f"To establish an equal shape with a power of {power} takes {span} seeds of each{rest}; "
         f"there are {have}."
     )
-
-
-def _at_settings(result: LeanResult) -> str:
-    return at_best(result.nuisance) or at_fixed_rate(result.fixed_rate)
 
 
 def _margin(result: LeanResult) -> str:
@@ -241,29 +256,3 @@ def _best_setting(result: LeanResult) -> str:
     if result.baseline_setting is None:
         return ""
     return f", at its best {setting_text(result.baseline_setting)}"
-
-
-def missing_runs_table(results: Mapping[str, LeanResult], within: str = "") -> Table:
-    """Return the runs that would settle undecided comparisons.
-
-    Args:
-        results: the comparisons, by their value of ``within`` in words.
-        within: the axis that parts them; empty where there is only one.
-    """
-    header = (*((within,) if within else ()), "shape", "trials to add", "why")
-    rows = tuple(
-        (*((value,) if within else ()), each.label, str(each.trials), each.why)
-        for value, result in results.items()
-        for each in result.missing
-    )
-    return Table(header, rows)
-
-
-def savings_text(row: LeanRow) -> str:
-    saved = [
-        f"{percent_text(round(share, 2))} {'fewer' if cost == 'num_params' else 'less'} "
-        f"{cost_title(cost)}"
-        for cost, share in row.saving.items()
-        if math.isfinite(share) and share > 0
-    ]
-    return f", with {' and '.join(saved)}" if saved else ""

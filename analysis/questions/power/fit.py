@@ -44,10 +44,6 @@ _FEWEST_HEADS: Final = 4
 _ALTERNATIVES: Final = ((2, 2), (2, 5), (3, 3), (5, 3), (5, 5))
 """(lengths, seeds) that stand beside a sweep's own design."""
 _LEAN_SEEDS: Final = (3, 5, 8, 12, 20)
-_LEAN_PRIOR_DF: Final = 10.0
-"""Degrees of freedom that the other shapes' variances lend a comparison: with 8 and 15 candidates
-this reproduces the simulated power within 0.1, whether their variances are alike or differ
-four-fold."""
 _LEAN_RATIOS: Final = (0.5, 1.0, 1.5, 2.0, 3.0)
 
 Progressed = Callable[[int, int], None]
@@ -71,9 +67,8 @@ def noise_of(result: TransitionResult) -> Noise:
         return replace(default_noise(result.scale), source=source)
     seed_sd = math.exp(sum(math.log(sd) for sd in spreads) / len(spreads))
     runs = [cell.n for cell in result.cells] or [1]
-    reading = result.typical or result
     variance = 1.57 * seed_sd**2 * sum(1 / n for n in runs) / len(runs)
-    cell_sd = math.sqrt(max(reading.phi - 1, 0.0) * variance)
+    cell_sd = math.sqrt(max(result.phi - 1, 0.0) * variance)
     head_sd = default_noise(result.scale).head_sd
     seen = f"seen in {len(result.runs)} full-budget runs"
     return Noise(
@@ -200,11 +195,10 @@ def plan_lean(
         alpha = seen.settings.level
         sd = seen.sd
         if sd is not None:
-            source = f"the baseline's seed sd, {seen.baseline_n} runs and moderated by the others"
+            source = f"the baseline's seed sd, {seen.baseline_n} runs"
     if candidates < 1:
         raise UserError("no shape is cheaper than the baseline, so there is nothing to test")
     ratios = _LEAN_RATIOS if sd is None else (margin / sd,)
-    prior_df = _LEAN_PRIOR_DF if candidates > 1 else 0.0
     tried = sorted({*_LEAN_SEEDS, seeds})
     narrower = _inflation(choice.crossed, seeds) ** -0.5
     return LeanPowerResult(
@@ -214,16 +208,10 @@ def plan_lean(
         alpha=alpha,
         own_seeds=seeds,
         power={
-            ratio: {
-                n: power(ratio * narrower, n, candidates, alpha, prior_df) for n in tried if n > 1
-            }
+            ratio: {n: power(ratio * narrower, n, candidates, alpha) for n in tried if n > 1}
             for ratio in ratios
         },
-        enough={
-            ratio: seeds_for(ratio * narrower, candidates, alpha, target, prior_df)
-            for ratio in ratios
-        },
-        prior_df=prior_df,
+        enough={ratio: seeds_for(ratio * narrower, candidates, alpha, target) for ratio in ratios},
         target=target,
         source=source,
         choice=choice,
@@ -273,8 +261,8 @@ def _row(
     choice: Choice,
 ) -> PowerRow:
     verdicts = Counter(str(each.verdict) for each in found)
-    hits = verdicts["transition"]
-    located = sum(each.verdict == "transition" and each.h_star == truth.h_star for each in found)
+    hits = verdicts["collapse"]
+    located = sum(each.is_claimed and each.h_star == truth.h_star for each in found)
     return PowerRow(
         design=design,
         trials=choice.trials(len(design.heads) * len(design.lengths), design.seeds),

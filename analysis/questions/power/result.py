@@ -174,7 +174,6 @@ class LeanPowerResult(Jsonable):
         power: by margin over sd, the power at each number of seeds.
         enough: by margin over sd, the fewest seeds that reach the target; None where over 200
             would be needed.
-        prior_df: degrees of freedom that the variances of the other shapes are taken to lend.
         source: where the sd comes from.
     """
 
@@ -186,6 +185,5 @@ class LeanPowerResult(Jsonable):
     power: dict[float, dict[int, float]]
     enough: dict[float, int | None]
     target: float
-    prior_df: float
     source: str
     choice: Choice = Choice()

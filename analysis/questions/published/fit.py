@@ -15,7 +15,7 @@ from analysis.questions.published.result import (
     PublishedRow,
     PublishedSettings,
 )
-from analysis.questions.transition.result import CLAIMS, TransitionResult
+from analysis.questions.transition.result import TransitionResult
 from analysis.runs.columns import RunColumns
 from analysis.runs.losses import LOST_WORDS, Losses
 from analysis.runs.statuses import AT_CHANCE, DROPPED
@@ -301,7 +301,7 @@ def _distinct(values: Iterable[Any]) -> list[Any]:
 def _critical(printed: PrintedValue, transition: TransitionResult | None) -> CriticalHeads:
     if transition is None:
         return CriticalHeads(printed, verdict="", h_star=None, h_set=(), agrees=None)
-    if transition.verdict not in CLAIMS:
+    if not transition.is_claimed:
         return CriticalHeads(printed, transition.verdict, h_star=None, h_set=(), agrees=None)
     h_star, h_set = transition.h_star, tuple(float(h) for h in transition.h_set)
     return CriticalHeads(

@@ -20,8 +20,8 @@ from analysis.charts.chart import (
     symbol_of,
 )
 from analysis.charts.picks import value_text
-from analysis.questions.transition.result import CLAIMS, RunValue, TransitionResult
-from analysis.questions.transition.text import abruptness_text, bracket_text
+from analysis.questions.transition.result import RunValue, TransitionResult
+from analysis.questions.transition.text import bracket_text
 from analysis.statistics.values import Interval
 from analysis.text.numbers import (
     at_best,
@@ -39,8 +39,6 @@ from hsweep.design.question import Scale
 MAX_RUN_POINTS: Final = 1500
 _PANEL: Final = "transition"
 _SLOPE_SHADES: Final = (palette.BLUE, palette.VERMILLION, palette.GREY)
-_PLACED: Final = (*CLAIMS, "plateau", "suggested")
-"""Verdicts that place a drop."""
 
 
 def transition_charts(result: TransitionResult) -> list[Chart]:
@@ -146,16 +144,15 @@ def _run_picks(result: TransitionResult, runs: list[RunValue]) -> tuple[Pick, ..
 def _bracket(result: TransitionResult, axis: GridAxis) -> tuple[list[Band], str]:
     """Return the drop's bracket and the caption's part about it.
 
-    It is shaded where a verdict places a drop, framed where a drop is only suggested.
+    It is shaded where a collapse is claimed, framed where one is only suggested.
     """
-    if result.bracket is None or result.verdict not in _PLACED:
+    if result.bracket is None or not (result.is_claimed or result.suggested):
         return [], ""
     low, high = result.bracket
     left = axis.at(low) if low > 0 or not axis.is_log else axis.positions[0] - axis.step
-    is_tested = result.verdict != "suggested"
-    band = Band(left, axis.at(high), palette.BLUE, is_framed=not is_tested)
+    band = Band(left, axis.at(high), palette.BLUE, is_framed=result.suggested)
     bracket = bracket_text(result.bracket)
-    if is_tested:
+    if result.is_claimed:
         return [band], f"; the shaded band is the bracket {bracket} of the drop"
     return [band], (
         f"; the dashed frame is the bracket {bracket} of a drop that is suggested, not tested"
@@ -213,11 +210,9 @@ def _drop_chart(result: TransitionResult) -> Chart:
     is_peak = [step.x_to == result.h_peak for step in result.drops]
     heights = [step.drop if step.points is None else step.points for step in result.drops]
     excess = y_size(result.excess, result.scale) if is_share else number_text(result.excess)
-    note = "not testable"
-    if result.abrupt_testable:
-        note = f"{p_text(result.p_abrupt)}{' (no test)' if result.noise_gap else ''}"
-    if result.excess is not None:
-        note += f"\nexcess {excess}"
+    note = f"excess {excess}"
+    if result.p is not None and not result.noise_gap:
+        note = f"{p_text(result.p)}\n{note}"
     bars = Bars(
         tuple(range(len(names))),
         tuple(heights),
@@ -229,16 +224,14 @@ def _drop_chart(result: TransitionResult) -> Chart:
     label = f"needed\n{number_text(needed)}"
     known = [height for height in heights if math.isfinite(height)]
     low, high = min([0.0, *known]), max([0.0, *known])
-    tested = abruptness_text(result) if result.abrupt_testable else "not testable on this grid"
     beyond = y_size(result.excess, result.scale) if result.excess is not None else "not known"
     # Room above the highest bar for two lines.
     ends = (low - 0.04 * (high - low), high + 0.3 * (high - low or 1.0))
     return Chart(
         "drops",
         "Drop on each step",
-        f"How far the error falls from one value of {result.x} to the next (the largest in blue); "
-        f"abruptness against smooth diminishing returns: {tested}; excess over the decline before "
-        f"it: {beyond}.",
+        f"How far the error falls from one value of {result.x} to the next (the largest in blue, "
+        f"with p against diminishing returns); excess over the decline before it: {beyond}.",
         named_axis(f"step in {result.x}", names),
         Axis(f"drop ({unit})", range=ends),
         (
@@ -264,9 +257,7 @@ def _location_chart(result: TransitionResult, axis: GridAxis) -> Chart:
         ),
     )
     caution = (
-        ""
-        if result.verdict in CLAIMS
-        else "; it says where a collapse would be, not that there is one"
+        "" if result.is_claimed else "; it says where a collapse would be, not that there is one"
     )
     return Chart(
         "location",

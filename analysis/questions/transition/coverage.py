@@ -7,11 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from analysis.questions.transition.result import CellCounts, MissingTrials
+from analysis.questions.transition.result import CellCounts, Need
 from analysis.questions.transition.run_table import RunTable
 from analysis.runs.losses import losses_named
 from analysis.runs.statuses import AT_CHANCE, NOT_NEEDED
-from analysis.values import Number, number
+from analysis.values import AxisValue, Number, number
+from hsweep.design.question import Missing
 
 _MOST_NAMED = 6
 _SEEDS_A_CELL = 3
@@ -138,68 +139,84 @@ def _cell_name(cell: CellCounts, table: RunTable) -> str:
     return f"{table.x}={cell.x:g}{by}"
 
 
-def trials_to_fill(coverage: Coverage) -> tuple[MissingTrials, ...]:
-    usual = _usual_seeds(coverage)
-    return tuple(MissingTrials(x, by, usual, "no full-budget run") for x, by in coverage.lacking)
+def missing_runs(coverage: Coverage, needs: Need) -> tuple[Missing, ...]:
+    """Return the runs that give an open answer what it needs."""
+    num_heads = len({cell.x for cell in coverage.counts})
+    match needs:
+        case "cells":
+            return _lacking(coverage)
+        case "seeds":
+            return _repeated(coverage)
+        case "below":
+            return _below(coverage)
+        case "heads":
+            return (*_repeated(coverage, least=2), *_more_heads(coverage, 4 - num_heads))
+    return ()
 
 
-def trials_to_repeat(coverage: Coverage) -> tuple[MissingTrials, ...]:
-    """Return the runs that bring every cell to three seeds, which measure the noise between them.
+def _lacking(coverage: Coverage) -> tuple[Missing, ...]:
+    """Return the runs of the cells without any; where the others mostly hold a single one, more
+    seeds of these too, as the noise between seeds would not be measured."""
+    rest = set(coverage.lacking)
+    repeated: tuple[Missing, ...] = ()
+    if np.median([cell.read for cell in coverage.counts if cell.read] or [0]) < 2:
+        repeated = _repeated(coverage)
+        rest -= {(cell.x, cell.by) for cell in coverage.counts}
+    seeds = _usual_seeds(coverage)
+    absent = [
+        _missing(coverage, x, by, seeds, "no full-budget run")
+        for x, by in coverage.lacking
+        if (x, by) in rest
+    ]
+    return (*repeated, *absent)
+
+
+def _missing(coverage: Coverage, x: Number, by: Number | None, trials: int, why: str) -> Missing:
+    at: dict[str, AxisValue] = {coverage.x: x}
+    if coverage.by is not None and by is not None:
+        at[coverage.by] = by
+    return Missing(at, trials, why)
+
+
+def _repeated(coverage: Coverage, least: int = _SEEDS_A_CELL) -> tuple[Missing, ...]:
+    """Return the runs that bring cells with fewer than ``least`` seeds to three, which measure the
+    noise between them.
 
     Two are enough to be tested; three make a median, and show runs that get stuck.
     """
+    why = "too few seeds to measure their noise"
     return tuple(
-        MissingTrials(
-            cell.x, cell.by, _SEEDS_A_CELL - cell.read, "too few seeds to measure their noise"
-        )
+        _missing(coverage, cell.x, cell.by, _SEEDS_A_CELL - cell.read, why)
         for cell in coverage.counts
-        if cell.read < _SEEDS_A_CELL
+        if cell.read < least
     )
 
 
-def trials_below(coverage: Coverage) -> tuple[MissingTrials, ...]:
+def _below(coverage: Coverage) -> tuple[Missing, ...]:
     """Return trials at whole head counts below the second: between the first two, and below both.
 
     With two head counts below it a drop can be told from diminishing returns. None where no whole
     number is left there.
     """
-    xs = sorted({cell.x for cell in coverage.counts})
-    first, second = xs[:2]
+    first, second = sorted({cell.x for cell in coverage.counts})[:2]
     if not all(float(x).is_integer() for x in (first, second)):
         return ()
     wanted = {int(first + second) // 2, int(first) // 2} - {0, first, second}
-    return _cross(
-        coverage,
-        [number(x) for x in sorted(wanted) if x > 0],
-        _lengths(coverage),
-        "one value below the drop cannot tell a collapse from diminishing returns",
-    )
+    why = "one value below the drop cannot tell a collapse from diminishing returns"
+    return _crossed(coverage, sorted(number(x) for x in wanted if x > 0), why)
 
 
-def trials_for_more_heads(coverage: Coverage, needed: int) -> tuple[MissingTrials, ...]:
+def _more_heads(coverage: Coverage, needed: int) -> tuple[Missing, ...]:
     xs = sorted({cell.x for cell in coverage.counts})
     step = xs[-1] - xs[-2] if len(xs) > 1 else 1
-    return _cross(
-        coverage,
-        [number(xs[-1] + step * ahead) for ahead in range(1, needed + 1)],
-        _lengths(coverage),
-        f"too few values of {coverage.x}",
-    )
+    more = [number(xs[-1] + step * ahead) for ahead in range(1, needed + 1)]
+    return _crossed(coverage, more, f"too few values of {coverage.x}")
 
 
-def trials_for_more_lengths(coverage: Coverage) -> tuple[MissingTrials, ...]:
-    """Return trials at two further lengths (4 and 16 times the largest), at every head count."""
-    longest = max(by for by in _lengths(coverage) if by is not None)
-    xs = sorted({cell.x for cell in coverage.counts})
-    wanted = [number(longest * 4), number(longest * 16)]
-    return _cross(coverage, xs, wanted, f"one value of {coverage.by} only")
-
-
-def _cross(
-    coverage: Coverage, xs: list[Number], bys: list[Number | None] | list[Number], why: str
-) -> tuple[MissingTrials, ...]:
+def _crossed(coverage: Coverage, xs: list[Number], why: str) -> tuple[Missing, ...]:
     usual = _usual_seeds(coverage)
-    return tuple(MissingTrials(x, by, usual, why) for x in xs for by in bys)
+    lengths = dict.fromkeys(cell.by for cell in coverage.counts)
+    return tuple(_missing(coverage, x, by, usual, why) for x in xs for by in lengths)
 
 
 def _usual_seeds(coverage: Coverage) -> int:
@@ -207,10 +224,6 @@ def _usual_seeds(coverage: Coverage) -> int:
     sizes = [cell.read for cell in coverage.counts if cell.read > 0]
     usual = int(np.median(sizes)) if sizes else 0
     return usual if usual > 1 else _SEEDS_A_CELL
-
-
-def _lengths(coverage: Coverage) -> list[Number | None]:
-    return list(dict.fromkeys(cell.by for cell in coverage.counts))
 
 
 def _counts(table: RunTable) -> tuple[CellCounts, ...]:

@@ -15,10 +15,10 @@ from analysis.questions.shapes import (
     scale_asked,
 )
 from analysis.questions.study_shapes import asked_of
-from analysis.questions.transition.budgets import with_budgets
 from analysis.questions.transition.finding import transition_finding
 from analysis.questions.transition.fit import fit
 from analysis.questions.transition.result import TransitionResult, TransitionSettings
+from analysis.questions.transition.training import with_training
 from analysis.runs.ladder import ladder_of
 from analysis.runs.table import Runs
 from analysis.text.tables import varying_columns
@@ -69,7 +69,7 @@ class TransitionKind(Kind):
         )
         found = answer(runs)
         axes = [x, *([by] if by is not None else []), *nuisance]
-        found = with_budgets(_with_unnamed(found, unnamed), ladder_of(runs, axes), answer)
+        found = with_training(_with_unnamed(found, unnamed), ladder_of(runs, axes), answer)
         return transition_finding(self, found)
 
     def of_study(
@@ -132,7 +132,7 @@ class TransitionKind(Kind):
             settings=settings,
         )
         result = _with_unnamed(
-            with_budgets(answer(study.runs), study.ladder, answer),
+            with_training(answer(study.runs), study.ladder, answer),
             [axis for axis in nuisance if axis not in asked],
         )
         rate = fixed_rate(manifest, varying_columns(trials, manifest.axes))

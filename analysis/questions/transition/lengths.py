@@ -40,90 +40,92 @@ class Slopes:
         return Interval(estimate, estimate - reach, estimate + reach)
 
 
-@dataclass(frozen=True, slots=True)
-class PooledSlope:
-    """A slope pooled over head counts (DerSimonian and Laird)."""
+def _weights(cells: Cells) -> FloatArray:
+    """Return what z of each cell counts in its head count's slope, shape [K, J]; NaN with fewer
+    than two T, 0 at a missing cell."""
+    x = np.broadcast_to(np.log10(cells.grid.lengths), cells.z.shape)
+    x = np.where(np.isnan(cells.z), np.nan, x)
+    enough = (~np.isnan(x)).sum(axis=1) > 1
+    weights = np.full(x.shape, np.nan)
+    centred = x[enough] - np.nanmean(x[enough], axis=1, keepdims=True)
+    weights[enough] = np.nan_to_num(centred / np.nansum(centred**2, axis=1, keepdims=True))
+    return weights
 
-    estimate: float
-    se: float
+
+def slopes_of(cells: Cells, z: FloatArray) -> FloatArray:
+    """Return the slope of each head count in versions of the cells, [B, K, J] to [B, K]."""
+    return np.asarray(np.einsum("bkj,kj->bk", np.nan_to_num(z), _weights(cells)))
 
 
 def fit_slopes(cells: Cells) -> Slopes:
     x_all = np.log10(cells.grid.lengths)
-    num_heads = len(cells.grid.heads)
-    estimate, se = np.full(num_heads, np.nan), np.full(num_heads, np.nan)
+    weights = _weights(cells)
+    estimate = slopes_of(cells, cells.z[None])[0]
+    se = np.sqrt((np.nan_to_num(cells.variance) * weights**2).sum(axis=1))
     chi_square, df = 0.0, 0.0
-    for k in range(num_heads):
+    for k in np.flatnonzero((~np.isnan(cells.z)).sum(axis=1) > 2):
         present = ~np.isnan(cells.z[k]) & ~np.isnan(x_all)
-        if present.sum() < 2:
-            continue
-        x = x_all[present] - x_all[present].mean()
-        z, c = cells.z[k, present], cells.variance[k, present]
-        spread = float(x @ x)
-        estimate[k] = float(x @ z) / spread
-        se[k] = np.sqrt(float(c @ x**2)) / spread
-        if present.sum() > 2:
-            residual = z - z.mean() - estimate[k] * x
-            chi_square += float(residual**2 @ (1 / c))
-            df += present.sum() - 2
+        x, z = x_all[present] - x_all[present].mean(), cells.z[k, present]
+        residual = z - z.mean() - estimate[k] * x
+        chi_square += float(residual**2 @ (1 / cells.variance[k, present]))
+        df += present.sum() - 2
     phi = max(1.0, chi_square / df) if df else 1.0
     seed_df = float(cells.noise.df.sum())
     t_df = df or (seed_df if seed_df else np.inf)
     return Slopes(estimate, se * np.sqrt(phi), phi, df, t_df)
 
 
-def mean_levels(cells: Cells, slopes: Slopes) -> tuple[FloatArray, FloatArray]:
-    """Return m_h = mean of z over T and its variance, shapes [K].
+def _shifts(cells: Cells) -> FloatArray:
+    """Return how far in log10 T the present cells' centre lies below that of all T, shape [K]."""
+    x = np.log10(cells.grid.lengths)
+    if np.isnan(x).any():
+        return np.zeros(len(cells.z))
+    present = ~np.isnan(cells.z)
+    return np.asarray(x.mean() - (present * x).sum(axis=1) / present.sum(axis=1))
 
-    Where cells are missing the mean is moved along the head count's own slope to the centre of all
-    T (along the median slope, with the spread of the slopes as its error, where it has none).
+
+def mean_levels(cells: Cells, z: FloatArray) -> FloatArray:
+    """Return the mean over T of versions of the cells, [B, K, J] to [B, K].
+
+    Where cells are missing it is moved along the head count's own slope to the centre of all T
+    (along the median slope where it has none).
     """
-    x_all = np.log10(cells.grid.lengths)
-    has_lengths = not np.isnan(x_all).any()
-    num_heads = len(cells.grid.heads)
-    level, variance = np.zeros(num_heads), np.zeros(num_heads)
-    usual = float(np.nanmedian(slopes.estimate)) if np.isfinite(slopes.estimate).any() else 0.0
-    usual_se = float(np.nanstd(slopes.estimate)) if np.isfinite(slopes.estimate).any() else 0.0
-    for k in range(num_heads):
-        present = ~np.isnan(cells.z[k])
-        level[k] = cells.z[k, present].mean()
-        variance[k] = slopes.phi * cells.variance[k, present].sum() / present.sum() ** 2
-        if has_lengths and not present.all():
-            shift = float(x_all.mean() - x_all[present].mean())
-            own = np.isfinite(slopes.estimate[k])
-            level[k] += shift * (slopes.estimate[k] if own else usual)
-            variance[k] += (shift * (slopes.se[k] if own else usual_se)) ** 2
-    return level, variance
+    levels = np.nanmean(z, axis=2)
+    shifts = _shifts(cells)
+    if not shifts.any():
+        return np.asarray(levels)
+    slopes = slopes_of(cells, z)
+    if np.isnan(slopes).all():
+        return np.asarray(levels)
+    usual = np.nanmedian(slopes, axis=1, keepdims=True)
+    return np.asarray(levels + shifts * np.where(np.isnan(slopes), usual, slopes))
 
 
-def pool_slopes(slopes: Slopes, which: Mask) -> PooledSlope | None:
-    """Return the DerSimonian-Laird random-effects mean over the head counts in mask ``which``."""
-    use = which & np.isfinite(slopes.estimate)
+def level_variance(cells: Cells, slopes: Slopes) -> FloatArray:
+    """Return the variance of the levels as measured, shape [K]; where a slope is borrowed, with the
+    spread of the slopes as its error."""
+    counts = (~np.isnan(cells.z)).sum(axis=1)
+    variance = slopes.phi * np.nansum(cells.variance, axis=1) / counts**2
+    has_slopes = np.isfinite(slopes.estimate).any()
+    usual = float(np.nanstd(slopes.estimate)) if has_slopes else 0.0
+    se = np.where(np.isfinite(slopes.se), slopes.se, usual)
+    return np.asarray(variance + (_shifts(cells) * se) ** 2)
+
+
+def pool_slopes(
+    estimate: FloatArray, se: FloatArray, which: Mask
+) -> tuple[FloatArray, FloatArray] | None:
+    """Return the DerSimonian-Laird random-effects mean of slopes [B, K] over the head counts in
+    mask ``which``, and its standard error; None where none of them has a slope."""
+    use = which & np.isfinite(se)
     if not use.any():
         return None
-    estimate, variance = slopes.estimate[use], slopes.se[use] ** 2
+    slopes, variance = estimate[:, use], np.maximum(se[use], 1e-12) ** 2
     weight = 1 / variance
-    fixed = float(weight @ estimate / weight.sum())
-    excess = float(weight @ (estimate - fixed) ** 2) - (len(estimate) - 1)
+    fixed = slopes @ weight / weight.sum()
+    excess = (slopes - fixed[:, None]) ** 2 @ weight - (len(variance) - 1)
     scale = float(weight.sum() - (weight**2).sum() / weight.sum())
-    tau2 = max(0.0, excess / scale) if len(estimate) > 1 else 0.0
-    weight = 1 / (variance + tau2)
-    return PooledSlope(float(weight @ estimate / weight.sum()), float(weight.sum() ** -0.5))
-
-
-def independence(slopes: Slopes, delta: float, alpha: float) -> tuple[int | None, int | None]:
-    """Return (lo, hi) head indices: from hi on z does not grow with T; below lo it surely grows.
-
-    Steps down from the largest head count while the one-sided upper bound stays at or below
-    ``delta``; every step must pass, so no correction is needed (intersection-union).
-    """
-    reach = slopes.quantile(1 - alpha) * slopes.se
-    passes = slopes.estimate + reach <= delta
-    grows = slopes.estimate - reach > delta
-    last_growing = int(np.flatnonzero(grows)[-1]) if grows.any() else -1
-    hi = len(passes)
-    while hi > 0 and passes[hi - 1]:
-        hi -= 1
-    if hi == len(passes):
-        return None, None
-    return min(last_growing + 1, hi), hi
+    tau2 = np.maximum(0.0, excess / scale) if len(variance) > 1 else np.zeros(len(slopes))
+    weights = 1 / (variance + tau2[:, None])
+    total = weights.sum(axis=1)
+    return (weights * slopes).sum(axis=1) / total, total**-0.5

@@ -3,28 +3,29 @@
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from analysis.questions.transition.cells import Cells, resampled_cells
 from analysis.statistics.values import FloatArray
 
+Indices = NDArray[np.intp]
+
 
 @dataclass(frozen=True, slots=True)
-class Location:
-    """Indices into the head counts.
+class Places:
+    """Where versions of a sweep fall, each array of shape [B].
 
     Attributes:
-        drops: d_k for k = 1..K-1 at position k - 1, shape [K - 1].
-        peak: k0, index of the head count that ends the largest single drop.
-        star: k^ >= k0, index of h*: extended while the next step still drops by enough.
+        peak: index of the head count that ends the largest single drop.
+        star: index of h*: the peak's, or a later one while the next step still drops by enough.
+        drop: size of the largest drop.
+        excess: how much larger it is than the median earlier drop per head over the same step.
     """
 
-    drops: FloatArray
-    peak: int
-    star: int
-
-    @property
-    def drop(self) -> float:
-        return float(self.drops[self.peak - 1])
+    peak: Indices
+    star: Indices
+    drop: FloatArray
+    excess: FloatArray
 
 
 def step_drops(z: FloatArray) -> FloatArray:
@@ -43,44 +44,43 @@ def step_drops(z: FloatArray) -> FloatArray:
     return drops
 
 
-def locate(drops: FloatArray, rho: float, d_min: float) -> tuple[FloatArray, FloatArray]:
-    """Return (peak, star) head indices for each row of ``drops`` [draws, K - 1].
+def locate(drops: FloatArray, heads: FloatArray, rho: float, d_min: float) -> Places:
+    """Return where each row of ``drops`` [B, K - 1] falls.
 
-    star is the largest k >= peak such that every drop after the peak up to k is at least
+    h* is the largest head count from the peak on up to which every drop is at least
     max(d_min, rho * peak drop).
     """
+    rows = np.arange(len(drops))
     filled = np.where(np.isnan(drops), -np.inf, drops)
     peak_step = filled.argmax(axis=1)
-    height = filled[np.arange(len(filled)), peak_step]
+    height = filled[rows, peak_step]
     enough = filled >= np.maximum(d_min, rho * height)[:, None]
     star_step = peak_step.copy()
     running = np.ones(len(filled), dtype=bool)
     for ahead in range(1, filled.shape[1]):
         position = peak_step + ahead
         inside = position < filled.shape[1]
-        running &= inside & enough[np.arange(len(filled)), np.where(inside, position, 0)]
+        running &= inside & enough[rows, np.where(inside, position, 0)]
         star_step += running
-    return peak_step + 1, star_step + 1
-
-
-def find_location(z: FloatArray, rho: float, d_min: float) -> Location | None:
-    """Return the location of the collapse in z [K, J], or None where no step can be compared."""
-    if z.shape[0] < 2:
-        return None
-    drops = step_drops(z)
-    if np.isnan(drops).all():
-        return None
-    peak, star = locate(drops[None, :], rho, d_min)
-    return Location(drops, int(peak[0]), int(star[0]))
+    steps = np.diff(heads)
+    per_head = drops / steps
+    excess = height.copy()
+    for step in np.unique(peak_step):
+        here = peak_step == step
+        earlier = per_head[here, :step]
+        known = ~np.isnan(earlier[0])
+        if known.any():
+            excess[here] -= np.median(earlier[:, known], axis=1) * steps[step]
+    return Places(peak_step + 1, star_step + 1, height, excess)
 
 
 def star_probabilities(
     cells: Cells, rho: float, d_min: float, draws: int, rng: np.random.Generator
 ) -> FloatArray:
     """Return the share of resampled sweeps that place h* at each head count, shape [K]."""
-    drops = step_drops(resampled_cells(cells, draws, rng))
-    _, star = locate(drops, rho, d_min)
-    return np.bincount(star.astype(np.int64), minlength=len(cells.grid.heads)) / draws
+    heads = cells.grid.heads
+    star = locate(step_drops(resampled_cells(cells, draws, rng)), heads, rho, d_min).star
+    return np.bincount(star, minlength=len(heads)) / draws
 
 
 def smallest_set(probabilities: FloatArray, mass: float) -> list[int]:

@@ -11,21 +11,19 @@ from typing import Final, Literal, NamedTuple
 
 import pandas as pd
 
-from analysis.questions.transition.budget_result import Budgets
 from analysis.runs.losses import Losses
 from analysis.runs.scale import THRESHOLDS, Thresholds
 from analysis.runs.tuned import TunedSetting
+from analysis.sensitivity import Sensitivity
 from analysis.statistics.values import Interval
 from analysis.values import Jsonable, Number
-from hsweep.design.question import Goal, Scale
+from hsweep.design.question import Goal, Missing, Scale
 
-Verdict = Literal[
-    "transition", "jump_only", "threshold", "plateau", "suggested", "none", "inconclusive"
-]
-NoneKind = Literal["above_range", "below_range"]
+Verdict = Literal["collapse", "none", "open"]
+Growth = Literal["gone", "stays", "open"]
+Need = Literal["seeds", "below", "heads", "cells", ""]
+"""What an open answer lacks; empty where nothing is known that would give it."""
 ReadingName = Literal["typical", "attainable"]
-CLAIMS: Final[tuple[Verdict, ...]] = ("transition", "jump_only", "threshold")
-"""The verdicts that say a collapse is there."""
 _SLOPE: Final = ("slope", "slope_low", "slope_high")
 LIMITS: Final = ("max_growth", "min_drop", "min_excess", "d_min", "head_sd")
 """The settings that default to the thresholds of the metric's scale."""
@@ -50,20 +48,19 @@ class TransitionSettings(Jsonable):
         min_drop: smallest drop that counts as a transition.
         min_excess: smallest part of the drop not explained by the decline before it.
         d_min: smallest next drop that can move h* up.
-        threshold_width: most steps that the collapse of a threshold may take.
+        threshold_width: most steps of a collapse that only the end of growth with T shows.
         B: draws for the confidence set of h*.
-        n_mc: draws of the null of the abruptness test.
+        n_mc: declines drawn for the abruptness test, at each scatter of head counts.
         set_mass: probability that the confidence set of h* must hold.
         min_cell_share: share of cells that must have a full-budget run.
-        head_sd: how much single head counts scatter about a smooth decline for reasons that no seed
-            shows; added to the noise of the abruptness test.
+        head_sd: how much single head counts scatter about a smooth decline, at the least, for
+            reasons that no seed shows; two and four times as much is thought possible, too.
         assumed_sd: seed standard deviation of y, stated by the user: what stands in where the
             cells do not measure it. None: the scale's own stands in, and nothing is tested by it.
         stuck_share: share of stuck runs at h >= h* from which the attainable reading leads.
         reading: which reading leads; ``auto`` decides by ``stuck_share``.
-        budget_exponent: smallest power of the budget by which the part of an error above its floor
-            is taken to fall.
-        steep_exponent: an error that falls by this power of the budget has no floor in sight.
+        budget_exponent: the likeliest power of the budget by which the part of an error that
+            training still changes falls, before the runs are seen (`analysis.statistics.training`).
     """
 
     alpha: float = 0.05
@@ -74,7 +71,7 @@ class TransitionSettings(Jsonable):
     d_min: float | None = None
     threshold_width: int = 2
     B: int = 1000
-    n_mc: int = 999
+    n_mc: int = 499
     rng_seed: int = 0
     set_mass: float = 0.95
     min_cell_share: float = 0.9
@@ -82,8 +79,7 @@ class TransitionSettings(Jsonable):
     assumed_sd: float | None = None
     stuck_share: float = 0.08
     reading: Literal["auto", "typical", "attainable"] = "auto"
-    budget_exponent: float = 1.0
-    steep_exponent: float = 0.5
+    budget_exponent: float = 0.7
 
     def limits(self, scale: Scale) -> Thresholds:
         """Return what decides on a scale: its thresholds, where the settings give none.
@@ -105,10 +101,8 @@ class TransitionSettings(Jsonable):
                 raise ValueError(f"{name} must be at least 1, not {value!r}")
         if not 0 <= self.rho <= 1:
             raise ValueError(f"rho must lie from 0 to 1, not {self.rho!r}")
-        for name in ("budget_exponent", "steep_exponent"):
-            value = getattr(self, name)
-            if not 0 < value < math.inf:
-                raise ValueError(f"{name} must be a number above 0, not {value!r}")
+        if not 0 < self.budget_exponent < math.inf:
+            raise ValueError(f"budget_exponent must be above 0, not {self.budget_exponent!r}")
         if self.rng_seed < 0:
             raise ValueError(f"rng_seed must not be negative, not {self.rng_seed!r}")
         for name in (*LIMITS, "assumed_sd"):
@@ -196,16 +190,6 @@ class CellCounts:
 
 
 @dataclass(frozen=True, slots=True)
-class MissingTrials:
-    """A cell that needs this many more full-budget runs before the question can be settled."""
-
-    x: Number
-    by: Number | None
-    trials: int
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
 class DropStep:
     """The fall of y from one head count to the next, median over T of T-matched differences.
 
@@ -215,126 +199,106 @@ class DropStep:
     x_from: Number
     x_to: Number
     drop: float
-    per_head: float
     per_by: dict[Number, float]
     points: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class LengthIndependence:
-    """Smallest h from which y is shown not to grow with T, and the bracket of the true one.
-
-    Attributes:
-        point: the same as ``hi``; None when even the largest h is not shown free of growth.
-        lo: first h above the last one that surely grows; the true flat_from lies in [lo, hi].
-        hi: smallest h reached from the largest while the upper bound stays within max_growth.
-    """
-
-    point: Number | None = None
-    lo: Number | None = None
-    hi: Number | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class RetrievalDimension:
-    """Effective retrieval dimension in [lo, hi]; hi None is a lower bound only.
+    """Effective retrieval dimension in [lo, hi].
 
     ``conjecture`` marks more than one layer, where layers * h >= D is unproven (paper H, two-layer
     ablation).
     """
 
     lo: int
-    hi: int | None
+    hi: int
     layers: int
     conjecture: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransitionReading(Jsonable):
-    """The transition analysis of one reading of the seeds (typical: median, attainable: best of m).
+@dataclass(frozen=True, slots=True)
+class OtherReading:
+    """What the other reading of the seeds says, in short."""
 
-    ``h_star`` is where the collapse would be; only a positive verdict says that there is one.
+    reading: ReadingName
+    verdict: Verdict
+    h_star: Number | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransitionResult(Jsonable):
+    """At which value of an axis the error collapses.
+
+    ``h_star`` is where the collapse would be; only the verdict collapse says that there is one.
 
     Attributes:
-        verdict: transition, jump_only or threshold (a collapse is there); plateau (the error falls
-            to the second head count and no further, so a collapse cannot be told from diminishing
-            returns); suggested (a collapse or plateau that seeds do not test); none; inconclusive.
-        none_kind: whether h* lies above or below the swept range, when that shows.
+        verdict: collapse (at ``h_star``, by its set ``h_set``); none (no collapse is established);
+            open (these runs cannot tell).
+        reason: of a verdict of none or open, in words.
+        shown_by: of a collapse, whether it is more abrupt than diminishing returns, or growth with
+            T ends there.
+        growth: with T from h* on (gone, stays, open); None where nothing is asked or known of it.
+        suggested: an open answer that would be a collapse if the noise were as little as is taken.
         noise_gap: why the seed noise counts as not measured; empty where it is measured or stated.
-        reading: which value of a cell's seeds was taken.
-        h_star: first head count of the plateau.
+        reading: which value of a cell's seeds was taken: the median (typical) or the expected best
+            (attainable).
+        other: what the other reading says; None where there is one.
         bracket: (last h before it, h_star]; on a coarse grid only the bracket is known.
-        h_peak: head count of the largest single drop.
         h_set: smallest set of head counts that holds ``set_mass`` of ``p_h``; all that were tried
             where the seed noise is not measured.
         p_h: share of draws that locate h* at each head count; empty without measured noise.
-        p_abrupt: p value of the test against diminishing returns; descriptive with a noise_gap.
-        abrupt_testable: whether the grid allows that test.
+        h_peak: head count of the largest single drop.
+        drop: the largest.
         excess: the part of it that the earlier decline per head does not explain.
-        later_fall: upper one-sided 1 - alpha bound of how much further the error falls at any
-            larger head count; None where h_star is the largest.
+        p: share of declines without a collapse that look as abrupt; None where that is not tested.
+        scatter: of single head counts about a smooth decline, as the test takes it.
+        later_rise: the largest rise of the level after h*, where it is more than noise: (h, rise).
+        drops: from one head count to the next.
         gamma: slope of z in log10 T at each h, with its 1 - alpha interval.
         gamma_below: pooled slope for h < h_star.
         gamma_above: pooled slope for h >= h_star.
-        flat_from: smallest h from which the growth with T is gone.
-        h_star_at: where each T alone places the largest drop's end.
         level: mean z at each h with its standard error.
         seed_sd: of y, at each h.
         phi: over-dispersion of the cells about their lines in log10 T, at least 1.
         cells: z of every cell with a full-budget run.
+        d_eff: the retrieval dimension that the set leaves; None without a collapse.
+        n1_assumed_sd: the seed sd that stands in where the cells do not measure one; else None.
+        missing: the runs that would give an open answer.
+        qualifications: the warnings that limit the answer, to be read with it.
+        nuisance: axes of whose settings every cell stands at its best.
+        fixed_rate: the one learning rate of all its runs, which was not tuned; None where it was,
+            or is not known.
+        sensitivity: whether it would survive more training; None where that was not asked.
     """
 
-    verdict: Verdict = "inconclusive"
+    verdict: Verdict = "open"
     reason: str = ""
-    none_kind: NoneKind | None = None
+    shown_by: Literal["abruptness", "growth"] | None = None
+    growth: Growth | None = None
+    suggested: bool = False
     noise_gap: str
     reading: ReadingName
+    other: OtherReading | None = None
     h_star: Number | None = None
     bracket: tuple[Number, Number] | None = None
-    h_peak: Number | None = None
-    width: int | None = None
     h_set: tuple[Number, ...]
     p_h: dict[Number, float] = field(default_factory=dict)
-    p_abrupt: float | None = None
-    abrupt_testable: bool = False
+    h_peak: Number | None = None
     drop: float | None = None
     excess: float | None = None
-    later_fall: float | None = None
+    p: float | None = None
+    scatter: float | None = None
+    later_rise: tuple[Number, float] | None = None
     drops: tuple[DropStep, ...] = ()
     gamma: dict[Number, Interval] = field(default_factory=dict)
     gamma_below: Interval | None = None
     gamma_above: Interval | None = None
-    flat_from: LengthIndependence = LengthIndependence()
     level: dict[Number, Estimate] = field(default_factory=dict)
     seed_sd: dict[Number, float]
     phi: float = 1.0
     cells: tuple[CellValue, ...]
     d_eff: RetrievalDimension | None = None
-    h_star_at: dict[Number, Number] = field(default_factory=dict)
-
-    @property
-    def drop_points(self) -> float | None:
-        """The drop in points of an accuracy; None on another scale."""
-        return next((step.points for step in self.drops if step.x_to == self.h_peak), None)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransitionResult(TransitionReading):
-    """The leading reading's fields, both readings in full, and what they rest on.
-
-    Attributes:
-        typical: the analysis of cell medians; None when no cell could be read.
-        attainable: the analysis of the best of m seeds; None with fewer than two per cell.
-        n1_assumed_sd: the seed sd that stands in where the cells do not measure one; else None.
-        qualifications: the warnings that limit the answer, to be read with it.
-        nuisance: axes of whose settings every cell stands at its best.
-        fixed_rate: the one learning rate of all its runs, which was not tuned; None where it was,
-            or is not known.
-        budgets: whether it would survive more training; None where that was not asked.
-    """
-
-    typical: TransitionReading | None
-    attainable: TransitionReading | None
     x: str
     by: str | None
     metric: str
@@ -342,14 +306,24 @@ class TransitionResult(TransitionReading):
     scale: Scale
     runs: tuple[RunValue, ...]
     counts: tuple[CellCounts, ...]
-    missing: tuple[MissingTrials, ...]
+    missing: tuple[Missing, ...]
     n1_assumed_sd: float | None
     settings: TransitionSettings
     qualifications: tuple[str, ...]
     warnings: tuple[str, ...]
     nuisance: tuple[str, ...] = ()
     fixed_rate: float | None = None
-    budgets: Budgets | None = None
+    sensitivity: Sensitivity | None = None
+
+    @property
+    def is_claimed(self) -> bool:
+        """Whether a collapse is established."""
+        return self.verdict == "collapse"
+
+    @property
+    def drop_points(self) -> float | None:
+        """The drop in points of an accuracy; None on another scale."""
+        return next((step.points for step in self.drops if step.x_to == self.h_peak), None)
 
     @property
     def limits(self) -> Thresholds:

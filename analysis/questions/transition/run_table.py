@@ -23,6 +23,7 @@ class RunTable:
         nuisance: axes whose settings compete within a cell; of each cell ``frame`` has the runs
             that stand for it.
         aside: the other runs of the cells, with the same columns; None without nuisance axes.
+        without_floor: runs without any error, where nothing tells how small it is.
         tuned: what was chosen in each cell, by its ``x`` and ``by``.
     """
 
@@ -35,6 +36,7 @@ class RunTable:
     warnings: tuple[str, ...]
     nuisance: tuple[str, ...] = ()
     aside: pd.DataFrame | None = None
+    without_floor: int = 0
     tuned: Mapping[Key, Tuned] = field(default_factory=dict)
 
     def tuned_at(self, x: float, by: float | None) -> Tuned | None:

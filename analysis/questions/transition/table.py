@@ -9,7 +9,7 @@ import pandas as pd
 from analysis.questions.transition.cells import Grid
 from analysis.questions.transition.run_table import RunTable
 from analysis.runs.columns import as_numbers
-from analysis.runs.scale import check_goal, transform
+from analysis.runs.scale import check_goal, perfect_runs, transform
 from analysis.runs.table import Runs
 from analysis.runs.tuned import Key, Tuned, tuned_runs
 from hsweep.design.question import Goal, Scale
@@ -74,6 +74,7 @@ def canonical(
         warnings=tuple(dict.fromkeys(warnings)),
         nuisance=tuple(nuisance),
         aside=aside,
+        without_floor=perfect_runs(results, scale) if eval_size is None else 0,
         tuned=tuned,
     )
 

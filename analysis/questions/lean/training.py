@@ -1,0 +1,136 @@
+"""Would a lean answer survive more training?"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from analysis.questions.lean.result import LeanResult, LeanRow
+from analysis.runs.ladder import Ladder
+from analysis.runs.table import Runs
+from analysis.sensitivity import (
+    SURE,
+    BudgetAnswer,
+    Quantity,
+    Sensitivity,
+    Verdicts,
+    paired_curve,
+    sensitivity,
+)
+from analysis.statistics.values import FloatArray
+from analysis.values import AxisValue, number
+from hsweep.errors import UserError
+
+_DRAWS = 1000
+
+
+def with_training(
+    result: LeanResult, ladder: Ladder, answer: Callable[[Runs], LeanResult]
+) -> LeanResult:
+    """Return the answer with whether it is settled.
+
+    It turns on the shapes that it excludes, and on the one that it chooses.
+
+    Args:
+        result: the answer, that of the largest budget that all shapes have.
+        ladder: the runs of each budget.
+        answer: compares the runs of one budget.
+    """
+    if not result.decides:
+        return result
+    blank = Sensitivity(unit=ladder.unit, column=ladder.column)
+    if result.stopped and not ladder.obstacle:
+        reason = "runs were stopped early, so that budgets hold different runs"
+        return replace(result, sensitivity=replace(blank, reason=reason))
+    rows = [row for row in result.table if row.outcome == "excluded" or row.label == result.choice]
+    rest = [row for row in result.table if row not in rows]
+    sign = 1.0 if result.goal == "max" else -1.0
+    own = len(ladder.rungs) - 1
+    quantities = [
+        _quantity(result, row, ladder, own, sign, course)
+        for course, row in enumerate([None, *rows, *rest])
+    ]
+    decisive = 1 + len(rows)
+    quantities = [replace(each, decides=k < decisive) for k, each in enumerate(quantities)]
+
+    def again(change: FloatArray) -> Verdicts:
+        gaps = np.array([row.diff for row in rows])[:, None] + change[1:] - change[0]
+        worse = gaps < -result.margin
+        holds = np.array(
+            [
+                each if row.outcome == "excluded" else ~each
+                for row, each in zip(rows, worse, strict=True)
+            ]
+        )
+        least = int(holds.mean(axis=1).argmin())
+        unsure = np.flatnonzero(holds.mean(axis=1) < SURE).tolist()
+        otherwise = f"change: {rows[least].label} would be worse by more than the margin"
+        if rows[least].outcome == "excluded":
+            otherwise = f"change: {rows[least].label} would come within the margin"
+        return Verdicts(np.asarray(holds.all(axis=0)), otherwise, [0, *(k + 1 for k in unsure)])
+
+    told, missing = sensitivity(
+        quantities,
+        again,
+        ladder,
+        answers=_answers(result, ladder, answer),
+        is_log=False,
+        exponent=result.settings.budget_exponent,
+        draws=_DRAWS,
+        rng=np.random.default_rng(0),
+    )
+    return replace(result, sensitivity=told, missing=result.missing or missing)
+
+
+def _answers(
+    result: LeanResult, ladder: Ladder, answer: Callable[[Runs], LeanResult]
+) -> list[BudgetAnswer]:
+    found = []
+    for rung in ladder.rungs[:-1]:
+        try:
+            each = answer(rung.runs)
+        except UserError:
+            # Typically the baseline has no run at a shorter budget; the answer stands without it.
+            continue
+        found.append(BudgetAnswer(number(rung.budget), len(rung.runs.frame), _says(each)))
+    if ladder.rungs:
+        last = ladder.rungs[-1]
+        found.append(BudgetAnswer(number(last.budget), len(last.runs.frame), _says(result)))
+    return found
+
+
+def _says(result: LeanResult) -> str:
+    gaps = ", ".join(f"{row.label} {row.diff:+.3g} {row.outcome}" for row in result.table[:6])
+    more = len(result.table) - 6
+    choice = f"{result.choice}; " if result.choice else ""
+    return f"{result.verdict}: {choice}{gaps}{f' and {more} more' if more > 0 else ''}"
+
+
+def _quantity(
+    result: LeanResult, row: LeanRow | None, ladder: Ladder, own: int, sign: float, course: int
+) -> Quantity:
+    """Return a shape; None stands for the baseline."""
+    config, setting, runs = (
+        (result.baseline, result.baseline_setting, result.baseline_n)
+        if row is None
+        else (row.config, row.setting, row.n)
+    )
+    at: dict[str, AxisValue] = {**config, **(setting.values if setting is not None else {})}
+    curve = None
+    if ladder.rungs:
+        values = [_by_seed(rung.runs, at) for rung in (*ladder.rungs, *ladder.further)]
+        curve = paired_curve(values, own)
+    return Quantity(at, runs, None if curve is None else sign * curve, 0, course)
+
+
+def _by_seed(runs: Runs, at: Mapping[str, AxisValue]) -> dict[str, float]:
+    try:
+        rows, _ = runs.rows(list(at))
+    except UserError:
+        # Rows that more columns tell apart than the shape has: its settings compete.
+        return {}
+    here = rows["complete"].to_numpy(bool)
+    for name, value in at.items():
+        here = here & rows[name].eq(value).to_numpy(bool)
+    chosen = rows.loc[here]
+    return dict(zip(chosen["replicate"], chosen["value"].astype(float), strict=True))
