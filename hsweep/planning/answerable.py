@@ -24,8 +24,6 @@ _AMPLE: Final = 6
 """Values of x with room for a drop in their middle."""
 _ROOM: Final = 2
 """Values at which a drop can be established that are too few to leave room on both sides."""
-_LENT_DF: Final = 10.0
-"""Degrees of freedom that other shapes' variances lend a comparison, as `--power` takes it."""
 _NOT_REPORTED: Final = (
     *("flops_per_example", "train_flops_per_example", "train_memory_bytes"),
     "latency_seconds",
@@ -423,8 +421,7 @@ def _margin_with_even_odds(seeds: int, candidates: int, alpha: float) -> float:
     time: the critical t value times the standard error of a difference of two means."""
     from scipy.special import stdtrit
 
-    df = 2 * (seeds - 1) + (_LENT_DF if candidates > 1 else 0.0)
-    return float(stdtrit(df, 1 - alpha / candidates)) * math.sqrt(2 / seeds)
+    return float(stdtrit(2 * (seeds - 1), 1 - alpha / candidates)) * math.sqrt(2 / seeds)
 
 
 def _with_more(x: str, values: Sequence[Any]) -> str:

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.questions.transition.cells import Grid, SeedNoise, cell_values, read_cells
+from analysis.questions.transition.judge import Judge
 from analysis.questions.transition.lengths import (
     fit_slopes,
     level_variance,
@@ -14,6 +15,8 @@ from analysis.questions.transition.lengths import (
     slopes_of,
 )
 from analysis.questions.transition.location import locate, smallest_set, step_drops
+from analysis.questions.transition.result import TransitionSettings
+from analysis.runs.scale import THRESHOLDS
 
 
 def cells_of(z: np.ndarray, lengths: tuple[float, ...] = (8, 16, 32, 64)):
@@ -34,6 +37,16 @@ def test_h_star_moves_up_while_the_next_step_still_drops_by_a_quarter():
     ]:
         found = locate(np.array([drops]), np.arange(1.0, 6.0), 0.25, 0.1)
         assert (found.peak[0], found.star[0]) == (peak, star)
+
+
+@pytest.mark.parametrize(("step", "star"), [(0.26, 3), (0.4, 4)])
+def test_h_star_does_not_move_past_a_head_count_that_is_about_as_good(step: float, star: int):
+    level = np.array([0.0, -0.1, -0.2, -1.2, -1.2 - step, -1.25 - step])
+    z = np.repeat(level[:, None], 4, axis=1)
+    limits = THRESHOLDS["error"]
+    judge = Judge(cells_of(z), TransitionSettings(n_mc=19), limits, np.random.default_rng(0))
+    assert locate(step_drops(z)[None], np.arange(1.0, 7.0), 0.25, limits.d_min).star == 4
+    assert judge.place(z[None]) == star
 
 
 def test_the_excess_is_what_the_earlier_decline_does_not_explain():

@@ -247,7 +247,7 @@ class TestSettings:
         sweep = tiny_sweep(
             space=grid(width=[1, 2, 3, 4, 5, 6], lr=tuned(1e-2, 1e-1)),
             recipe=self.RECIPE,
-            replicates=3,
+            replicates=4,
             question=question,
         )
         plan = make_plan(sweep, preset="quick", study_seed=0)
@@ -339,7 +339,7 @@ class TestLeanQuestions:
         space = grid(width=list(range(1, 14)))
         question = lean({"width": 13}, 0.1)
         kind, text, remedy = only(concerns(space=space, question=question, replicates=2))
-        assert (kind, remedy) == ("weak", "--set replicates=3")
+        assert (kind, remedy) == ("weak", "--set replicates=4")
         assert "with 2 seeds and 12 candidates" in text
         assert concerns(space=space, question=question, replicates=5) == []
 

@@ -128,7 +128,7 @@ def _read(cells: Cells, asked: Asked) -> Answer:
     fields |= _numbers(cells, asked, judge, judged) | {"noise_gap": gap}
     # Draws by a noise that nobody has measured would look like knowledge of the place.
     if not gap:
-        shares = star_probabilities(cells, settings.rho, asked.limits.d_min, settings.B, rng)
+        shares = star_probabilities(cells, judge.place, settings.B, rng)
         members = smallest_set(shares, settings.set_mass)
         fields["p_h"] = {number(h): float(share) for h, share in zip(heads, shares, strict=True)}
         fields["h_set"] = tuple(number(heads[k]) for k in members)

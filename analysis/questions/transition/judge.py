@@ -4,7 +4,7 @@ A version is one z of every cell: the cells as measured, with resampled seeds, o
 training. All are judged by the noise of the cells as measured.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -91,7 +91,7 @@ class Judge:
         """Judge versions of the cells, shape [B, K, J]."""
         settings, limits = self._settings, self._limits
         level = mean_levels(self._cells, z)
-        places = locate(step_drops(z), self._heads, settings.rho, limits.d_min)
+        places = self._located(level, step_drops(z))
         gap, is_clear = self._gap(level, places.star)
         p, scatter = self._tested(level, places, is_clear)
         below, below_se, above, above_se = self._growth(z, places.star)
@@ -123,6 +123,19 @@ class Judge:
     def is_testable(self, peak: int) -> bool:
         """Whether a break at index ``peak`` can be told from diminishing returns."""
         return len(self._heads) >= _FEWEST_FOR_A_BREAK and peak >= 2
+
+    def place(self, z: FloatArray) -> Indices:
+        """Return the index of h* in versions of the cells, shape [B, K, J]."""
+        return self._located(mean_levels(self._cells, z), step_drops(z)).star
+
+    def _located(self, level: FloatArray, drops: FloatArray) -> Places:
+        """Return where versions fall. Smaller steps move h* on past the largest drop only if every
+        head count that they pass is clearly worse."""
+        places = locate(drops, self._heads, self._settings.rho, self._limits.d_min)
+        _, is_clear = self._gap(level, places.star)
+        _, is_clear_before = self._gap(level, places.peak)
+        star = np.where(~is_clear & is_clear_before, places.peak, places.star)
+        return replace(places, star=star)
 
     def _left_gap(self, level: FloatArray, star: Indices) -> FloatArray:
         before = np.arange(level.shape[1]) < star[:, None]
@@ -193,7 +206,7 @@ class Judge:
             wider = df / rng.chisquare(df, (settings.n_mc, 1))
             noise = rng.standard_normal(shape) * np.sqrt(self.variance * wider + scatter**2)
             level = null + noise
-            places = locate(level[:, :-1] - level[:, 1:], heads, settings.rho, self._limits.d_min)
+            places = self._located(level, level[:, :-1] - level[:, 1:])
             _, is_clear = self._gap(level, places.star)
             rows = self._is_large(places) & is_clear
             ratio, _ = break_ratio(heads, level[rows], self._weights)

@@ -1,5 +1,6 @@
 """Where the collapse is: the largest drop, and how sure the seeds make its place."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -75,12 +76,14 @@ def locate(drops: FloatArray, heads: FloatArray, rho: float, d_min: float) -> Pl
 
 
 def star_probabilities(
-    cells: Cells, rho: float, d_min: float, draws: int, rng: np.random.Generator
+    cells: Cells,
+    place: Callable[[FloatArray], Indices],
+    draws: int,
+    rng: np.random.Generator,
 ) -> FloatArray:
-    """Return the share of resampled sweeps that place h* at each head count, shape [K]."""
-    heads = cells.grid.heads
-    star = locate(step_drops(resampled_cells(cells, draws, rng)), heads, rho, d_min).star
-    return np.bincount(star, minlength=len(heads)) / draws
+    """Return the share of resampled sweeps that ``place`` h* at each head count, shape [K]."""
+    star = place(resampled_cells(cells, draws, rng))
+    return np.bincount(star, minlength=len(cells.grid.heads)) / draws
 
 
 def smallest_set(probabilities: FloatArray, mass: float) -> list[int]:
