@@ -130,11 +130,13 @@ class Judge:
 
     def _located(self, level: FloatArray, drops: FloatArray) -> Places:
         """Return where versions fall. Smaller steps move h* on past the largest drop only if every
-        head count that they pass is clearly worse."""
+        head count that they pass is clearly worse; a drop to the second head count goes on as far
+        as they go, as a power law does."""
         places = locate(drops, self._heads, self._settings.rho, self._limits.d_min)
         _, is_clear = self._gap(level, places.star)
         _, is_clear_before = self._gap(level, places.peak)
-        star = np.where(~is_clear & is_clear_before, places.peak, places.star)
+        stays = ~is_clear & is_clear_before & (places.peak >= 2)
+        star = np.where(stays, places.peak, places.star)
         return replace(places, star=star)
 
     def _left_gap(self, level: FloatArray, star: Indices) -> FloatArray:
