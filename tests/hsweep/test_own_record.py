@@ -66,7 +66,7 @@ def test_all_that_a_function_reports_is_on_record_and_answers(
     assert [row["early"] for row in reports] == [1.0, None] * 6
     assert [row["unit"] for row in reports if row["key"] == trials[0]["key"]] == [2, 3]
 
-    assert "is heads=4, which saves 50% of parameters" in told
+    assert "heads=4 does as well as heads=8, with 50% fewer parameters" in told
     page = study.paths.report.read_text()
     for shown in ("training_function", "depends_on", str(tmp_path / "data.txt")):
         assert shown in page
