@@ -25,7 +25,7 @@ from analysis.runs.table import Runs
 from hsweep.design.labels import first_of, listed
 from hsweep.errors import UserError, unknown_name
 from hsweep.record.reading import StudyTables
-from hsweep.record.study import Study
+from hsweep.record.study import StudyFolder
 
 KINDS: Final[tuple[Kind, ...]] = (TRANSITION, PARETO, LEAN, CONDITIONING, EFFECTS, PUBLISHED)
 """Every kind of question, in the order in which the page shows what they find."""
@@ -33,7 +33,7 @@ _ASKED: Final = (TRANSITION, LEAN)
 """The kinds that answer a sweep's question; the others say what else a study shows."""
 
 
-def answer_study(study: Study, tables: StudyTables | None = None) -> Answer:
+def answer_study(study: StudyFolder, tables: StudyTables | None = None) -> Answer:
     """Answer a study's question from what it has recorded so far, and say what every other kind of
     question finds in it.
 
@@ -45,12 +45,12 @@ def answer_study(study: Study, tables: StudyTables | None = None) -> Answer:
     return answer_runs(study, StudyRuns(study.manifest, tables, is_listed=not study.is_adaptive()))
 
 
-def results_of(study: Study, tables: StudyTables, width: int) -> Section | None:
+def results_of(study: StudyFolder, tables: StudyTables, width: int) -> Section | None:
     """Return the table of what a study has measured (see `results_section`)."""
     return results_section(StudyRuns(study.manifest, tables), width)
 
 
-def answer_runs(study: Study, runs: StudyRuns) -> Answer:
+def answer_runs(study: StudyFolder, runs: StudyRuns) -> Answer:
     """Answer a study's question from these runs of it."""
     asked = str(runs.question.get("type", "")).lower()
     own = next((kind for kind in _ASKED if kind.name == asked), None)
@@ -87,7 +87,7 @@ def _need_full_runs(runs: StudyRuns) -> None:
         raise UserError("no trial has run to its full budget yet")
 
 
-def ask_study(study: Study, kind: Kind, chosen: Mapping[str, Any]) -> Answer:
+def ask_study(study: StudyFolder, kind: Kind, chosen: Mapping[str, Any]) -> Answer:
     """Answer what a study says to a kind of question, whatever its own question.
 
     Raises:

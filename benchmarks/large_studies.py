@@ -15,7 +15,7 @@ from hsweep.paths import Home
 from hsweep.planning.content import describe
 from hsweep.record.journal import Journal, TrialRow
 from hsweep.record.manifest import Manifest
-from hsweep.record.study import Study
+from hsweep.record.study import StudyFolder
 from hsweep.tracking.target import StoreState, tracking_target
 
 Kind = Literal["transition", "lean"]
@@ -113,7 +113,7 @@ def make_trials(kind: Kind, trials: int, reports: int, seed: int = 0) -> Iterato
         yield MadeTrial(row, errors, status, reason)
 
 
-def write_study(home: Home, kind: Kind, trials: int, reports: int, name: str) -> Study:
+def write_study(home: Home, kind: Kind, trials: int, reports: int, name: str) -> StudyFolder:
     """Write a made-up study into a home, with an MLflow run for every trial."""
     metric, goal = ("nmse", "min") if kind == "transition" else ("top1", "max")
     question: Question = (
@@ -130,7 +130,7 @@ def write_study(home: Home, kind: Kind, trials: int, reports: int, name: str) ->
         storage=None, tracking_uri=target.uri, command="hsweep run made_up.py", created=BEGAN,
         provenance={},
     )  # fmt: skip
-    study = Study.create(home, manifest, sweep_source=_SWEEP, plan={"trials": []})
+    study = StudyFolder.create(home, manifest, sweep_source=_SWEEP, plan={"trials": []})
     made = list(make_trials(kind, trials, reports))
     with study.writer() as journal:
         journal.add_trials(trial.row for trial in made)

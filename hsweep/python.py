@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hsweep.design.sweep import Sweep
     from hsweep.planning.plan import Plan
     from hsweep.planning.prepare import Prepared
-    from hsweep.record.study import Study as Record
+    from hsweep.record.study import StudyFolder as Record
     from hsweep.running.options import RunOptions
 
 _WIDTH: Final = 120
@@ -39,7 +39,7 @@ def load(name: str, home: str | Path | None = None) -> "Study":
     Raises:
         UserError: there is none of that name, or it cannot be read.
     """
-    from hsweep.record.study import Study as Record
+    from hsweep.record.study import StudyFolder as Record
 
     return Study(Record.open(home_at(home), name))
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from hsweep.record.rows import TrialRow
-    from hsweep.record.study import Study as Record
+    from hsweep.record.study import StudyFolder as Record
 
 
 class Trial:

@@ -18,7 +18,7 @@ from hsweep.planning.content import describe
 from hsweep.planning.plan import make_plan
 from hsweep.record.journal import Journal
 from hsweep.record.reading import StudyTables
-from hsweep.record.study import Manifest, Study
+from hsweep.record.study import Manifest, StudyFolder
 
 SWEEP_FILE = '''"""A tiny question."""
 from tiny import tiny_sweep
@@ -54,18 +54,22 @@ def manifest(name: str = "mine", sweep: Sweep | None = None, **changes: Any) -> 
     return Manifest(**{**content, **changes})
 
 
-def new_study(home: Home, name: str = "mine", sweep: Sweep | None = None, **changes: Any) -> Study:
+def new_study(
+    home: Home, name: str = "mine", sweep: Sweep | None = None, **changes: Any
+) -> StudyFolder:
     """Make a study whose trials are planned and not begun, with ``changes`` of its manifest."""
     plan = make_plan(sweep or tiny_sweep(), preset="quick", study_seed=0)
     asked = manifest(name, plan.sweep, **changes)
-    study = Study.create(home, asked, sweep_source=SWEEP_FILE, plan=plan.to_json())
+    study = StudyFolder.create(home, asked, sweep_source=SWEEP_FILE, plan=plan.to_json())
     with study.writer() as journal:
         journal.add_trials(planned_row(trial) for trial in plan.trials)
     return study
 
 
 @contextmanager
-def recording(study: Study, sweep: Sweep | None = None) -> Iterator[tuple[Journal, list[Trial]]]:
+def recording(
+    study: StudyFolder, sweep: Sweep | None = None
+) -> Iterator[tuple[Journal, list[Trial]]]:
     """Open a study's record for writing, with its trials."""
     plan = make_plan(sweep or tiny_sweep(), preset="quick", study_seed=0)
     with study.writer() as journal:
@@ -89,7 +93,7 @@ def trained(home: Path, folder: Path, source: str, *options: str, study: str = "
     return Home(home)
 
 
-def put_on_record(study: Study, source: str) -> None:
+def put_on_record(study: StudyFolder, source: str) -> None:
     """Let the study's sweep be this one, as if its code had changed since it was planned."""
     with study.writer() as journal:
         journal.set_meta("file:sweep.py", source)

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from analysis.compare.result import Difference
 from analysis.text.numbers import NONE
-from hsweep.record.study import Study
+from hsweep.record.study import StudyFolder
 
 _MOST_DIFF_LINES: Final = 400
 _COMMIT_LENGTH: Final = 12
@@ -39,7 +39,7 @@ def task_text(
 
 
 def differences(
-    studies: Sequence[Study], tasks: Sequence[Mapping[str, Mapping[str, Any]]]
+    studies: Sequence[StudyFolder], tasks: Sequence[Mapping[str, Mapping[str, Any]]]
 ) -> list[Difference]:
     """Return what is recorded of the studies and not the same in all of them, the task first."""
     sides = []
@@ -94,7 +94,7 @@ def _written(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-def source_diff(studies: Sequence[Study], labels: Sequence[str]) -> str:
+def source_diff(studies: Sequence[StudyFolder], labels: Sequence[str]) -> str:
     """Return how each study's sweep file differs from the first one's, as a unified diff."""
     texts = []
     for study in studies:

@@ -32,13 +32,13 @@ from analysis.statistics.values import Interval
 from analysis.text.numbers import NONE
 from analysis.text.tables import varying_columns
 from hsweep.errors import UserError
-from hsweep.record.study import Study
+from hsweep.record.study import StudyFolder
 
 _DEFAULT_SETTINGS: Final = CompareSettings()
 
 
 def compare_studies(
-    studies: Sequence[Study],
+    studies: Sequence[StudyFolder],
     *,
     costs: Sequence[str] = (),
     settings: CompareSettings = _DEFAULT_SETTINGS,
@@ -113,7 +113,7 @@ def compare_studies(
     )
 
 
-def unique_labels(studies: Sequence[Study]) -> list[str]:
+def unique_labels(studies: Sequence[StudyFolder]) -> list[str]:
     """Return the studies' names, those of one name told apart by their homes."""
     names = [study.name for study in studies]
     labels = [
@@ -126,7 +126,7 @@ def unique_labels(studies: Sequence[Study]) -> list[str]:
     ]
 
 
-def _tasks(study: Study) -> dict[str, Mapping[str, Any]]:
+def _tasks(study: StudyFolder) -> dict[str, Mapping[str, Any]]:
     """Return what a study learns, by the fingerprints of its data; empty where none is recorded."""
     recorded = [study.manifest.provenance, *(e["provenance"] for e in study.manifest.extensions)]
     return {
@@ -319,7 +319,7 @@ def _same_runs(shapes: Grouped) -> list[int]:
 def _pair(
     sides: tuple[StudySide, StudySide],
     tables: tuple[pd.DataFrame, pd.DataFrame],
-    studies: tuple[Study, Study],
+    studies: tuple[StudyFolder, StudyFolder],
     front: _Front,
 ) -> Pair:
     (one, other), (first, second) = sides, tables

@@ -9,7 +9,7 @@ from analysis.questions.base import Finding
 from analysis.values import AxisValue
 from hsweep.command_line import command
 from hsweep.design.question import Missing
-from hsweep.record.study import Study
+from hsweep.record.study import StudyFolder
 
 _LIMIT_OPTIONS: Final = {
     "max_params": "--max-params",
@@ -19,7 +19,7 @@ _LIMIT_OPTIONS: Final = {
 }
 
 
-def settle_command(study: Study, findings: Iterable[Finding]) -> str | None:
+def settle_command(study: StudyFolder, findings: Iterable[Finding]) -> str | None:
     """Return the command line that runs, in the same study, only the trials that findings lack.
 
     None where they lack none, and for a study whose search proposes the trials one by one: no cell
@@ -31,7 +31,7 @@ def settle_command(study: Study, findings: Iterable[Finding]) -> str | None:
     return command("run", sweep_file(study), *words, home=study.paths.home)
 
 
-def confirm_command(study: Study, findings: Iterable[Finding]) -> str | None:
+def confirm_command(study: StudyFolder, findings: Iterable[Finding]) -> str | None:
     """Return the command line that confirms what a study chose, None where it had no choice.
 
     It runs every chosen shape and its baseline with the next study seed.
@@ -40,7 +40,7 @@ def confirm_command(study: Study, findings: Iterable[Finding]) -> str | None:
     return next(filter(None, (_confirm_command(study, each) for each in choices)), None)
 
 
-def _confirm_command(study: Study, runs: Sequence[Missing]) -> str | None:
+def _confirm_command(study: StudyFolder, runs: Sequence[Missing]) -> str | None:
     points = _points(study, [each.at for each in runs])
     if points is None:
         return None
@@ -62,7 +62,7 @@ def _confirm_command(study: Study, runs: Sequence[Missing]) -> str | None:
     return command("run", *words, home=study.paths.home)
 
 
-def _points(study: Study, places: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]] | None:
+def _points(study: StudyFolder, places: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]] | None:
     with study.journal() as journal:
         recorded = list(journal.points())
     found: list[dict[str, Any]] = []
@@ -88,7 +88,7 @@ def _values(values: Sequence[Any]) -> str:
     return ",".join(map(_value, values))
 
 
-def _free_name(study: Study) -> str:
+def _free_name(study: StudyFolder) -> str:
     base = f"{study.name}-confirm"
     studies = study.paths.root.parent
     name, number = base, 2
@@ -117,7 +117,7 @@ def _shown(value: Any) -> Any:
     return json.dumps(value) if isinstance(value, list | tuple) else value
 
 
-def sweep_file(study: Study) -> Path:
+def sweep_file(study: StudyFolder) -> Path:
     """Return the sweep file the study began with, or its copy if that has gone or changed."""
     copy = study.paths.sweep_source
     words = [str(word) for word in study.manifest.provenance.get("command", ())]

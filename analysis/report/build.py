@@ -32,7 +32,7 @@ from hsweep.command_line import command
 from hsweep.design.question import Goal
 from hsweep.record.composition import composition_lines
 from hsweep.record.reading import StudyTables
-from hsweep.record.study import Study
+from hsweep.record.study import StudyFolder
 from hsweep.record.tables import frame
 
 _TITLE_LENGTH: Final = 120
@@ -100,7 +100,7 @@ def searched_axis(answer: Answer) -> str | None:
 
 
 def report_input(
-    study: Study,
+    study: StudyFolder,
     answer: Answer,
     run_urls: Mapping[str, str],
     tables: StudyTables | None = None,

@@ -183,13 +183,13 @@ def _of_study(
     from analysis.ask import answer_study, ask_study
     from hsweep.commands.conclusion import write_study_report
     from hsweep.files import write_json
-    from hsweep.record.study import Study
+    from hsweep.record.study import StudyFolder
     from hsweep.running.resume import target_of
 
     asking = [] if kind is None else [each.name for each in kind.options if not each.of_table]
     known = ["kind", *asking, *([] if kind is None else ["settings", "scale"])]
     refuse_given(asked, but=known, why=_STUDY_KNOWS)
-    study = Study.open(home, name)
+    study = StudyFolder.open(home, name)
     if kind is not None:
         return ask_study(study, kind, asked)
     with study.reading() as tables:

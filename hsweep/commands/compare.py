@@ -11,7 +11,7 @@ from hsweep.errors import UserError
 from hsweep.paths import Home, StudyPaths
 
 if TYPE_CHECKING:
-    from hsweep.record.study import Study
+    from hsweep.record.study import StudyFolder
 
 
 @click.command()
@@ -64,14 +64,14 @@ def compare(
         console.print(str(write_comparison(found, page)))
 
 
-def _study(home: Home, name: str) -> "Study":
+def _study(home: Home, name: str) -> "StudyFolder":
     """Return a study by its name under the home, or by its folder."""
-    from hsweep.record.study import Study
+    from hsweep.record.study import StudyFolder
 
     folder = Path(name).expanduser()
     if ("/" in name or not home.studies.joinpath(name).is_dir()) and folder.is_dir():
         paths = StudyPaths(folder.absolute())
         if not paths.manifest.is_file():
             raise UserError(f"{folder} holds no study: it has no {paths.manifest.name}")
-        return Study.at(paths)
-    return Study.open(home, name)
+        return StudyFolder.at(paths)
+    return StudyFolder.open(home, name)

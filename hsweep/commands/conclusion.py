@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from analysis.questions.base import Section
     from analysis.report.build import ReportInput
     from hsweep.record.reading import StudyTables
-    from hsweep.record.study import Study
+    from hsweep.record.study import StudyFolder
     from hsweep.running.outcome import Outcome
     from hsweep.tracking.target import TrackingTarget
 
@@ -56,7 +56,7 @@ class Conclusion:
         for name in _NEEDED:
             importlib.import_module(name)
 
-    def answer(self, study: "Study", outcome: "Outcome") -> None:
+    def answer(self, study: "StudyFolder", outcome: "Outcome") -> None:
         """Find the answer, write it, and print it with how the trials ended."""
         results = None
         with self._noting(study):
@@ -69,7 +69,7 @@ class Conclusion:
             write_json(study.paths.analysis, self.found.to_json())
         print_outcome(self._console, study, outcome, self.found, results)
 
-    def write(self, study: "Study") -> list[Path]:
+    def write(self, study: "StudyFolder") -> list[Path]:
         """Write the report and the figures; return the files that there are."""
         written: list[Path] = []
         with self._reading, self._noting(study):
@@ -84,7 +84,7 @@ class Conclusion:
         return written
 
     @contextlib.contextmanager
-    def _noting(self, study: "Study") -> Iterator[None]:
+    def _noting(self, study: "StudyFolder") -> Iterator[None]:
         """Note what goes wrong meanwhile as the problem."""
         try:
             yield
@@ -97,7 +97,7 @@ class Conclusion:
 
 
 def write_study_report(
-    study: "Study", answer: "Answer", target: "TrackingTarget", tables: "StudyTables"
+    study: "StudyFolder", answer: "Answer", target: "TrackingTarget", tables: "StudyTables"
 ) -> Path:
     from analysis.report.build import write_report
 
@@ -105,7 +105,7 @@ def write_study_report(
 
 
 def _shown(
-    study: "Study", answer: "Answer", target: "TrackingTarget", tables: "StudyTables"
+    study: "StudyFolder", answer: "Answer", target: "TrackingTarget", tables: "StudyTables"
 ) -> "ReportInput":
     from analysis.report.build import report_input
     from hsweep.tracking.ui import reachable_run_urls
@@ -113,7 +113,7 @@ def _shown(
     return report_input(study, answer, reachable_run_urls(study.paths.journal, target), tables)
 
 
-def write_figures(study: "Study", shown: "ReportInput") -> None:
+def write_figures(study: "StudyFolder", shown: "ReportInput") -> None:
     """Write the figures behind an answer as PNG, in place of those of an earlier one; none where
     nothing is answered."""
     answer = shown.answer
@@ -130,7 +130,7 @@ def write_figures(study: "Study", shown: "ReportInput") -> None:
 
 def conclude(
     conclusion: Conclusion,
-    study: "Study",
+    study: "StudyFolder",
     outcome: "Outcome",
     home: Home,
     console: "Console",
@@ -156,7 +156,7 @@ def conclude(
 
 def print_outcome(
     console: "Console",
-    study: "Study",
+    study: "StudyFolder",
     outcome: "Outcome",
     answer: "Answer | None",
     results: "Section | None",
@@ -188,7 +188,7 @@ def print_outcome(
 
 
 def print_end(
-    console: "Console", study: "Study", outcome: "Outcome", conclusion: Conclusion, home: Home
+    console: "Console", study: "StudyFolder", outcome: "Outcome", conclusion: Conclusion, home: Home
 ) -> None:
     """Print where everything is of a study that has run, and what could not be written."""
     from hsweep.running.outcome import browse_line

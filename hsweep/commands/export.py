@@ -30,10 +30,10 @@ def export(
     study_name: str, file: Path, what: str, orphaned: bool, home: Home, as_json: bool
 ) -> None:
     """Write the trials of STUDY to FILE (.parquet, .csv or .json)."""
-    from hsweep.record.study import Study
+    from hsweep.record.study import StudyFolder
     from hsweep.record.tables import write_table
 
-    study = Study.open(home, study_name)
+    study = StudyFolder.open(home, study_name)
     trials, reports = study.tables(orphaned=orphaned)
     table = trials if what == "trials" else reports
     write_table(table, file)

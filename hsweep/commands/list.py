@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 @json_option
 def list_(home: Home, as_json: bool) -> None:
     """List the studies of the home."""
-    from hsweep.record.study import Study, list_studies
+    from hsweep.record.study import StudyFolder, list_studies
 
     rows: list[dict[str, Any]] = []
     for paths in list_studies(home):
         try:
-            rows.append(Study.open(home, paths.name).status())
+            rows.append(StudyFolder.open(home, paths.name).status())
         except Exception as error:  # whatever has become of its files, the others are listed
             kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
             rows.append({"study": paths.name, "state": "unreadable", "error": f"{kind}{error}"})

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from hsweep.record.journal_reader import JournalReader
     from hsweep.record.kept import Kept
     from hsweep.record.rows import TrialRow
-    from hsweep.record.study import Study
+    from hsweep.record.study import StudyFolder
 
 _MOST_NAMED: Final = 8
 _SHORT: Final = 9
@@ -45,11 +45,11 @@ def model(
     A study keeps them where its sweep says keep="best" or "last", or --set keep=best is given. In
     Python, hsweep.load(STUDY).trial(TRIAL).load_model() returns the model.
     """
-    from hsweep.record.study import Study
+    from hsweep.record.study import StudyFolder
     from hsweep.record.trial_names import trial_named
     from hsweep.trained import Trial
 
-    study = Study.open(home, study_name)
+    study = StudyFolder.open(home, study_name)
     trial = Trial(study, trial_named(study, trial_name, orphaned=True))
     trial.save_weights(out, replace=force)
     if as_json:
@@ -60,7 +60,7 @@ def model(
     click.echo(f"{out}: {what} of trial {trial.key} ({dict(trial.point)}, {trial.value})")
 
 
-def weights_json(study: "Study", journal: "JournalReader") -> dict[str, Any]:
+def weights_json(study: "StudyFolder", journal: "JournalReader") -> dict[str, Any]:
     """Return which final weights a study keeps, by the keys of their trials; without them where it
     keeps none, or the storage cannot be read."""
     found: dict[str, Any] = {"keep": study.manifest.keep}
@@ -79,7 +79,7 @@ def weights_json(study: "Study", journal: "JournalReader") -> dict[str, Any]:
     }
 
 
-def weights_lines(study: "Study", journal: "JournalReader") -> list[str]:
+def weights_lines(study: "StudyFolder", journal: "JournalReader") -> list[str]:
     """Return what to say of the final weights that a study keeps; nothing if it keeps none."""
     if not study.may_have_weights:
         return []

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from analysis.published.numbers import PrintedCount
     from analysis.questions.published.result import PublishedResult
-    from hsweep.record.study import Study
+    from hsweep.record.study import StudyFolder
 
 
 @click.command()
@@ -40,12 +40,12 @@ def paper(
 
     Without STUDY: the lean paper's parameter counts beside those of the models built here.
     """
-    from hsweep.record.study import Study
+    from hsweep.record.study import StudyFolder
 
     if study_name is not None:
         if table is not None:
             raise UserError("--table is of parameter counts, without a STUDY")
-        beside = study_beside_paper(Study.open(home, study_name), setup, same_data=same_data)
+        beside = study_beside_paper(StudyFolder.open(home, study_name), setup, same_data=same_data)
         if as_json:
             print_json(beside.to_json())
         else:
@@ -162,7 +162,9 @@ def show_paper(console: "Console", compared: Iterable[BuiltRow]) -> None:
     console.print(table)
 
 
-def study_beside_paper(study: "Study", setup: str | None, *, same_data: bool) -> "PublishedResult":
+def study_beside_paper(
+    study: "StudyFolder", setup: str | None, *, same_data: bool
+) -> "PublishedResult":
     """Lay a study's results beside the published ones that it repeats, those of ``setup``, or of
     the sweep's name or task.
 

@@ -11,7 +11,7 @@ from hsweep.paths import Home
 if TYPE_CHECKING:
     from analysis.questions.power.result import Choice, LeanPowerResult, PowerResult
     from hsweep.planning.plan import Plan
-    from hsweep.record.study import Study
+    from hsweep.record.study import StudyFolder
 
 
 def show_power(
@@ -35,9 +35,9 @@ def show_power(
         power_table,
     )
     from analysis.terminal import print_table
-    from hsweep.record.study import Study
+    from hsweep.record.study import StudyFolder
 
-    study = None if study_name is None else Study.open(home, study_name)
+    study = None if study_name is None else StudyFolder.open(home, study_name)
     found = _power(plan, study, jumps, sweeps)
     if as_json:
         print_json({**plan.to_json(), "power": found.to_json()})
@@ -54,7 +54,7 @@ def show_power(
 
 
 def _power(
-    plan: "Plan", study: "Study | None", jumps: Sequence[float], sweeps: int
+    plan: "Plan", study: "StudyFolder | None", jumps: Sequence[float], sweeps: int
 ) -> "PowerResult | LeanPowerResult":
     from hsweep.design.question import Lean, Transition
 
@@ -74,7 +74,7 @@ def _power(
 
 
 def _transition_power(
-    plan: "Plan", question: Any, study: "Study | None", jumps: Sequence[float], sweeps: int
+    plan: "Plan", question: Any, study: "StudyFolder | None", jumps: Sequence[float], sweeps: int
 ) -> "PowerResult":
     from rich.progress import Progress
 
@@ -123,7 +123,7 @@ def _choice(plan: "Plan", question: Any) -> "Choice":
     return Choice(max(map(len, settings.values()), default=1), plan.sweep.num_scouts)
 
 
-def _lean_power(plan: "Plan", question: Any, study: "Study | None") -> "LeanPowerResult":
+def _lean_power(plan: "Plan", question: Any, study: "StudyFolder | None") -> "LeanPowerResult":
     from analysis.ask import answer_study
     from analysis.questions.lean.result import LeanGroups, LeanResult
     from analysis.questions.power.fit import plan_lean

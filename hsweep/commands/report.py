@@ -21,10 +21,10 @@ def report(
     """Write the report of STUDY: one HTML file that needs no network."""
     from analysis.ask import answer_study
     from hsweep.commands.conclusion import write_study_report
-    from hsweep.record.study import Study
+    from hsweep.record.study import StudyFolder
     from hsweep.running.resume import target_of
 
-    study = Study.open(home, study_name)
+    study = StudyFolder.open(home, study_name)
     target = target_of(study, home, tracking_uri)
     with study.reading() as tables:
         answer = answer_study(study, tables)

@@ -32,12 +32,12 @@ def resume(study_name: str, options: RunOptions, home: Home, as_json: bool) -> N
     doing(f"planning the trials of {study_name}")
     from hsweep.planning.code_changes import acceptance_line
     from hsweep.planning.prepare import own_sweep
-    from hsweep.record.study import Study
+    from hsweep.record.study import StudyFolder
     from hsweep.running.change import resume as resume_study
     from hsweep.running.early import start_early
     from hsweep.running.resume import target_of
 
-    study = Study.open_to_run(home, study_name)
+    study = StudyFolder.open_to_run(home, study_name)
     loaded = own_sweep(study)
     target = target_of(study, home, options.tracking_uri)
     started = start_early(options, loaded.folder)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from analysis.answer import Answer
     from hsweep.design.question import Missing
     from hsweep.planning.extension import Extension
-    from hsweep.record.study import Study
+    from hsweep.record.study import StudyFolder
     from hsweep.running.start import Request
 
 
@@ -193,7 +193,7 @@ def _run_missing(
     conclude(conclusion, *ended, home, console, as_json, {"added": extension.to_json()})
 
 
-def _wanted(study: "Study", answer: "Answer") -> "list[Missing]":
+def _wanted(study: "StudyFolder", answer: "Answer") -> "list[Missing]":
     """Return the runs that a study's answer lacks, by the axis values on record."""
     from analysis.questions.commands import recorded_point
 
@@ -208,7 +208,7 @@ def _wanted(study: "Study", answer: "Answer") -> "list[Missing]":
 
 def _announce(
     console: "Console",
-    study: "Study",
+    study: "StudyFolder",
     answer: "Answer",
     extension: "Extension",
     seconds: float | None,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from hsweep.record.journal_reader import JournalReader
-    from hsweep.record.study import Study
+    from hsweep.record.study import StudyFolder
 
 _MOST_NAMED: Final = 8
 _MAX_ROWS: Final = 200
@@ -64,13 +64,13 @@ def show(
     Of more than 200 trials the first 200 are listed, of more than 5,000 the best 20. TRIAL shows
     one, by its key or as tables name it: "heads=2 #0".
     """
-    from hsweep.record.study import Study
+    from hsweep.record.study import StudyFolder
 
     if best is not None and every:
         raise UserError("--all lists every trial, --best some of them; leave one out")
     if (trial is not None or errors) and not (best is None and column is None):
         raise UserError("--best and --sort list trials; leave them out beside TRIAL and --errors")
-    study = Study.open(home, study_name)
+    study = StudyFolder.open(home, study_name)
     console = console_for(as_json=as_json)
     if trial is not None:
         from hsweep.record.trial_names import trial_named
@@ -110,7 +110,7 @@ def show(
         _show_study(console, study, status, every=every, best=best, order=order)
 
 
-def _trials_list(study: "Study") -> list[dict[str, Any]]:
+def _trials_list(study: "StudyFolder") -> list[dict[str, Any]]:
     with study.reading() as tables:
         trials: list[dict[str, Any]] = tables.trials.to_pylist()
     if study.manifest.training:
@@ -118,7 +118,7 @@ def _trials_list(study: "Study") -> list[dict[str, Any]]:
     return trials
 
 
-def _failed_attempts(study: "Study") -> list[dict[str, Any]]:
+def _failed_attempts(study: "StudyFolder") -> list[dict[str, Any]]:
     """Return the failed attempts of a study's trials in the order they were recorded."""
     from hsweep.record.rows import labels_of
 
@@ -139,7 +139,7 @@ def _failed_attempts(study: "Study") -> list[dict[str, Any]]:
 
 
 def _show_failed_attempts(
-    console: "Console", study: "Study", found: Sequence[Mapping[str, Any]]
+    console: "Console", study: "StudyFolder", found: Sequence[Mapping[str, Any]]
 ) -> None:
     """Print failed attempts, those that failed in the very same way together."""
     alike: dict[str, list[str]] = {}
@@ -158,7 +158,7 @@ def _show_failed_attempts(
 
 def _show_study(
     console: "Console",
-    study: "Study",
+    study: "StudyFolder",
     status: Mapping[str, Any],
     *,
     every: bool,

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from hsweep.record.study import Study
+    from hsweep.record.study import StudyFolder
 
 
-def places_of(study: "Study", key: str) -> dict[str, str]:
+def places_of(study: "StudyFolder", key: str) -> dict[str, str]:
     """Return the folder of a trial of the user's own training and the file with its output, those
     that are there."""
     from hsweep.paths import trial_folder
@@ -23,7 +23,7 @@ def places_of(study: "Study", key: str) -> dict[str, str]:
     return {what: str(place) for what, place in places.items() if place.exists()}
 
 
-def folders_line(study: "Study") -> str:
+def folders_line(study: "StudyFolder") -> str:
     """Return what the folders of trials take on this machine's disk; empty where there are none."""
     from hsweep.commands.output import quantity
     from hsweep.paths import trial_folder

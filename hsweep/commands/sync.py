@@ -36,12 +36,12 @@ def sync(
     What a study records waits in the study while its store is down, slow or locked. Delivering
     again changes nothing. Exit code 1 says that something is left.
     """
-    from hsweep.record.study import Study, list_studies
+    from hsweep.record.study import StudyFolder, list_studies
 
     console = console_for(as_json=as_json)
     for name in names:
         # A misspelt name is reported before the first delivery, which may take long.
-        Study.open(home, name)
+        StudyFolder.open(home, name)
     wanted = list(dict.fromkeys(names)) or [paths.name for paths in list_studies(home)]
     found: list[dict[str, Any]] = []
     for name in wanted:
@@ -63,14 +63,14 @@ def _sync(
 ) -> dict[str, Any]:
     """Deliver one study and return how that went; a problem with it is returned, so that the others
     are delivered too."""
-    from hsweep.record.study import Study
+    from hsweep.record.study import StudyFolder
     from hsweep.running.resume import target_of
     from hsweep.tracking.tracker import Tracker, TrackingSummary
 
     store, is_running, problem = "", False, None
     summary: TrackingSummary | None = None
     try:
-        study = Study.open(home, name)
+        study = StudyFolder.open(home, name)
         is_running = study.is_running()
         target = target_of(study, home, uri)
         store = target.shown_uri

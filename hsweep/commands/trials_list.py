@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from hsweep.record.endings import TrialEnd
     from hsweep.record.manifest import Manifest
     from hsweep.record.rows import TrialRow
-    from hsweep.record.study import Study
+    from hsweep.record.study import StudyFolder
 
 T = TypeVar("T")
 
@@ -39,7 +39,7 @@ class TrialOrder:
     is_falling: bool = False
 
     @classmethod
-    def of(cls, study: "Study", asked: str) -> "TrialOrder":
+    def of(cls, study: "StudyFolder", asked: str) -> "TrialOrder":
         """Return the order of a study's trials by a column, or by its heading; falling where a
         minus is before the name.
 

@@ -20,7 +20,7 @@ def ui(study_name: str | None, host: str, port: int, home: Home, tracking_uri: s
 
     They open on the charts of STUDY, or of the home's only study, else on the list of experiments.
     """
-    from hsweep.record.study import Study, list_studies
+    from hsweep.record.study import StudyFolder, list_studies
     from hsweep.running.resume import target_of
     from hsweep.tracking.target import tracking_target
     from hsweep.tracking.ui import EXPERIMENTS, charts_page, serve_ui
@@ -32,7 +32,7 @@ def ui(study_name: str | None, host: str, port: int, home: Home, tracking_uri: s
     home.create()
     names = [study_name] if study_name else [paths.name for paths in list_studies(home)]
     if len(names) == 1:
-        study = Study.open(home, names[0])
+        study = StudyFolder.open(home, names[0])
         target = target_of(study, home, tracking_uri)
         page = charts_page(study.paths.journal, target, study.manifest)
     else:

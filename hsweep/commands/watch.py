@@ -35,12 +35,12 @@ def watch(
     It is the report, with what happens now on top: trials in training and their curves, rungs, the
     time that is left. It renews itself and changes nothing; the study may have ended.
     """
-    from hsweep.record.study import Study
+    from hsweep.record.study import StudyFolder
     from hsweep.watching.pages import HomePages
     from hsweep.watching.server import WatchServer
 
     if study_name is not None:
-        Study.open(home, study_name)
+        StudyFolder.open(home, study_name)
     if host not in LOOPBACK:
         click.echo(f"hsweep: anyone who reaches {host}:{port} can read these studies", err=True)
     with listening(host, port) as bound:

@@ -17,7 +17,7 @@ from hsweep.planning.options import SweepOptions
 from hsweep.planning.plan import Plan, make_plan
 from hsweep.planning.revision import proposed_trials
 from hsweep.record.journal_reader import JournalReader
-from hsweep.record.study import Manifest, Study, holds_a_study
+from hsweep.record.study import Manifest, StudyFolder, holds_a_study
 from hsweep.redaction import refuse_secrets
 from hsweep.workspace import LoadedSweep, load_sweep
 
@@ -98,13 +98,13 @@ def loaded_sweep(sweep_file: Path, siblings: Path | None = None) -> LoadedSweep:
     if sweep_file.is_file():
         paths = StudyPaths(sweep_file.resolve().parent)
         if sweep_file.resolve() == paths.sweep_source and holds_a_study(paths):
-            manifest = Study.at(paths).manifest
+            manifest = StudyFolder.at(paths).manifest
             siblings, own_folders = Path(manifest.sweep_folder), map(Path, manifest.own_folders)
     with contextlib.redirect_stdout(sys.stderr):
         return load_sweep(sweep_file, siblings=siblings, own_folders=own_folders)
 
 
-def own_sweep(study: Study) -> LoadedSweep:
+def own_sweep(study: StudyFolder) -> LoadedSweep:
     """Import a study's own sweep file, so that its classes and those beside the original can be.
 
     Raises:

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from hsweep.design.trial_status import TrialStatus
 from hsweep.files import replacing, set_aside
-from hsweep.record.log import Line, Log, unreadable
+from hsweep.record.log import Log, LogLine, unreadable
 from hsweep.record.rows import TRIAL_COLUMNS, TrialRow
 from hsweep.record.state import StudyState, key_of_entry, unnoted_losses
 from hsweep.terminal import doing, note
@@ -176,7 +176,7 @@ def _add_lines(connection: sqlite3.Connection, log: Log) -> int:
     """Add the lines of a log that an index lacks; return where the last one ends."""
     _, end, _ = _held(connection)
     state, last = StudyState(), None
-    damaged: list[Line] = []
+    damaged: list[LogLine] = []
     lines = log.lines(end)
     while some := list(islice(lines, _LINES_AT_ONCE)):
         numbered = [

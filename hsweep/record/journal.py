@@ -15,7 +15,7 @@ from hsweep.design.trial import Report, TrialStatus
 from hsweep.errors import UserError
 from hsweep.files import cause
 from hsweep.record.journal_reader import GPUS, ORIGIN_META, TRAINED_WITH, JournalReader
-from hsweep.record.log import Entry, Line, Log, unreadable
+from hsweep.record.log import Entry, Log, LogLine, unreadable
 from hsweep.record.rows import FIGURES, LogRow, TrialRow
 from hsweep.record.state import StudyState, unnoted_losses
 from hsweep.terminal import note
@@ -63,7 +63,7 @@ class Journal(JournalReader):
             raise
 
     def _replay(self) -> None:
-        damaged: list[Line] = []
+        damaged: list[LogLine] = []
         self._end = 0
         for line in self._log.lines():
             if line.entries is None:

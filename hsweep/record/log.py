@@ -37,7 +37,7 @@ _BODY_AT: Final = len(_HEAD) + 8 + len(_MIDDLE)
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class LogLine:
     """One line of a log.
 
     Attributes:
@@ -90,7 +90,7 @@ class Log:
         if file >= 0:
             os.close(file)
 
-    def append(self, entries: Sequence[Entry], end: int) -> Line:
+    def append(self, entries: Sequence[Entry], end: int) -> LogLine:
         """Write a line behind byte ``end``, where the log ends, and return it.
 
         Raises:
@@ -113,7 +113,7 @@ class Log:
             self.cut(end)
             raise OSError(error.errno, error.strerror, str(self.path)) from error
         self._is_torn = False
-        return Line(end, end + len(line), _checksum(line), entries, line)
+        return LogLine(end, end + len(line), _checksum(line), entries, line)
 
     def cut(self, end: int) -> None:
         """Remove what stands behind byte ``end``, if it can be; it is no whole line then."""
@@ -128,7 +128,7 @@ class Log:
             return ""
         return _checksum(head)
 
-    def lines(self, start: int = 0) -> Iterator[Line]:
+    def lines(self, start: int = 0) -> Iterator[LogLine]:
         """Yield the whole lines from byte ``start`` on, damaged ones without entries."""
         with self.path.open("rb") as file:
             file.seek(start)
@@ -140,10 +140,10 @@ class Log:
                 start = end
 
 
-def _line(start: int, end: int, content: bytes) -> Line:
+def _line(start: int, end: int, content: bytes) -> LogLine:
     body = content[_BODY_AT:-2]
     is_whole = content == _encoded(body)
-    return Line(start, end, _checksum(content), json.loads(body) if is_whole else None, content)
+    return LogLine(start, end, _checksum(content), json.loads(body) if is_whole else None, content)
 
 
 def _checksum(content: bytes) -> str:

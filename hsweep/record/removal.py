@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hsweep.errors import UserError
 from hsweep.paths import StudyPaths, below
-from hsweep.record.study import Study
+from hsweep.record.study import StudyFolder
 from hsweep.record.study_lock import holding
 from hsweep.training.storage import StorageError, file_system
 
@@ -19,7 +19,7 @@ def loss_lines(paths: StudyPaths) -> list[str]:
     """Return what goes with a study, and what stays."""
     lines = []
     with contextlib.suppress(UserError):  # damaged, which may be why it goes
-        study = Study.at(paths)
+        study = StudyFolder.at(paths)
         status = study.status()
         begun = [path for path in Path(study.checkpoints()).glob("*") if path.is_dir()]
         with study.journal() as journal:
@@ -47,7 +47,7 @@ def remove(paths: StudyPaths) -> None:
     """
     with holding(paths), _saying_where(paths):
         with contextlib.suppress(UserError):
-            storage = Study.at(paths).manifest.storage
+            storage = StudyFolder.at(paths).manifest.storage
             if storage is not None:
                 _remove_stored(below(storage, paths.name))
         # Under a name that no study can have, so that a kill leaves none half removed.

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from hsweep.record.log import Entry, Line
+from hsweep.record.log import Entry, LogLine
 from hsweep.record.rows import TrialRow, lost_row
 
 DAMAGED_META: Final = "damaged:"
@@ -43,7 +43,7 @@ def key_of_entry(entry: Entry) -> str:
 
 
 def unnoted_losses(
-    path: Path, damaged: Iterable[Line], keys: Iterable[str], metas: Mapping[str, str]
+    path: Path, damaged: Iterable[LogLine], keys: Iterable[str], metas: Mapping[str, str]
 ) -> Iterator[tuple[str, str]]:
     """Yield what damaged lines of a log have cost, each with the name under which that is put on
     record, if it is not."""
@@ -54,7 +54,7 @@ def unnoted_losses(
             yield name, _loss(path, line, known)
 
 
-def _loss(path: Path, line: Line, keys: list[str]) -> str:
+def _loss(path: Path, line: LogLine, keys: list[str]) -> str:
     named = [key for key in keys if key.encode() in line.content]
     of = f" of trial {', '.join(named[:_MOST_NAMED])}" if named else ""
     more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""

@@ -33,7 +33,7 @@ from hsweep.terminal import note
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Manifest", "Study", "existing", "holds_a_study", "list_studies"]
+__all__ = ["Manifest", "StudyFolder", "existing", "holds_a_study", "list_studies"]
 
 FILE_META: Final = "file:"
 """Begins the names under which the text of a file of the study's folder is on record."""
@@ -41,7 +41,7 @@ CLOSELY: Final = 5_000
 """Trials up to which commands that show how a study stands list its trials."""
 
 
-class Study:
+class StudyFolder:
     """A study's folder, and what was asked for."""
 
     def __init__(self, paths: StudyPaths, manifest: Manifest) -> None:
@@ -55,7 +55,7 @@ class Study:
     @classmethod
     def create(
         cls, home: Home, manifest: Manifest, *, sweep_source: str, plan: Mapping[str, Any]
-    ) -> "Study":
+    ) -> "StudyFolder":
         """Make a new study's folder; UserError if the name is taken or it cannot be made."""
         paths = home.study(manifest.name)
         # Made under a name that no study can have, so that a kill leaves none half made.
@@ -86,12 +86,12 @@ class Study:
         return cls(paths, manifest)
 
     @classmethod
-    def open(cls, home: Home, name: str) -> "Study":
+    def open(cls, home: Home, name: str) -> "StudyFolder":
         """Open the study of this name; UserError if there is none, or it cannot be read."""
         return cls.at(existing(home, name))
 
     @classmethod
-    def open_to_run(cls, home: Home, name: str) -> "Study":
+    def open_to_run(cls, home: Home, name: str) -> "StudyFolder":
         """Open an existing study that is going to run.
 
         Its index is built from its log again: damage to an index may go unnoticed otherwise.
@@ -110,7 +110,7 @@ class Study:
         return study
 
     @classmethod
-    def at(cls, paths: StudyPaths) -> "Study":
+    def at(cls, paths: StudyPaths) -> "StudyFolder":
         """Open the study in a folder; UserError if it holds none, or one that cannot be read."""
         with JournalReader(paths.journal) as journal:
             text = journal.meta(_on_record(paths.manifest))

@@ -6,12 +6,12 @@ from hsweep.errors import UserError, shown
 from hsweep.record.rows import TrialRow, labels_of
 
 if TYPE_CHECKING:
-    from hsweep.record.study import Study
+    from hsweep.record.study import StudyFolder
 
 _MOST_NAMED: Final = 5
 
 
-def trial_named(study: "Study", name: str, *, orphaned: bool = False) -> TrialRow:
+def trial_named(study: "StudyFolder", name: str, *, orphaned: bool = False) -> TrialRow:
     """Return the trial with this key, or the beginning of one, or these words; if ``orphaned``,
     also one that is no longer part of the study.
 

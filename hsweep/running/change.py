@@ -40,7 +40,7 @@ from hsweep.record.journal import Journal
 from hsweep.record.journal_reader import JournalReader
 from hsweep.record.log import Entry
 from hsweep.record.manifest import Manifest, manifest_text
-from hsweep.record.study import Study, dated
+from hsweep.record.study import StudyFolder, dated
 from hsweep.running.manifests import extension_entry, new_manifest, sweep_source
 from hsweep.tracking.target import TrackingTarget
 from hsweep.workspace import LoadedSweep
@@ -82,7 +82,7 @@ class Change:
     manifest: Manifest
     source: str
     home: Home
-    study: Study | None = None
+    study: StudyFolder | None = None
     before: Manifest | None = None
     revision: Revision | None = None
     new: Sequence[Trial] = ()
@@ -105,7 +105,7 @@ class Change:
         assert self.revision is not None
         return self.manifest is not self.before or self.revision.changes_trials
 
-    def record(self) -> Study:
+    def record(self) -> StudyFolder:
         """Enter into the record what the change brings, once nothing stands in the way of the
         first trial; return the study.
 
@@ -114,7 +114,7 @@ class Change:
         """
         if self.study is None:
             plan = self.prepared.plan.to_json()
-            return Study.create(self.home, self.manifest, sweep_source=self.source, plan=plan)
+            return StudyFolder.create(self.home, self.manifest, sweep_source=self.source, plan=plan)
         with self.study.locked():
             self._refuse_moved_on(self.study)
             if self.is_change:
@@ -168,7 +168,7 @@ class Change:
             entries += journal.orphaning([orphan.row.key for orphan in orphans], why)
         return [*entries, *journal.reopening(self.again, "asked for at its full budget")]
 
-    def _refuse_moved_on(self, study: Study) -> None:
+    def _refuse_moved_on(self, study: StudyFolder) -> None:
         with study.journal() as journal:
             if journal.last_seq() != self.last_seq:
                 raise UserError(
@@ -195,7 +195,7 @@ class Change:
                 soft_wrap=True,
             )
 
-    def _setting_lines(self, study: Study) -> list[str]:
+    def _setting_lines(self, study: StudyFolder) -> list[str]:
         accepted = self.manifest.accepted[len(study.manifest.accepted) :]
         lines = [f"accepted   {acceptance_line(entry)}" for entry in accepted]
         before, now = dict(_settings(study.manifest)), dict(_settings(self.manifest))
@@ -229,7 +229,7 @@ def new_study(
 
 
 def edit(
-    study: Study,
+    study: StudyFolder,
     loaded: LoadedSweep,
     options: SweepOptions,
     target: TrackingTarget,
@@ -268,7 +268,7 @@ def edit(
 
 
 def resume(
-    study: Study, loaded: LoadedSweep, target: TrackingTarget, *, accepts_code: bool = False
+    study: StudyFolder, loaded: LoadedSweep, target: TrackingTarget, *, accepts_code: bool = False
 ) -> Change:
     """Return a study that goes on as it is.
 
@@ -282,7 +282,7 @@ def resume(
 
 
 def missing(
-    study: Study, asked: Iterable[Missing], target: TrackingTarget
+    study: StudyFolder, asked: Iterable[Missing], target: TrackingTarget
 ) -> tuple[Change, Extension]:
     """Return a study with the runs that an analysis lists as missing, and no others to be trained.
 
@@ -312,7 +312,7 @@ def missing(
 
 
 def _compared(
-    study: Study,
+    study: StudyFolder,
     loaded: LoadedSweep,
     options: SweepOptions,
     target: TrackingTarget,
@@ -368,7 +368,7 @@ def _compared(
     )
 
 
-def _refuse_changed(study: Study, change: Change) -> None:
+def _refuse_changed(study: StudyFolder, change: Change) -> None:
     """Refuse to go on with trials that are no longer the same as those on record, and say what has
     changed and how to go on all the same."""
     revision, paths = change.revision, study.paths
@@ -403,14 +403,14 @@ def _refuse_changed(study: Study, change: Change) -> None:
     )
 
 
-def _refuse_orphans_of_search(study: Study, plan: Plan, revision: Revision) -> None:
+def _refuse_orphans_of_search(study: StudyFolder, plan: Plan, revision: Revision) -> None:
     if plan.is_adaptive and (reasons := revision.reasons()):
         whys = "; ".join(f"{len(orphans)} trials: {why}" for why, orphans in reasons.items())
         raise UserError(_ADAPTIVE.format(name=study.name, what=whys))
 
 
 def _refuse_another_metric(
-    study: Study, plan: Plan, revision: Revision, journal: JournalReader
+    study: StudyFolder, plan: Plan, revision: Revision, journal: JournalReader
 ) -> None:
     """Refuse another metric or goal where the old one has decided, or the new one is not there."""
     manifest, sweep = study.manifest, plan.sweep
@@ -437,7 +437,7 @@ def _refuse_another_metric(
     )
 
 
-def _old_sweep(study: Study) -> Sweep | None:
+def _old_sweep(study: StudyFolder) -> Sweep | None:
     """Return the sweep as the study has it; None if its code can no longer be loaded."""
     try:
         return variant(own_sweep(study).sweep, recorded_options(study.manifest))
@@ -446,7 +446,7 @@ def _old_sweep(study: Study) -> Sweep | None:
 
 
 def _refuse_another_search(
-    study: Study, plan: Plan, journal: JournalReader, old_sweep: Sweep | None
+    study: StudyFolder, plan: Plan, journal: JournalReader, old_sweep: Sweep | None
 ) -> None:
     """Refuse another search where a study has trials, and another space of an adaptive one."""
     was_adaptive = bool(journal.metas(PROPOSALS))
@@ -463,7 +463,7 @@ def _refuse_another_search(
         raise UserError(_ADAPTIVE.format(name=study.name, what="its space has changed"))
 
 
-def _revised(study: Study, change: Change) -> Manifest:
+def _revised(study: StudyFolder, change: Change) -> Manifest:
     """Return the manifest of an edited sweep."""
     before, revision = study.manifest, change.revision
     assert revision is not None

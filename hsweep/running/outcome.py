@@ -14,7 +14,7 @@ from hsweep.record.endings import (
     remarks,
     trial_ends,
 )
-from hsweep.record.study import Study
+from hsweep.record.study import StudyFolder
 from hsweep.running.progress import duration
 from hsweep.tracking.target import TrackingTarget
 from hsweep.tracking.tracker import TrackingSummary
@@ -62,7 +62,7 @@ class Outcome:
         return not (self.counts[TrialStatus.PLANNED] or self.counts[TrialStatus.RUNNING])
 
 
-def resume_line(study: Study) -> str:
+def resume_line(study: StudyFolder) -> str:
     return command("resume", study.name, home=study.paths.home)
 
 
@@ -75,12 +75,12 @@ def browse_line(target: TrackingTarget, home: Home, study_name: str) -> str:
     return command("ui", study_name, *where, home=home.root)
 
 
-def errors_line(study: Study) -> str:
+def errors_line(study: StudyFolder) -> str:
     line = command("show", study.name, "--errors", home=study.paths.home)
     return f"what failed attempts raised, in full: {line}"
 
 
-def closing_lines(outcome: Outcome, study: Study) -> list[str]:
+def closing_lines(outcome: Outcome, study: StudyFolder) -> list[str]:
     """Return how many trials ended how, and what is to be said of them."""
     with study.journal() as journal:
         rows, orphaned = journal.trials(), journal.orphaned_counts()

@@ -2,12 +2,12 @@
 
 from hsweep.errors import UserError
 from hsweep.paths import Home
-from hsweep.record.study import Study
+from hsweep.record.study import StudyFolder
 from hsweep.redaction import HIDDEN
 from hsweep.tracking.target import TrackingTarget, has_login, tracking_target
 
 
-def target_of(study: Study, home: Home, uri: str | None = None) -> TrackingTarget:
+def target_of(study: StudyFolder, home: Home, uri: str | None = None) -> TrackingTarget:
     """Return the MLflow store at ``uri``, else the one that a study reports to; UserError for a URI
     of no use, or if the study's held a secret, which is not recorded."""
     manifest = study.manifest

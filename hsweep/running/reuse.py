@@ -30,7 +30,7 @@ from hsweep.planning.code_changes import (
 from hsweep.planning.content import describe
 from hsweep.planning.identity import CONTENT_PARTS
 from hsweep.record.journal import Journal, JournalReader, LogRow
-from hsweep.record.study import Manifest, Study, list_studies
+from hsweep.record.study import Manifest, StudyFolder, list_studies
 from hsweep.record.tables import is_probed
 from hsweep.record.weights import WeightsFolder
 from models.conditioning import Conditioning
@@ -271,7 +271,7 @@ def _number_words(number: int) -> tuple[str, str]:
 
 
 def reuse_for(
-    study: Study,
+    study: StudyFolder,
     journal: Journal,
     home: Home,
     *,
@@ -340,7 +340,7 @@ def _content(parts: Mapping[str, str]) -> _Content:
 
 def _read(paths: StudyPaths) -> _Source | None:
     try:
-        manifest = Study.at(paths).manifest
+        manifest = StudyFolder.at(paths).manifest
         with JournalReader(paths.journal) as journal:
             finished: dict[_Content, list[tuple[str, str]]] = {}
             for key, trained_by, parts in journal.finished_trials():

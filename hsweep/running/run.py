@@ -37,7 +37,7 @@ from hsweep.record.composition import budgets_in_words, counted
 from hsweep.record.endings import PROPOSALS
 from hsweep.record.journal import Journal, TrialRow
 from hsweep.record.provenance import hardware
-from hsweep.record.study import Study
+from hsweep.record.study import StudyFolder
 from hsweep.running.change import Change
 from hsweep.running.forecast import forecast, play_out
 from hsweep.running.options import RunOptions
@@ -69,10 +69,10 @@ class Conclude(Protocol):
     def prepare(self) -> None:
         """Import what the others need; called in a thread of its own while trials train."""
 
-    def answer(self, study: Study, outcome: Outcome) -> None:
+    def answer(self, study: StudyFolder, outcome: Outcome) -> None:
         """Find the answer and print it."""
 
-    def write(self, study: Study) -> Sequence[Path]:
+    def write(self, study: StudyFolder) -> Sequence[Path]:
         """Write the report of what was answered; return the files for the study's tracked run."""
 
 
@@ -85,7 +85,7 @@ def run(
     *,
     is_guest: bool = False,
     started: "StartingRay | None" = None,
-) -> tuple[Study, Outcome]:
+) -> tuple[StudyFolder, Outcome]:
     """Run what a study is to be: check, connect, record, train, conclude; UserError if anything
     stands in the way before the first trial.
 
@@ -105,7 +105,7 @@ def run(
     home.create()
     runner: RayRunner | InlineRunner = InlineRunner()
     if is_over := _is_over(change, options, home):
-        counts = Study.open(home, change.name).status()
+        counts = StudyFolder.open(home, change.name).status()
         hint = "; --retry-failed tries again what failed" if counts["failed"] else ""
         console.print(f"every trial has ended: there is nothing to train{hint}")
     else:
@@ -144,7 +144,7 @@ def _is_over(change: Change, options: RunOptions, home: Home) -> bool:
     """Whether nothing of a study is left to be trained."""
     if change.new:
         return False
-    plan, study = change.prepared.plan, Study.open(home, change.name)
+    plan, study = change.prepared.plan, StudyFolder.open(home, change.name)
     with study.journal() as journal:
         rows = {row.key: row for row in journal.trials(orphaned=True)}
         planned = proposed_trials(plan, journal) if plan.is_adaptive else plan.trials
@@ -250,7 +250,7 @@ def _print_dashboard(console: Console, url: str) -> None:
 
 
 def _train(
-    study: Study,
+    study: StudyFolder,
     journal: Journal,
     change: Change,
     options: RunOptions,
@@ -349,7 +349,7 @@ def _train(
 
 
 def _coordinator(
-    study: Study, journal: Journal, change: Change, reuse: Reuse | None
+    study: StudyFolder, journal: Journal, change: Change, reuse: Reuse | None
 ) -> Coordinator:
     plan = change.prepared.plan
     trials: list[Trial] = list(plan.trials)
@@ -379,7 +379,7 @@ def _coordinator(
     )
 
 
-def _record_accepted(study: Study, journal: Journal, reuse: Reuse) -> None:
+def _record_accepted(study: StudyFolder, journal: Journal, reuse: Reuse) -> None:
     """Record what was taken from other studies although their code was another."""
     while reuse.accepted:
         study.accept(journal, reuse.accepted.pop(0))
@@ -387,7 +387,7 @@ def _record_accepted(study: Study, journal: Journal, reuse: Reuse) -> None:
 
 @contextlib.contextmanager
 def _stopping_on_signals(
-    coordinator: Coordinator, study: Study, progress: Progress, *, is_guest: bool
+    coordinator: Coordinator, study: StudyFolder, progress: Progress, *, is_guest: bool
 ) -> Iterator[None]:
     """Let the first interrupt end the study cleanly, and the second at once: with the process,
     unless the study is a guest in it."""
@@ -427,7 +427,7 @@ def _closing(runner: Runner) -> Iterator[None]:
         closing.join()
 
 
-def _write_tables(study: Study) -> str:
+def _write_tables(study: StudyFolder) -> str:
     """Write the study's tables; return why that failed, empty if it did not."""
     try:
         study.write_tables()
@@ -436,7 +436,7 @@ def _write_tables(study: Study) -> str:
     return ""
 
 
-def remove_checkpoints(study: Study, coordinator: Coordinator) -> None:
+def remove_checkpoints(study: StudyFolder, coordinator: Coordinator) -> None:
     """Remove what no trial can go on from, in this study or under a longer budget; a failure to
     remove costs only space."""
     root = study.checkpoints()

@@ -16,7 +16,7 @@ from hsweep.planning.prepare import (
     recorded_options,
     variant,
 )
-from hsweep.record.study import Study, holds_a_study
+from hsweep.record.study import StudyFolder, holds_a_study
 from hsweep.redaction import refuse_secrets
 from hsweep.running.change import Change, edit, new_study
 from hsweep.running.manifests import sweep_source
@@ -41,7 +41,7 @@ class Request:
     chosen: SweepOptions
     home: Home
     name: str
-    study: Study | None
+    study: StudyFolder | None
     target: TrackingTarget
     storage: str | None
 
@@ -118,7 +118,7 @@ def request(
     if not holds_a_study(home.study(name)):
         target = tracking_target(options.tracking_uri, home, loaded.sweep.name)
         return Request(loaded, chosen, home, name, None, target, storage)
-    study = Study.open_to_run(home, name) if to_run else Study.open(home, name)
+    study = StudyFolder.open_to_run(home, name) if to_run else StudyFolder.open(home, name)
     _refuse_another_choice(study, chosen)
     own = study.manifest.storage
     if storage not in (None, own):
@@ -130,7 +130,7 @@ def request(
     return Request(loaded, chosen, home, name, study, target, own)
 
 
-def _refuse_another_choice(study: Study, chosen: SweepOptions) -> None:
+def _refuse_another_choice(study: StudyFolder, chosen: SweepOptions) -> None:
     """Refuse to go on with a study for which something else was chosen than a setting."""
     before = recorded_options(study.manifest)
     for name, was, now in (
@@ -169,7 +169,7 @@ def study_of(
     options: SweepOptions,
     given: Iterable[str],
     console: Console,
-) -> Study:
+) -> StudyFolder:
     """Return the study of a sweep file, whose own copy of the sweep is what runs; by default the
     one that ``hsweep run`` would begin.
 
@@ -177,7 +177,9 @@ def study_of(
         UserError: there is no such study, or one of the options given is not as the study has it.
     """
     sweep = loaded_sweep(sweep_file).sweep
-    study = Study.open_to_run(home, name or f"{sweep.name}-{options.preset or DEFAULT_PRESET}")
+    study = StudyFolder.open_to_run(
+        home, name or f"{sweep.name}-{options.preset or DEFAULT_PRESET}"
+    )
     recorded = recorded_options(study.manifest)
     asked = {what: (getattr(options, what), getattr(recorded, what)) for what in given}
     for what, (now, before) in {"sweep": (sweep.name, study.manifest.sweep), **asked}.items():

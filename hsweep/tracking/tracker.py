@@ -23,7 +23,7 @@ from hsweep.tracking.target import Refusal, StoreState, TrackingTarget, describe
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from hsweep.record.study import Study
+    from hsweep.record.study import StudyFolder
     from hsweep.tracking.delivery import Delivery
 
 _SHORTEST_REST_SECONDS: Final = 5.0
@@ -276,7 +276,7 @@ class Shutdown:
             return self._tracker.close(wait_seconds=0.0)
 
 
-def sync_line(study: "Study", target: TrackingTarget) -> str:
+def sync_line(study: "StudyFolder", target: TrackingTarget) -> str:
     """Return the command that delivers what a store has not got of a study."""
     shown = target.shown_uri
     is_other = HIDDEN in shown or shown != study.manifest.tracking_uri
@@ -284,7 +284,9 @@ def sync_line(study: "Study", target: TrackingTarget) -> str:
     return command("sync", study.name, *words, home=study.paths.home)
 
 
-def tracking_lines(summary: TrackingSummary, study: "Study", target: TrackingTarget) -> list[str]:
+def tracking_lines(
+    summary: TrackingSummary, study: "StudyFolder", target: TrackingTarget
+) -> list[str]:
     """Return what to say of what did not reach the store; nothing if all did."""
     lines: list[str] = []
     if summary.pending or summary.error or summary.unattached:

@@ -14,7 +14,7 @@ from hsweep.record.endings import WAITS_AT_RUNG, first_line
 from hsweep.record.journal_reader import JournalReader
 from hsweep.record.manifest import Manifest
 from hsweep.record.rows import LogRow, TrialRow, labels_of
-from hsweep.record.study import Study
+from hsweep.record.study import StudyFolder
 from hsweep.record.study_lock import Held
 from hsweep.running.progress import duration, number
 
@@ -85,7 +85,7 @@ class Now:
         return asdict(self)
 
 
-def study_now(study: Study, journal: JournalReader, price: float | None = None) -> Now:
+def study_now(study: StudyFolder, journal: JournalReader, price: float | None = None) -> Now:
     """Return what a study is doing.
 
     Args:

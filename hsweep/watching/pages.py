@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hsweep.design.trial import TrialStatus
 from hsweep.errors import UserError, told
 from hsweep.paths import Home
-from hsweep.record.study import Study, list_studies
+from hsweep.record.study import StudyFolder, list_studies
 from hsweep.record.study_lock import is_held
 from hsweep.redaction import redact
 from hsweep.terminal import note
@@ -75,7 +75,7 @@ class StudyPages:
             seen = paths.journal.stat().st_size if paths.journal.exists() else -1
             # While it runs time passes, too.
             if self._now is None or seen != self._seen or is_held(paths) or self._was_running:
-                study = Study.open(self._home, self._name)
+                study = StudyFolder.open(self._home, self._name)
                 with study.journal() as journal, journal.snapshot():
                     self._now = study_now(study, journal, self._price)
                 self._seen = seen
@@ -123,7 +123,7 @@ class StudyPages:
         from analysis.report.build import Live, build_report, report_input
 
         began = time.monotonic()
-        study = Study.open(self._home, self._name)
+        study = StudyFolder.open(self._home, self._name)
         with study.reading() as tables:
             answer = answer_study(study, tables)
             shown = report_input(study, answer, self._run_urls(study), tables)
@@ -133,7 +133,7 @@ class StudyPages:
         self.version, self._results = version, _results(now)
         self._built.took(time.monotonic() - began)
 
-    def _run_urls(self, study: Study) -> dict[str, str]:
+    def _run_urls(self, study: StudyFolder) -> dict[str, str]:
         from hsweep.running.resume import target_of
         from hsweep.tracking.ui import reachable_run_urls
 
@@ -192,7 +192,7 @@ class HomePages:
 
 def _listed(home: Home, name: str) -> dict[str, Any]:
     try:
-        status = Study.open(home, name).status()
+        status = StudyFolder.open(home, name).status()
     except Exception as error:  # whatever has become of its files, the others are listed
         return {"name": name, "error": str(error)}
     ended = sum(status[each] for each in map(str, TrialStatus) if TrialStatus(each).is_final)

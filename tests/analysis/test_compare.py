@@ -27,7 +27,7 @@ from hsweep import Sweep, Transition, grid, lean
 from hsweep.cli import main
 from hsweep.errors import UserError
 from hsweep.paths import Home
-from hsweep.record.study import Study
+from hsweep.record.study import StudyFolder
 
 QUICK = CompareSettings(draws=300)
 
@@ -55,7 +55,7 @@ def collapse(width: int, replicate: int, star: int, seed: int = 0) -> float:
     return float(10 ** (-0.4 * width - 2.0 * (width >= star) + 0.08 * noise))
 
 
-def finished(home: Home, name: str, sweep: Sweep, values: Any) -> Study:
+def finished(home: Home, name: str, sweep: Sweep, values: Any) -> StudyFolder:
     study = new_study(home, name, sweep)
     with recording(study, sweep) as (journal, trials):
         for trial in trials:
@@ -69,7 +69,7 @@ def home(tmp_path: Path) -> Home:
 
 
 @pytest.fixture
-def collapses(home: Home) -> list[Study]:
+def collapses(home: Home) -> list[StudyFolder]:
     sweep = transition_sweep()
     return [
         finished(home, name, sweep, lambda p, r, star=star: collapse(p.width, r, star))
@@ -82,7 +82,7 @@ def error_of(width: int, replicate: int, gain: float, seed: int) -> float:
     return 0.5 - 0.05 * width - gain + 0.004 * float(noise)
 
 
-def lean_studies(home: Home, gains: Sequence[float]) -> list[Study]:
+def lean_studies(home: Home, gains: Sequence[float]) -> list[StudyFolder]:
     return [
         finished(
             home,
@@ -103,7 +103,7 @@ def volumes_of(result: Comparison) -> list[Any]:
 
 
 class TestTransitions:
-    def test_different_places_are_told_apart(self, collapses: list[Study]) -> None:
+    def test_different_places_are_told_apart(self, collapses: list[StudyFolder]) -> None:
         result = compare_studies(collapses, settings=QUICK)
         assert [s.transition.h_star for s in result.studies if s.transition] == [3, 4]
         (places,) = places_of(result)
@@ -117,7 +117,7 @@ class TestTransitions:
         )
 
     def test_a_study_agrees_with_itself_under_another_name(
-        self, home: Home, collapses: list[Study]
+        self, home: Home, collapses: list[StudyFolder]
     ) -> None:
         again = finished(
             home, "again", transition_sweep(), lambda p, r: collapse(p.width, r, 3, seed=1)
@@ -127,7 +127,7 @@ class TestTransitions:
         assert places.equal > 0.8
 
     def test_a_suggested_collapse_is_compared_with_none(
-        self, home: Home, collapses: list[Study]
+        self, home: Home, collapses: list[StudyFolder]
     ) -> None:
         sweep = dataclasses.replace(transition_sweep(), replicates=1)
         single = finished(home, "single", sweep, lambda p, r: collapse(p.width, r, 4))
@@ -162,7 +162,7 @@ class TestFronts:
         assert pair.same == 16
 
     def test_a_cost_may_be_named_for_studies_with_any_question(
-        self, collapses: list[Study]
+        self, collapses: list[StudyFolder]
     ) -> None:
         assert compare_studies(collapses, settings=QUICK).front is None
         result = compare_studies(collapses, costs=("num_params", "wall_seconds"), settings=QUICK)
@@ -197,11 +197,11 @@ class TestFronts:
         assert pair.p_better is None
 
 
-def learning(study: Study, **task: Any) -> Study:
+def learning(study: StudyFolder, **task: Any) -> StudyFolder:
     """The study with a task and the fingerprint of its data on record."""
     fingerprint = str(sorted(task.items()))
     data = [{"task": {"type": "TinyTask", **task}, "fingerprint": fingerprint}]
-    return Study(study.paths, dataclasses.replace(study.manifest, provenance={"data": data}))
+    return StudyFolder(study.paths, dataclasses.replace(study.manifest, provenance={"data": data}))
 
 
 class TestOtherData:
@@ -226,7 +226,7 @@ class TestOtherData:
         assert "lean0: data=digits, settings=1; lean1: data=photos" in sentence
 
     def test_places_of_a_collapse_are_not_tested_against_each_other(
-        self, collapses: list[Study]
+        self, collapses: list[StudyFolder]
     ) -> None:
         apart = [learning(study, dim=3 + at) for at, study in enumerate(collapses)]
         result = compare_studies(apart, settings=QUICK)
@@ -286,7 +286,7 @@ class TestWhatDiffers:
         assert rows["--set replicates"] == (NONE, "3")
         assert "metric" not in rows
 
-    def test_the_sweep_files_are_compared(self, collapses: list[Study]) -> None:
+    def test_the_sweep_files_are_compared(self, collapses: list[StudyFolder]) -> None:
         one, other = collapses
         other.paths.sweep_source.write_text(one.paths.sweep_source.read_text() + "# <b>more</b>\n")
         result = compare_studies(collapses, settings=QUICK)

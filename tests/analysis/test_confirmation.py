@@ -9,7 +9,7 @@ import pytest
 from click.testing import Result
 
 from hsweep.paths import Home
-from hsweep.record.study import Study
+from hsweep.record.study import StudyFolder
 
 SHAPES = '''"""Is a narrower map as good?"""
 from hsweep import epochs, grid, lean
@@ -50,7 +50,7 @@ def test_the_command_runs_the_choice_and_the_baseline_on_seeds_never_seen(
     # One candidate is no choice, so there is nothing left to confirm.
     assert (confirmed["confirm"], "confirm_command" in confirmed) == ("", False)
 
-    studies = [Study.open(home, name) for name in ("s", "s-confirm")]
+    studies = [StudyFolder.open(home, name) for name in ("s", "s-confirm")]
     keys = [set(study.tables()[0]["key"].to_pylist()) for study in studies]
     assert keys[0] & keys[1] == set()
     assert len(keys[1]) == 2 * confirmed["baseline_n"]

@@ -26,7 +26,7 @@ from hsweep import Asha, Sweep, UserError, grid, lean
 from hsweep.design.early_stopping import PROTECTED
 from hsweep.paths import Home
 from hsweep.planning.plan import make_plan
-from hsweep.record.study import Study
+from hsweep.record.study import StudyFolder
 
 AXES = ("family", "variant", "depth")
 WORSE = {"equal": 0.0, "worse": 0.1}
@@ -169,7 +169,7 @@ def test_results_of_different_tasks_are_never_on_one_front(tmp_path: Path) -> No
     home, sweep = Home(tmp_path / "home"), family_sweep()
     study = new_study(home, sweep=sweep)
     two_tasks = {"data": [{"task": {"dim": 3}}, {"task": {"dim": 4}}]}
-    study = Study(study.paths, replace(study.manifest, provenance=two_tasks))
+    study = StudyFolder(study.paths, replace(study.manifest, provenance=two_tasks))
     with recording(study, sweep) as (journal, trials):
         for trial in trials:
             is_odd = trial.point.family == "odd"

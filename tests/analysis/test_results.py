@@ -13,12 +13,12 @@ from analysis.results import no_results, results_section
 from hsweep import Sweep, Transition, epochs, grid, lean
 from hsweep.design.trial import Trial, TrialStatus
 from hsweep.paths import Home
-from hsweep.record.study import Study
+from hsweep.record.study import StudyFolder
 
 
 def study_of(
     home: Home, sweep: Sweep, value: Callable[[Trial], float | None], **changes: Any
-) -> Study:
+) -> StudyFolder:
     """Make a study that has run; a trial without a value has failed."""
     study = new_study(home, sweep=sweep, **changes)
     with recording(study, sweep) as (journal, trials):
@@ -33,7 +33,7 @@ def study_of(
     return study
 
 
-def section(study: Study, width: int = 200) -> Section:
+def section(study: StudyFolder, width: int = 200) -> Section:
     with study.reading() as tables:
         found = results_section(StudyRuns(study.manifest, tables), width)
     assert found is not None

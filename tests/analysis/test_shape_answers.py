@@ -27,7 +27,7 @@ from analysis.report.build import report_input as study_report
 from analysis.result_files import read_result, write_finding
 from hsweep.cli import main
 from hsweep.paths import Home
-from hsweep.record.study import Study
+from hsweep.record.study import StudyFolder
 
 OPTIONS: dict[str, Any] = {"config": ["heads", "depth"], "metric": "score"}
 
@@ -115,12 +115,12 @@ def test_mistakes_are_one_message(
     assert message in result.stderr
 
 
-def asked(study: Study) -> Answer:
+def asked(study: StudyFolder) -> Answer:
     return ask_study(study, EFFECTS, {"settings": ()})
 
 
 @pytest.fixture
-def study(tmp_path: Path) -> Study:
+def study(tmp_path: Path) -> StudyFolder:
     sweep = tiny_sweep(
         space=hsweep.grid(heads=[1, 2, 4], width=[4, 8], lr=[0.05, 0.1]),
         recipe=lambda point: hsweep.Recipe(lr=point.lr, batch_size=8),
@@ -136,7 +136,7 @@ def study(tmp_path: Path) -> Study:
     return found
 
 
-def test_a_study_says_what_its_axes_do_besides_its_question(study: Study) -> None:
+def test_a_study_says_what_its_axes_do_besides_its_question(study: StudyFolder) -> None:
     answer = answer_study(study)
     told = answer.result(EffectsResult)
     assert told is not None
@@ -148,7 +148,7 @@ def test_a_study_says_what_its_axes_do_besides_its_question(study: Study) -> Non
     assert "Effects of single axes" in build_report(study_report(study, answer, {}))
 
 
-def test_effects_do_not_test_again_what_the_question_asks(study: Study) -> None:
+def test_effects_do_not_test_again_what_the_question_asks(study: StudyFolder) -> None:
     found = answer_study(study).result(EffectsResult)
     assert found is not None
     heads, width, rate = found.axes
@@ -208,5 +208,5 @@ def test_settings_that_a_question_names_are_no_shapes(tmp_path: Path) -> None:
     assert level.metric.estimate == pytest.approx(0.004, rel=0.02)
 
 
-def test_a_study_can_be_asked_for_them_alone(study: Study) -> None:
+def test_a_study_can_be_asked_for_them_alone(study: StudyFolder) -> None:
     assert "One step up in lr" in asked(study).text

@@ -12,13 +12,13 @@ from tiny_studies import finish, new_study, recording
 from hsweep import Asha, Recipe, Sweep, Transition, grid, lean
 from hsweep.cli import main
 from hsweep.paths import Home
-from hsweep.record.study import Study
+from hsweep.record.study import StudyFolder
 
 Ask = Callable[..., dict[str, Any]]
 FEW = ("--setting", "B=100", "--setting", "n_mc=99")
 
 
-def recorded(home: Home, sweep: Sweep, name: str, **changes: Any) -> Study:
+def recorded(home: Home, sweep: Sweep, name: str, **changes: Any) -> StudyFolder:
     """Record an error that collapses at four of width, lowest at the middle rate."""
     study = new_study(home, name, sweep, **changes)
     with recording(study, sweep) as (journal, trials):

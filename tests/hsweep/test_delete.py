@@ -11,7 +11,7 @@ from tiny_studies import SWEEP_FILE, new_study, trained
 from hsweep.errors import UserError
 from hsweep.paths import Home
 from hsweep.python import load
-from hsweep.record.study import Study, list_studies
+from hsweep.record.study import StudyFolder, list_studies
 
 Invoke = Callable[..., Result]
 KEEPING = SWEEP_FILE.replace("tiny_sweep()", "tiny_sweep(keep='last')")
@@ -58,7 +58,7 @@ def test_nothing_is_deleted_unasked_or_while_it_runs(hsweep: Invoke, home: Home)
         assert (refused.exit_code, "is being run by" in refused.stderr) == (2, True)
         with pytest.raises(UserError, match="is being run by"):
             load("mine", home.root).delete()
-    assert Study.open(home, "mine").status()["trials"] == 3
+    assert StudyFolder.open(home, "mine").status()["trials"] == 3
     load("mine", home.root).delete()
     assert names(home) == set()
     # Nor does a process that is about to run it make its folder again, in the way of another.

@@ -30,7 +30,7 @@ from hsweep.planning.options import SweepOptions
 from hsweep.planning.plan import Plan
 from hsweep.planning.prepare import loaded_sweep, own_sweep, prepare, recorded_options
 from hsweep.record.journal import TrialRow
-from hsweep.record.study import Study
+from hsweep.record.study import StudyFolder
 from hsweep.running.change import Change, edit, resume
 from hsweep.running.manifests import new_manifest
 from hsweep.tracking.target import TrackingTarget, tracking_target
@@ -81,15 +81,22 @@ class Bench:
         path.write_text(source)
         return path
 
-    def begin(self, source: str, name: str = "mine", **settings: Any) -> Study:
+    def begin(self, source: str, name: str = "mine", **settings: Any) -> StudyFolder:
         chosen = SweepOptions(settings=[(n, [v]) for n, v in settings.items()])
         prepared = prepare(self.file(source), chosen)
         manifest = new_manifest(name, prepared, storage=None, target=self.target)
         self.home.create()
-        return Study.create(self.home, manifest, sweep_source=source, plan=prepared.plan.to_json())
+        return StudyFolder.create(
+            self.home, manifest, sweep_source=source, plan=prepared.plan.to_json()
+        )
 
     def plan_edit(
-        self, study: Study, source: str | None = None, *, accept: bool = False, **settings: int
+        self,
+        study: StudyFolder,
+        source: str | None = None,
+        *,
+        accept: bool = False,
+        **settings: int,
     ) -> Change:
         """Plan it with these settings besides those that the study has."""
         path = study.sweep_file() if source is None else self.file(source, "edited.py")
@@ -98,20 +105,20 @@ class Bench:
         options = replace(chosen, settings=list(merged.items()))
         return edit(study, loaded_sweep(path), options, self.target, accepts_code=accept)
 
-    def edit(self, study: Study, source: str | None = None, **settings: Any) -> Change:
+    def edit(self, study: StudyFolder, source: str | None = None, **settings: Any) -> Change:
         change = self.plan_edit(study, source, **settings)
         self.take_over(study, change)
         return change
 
-    def take_over(self, study: Study, change: Change) -> None:
+    def take_over(self, study: StudyFolder, change: Change) -> None:
         with study.locked():
             change.take_over()
 
-    def plan(self, study: Study) -> Plan:
+    def plan(self, study: StudyFolder) -> Plan:
         """Plan what the study is by its own record."""
         return resume(study, own_sweep(study), self.target).prepared.plan
 
-    def run(self, study: Study, most: int | None = None) -> None:
+    def run(self, study: StudyFolder, most: int | None = None) -> None:
         """Train everything that is left, or so many reports of it."""
         plan = self.plan(study)
         with study.writer() as journal:
@@ -128,7 +135,7 @@ class Bench:
             InlineRunner().run(coordinator)
             coordinator.settle()
 
-    def ran(self, source: str, name: str = "mine", **settings: Any) -> Study:
+    def ran(self, source: str, name: str = "mine", **settings: Any) -> StudyFolder:
         study = self.begin(source, name, **settings)
         self.run(study)
         return study
@@ -160,27 +167,27 @@ def bench(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     return Bench(home, tmp_path)
 
 
-def rows_of(study: Study) -> dict[str, TrialRow]:
+def rows_of(study: StudyFolder) -> dict[str, TrialRow]:
     with study.journal() as journal:
         return {row.key: row for row in journal.trials(orphaned=True)}
 
 
-def present(study: Study) -> dict[Any, str]:
+def present(study: StudyFolder) -> dict[Any, str]:
     """The status of each trial that is part of the study, by its width."""
     return {
         row.point["width"]: str(row.status) for row in rows_of(study).values() if not row.orphaned
     }
 
 
-def orphans(study: Study) -> dict[Any, str]:
+def orphans(study: StudyFolder) -> dict[Any, str]:
     return {row.point["width"]: row.orphaned for row in rows_of(study).values() if row.orphaned}
 
 
-def attempts(study: Study) -> dict[str, int]:
+def attempts(study: StudyFolder) -> dict[str, int]:
     return {row.key: row.attempt for row in rows_of(study).values()}
 
 
-def trained(study: Study) -> dict[str, History]:
+def trained(study: StudyFolder) -> dict[str, History]:
     """The reports of the trials that are part of the study."""
     return {
         key: history
@@ -505,7 +512,7 @@ class TestWhatIsRecorded:
         wider = SWEEP.replace("[1, 2, 3]", "[2, 3, 4]")
         bench.edit(study, wider)
         bench.edit(study, epochs=6)
-        manifest = Study.open(bench.home, "mine").manifest
+        manifest = StudyFolder.open(bench.home, "mine").manifest
         first, second = manifest.revisions
         assert first["counts"]["orphaned"] == 1
         assert first["reasons"] == {"no longer in the space": 1}
@@ -556,7 +563,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Bench:
         study = bench.begin(SWEEP)
         bench.run(study, most=4)
         shutil.copytree(study.paths.root, bench.home.studies / "calm")
-        bench.edit(Study.open(bench.home, "calm"), EDITED, epochs=6)
+        bench.edit(StudyFolder.open(bench.home, "calm"), EDITED, epochs=6)
     return bench
 
 
@@ -566,7 +573,7 @@ class TestKilledInBetween:
         self, bench: Bench, template: Bench, when: str
     ) -> None:
         shutil.copytree(template.home.root, bench.home.root)
-        study, calm = Study.open(bench.home, "mine"), Study.open(bench.home, "calm")
+        study, calm = StudyFolder.open(bench.home, "mine"), StudyFolder.open(bench.home, "calm")
         before = rows_of(study)
         edit = bench.plan_edit(study, EDITED, epochs=6)
         pid = os.fork()
@@ -578,12 +585,12 @@ class TestKilledInBetween:
                 os._exit(1)
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
 
-        study = Study.open(bench.home, "mine")
+        study = StudyFolder.open(bench.home, "mine")
         if when != "after":
             assert rows_of(study) == before
             assert len(study.manifest.revisions) == 0
             bench.edit(study, EDITED, epochs=6)
-        study = Study.open_to_run(bench.home, "mine")
+        study = StudyFolder.open_to_run(bench.home, "mine")
         study.export()
         assert rows_of(study) == rows_of(calm)
         assert trained(study) == trained(calm)
@@ -596,7 +603,7 @@ class TestKilledInBetween:
         self, bench: Bench, template: Bench
     ) -> None:
         shutil.copytree(template.home.root, bench.home.root)
-        study = Study.open(bench.home, "mine")
+        study = StudyFolder.open(bench.home, "mine")
         before = rows_of(study)
         edit = bench.plan_edit(study, EDITED, epochs=6)
         with pytest.MonkeyPatch.context() as patch:
@@ -672,7 +679,7 @@ class TestFromTheCommandLine:
         assert "continued  2 with a budget of 4 epochs (2 finished, now longer)" in shown.output
         assert "orphaned   1 (1 finished), no longer in the space: width=1" in shown.output
         assert "set        epochs=4" in shown.output
-        assert Study.open(home, "mine").manifest == study.manifest
+        assert StudyFolder.open(home, "mine").manifest == study.manifest
         as_json = hsweep(*run, "--dry-run", "--json")
         assert json.loads(as_json.stdout)["revision"]["continued"] == 2
 
@@ -718,7 +725,7 @@ class TestFromTheCommandLine:
         done = hsweep(*run, "--set", "margin=0.2", "--json")
         assert done.exit_code == 0, done.output
         assert json.loads(done.stdout)["revision"]["kept"] == 6
-        manifest = Study.open(home, "mine").manifest
+        manifest = StudyFolder.open(home, "mine").manifest
         assert manifest.question is not None
         assert (manifest.question["margin"], manifest.settings) == (0.2, [["margin", [0.2]]])
         again = hsweep(*run, "--set", "margin=0.2", "--dry-run")
@@ -781,13 +788,13 @@ class TestRunAgain:
         assert done.exit_code == 0, done.output
         assert "metric     accuracy, before loss" in done.stderr
         assert json.loads(done.stdout)["revision"]["kept"] == 3
-        study = Study.open(home, "own-quick")
+        study = StudyFolder.open(home, "own-quick")
         assert (study.manifest.metric, study.manifest.goal) == ("accuracy", "max")
         values = {row.point["width"]: row.metrics["accuracy"] for row in rows_of(study).values()}
         assert values == {width: 1 - 1 / width for width in (1, 2, 3, 4)}
         assert attempts(study) == dict.fromkeys(attempts(study), 1)
         # From the log alone, as if the index were lost.
-        Study.open_to_run(home, "own-quick")
+        StudyFolder.open_to_run(home, "own-quick")
         again = {row.point["width"]: row.metrics["accuracy"] for row in rows_of(study).values()}
         assert again == values
 
@@ -818,7 +825,7 @@ class TestRunAgain:
     ) -> None:
         path = self.file(bench)
         assert hsweep("run", path, "--runner", "inline").exit_code == 1
-        study = Study.open(home, "own-quick")
+        study = StudyFolder.open(home, "own-quick")
         assert set(present(study).values()) == {"failed"}
         (bench.folder / "mended").touch()
         done = hsweep("run", path, "--runner", "inline")

@@ -13,7 +13,7 @@ from hsweep import Sweep, Transition, grid
 from hsweep.design.trial import Report, Trial, TrialStatus
 from hsweep.paths import Home
 from hsweep.record.endings import TrialEnd, counts_in_words, first_line, remarks
-from hsweep.record.study import Study
+from hsweep.record.study import StudyFolder
 
 Invoke = Callable[..., Result]
 
@@ -116,7 +116,7 @@ def sweep() -> Sweep:
 
 
 @pytest.fixture
-def study(home: Home) -> Study:
+def study(home: Home) -> StudyFolder:
     """A study whose trials ended in every way."""
     study = new_study(home, sweep=sweep())
     with recording(study, sweep()) as (journal, trials):
@@ -157,7 +157,7 @@ def study(home: Home) -> Study:
 
 
 class TestOnTheCommandLine:
-    def test_show_says_what_befell_the_trials(self, hsweep: Invoke, study: Study) -> None:
+    def test_show_says_what_befell_the_trials(self, hsweep: Invoke, study: StudyFolder) -> None:
         shown = hsweep("show", "mine").stdout
         for line in (
             "8 finished, 2 diverged, 1 too large;",
@@ -172,7 +172,7 @@ class TestOnTheCommandLine:
             assert line in shown
 
     def test_list_counts_what_was_lost_and_what_is_orphaned(
-        self, hsweep: Invoke, study: Study
+        self, hsweep: Invoke, study: StudyFolder
     ) -> None:
         shown = hsweep("list").stdout
         assert "3: 2 diverged, 1 too large" in shown
@@ -182,7 +182,7 @@ class TestOnTheCommandLine:
         assert [row[name] for name in names] == [8, 1, 1, 1, 0]
 
     def test_an_export_holds_the_orphans_only_if_asked(
-        self, hsweep: Invoke, study: Study, tmp_path: Any
+        self, hsweep: Invoke, study: StudyFolder, tmp_path: Any
     ) -> None:
         assert "11 trials" in hsweep("export", "mine", tmp_path / "t.json").stdout
         path = tmp_path / "all.json"
@@ -192,7 +192,7 @@ class TestOnTheCommandLine:
         assert "orphaned" not in json.loads((tmp_path / "t.json").read_text())[0]
 
     def test_the_answer_says_which_cells_are_read_from_the_runs_left(
-        self, hsweep: Invoke, study: Study
+        self, hsweep: Invoke, study: StudyFolder
     ) -> None:
         said = hsweep("analyze", "mine").stdout
         assert (
@@ -205,7 +205,7 @@ class TestOnTheCommandLine:
         assert (counts[4]["complete"], counts[4]["too_large"]) == (2, 1)
         assert counts[3]["started"] == 2
 
-    def test_the_report_says_it_all(self, hsweep: Invoke, study: Study) -> None:
+    def test_the_report_says_it_all(self, hsweep: Invoke, study: StudyFolder) -> None:
         assert hsweep("report", "mine").exit_code == 0
         page = study.paths.report.read_text()
         for said in (
@@ -217,7 +217,7 @@ class TestOnTheCommandLine:
             assert said in page
 
     def test_an_exported_table_is_understood_when_it_is_analysed(
-        self, hsweep: Invoke, study: Study, tmp_path: Any
+        self, hsweep: Invoke, study: StudyFolder, tmp_path: Any
     ) -> None:
         path = tmp_path / "trials.csv"
         hsweep("export", "mine", path)

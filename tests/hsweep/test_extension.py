@@ -25,7 +25,7 @@ from hsweep.planning.extension import plan_extension, with_extensions
 from hsweep.planning.options import Limits
 from hsweep.planning.plan import Plan, make_plan
 from hsweep.record.journal import Journal, TrialRow
-from hsweep.record.study import Study
+from hsweep.record.study import StudyFolder
 
 PRUNED = '''"""Does the error collapse?"""
 from hsweep import Asha, Transition, epochs, grid
@@ -81,16 +81,16 @@ def written(folder: Path, source: str) -> Path:
     return path
 
 
-def rows_of(study: Study) -> dict[str, TrialRow]:
+def rows_of(study: StudyFolder) -> dict[str, TrialRow]:
     with study.journal() as journal:
         return {row.key: row for row in journal.trials()}
 
 
 def added(home: Home) -> Sequence[Mapping[str, Any]]:
-    return Study.open(home, "mine").manifest.extensions
+    return StudyFolder.open(home, "mine").manifest.extensions
 
 
-def reports_of(study: Study) -> dict[str, list[tuple[int | None, str]]]:
+def reports_of(study: StudyFolder) -> dict[str, list[tuple[int | None, str]]]:
     with study.journal() as journal:
         found: dict[str, list[tuple[int | None, str]]] = {}
         for entry in journal.reports():
@@ -109,7 +109,7 @@ class TestFromTheCommandLine:
         written(tmp_path, PRUNED)
         asked = hsweep(*run)
         assert "is open: only 2 of 5 cells" in asked.output
-        study = Study.open(home, "mine")
+        study = StudyFolder.open(home, "mine")
         before, reports = rows_of(study), reports_of(study)
         done = {key for key, row in before.items() if row.status is TrialStatus.FINISHED}
         stopped = {key for key, row in before.items() if row.status is TrialStatus.STOPPED_EARLY}
@@ -167,12 +167,12 @@ class TestFromTheCommandLine:
         assert any("only-missing" in text for text in first["qualifications"])
         shown = json.loads(hsweep(*run, "--only-missing", "--dry-run", "--json").stdout)
         assert added(home) == []
-        before = rows_of(Study.open(home, "mine"))
+        before = rows_of(StudyFolder.open(home, "mine"))
 
         result = hsweep(*run, "--only-missing", "--json")
         assert result.exit_code == 0, result.output
         second = json.loads(result.stdout)
-        new = rows_of(Study.open(home, "mine"))
+        new = rows_of(StudyFolder.open(home, "mine"))
         assert {key: new.pop(key) for key in before} == before
         assert [each["key"] for each in shown["added"]["trials"]] == list(new)
         widths = {row.point["width"] for row in new.values()}
@@ -254,12 +254,14 @@ class TestFromTheCommandLine:
         refused = hsweep(*more)
         assert refused.exit_code == 2
         assert "--more-seeds needs the points that get them" in refused.stderr
-        before = rows_of(Study.open(home, name))
+        before = rows_of(StudyFolder.open(home, name))
         result = hsweep(*more, "--point", "width=2", "--runner", "inline", "--json")
         assert result.exit_code == 0, result.output
-        new = [row for key, row in rows_of(Study.open(home, name)).items() if key not in before]
+        new = [
+            row for key, row in rows_of(StudyFolder.open(home, name)).items() if key not in before
+        ]
         assert [(row.point["width"], row.status) for row in new] == [(2, TrialStatus.FINISHED)] * 2
-        (extension,) = Study.open(home, name).manifest.extensions
+        (extension,) = StudyFolder.open(home, name).manifest.extensions
         assert {each["how"] for each in extension["trials"]} == {"with a new seed"}
 
     def test_a_study_without_such_a_question_lacks_nothing(

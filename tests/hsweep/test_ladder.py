@@ -24,7 +24,7 @@ from hsweep.planning.extension import carried_over, plan_extension, with_extensi
 from hsweep.planning.plan import make_plan
 from hsweep.record.composition import budgets_in_words
 from hsweep.record.journal import TrialRow
-from hsweep.record.study import Study
+from hsweep.record.study import StudyFolder
 from hsweep.training.checkpoints import CheckpointStore
 
 RECIPE = Recipe(lr=0.05, batch_size=8, schedule="wsd", warmup_steps=3)
@@ -387,7 +387,7 @@ def test_a_finished_study_grows_into_a_ladder_and_others_take_its_rungs(
     grown, whole, taken = (histories(home.study(each).root) for each in ("grown", "whole", "taken"))
     assert grown == whole
     assert taken.items() <= whole.items()
-    study = Study.open(home, "whole")
+    study = StudyFolder.open(home, "whole")
     # What a longer budget yet can go on from is all that is left.
     left = {
         path.parent.name: int(path.name[:9]) for path in Path(study.checkpoints()).rglob("*.pt")

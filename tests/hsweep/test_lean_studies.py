@@ -22,7 +22,7 @@ from analysis.runs.chance import study_chance
 from hsweep import Recipe, Sweep, grid, lean
 from hsweep.design.trial import TrialStatus
 from hsweep.paths import Home
-from hsweep.record.study import Study
+from hsweep.record.study import StudyFolder
 
 Invoke = Callable[..., Result]
 
@@ -62,7 +62,7 @@ def test_shapes_that_were_stopped_early_are_run_to_their_end_on_request(
     run = ("run", path, "--study", "mine", "--runner", "inline")
     first = hsweep(*run)
     assert "stopped early and not compared" in first.output, first.output
-    study = Study.open(home, "mine")
+    study = StudyFolder.open(home, "mine")
     data = study.manifest.provenance["data"]
     assert [(entry["chance"], entry["at"]) for entry in data] == [
         ({"nmse": 1.03}, {"dim": 3}),
@@ -81,7 +81,7 @@ def test_shapes_that_were_stopped_early_are_run_to_their_end_on_request(
     assert ended == {TrialStatus.FINISHED}
 
 
-def family_study(home: Home, name: str = "mine", **data: dict[str, float]) -> Study:
+def family_study(home: Home, name: str = "mine", **data: dict[str, float]) -> StudyFolder:
     """Two families, the lean shape of each as good as its original; what is recorded of the tasks
     is what a constant predictor scores in them."""
     sweep = tiny_sweep(
@@ -97,7 +97,9 @@ def family_study(home: Home, name: str = "mine", **data: dict[str, float]) -> St
         {"task": {}, "fingerprint": family, "chance": chance, "at": {"family": family}}
         for family, chance in data.items()
     ]
-    study = Study(study.paths, dataclasses.replace(study.manifest, provenance={"data": recorded}))
+    study = StudyFolder(
+        study.paths, dataclasses.replace(study.manifest, provenance={"data": recorded})
+    )
     with recording(study, sweep) as (journal, trials):
         for trial in trials:
             finish(journal, trial, 0.2 + 0.001 * trial.replicate)
@@ -171,7 +173,7 @@ def test_every_later_look_halves_the_error_rate(tmp_path: Path) -> None:
         {**added, "trials": [{"key": "a", "how": "with a new seed"}]},
         {**added, "trials": [{"key": "b", "how": "failed, tried again"}]},
     ]
-    study = Study(study.paths, dataclasses.replace(study.manifest, extensions=extensions))
+    study = StudyFolder(study.paths, dataclasses.replace(study.manifest, extensions=extensions))
     answer = answer_study(study)
     groups = groups_of(answer)
     for found in groups.found.values():

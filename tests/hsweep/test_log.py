@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from hsweep import UserError
 from hsweep.design.trial import Report, TrialStatus
 from hsweep.record.journal import Journal, JournalReader, LogRow, TrialRow
-from hsweep.record.log import Line, Log
+from hsweep.record.log import Log, LogLine
 
 KEYS = ("trial-a", "trial-b", "trial-c")
 PAGE = 4096
@@ -96,7 +96,7 @@ def index_of(path: Path) -> Path:
     return path.with_suffix(".db")
 
 
-def lines_of(path: Path) -> list[Line]:
+def lines_of(path: Path) -> list[LogLine]:
     with closing(Log(path, read_only=True)) as log:
         return list(log.lines())
 

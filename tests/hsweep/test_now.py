@@ -13,13 +13,13 @@ from hsweep import Asha, Sweep, epochs, grid
 from hsweep.design.trial import Report, Trial, TrialStatus
 from hsweep.paths import Home
 from hsweep.record.journal import Journal
-from hsweep.record.study import Study
+from hsweep.record.study import StudyFolder
 from hsweep.watching.now import Now, study_now
 
 SWEEP = tiny_sweep(space=grid(width=[1, 2, 4]), budget=epochs(4))
 
 
-def now_of(study: Study, price: float | None = None) -> Now:
+def now_of(study: StudyFolder, price: float | None = None) -> Now:
     with study.journal() as journal, journal.snapshot():
         return study_now(study, journal, price)
 
@@ -37,18 +37,18 @@ def report(
 
 
 @pytest.fixture
-def study(home: Home) -> Study:
+def study(home: Home) -> StudyFolder:
     return new_study(home, sweep=SWEEP)
 
 
-def test_a_study_that_waits_has_nothing_to_show_yet(study: Study) -> None:
+def test_a_study_that_waits_has_nothing_to_show_yet(study: StudyFolder) -> None:
     now = now_of(study)
     assert (now.state, now.ended, now.share) == ("interrupted", 0, 0.0)
     assert (now.counts, now.time, now.cost) == ("0 of 3 runs ended: 3 waiting", "", "")
     assert [now.training.rows, now.rungs.rows, now.lately.rows, now.curves] == [(), (), (), ()]
 
 
-def test_trials_in_training_grow_their_curves(study: Study) -> None:
+def test_trials_in_training_grow_their_curves(study: StudyFolder) -> None:
     with study.locked(), recording(study, SWEEP) as (journal, (one, two, three)):
         finish(journal, one, 0.5)
         attempt = journal.begin_attempt(two.key)
@@ -90,13 +90,13 @@ def test_a_long_curve_keeps_its_ends_and_its_newest_point(home: Home) -> None:
     assert curve.units[0] <= 4
 
 
-def test_a_curve_with_a_zero_has_no_logarithm(study: Study) -> None:
+def test_a_curve_with_a_zero_has_no_logarithm(study: StudyFolder) -> None:
     with study.locked(), recording(study, SWEEP) as (journal, (one, *_)):
         report(journal, one, journal.begin_attempt(one.key), 1, 0.0)
         assert not now_of(study).log
 
 
-def test_the_time_left_is_what_the_driver_noted(study: Study) -> None:
+def test_the_time_left_is_what_the_driver_noted(study: StudyFolder) -> None:
     with study.locked(), recording(study, SWEEP) as (journal, (one, *_)):
         report(journal, one, journal.begin_attempt(one.key), 1, 0.5)
         study.note_time_left(125.0)
@@ -109,7 +109,7 @@ def test_the_time_left_is_what_the_driver_noted(study: Study) -> None:
     assert now_of(study).time == "2.0 s of training"
 
 
-def test_gpus_cost_what_trials_hold_of_them(study: Study) -> None:
+def test_gpus_cost_what_trials_hold_of_them(study: StudyFolder) -> None:
     with study.locked(), recording(study, SWEEP) as (journal, (one, two, _)):
         assert "no trial has held a GPU" in now_of(study, 3.0).cost
         attempt = journal.begin_attempt(one.key, gpus=0.5)
@@ -179,7 +179,7 @@ def ladder() -> Sweep:
     )
 
 
-def test_a_trial_that_is_planned_again_has_not_ended(study: Study) -> None:
+def test_a_trial_that_is_planned_again_has_not_ended(study: StudyFolder) -> None:
     with recording(study, SWEEP) as (journal, (one, *_)):
         attempt = journal.begin_attempt(one.key)
         journal.set_status(one.key, attempt, TrialStatus.FAILED, "RuntimeError: no\nmore")
@@ -189,14 +189,14 @@ def test_a_trial_that_is_planned_again_has_not_ended(study: Study) -> None:
         assert now_of(study).lately.rows == ()
 
 
-def test_what_is_shown_is_plain_json(study: Study) -> None:
+def test_what_is_shown_is_plain_json(study: StudyFolder) -> None:
     with study.locked(), recording(study, SWEEP) as (journal, (one, *_)):
         report(journal, one, journal.begin_attempt(one.key), 1, None)
         content = now_of(study, 1.0).to_json()
     assert json.loads(json.dumps(content, allow_nan=False))["state"] == "running"
 
 
-def test_who_asks_whether_a_study_runs_is_not_taken_for_its_driver(study: Study) -> None:
+def test_who_asks_whether_a_study_runs_is_not_taken_for_its_driver(study: StudyFolder) -> None:
     with study.locked():
         assert study.is_running()
     with Path(study.paths.lock).open() as asking:

@@ -11,7 +11,7 @@ import pytest
 from click.testing import Result
 
 from hsweep.paths import Home
-from hsweep.record.study import Study
+from hsweep.record.study import StudyFolder
 
 Invoke = Callable[..., Result]
 
@@ -55,7 +55,7 @@ def test_all_that_a_function_reports_is_on_record_and_answers(
     done: Callable[..., Result], hsweep: Invoke, home: Home, tmp_path: Path
 ) -> None:
     told = done(SWEEP).output
-    study = Study.open(home, "own-quick")
+    study = StudyFolder.open(home, "own-quick")
 
     trials = pq.read_table(study.paths.trials_table).to_pylist()
     reports = pq.read_table(study.paths.reports_table).to_pylist()
@@ -88,7 +88,7 @@ def test_all_that_a_function_reports_is_on_record_and_answers(
     )
     told = done(other, tmp_path / "sweep.py", "--study", "other").output
     assert "6 of 6 trials are taken from study own-quick" in told
-    taken = pq.read_table(Study.open(home, "other").paths.trials_table).to_pylist()
+    taken = pq.read_table(StudyFolder.open(home, "other").paths.trials_table).to_pylist()
     assert [row["odd/f1"] for row in taken] == [row["odd/f1"] for row in trials]
 
 
@@ -128,5 +128,5 @@ SWEEP = Sweep(name="own", space=grid(width=(1, 2)), train=train, metric="nmse", 
     changed = SWEEP.replace("0.01 * epoch", "0.01 * epoch + 0")
     told = done(changed, file, "--study", "mine", "--accept-code").output
     assert "6 trials kept although the training function code (the sweep file) had changed" in told
-    accepted: dict[str, Any] = dict(Study.open(home, "mine").manifest.accepted[0]["files"])
+    accepted: dict[str, Any] = dict(StudyFolder.open(home, "mine").manifest.accepted[0]["files"])
     assert accepted == {"training_function_code": ["the sweep file"]}

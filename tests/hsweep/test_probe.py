@@ -24,7 +24,7 @@ from hsweep.coordination.runner import InlineRunner
 from hsweep.design.trial import Assignment, Report, Trial
 from hsweep.paths import Home
 from hsweep.record.journal import JournalReader
-from hsweep.record.study import Study
+from hsweep.record.study import StudyFolder
 from models.conditioning import Conditioning
 from models.layer_conditioning import METRICS, is_probed, layer_metric
 from tasks.base import Metric
@@ -238,7 +238,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
 
 class TestTheCommandLine:
     def test_the_studys_tables_have_it(self, home: Home) -> None:
-        study = Study.open(home, "probed")
+        study = StudyFolder.open(home, "probed")
         assert study.manifest.metrics == ["nmse", "fit", *METRICS]
         for path in (study.paths.trials_table, study.paths.reports_table):
             assert {*METRICS, *LAYERS} <= set(pyarrow.parquet.read_table(path).column_names)

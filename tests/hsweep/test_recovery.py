@@ -27,7 +27,7 @@ from hsweep.paths import Home, StudyPaths
 from hsweep.planning.calibration import Calibration
 from hsweep.planning.plan import make_plan
 from hsweep.record.journal import Journal
-from hsweep.record.study import Study, list_studies
+from hsweep.record.study import StudyFolder, list_studies
 from hsweep.record.study_lock import is_held
 
 Invoke = Callable[..., Result]
@@ -41,7 +41,7 @@ def home(tmp_path: Path) -> Home:
 
 
 @pytest.fixture
-def study(home: Home) -> Study:
+def study(home: Home) -> StudyFolder:
     """A study of which two trials have finished, and which has its tables."""
     study = new_study(home)
     with recording(study) as (journal, trials):
@@ -51,9 +51,9 @@ def study(home: Home) -> Study:
     return study
 
 
-def shown(study: Study) -> tuple[Any, ...]:
+def shown(study: StudyFolder) -> tuple[Any, ...]:
     """All that a reader is told of a study."""
-    again = Study.at(study.paths)
+    again = StudyFolder.at(study.paths)
     trials, reports = again.tables()
     return again.manifest, trials.to_pylist(), reports.to_pylist()
 
@@ -66,13 +66,13 @@ class TestFiles:
     @pytest.mark.parametrize("harm", [garble, Path.unlink, lambda path: path.write_bytes(b"")])
     @pytest.mark.parametrize("name", ["study.json", "journal.db", "plan.json", "trials.parquet"])
     def test_any_but_the_log_can_be_damaged_or_lost(
-        self, study: Study, home: Home, name: str, harm: Callable[[Path], None]
+        self, study: StudyFolder, home: Home, name: str, harm: Callable[[Path], None]
     ) -> None:
         before = shown(study)
         harm(study.paths.root / name)
         assert shown(study) == before
 
-    def test_the_log_alone_gives_the_study_back(self, study: Study, home: Home) -> None:
+    def test_the_log_alone_gives_the_study_back(self, study: StudyFolder, home: Home) -> None:
         before = shown(study)
         for path in study.paths.root.iterdir():
             if path.name != "journal.jsonl":
@@ -84,7 +84,7 @@ class TestFiles:
 
     @pytest.mark.parametrize("harm", [garble, lambda path: path.write_text("# edited")])
     def test_a_sweep_that_was_changed_is_kept_beside_the_recorded_one(
-        self, study: Study, harm: Callable[[Path], None], capsys: pytest.CaptureFixture[str]
+        self, study: StudyFolder, harm: Callable[[Path], None], capsys: pytest.CaptureFixture[str]
     ) -> None:
         harm(study.paths.sweep_source)
         changed = study.paths.sweep_source.read_bytes()
@@ -95,13 +95,13 @@ class TestFiles:
         assert capsys.readouterr().err == ""
 
     def test_a_manifest_whose_line_is_damaged_comes_from_its_file(
-        self, study: Study, home: Home, capsys: pytest.CaptureFixture[str]
+        self, study: StudyFolder, home: Home, capsys: pytest.CaptureFixture[str]
     ) -> None:
         before = shown(study)
         content = study.paths.journal.read_bytes()
         study.paths.journal.write_bytes(content[:40] + b"#" + content[41:])
         study.paths.index.unlink()
-        assert Study.open_to_run(home, "mine").manifest == before[0]
+        assert StudyFolder.open_to_run(home, "mine").manifest == before[0]
         assert "the line at byte 0 is damaged" in capsys.readouterr().err
         study.paths.manifest.unlink()
         study.paths.sweep_source.unlink()
@@ -109,14 +109,14 @@ class TestFiles:
         assert study.sweep_text() == SWEEP_FILE
 
     def test_a_study_that_has_lost_both_says_what_is_to_be_done(
-        self, study: Study, home: Home
+        self, study: StudyFolder, home: Home
     ) -> None:
         content = study.paths.journal.read_bytes()
         study.paths.journal.write_bytes(content[:40] + b"#" + content[41:])
         study.paths.index.unlink()
         study.paths.manifest.unlink()
         with pytest.raises(UserError, match=r"study\.json: No such file .* from a backup"):
-            Study.open(home, "mine")
+            StudyFolder.open(home, "mine")
 
 
 def test_garbled_speeds_are_measured_again(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_garbled_speeds_are_measured_again(tmp_path: Path) -> None:
 
 class TestFromTheCommandLine:
     def test_list_never_crashes_whatever_has_become_of_a_study(
-        self, hsweep: Invoke, study: Study, home: Home
+        self, hsweep: Invoke, study: StudyFolder, home: Home
     ) -> None:
         rng = random.Random(2)
         contents = {name: (study.paths.root / name).read_bytes() for name in FILES}
@@ -178,7 +178,7 @@ class TestFromTheCommandLine:
         paths = new_study(home).paths
         with Journal(paths.journal) as journal:
             journal.begin_attempt(journal.trials()[0].key)
-        Study.open(home, "mine").status()
+        StudyFolder.open(home, "mine").status()
         paths.index.write_bytes(paths.index.read_bytes()[:9_000])
         paths.manifest.write_text("{")
         garble(paths.sweep_source)
@@ -194,12 +194,12 @@ class TestFromTheCommandLine:
         assert set(statuses(paths.root).values()) == {"finished"}
 
     def test_what_sqlite_says_in_the_middle_of_a_verb_is_no_traceback(
-        self, hsweep: Invoke, study: Study, monkeypatch: pytest.MonkeyPatch
+        self, hsweep: Invoke, study: StudyFolder, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def full(*_: object) -> None:
             raise sqlite3.OperationalError("database or disk is full")
 
-        monkeypatch.setattr("hsweep.record.study.Study.status", full)
+        monkeypatch.setattr("hsweep.record.study.StudyFolder.status", full)
         result = hsweep("show", "mine")
         assert result.exit_code == 2
         assert "a record cannot be read or written (database or disk is full)" in result.stderr
@@ -209,8 +209,8 @@ HOLD = """
 import os, sys
 from pathlib import Path
 from hsweep.paths import Home
-from hsweep.record.study import Study
-with Study.open(Home(Path(sys.argv[1])), "mine").locked():
+from hsweep.record.study import StudyFolder
+with StudyFolder.open(Home(Path(sys.argv[1])), "mine").locked():
     if len(sys.argv) > 2 and not (child := os.fork()):
         sys.stdin.read()
         os._exit(0)
@@ -245,7 +245,7 @@ class Holder:
 
 
 @pytest.fixture
-def held(study: Study, home: Home) -> Iterator[Holder]:
+def held(study: StudyFolder, home: Home) -> Iterator[Holder]:
     holder = Holder(home)
     yield holder
     holder.close()
@@ -253,7 +253,7 @@ def held(study: Study, home: Home) -> Iterator[Holder]:
 
 class TestTwoAtOnce:
     def test_a_second_is_refused_with_process_and_host(
-        self, hsweep: Invoke, study: Study, held: Holder
+        self, hsweep: Invoke, study: StudyFolder, held: Holder
     ) -> None:
         assert study.status()["state"] == "running"
         result = hsweep("resume", "mine", "--runner", "inline")
@@ -264,7 +264,7 @@ class TestTwoAtOnce:
 
     @pytest.mark.parametrize("note", [None, b"", b"\xff", b"[]", b"3", b'{"pid": "x", "host": 1}'])
     def test_a_garbled_note_of_the_holder_changes_nothing(
-        self, study: Study, held: Holder, note: bytes | None
+        self, study: StudyFolder, held: Holder, note: bytes | None
     ) -> None:
         if note is None:
             study.paths.holder.unlink()
@@ -280,15 +280,15 @@ class TestTwoAtOnce:
             assert noted["pid"] == os.getpid()
 
     def test_what_a_dead_process_left_is_taken_over(
-        self, study: Study, home: Home, held: Holder
+        self, study: StudyFolder, home: Home, held: Holder
     ) -> None:
         held.kill()
         assert json.loads(study.paths.holder.read_text())["pid"] == int(held.pid)
         assert not study.is_running()
-        assert Study.open_to_run(home, "mine").name == "mine"
+        assert StudyFolder.open_to_run(home, "mine").name == "mine"
 
     def test_a_child_that_outlives_the_holder_does_not_hold_the_study(
-        self, study: Study, home: Home
+        self, study: StudyFolder, home: Home
     ) -> None:
         holder = Holder(home, "with a child")
         holder.kill()
@@ -296,7 +296,9 @@ class TestTwoAtOnce:
             pass
         holder.close()
 
-    def test_a_note_of_a_dead_process_is_not_believed(self, study: Study, held: Holder) -> None:
+    def test_a_note_of_a_dead_process_is_not_believed(
+        self, study: StudyFolder, held: Holder
+    ) -> None:
         with subprocess.Popen([sys.executable, "-c", ""]) as dead:
             pass
         note = json.loads(study.paths.holder.read_text())
@@ -304,14 +306,14 @@ class TestTwoAtOnce:
         with pytest.raises(UserError, match=f"process {dead.pid} on .* started before it ended"):
             study.locked().__enter__()
 
-    def test_it_is_free_again_after_an_error(self, study: Study) -> None:
+    def test_it_is_free_again_after_an_error(self, study: StudyFolder) -> None:
         with pytest.raises(RuntimeError, match="boom"), study.locked():
             raise RuntimeError("boom")
         assert not study.is_running()
         assert not study.paths.holder.exists()
 
     def test_a_process_that_holds_it_for_an_instant_keeps_none_from_running_it(
-        self, study: Study, monkeypatch: pytest.MonkeyPatch
+        self, study: StudyFolder, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         # As one that asks whether the study is running does.
         monkeypatch.setattr("hsweep.record.study_lock.LOCK_SECONDS", 60)
@@ -323,7 +325,7 @@ class TestTwoAtOnce:
             assert study.paths.holder.exists()
         letting_go.join()
 
-    def test_asking_leaves_nothing_behind(self, study: Study) -> None:
+    def test_asking_leaves_nothing_behind(self, study: StudyFolder) -> None:
         study.paths.lock.unlink(missing_ok=True)
         assert not study.is_running()
         assert not study.paths.lock.exists()
@@ -351,7 +353,7 @@ class TestAFullDisk:
         assert list(full.studies.iterdir()) == []
 
     def test_one_that_cannot_be_held_is_refused_in_words(
-        self, hsweep: Invoke, study: Study, full: Home
+        self, hsweep: Invoke, study: StudyFolder, full: Home
     ) -> None:
         (full.root / "ballast").write_bytes(b"x" * 16_000)
         there = full.study("mine").root
@@ -367,7 +369,7 @@ class TestAFullDisk:
 
 class TestReadOnlyStorage:
     def test_a_study_is_read_listed_and_exported(
-        self, hsweep: Invoke, study: Study, read_only: Home, tmp_path: Path
+        self, hsweep: Invoke, study: StudyFolder, read_only: Home, tmp_path: Path
     ) -> None:
         with recording(study) as (journal, trials):
             journal.begin_attempt(trials[2].key)
@@ -385,13 +387,15 @@ class TestReadOnlyStorage:
         assert analysed.exit_code == 0, analysed.output
         assert "No answer: no trial has run to its full budget yet." in analysed.stdout
 
-    def test_it_is_seen_to_be_running(self, study: Study, held: Holder, read_only: Home) -> None:
+    def test_it_is_seen_to_be_running(
+        self, study: StudyFolder, held: Holder, read_only: Home
+    ) -> None:
         assert is_held(read_only.study("mine"))
         held.kill()
         assert not is_held(read_only.study("mine"))
 
     def test_running_it_is_refused_in_words(
-        self, hsweep: Invoke, study: Study, read_only: Home
+        self, hsweep: Invoke, study: StudyFolder, read_only: Home
     ) -> None:
         refused = hsweep("resume", "mine", "--runner", "inline", "--home", read_only.root)
         assert refused.exit_code == 2
@@ -399,12 +403,12 @@ class TestReadOnlyStorage:
         assert "`analyze` and `export` read it as it is" in refused.stderr
 
 
-def test_studies_are_found_by_any_of_their_files(study: Study, home: Home) -> None:
+def test_studies_are_found_by_any_of_their_files(study: StudyFolder, home: Home) -> None:
     for name in ("study.json", "journal.jsonl"):
         (study.paths.root / name).unlink()
         assert [paths.name for paths in list_studies(home)] == ["mine"]
     with pytest.raises(UserError, match="restore it from a backup"):
-        Study.open(home, "mine")
+        StudyFolder.open(home, "mine")
     (study.paths.root / "journal.db").unlink()
     assert list_studies(home) == []
     assert isinstance(home.study("mine"), StudyPaths)

@@ -25,7 +25,7 @@ from hsweep.planning.code_changes import code_metas
 from hsweep.planning.content import describe
 from hsweep.record.journal import LogRow, TrialRow
 from hsweep.record.reading import mixed_versions_lines
-from hsweep.record.study import Study
+from hsweep.record.study import StudyFolder
 from hsweep.running.reuse import Reuse
 from hsweep.workspace import load_sweep
 from models.conditioning import Conditioning
@@ -35,7 +35,10 @@ Invoke = Callable[..., Result]
 
 
 def finish(
-    study: Study, *trials: Trial, units: tuple[int, ...] = (1, 2, 3), origin: str | None = None
+    study: StudyFolder,
+    *trials: Trial,
+    units: tuple[int, ...] = (1, 2, 3),
+    origin: str | None = None,
 ) -> None:
     """Record trials as if they had trained, what a probe reports included where there is one.
 
@@ -54,17 +57,17 @@ def finish(
                 )
 
 
-def rows(study: Study) -> dict[str, TrialRow]:
+def rows(study: StudyFolder) -> dict[str, TrialRow]:
     with study.journal() as journal:
         return {row.key: row for row in journal.trials()}
 
 
-def reports(study: Study, key: str) -> list[LogRow]:
+def reports(study: StudyFolder, key: str) -> list[LogRow]:
     with study.journal() as journal:
         return list(journal.reports(key))
 
 
-def take(home: Home, study: Study, sweep: Sweep, **how: Any) -> tuple[frozenset[str], Reuse]:
+def take(home: Home, study: StudyFolder, sweep: Sweep, **how: Any) -> tuple[frozenset[str], Reuse]:
     """Ask for all of a study's trials."""
     with study.writer() as journal:
         reuse = Reuse(journal, home, study.manifest, sweep.probe, **how)
@@ -88,7 +91,7 @@ class TestWhatIsTaken:
         assert row.attempt == 0
         assert row.metrics.get("nmse") == pytest.approx(1 / 3)
         told = [(each.unit, each.time, each.payload) for each in reports(study, one.key)]
-        there = Study.open(home, "before")
+        there = StudyFolder.open(home, "before")
         assert told == [(each.unit, each.time, each.payload) for each in reports(there, one.key)]
 
     def test_only_what_ran_to_its_end(self, home: Home) -> None:
@@ -187,7 +190,7 @@ class TestWhatIsNotTaken:
         ids=["garbled journal", "no journal"],
     )
     def test_a_study_that_cannot_be_read_is_passed_over(
-        self, home: Home, spoil: Callable[[Study], Any]
+        self, home: Home, spoil: Callable[[StudyFolder], Any]
     ) -> None:
         sweep = tiny_sweep()
         trials = planned(sweep)
@@ -261,7 +264,7 @@ class TestCodeAndVersions:
         there = {trial.parts["model_code"] for trial in planned(before)}
         assert {Origin.parse(text).code["model_code"] for (text,) in told.values()} == there
         third = new_study(home, "third", sweep)
-        shutil.rmtree(Study.open(home, "before").paths.root)
+        shutil.rmtree(StudyFolder.open(home, "before").paths.root)
         assert take(home, third, sweep)[0] == frozenset()
         # The code that did train them is the code of the first: there they are taken.
         assert len(take(home, new_study(home, "fourth", before), before)[0]) == 3
@@ -336,7 +339,7 @@ class TestCodeAndVersions:
 class TestProbes:
     PROBED = replace(tiny_sweep(), probe=Conditioning(every=1))
 
-    def probed_study(self, home: Home, name: str, probe: Conditioning | None = None) -> Study:
+    def probed_study(self, home: Home, name: str, probe: Conditioning | None = None) -> StudyFolder:
         sweep = replace(self.PROBED, probe=probe or self.PROBED.probe)
         metrics = ["nmse", "fit", *PROBED]
         return new_study(home, name, sweep, metrics=metrics, probe=describe(sweep.probe))
@@ -388,7 +391,7 @@ class TestOnTheCommandLine:
         said = "2 of 3 trials are taken from study first (trained there); --no-reuse trains them"
         assert said in result.stdout
         assert "3 finished (2 taken from study first)" in result.stdout
-        second = rows(Study.open(home, "second"))
+        second = rows(StudyFolder.open(home, "second"))
         assert sorted((row.point["width"], row.reused_from) for row in second.values()) == [
             (1, "first"),
             (2, "first"),
@@ -398,7 +401,7 @@ class TestOnTheCommandLine:
         shown = hsweep("show", "second").stdout
         assert "2 taken from study first" in shown
         assert "(2 reused)" in hsweep("list").stdout
-        page = Study.open(home, "second").paths.report.read_text()
+        page = StudyFolder.open(home, "second").paths.report.read_text()
         assert "<b>2 taken from study first (trained there)</b>: width=1, width=2" in page
         listed = json.loads(hsweep("show", "second", "--json").stdout)["trials_list"]
         assert [row["reused_from"] for row in listed] == ["first", "first", None]
@@ -434,7 +437,9 @@ class TestOnTheCommandLine:
         shown = json.loads(hsweep("show", "second", "--json").stdout)
         (entry,) = shown["accepted"]
         assert (entry["what"], entry["trials"], entry["time"] > 0) == ("first", 1, True)
-        assert "accepted changes of code" in Study.open(home, "second").paths.report.read_text()
+        assert (
+            "accepted changes of code" in StudyFolder.open(home, "second").paths.report.read_text()
+        )
 
     def test_what_a_search_proposes_is_looked_up_as_well(
         self, hsweep: Invoke, home: Home, tmp_path: Path
@@ -444,7 +449,7 @@ class TestOnTheCommandLine:
         self.run(hsweep, path, "first")
         result = self.run(hsweep, path, "second")
         assert "3 finished (3 taken from study first)" in result.stdout
-        first, second = (rows(Study.open(home, name)) for name in ("first", "second"))
+        first, second = (rows(StudyFolder.open(home, name)) for name in ("first", "second"))
         assert {key: row.metrics.get("nmse") for key, row in first.items()} == {
             key: row.metrics.get("nmse") for key, row in second.items()
         }
@@ -459,7 +464,7 @@ class TestOnTheCommandLine:
         result = hsweep("resume", "second", "--runner", "inline")
         assert result.exit_code == 0, result.output
         assert "taken from" not in result.stdout
-        first, second = (rows(Study.open(home, name)) for name in ("first", "second"))
+        first, second = (rows(StudyFolder.open(home, name)) for name in ("first", "second"))
         assert {row.reused_from for row in second.values()} == {""}
         assert 0 not in {row.attempt for row in second.values()}
         assert {key: row.metrics.get("nmse") for key, row in first.items()} == {

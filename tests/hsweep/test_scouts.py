@@ -34,7 +34,7 @@ from hsweep.errors import UserError
 from hsweep.paths import Home
 from hsweep.planning.plan import make_plan
 from hsweep.record.journal import JournalReader, TrialRow
-from hsweep.record.study import Study
+from hsweep.record.study import StudyFolder
 from hsweep.running.forecast import forecast
 
 Invoke = Callable[..., Result]
@@ -255,7 +255,7 @@ def test_seeds_that_chose_do_not_count_in_the_answer_nor_at_any_budget(
     planned = hsweep("plan", tmp_path / "sweep.py").output
     assert size in planned
     assert "the settings of each cell compete by 1 scout each" in planned
-    study = Study.open(home, "tuned")
+    study = StudyFolder.open(home, "tuned")
     assert study.manifest.scouts == 1
     answer = answer_study(study).to_json()
     assert {each["replicate"] for each in answer["runs"]} == {"1", "2", "3"}
@@ -275,7 +275,7 @@ def test_seeds_that_chose_do_not_count_in_the_answer_nor_at_any_budget(
     # One rate needs no scouts, and all its seeds count.
     fixed = (*run, "--study", "fixed", "--set", "lr=0.1", "--set", "replicates=2")
     assert hsweep(*fixed, "--set", "epochs=10").exit_code == 0
-    other = Study.open(home, "fixed")
+    other = StudyFolder.open(home, "fixed")
     assert other.manifest.scouts == 0
     # Of both what was trained to 10 epochs, and of the tuned one at the rates that won.
     beside = compare_studies([study, other], settings=CompareSettings(draws=20))

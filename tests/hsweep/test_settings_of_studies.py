@@ -19,7 +19,7 @@ from analysis.report.build import build_report, report_input
 from hsweep import Recipe, Sweep, Transition, grid, lean
 from hsweep.paths import Home
 from hsweep.planning.content import describe
-from hsweep.record.study import Study
+from hsweep.record.study import StudyFolder
 
 Invoke = Callable[..., Result]
 WIDTHS = [1, 2, 3, 4, 5, 6]
@@ -36,7 +36,7 @@ def rates_sweep(question: Any) -> Sweep:
     )
 
 
-def recorded(home: Home, sweep: Sweep, **changes: Any) -> Study:
+def recorded(home: Home, sweep: Sweep, **changes: Any) -> StudyFolder:
     """Record a collapse at a width of four, whose largest rate learns nothing from there on."""
     data = [{"task": {}, "chance": {"nmse": 1.0}}]
     study = new_study(home, "mine", sweep, provenance={"data": data}, **changes)
@@ -83,10 +83,10 @@ def test_an_answer_from_one_rate_says_so_as_long_as_there_is_only_one(home: Home
     study = recorded(home, sweep, fixed_rate=0.01)
     clause = "All runs had the one learning rate 0.01, which was not tuned."
     assert clause in answer_study(study).text
-    unknown = Study(study.paths, dataclasses.replace(study.manifest, fixed_rate=None))
+    unknown = StudyFolder(study.paths, dataclasses.replace(study.manifest, fixed_rate=None))
     assert "learning rate" not in answer_study(unknown).text
     compared = describe(lean({"width": 6}, margin=0.01, scale="error"))
-    other = Study(study.paths, dataclasses.replace(study.manifest, question=compared))
+    other = StudyFolder(study.paths, dataclasses.replace(study.manifest, question=compared))
     sentence = answer_study(other).text
     assert clause in sentence
 
@@ -125,14 +125,14 @@ def test_what_is_tuned_is_on_record_and_what_is_not_is_refused_before_training(
     run = ("run", path, "--runner", "inline")
     first = hsweep(*run, "--study", "tuned")
     assert first.exit_code == 0, first.output
-    manifest = Study.open(home, "tuned").manifest
+    manifest = StudyFolder.open(home, "tuned").manifest
     assert manifest.question is not None
     assert (manifest.question["nuisance"], manifest.fixed_rate) == (["lr"], None)
     plan = hsweep("plan", path)
     assert "note: each cell is taken at its best lr of 0.01, 0.032 and 0.1" in plan.output
     fixed = hsweep(*run, "--study", "fixed", "--set", "lr=0.1")
     assert fixed.exit_code == 0, fixed.output
-    assert Study.open(home, "fixed").manifest.fixed_rate == 0.1
+    assert StudyFolder.open(home, "fixed").manifest.fixed_rate == 0.1
     one = hsweep("plan", path, "--set", "lr=0.1", "--json")
     assert json.loads(one.stdout)["notes"][0].startswith("every trial has the one learning rate")
     path.write_text(SWEEP_FILE.replace("tuned(0.01, 0.1)", "[0.01, 0.1]"))

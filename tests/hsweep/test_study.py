@@ -18,7 +18,7 @@ from hsweep.files import write_json
 from hsweep.paths import Home, below, check_study_name
 from hsweep.record.journal_reader import JournalReader
 from hsweep.record.rows import RawReport
-from hsweep.record.study import Study, list_studies
+from hsweep.record.study import StudyFolder, list_studies
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ class TestCreate:
         assert study.paths.sweep_source.read_text() == SWEEP_FILE
         assert len(json.loads(study.paths.plan.read_text())["trials"]) == 3
         assert [row.status for row in study.journal().trials()] == ["planned"] * 3
-        assert Study.open(home, "mine").manifest == study.manifest
+        assert StudyFolder.open(home, "mine").manifest == study.manifest
 
     def test_a_taken_name_offers_to_resume(self, home: Home) -> None:
         before = new_study(home).paths.manifest.read_bytes()
@@ -107,11 +107,11 @@ class TestCreate:
 class TestOpen:
     def test_an_unknown_name_lists_the_known_ones(self, home: Home) -> None:
         with pytest.raises(UserError, match=r"no study called 'mine' in .*; it holds no study yet"):
-            Study.open(home, "mine")
+            StudyFolder.open(home, "mine")
         new_study(home, "one")
         new_study(home, "two")
         with pytest.raises(UserError, match=r"studies there: (one, two|two, one)"):
-            Study.open(home, "mine")
+            StudyFolder.open(home, "mine")
 
     def test_studies_are_listed_newest_first(self, home: Home) -> None:
         for age, name in ((1, "newest"), (3, "oldest"), (2, "middle")):
@@ -154,9 +154,9 @@ class TestStatus:
 
 class TestStorage:
     def test_checkpoints_lie_with_the_study_unless_put_elsewhere(self, home: Home) -> None:
-        here = Study(home.study("mine"), manifest())
+        here = StudyFolder(home.study("mine"), manifest())
         assert here.checkpoints() == str(home.study("mine").checkpoints)
-        there = Study(home.study("mine"), manifest(storage="s3://bucket/runs/"))
+        there = StudyFolder(home.study("mine"), manifest(storage="s3://bucket/runs/"))
         assert there.checkpoints() == "s3://bucket/runs/mine/checkpoints"
         assert there.paths.ray("/shared/") == "/shared/mine/ray"
 

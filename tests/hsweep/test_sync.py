@@ -16,7 +16,7 @@ from rich.console import Console
 from tiny_studies import SWEEP_FILE, finish, manifest, new_study, recording
 
 from hsweep.paths import Home
-from hsweep.record.study import Study
+from hsweep.record.study import StudyFolder
 from hsweep.tracking.target import Refusal, TrackingTarget, tracking_target
 from hsweep.tracking.tracker import (
     Shutdown,
@@ -32,7 +32,7 @@ def store(empty_database: Path, tmp_path: Path) -> str:
     return f"sqlite:///{database(tmp_path / 'mlflow', empty_database)}"
 
 
-def ended_study(home: Home, name: str) -> Study:
+def ended_study(home: Home, name: str) -> StudyFolder:
     """A study all of whose trials finished while no tracker ran."""
     study = new_study(home, name)
     with recording(study) as (journal, trials):
@@ -41,12 +41,12 @@ def ended_study(home: Home, name: str) -> Study:
     return study
 
 
-def num_records(study: Study) -> int:
+def num_records(study: StudyFolder) -> int:
     with study.journal() as journal:
         return journal.count_after(0)
 
 
-def assert_delivered(study: Study, target: TrackingTarget) -> dict[str, Run]:
+def assert_delivered(study: StudyFolder, target: TrackingTarget) -> dict[str, Run]:
     """Check that a store has every report of every trial, and return its runs."""
     runs = runs_by_key(target)
     with study.journal() as journal:
@@ -132,7 +132,7 @@ def test_a_password_that_was_not_kept_is_asked_for_or_taken_from_the_environment
     home: Home, hsweep: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     uri = f"http://***@127.0.0.1:{free_port()}"
-    Study.create(home, manifest(tracking_uri=uri), sweep_source=SWEEP_FILE, plan={})
+    StudyFolder.create(home, manifest(tracking_uri=uri), sweep_source=SWEEP_FILE, plan={})
     asked = hsweep("sync", "mine")
     assert asked.exit_code == 1
     assert "whose password is not kept; give it again with --tracking-uri" in asked.stdout
@@ -175,7 +175,7 @@ def test_a_run_beside_a_server_that_never_answers_ends_and_names_what_delivers_t
     run = ("run", sweep_file, "--runner", "inline", "--study", "mine", "--set", "replicates=1")
     result = hsweep(*run, "--tracking-uri", silent_server)
     assert result.exit_code == 0, output(result)
-    study = Study.open(home, "mine")
+    study = StudyFolder.open(home, "mine")
     (line,) = [line for line in result.stdout.splitlines() if line.startswith("MLflow has not")]
     assert line == (
         f"MLflow has not got {num_records(study)} records and 3 files yet (not done within "

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from hsweep import Recipe, UserError, epochs, grid
 from hsweep.design.trial import Assignment, Report, Trial, TrialStatus
 from hsweep.paths import Home
-from hsweep.record.study import Study
+from hsweep.record.study import StudyFolder
 from hsweep.running.reuse import Reuse
 from hsweep.training.evaluation import MetricsError
 from tasks.base import Metric
@@ -164,7 +164,7 @@ def test_a_trial_is_taken_from_a_study_that_has_measured_what_is_asked_for(
         assert [row.unit for row in found if "train_nmse" in row.payload["metrics"]] == units
 
 
-def finish(study: Study, how: dict[str, str]) -> None:
+def finish(study: StudyFolder, how: dict[str, str]) -> None:
     """Record every trial as if it had trained."""
     trials = planned(tiny_sweep(task=Measured()))
     with study.writer() as journal:

@@ -15,7 +15,7 @@ from tiny_studies import SWEEP_FILE, trained
 
 from hsweep.errors import UserError
 from hsweep.paths import Home, check_study_name
-from hsweep.record.study import Study
+from hsweep.record.study import StudyFolder
 from tasks.sources.hub import resolved
 
 Verb = Callable[..., Result]
@@ -156,11 +156,11 @@ def test_links_within_the_home_and_a_home_that_is_a_link_are_fine(
 def test_links_in_a_circle_are_refused(demo: Path, home: Home) -> None:
     (demo / "ray").symlink_to(demo / "ray2")
     (demo / "ray2").symlink_to(demo / "ray")
-    Study.open(home, "demo")
+    StudyFolder.open(home, "demo")
     (demo / "lock").unlink(missing_ok=True)
     (demo / "lock").symlink_to("/nowhere/lock")
     with pytest.raises(UserError, match="leads out of the home"):
-        Study.open(home, "demo")
+        StudyFolder.open(home, "demo")
 
 
 @pytest.mark.parametrize(
