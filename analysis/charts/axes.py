@@ -147,6 +147,11 @@ def tick_text(value: float) -> str:
     return power if lead == "1" else f"{lead}\N{MULTIPLICATION SIGN}{power}"
 
 
+def axis_number(axis: Axis, value: float) -> str:
+    """Return a number as an axis names it, a cost with a unit prefix."""
+    return short_cost(value) if axis.form == "cost" else tick_text(value)
+
+
 def short_cost(value: float) -> str:
     """Return a cost as a short label: 320000 as 320k, 1.5e9 as 1.5G."""
     for size, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):

@@ -68,7 +68,7 @@ class Axis:
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class Mark:
     """One point of a series; where x or y is NaN, the line that joins the series breaks.
 
     Attributes:
@@ -103,7 +103,7 @@ def _length(distance: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class Stroke:
     """How a line joins the points of a series; ``is_step`` goes to the right, then up or down."""
 
     width: float = 2.0
@@ -127,13 +127,13 @@ class Series:
             title of what it stands for, ``{x}`` and ``{y}`` are its values.
     """
 
-    points: tuple[Point, ...]
+    points: tuple[Mark, ...]
     shade: Shade
     name: str = ""
     group: str = ""
     symbol: Symbol | None = "circle"
     is_open: bool = False
-    line: Line | None = None
+    line: Stroke | None = None
     interval: AxisName = "y"
     is_thin: bool = False
     hover: str = ""
@@ -237,14 +237,14 @@ class Chart:
         return 0
 
 
-def by_look(looks: Mapping[Look, Series], points: Iterable[tuple[Look, Point]]) -> list[Series]:
+def by_look(looks: Mapping[Look, Series], points: Iterable[tuple[Look, Mark]]) -> list[Series]:
     """Return a series for each look that has points, in the order of the looks.
 
     Args:
         looks: series without points.
         points: each with its look.
     """
-    members: dict[Look, list[Point]] = {}
+    members: dict[Look, list[Mark]] = {}
     for look, point in points:
         members.setdefault(look, []).append(point)
     return [

@@ -22,9 +22,8 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 
 from analysis.charts import palette
-from analysis.charts.axes import log_ticks, short_cost, tick_text
+from analysis.charts.axes import axis_number, log_ticks
 from analysis.charts.chart import (
-    Axis,
     AxisName,
     Band,
     Bars,
@@ -32,11 +31,11 @@ from analysis.charts.chart import (
     Dash,
     Heading,
     Layer,
-    Line,
-    Point,
+    Mark,
     Reference,
     Ribbon,
     Series,
+    Stroke,
     Symbol,
     shortened,
 )
@@ -137,38 +136,32 @@ def print_figures(charts: Sequence[Chart], *, each_once: bool = False) -> list[t
     for name in dict.fromkeys(chart.panel_of for chart in charts if chart.panel_of):
         panels = [chart for chart in charts if chart.panel_of == name]
         if len(panels) > 1:
-            found.append((name, _panels(panels)))
+            rows = math.ceil(len(panels) / 2)
+            figure, grid = _new_figure(PAGE_INCHES, _PANEL_INCHES * rows, rows, 2)
+            for axes, letter, chart in zip(grid, "abcdefgh", panels, strict=False):
+                _draw(axes, chart, PAGE_INCHES / 2, _PANEL_INCHES)
+                axes.set_title(_short(f"({letter}) {chart.title}", 40))
+            for axes in grid[len(panels) :]:
+                axes.set_visible(False)
+            found.append((name, figure))
             if each_once:
                 charts = [chart for chart in charts if chart.panel_of != name]
-    return [*found, *((chart.name, _alone(chart)) for chart in charts)]
+    for chart in charts:
+        width, height = _inches(chart)
+        figure, (axes,) = _new_figure(width, height)
+        _draw(axes, chart, width, height)
+        if chart.key:
+            axes.set_title(_wrapped(chart.key, int(12.3 * width)))
+        found.append((chart.name, figure))
+    return found
 
 
-def _new_figure(width: float, height: float) -> Figure:
+def _new_figure(
+    width: float, height: float, rows: int = 1, columns: int = 1
+) -> tuple[Figure, list[Axes]]:
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
-    return figure
-
-
-def _panels(charts: Sequence[Chart]) -> Figure:
-    rows = math.ceil(len(charts) / 2)
-    figure = _new_figure(PAGE_INCHES, _PANEL_INCHES * rows)
-    grid = figure.subplots(rows, 2, squeeze=False)
-    for axes, letter, chart in zip(grid.flat, "abcdefgh", charts, strict=False):
-        _draw(axes, chart, PAGE_INCHES / 2, _PANEL_INCHES)
-        axes.set_title(_short(f"({letter}) {chart.title}", 40))
-    for axes in list(grid.flat)[len(charts) :]:
-        axes.set_visible(False)
-    return figure
-
-
-def _alone(chart: Chart) -> Figure:
-    width, height = _inches(chart)
-    figure = _new_figure(width, height)
-    axes = figure.subplots()
-    _draw(axes, chart, width, height)
-    if chart.key:
-        axes.set_title(_wrapped(chart.key, int(12.3 * width)))
-    return figure
+    return figure, list(figure.subplots(rows, columns, squeeze=False).flat)
 
 
 def _inches(chart: Chart) -> tuple[float, float]:
@@ -275,11 +268,11 @@ def _add_series(axes: Axes, series: Series, order: float) -> None:
             _annotate(axes, point.label, (point.x, point.y), (shift, 0), **look)
 
 
-def _diameter(series: Series, point: Point) -> float:
-    return _POINTS_A_PIXEL * point.size * (_STAR_SCALE if series.symbol == "star" else 1.0)
+def _diameter(series: Series, mark: Mark) -> float:
+    return _POINTS_A_PIXEL * mark.size * (_STAR_SCALE if series.symbol == "star" else 1.0)
 
 
-def _line_look(line: Line) -> dict[str, Any]:
+def _line_look(line: Stroke) -> dict[str, Any]:
     width = _LINE_POINTS_A_PIXEL * line.width
     return {"lw": width, "ls": _DASHES[line.dash], "alpha": line.opacity}
 
@@ -332,7 +325,13 @@ def _set_axis(axes: Axes, chart: Chart, which: AxisName, width: float, height: f
     elif axis.from_zero:
         axes.set(**{f"{which}lim": (0, None)})
     if axis.kind == "log":
-        _set_log(axes, axis, which, int(1.5 * width) if which == "x" else min(7, int(3 * height)))
+        axes.set(**{f"{which}scale": "log"})
+        low, high = own.get_view_interval()
+        most = int(1.5 * width) if which == "x" else min(7, int(3 * height))
+        places = log_ticks(low, high, most)
+        own.set_ticks(places, labels=[axis_number(axis, place) for place in places])
+        own.set_ticks([], minor=True)
+        axes.set(**{f"{which}lim": (low, high)})
     elif axis.ticks:
         # As many names as have room.
         room = (
@@ -347,7 +346,7 @@ def _set_axis(axes: Axes, chart: Chart, which: AxisName, width: float, height: f
     elif axis.form == "percent":
         own.set_major_formatter(PercentFormatter(1.0))
     elif axis.form == "cost":
-        own.set_major_formatter(FuncFormatter(lambda value, _: short_cost(value)))
+        own.set_major_formatter(FuncFormatter(lambda value, _: axis_number(axis, value)))
     elif axis.form == "whole":
         own.set_major_locator(MaxNLocator(nbins=6, integer=True))
     if axis.kind == "grid":
@@ -366,15 +365,3 @@ def _wrapped(text: str, longest: int) -> str:
     if len(lines) != 2:
         return _short(text, longest)
     return "\n".join(_short(line, longest) for line in lines)
-
-
-def _set_log(axes: Axes, axis: Axis, which: AxisName, most: int) -> None:
-    """Make an axis that already holds its data logarithmic, with at most ``most`` labels."""
-    axes.set(**{f"{which}scale": "log"})
-    own = axes.xaxis if which == "x" else axes.yaxis
-    low, high = own.get_view_interval()
-    ticks = log_ticks(low, high, most)
-    write = short_cost if axis.form == "cost" else tick_text
-    own.set_ticks(ticks, labels=[write(tick) for tick in ticks])
-    own.set_ticks([], minor=True)
-    axes.set(**{f"{which}lim": (low, high)})

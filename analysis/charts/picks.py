@@ -4,7 +4,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
 
 import pandas as pd
 
@@ -43,55 +42,44 @@ def config_key(config: Mapping[str, object]) -> Key:
     return tuple(sorted((name, value_text(value)) for name, value in config.items()))
 
 
-def runs_by_values(trials: pd.DataFrame, names: Sequence[str]) -> dict[Key, list[dict[str, Any]]]:
-    """Return seed and page of the finished trials, by their values of ``names`` (`config_key`)."""
-    if trials.empty or not names or not set(names) <= set(trials.columns):
-        return {}
-    finished = trials[trials["status"].isin(FULL)] if "status" in trials.columns else trials
-    shown = [name for name in ("seed", "mlflow_url") if name in trials.columns]
-    values = {name: finished[name].tolist() for name in dict.fromkeys([*names, *shown])}
-    found: dict[Key, list[dict[str, Any]]] = {}
-    # A value that stands in many rows is written once.
-    text_of = lru_cache(maxsize=None, typed=True)(value_text)
-    texts = [map(text_of, values[name]) for name in sorted(set(names))]
-    for at, key in enumerate(zip(*texts, strict=True)):
-        named = tuple(zip(sorted(set(names)), key, strict=True))
-        found.setdefault(named, []).append({name: values[name][at] for name in shown})
-    return found
-
-
 def link_runs(charts: Sequence[Chart], trials: pd.DataFrame) -> list[Chart]:
     """Return the charts with the pages of the runs that their points stand for."""
     if "mlflow_url" not in trials.columns:
         return list(charts)
-    runs: dict[tuple[str, ...], dict[Key, list[dict[str, Any]]]] = {}
+    known = trials[trials["mlflow_url"].map(lambda url: isinstance(url, str) and bool(url))]
+    links: dict[tuple[str, ...], dict[Key, list[tuple[str, str]]]] = {}
 
     def with_links(pick: Pick) -> Pick:
         names = tuple(name for name, _ in pick.at)
-        if names not in runs:
+        if names not in links:
             # A curve is of any trial, all else of those that count.
-            counted = trials.drop(columns="status") if names == ("key",) else trials
-            runs[names] = runs_by_values(counted, names)
-        return replace(pick, links=run_links(runs[names].get(config_key(dict(pick.at)), [])))
+            is_any = names == ("key",) or "status" not in known
+            counted = known if is_any else known[known["status"].isin(FULL)]
+            links[names] = links_by_values(counted, names)
+        return replace(pick, links=tuple(links[names].get(config_key(dict(pick.at)), ())))
 
     return [replace(chart, picks=tuple(map(with_links, chart.picks))) for chart in charts]
 
 
-def run_links(runs: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, str], ...]:
-    return tuple(
-        (f"seed {run['seed']}" if "seed" in run else run_id(run["mlflow_url"]), run["mlflow_url"])
-        for run in runs
-        if _is_text(run.get("mlflow_url"))
-    )
+def links_by_values(trials: pd.DataFrame, names: Sequence[str]) -> dict[Key, list[tuple[str, str]]]:
+    """Return names and addresses of trials' pages by their values of ``names`` (`config_key`)."""
+    if not names or not set(names) <= set(trials.columns):
+        return {}
+    urls = trials["mlflow_url"]
+    shown = "seed " + trials["seed"].astype(str) if "seed" in trials else urls.map(run_id)
+    found: dict[Key, list[tuple[str, str]]] = {}
+    # A value that stands in many rows is written once.
+    text_of = lru_cache(maxsize=None, typed=True)(value_text)
+    texts = (map(text_of, trials[name].tolist()) for name in sorted(set(names)))
+    for values, *link in zip(zip(*texts, strict=True), shown, urls, strict=True):
+        key = tuple(zip(sorted(set(names)), values, strict=True))
+        found.setdefault(key, []).append((link[0], link[1]))
+    return found
 
 
 def run_id(address: str) -> str:
     """Return the beginning of the run's id in the address of its page."""
     return address.rstrip("/").rsplit("/", 1)[-1][:8]
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str) and bool(value)
 
 
 def varying_axes(configs: Sequence[Config]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Charts for pages, in plotly.
+"""Charts for pages, as plotly reads them.
 
 Every figure has a transparent background and the light colours of `palette`, which the page
 exchanges for their dark partners. Texts of a chart go through `_safe`, because plotly reads a part
@@ -6,16 +6,12 @@ of HTML in every text it shows.
 """
 
 import html
-import json
 import math
 from collections.abc import Sequence
-from typing import Any, Final, assert_never
-
-import plotly.graph_objects as go
-from plotly.offline import get_plotlyjs
+from typing import TYPE_CHECKING, Any, Final, assert_never
 
 from analysis.charts import palette
-from analysis.charts.axes import log_ticks, short_cost, tick_text
+from analysis.charts.axes import axis_number, log_ticks
 from analysis.charts.chart import (
     Axis,
     AxisName,
@@ -30,6 +26,10 @@ from analysis.charts.chart import (
     Series,
     shortened,
 )
+from analysis.values import encode
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
 
 _FONT: Final = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 _DASHES: Final[dict[Dash, str]] = {
@@ -44,58 +44,91 @@ _FEW_UNITS: Final = 8
 _LONGEST_ROW: Final = 36
 _LONGEST_HEADING: Final = 60
 _CLEAR: Final = "rgba(0,0,0,0)"
-_RIBBON: Final = 0.18
-"""Opacity of what lies between two lines."""
 _HEIGHT: Final = 360
 _ROOM_ABOVE: Final = 100
 """Pixels of a figure that stands alone."""
 _NO_EXTRA: Final = "<extra></extra>"
+_LAYOUT: Final[dict[str, Any]] = {
+    "font": {"family": _FONT, "size": 13, "color": palette.INK.light},
+    "paper_bgcolor": _CLEAR,
+    "plot_bgcolor": _CLEAR,
+    "hoverlabel": {
+        "bgcolor": palette.PAGE.light,
+        "bordercolor": palette.AXIS.light,
+        "font": {"color": palette.INK.light, "family": _FONT, "size": 13},
+        "align": "left",
+    },
+    "showlegend": True,
+    "legend": {
+        **{"orientation": "h", "x": 0, "xanchor": "left", "y": 1.02, "yanchor": "bottom"},
+        **{"font": {"size": 12}, "bgcolor": _CLEAR},
+    },
+    "dragmode": "zoom",
+    "barmode": "overlay",
+}
+_AXIS: Final[dict[str, Any]] = {
+    "gridcolor": palette.GRID.light,
+    "linecolor": palette.AXIS.light,
+    "tickcolor": palette.AXIS.light,
+    "zeroline": False,
+    "automargin": True,
+}
 
 
 def plotly_script() -> str:
+    from plotly.offline import get_plotlyjs
+
     # HTML parsers turn CR LF into LF before hashing; the library is written with LF alone.
     return str(get_plotlyjs()).replace("\r\n", "\n")
 
 
 def figure_json(chart: Chart) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(plotly_figure(chart).to_json())
-    return content
-
-
-def plotly_figure(chart: Chart) -> go.Figure:
-    """Return a chart as a plotly figure.
+    """Return a chart as the JSON of a plotly figure.
 
     A point's ``customdata`` is its number in `Chart.picks`; where a trace's ``meta`` is ``picks``,
     the page makes their titles the trace's texts.
     """
-    figure = go.Figure()
-    figure.update_layout(_layout(chart))
-    figure.update_xaxes(_axis(chart, "x"))
-    figure.update_yaxes(_axis(chart, "y"))
+    labels = [each for each in chart.layers if isinstance(each, Reference) and each.label]
+    layout = {
+        **_LAYOUT,
+        # A label beside the chart covers no data.
+        "margin": {"l": 8, "r": 66 if labels else 12, "t": 12, "b": 8},
+        "xaxis": _axis(chart, "x"),
+        "yaxis": _axis(chart, "y"),
+        "shapes": [],
+        "annotations": [],
+    }
+    if chart.num_rows:
+        layout["height"] = max(220, 130 + 26 * chart.num_rows)
+    figure: dict[str, Any] = {"data": [], "layout": layout}
     for layer in chart.layers:
         _add(figure, layer)
-    return figure
+    content: dict[str, Any] = encode(figure)
+    return content
 
 
-def standalone_figure(chart: Chart) -> go.Figure:
+def standalone_figure(chart: Chart) -> "go.Figure":
     """Return a chart as a figure that needs no page around it: with its title, its own background
     and the names of what its points stand for."""
-    figure = plotly_figure(chart)
-    figure.update_layout(
-        title={
+    import plotly.graph_objects as go
+
+    content = figure_json(chart)
+    content["layout"] |= {
+        "template": "none",
+        "title": {
             **{"text": _safe(chart.title), "x": 0, "xref": "paper", "pad": {"t": 12}},
             **{"y": 1, "yref": "container", "yanchor": "top"},
         },
         # Room for the title, and below it a legend of several rows.
-        margin={"t": _ROOM_ABOVE},
-        height=(figure.layout.height or _HEIGHT) + _ROOM_ABOVE,
-        paper_bgcolor=palette.PAGE.light,
-        plot_bgcolor=palette.PAGE.light,
-    )
-    for trace in figure.data:
-        if trace.meta == "picks":
-            trace.text = [_safe(chart.picks[pick].title) for pick in trace.customdata]
-    return figure
+        "margin": content["layout"]["margin"] | {"t": _ROOM_ABOVE},
+        "height": content["layout"].get("height", _HEIGHT) + _ROOM_ABOVE,
+        "paper_bgcolor": palette.PAGE.light,
+        "plot_bgcolor": palette.PAGE.light,
+    }
+    for trace in content["data"]:
+        if trace.get("meta") == "picks":
+            trace["text"] = [_safe(chart.picks[pick].title) for pick in trace["customdata"]]
+    return go.Figure(content)
 
 
 def _safe(text: str) -> str:
@@ -103,50 +136,11 @@ def _safe(text: str) -> str:
     return html.escape(text, quote=False).replace("\n", "<br>")
 
 
-def _layout(chart: Chart) -> dict[str, Any]:
-    hover_font = {"color": palette.INK.light, "family": _FONT, "size": 13}
-    labels = [each.label for each in chart.layers if isinstance(each, Reference) and each.label]
-    layout = {
-        "template": "none",
-        "font": {"family": _FONT, "size": 13, "color": palette.INK.light},
-        "paper_bgcolor": _CLEAR,
-        "plot_bgcolor": _CLEAR,
-        # A label beside the chart covers no data.
-        "margin": {"l": 8, "r": 66 if labels else 12, "t": 12, "b": 8},
-        "hoverlabel": {
-            "bgcolor": palette.PAGE.light,
-            "bordercolor": palette.AXIS.light,
-            "font": hover_font,
-            "align": "left",
-        },
-        "showlegend": True,
-        "legend": {
-            "orientation": "h",
-            "x": 0,
-            "xanchor": "left",
-            "y": 1.02,
-            "yanchor": "bottom",
-            "font": {"size": 12},
-            "bgcolor": _CLEAR,
-        },
-        "dragmode": "zoom",
-        "barmode": "overlay",
-    }
-    if chart.num_rows:
-        layout["height"] = max(220, 130 + 26 * chart.num_rows)
-    return layout
-
-
 def _axis(chart: Chart, which: AxisName) -> dict[str, Any]:
-    axis = chart.x if which == "x" else chart.y
-    is_x = which == "x"
+    axis, is_x = (chart.x, True) if which == "x" else (chart.y, False)
     found: dict[str, Any] = {
+        **_AXIS,
         "title": {"text": _safe(axis.title), "standoff": 10, "font": {"size": 14}},
-        "gridcolor": palette.GRID.light,
-        "linecolor": palette.AXIS.light,
-        "tickcolor": palette.AXIS.light,
-        "zeroline": False,
-        "automargin": True,
         "showline": is_x,
         "ticks": "outside" if is_x else "",
         "showgrid": axis.kind == "log" or not is_x,
@@ -162,20 +156,14 @@ def _axis(chart: Chart, which: AxisName) -> dict[str, Any]:
         found |= _cost_format(values)
     if axis.ticks:
         every = math.ceil(len(axis.ticks) / _MOST_TICKS) if axis.kind == "grid" else 1
-        shown = axis.ticks[::every]
-        found["tickvals"] = [at for at, _ in shown]
-        found["ticktext"] = [_row_name(axis, at, name) for at, name in shown]
+        names = [(at, _safe(shortened(name, _LONGEST_ROW))) for at, name in axis.ticks[::every]]
+        found["tickvals"] = [at for at, _ in names]
+        found["ticktext"] = [f"<b>{name}</b>" if at in axis.bold else name for at, name in names]
     if axis.range is not None:
-        is_log = axis.kind == "log"
-        found["range"] = [math.log10(end) if is_log else end for end in axis.range]
+        found["range"] = [math.log10(end) if axis.kind == "log" else end for end in axis.range]
     elif axis.from_zero:
         found["rangemode"] = "tozero"
     return found
-
-
-def _row_name(axis: Axis, at: float, name: str) -> str:
-    shown = _safe(shortened(name, _LONGEST_ROW))
-    return f"<b>{shown}</b>" if at in axis.bold else shown
 
 
 def _log_ticks(axis: Axis, values: Sequence[float]) -> dict[str, Any]:
@@ -183,14 +171,15 @@ def _log_ticks(axis: Axis, values: Sequence[float]) -> dict[str, Any]:
     positive = [value for value in values if 0 < value < math.inf]
     if not positive:
         return {}
-    if axis.form != "cost" and max(positive) > 10**2.5 * min(positive):
+    is_cost = axis.form == "cost"
+    if not is_cost and max(positive) > 10**2.5 * min(positive):
         low, high = (math.floor(math.log10(end(positive))) for end in (min, max))
         ticks = [10.0**power for power in range(low, high + 2, math.ceil((high - low) / 9))]
     else:
         ticks = log_ticks(*(axis.range or (min(positive), max(positive))), 6)
-    write = short_cost if axis.form == "cost" else tick_text
-    zoomed = _cost_format(values) if axis.form == "cost" else {"exponentformat": "power"}
-    return {"tickvals": ticks, "ticktext": [write(tick) for tick in ticks], "tickangle": 0} | zoomed
+    zoomed = _cost_format(values) if is_cost else {"exponentformat": "power"}
+    texts = [axis_number(axis, tick) for tick in ticks]
+    return {"tickvals": ticks, "ticktext": texts, "tickangle": 0, **zoomed}
 
 
 def _cost_format(values: Sequence[float]) -> dict[str, Any]:
@@ -199,53 +188,80 @@ def _cost_format(values: Sequence[float]) -> dict[str, Any]:
     return {"exponentformat": "power"} if is_small else {"tickformat": "~s"}
 
 
-def _add(figure: go.Figure, layer: Layer) -> None:
+def _add(figure: dict[str, Any], layer: Layer) -> None:
+    traces, shapes = figure["data"], figure["layout"]["shapes"]
+    notes = figure["layout"]["annotations"]
     match layer:
         case Series():
-            _add_series(figure, layer)
+            traces.append(_series(layer))
         case Bars():
-            _add_bars(figure, layer)
-        case Band():
-            _add_band(figure, layer)
+            traces.append(_bars(layer))
         case Ribbon():
-            figure.add_scatter(
-                x=[*layer.x, *reversed(layer.x)],
-                y=[*layer.high, *reversed(layer.low)],
-                mode="lines",
-                line={"width": 0},
-                fill="toself",
-                fillcolor=layer.shade.light,
-                opacity=_RIBBON,
-                hoverinfo="skip",
-                showlegend=False,
-                legendgroup=_safe(layer.group),
+            traces.append(
+                {
+                    "type": "scatter",
+                    "x": [*layer.x, *reversed(layer.x)],
+                    "y": [*layer.high, *reversed(layer.low)],
+                    "mode": "lines",
+                    "line": {"width": 0},
+                    "fill": "toself",
+                    "fillcolor": layer.shade.light,
+                    "opacity": 0.18,
+                    "hoverinfo": "skip",
+                    "showlegend": False,
+                    "legendgroup": _safe(layer.group),
+                }
+            )
+        case Band():
+            dashes = {"width": 1.2, "dash": "dash", "color": layer.shade.light}
+            shapes.append(
+                {
+                    **{"type": "rect", "x0": layer.low, "x1": layer.high, "y0": 0, "y1": 1},
+                    "yref": "paper",
+                    "fillcolor": _CLEAR if layer.is_framed else layer.shade.light,
+                    "opacity": 0.7 if layer.is_framed else 0.13,
+                    "line": dashes if layer.is_framed else {"width": 0},
+                    "layer": "below",
+                }
             )
         case Reference():
-            _add_reference(figure, layer)
-        case Heading():
-            figure.add_annotation(
-                x=0,
-                xref="paper",
-                xanchor="left",
-                y=layer.row,
-                text=f"<b>{_safe(shortened(layer.text, _LONGEST_HEADING))}</b>",
-                showarrow=False,
-                bgcolor=palette.PAGE.light,
-                borderpad=1,
-                font={"size": 12, "color": palette.INK.light},
+            along, across = layer.axis, "y" if layer.axis == "x" else "x"
+            dash = _DASHES["dash" if layer.is_dashed else "solid"]
+            shapes.append(
+                {
+                    **{"type": "line", f"{along}0": layer.value, f"{along}1": layer.value},
+                    **{f"{across}0": 0, f"{across}1": 1, f"{across}ref": "paper"},
+                    "line": {"color": layer.shade.light, "width": 1.4, "dash": dash},
+                    "layer": "below",
+                }
             )
+            if layer.label:
+                note = _note(_safe(layer.label), 1, layer.value, palette.MUTED)
+                notes.append({**note, "xshift": 4, "align": "left"})
+        case Heading():
+            text = f"<b>{_safe(shortened(layer.text, _LONGEST_HEADING))}</b>"
+            note = _note(text, 0, layer.row, palette.INK)
+            notes.append({**note, "bgcolor": palette.PAGE.light, "borderpad": 1})
         case _:
             assert_never(layer)
 
 
-def _add_series(figure: go.Figure, series: Series) -> None:
+def _note(text: str, x: float, y: float, shade: palette.Shade) -> dict[str, Any]:
+    """Return a text that begins at a share of the chart's width, at a value of its y axis."""
+    place = {"x": x, "xref": "paper", "xanchor": "left", "y": y}
+    font = {"size": 12, "color": shade.light}
+    return {**place, "text": text, "showarrow": False, "font": font}
+
+
+def _series(series: Series) -> dict[str, Any]:
     points, colour = series.points, series.shade.light
     has_labels = any(point.label for point in points)
-    parts = ["lines"] * (series.line is not None) + ["markers"] * (series.symbol is not None)
+    shown = {"lines": series.line, "markers": series.symbol, "text": has_labels or None}
     trace: dict[str, Any] = {
+        "type": "scatter",
         "x": [point.x for point in points],
         "y": [point.y for point in points],
-        "mode": "+".join([*parts, *["text"] * has_labels]),
+        "mode": "+".join(part for part, look in shown.items() if look is not None),
         "name": _safe(series.name),
         "showlegend": bool(series.name),
         "legendgroup": _safe(series.group or series.name),
@@ -263,15 +279,10 @@ def _add_series(figure: go.Figure, series: Series) -> None:
         trace["line"] = {"color": colour, "width": series.line.width, "dash": dash, "shape": shape}
         trace["opacity"] = series.line.opacity
     if any(point.interval for point in points):
-        trace[f"error_{series.interval}"] = {
-            "type": "data",
-            "symmetric": False,
-            "arrayminus": [point.reach(series.interval)[0] for point in points],
-            "array": [point.reach(series.interval)[1] for point in points],
-            "color": colour,
-            "thickness": 0.8 if series.is_thin else 1.8,
-            "width": 0 if series.is_thin else 4,
-        }
+        down, up = zip(*(point.reach(series.interval) for point in points), strict=True)
+        ends = {"type": "data", "symmetric": False, "arrayminus": down, "array": up}
+        look = {"thickness": 0.8, "width": 0} if series.is_thin else {"thickness": 1.8, "width": 4}
+        trace[f"error_{series.interval}"] = {**ends, "color": colour, **look}
     if any(point.pick is not None for point in points):
         trace["customdata"] = [point.pick for point in points]
     if has_labels:
@@ -280,82 +291,45 @@ def _add_series(figure: go.Figure, series: Series) -> None:
         trace["textposition"] = [f"middle {point.label_side}" for point in points]
         trace["textfont"] = {"size": 11, "color": palette.MUTED.light}
         trace["cliponaxis"] = False
-    figure.add_scatter(**trace, **_hover(series))
+    if series.hover:
+        template = _safe(series.hover).replace("{pick}", "%{text}")
+        template = template.replace("{x}", "%{x}").replace("{y}", "%{y:.4~g}")
+        uses_picks = "{pick}" in series.hover
+        hover = {"hovertemplate": template + _NO_EXTRA} | ({"meta": "picks"} if uses_picks else {})
+    elif any(point.hover for point in points):
+        hover = _hover([point.hover for point in points])
+    else:
+        hover = {"hoverinfo": "skip"}
+    return trace | hover
 
 
 def _shared(values: list[float]) -> float | list[float]:
     return values[0] if len(set(values)) == 1 else values
 
 
-def _hover(series: Series) -> dict[str, Any]:
-    if series.hover:
-        template = _safe(series.hover).replace("{pick}", "%{text}")
-        template = template.replace("{x}", "%{x}").replace("{y}", "%{y:.4~g}")
-        uses_picks = "{pick}" in series.hover
-        return {"hovertemplate": template + _NO_EXTRA} | ({"meta": "picks"} if uses_picks else {})
-    if not any(point.hover for point in series.points):
-        return {"hoverinfo": "skip"}
-    texts = [_hover_text(point.hover) for point in series.points]
-    return {"hovertext": texts, "hovertemplate": "%{hovertext}" + _NO_EXTRA}
+def _hover(texts: Sequence[str]) -> dict[str, Any]:
+    """Return the hover texts of points; of several lines the first is a heading."""
+    shown = []
+    for text in texts:
+        first, *rest = map(_safe, text.split("\n"))
+        shown.append("<br>".join([f"<b>{first}</b>", *rest]) if rest else first)
+    return {"hovertext": shown, "hovertemplate": "%{hovertext}" + _NO_EXTRA}
 
 
-def _hover_text(text: str) -> str:
-    """Return a hover text; of several lines the first is a heading."""
-    first, *rest = text.split("\n")
-    return "<br>".join([f"<b>{_safe(first)}</b>", *map(_safe, rest)]) if rest else _safe(first)
-
-
-def _add_bars(figure: go.Figure, bars: Bars) -> None:
-    figure.add_bar(
-        x=bars.x,
-        y=bars.heights,
-        marker_color=[shade.light for shade in bars.shades],
-        width=bars.width,
-        name=_safe(bars.name),
-        showlegend=bool(bars.name),
-        text=[_safe(note) for note in bars.notes],
-        textposition="outside",
-        textangle=0,
-        constraintext="none",
-        textfont={"size": 12, "color": palette.INK.light},
-        cliponaxis=False,
-        hovertext=[_hover_text(text) for text in bars.hover],
-        hovertemplate="%{hovertext}" + _NO_EXTRA,
-    )
-
-
-def _add_band(figure: go.Figure, band: Band) -> None:
-    dashes = {"width": 1.2, "dash": "dash", "color": band.shade.light}
-    figure.add_shape(
-        type="rect",
-        x0=band.low,
-        x1=band.high,
-        y0=0,
-        y1=1,
-        yref="paper",
-        fillcolor=_CLEAR if band.is_framed else band.shade.light,
-        opacity=0.7 if band.is_framed else 0.13,
-        line=dashes if band.is_framed else {"width": 0},
-        layer="below",
-    )
-
-
-def _add_reference(figure: go.Figure, reference: Reference) -> None:
-    along, across = reference.axis, "y" if reference.axis == "x" else "x"
-    dash = _DASHES["dash" if reference.is_dashed else "solid"]
-    ends: dict[str, Any] = {f"{along}0": reference.value, f"{along}1": reference.value}
-    ends |= {f"{across}0": 0, f"{across}1": 1, f"{across}ref": "paper"}
-    line = {"color": reference.shade.light, "width": 1.4, "dash": dash}
-    figure.add_shape(type="line", layer="below", line=line, **ends)
-    if reference.label:
-        figure.add_annotation(
-            x=1,
-            xref="paper",
-            xanchor="left",
-            xshift=4,
-            y=reference.value,
-            text=_safe(reference.label),
-            align="left",
-            showarrow=False,
-            font={"size": 12, "color": palette.MUTED.light},
-        )
+def _bars(bars: Bars) -> dict[str, Any]:
+    return {
+        "type": "bar",
+        "x": bars.x,
+        "y": bars.heights,
+        "marker": {"color": [shade.light for shade in bars.shades]},
+        "width": bars.width,
+        "name": _safe(bars.name),
+        "showlegend": bool(bars.name),
+        "text": [_safe(note) for note in bars.notes],
+        "textposition": "outside",
+        "textangle": 0,
+        "constraintext": "none",
+        "textfont": {"size": 12, "color": palette.INK.light},
+        "cliponaxis": False,
+        **_hover(bars.hover),
+    }

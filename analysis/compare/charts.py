@@ -4,7 +4,7 @@ import math
 
 from analysis.charts import palette
 from analysis.charts.axes import GridAxis, cost_axis
-from analysis.charts.chart import Axis, Chart, Line, Point, Series, symbol_of
+from analysis.charts.chart import Axis, Chart, Mark, Series, Stroke, symbol_of
 from analysis.compare.result import STUDY, Comparison
 from analysis.questions.pareto.charts import file_part, mean_front
 from analysis.questions.pareto.result import ParetoResult
@@ -46,8 +46,8 @@ def _level_chart(curves: list[tuple[int, str, TransitionResult]]) -> Chart:
             level = _level(found, h)
             text = f"{label}\n{found.x} = {number_text(h)}: {number_text(level.estimate)}"
             place = axis.beside(h, at, len(curves), 0.08)
-            points.append(Point(place, level.estimate, level, hover=text))
-        layers.append(Series(tuple(points), _shade(at), label, symbol=symbol_of(at), line=Line()))
+            points.append(Mark(place, level.estimate, level, hover=text))
+        layers.append(Series(tuple(points), _shade(at), label, symbol=symbol_of(at), line=Stroke()))
     title = metric_title(first.metric, first.scale)
     over = f", averaged over {first.by}" if first.by is not None else ""
     return Chart(
@@ -77,7 +77,7 @@ def _front_chart(front: ParetoResult, cost: str, labels: list[str]) -> Chart:
     for at, label in enumerate(labels):
         rows = [row for row in front.table if row.config[STUDY] == label]
         points = tuple(
-            Point(
+            Mark(
                 row.costs[cost],
                 row.mean,
                 row.ci,
@@ -88,8 +88,8 @@ def _front_chart(front: ParetoResult, cost: str, labels: list[str]) -> Chart:
         )
         if has_steps and rows:
             corners = mean_front([(row.costs[cost], row.mean) for row in rows], front.goal)
-            steps = tuple(Point(x, y) for x, y in corners)
-            line = Line(1.6, is_step=True)
+            steps = tuple(Mark(x, y) for x, y in corners)
+            line = Stroke(1.6, is_step=True)
             layers.append(Series(steps, _shade(at), group=label, symbol=None, line=line))
         if points:
             layers.append(Series(points, _shade(at), label, symbol=symbol_of(at), is_thin=True))

@@ -14,13 +14,7 @@ import pandas as pd
 
 from analysis.answer import NO_QUESTION, Answer
 from analysis.charts.chart import Chart, uniquely_named
-from analysis.charts.learning_curves import (
-    LearningCurves,
-    curve_chart,
-    drawn_keys,
-    learning_curves,
-    why_no_curves,
-)
+from analysis.charts.learning_curves import curve_chart, drawn_keys
 from analysis.charts.picks import link_runs
 from analysis.questions.base import Finding, Section, StudyRuns
 from analysis.report.explore import explored, growing_style
@@ -158,30 +152,29 @@ def report_input(
 
 def report_charts(report_input: ReportInput) -> list[Chart]:
     """Return every chart that the input has numbers for, in the page's order."""
-    by_part = _charts_by_part(report_input, _curves(report_input))
+    by_part, _ = _charts_by_part(report_input)
     return [chart for charts in by_part for chart in charts]
 
 
-def _charts_by_part(report_input: ReportInput, curves: LearningCurves) -> list[list[Chart]]:
-    """Return the charts of each finding, and at the end that of the learning curves, if any."""
+def _charts_by_part(report_input: ReportInput) -> tuple[list[list[Chart]], str]:
+    """Return the charts of each finding, at the end that of the learning curves, and why there is
+    none of these."""
     found = [list(finding.charts()) for finding in report_input.answer.findings]
-    drawn = curve_chart(curves, report_input.metric, report_input.budget_unit)
-    found.append([drawn] if drawn is not None else [])
-    every = link_runs([chart for charts in found for chart in charts], report_input.trials)
-    named = iter(uniquely_named(every))
-    return [list(islice(named, len(charts))) for charts in found]
-
-
-def _curves(report_input: ReportInput) -> LearningCurves:
-    return learning_curves(
+    curves = curve_chart(
         report_input.trials,
         report_input.reports,
         report_input.metric,
         report_input.axes,
         searched_axis(report_input.answer),
+        unit=report_input.budget_unit,
         log=report_input.goal == "min",
         reported=report_input.reported,
     )
+    found.append([curves] if isinstance(curves, Chart) else [])
+    every = link_runs([chart for charts in found for chart in charts], report_input.trials)
+    named = iter(uniquely_named(every))
+    by_part = [list(islice(named, len(charts))) for charts in found]
+    return by_part, "" if isinstance(curves, Chart) else curves
 
 
 def settings_table(answer: Answer) -> tables.Table:
@@ -248,8 +241,7 @@ def build_report(report_input: ReportInput, live: Live | None = None) -> str:
     endings_shown = endings.endings_table(
         shown, report_input.reports, axes, report_input.orphaned, report_input.notes
     )
-    learning = _curves(report_input)
-    *by_finding, curves = _charts_by_part(report_input, learning)
+    (*by_finding, curves), no_curves = _charts_by_part(report_input)
     parts = [
         Part(
             finding,
@@ -303,9 +295,7 @@ def build_report(report_input: ReportInput, live: Live | None = None) -> str:
         revisions=endings.revisions_table(report_input.revisions),
         answer=answer,
         curves=next(iter(curves), None) if first is not None else None,
-        no_curves="They stand beside the answer."
-        if curves
-        else why_no_curves(learning, report_input.metric),
+        no_curves=no_curves or "They stand beside the answer.",
         parts=parts,
         cells=tables.first_rows(cells),
         warnings=list(dict.fromkeys([*own, *answer.warnings])),

@@ -6,10 +6,12 @@ from typing import Any, Final, TypedDict
 import numpy as np
 import pandas as pd
 
-from analysis.statistics.values import FloatArray
+from analysis.statistics.values import FloatArray, IntArray
 from analysis.values import AxisValue
 from hsweep.errors import UserError
 
+Key = tuple[AxisValue, ...]
+"""Values of several columns that rows have in common."""
 NO_VALUE: Final = "none"
 """What stands for an axis that only part of a space has."""
 ROUNDING: Final = 0.01
@@ -89,23 +91,28 @@ def as_numbers(column: "pd.Series[Any]", name: str, *, infinite: bool = False) -
 
 
 def budget_steps(reached: FloatArray) -> FloatArray:
-    """Return of each budget the largest of those that differ from it by rounding; NaN stays.
+    """Return the largest of the budgets that differ from each one by rounding; NaN stays.
 
     Neighbours within `ROUNDING` are one where all that are linked in this way are: the reports of a
     curve stay apart, however close.
     """
-    values = np.unique(reached[~np.isnan(reached)])
-    if not values.size:
-        return reached
-    steps = values.copy()
-    starts = np.flatnonzero(np.r_[True, values[1:] > values[:-1] * (1 + ROUNDING)])
-    for start, end in zip(starts, [*starts[1:], len(values)], strict=True):
-        if values[end - 1] <= values[start] * (1 + ROUNDING):
-            steps[start:end] = values[end - 1]
-    found = reached.copy()
-    known = ~np.isnan(reached)
-    found[known] = steps[np.searchsorted(values, reached[known])]
-    return found
+    found = pd.Series(reached).sort_values()
+    links = (found > found.shift() * (1 + ROUNDING)).cumsum()
+    least, most = (found.groupby(links).transform(end) for end in ("min", "max"))
+    is_one = found.notna() & (most <= least * (1 + ROUNDING))
+    return found.mask(is_one, most).sort_index().to_numpy()
+
+
+def rows_by_values(rows: pd.DataFrame, columns: Sequence[str]) -> list[tuple[Key, IntArray]]:
+    """Return the positions of the rows at each combination of values, in the values' order."""
+    if not columns:
+        return [((), np.arange(len(rows)))]
+    number = rows.groupby(list(columns), sort=True, dropna=False).ngroup().to_numpy()
+    order = np.argsort(number, kind="stable")
+    starts = np.flatnonzero(np.diff(number[order], prepend=-1))
+    firsts = rows[list(columns)].iloc[order[starts]]
+    keys = zip(*(map(plain, firsts[name].tolist()) for name in columns), strict=True)
+    return list(zip(keys, np.split(order, starts[1:]), strict=True))
 
 
 def in_order(value: AxisValue) -> tuple[bool, float, str]:

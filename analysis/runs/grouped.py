@@ -9,16 +9,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
-import pandas as pd
 
-from analysis.runs.columns import plain
+from analysis.runs.columns import Key, rows_by_values
 from analysis.runs.losses import LOST_WORDS, NONE_LOST, Losses, losses_named
 from analysis.runs.scale import check_goal, to_quality
 from analysis.runs.statuses import DROPPED, FULL
-from analysis.runs.table import Runs
 from analysis.runs.tuned import Tuned, tuned_runs
 from analysis.statistics.moderated import (
     Moderated,
@@ -27,10 +25,13 @@ from analysis.statistics.moderated import (
     moderate_variances,
     screen_crashes,
 )
-from analysis.statistics.values import FloatArray, Mask
+from analysis.statistics.values import FloatArray, IntArray, Mask
 from analysis.values import AxisValue, Config
 from hsweep.design.question import Goal, Scale
 from hsweep.errors import UserError, unknown_name
+
+if TYPE_CHECKING:
+    from analysis.runs.table import Runs
 
 TASK_AXES: Final = ("seq_len",)
 """Axes of the task rather than of the model."""
@@ -121,7 +122,7 @@ class Grouped:
 
 
 def grouped(
-    runs: Runs,
+    runs: "Runs",
     by: Sequence[str],
     nuisance: Sequence[str] = (),
     *,
@@ -163,29 +164,56 @@ def grouped(
             " stands at its best value"
         )
     rows, warnings = runs.rows([*by, *nuisance], [*costs, *numbers])
-    tuned: dict[tuple[AxisValue, ...], Tuned] = {}
+    tuned: dict[Key, Tuned] = {}
     if nuisance:
         rows, tuned, notes = tuned_runs(rows, config=by, nuisance=nuisance, goal=goal, what=what)
         warnings += notes
-    parts = _Parts(rows, by, costs, numbers)
-    done, notes = to_quality(
-        parts.value[parts.complete], goal, scale, eval_size=eval_size, metric=runs.metric
-    )
-    quality = np.full(len(parts.value), np.nan)
-    quality[parts.complete] = done
+    value, complete = rows["value"].to_numpy(np.float64), rows["complete"].to_numpy(bool)
+    done, notes = to_quality(value[complete], goal, scale, eval_size=eval_size, metric=runs.metric)
     warnings += notes
-    at_full = [np.flatnonzero(parts.complete[span]) + span.start for span in parts.spans]
+    quality = np.full(len(rows), np.nan)
+    quality[complete] = done
+    status, seed = (rows[name].to_numpy(object) for name in ("status", "replicate"))
+    prices, further = (
+        {name: rows[name].to_numpy(np.float64) for name in names} for names in (costs, numbers)
+    )
+    parts = rows_by_values(rows, by)
+    full = [at[complete[at]] for _, at in parts]
+    dropped = rows["status"].isin(DROPPED).to_numpy()
+    stopped = [int(dropped[at].sum()) for _, at in parts]
     # What was stopped early keeps the runs that did well: none of them is a crash.
-    whole = [at for at, stop in zip(at_full, parts.num_stopped, strict=True) if not stop]
-    crashed = iter(screen_crashes([quality[at] for at in whole if at.size], crash_sd))
-    shapes, screened = [], 0
-    for number, (span, at) in enumerate(zip(parts.spans, at_full, strict=True)):
-        stopped = parts.num_stopped[number]
-        bad = next(crashed) if at.size and not stopped else np.ones(at.size, bool)
-        screened += 0 if stopped else int(bad.sum())
-        config = {name: values[number] for name, values in parts.configs.items()}
-        own = tuned.get(tuple(config.values()))
-        shapes.append(_shape(parts, span, at, bad, quality, config, stopped, own))
+    whole = [quality[at] for at, lost in zip(full, stopped, strict=True) if at.size and not lost]
+    crashed = iter(screen_crashes(whole, crash_sd))
+    shapes = []
+    for (key, every), at, num_stopped in zip(parts, full, stopped, strict=True):
+        config = dict(zip(by, key, strict=True))
+        label = _label(config)
+        bad = np.zeros(at.size, bool) if num_stopped or not at.size else next(crashed)
+        if not num_stopped and (name := _unknown(prices, at)):
+            raise UserError(f"cost {name!r} is missing for a full-budget run of {label}")
+        good = at[:0] if num_stopped else at[~bad]
+        ends = status[every].tolist()
+        lost = Losses.of(ends, int(bad.sum()))
+        ended = sum(word in _ENDED for word in ends)
+        shapes.append(
+            Shape(
+                config,
+                label,
+                value[good],
+                quality[good],
+                tuple(map(str, seed[good])),
+                {
+                    name: _mean(own[good] if good.size else own[every])
+                    for name, own in prices.items()
+                },
+                {name: own[good] for name, own in prices.items()},
+                float(lost.total / ended) if ended else 0.0,
+                {name: own[good] for name, own in further.items()},
+                num_stopped,
+                lost,
+                tuned.get(key),
+            )
+        )
     found = Grouped(
         tuple(shapes),
         tuple(by),
@@ -194,7 +222,7 @@ def grouped(
         scale,
         tuple(costs),
         tuple(nuisance),
-        tuple(dict.fromkeys([*warnings, *_warnings(shapes, screened, crash_sd, what)])),
+        tuple(dict.fromkeys([*warnings, *_warnings(shapes, crash_sd, what)])),
         runs.replicate is not None,
     )
     _need_full_runs(found)
@@ -222,66 +250,9 @@ def describe(config: Mapping[str, AxisValue]) -> str:
     )
 
 
-class _Parts:
-    """The rows of a table sorted by shape; ``spans`` are those of each, in the table's order."""
-
-    def __init__(
-        self, rows: pd.DataFrame, by: Sequence[str], costs: Sequence[str], numbers: Sequence[str]
-    ) -> None:
-        number = rows.groupby(list(by), sort=True).ngroup().to_numpy()
-        order = np.argsort(number, kind="stable")
-        starts = np.flatnonzero(np.diff(number[order], prepend=-1))
-        ends = [*starts[1:].tolist(), len(order)]
-        firsts = order[starts]
-        self.spans = [slice(a, b) for a, b in zip(starts.tolist(), ends, strict=True)]
-        self.configs = {
-            name: [plain(value) for value in rows[name].iloc[firsts].tolist()] for name in by
-        }
-        self.value = rows["value"].to_numpy(np.float64)[order]
-        self.complete = rows["complete"].to_numpy(bool)[order]
-        self.status = rows["status"].to_numpy(object)[order].tolist()
-        self.replicate = rows["replicate"].astype(str).to_numpy(object)[order].tolist()
-        self.costs = {name: rows[name].to_numpy(np.float64)[order] for name in costs}
-        self.numbers = {name: rows[name].to_numpy(np.float64)[order] for name in numbers}
-        dropped = rows["status"].isin(DROPPED).to_numpy(np.int64)[order]
-        self.num_stopped = np.add.reduceat(dropped, starts).tolist() if len(starts) else []
-
-
-def _shape(
-    parts: _Parts,
-    span: slice,
-    at: "np.ndarray[tuple[int], np.dtype[np.int64]]",
-    bad: Mask,
-    quality: FloatArray,
-    config: Config,
-    stopped: int,
-    tuned: Tuned | None,
-) -> Shape:
-    label, status = _label(config), parts.status[span]
-    for name, prices in parts.costs.items():
-        if not stopped and np.isnan(prices[at]).any():
-            raise UserError(f"cost {name!r} is missing for a full-budget run of {label}")
-    lost = Losses.of(status, 0 if stopped else int(bad.sum()))
-    ended = sum(word in _ENDED for word in status)
-    good = at[~bad]
-    cost_values = {name: prices[good] for name, prices in parts.costs.items()}
-    return Shape(
-        config,
-        label,
-        parts.value[good],
-        quality[good],
-        tuple(parts.replicate[row] for row in good.tolist()),
-        {
-            name: float(values.mean()) if values.size else _mean(parts.costs[name][span])
-            for name, values in cost_values.items()
-        },
-        cost_values,
-        float(lost.total / ended) if ended else 0.0,
-        {name: values[good] for name, values in parts.numbers.items()},
-        stopped,
-        lost,
-        tuned,
-    )
+def _unknown(prices: Mapping[str, FloatArray], at: IntArray) -> str | None:
+    """Return the first cost that some of these rows lack."""
+    return next((name for name, own in prices.items() if np.isnan(own[at]).any()), None)
 
 
 def _mean(values: FloatArray) -> float:
@@ -300,20 +271,20 @@ def _label(config: Config) -> str:
     return describe(config)
 
 
-def _warnings(shapes: Sequence[Shape], screened: int, crash_sd: float, what: str) -> list[str]:
+def _warnings(shapes: Sequence[Shape], crash_sd: float, what: str) -> list[str]:
     found = []
     if stopped := sum(shape.stopped > 0 for shape in shapes):
         found.append(
             f"{stopped} of {len(shapes)} {what}s lost runs to early stopping and are not compared:"
             " the runs they kept are those that did well"
         )
-    if empty := [s for s in shapes if not s.stopped and not s.values.size]:
+    if empty := [shape for shape in shapes if not shape.stopped and not shape.values.size]:
         named = losses_named([(shape.label, shape.lost) for shape in empty])
         found.append(f"{len(empty)} {what}s have no full-budget run{f': {named}' if named else ''}")
     usable = [shape for shape in shapes if shape.values.size]
     if named := losses_named([(shape.label, shape.lost) for shape in usable]):
         found.append(f"some means are those of the runs that were left: {named}")
-    if screened:
+    if screened := sum(shape.lost.screened for shape in shapes):
         found.append(
             f"{screened} crashed runs (over {crash_sd:g} seed sd below their {what}'s median) are"
             " left out of the means and shown as crash share"

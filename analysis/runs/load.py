@@ -1,5 +1,6 @@
 """Tables of runs as files: parquet, and text with whatever separator, decimal sign and encoding."""
 
+import contextlib
 import csv
 import gzip
 import io
@@ -81,40 +82,39 @@ def _text(file: Path) -> str:
 
 
 def _text_table(text: str) -> tuple[pd.DataFrame, list[str]]:
-    said = re.match(r'"?sep=(.)"?\r?\n', text)  # Excel's own first line
-    if said:
-        text = text[said.end() :]
-    separator = said[1] if said else _separator(text)
+    excel = re.match(r'"?sep=(.)"?\r?\n', text)  # Excel's own first line
+    if excel:
+        text = text[excel.end() :]
+    separator = excel[1] if excel else _separator(text)
     # Below a table spreadsheets write lines of nothing but separators.
     text = re.sub(rf"(?m)^[{re.escape(separator)} \t\r]+$\n?", "", text)
-
-    def read(**more: Any) -> pd.DataFrame:
-        frame: pd.DataFrame = pd.read_csv(
-            io.StringIO(text), sep=separator, keep_default_na=False, na_values=[""],
-            skipinitialspace=True, low_memory=False, **more,
-        )  # fmt: skip
-        if not isinstance(frame.index, pd.RangeIndex) and not frame.index.is_unique:
-            raise ValueError("its rows have more entries than its first line has names")
-        return frame
-
-    frame = read()
-    decimal = "."
-    if separator != ",":
-        texts = [_words(frame[name]) for name in frame if _is_text(frame[name])]
-        if any(_are_numbers(words, ",") and not _are_numbers(words, ".") for words in texts):
-            decimal = ","
-            # As written: 1.234 is no fraction here.
-            written = read(dtype=str)
-            for name in frame.select_dtypes("float"):
-                if not _are_numbers(_words(written[name]), ",") or frame[name].isna().all():
-                    continue
-                frame[name] = written[name]
+    frame: pd.DataFrame = pd.read_csv(
+        io.StringIO(text), sep=separator, dtype=str, keep_default_na=False, na_values=[""],
+        skipinitialspace=True,
+    )  # fmt: skip
+    if not isinstance(frame.index, pd.RangeIndex) and not frame.index.is_unique:
+        raise ValueError("its rows have more entries than its first line has names")
     unnamed = [name for name in frame if str(name).startswith("Unnamed: ")]
     # Row numbers, or what stands behind a separator at the end of each line.
     frame = frame.drop(
         columns=[name for name in unnamed if frame[name].isna().all() or frame[name].is_unique]
     )
-    return _with_numbers(frame, decimal)
+    plain = frame.apply(_plain)
+    others = [_words(plain[name]) for name in plain if _is_text(plain[name])]
+    if separator != "," and any(_are_numbers(w, ",") and not _are_numbers(w, ".") for w in others):
+        # As written: 1.234 is no fraction here.
+        return _with_numbers(frame, ",")
+    return _with_numbers(plain, ".")
+
+
+def _plain(column: "pd.Series[Any]") -> "pd.Series[Any]":
+    """Return a column of numbers, or of true and false, as such; any other as it is."""
+    words = column.str.strip()
+    if words.str.lower().isin(["true", "false"]).all():
+        return words.str.lower().eq("true")
+    with contextlib.suppress(ValueError):
+        return pd.to_numeric(words)
+    return column
 
 
 def _separator(text: str) -> str:

@@ -6,7 +6,7 @@ what it would have reached, never its last value.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
@@ -21,8 +21,7 @@ from analysis.runs.columns import (
     require,
 )
 from analysis.runs.statuses import AT_CHANCE, FULL, are_statuses, read_statuses
-from analysis.runs.unnamed import IntArray, unnamed_columns
-from analysis.runs.unnamed import refusal as unnamed_refusal
+from analysis.runs.unnamed import refuse_unnamed
 from analysis.statistics.values import FloatArray, Mask
 from hsweep.design.labels import first_of
 from hsweep.errors import UserError
@@ -187,7 +186,7 @@ class Runs:
         runs = runs.assign(**ends)
         if replicate is not None:
             runs["replicate"] = replicate_words(frame[replicate]).to_numpy()
-            self._refuse_duplicates(runs, keys, {*roles, *numbers})
+            self._refuse_repeated(runs, keys, {*roles, *numbers})
         self._refuse_unnamed(runs, keys, {*roles, *numbers})
         if replicate is None:
             cell: list[str] = list(keys)
@@ -198,8 +197,8 @@ class Runs:
             numbered = runs.groupby(cell, sort=False, dropna=False).cumcount()
             runs["replicate"] = numbered.astype(str)
         warnings = [*self.notes, *notes]
-        if budget_column is not None:
-            runs, notes = self._of_one_budget(runs, list(keys))
+        if budget_column is not None and runs.duplicated([*keys, "replicate"]).any():
+            runs, notes = self._of_one_budget(runs, list(keys), has_words=status_column is not None)
             warnings += notes
         runs["status"] = runs["status"].where(~runs["is_short"], "stopped_early")
         runs = runs.drop(columns=["step", "is_short"])
@@ -215,22 +214,19 @@ class Runs:
             runs["complete"] = learned | (at_chance & ~by_keys.transform("any"))
         return runs, warnings
 
-    def _refuse_duplicates(self, runs: pd.DataFrame, keys: Sequence[str], taken: set[str]) -> None:
+    def _refuse_repeated(self, runs: pd.DataFrame, keys: Sequence[str], taken: set[str]) -> None:
         """Refuse two rows of one run at one budget, where several are known."""
-        if not runs.duplicated([*keys, "replicate"]).any():
-            return
-        same = [*keys, "replicate"]
-        if self.columns.get("budget_column") is not None:
-            same.append("reached")
+        has_budget = self.columns.get("budget_column") is not None
+        same = [*keys, "replicate", *(["reached"] if has_budget else [])]
         repeated = runs.duplicated(same)
         if not repeated.any():
             return
         cells = runs.groupby(same, sort=False, dropna=False).ngroup().to_numpy()
-        self._refuse_told_apart(runs, [*keys, "replicate"], cells, self.frame, taken)
+        named = runs[[*keys, "replicate"]].rename(columns={"replicate": str(self.replicate)})
+        refuse_unnamed(self.frame, cells, named, taken)
         first = runs.loc[repeated].iloc[0]
-        where = ", ".join(f"{name}={first[name]}" for name in keys)
         raise UserError(
-            f"{int(repeated.sum())} rows repeat a run, the first at {where},"
+            f"{int(repeated.sum())} rows repeat a run, the first at {_where(first, keys)},"
             f" {self.replicate}={first['replicate']}; keep one row a run, name the column that"
             " tells replicates apart, or name the axes whose settings compete (nuisance)"
         )
@@ -247,9 +243,8 @@ class Runs:
             if pd.api.types.is_numeric_dtype(names) or not names.is_unique:
                 return
         some = runs.loc[full]
-        groups = some.groupby([*keys, "step"], sort=False, dropna=False)
-        cells = groups.ngroup().to_numpy()
-        self._refuse_told_apart(some, keys, cells, self.frame.loc[full], taken)
+        cells = some.groupby([*keys, "step"], sort=False, dropna=False).ngroup().to_numpy()
+        refuse_unnamed(self.frame.loc[full], cells, some[list(keys)], taken)
 
     def _refuse_close_budgets(self, runs: pd.DataFrame, keys: Sequence[str], name: str) -> None:
         """Refuse rows of a cell without seeds that may be two runs or two reports of one."""
@@ -258,70 +253,51 @@ class Runs:
         by_step = runs.groupby([*keys, "step"], sort=False)["reached"]
         least, most = by_step.transform("min"), by_step.transform("max")
         if (close := least < most).any():
-            first = runs.loc[close].iloc[0]
             low, high = least[close].iloc[0], most[close].iloc[0]
-            where = ", ".join(f"{key}={first[key]}" for key in keys)
             raise UserError(
-                f"rows of {where} stand at {name}={low:.12g} and {high:.12g}, the same budget but"
-                " for rounding: two runs, or two reports of one? Name the column that tells runs"
-                " apart with --replicate COLUMN"
+                f"rows of {_where(runs.loc[close].iloc[0], keys)} stand at {name}={low:.12g} and"
+                f" {high:.12g}, the same budget but for rounding: two runs, or two reports of one?"
+                " Name the column that tells runs apart with --replicate COLUMN"
             )
 
-    def _refuse_told_apart(
-        self,
-        runs: pd.DataFrame,
-        keys: Sequence[str],
-        cells: IntArray,
-        rows: pd.DataFrame,
-        taken: set[str],
-    ) -> None:
-        """Refuse rows of one cell that a column without a role tells apart."""
-        if found := unnamed_columns(rows, cells, taken):
-            named = runs[list(keys)].rename(columns={"replicate": str(self.replicate)})
-            ends = [name for name in found if are_statuses(rows[name])]
-            raise UserError(unnamed_refusal(rows, cells, named, found, ends))
-
     def _of_one_budget(
-        self, runs: pd.DataFrame, keys: list[str]
+        self, runs: pd.DataFrame, keys: list[str], *, has_words: bool
     ) -> tuple[pd.DataFrame, tuple[str, ...]]:
-        """Return one row a run, of the budget asked for, and notes on those left out."""
+        """Return one row a run, of the budget asked for, and notes on those left out.
+
+        ``has_words``: whether a column says how each run ended.
+        """
         same = [*keys, "replicate"]
-        if not runs.duplicated(same).any():
-            return runs, ()
         by_run, by_cell = (
-            runs.groupby(each, sort=False, dropna=False)["step"] for each in (same, keys)
+            runs.groupby(names, sort=False, dropna=False)["step"] for names in (same, keys)
         )
         steps = by_run.transform("nunique")
         # A run without a row at a shorter budget that its cell has cannot have been stopped on the
         # way to a longer one: it is a run of its own, as those beside it are.
-        are_apart = bool(
-            (by_cell.rank("dense").groupby(by_run.ngroup()).transform("max") > steps).any()
-        )
-        are_apart &= runs.loc[steps > 1, "step"].nunique() <= MOST_RUNGS
+        rank = by_cell.rank("dense").groupby(by_run.ngroup()).transform("max")
+        are_apart = (rank > steps).any() and runs.loc[steps > 1, "step"].nunique() <= MOST_RUNGS
         runs = runs.loc[~(runs["step"] > runs["budget"])].sort_values("reached", kind="stable")
         runs = runs.groupby(same, sort=False, dropna=False).tail(1).sort_index()
-        is_full = runs["status"].isin(FULL) & ~runs["is_short"]
-        has_full = is_full.groupby(
-            [runs[name] for name in keys], dropna=False, sort=False
-        ).transform("any")
-        are_planned = self._status_column(keys) is None
-        others = runs["is_short"] & (are_apart | (are_planned & ~has_full))
+        others = runs["is_short"]
+        if not are_apart:
+            is_full = runs["status"].isin(FULL) & ~runs["is_short"]
+            own = is_full.groupby([runs[name] for name in keys], dropna=False, sort=False)
+            others = others & (not has_words) & ~own.transform("any")
         kept = runs.loc[~others]
         name, target = self.columns["budget_column"], float(runs["budget"].iloc[0])
-        cells, left = (each[keys].drop_duplicates() for each in (runs, kept))
-        if len(left) < min(len(cells), 2):
+        cells, left = (len(rows[keys].drop_duplicates()) for rows in (runs, kept))
+        if left < min(cells, 2):
             ends = sorted(set(runs.loc[others, "reached"]))
             raise UserError(
-                f"{len(left)} of {len(cells)} ({', '.join(keys)}) have a run at the largest budget,"
+                f"{left} of {cells} ({', '.join(keys)}) have a run at the largest budget,"
                 f" {name}={target:g}; the runs of the others end at"
-                f" {first_of([f'{each:g}' for each in ends])}. Ask for"
+                f" {first_of([f'{end:g}' for end in ends])}. Ask for"
                 " a budget that all have with --target-budget, or name another column of the"
                 " budget; of learning curves that end where they should, give the last row of each"
                 " run"
             )
-        missing = len(cells) - len(left)
-        note = f"{missing} of {len(cells)} have no run at {name}={target:g} and are left out"
-        return kept, (note,) if missing else ()
+        note = f"{cells - left} of {cells} have no run at {name}={target:g} and are left out"
+        return kept, (note,) if cells > left else ()
 
     def _status_column(self, keys: Sequence[str]) -> str | None:
         given = self.columns.get("status_column")
@@ -369,6 +345,10 @@ class Runs:
         is_full = runs["status"].isin(FULL) & ~runs["is_short"]
         _refuse_infinities(runs, self.metric, is_full.to_numpy(bool))
         return runs, warnings
+
+
+def _where(row: "pd.Series[Any]", keys: Sequence[str]) -> str:
+    return ", ".join(f"{name}={row[name]}" for name in keys)
 
 
 def _full_budget(reached: FloatArray, name: str, target: float | None) -> float:

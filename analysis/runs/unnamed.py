@@ -10,46 +10,57 @@ from typing import Any, Final
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
+from analysis.runs.statuses import are_statuses
+from analysis.statistics.values import IntArray
 from hsweep.design.labels import first_of, listed
+from hsweep.errors import UserError
 
-_BUDGETS: Final = frozenset({
-    "budget", "step", "steps", "token", "tokens", "epoch", "epochs", "iteration", "iterations",
-    "iter", "iters", "flop", "flops", "samples", "examples", "sequences", "updates",
-})  # fmt: skip
-_SEEDS: Final = frozenset({
-    "seed", "seeds", "rep", "replicate", "replica", "repeat", "repetition", "run", "trial",
-    "fold", "init",
-})  # fmt: skip
-_SETTINGS: Final = frozenset({
-    "lr", "learning", "warmup", "decay", "wd", "momentum", "dropout", "beta", "beta1", "beta2",
-    "eps", "batch", "optimizer", "schedule", "scheduler", "cooldown",
-})  # fmt: skip
-_RESULTS: Final = frozenset({
-    "loss", "losses", "error", "err", "nll", "ppl", "perplexity", "bpb", "mse", "nmse", "rmse",
-    "mae", "acc", "accuracy", "top1", "top5", "auc", "f1", "mrr", "bleu", "rouge", "em",
-    "score", "metric", "per", "best", "time", "timestamp", "date", "created", "runtime",
-    "elapsed", "wall", "duration", "second", "seconds", "sec", "secs", "ms", "minutes", "hours",
-    "memory", "mem", "mb", "gb", "mib", "gib", "bytes", "throughput", "latency", "host",
-    "hostname", "pid", "ip", "grad",
-})  # fmt: skip
-IntArray = NDArray[np.integer[Any]]
+_WORDS: Final = {
+    "budget": frozenset({
+        "budget", "step", "steps", "token", "tokens", "epoch", "epochs", "iteration", "iterations",
+        "iter", "iters", "flop", "flops", "samples", "examples", "sequences", "updates",
+    }),
+    "seed": frozenset({
+        "seed", "seeds", "rep", "replicate", "replica", "repeat", "repetition", "run", "trial",
+        "fold", "init",
+    }),
+    "setting": frozenset({
+        "lr", "learning", "warmup", "decay", "wd", "momentum", "dropout", "beta", "beta1", "beta2",
+        "eps", "batch", "optimizer", "schedule", "scheduler", "cooldown",
+    }),
+    "result": frozenset({
+        "loss", "losses", "error", "err", "nll", "ppl", "perplexity", "bpb", "mse", "nmse", "rmse",
+        "mae", "acc", "accuracy", "top1", "top5", "auc", "f1", "mrr", "bleu", "rouge", "em",
+        "score", "metric", "per", "best", "time", "timestamp", "date", "created", "runtime",
+        "elapsed", "wall", "duration", "second", "seconds", "sec", "secs", "ms", "minutes", "hours",
+        "memory", "mem", "mb", "gb", "mib", "gib", "bytes", "throughput", "latency", "host",
+        "hostname", "pid", "ip", "grad",
+    }),
+}  # fmt: skip
+"""Words in the names of columns that tell what a column is."""
 _MOST_NAMED: Final = 4
+
+
+def _says(name: str, role: str) -> bool:
+    words = re.findall(r"[a-z]+\d*", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower())
+    return not _WORDS[role].isdisjoint(words)
 
 
 def says_budget(name: str) -> bool:
     """Whether a column's name says that it counts how far a run got."""
-    return not says_result(name) and bool(_parts(name) & _BUDGETS)
+    return not says_result(name) and _says(name, "budget")
 
 
 def says_result(name: str) -> bool:
     """Whether a column's name says that it was measured, or where and when a run took place."""
-    return bool(_parts(name) & _RESULTS)
+    return _says(name, "result")
 
 
-def unnamed_columns(frame: pd.DataFrame, cells: IntArray, taken: Collection[str]) -> list[str]:
-    """Return the columns without a role that tell rows of one cell apart.
+def refuse_unnamed(
+    frame: pd.DataFrame, cells: IntArray, keys: pd.DataFrame, taken: Collection[str]
+) -> None:
+    """Refuse rows of one cell that columns without a role tell apart.
 
     A column does if it varies inside a cell, its name does not say that it was measured, and
 
@@ -62,53 +73,45 @@ def unnamed_columns(frame: pd.DataFrame, cells: IntArray, taken: Collection[str]
     Args:
         frame: one row a run.
         cells: number of the cell of each row.
+        keys: what names the cell of each row.
         taken: columns that have a role.
+
+    Raises:
+        UserError: with the options that explain these columns.
     """
     shared = pd.Series(cells).duplicated(keep=False).to_numpy(bool)
-    rows, cells = frame.loc[shared], cells[shared]
+    rows, inside = frame.loc[shared], cells[shared]
     found: list[str] = []
     for name in (each for each in frame.columns if isinstance(each, str)):
         column = rows[name]
-        if name in taken or says_result(name) or not _is_chosen(column, cells):
+        if name in taken or says_result(name) or not _is_chosen(column, inside):
             continue
-        follows = any(not _varies(column, _split(cells, rows[each])) for each in found)
-        if not follows and _varies(column, cells):
+        follows = any(not _varies(column, _split(inside, rows[other])).size for other in found)
+        if not follows and _varies(column, inside).size:
             found.append(name)
-    return found
+    if found:
+        raise UserError(_refusal(frame, cells, keys, found))
 
 
-def refusal(
-    frame: pd.DataFrame,
-    cells: IntArray,
-    keys: pd.DataFrame,
-    unnamed: Sequence[str],
-    statuses: Collection[str],
+def _refusal(
+    frame: pd.DataFrame, cells: IntArray, keys: pd.DataFrame, unnamed: Sequence[str]
 ) -> str:
-    """Return what to say of rows that unnamed columns tell apart, with the options that explain
-    them.
-
-    Args:
-        frame, cells: as for `unnamed_columns`.
-        keys: what names the cell of each row.
-        unnamed: its columns.
-        statuses: those that hold words for how a run ended.
-    """
-    varying = {name: _varying_cells(frame[name], cells) for name in unnamed}
+    # The cell in which most of them vary, and of these the one with the most rows.
+    varying = {name: _varies(frame[name], cells) for name in unnamed}
     counts = np.bincount(cells)
-    several = np.sum([np.isin(np.arange(len(counts)), at) for at in varying.values()], axis=0)
+    several = sum(np.isin(np.arange(len(counts)), at) for at in varying.values())
     shown = int(np.argmax(several * (counts.max() + 1) + counts))
-    rows = frame.loc[cells == shown]
     here = [name for name in unnamed if shown in varying[name]][:_MOST_NAMED]
-    at = np.flatnonzero(cells == shown)[0]
-    where = ", ".join(f"{name}={_shown(keys[name].iloc[at])}" for name in keys)
+    rows, cell = frame.loc[cells == shown], keys.loc[cells == shown].iloc[0]
+    where = ", ".join(
+        f"{name}={f'{value:.12g}' if isinstance(value, float) else value}"
+        for name, value in cell.items()
+    )
     values = listed(
         [f"{name} ({first_of(list(dict.fromkeys(rows[name].dropna())), 3)})" for name in here]
     )
     is_one = len(here) == 1
-    remedies = "; ".join(
-        f"--status-column {name}" if name in statuses else _remedy(frame[name], keys, rows[name])
-        for name in here
-    )
+    remedies = "; ".join(_remedy(frame[name], keys, rows[name]) for name in here)
     return (
         f"{values} {'varies' if is_one else 'vary'} inside {where} and"
         f" {'is' if is_one else 'are'} not named: these {len(rows)} rows would count as repeated"
@@ -120,67 +123,49 @@ def refusal(
     )
 
 
-def _shown(value: Any) -> Any:
-    return f"{value:.12g}" if isinstance(value, float) else value
-
-
 def _remedy(column: "pd.Series[Any]", keys: pd.DataFrame, here: "pd.Series[Any]") -> str:
+    """Return the option that explains a column, of which ``here`` are the values in one cell."""
     name = str(column.name)
-    parts, alone = _parts(name), f"--where {name}={here.dropna().iloc[0]}"
-    if parts & _SETTINGS:
+    alone = f"--where {name}={here.dropna().iloc[0]}"
+    if are_statuses(column):
+        return f"--status-column {name}"
+    if _says(name, "setting"):
         return f"--nuisance {name} or {alone}"
     if says_budget(name):
         return f"--budget-column {name} (then the last row of each run counts)"
-    is_of_one_cell = not _varies(
-        pd.Series(keys.groupby(list(keys), dropna=False).ngroup()), _codes(column)
-    )
+    cells = keys.groupby(list(keys), dropna=False)
+    is_of_one_cell = not _varies(cells.ngroup(), pd.factorize(column)[0]).size
     is_name = not pd.api.types.is_numeric_dtype(column)
-    if parts & _SEEDS or (is_name and is_of_one_cell):
+    if _says(name, "seed") or (is_name and is_of_one_cell):
         return f"--replicate {name} if it tells runs apart"
     return f"--config {name} or {alone}"
 
 
-def _parts(name: str) -> frozenset[str]:
-    """Return the words of a column's name in lower case."""
-    return frozenset(re.findall(r"[a-z]+\d*", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()))
-
-
-def _codes(column: "pd.Series[Any]") -> IntArray:
-    return pd.factorize(column)[0]
-
-
 def _split(cells: IntArray, column: "pd.Series[Any]") -> IntArray:
     """Return cells that differ in a column, too."""
-    codes = _codes(column)
+    codes = pd.factorize(column)[0]
     return cells * (int(codes.max(initial=0)) + 2) + codes + 1
 
 
-def _varying_cells(column: "pd.Series[Any]", cells: IntArray) -> IntArray:
-    codes = _codes(column)
-    known = codes >= 0
-    by_cell = pd.Series(codes[known]).groupby(cells[known])
-    found = by_cell.max() > by_cell.min()
-    return np.asarray(found.index[found], np.int64)
-
-
-def _varies(column: "pd.Series[Any]", cells: IntArray) -> bool:
-    return bool(_varying_cells(column, cells).size)
+def _varies(column: "pd.Series[Any]", cells: IntArray) -> IntArray:
+    """Return the cells in which a column has several values."""
+    codes = pd.factorize(column)[0]
+    by_cell = pd.Series(codes[codes >= 0]).groupby(cells[codes >= 0])
+    several = by_cell.max() > by_cell.min()
+    return np.asarray(several.index[several], np.int64)
 
 
 def _is_chosen(column: "pd.Series[Any]", cells: IntArray) -> bool:
+    """Whether a column holds what somebody chose rather than what came out."""
     known = column.notna().to_numpy(bool)
     values, name = column[known], str(column.name)
     are_numbers = pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values)
-    if are_numbers and (says_budget(name) or _parts(name) & _SETTINGS):
+    if are_numbers and (says_budget(name) or _says(name, "setting")):
         return True
-    if not _mostly(values.duplicated(keep=False)):
+    if not values.duplicated(keep=False).mean() > 0.5:
         return False
     if not are_numbers or np.all((numbers := values.to_numpy(np.float64)) % 1 == 0):
         return True
     pairs = pd.DataFrame({"value": numbers, "cell": cells[known]}).drop_duplicates()
     having = pairs["value"].map(pairs["value"].value_counts())
-    return _mostly(having >= max(2, pairs["cell"].nunique() / 2))
-
-
-def _mostly(rows: "pd.Series[bool]") -> bool:
-    return bool(rows.mean() > 0.5)
+    return bool((having >= max(2, pairs["cell"].nunique() / 2)).mean() > 0.5)

@@ -1,11 +1,12 @@
 """Types that all of the statistics share."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.integer[Any]]
 Mask = NDArray[np.bool_]
 
 

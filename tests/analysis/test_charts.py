@@ -16,23 +16,23 @@ from analysis.charts.chart import (
     Chart,
     Heading,
     Layer,
-    Line,
-    Point,
+    Mark,
     Reference,
     Series,
+    Stroke,
     by_look,
     shortened,
     uniquely_named,
 )
 from analysis.charts.matplotlib_print import STYLE, print_figures
-from analysis.charts.plotly_page import figure_json, plotly_figure
+from analysis.charts.plotly_page import figure_json
 from analysis.report.build import report_charts
 from analysis.statistics.values import Interval
 
 POINTS = (
-    Point(1, 2, Interval(2, 1, 4), hover="one\ntwo", label="a <b> & $c$"),
-    Point(2, math.nan),
-    Point(3, 5, Interval(5, math.nan, 6), label_side="left"),
+    Mark(1, 2, Interval(2, 1, 4), hover="one\ntwo", label="a <b> & $c$"),
+    Mark(2, math.nan),
+    Mark(3, 5, Interval(5, math.nan, 6), label_side="left"),
 )
 
 
@@ -45,7 +45,7 @@ ALL_LAYERS = {
         Band(1, 2, palette.BLUE),
         Band(2, 3, palette.BLUE, is_framed=True),
         Reference("y", 0.5, is_dashed=True, label="limit"),
-        Series(POINTS, palette.BLUE, "points", line=Line(is_step=True)),
+        Series(POINTS, palette.BLUE, "points", line=Stroke(is_step=True)),
         Series(POINTS, palette.INK, "lost", symbol="x-thin"),
         Series(POINTS, palette.INK, "rings", symbol="star", is_open=True, is_thin=True),
     ),
@@ -61,7 +61,7 @@ ALL_LAYERS = {
         y=Axis("share", form="percent", range=(0, 1)),
     ),
     "log axes": chart_of(
-        Series((Point(1e3, 1e-3), Point(1e6, 10)), palette.BLUE),
+        Series((Mark(1e3, 1e-3), Mark(1e6, 10)), palette.BLUE),
         x=cost_axis("num_params", [1e3, 1e6]),
         y=Axis("error", "log"),
     ),
@@ -71,8 +71,8 @@ ALL_LAYERS = {
 @pytest.mark.parametrize("name", ALL_LAYERS)
 def test_every_layer_is_drawn_by_both_back_ends(name: str) -> None:
     chart = ALL_LAYERS[name]
-    figure = plotly_figure(chart)
-    assert len(figure.data) == sum(isinstance(each, Series | Bars) for each in chart.layers)
+    traces = figure_json(chart)["data"]
+    assert len(traces) == sum(isinstance(each, Series | Bars) for each in chart.layers)
     with rc_context(STYLE):
         ((stem, printed),) = print_figures([chart])
         printed.draw_without_rendering()
@@ -86,8 +86,9 @@ def test_every_layer_is_drawn_by_both_back_ends(name: str) -> None:
 
 def test_a_point_reaches_as_far_as_its_interval_is_known() -> None:
     assert [point.reach("y") for point in POINTS] == [(1, 2), (0, 0), (0, 1)]
-    (trace,) = plotly_figure(chart_of(Series(POINTS, palette.BLUE))).data
-    assert (list(trace.error_y.arrayminus), list(trace.error_y.array)) == ([1, 0, 0], [2, 0, 1])
+    (trace,) = figure_json(chart_of(Series(POINTS, palette.BLUE)))["data"]
+    ends = trace["error_y"]
+    assert (ends["arrayminus"], ends["array"]) == ([1, 0, 0], [2, 0, 1])
 
 
 def test_texts_reach_the_page_as_they_are_and_of_several_lines_the_first_stands_out() -> None:
@@ -99,10 +100,11 @@ def test_texts_reach_the_page_as_they_are_and_of_several_lines_the_first_stands_
 
 
 def test_a_text_for_all_points_names_what_each_stands_for() -> None:
-    points = (Point(1, 2, pick=0), Point(2, 3, pick=1))
-    (trace,) = plotly_figure(chart_of(Series(points, palette.BLUE, hover="{pick}\nat {x}"))).data
-    assert (trace.meta, trace.customdata) == ("picks", (0, 1))
-    assert trace.hovertemplate == "%{text}<br>at %{x}<extra></extra>"
+    points = (Mark(1, 2, pick=0), Mark(2, 3, pick=1))
+    chart = chart_of(Series(points, palette.BLUE, hover="{pick}\nat {x}"))
+    (trace,) = figure_json(chart)["data"]
+    assert (trace["meta"], trace["customdata"]) == ("picks", [0, 1])
+    assert trace["hovertemplate"] == "%{text}<br>at %{x}<extra></extra>"
 
 
 def test_a_grid_of_many_values_is_named_where_it_stands() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.charts.picks import config_key, runs_by_values
+from analysis.charts.picks import config_key, links_by_values
 from analysis.questions.transition.result import RunValue
 from analysis.statistics import pair_differences
 from analysis.statistics.pair_differences import median_difference
@@ -63,13 +63,12 @@ def test_runs_are_found_by_the_same_words() -> None:
             "act": ["gelu", None, "gelu", "gelu"],
             "rate": [0.1, 2.0, 0.1, math.nan],
             "seed": [0, 0, 1, 2],
-            "mlflow_url": ["a", "b", "c", None],
-            "status": ["finished", "finished", "finished", "failed"],
+            "mlflow_url": ["a", "b", "c", "d"],
         }
     )
     names = ["rate", "heads", "act"]
-    expected: dict[Any, list[dict[str, Any]]] = {}
-    for row in frame[frame["status"] == "finished"].to_dict("records"):
+    expected: dict[Any, list[tuple[str, str]]] = {}
+    for row in frame.to_dict("records"):
         key = config_key({name: row[name] for name in names})
-        expected.setdefault(key, []).append({n: row[n] for n in ("seed", "mlflow_url")})
-    assert runs_by_values(frame, names) == expected
+        expected.setdefault(key, []).append((f"seed {row['seed']}", row["mlflow_url"]))
+    assert links_by_values(frame, names) == expected

@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from analysis.charts import palette
 from analysis.charts.chart import Band, Heading
-from analysis.charts.plotly_page import figure_json, plotly_figure
+from analysis.charts.plotly_page import figure_json
 from analysis.report.build import (
     ReportInput,
     build_report,
@@ -205,7 +205,8 @@ def test_labels_of_shapes_are_escaped_for_plotly_too() -> None:
     )
     report_input = examples.lean_input(pareto=examples.pareto_result(table=rows), lean=None)
     (chart,) = report_charts(report_input)
-    hovers = [text for trace in plotly_figure(chart).data for text in (trace.hovertext or ())]
+    traces = figure_json(chart)["data"]
+    hovers = [text for trace in traces for text in trace.get("hovertext", ())]
     assert hovers
     assert all("<a href" not in text for text in hovers)
     assert all("&lt;a href=x&gt;" in text for text in hovers)
@@ -242,8 +243,8 @@ def test_every_point_of_a_run_or_a_shape_leads_to_its_trials_and_pages() -> None
         (examples.lean_input(), "front-num_params"),
     ):
         (chart,) = (one for one in report_charts(report_input) if one.name == name)
-        traces = plotly_figure(chart).data
-        numbers = [int(at) for trace in traces for at in (trace.customdata or ())]
+        traces = figure_json(chart)["data"]
+        numbers = [at for trace in traces for at in trace.get("customdata", ())]
         assert set(numbers) == set(range(len(chart.picks)))
         linked = [pick for pick in chart.picks if pick.links]
         assert len(linked) > 0.9 * len(chart.picks)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections import Counter
 
 import numpy as np
 import pandas as pd
@@ -11,14 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.charts.axes import GridAxis, log_ticks, tick_text
-from analysis.charts.chart import Point, Ribbon
-from analysis.charts.learning_curves import (
-    MAX_LINES,
-    MAX_POINTS,
-    curve_chart,
-    learning_curves,
-    why_no_curves,
-)
+from analysis.charts.chart import Chart, Mark, Ribbon
+from analysis.charts.learning_curves import MAX_LINES, MAX_POINTS, curve_chart
 from analysis.charts.picks import link_runs, query_text, varying_axes
 from analysis.questions.lean.charts import MAX_FOREST_ROWS, forest_rows, roles_in
 from analysis.questions.lean.group_text import group_baselines_table, group_candidates_table
@@ -146,17 +141,32 @@ def test_shapes_and_candidates_are_shown_with_their_uncertainty() -> None:
     assert "seed standard deviation" in candidates.note
 
 
-def _curves(trials: pd.DataFrame, reports: pd.DataFrame, **changes: object):  # type: ignore[no-untyped-def]
-    return learning_curves(trials, reports, "nmse", ("heads", "seq_len"), "heads", log=True)
+def _curves(trials: pd.DataFrame, reports: pd.DataFrame) -> Chart:
+    """The learning curves of a study that searches the heads."""
+    axes = ("heads", "seq_len")
+    chart = curve_chart(trials, reports, "nmse", axes, "heads", unit="epochs", log=True)
+    assert isinstance(chart, Chart)
+    return chart
 
 
-def test_learning_curves_are_grouped_by_the_searched_axis() -> None:
+def lines_of(chart: Chart) -> dict[str, list[tuple[float, float]]]:
+    """The points of every curve by what it stands for."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    for mark in (mark for each in chart.series if each.line for mark in each.points):
+        if not math.isnan(mark.x) and mark.pick is not None:
+            found.setdefault(chart.picks[mark.pick].title, []).append((mark.x, mark.y))
+    return found
+
+
+def test_learning_curves_are_coloured_by_the_searched_axis() -> None:
     trials = examples.trials_frame()
-    curves = _curves(trials, examples.reports_frame(trials))
-    assert curves.grouped_by == "heads"
-    assert curves.groups == examples.HEADS
-    assert curves.drawn == curves.total == len(trials)
-    assert curves.is_log
+    chart = _curves(trials, examples.reports_frame(trials))
+    assert [each.name for each in chart.series if each.name.startswith("heads")] == [
+        f"heads = {heads}" for heads in examples.HEADS
+    ]
+    assert "coloured by heads" in chart.caption
+    assert "Shown are" not in chart.caption
+    assert chart.y.kind == "log"
 
 
 def test_seeds_of_a_point_are_one_median_with_a_band_as_far_as_all_of_them_go() -> None:
@@ -171,32 +181,27 @@ def test_seeds_of_a_point_are_one_median_with_a_band_as_far_as_all_of_them_go() 
         for key, _, _, last in rows
         for unit in range(1, last + 1)
     )
-    found = _curves(trials, reports)
-    median, rest, alone = found.curves
-    assert median.points == ((1, 2.0), (2, 1.0), (3, pytest.approx(2 / 3)))
-    assert median.band == ((1, 3), (0.5, 1.5), (pytest.approx(1 / 3), 1))
-    assert (median.pick.title, median.pick.at) == ("heads=1 · median of 2 seeds", (("heads", 1),))
-    # What is left goes on by itself, from where the other one ended.
-    assert (rest.points, rest.band) == (((3, pytest.approx(1 / 3)), (4, 0.25)), ())
-    assert alone.points == ((1, 7), (2, 3.5), (3, pytest.approx(7 / 3)), (4, 1.75))
-    ((how, unit, value),) = [(end.how, end.unit, end.value) for end in found.ends]
-    assert (how, unit, value) == ("stopped early", 3, 1)
-    chart = curve_chart(found, "nmse", "epochs")
-    assert chart is not None
-    assert sum(isinstance(layer, Ribbon) for layer in chart.layers) == 1
+    chart = _curves(trials, reports)
+    assert lines_of(chart) == {
+        "heads=1 · median of 2 seeds": [(1, 2), (2, 1), (3, 0.66667)],
+        # What is left goes on by itself, from where the other one ended.
+        "heads=1 · seed 0": [(3, 0.33333), (4, 0.25)],
+        "heads=2 · seed 2": [(1, 7), (2, 3.5), (3, 2.3333), (4, 1.75)],
+    }
+    assert chart.picks[0].at == (("heads", 1),)
+    (band,) = (layer for layer in chart.layers if isinstance(layer, Ribbon))
+    assert (band.low, band.high) == ((1, 0.5, pytest.approx(1 / 3)), (3, 1.5, 1))
+    (stopped,) = (each for each in chart.series if each.name == "stopped early")
+    assert [(mark.x, mark.y) for mark in stopped.points] == [(3, 1)]
     assert "median" in chart.caption
 
 
-def test_trials_that_reported_once_have_no_curves_and_that_is_said() -> None:
+def test_trials_that_reported_once_or_never_have_no_curves_and_that_is_said() -> None:
     trials = examples.trials_frame()
     ends = examples.reports_frame(trials).groupby("key").tail(1)
-    found = _curves(trials, ends)
-    assert curve_chart(found, "nmse", "epochs") is None
-    assert why_no_curves(found, "nmse") == (
-        "Each of the 54 trials has reported nmse once, at its end, so there is no curve to draw."
-    )
-    page = build_report(examples.report_input(reports=ends))
-    assert "has reported nmse once" in page
+    once = "Each of the 54 trials has reported nmse once, at its end, so there is no curve to draw."
+    for reports, why in ((ends, once), (pd.DataFrame(), "No trial has reported nmse yet.")):
+        assert why in build_report(examples.report_input(reports=reports))
 
 
 def test_too_many_learning_curves_are_thinned_evenly_over_the_groups() -> None:
@@ -206,24 +211,21 @@ def test_too_many_learning_curves_are_thinned_evenly_over_the_groups() -> None:
     reports = pd.DataFrame(
         {"key": np.repeat(trials["key"], 200), "unit": list(range(200)) * 900, "nmse": 0.5}
     )
-    curves = _curves(trials, reports)
-    assert curves.total == 900
-    assert curves.drawn == MAX_LINES
-    assert {sum(c.group == g for c in curves.curves) for g in (0, 1, 2)} == {MAX_LINES // 3}
-    assert all(len(curve.points) == MAX_POINTS for curve in curves.curves)
-    ends = {(curve.points[0][0], curve.points[-1][0]) for curve in curves.curves}
-    assert ends == {(0, 199)}
+    chart = _curves(trials, reports)
+    assert f"Shown are {MAX_LINES} of 900 trials, spread evenly." in chart.caption
+    curves = lines_of(chart)
+    assert Counter(title.split(",")[0] for title in curves) == {
+        f"heads={heads}": MAX_LINES // 3 for heads in range(3)
+    }
+    assert {len(points) for points in curves.values()} == {MAX_POINTS}
+    assert {(points[0][0], points[-1][0]) for points in curves.values()} == {(0, 199)}
 
 
 def test_a_value_that_is_not_positive_forbids_the_logarithmic_axis() -> None:
     trials = examples.trials_frame()
     reports = examples.reports_frame(trials)
     reports.loc[3, "nmse"] = 0.0
-    assert not _curves(trials, reports).is_log
-
-
-def test_no_reports_mean_no_curves() -> None:
-    assert _curves(examples.trials_frame(), pd.DataFrame()).curves == ()
+    assert _curves(trials, reports).y.kind == "number"
 
 
 def test_a_doubling_grid_is_spaced_evenly_and_a_contiguous_one_as_it_is() -> None:
@@ -232,7 +234,7 @@ def test_a_doubling_grid_is_spaced_evenly_and_a_contiguous_one_as_it_is() -> Non
     assert GridAxis.of([4]).step == 1
 
 
-def drawn_runs(result: TransitionResult) -> list[tuple[Point, ...]]:
+def drawn_runs(result: TransitionResult) -> list[tuple[Mark, ...]]:
     """The points of the runs, one length after the other."""
     (chart, *_) = transition_charts(result)
     assert len(chart.picks) == sum(len(series.points) for series in chart.series if series.hover)

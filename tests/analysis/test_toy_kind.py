@@ -14,7 +14,7 @@ from tiny_studies import finish, new_study, recording
 
 from analysis import ask
 from analysis.ask import answer_study
-from analysis.charts.chart import Axis, Chart, Point, Series
+from analysis.charts.chart import Axis, Chart, Mark, Series
 from analysis.charts.matplotlib_print import save_figures
 from analysis.charts.palette import BLUE
 from analysis.questions.base import Finding, Kind, Section, StudyRuns
@@ -68,7 +68,7 @@ class BestKind(Kind):
         return self.finding(Best(value, study.manifest.name, BestSettings()))
 
     def finding(self, result: Best) -> Finding:
-        points = Series((Point(0.0, result.value),), BLUE, "best")
+        points = Series((Mark(0.0, result.value),), BLUE, "best")
         chart = Chart("best-run", "The best", "One point.", Axis("run"), Axis("value"), (points,))
         return Finding(
             self,

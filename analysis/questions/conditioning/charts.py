@@ -6,7 +6,7 @@ from typing import Final
 
 from analysis.charts import palette
 from analysis.charts.axes import GridAxis, value_axis
-from analysis.charts.chart import Chart, Layer, Line, Point, Series, by_look, symbol_of
+from analysis.charts.chart import Chart, Layer, Mark, Series, Stroke, by_look, symbol_of
 from analysis.charts.picks import short_label, varying_axes
 from analysis.questions.conditioning.result import HEAD_DIM, ConditionedShape, ConditioningResult
 from analysis.statistics.values import Interval
@@ -45,20 +45,20 @@ def _heads_chart(result: ConditioningResult) -> Chart:
     for at, trend in enumerate(result.trends):
         shade, symbol, name = shades[trend.series], symbol_of(at), trend.series or "measured"
         measured = tuple(
-            Point(
+            Mark(
                 axis.at(x),
                 value,
                 hover=f"{name}\n{result.x} = {number_text(x)}\nmeasured {number_text(value, 4)}",
             )
             for x, value in zip(trend.x, trend.measured, strict=True)
         )
-        layers.append(Series(measured, shade, name, symbol=symbol, line=Line()))
+        layers.append(Series(measured, shade, name, symbol=symbol, line=Stroke()))
         members = [
             shape for shape in result.shapes if trend.series in shape.series and shape.x in trend.x
         ]
         if len(members) > len(trend.x) or any(shape.n > 1 for shape in members):
             runs = tuple(
-                Point(
+                Mark(
                     axis.at(shape.x or 0),
                     value,
                     hover=f"{number_text(value, 4)}\n{shape.label}",
@@ -71,11 +71,11 @@ def _heads_chart(result: ConditioningResult) -> Chart:
             layers.append(Series(runs, shade, group=name, symbol=symbol))
         if trend.predicted:
             points = tuple(
-                Point(axis.at(x), value, hover=f"{name}\ntheory {number_text(value, 4)}")
+                Mark(axis.at(x), value, hover=f"{name}\ntheory {number_text(value, 4)}")
                 for x, value in zip(trend.x, trend.predicted, strict=True)
             )
             theory.append(
-                Series(points, shade, group="theory", symbol=None, line=Line(1.6, "dash"))
+                Series(points, shade, group="theory", symbol=None, line=Stroke(1.6, "dash"))
             )
     if theory:
         theory[0] = dataclasses.replace(theory[0], name="theory")
@@ -110,7 +110,7 @@ def _metric_chart(result: ConditioningResult) -> Chart:
         for at, series in enumerate(dict.fromkeys(own))
     }
     points = [
-        Point(
+        Mark(
             shape.condition,
             shape.metric,
             Interval(shape.metric, min(shape.metric_values), max(shape.metric_values)),

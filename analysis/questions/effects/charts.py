@@ -9,10 +9,10 @@ from analysis.charts.chart import (
     Axis,
     Chart,
     Layer,
-    Line,
-    Point,
+    Mark,
     Reference,
     Series,
+    Stroke,
     by_look,
     symbol_of,
 )
@@ -88,17 +88,17 @@ def effect_rows(result: EffectsResult) -> list[EffectRow]:
 
 
 def _gain_chart(result: EffectsResult, rows: list[EffectRow]) -> Chart:
-    points: list[tuple[str, Point]] = []
+    points: list[tuple[str, Mark]] = []
     for at, row in enumerate(rows):
         name = row.label if row.is_mean else f"{row.axis} {row.label}"
         gain = interval_text(row.effect, result.settings.confidence)
         text = f"{name}\n{gain}\nHolm {p_text(row.p_holm)}"
         look = "established" if row.is_established else "not established"
         size = 11 if row.is_mean else 8
-        points.append((look, Point(row.effect.estimate, at, row.effect, hover=text, size=size)))
+        points.append((look, Mark(row.effect.estimate, at, row.effect, hover=text, size=size)))
         for pair in row.pairs:
             text = f"{number_text(pair.gain)} at {pair.held}"
-            points.append(("pair", Point(pair.gain, at, hover=text, size=6, opacity=0.7)))
+            points.append(("pair", Mark(pair.gain, at, hover=text, size=6, opacity=0.7)))
     unit = gain_unit(result.metric, result.scale)
     return Chart(
         "effects",
@@ -126,7 +126,7 @@ def _interaction_chart(result: EffectsResult, found: Interaction) -> Chart:
     ):
         name = f"{found.second} = {number_text(value)}"
         points = tuple(
-            Point(
+            Mark(
                 axis.beside(level.first, at, len(others), 0.06),
                 level.metric.estimate,
                 level.metric,
@@ -136,7 +136,7 @@ def _interaction_chart(result: EffectsResult, found: Interaction) -> Chart:
             for level in found.levels
             if level.second == value
         )
-        layers.append(Series(points, shade, name, symbol=symbol_of(at), line=Line()))
+        layers.append(Series(points, shade, name, symbol=symbol_of(at), line=Stroke()))
     means = [level.metric.estimate for level in found.levels]
     return Chart(
         "interaction",
@@ -168,7 +168,7 @@ def equal_cost_shapes(result: EffectsResult) -> list[tuple[int, EqualCostShape]]
 def _equal_cost_chart(result: EffectsResult, rows: list[tuple[int, EqualCostShape]]) -> Chart:
     cost = result.cost or "cost"
     unit = gain_unit(result.metric, result.scale)
-    points: list[tuple[str, Point]] = []
+    points: list[tuple[str, Mark]] = []
     layers: list[Layer] = [Reference("x", 0.0)]
     for at, (group, shape) in enumerate(rows):
         if at and group != rows[at - 1][0]:
@@ -180,13 +180,13 @@ def _equal_cost_chart(result: EffectsResult, rows: list[tuple[int, EqualCostShap
             f"{result.metric} {number_text(shape.metric, 4)}, {shape.n} runs"
         )
         if shape.behind is None:
-            best = Point(0.0, at, hover=text, size=12, label=shared, label_side="left")
+            best = Mark(0.0, at, hover=text, size=12, label=shared, label_side="left")
             points.append(("best", best))
         else:
             gain = negated(shape.behind)
             text += f"\nHolm {p_text(shape.p_holm)}"
             look = "worse" if shape.established else "open"
-            points.append((look, Point(gain.estimate, at, gain, hover=text)))
+            points.append((look, Mark(gain.estimate, at, gain, hover=text)))
     layers += by_look(_GROUP_LOOKS, points)
     left_out = sum(len(group.shapes) for group in result.equal_cost) - len(rows)
     some = f" {left_out} further shapes are in the table only." if left_out else ""

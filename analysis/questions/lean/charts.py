@@ -10,8 +10,8 @@ from analysis.charts.chart import (
     Axis,
     Chart,
     Heading,
+    Mark,
     Pick,
-    Point,
     Reference,
     Series,
     by_look,
@@ -79,7 +79,7 @@ def forest_chart(compared: Sequence[Comparison]) -> Chart | None:
     """
     names: list[str] = []
     headings: list[Heading] = []
-    points: list[tuple[LeanOutcome, Point]] = []
+    points: list[tuple[LeanOutcome, Mark]] = []
     picks: list[Pick] = []
     drawn: list[LeanResult] = []
     share = max(3, MAX_FOREST_ROWS // max(1, len(compared)))
@@ -97,9 +97,7 @@ def forest_chart(compared: Sequence[Comparison]) -> Chart | None:
         labels = unique_names([short_label(row.config, axes) for row in rows])
         for label, row in zip(labels, rows, strict=True):
             hover = _candidate_text(result, row)
-            points.append(
-                (row.outcome, Point(row.diff, len(names), row.ci, hover, pick=len(picks)))
-            )
+            points.append((row.outcome, Mark(row.diff, len(names), row.ci, hover, pick=len(picks))))
             names.append(label)
             picks.append(Pick(row.label, tuple(row.config.items())))
     if not picks:
@@ -128,7 +126,7 @@ def forest_chart(compared: Sequence[Comparison]) -> Chart | None:
     )
 
 
-def _forest_range(margin: float, points: Sequence[Point]) -> tuple[float, float]:
+def _forest_range(margin: float, points: Sequence[Mark]) -> tuple[float, float]:
     ends = [-margin, 0.0]
     for point in points:
         down, up = point.reach("x")

@@ -6,7 +6,7 @@ from typing import Final
 
 from analysis.charts import palette
 from analysis.charts.axes import cost_axis
-from analysis.charts.chart import Axis, Chart, Line, Pick, Point, Series, by_look
+from analysis.charts.chart import Axis, Chart, Mark, Pick, Series, Stroke, by_look
 from analysis.questions.pareto.result import FrontClass, ParetoResult, ParetoRow
 from analysis.questions.pareto.text import CLASS_NAMES
 from analysis.text.numbers import (
@@ -65,26 +65,26 @@ def _front_chart(
     costs = [row.costs[cost] for row in rows]
     places = side_by_side(costs)
     size = 11 if len(rows) <= _MANY else 7
-    shapes: list[tuple[FrontClass, Point]] = []
-    marks: list[tuple[str, Point]] = []
+    shapes: list[tuple[FrontClass, Mark]] = []
+    marks: list[tuple[str, Mark]] = []
     picks = []
     for at, (row, place) in enumerate(zip(rows, places, strict=True)):
         role = role_of(row.config) if role_of else ""
         hover = _hover(row, role, pareto.metric)
         # The fainter the less likely it is on the front.
         opacity = 0.7 if math.isnan(row.p_front) else 0.25 + 0.75 * row.p_front
-        point = Point(place, row.ci.estimate, row.ci, hover, at, size, opacity)
+        point = Mark(place, row.ci.estimate, row.ci, hover, at, size, opacity)
         shapes.append((row.class_, point))
         picks.append(Pick(row.label, tuple(row.config.items())))
         if role:
-            marks.append((role, Point(point.x, point.y, size=20)))
+            marks.append((role, Mark(point.x, point.y, size=20)))
         if row.lost.total:
-            marks.append(("runs lost", Point(point.x, point.y, size=11)))
+            marks.append(("runs lost", Mark(point.x, point.y, size=11)))
     steps: list[Series] = []
     if len(pareto.costs) == 1:
         pairs = [(value, row.ci.estimate) for value, row in zip(costs, rows, strict=True)]
-        corners = tuple(Point(x, y) for x, y in mean_front(pairs, pareto.goal))
-        line = Line(1.4, is_step=True, opacity=0.6)
+        corners = tuple(Mark(x, y) for x, y in mean_front(pairs, pareto.goal))
+        line = Stroke(1.4, is_step=True, opacity=0.6)
         steps.append(Series(corners, palette.BLUE, "mean front", symbol=None, line=line))
     better = "lower" if pareto.goal == "min" else "higher"
     joint = ", all costs taken together" if len(pareto.costs) > 1 else ""

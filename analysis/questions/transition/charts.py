@@ -11,11 +11,11 @@ from analysis.charts.chart import (
     Bars,
     Chart,
     Layer,
-    Line,
+    Mark,
     Pick,
-    Point,
     Reference,
     Series,
+    Stroke,
     by_look,
     symbol_of,
 )
@@ -70,7 +70,7 @@ def _error_chart(result: TransitionResult, axis: GridAxis) -> Chart:
     shown_names = palette.named_groups(len(lengths))
     layers: list[Layer] = [*bracket]
     drawn: list[RunValue] = []
-    losses: list[Point] = []
+    losses: list[Mark] = []
     for index, (by, shade) in enumerate(
         zip(lengths, palette.ordered_shades(len(lengths)), strict=True)
     ):
@@ -80,12 +80,12 @@ def _error_chart(result: TransitionResult, axis: GridAxis) -> Chart:
         symbol = symbol_of(index)
         cells = {c.x: c.z for c in result.cells if c.by == by and math.isfinite(c.z)}
         joined = tuple(
-            Point(axis.beside(x, index, len(lengths)), error_of(cells[x], result.scale), size=4)
+            Mark(axis.beside(x, index, len(lengths)), error_of(cells[x], result.scale), size=4)
             for x in sorted(cells)
         )
         runs = [run for run in result.runs if run.by == by][::every]
         points = tuple(
-            Point(
+            Mark(
                 axis.beside(run.x, index, len(lengths)),
                 error_of(run.y, result.scale),
                 pick=pick,
@@ -97,7 +97,7 @@ def _error_chart(result: TransitionResult, axis: GridAxis) -> Chart:
         drawn += runs
         hover = f"{{pick}}\n{title} {{y}}"
         layers.append(
-            Series(joined, shade, "" if runs else name, group, symbol=symbol, line=Line())
+            Series(joined, shade, "" if runs else name, group, symbol=symbol, line=Stroke())
         )
         if runs:
             layers.append(Series(points, shade, name, group, symbol=symbol, hover=hover))
@@ -105,7 +105,7 @@ def _error_chart(result: TransitionResult, axis: GridAxis) -> Chart:
         for x, point in zip(sorted(cells), joined, strict=True):
             if (x, by) in lost:
                 text = f"{result.x}={number_text(x)}{at_length}: {lost[x, by].text}"
-                losses.append(Point(point.x, point.y, hover=text, size=11))
+                losses.append(Mark(point.x, point.y, hover=text, size=11))
     crossed = ""
     if losses:
         layers.append(Series(tuple(losses), palette.INK, "runs lost", symbol="x-thin"))
@@ -198,9 +198,9 @@ def _slope_shade(result: TransitionResult, slope: Interval) -> palette.Shade:
 
 def _at_value(
     result: TransitionResult, axis: GridAxis, x: Number, interval: Interval, text: str, unit: str
-) -> Point:
+) -> Mark:
     hover = f"{result.x} = {number_text(x)}\n{text} {unit}"
-    return Point(axis.at(x), interval.estimate, interval, hover=hover)
+    return Mark(axis.at(x), interval.estimate, interval, hover=hover)
 
 
 def _drop_chart(result: TransitionResult) -> Chart:

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
-from analysis.runs.tuned import Key, Tuned
+from analysis.runs.columns import Key
+from analysis.runs.tuned import Tuned
 from hsweep.design.question import Goal, Scale
 
 

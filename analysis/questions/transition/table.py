@@ -8,10 +8,10 @@ import pandas as pd
 
 from analysis.questions.transition.cells import Grid
 from analysis.questions.transition.run_table import RunTable
-from analysis.runs.columns import as_numbers
+from analysis.runs.columns import Key, as_numbers
 from analysis.runs.scale import check_goal, perfect_runs, transform
 from analysis.runs.table import Runs
-from analysis.runs.tuned import Key, Tuned, tuned_runs
+from analysis.runs.tuned import Tuned, tuned_runs
 from hsweep.design.question import Goal, Scale
 from hsweep.errors import UserError
 
