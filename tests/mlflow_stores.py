@@ -21,7 +21,7 @@ from tiny_studies import manifest
 
 from hsweep.design.trial import Report, TrialStatus
 from hsweep.record.journal import Journal, TrialRow
-from hsweep.tracking.client import initialise_database
+from hsweep.tracking.store import initialise_database
 from hsweep.tracking.target import StoreState, TrackingTarget
 from hsweep.tracking.tracker import Tracker, TrackingSummary
 

@@ -1,9 +1,16 @@
-"""What the runs of a study show: parameters, metrics, tags and data of a trial, and the answer."""
+"""What the runs of a study show in MLflow: names, tags, parameters, metrics, data and the answer.
 
+Plain values: needs no MLflow.
+"""
+
+import contextlib
+import getpass
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping
+import posixpath
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,9 +18,9 @@ from hsweep.design.trial import TrialStatus
 from hsweep.record.manifest import Manifest
 from hsweep.record.rows import FIGURES, LogRow, TrialRow
 from hsweep.redaction import redact
-from hsweep.tracking.client import entities
-from hsweep.tracking.study import milliseconds, safe_names, tag_value
 
+STUDY_ID: Final = "hsweep.study_id"
+"""The tag by which a study's runs are found; it tells studies of one name in two homes apart."""
 NOTE: Final = "mlflow.note.content"
 """MLflow's tag for a description, which its pages show as Markdown and let a user edit."""
 WEIGHTS: Final = "hsweep.weights"
@@ -33,28 +40,96 @@ _NOTE_DIGEST: Final = "hsweep.note_digest"
 """The tag with the digest of the description that was written last: another one is the user's."""
 _NUMBERS: Final = "hsweep.numbers"
 """The tag that tells the numbers of the answer from metrics that a user has added."""
-_LONGEST_NAME: Final = 500
-_LONGEST_DIGEST: Final = 36
-"""Characters of a data set's, as MLflow allows them."""
+_MAX_NAME: Final = 240
+"""Characters of a parameter or metric; MLflow allows 250, the rest is room for a prefix."""
+_MAX_VALUE: Final = 5000
+"""Characters of a tag; MLflow itself takes 8,000, databases and older servers less."""
+_MAX_DATASET_NAME: Final = 500
+_MAX_DATASET_DIGEST: Final = 36
+
+MetricPoint = tuple[str, float, int, int]
+"""Name, value, time in milliseconds and step, in the order of MLflow's ``Metric``."""
 
 
-def trial_metrics(rows: Iterable[LogRow]) -> list[entities.Metric]:
+def milliseconds(seconds: float) -> int:
+    """Return a time as MLflow counts it."""
+    return int(seconds * 1000)
+
+
+def tag_value(text: str) -> str:
+    """Return a text without secrets and short enough for a tag."""
+    text = redact(text)
+    return text if len(text) <= _MAX_VALUE else f"{text[: _MAX_VALUE - 4]} ..."
+
+
+def safe_names(names: Iterable[str]) -> dict[str, str]:
+    """Map metric or parameter names to ones MLflow accepts, different ones to different ones.
+
+    MLflow allows letters, digits and ``_ - . /`` and space, and wants a name to be its own
+    normalised path.
+    """
+    chosen: dict[str, str] = {}
+    for name in sorted(names, key=lambda name: (_safe_name(name) != name, name)):
+        safe = _safe_name(name)
+        if len(safe) > _MAX_NAME or safe in chosen.values():
+            digest = hashlib.sha256(name.encode()).hexdigest()[:8]
+            safe = f"{safe[: _MAX_NAME - 9]}_{digest}"
+        chosen[name] = safe
+    return chosen
+
+
+def _safe_name(name: str) -> str:
+    safe = re.sub(r"[^\w.\- /]", "_", name) or "_"
+    if safe.startswith(("/", "..")) or safe in (".", "..") or posixpath.normpath(safe) != safe:
+        safe = re.sub(r"[/.]", "_", safe)
+    return safe
+
+
+def study_tags(study: Manifest) -> dict[str, str]:
+    """Return the tags of every run of a study."""
+    identity = f"{study.name}\n{study.created!r}"
+    tags = {
+        "hsweep.study": study.name,
+        "hsweep.sweep": study.sweep,
+        "hsweep.preset": study.preset,
+        STUDY_ID: hashlib.sha256(identity.encode()).hexdigest()[:32],
+        "mlflow.source.type": "LOCAL",
+        "mlflow.source.name": str(study.provenance.get("sweep_file") or "hsweep"),
+    }
+    with contextlib.suppress(OSError, KeyError):  # a container's user may have no name
+        tags["mlflow.user"] = getpass.getuser()
+    if ladder := study.budget.get("ladder"):
+        tags["hsweep.ladder"] = f"{', '.join(map(str, ladder))} {study.budget['unit']}"
+    if study.scouts:
+        tags["hsweep.scouts"] = str(study.scouts)
+    if study.training:
+        tags["hsweep.training"] = tag_value(study.training)
+    for name in ("tool", "sweep"):
+        if state := study.provenance.get(name):
+            tags[f"hsweep.{name}_commit"] = state["commit"] + ("-dirty" if state["dirty"] else "")
+    if state := study.provenance.get("sweep"):
+        tags["mlflow.source.git.commit"] = state["commit"]
+        tags["mlflow.source.git.dirty"] = str(state["dirty"]).lower()
+    return tags
+
+
+def trial_metrics(rows: Iterable[LogRow]) -> list[MetricPoint]:
     """Return what the reports among log entries have measured, in their order."""
-    metrics = []
+    points = []
     for row in rows:
         if row.kind == "report":
             values = {name: row.payload.get(name) for name in FIGURES} | row.payload["metrics"]
-            names = safe_names(values)
-            metrics += [
-                entities.Metric(names[name], float(value), milliseconds(row.time), row.unit or 0)
+            names, moment = safe_names(values), milliseconds(row.time)
+            points += [
+                (names[name], float(value), moment, row.unit or 0)
                 for name, value in values.items()
                 if value is not None
             ]
-    return metrics
+    return points
 
 
-def trial_tags(trial: TrialRow, rows: Iterable[LogRow]) -> list[entities.RunTag]:
-    """Return the tags by which log entries of a trial are known."""
+def trial_tags(trial: TrialRow, rows: Iterable[LogRow]) -> dict[str, str]:
+    """Return the tags that log entries of a trial set."""
     values = {"reused_from": trial.reused_from, "continues": trial.continues}
     values = {name: value for name, value in values.items() if value}
     for row in rows:
@@ -66,7 +141,7 @@ def trial_tags(trial: TrialRow, rows: Iterable[LogRow]) -> list[entities.RunTag]
             values |= {name: content[name] for name in ("status", "reason")}
             if "orphaned" in content:
                 values["orphaned"] = content["orphaned"] or "false"
-    return [entities.RunTag(f"hsweep.{name}", tag_value(value)) for name, value in values.items()]
+    return {f"hsweep.{name}": tag_value(value) for name, value in values.items()}
 
 
 def trial_params(trial: TrialRow, recipe: Mapping[str, Any], unit: str) -> dict[str, str]:
@@ -101,48 +176,37 @@ def _flat(recipe: Mapping[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def trial_datasets(
-    study: Manifest, tags: Mapping[str, str], trial: TrialRow
-) -> list[entities.DatasetInput]:
-    """Return what a trial learns from as MLflow's data sets; empty where that is not on record.
+def trial_dataset(study: Manifest, trial: TrialRow) -> dict[str, str] | None:
+    """Return the data set that a trial learns from, as the fields of MLflow's ``Dataset``; None
+    where it is not on record.
 
-    A set is named after the data or else the task, and known by the data's fingerprint. The profile
-    holds the settings that all tasks with these data have in common.
-
-    Args:
-        tags: of the study's runs, which name the code that makes or finds the data.
+    It is named after the data or else the task, and known by the data's fingerprint.
     """
-    fingerprint = trial.parts.get("data")
-    later = [extension.get("provenance", {}) for extension in reversed(study.extensions)]
-    tasks = [
+    fingerprint = trial.parts.get("data", "")
+    provenances = [study.provenance, *(each.get("provenance", {}) for each in study.extensions)]
+    tasks: Iterator[Mapping[str, Any]] = (
         entry["task"]
-        for provenance in (*later, study.provenance)
+        for provenance in provenances
         for entry in provenance.get("data", ())
         if entry.get("fingerprint") == fingerprint
-    ]
-    if not fingerprint or not tasks:
-        return []
-    newest, *others = tasks
-    common = {
-        name: value
-        for name, value in newest.items()
-        if all(other.get(name) == value for other in others)
-    }
+    )
+    task = next(tasks, None) if fingerprint else None
+    if task is None:
+        return None
     # What a task calls its data, or the first file that training of the user's own depends on.
-    names = [common.get("data"), *(common.get("depends_on") or ())[:1]]
-    data = next((str(name) for name in names if isinstance(name, str) and name), "")
+    names = [task.get("data"), *(task.get("depends_on") or ())[:1]]
+    data: str = next((name for name in names if isinstance(name, str) and name), "")
     source: dict[str, Any] = {"uri": data}
     if is_code := not Path(data).is_absolute():
+        tags = study_tags(study)
         code = ("mlflow.source.name", "mlflow.source.git.commit")
         source = {"tags": {name: tags[name] for name in code if name in tags}}
-    dataset = entities.Dataset(
-        name=redact(data or str(newest.get("type", "data")))[:_LONGEST_NAME],
-        digest=fingerprint[:_LONGEST_DIGEST],
-        source_type="code" if is_code else "local",
-        source=redact(json.dumps(source)),
-        profile=redact(json.dumps(common)),
-    )
-    return [entities.DatasetInput(dataset, [entities.InputTag("mlflow.data.context", "train")])]
+    return {
+        "name": redact(data or str(task.get("type", "data")))[:_MAX_DATASET_NAME],
+        "digest": fingerprint[:_MAX_DATASET_DIGEST],
+        "source_type": "code" if is_code else "local",
+        "source": redact(json.dumps(source)),
+    }
 
 
 def note_tags(note: str, present: Mapping[str, str]) -> dict[str, str]:
@@ -159,41 +223,32 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-class StoredAnswer:
-    """The content of a study's ``analysis.json``; without an answer where that cannot be read."""
+def answer_contents(
+    path: Path, present: Mapping[str, str]
+) -> tuple[list[str], dict[str, str], dict[str, float]]:
+    """Return what a study's ``analysis.json`` says: paragraphs of Markdown, tags and numbers.
 
-    def __init__(self, path: Path) -> None:
-        try:
-            self._content: Mapping[str, Any] = json.loads(path.read_text())
-            numbers: Mapping[str, float] = self._content.get("numbers") or {}
-        except (OSError, ValueError, AttributeError):
-            self._content, numbers = {}, {}
-        names = safe_names(numbers)
-        self._numbers = {names[name]: float(number) for name, number in numbers.items()}
-
-    def note(self) -> list[str]:
-        """Return paragraphs of Markdown: the answer, what limits it, what to run next."""
-        content = self._content
-        if not content.get("answer"):
-            return []
+    A word or number that an earlier answer had, by the ``present`` tags, and this one has not
+    becomes empty or NaN, since no metric can be removed. A file that cannot be read has no answer.
+    """
+    try:
+        content = json.loads(path.read_text())
+        numbers: dict[str, float] = content.get("numbers") or {}
+    except (OSError, ValueError, AttributeError):
+        content, numbers = {}, {}
+    paragraphs = []
+    if content.get("answer"):
         limits = "\n".join(f"- {text}" for text in content.get("qualifications") or ())
         commands = {name: content.get(f"{name}_command") for name in ("settle", "confirm")}
         next_runs = [f"To {name} it: `{text}`" for name, text in commands.items() if text]
-        return [f"**{content['answer']}**", *filter(None, [limits]), *next_runs]
-
-    def tags(self, present: Mapping[str, str]) -> dict[str, str]:
-        """Return what the answer is in a word each, and which numbers it has; empty where the
-        ``present`` tags are of an earlier answer that has one and this one has none."""
-        names = ("kind", "verdict", "choice")
-        words = {f"hsweep.{name}": str(self._content.get(name) or "") for name in names}
-        values = {**words, _NUMBERS: ",".join(self._numbers)}
-        return {
-            name: tag_value(value) for name, value in values.items() if value or name in present
-        }
-
-    def metrics(self, present: Mapping[str, str], moment: int) -> list[entities.Metric]:
-        """Return the answer's numbers at a moment (milliseconds since the epoch); one that an
-        earlier answer had and this one has not becomes NaN, since no metric can be removed."""
-        earlier = filter(None, present.get(_NUMBERS, "").split(","))
-        values = dict.fromkeys(earlier, math.nan) | self._numbers
-        return [entities.Metric(name, value, moment, 0) for name, value in values.items()]
+        paragraphs = [f"**{content['answer']}**", *filter(None, [limits]), *next_runs]
+    names = safe_names(numbers)
+    values = {names[name]: float(number) for name, number in numbers.items()}
+    words = {f"hsweep.{name}": content.get(name) for name in ("kind", "verdict", "choice")}
+    tags = {name: str(word or "") for name, word in words.items()} | {_NUMBERS: ",".join(values)}
+    earlier = filter(None, present.get(_NUMBERS, "").split(","))
+    return (
+        paragraphs,
+        {name: tag_value(text) for name, text in tags.items() if text or name in present},
+        dict.fromkeys(earlier, math.nan) | values,
+    )

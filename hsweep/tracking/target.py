@@ -174,13 +174,13 @@ class StoreState:
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
             content = json.loads(self.file.read_text())
             content["refused"] = {key: Refusal(**it) for key, it in content["refused"].items()}
-            self._take(StoreState(self.file, **content))
+            self._replace_by(StoreState(self.file, **content))
 
     def reset(self) -> None:
         """Forget what the store holds."""
-        self._take(StoreState(self.file))
+        self._replace_by(StoreState(self.file))
 
-    def _take(self, other: "StoreState") -> None:
+    def _replace_by(self, other: "StoreState") -> None:
         for name in StoreState.__dataclass_fields__:
             setattr(self, name, getattr(other, name))
 

@@ -1,4 +1,4 @@
-"""Deliver a study's journal to MLflow, beside the training and never on its path.
+"""Deliver a study's log to MLflow, beside the training and never on its path.
 
 A store is served from one daemon thread while the study runs, or at once by ``sync``. Cursor and
 run ids belong to one store, so naming another store delivers the whole study to it.
@@ -23,16 +23,16 @@ from hsweep.tracking.target import Refusal, StoreState, TrackingTarget, describe
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from hsweep.record.study import StudyFolder
-    from hsweep.tracking.delivery import Delivery
+    from hsweep.record.study import Study
+    from hsweep.tracking.outbox import Outbox
 
-_SHORTEST_REST_SECONDS: Final = 5.0
-_LONGEST_REST_SECONDS: Final = 15.0
+_MIN_REST_SECONDS: Final = 5.0
+_MAX_REST_SECONDS: Final = 15.0
 _REST: Final = 100.0
 """How many times longer than a delivery computed, on one of the cores, the next one waits, so that
 training keeps them: what comes meanwhile goes in the same few calls."""
 _POLL_SECONDS: Final = 0.2
-_LONGEST_BACKOFF_SECONDS: Final = 60.0
+_MAX_BACKOFF_SECONDS: Final = 60.0
 _CLOSING_ATTEMPTS: Final = 2
 _CLOSING_BACKOFF_SECONDS: Final = 1.0
 _SILENT_SECONDS: Final = 3.0
@@ -41,7 +41,7 @@ _CLOSE_SECONDS: Final = 60.0
 _FAILING_SECONDS: Final = 5.0
 """For a store that did not answer when it was last asked."""
 _INTERRUPTED_SECONDS: Final = 15.0
-_REFUSALS_SHOWN: Final = 3
+_MAX_REFUSALS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +68,14 @@ class TrackingSummary:
 
 
 class Tracker:
-    """Delivers a running study's journal from a daemon thread.
+    """Delivers a running study's log from a daemon thread.
 
     Nothing that goes wrong with the store reaches the study: it is tried again, less and less
     often, and the last error is kept for the summary.
     """
 
     def __init__(self, journal_path: Path, target: TrackingTarget, study: Manifest) -> None:
-        self._journal_path = journal_path
-        self._target = target
-        self._study = study
+        self._journal_path, self._target, self._study = journal_path, target, study
         self._state = StoreState.of(journal_path, target)
         self._thread = threading.Thread(target=self._serve, name="hsweep-mlflow", daemon=True)
         self._hurried = threading.Event()  # training is over
@@ -88,7 +86,7 @@ class Tracker:
         self._delivered = 0
         self._progressed: Callable[[int], object] = lambda _: None
         self._error: str | None = None
-        self._delivery: Delivery | None = None
+        self._outbox: Outbox | None = None
 
     def start(self) -> None:
         """Begin to deliver, a few seconds from now."""
@@ -112,7 +110,7 @@ class Tracker:
         except Exception as problem:
             error = error or describe(problem)
         refused = tuple(self._state.refused.values())
-        weights = tuple(Path(each.file or each.location) for each in self._weights or ())
+        weights = (Path(final.file or final.location) for final in self._weights or ())
         left = (*self._attachments, *weights)
         return TrackingSummary(self._delivered, pending, error, left, refused)
 
@@ -155,11 +153,10 @@ class Tracker:
             artifacts: files to upload to the study's own run; missing ones are left out.
             weights: those that the study keeps, see ``log_weights``; None for not known.
             is_running: the study is running elsewhere, so its own run is not ended.
-            progressed: told after each batch how many entries are delivered.
+            progressed: called after each batch with the number of entries delivered.
         """
         self._attachments.extend(path for path in artifacts if path.exists())
-        self._weights = weights
-        self._progressed = progressed
+        self._weights, self._progressed = weights, progressed
         self._hurried.set()
         try:
             self._deliver(reopen=is_running, is_last=not is_running)
@@ -172,7 +169,7 @@ class Tracker:
     def _serve(self) -> None:
         failures, closing_attempts = 0, _CLOSING_ATTEMPTS
         # Meanwhile a study that begins has the cores, of which importing MLflow takes one.
-        self._hurried.wait(_SHORTEST_REST_SECONDS)
+        self._hurried.wait(_MIN_REST_SECONDS)
         while closing_attempts and not self._abandoned.is_set():
             is_closing, computed = self._closing.is_set(), time.thread_time()
             closing_attempts -= is_closing
@@ -184,7 +181,7 @@ class Tracker:
                 if is_closing:
                     self._abandoned.wait(_CLOSING_BACKOFF_SECONDS)
                 else:
-                    self._closing.wait(min(2.0**failures, _LONGEST_BACKOFF_SECONDS))
+                    self._closing.wait(min(2.0**failures, _MAX_BACKOFF_SECONDS))
                 failures += 1
             else:
                 self._error, failures = None, 0
@@ -197,9 +194,9 @@ class Tracker:
 
     def _deliver(self, *, reopen: bool, is_last: bool) -> None:
         """Deliver a batch, or all there is once training is over."""
-        from hsweep.tracking.delivery import Delivery  # imports MLflow, in this thread
+        from hsweep.tracking.outbox import Outbox  # imports MLflow, in this thread
 
-        delivery = self._delivery = self._delivery or Delivery(
+        outbox = self._outbox = self._outbox or Outbox(
             self._journal_path,
             self._target,
             self._state,
@@ -208,33 +205,32 @@ class Tracker:
             should_stop=self._abandoned.is_set,
             passed=self._count,
         )
-        is_behind = delivery.deliver_rows()
+        is_behind = outbox.deliver_rows()
         while is_behind and self._hurried.is_set() and not self._abandoned.is_set():
-            is_behind = delivery.deliver_rows()
+            is_behind = outbox.deliver_rows()
         # A trial has its run once its rows are delivered.
         while self._attachments and not (is_behind or self._abandoned.is_set()):
-            delivery.attach(self._attachments[0])
+            outbox.attach(self._attachments[0])
             self._attachments.popleft()
         if self._weights is not None and not (is_behind or self._abandoned.is_set()):
-            delivery.log_weights(self._weights)
+            outbox.log_weights(self._weights)
             self._weights = None
         if is_last and not self._abandoned.is_set():
-            delivery.end_study()
+            outbox.end_study()
 
     def _count(self, delivered: int) -> None:
         self._delivered += delivered
         self._progressed(self._delivered)
 
     def _disconnect(self) -> None:
-        if self._delivery is not None:
-            self._delivery.close()
-        self._delivery = None
+        if self._outbox is not None:
+            self._outbox.close()
+        self._outbox = None
 
 
 def rest_seconds(computed: float, cores: int) -> float:
     """Return how long to rest after a delivery that took so many CPU seconds."""
-    rest = _REST * computed / cores
-    return min(max(rest, _SHORTEST_REST_SECONDS), _LONGEST_REST_SECONDS)
+    return min(max(_REST * computed / cores, _MIN_REST_SECONDS), _MAX_REST_SECONDS)
 
 
 class Shutdown:
@@ -246,8 +242,7 @@ class Shutdown:
     """
 
     def __init__(self, tracker: Tracker, console: "Console", *, is_interrupted: bool) -> None:
-        self._tracker = tracker
-        self._console = console
+        self._tracker, self._console = tracker, console
         self._flush_seconds = _FAILING_SECONDS if is_interrupted else _FLUSH_SECONDS
         self._close_seconds = _INTERRUPTED_SECONDS if is_interrupted else _CLOSE_SECONDS
 
@@ -267,7 +262,7 @@ class Shutdown:
             self._close_seconds = 0.0
 
     def close(self) -> TrackingSummary:
-        """Deliver the rest, if the store takes it in time, and say how delivery stands."""
+        """Deliver the rest, if the store takes it in time, and return how delivery stands."""
         is_failing = self._tracker.summary().error is not None
         longest = min(self._close_seconds, _FAILING_SECONDS if is_failing else _CLOSE_SECONDS)
         try:
@@ -296,11 +291,11 @@ def tracking_lines(
             f"MLflow has not got {summary.pending} records{files} yet{why}; they are kept in the "
             f"study; deliver them by: {sync_line(study, target)}"
         )
-    if summary.refused:
-        shown = "; ".join(f"{each.run}: {each.why}" for each in summary.refused[:_REFUSALS_SHOWN])
-        more = len(summary.refused) - _REFUSALS_SHOWN
+    if refused := summary.refused:
+        shown = "; ".join(f"{refusal.run}: {refusal.why}" for refusal in refused[:_MAX_REFUSALS])
+        more = len(refused) - _MAX_REFUSALS
         lines.append(
-            f"MLflow refuses part of {len(summary.refused)} trials: {shown}"
+            f"MLflow refuses part of {len(refused)} trials: {shown}"
             f"{f'; and {more} more' if more > 0 else ''}; it is kept in the study, and sent again "
             f"by: {sync_line(study, target)}"
         )

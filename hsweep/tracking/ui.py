@@ -19,12 +19,12 @@ from urllib.parse import urlencode
 from hsweep.errors import UserError
 from hsweep.listening import announce, listening
 from hsweep.record.manifest import Manifest
-from hsweep.tracking.study import STUDY_ID, safe_names, study_tags
+from hsweep.tracking.contents import STUDY_ID, safe_names, study_tags
 from hsweep.tracking.target import StoreState, TrackingTarget
 
 LOCAL_UI: Final = "http://127.0.0.1:5000"
 """Where ``hsweep ui`` serves the pages of a local store."""
-TAG: Final = "mlflow.sharedViewState."
+VIEW_TAG: Final = "mlflow.sharedViewState."
 """How the tags of an experiment that hold views begin."""
 
 _TRAINING: Final = {"workflowType": "machine_learning"}
@@ -33,8 +33,8 @@ EXPERIMENTS: Final = f"#/experiments?{urlencode(_TRAINING)}"
 """The part of an address, behind the server's, that lists the experiments."""
 
 _SECTION: Final = "hsweep"
-_MOST_RUNS: Final = 100
-_MOST_AXES: Final = 8
+_MAX_RUNS: Final = 100
+_MAX_AXES: Final = 8
 _COST: Final = "num_params"
 _PATIENCE: Final = 2.0
 """Seconds that MLflow's pages have to answer."""
@@ -46,7 +46,7 @@ def view_of(study: Manifest, axes: Sequence[str]) -> str:
     with charts of the main metric."""
     metric = safe_names([study.metric])[study.metric]
     names = safe_names(axes)
-    params = [names[axis] for axis in axes][:_MOST_AXES]
+    params = [names[axis] for axis in axes][:_MAX_AXES]
     line = {
         "metricKey": metric,
         "selectedMetricKeys": [metric],
@@ -92,7 +92,7 @@ def _chart(kind: str, **settings: Any) -> dict[str, Any]:
         "metricSectionId": _SECTION,
         "deleted": False,
         "isGenerated": False,
-        "runsCountToCompare": _MOST_RUNS,
+        "runsCountToCompare": _MAX_RUNS,
         **settings,
     }
 
@@ -181,7 +181,7 @@ def _serve(target: TrackingTarget, bound: socket.socket, first_page: str) -> Non
 
     ``mlflow server`` serves from a second process, which it ends at SIGINT and SIGTERM alone.
     """
-    from hsweep.tracking.client import connect  # isort: skip  # prepares the import of MLflow
+    from hsweep.tracking.store import connect  # isort: skip  # prepares the import of MLflow
 
     import uvicorn
     from mlflow.server import constants
@@ -193,7 +193,7 @@ def _serve(target: TrackingTarget, bound: socket.socket, first_page: str) -> Non
         warnings.simplefilter("ignore")
         from mlflow.server.fastapi_app import app
 
-    async def opened(scope: Scope, receive: Receive, send: Send) -> None:
+    async def redirect_first(scope: Scope, receive: Receive, send: Send) -> None:
         is_plain = scope["type"] == "http" and scope["path"] == "/" and not scope["query_string"]
         # What follows "#" is not sent: without a query the browser would be sent here for ever.
         await (RedirectResponse(f"/?first{first_page}") if is_plain else app)(scope, receive, send)
@@ -207,6 +207,9 @@ def _serve(target: TrackingTarget, bound: socket.socket, first_page: str) -> Non
     # Serves language-model evaluation jobs, in a process of its own.
     os.environ.setdefault("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "false")
     config = uvicorn.Config(
-        opened, log_level="warning", access_log=False, timeout_graceful_shutdown=_CLOSING_SECONDS
+        redirect_first,
+        log_level="warning",
+        access_log=False,
+        timeout_graceful_shutdown=_CLOSING_SECONDS,
     )
     uvicorn.Server(config).run(sockets=[bound])

@@ -268,7 +268,7 @@ def audit_tracking(found: Audit, study: Path, uri: str, damaged: Collection[Repo
     from mlflow import MlflowClient
 
     from hsweep.record.manifest import parse_manifest
-    from hsweep.tracking.study import STUDY_ID, study_tags
+    from hsweep.tracking.contents import STUDY_ID, study_tags
 
     record = read_record(study)
     study_id = study_tags(parse_manifest((study / "study.json").read_text()))[STUDY_ID]

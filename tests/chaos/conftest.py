@@ -54,7 +54,7 @@ def within_the_bound(request: pytest.FixtureRequest) -> None:
 @pytest.fixture(scope="session")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An empty MLflow database, made once."""
-    from hsweep.tracking.client import initialise_database
+    from hsweep.tracking.store import initialise_database
     from hsweep.tracking.target import TrackingTarget
 
     file = tmp_path_factory.mktemp("store") / "mlflow.db"

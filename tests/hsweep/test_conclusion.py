@@ -10,7 +10,7 @@ from tiny_studies import SWEEP_FILE
 
 from hsweep.paths import Home
 from hsweep.record.journal_reader import JournalReader
-from hsweep.tracking.client import MlflowClient
+from hsweep.tracking.store import MlflowClient
 from hsweep.tracking.target import StoreState, TrackingTarget, tracking_target
 
 ROOT = Path(__file__).parents[2]

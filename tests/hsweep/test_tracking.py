@@ -29,9 +29,8 @@ from tiny_studies import manifest
 
 from hsweep.design.trial import Report, TrialStatus
 from hsweep.record.journal import Journal
-from hsweep.tracking import client as client_module
-from hsweep.tracking.client import initialise_database
-from hsweep.tracking.study import STUDY_ID, study_tags
+from hsweep.tracking import store
+from hsweep.tracking.contents import STUDY_ID, study_tags
 from hsweep.tracking.target import StoreState, TrackingTarget
 from hsweep.tracking.tracker import TrackingSummary, rest_seconds
 from hsweep.tracking.ui import LOCAL_UI, run_urls
@@ -52,7 +51,7 @@ class TestWhatIsDelivered:
         }  # fmt: skip
         assert run.data.tags["mlflow.parentRunId"] == parent.info.run_id
         expected = {
-            "hsweep.study": "heads-1", "hsweep.sweep": "heads", "hsweep.trial": "a",
+            "hsweep.study": "heads-1", "hsweep.sweep": "tiny", "hsweep.trial": "a",
             "hsweep.stratum": "seq_len=16", "hsweep.status": "finished",
             "hsweep.preset": "quick",
         }  # fmt: skip
@@ -93,22 +92,22 @@ class TestWhatIsDelivered:
             "nmse": 0.5, "learning_rate": 0.25, "examples_per_second": 128.0,
         }  # fmt: skip
 
-    @pytest.mark.parametrize(
-        ("status", "shown"),
-        [
-            (FINISHED, "FINISHED"),
-            (TrialStatus.STOPPED_EARLY, "KILLED"),
-            (TrialStatus.DIVERGED, "FAILED"),
-            (TrialStatus.RUNNING, "RUNNING"),
-        ],
-    )
-    def test_statuses_are_shown(self, tracked: Tracked, status: TrialStatus, shown: str) -> None:
-        tracked.trains("a", range(1, 5), status)
+    def test_statuses_are_shown(self, tracked: Tracked) -> None:
+        statuses = {
+            FINISHED: "FINISHED",
+            TrialStatus.STOPPED_EARLY: "KILLED",
+            TrialStatus.DIVERGED: "FAILED",
+            TrialStatus.RUNNING: "RUNNING",
+        }
+        tracked.plan(*statuses)
+        for status in statuses:
+            tracked.train(status, range(1, 5), status)
         tracked.sync()
-        run = tracked.runs["a"]
-        assert run.info.status == shown
-        assert run.data.tags["hsweep.status"] == status.value
-        assert run.data.metrics == {"nmse": 0.25}
+        runs = tracked.runs
+        for status, shown in statuses.items():
+            assert runs[status].info.status == shown
+            assert runs[status].data.tags["hsweep.status"] == status.value
+            assert runs[status].data.metrics == {"nmse": 0.25}
 
     def test_the_studys_run_is_finished_only_when_every_trial_is(self, tracked: Tracked) -> None:
         tracked.plan("a", "b")
@@ -236,6 +235,7 @@ class TestWhatIsDelivered:
             study_tags(replace(study, name="another"))[STUDY_ID],
         )
         assert tags == {
+            "hsweep.study": study.name,
             "hsweep.sweep": study.sweep,
             "hsweep.preset": study.preset,
             "hsweep.tool_commit": "aaa-dirty",
@@ -252,20 +252,20 @@ class TestWhatIsDelivered:
 
 
 class TestEachRecordOnce:
-    @pytest.mark.parametrize("content", [None, "", '{"cursor": 6', "[]", '{"cursor": 6}'])
     def test_without_a_readable_state_everything_is_sent_again_and_changes_nothing(
-        self, tracked: Tracked, content: str | None
+        self, tracked: Tracked
     ) -> None:
         tracked.plan("a", "b")
         tracked.train("a", range(1, 5), FINISHED)
         tracked.train("b", range(1, 3))
         assert tracked.sync().delivered == 9
-        before = tracked.runs
-        if content is None:
-            tracked.state_file.unlink()
-        else:
-            tracked.state_file.write_text(content)
-        assert tracked.sync() == TrackingSummary(delivered=9, pending=0)
+        before, file = tracked.runs, tracked.state_file
+        for content in (None, "", '{"cursor": 6', "[]", '{"cursor": 6}'):
+            if content is None:
+                file.unlink()
+            else:
+                file.write_text(content)
+            assert tracked.sync() == TrackingSummary(delivered=9, pending=0)
         tracked.assert_all_there("a", "b")
         after = tracked.runs
         for key in ("a", "b"):
@@ -310,7 +310,7 @@ class TestEachRecordOnce:
     def test_more_than_one_batch_is_delivered_in_order(
         self, tracked: Tracked, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("hsweep.tracking.delivery._ROWS_AT_ONCE", 3)
+        monkeypatch.setattr("hsweep.tracking.outbox._ROWS_AT_ONCE", 3)
         tracked.trains("a", range(1, 8), FINISHED)
         told: list[int] = []
         assert tracked.sync(progressed=told.append).delivered == 9
@@ -439,8 +439,9 @@ class TestBesideTraining:
             is_resting.set()
             return 3600.0
 
-        monkeypatch.setattr("hsweep.tracking.delivery._ROWS_AT_ONCE", 1)
+        monkeypatch.setattr("hsweep.tracking.outbox._ROWS_AT_ONCE", 1)
         monkeypatch.setattr("hsweep.tracking.tracker.rest_seconds", long)
+        monkeypatch.setattr("hsweep.tracking.tracker._MIN_REST_SECONDS", 0.0)
         return is_resting
 
     @pytest.mark.parametrize("is_flushed", [True, False])
@@ -486,37 +487,33 @@ class TestTheStore:
         assert not list(empty_database.parent.glob(".*"))
         target = TrackingTarget(f"sqlite:///{empty_database}", None, "heads")
         before = empty_database.stat()
-        initialise_database(target)
+        store.initialise_database(target)
         assert empty_database.stat() == before
         default = client(target).get_experiment_by_name("Default")
         assert default is not None
         assert default.artifact_location.startswith(empty_database.parent.as_uri())
 
-    def test_the_tables_are_made_once_for_every_home_of_a_machine(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    def test_the_tables_are_made_once_for_every_home_of_a_machine_that_has_a_cache(
+        self, empty_database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setenv("HSWEEP_CACHE", str(tmp_path / "cache"))
         made: list[Path] = []
-        make = client_module._make_empty
-        monkeypatch.setattr(
-            client_module, "_make_empty", lambda file: (made.append(file), make(file))
-        )
-        for name in ("one", "two"):
-            target = TrackingTarget(f"sqlite:///{tmp_path / name / 'mlflow.db'}", None, "heads")
-            initialise_database(target)
-            default = client(target).get_experiment_by_name("Default")
-            assert default is not None
-            assert default.artifact_location == (tmp_path / name / "artifacts" / "0").as_uri()
-        assert len(made) == 1
 
-    def test_a_cache_that_cannot_be_written_costs_time_and_nothing_else(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        (tmp_path / "file").touch()
-        monkeypatch.setenv("HSWEEP_CACHE", str(tmp_path / "file" / "cache"))
-        target = TrackingTarget(f"sqlite:///{tmp_path / 'mlflow.db'}", None, "heads")
-        initialise_database(target)
-        assert client(target).get_experiment_by_name("Default") is not None
+        def make(file: Path) -> None:
+            made.append(file)
+            shutil.copy(empty_database, file)
+
+        monkeypatch.setattr(store, "_make_empty", make)
+        for cache, names, times in (("cache", "ab", 1), ("file/cache", "cd", 2)):
+            monkeypatch.setenv("HSWEEP_CACHE", str(tmp_path / cache))
+            (tmp_path / "file").touch()
+            made.clear()
+            for name in names:
+                target = TrackingTarget(f"sqlite:///{tmp_path / name / 'mlflow.db'}", None, "heads")
+                store.initialise_database(target)
+                default = client(target).get_experiment_by_name("Default")
+                assert default is not None
+                assert default.artifact_location == (tmp_path / name / "artifacts/0").as_uri()
+            assert len(made) == times
 
     def test_one_made_here_writes_ahead_and_one_of_the_users_keeps_its_settings(
         self, tracked: Tracked, tmp_path: Path
@@ -524,7 +521,7 @@ class TestTheStore:
         theirs = tmp_path / "theirs.db"
         with closing(sqlite3.connect(theirs)) as connection:
             connection.execute("CREATE TABLE anything (value TEXT)")
-        client_module.connect(tracked.target)
+        store.connect(tracked.target)
         for uri, mode, synchronous in (
             (tracked.target.uri, "wal", 1),
             (f"sqlite:///{theirs}", "delete", 2),

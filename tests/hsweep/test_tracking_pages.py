@@ -12,7 +12,7 @@ from selenium.webdriver.common.by import By
 
 from hsweep.design.trial import TrialStatus
 from hsweep.record.journal import TrialRow
-from hsweep.tracking.study import STUDY_ID, study_tags
+from hsweep.tracking.contents import STUDY_ID, study_tags
 from hsweep.tracking.ui import run_address, view_address
 
 pytestmark = pytest.mark.slow

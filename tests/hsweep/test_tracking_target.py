@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from hsweep.errors import UserError
 from hsweep.paths import Home
 from hsweep.record.journal import TrialRow
-from hsweep.tracking.contents import trial_params
-from hsweep.tracking.study import safe_names
+from hsweep.tracking.contents import safe_names, trial_params
 from hsweep.tracking.target import TrackingTarget, tracking_target
 
 

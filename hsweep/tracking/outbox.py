@@ -1,9 +1,14 @@
-"""One connection from a study's journal to an MLflow store.
+"""From a study's log to an MLflow store, each entry once.
 
-The journal's log is the outbox, and a cursor says how far of it the store has got. A batch of
-entries is delivered, then the cursor moves. A crash in between delivers the batch again, which
-changes nothing: metrics carry the time, step and value of the log entry, and MLflow keeps one row
-for each such triple.
+The log is the outbox, and a cursor says how far of it the store has got. A batch of entries is
+delivered, then the cursor moves. A crash in between delivers the batch again, which changes
+nothing: metrics carry the time, step and value of the log entry, and MLflow keeps one row for each
+such triple.
+
+MLflow chooses the ids of runs, and creating one is not idempotent: a process may die, or stop
+waiting, after the request was sent and before the answer came. So each connection first looks the
+study's runs up by their tag, takes what is there, and deletes the empty twin that a late answer
+left. A run that a user has deleted stays deleted.
 
 A run of which the store refuses something is left, with the reason, and the others go on. The next
 connection moves the cursor back to the first entry that was refused.
@@ -11,7 +16,7 @@ connection moves the cursor back to the first entry that was refused.
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import takewhile
 from pathlib import Path
@@ -22,37 +27,40 @@ from filelock import FileLock, Timeout
 from hsweep.design.labels import varying_axes
 from hsweep.design.trial import TrialStatus
 from hsweep.paths import StudyPaths
-from hsweep.record.journal import JournalReader, LogRow, TrialRow
+from hsweep.record.journal_reader import JournalReader
 from hsweep.record.kept import FinalWeights
 from hsweep.record.manifest import Manifest
 from hsweep.record.recipes import recorded_recipe
-from hsweep.record.rows import labels_of
-from hsweep.tracking.client import connect, entities, is_refusal
+from hsweep.record.rows import LogRow, TrialRow, labels_of
 from hsweep.tracking.contents import (
     RUN_STATUS,
+    STUDY_ID,
     WEIGHTS,
-    StoredAnswer,
+    answer_contents,
+    milliseconds,
     note_tags,
-    trial_datasets,
+    study_tags,
+    tag_value,
+    trial_dataset,
     trial_metrics,
     trial_params,
     trial_tags,
 )
-from hsweep.tracking.runs import Runs
-from hsweep.tracking.study import STUDY_ID, milliseconds, tag_value
-from hsweep.tracking.target import Refusal, StoreState, TrackingTarget, describe
-from hsweep.tracking.ui import TAG, view_address, view_of
+from hsweep.tracking.store import connect, entities, find_experiment, find_runs, is_refusal
+from hsweep.tracking.target import PARENT, Refusal, StoreState, TrackingTarget, describe
+from hsweep.tracking.ui import VIEW_TAG, view_address, view_of
 
 _ROWS_AT_ONCE: Final = 1000
 _LOCK_SECONDS: Final = 60.0
-_LONGEST_VIEW: Final = 5000
+_MAX_VIEW: Final = 5000
 """Characters of an experiment's tag, as MLflow allows them."""
 
 
-class Delivery:
-    """One connection from a journal to a store. Every method raises what the store raises.
+class Outbox:
+    """One connection from a study's log to a store. Every method raises what the store raises.
 
     Args:
+        state: how far the log is delivered; kept up to date.
         reopen: show the study as running.
         should_stop: asked before each run; what is not delivered then stays pending.
         passed: told how many entries more are delivered.
@@ -69,22 +77,24 @@ class Delivery:
         should_stop: Callable[[], bool],
         passed: Callable[[int], object],
     ) -> None:
-        self._state = state
-        self._study = study
+        self._state, self._study = state, study
+        self._tags = study_tags(study)
         self._labels: dict[str, str] = {}
-        self._should_stop = should_stop
-        self._passed = passed
+        self._active: set[str] = set()
+        """Runs that the store has and no user had deleted when this object was made."""
+        self._weights: dict[str, str] = {}
+        """Where final weights are, by the key of the trial whose run says so."""
+        self._should_stop, self._passed = should_stop, passed
         self._paths = StudyPaths(journal_path.parent)
         self._lock = FileLock(self._paths.tracking_lock(target.scope))
         self._journal = JournalReader(journal_path)
         try:
             self._client = connect(target)
             with self._exclusive():
-                self._runs = Runs(self._client, state, target, study)
-                first = self._journal.log_after(0, 1)
-                tags = {"hsweep.metric": study.metric, "hsweep.goal": study.goal}
-                tags |= note_tags(self._note([]), {})
-                self._runs.open_study(first[0].time if first else time.time(), tags, reopen=reopen)
+                experiment = find_experiment(self._client, target, study.description)
+                self._adopt(list(find_runs(self._client, experiment, self._tags[STUDY_ID])))
+                state.experiment = experiment
+                self._open_study(reopen=reopen)
                 self._check_cursor()
                 self._name_runs()
                 state.save()
@@ -93,7 +103,6 @@ class Delivery:
             raise
 
     def close(self) -> None:
-        """Let go of the journal."""
         self._journal.close()
 
     def deliver_rows(self) -> bool:
@@ -107,8 +116,8 @@ class Delivery:
     def attach(self, path: Path) -> None:
         """Upload a file to the study's own run, unless it is missing or there already; of the
         study's analysis, show the answer, too."""
-        run_id, state = self._runs.parent_id, self._state
-        if not path.exists() or not self._runs.is_active(run_id):
+        run_id, state = self._state.runs[PARENT], self._state
+        if not path.exists() or run_id not in self._active:
             return
         folder = path.parent.name if path.parent == self._paths.figures else None
         name = f"{folder}/{path.name}" if folder else path.name
@@ -124,12 +133,12 @@ class Delivery:
     def log_weights(self, weights: Sequence[FinalWeights]) -> None:
         """Let each trial's run name the final weights that are kept, and no other run; upload the
         files that come with them. A trial without a run is left out."""
-        locations = {each.key: tag_value(each.location) for each in weights}
-        files = {each.key: each for each in weights if each.file is not None}
+        locations = {final.key: tag_value(final.location) for final in weights}
+        files = {final.key: final for final in weights if final.file is not None}
         with self._exclusive():
-            state, named = self._state, self._runs.weights
+            state, named = self._state, self._weights
             for key, run_id in state.runs.items():
-                if self._should_stop() or not self._runs.is_active(run_id):
+                if self._should_stop() or run_id not in self._active:
                     continue
                 location = locations.get(key)
                 if location is None and named.pop(key, None) is not None:
@@ -148,9 +157,8 @@ class Delivery:
         is_done = all(status.is_final for status, count in counts.items() if count)
         last = self._journal.log_after(self._journal.last_seq() - 1, 1)
         ended = milliseconds(last[0].time if last else time.time())
-        if self._runs.is_active(self._runs.parent_id):
-            status = "FINISHED" if is_done else "KILLED"
-            self._client.set_terminated(self._runs.parent_id, status, ended)
+        if (run_id := self._state.runs[PARENT]) in self._active:
+            self._client.set_terminated(run_id, "FINISHED" if is_done else "KILLED", ended)
 
     @contextmanager
     def _exclusive(self) -> Iterator[None]:
@@ -168,6 +176,88 @@ class Delivery:
         finally:
             self._lock.release()
 
+    # Runs.
+
+    def _adopt(self, stored: Sequence[entities.Run]) -> None:
+        """Take over runs that the store holds and the state does not know, and delete twins."""
+        runs = self._state.runs
+        parents = {run.data.tags.get("mlflow.parentRunId") for run in stored}
+        if runs.get(PARENT) not in {run.info.run_id for run in stored}:
+            # The store is new, or was emptied or replaced.
+            self._state.reset()
+            runs = self._state.runs
+
+        def is_deleted(run: entities.Run) -> bool:
+            return bool(run.info.lifecycle_stage == "deleted")
+
+        def is_empty(run: entities.Run) -> bool:
+            return not (run.data.metrics or run.data.params or run.info.run_id in parents)
+
+        for run in sorted(stored, key=lambda run: (is_deleted(run), is_empty(run))):
+            key, run_id = run.data.tags.get("hsweep.trial", PARENT), str(run.info.run_id)
+            own = runs.setdefault(key, run_id)
+            if is_deleted(run):
+                continue
+            if own != run_id and is_empty(run):
+                self._client.delete_run(run_id)
+                continue
+            self._active.add(run_id)
+            if WEIGHTS in run.data.tags and own == run_id:
+                self._weights[key] = run.data.tags[WEIGHTS]
+
+    def _open_study(self, *, reopen: bool) -> None:
+        """Create the study's own run, or show it as running again."""
+        run_id = self._state.runs.get(PARENT)
+        if run_id is None:
+            first = self._journal.log_after(0, 1)
+            tags = {"hsweep.metric": self._study.metric, "hsweep.goal": self._study.goal}
+            tags |= note_tags(self._note([]), {})
+            self._create(PARENT, self._study.name, tags, first[0].time if first else time.time())
+        elif reopen and run_id in self._active:
+            self._client.update_run(run_id, "RUNNING")
+
+    def _create(self, key: str, name: str, tags: Mapping[str, str], started: float) -> str:
+        run = self._client.create_run(
+            self._state.experiment,
+            start_time=milliseconds(started),
+            tags={**self._tags, **tags},
+            run_name=name,
+        )
+        self._state.runs[key] = run_id = str(run.info.run_id)
+        self._active.add(run_id)
+        return run_id
+
+    def _create_trial(self, trial: TrialRow, label: str, started: float) -> str:
+        tags = {
+            "mlflow.parentRunId": self._state.runs[PARENT],
+            "hsweep.trial": trial.key,
+            "hsweep.status": TrialStatus.RUNNING.value,
+        }
+        if trial.stratum:
+            tags["hsweep.stratum"] = trial.stratum
+        if trial.replicate < self._study.scouts:
+            tags["hsweep.role"] = "scout"
+        return self._create(trial.key, label, tags, started)
+
+    def _name_runs(self) -> None:
+        """Learn what tells trials apart, and save a view of them by that, unless it was saved: a
+        user may have changed or deleted it since."""
+        trials, state = self._journal.trials(orphaned=True), self._state
+        self._labels = labels_of(trials)
+        view = view_of(self._study, varying_axes(trials))
+        if view == state.view or len(view) > _MAX_VIEW:
+            return
+        name = f"{VIEW_TAG}{self._tags[STUDY_ID]}"
+        try:
+            self._client.set_experiment_tag(state.experiment, name, view)
+        except Exception as error:
+            # A store that knows no views has the records all the same.
+            if not is_refusal(error):
+                raise
+        state.view = view
+
+    # Entries.
+
     def _check_cursor(self) -> None:
         """Move the cursor back to what a store refused, or to the beginning if the log is not the
         one along which it was moved: a power cut may take the end of a log, and what is recorded
@@ -180,23 +270,6 @@ class Delivery:
             first = min(refusal.seq for refusal in state.refused.values())
             state.cursor, state.cursor_time = first - 1, 0.0
         state.refused = {}
-
-    def _name_runs(self) -> None:
-        """Learn what tells trials apart, and save a view of them by that, unless it was saved: a
-        user may have changed or deleted it since."""
-        trials, state = self._journal.trials(orphaned=True), self._state
-        self._labels = labels_of(trials)
-        view = view_of(self._study, varying_axes(trials))
-        if view == state.view or len(view) > _LONGEST_VIEW:
-            return
-        name = f"{TAG}{self._runs.tags[STUDY_ID]}"
-        try:
-            self._client.set_experiment_tag(state.experiment, name, view)
-        except Exception as error:
-            # A store that knows no views has the records all the same.
-            if not is_refusal(error):
-                raise
-        state.view = view
 
     def _send(self, rows: list[LogRow]) -> None:
         """Deliver entries run by run, and move the cursor up to the first one of a run that is not
@@ -224,12 +297,14 @@ class Delivery:
 
     def _send_run(self, trial: TrialRow, rows: list[LogRow]) -> None:
         """Deliver entries of one trial, or note what the store refuses of them."""
-        if trial.status is TrialStatus.NOT_NEEDED and trial.key not in self._state.runs:
+        run_id = self._state.runs.get(trial.key)
+        if trial.status is TrialStatus.NOT_NEEDED and run_id is None:
             return  # it has a run once it is asked for and begins
         label = self._labels[trial.key]
         try:
-            run_id, is_new = self._runs.of_trial(trial, label, rows[0].time)
-            if self._runs.is_active(run_id):
+            is_new = run_id is None
+            run_id = run_id or self._create_trial(trial, label, rows[0].time)
+            if run_id in self._active:
                 self._log(run_id, trial, rows, is_new=is_new)
         except Exception as error:
             if not is_refusal(error):
@@ -239,16 +314,22 @@ class Delivery:
 
     def _log(self, run_id: str, trial: TrialRow, rows: list[LogRow], *, is_new: bool) -> None:
         changes = [row for row in rows if row.kind == "status"]
-        params: list[entities.Param] = []
+        params: dict[str, str] = {}
         if changes:  # all of the trial is known by then
             recipe = recorded_recipe(self._journal, trial)
-            values = trial_params(trial, recipe, str(self._study.budget.get("unit", "budget")))
-            params = [entities.Param(name, value) for name, value in values.items()]
-        self._client.log_batch(run_id, trial_metrics(rows), params, trial_tags(trial, rows))
+            params = trial_params(trial, recipe, str(self._study.budget.get("unit", "budget")))
+        self._client.log_batch(
+            run_id,
+            [entities.Metric(*point) for point in trial_metrics(rows)],
+            [entities.Param(*param) for param in params.items()],
+            [entities.RunTag(*tag) for tag in trial_tags(trial, rows).items()],
+        )
         if not changes:
             return
-        if datasets := trial_datasets(self._study, self._runs.tags, trial):
-            self._client.log_inputs(run_id, datasets)
+        if fields := trial_dataset(self._study, trial):
+            context = [entities.InputTag("mlflow.data.context", "train")]
+            dataset = entities.DatasetInput(entities.Dataset(**fields), context)
+            self._client.log_inputs(run_id, [dataset])
         change = changes[-1]
         status = TrialStatus(change.payload["status"])
         if status.is_final:
@@ -258,14 +339,20 @@ class Delivery:
         elif status is not TrialStatus.RUNNING or not is_new:
             self._client.update_run(run_id, RUN_STATUS[status])
 
+    # The answer.
+
     def _show_answer(self, run_id: str, path: Path) -> None:
-        answer, present = StoredAnswer(path), self._client.get_run(run_id).data.tags
-        tags = answer.tags(present) | note_tags(self._note(answer.note()), present)
+        present = self._client.get_run(run_id).data.tags
+        paragraphs, tags, numbers = answer_contents(path, present)
+        tags |= note_tags(self._note(paragraphs), present)
         # Sent again it is the same row, and of two answers the one written last counts.
-        metrics = answer.metrics(present, milliseconds(path.stat().st_mtime))
-        run_tags = [entities.RunTag(name, value) for name, value in tags.items()]
-        self._client.log_batch(run_id, metrics, tags=run_tags)
+        moment = milliseconds(path.stat().st_mtime)
+        self._client.log_batch(
+            run_id,
+            [entities.Metric(name, number, moment, 0) for name, number in numbers.items()],
+            tags=[entities.RunTag(*tag) for tag in tags.items()],
+        )
 
     def _note(self, answer: Sequence[str]) -> str:
-        charts = view_address(self._state.experiment, self._runs.tags[STUDY_ID])
+        charts = view_address(self._state.experiment, self._tags[STUDY_ID])
         return "\n\n".join([*answer, f"[All trials in charts]({charts})", self._study.description])

@@ -1,4 +1,4 @@
-"""MLflow as this project uses it: imported here alone, opened, and its errors told apart.
+"""An MLflow store: imported here alone, opened and searched, and its errors told apart.
 
 Two threads that import parts of one package at once can wait for each other, and Python then lets
 one of them see modules that are only half imported. Everything that needs MLflow imports this
@@ -11,6 +11,7 @@ import logging
 import os
 import shutil
 import sqlite3
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +21,7 @@ from filelock import FileLock
 from hsweep.files import replacing
 from hsweep.paths import cache_folder
 from hsweep.quiet import no_calls_home
+from hsweep.tracking.contents import NOTE, STUDY_ID, tag_value
 from hsweep.tracking.target import TrackingTarget
 
 _ENVIRONMENT: Final = {
@@ -39,7 +41,7 @@ for _name, _value in _ENVIRONMENT.items():
 from mlflow import MlflowClient, entities  # noqa: E402
 from mlflow.exceptions import MlflowException  # noqa: E402
 
-__all__ = ["MlflowClient", "MlflowException", "connect", "entities"]
+__all__ = ["MlflowClient", "connect", "entities"]
 
 # After the import, which sets levels of its own. These would tell the terminal of each attempt,
 # while the tracker keeps the last error.
@@ -47,6 +49,8 @@ for _name in ("urllib3.connectionpool", "mlflow.store.db.utils"):
     logging.getLogger(_name).setLevel(logging.CRITICAL)
 
 _BAD_REQUEST: Final = (400, 413, 422)
+# Lets MLflow's pages open on training runs rather than on traces of language models.
+_EXPERIMENT_TAGS: Final = {"mlflow.experimentKind": "custom_model_development"}
 
 
 def connect(target: TrackingTarget) -> MlflowClient:
@@ -64,9 +68,44 @@ def is_refusal(error: BaseException) -> bool:
     )
 
 
-def is_missing(error: BaseException) -> bool:
-    """Whether the store does not know what it was asked for."""
-    return getattr(error, "error_code", None) == "RESOURCE_DOES_NOT_EXIST"
+def find_experiment(client: MlflowClient, target: TrackingTarget, description: str) -> str:
+    """Return the id of the target's experiment, which is made if need be.
+
+    Raises:
+        RuntimeError: it was deleted.
+    """
+    name = target.experiment
+    experiment = client.get_experiment_by_name(name)
+    if experiment is None:
+        tags = _EXPERIMENT_TAGS | {NOTE: tag_value(description)}
+        try:
+            client.create_experiment(name, target.artifact_location, tags)
+        except MlflowException as error:
+            # Another process may be quicker.
+            if error.error_code != "RESOURCE_ALREADY_EXISTS":
+                raise
+        experiment = client.get_experiment_by_name(name)
+    if experiment is None or experiment.lifecycle_stage == "deleted":
+        raise RuntimeError(
+            f"the MLflow experiment {name!r} was deleted; restore it, or remove it for good "
+            "with `mlflow gc`"
+        )
+    return str(experiment.experiment_id)
+
+
+def find_runs(client: MlflowClient, experiment: str, study_id: str) -> Iterator[entities.Run]:
+    """Yield the runs of a study, deleted ones included, the oldest first."""
+    page_token = None
+    while page_token != "":
+        page = client.search_runs(
+            [experiment],
+            f"tags.`{STUDY_ID}` = '{study_id}'",
+            entities.ViewType.ALL,
+            order_by=["attributes.start_time ASC"],
+            page_token=page_token,
+        )
+        yield from page
+        page_token = page.token or ""
 
 
 def initialise_database(target: TrackingTarget) -> None:
@@ -96,16 +135,16 @@ def initialise_database(target: TrackingTarget) -> None:
 
 
 def _copy_empty(to: Path) -> None:
-    """Copy an empty database of this MLflow, which takes seconds to make: it is kept in the cache,
+    """Copy an empty database of this MLflow, which takes seconds to make: one is kept in the cache,
     where that can be written."""
-    kept = cache_folder() / f"mlflow-{version('mlflow')}.db"
+    cached = cache_folder() / f"mlflow-{version('mlflow')}.db"
     try:
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(f"{kept}.lock"):
-            if not kept.exists():
-                with replacing(kept) as draft:
+        cached.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(f"{cached}.lock"):
+            if not cached.exists():
+                with replacing(cached) as draft:
                     _make_empty(draft)
-        shutil.copyfile(kept, to)
+        shutil.copyfile(cached, to)
     except OSError:
         _make_empty(to)
 
