@@ -37,7 +37,7 @@ def watch(
     """
     from hsweep.record.study import StudyFolder
     from hsweep.watching.pages import HomePages
-    from hsweep.watching.server import WatchServer
+    from hsweep.watching.server import serve
 
     if study_name is not None:
         StudyFolder.open(home, study_name)
@@ -48,4 +48,4 @@ def watch(
         bound.listen()
         announce("watch it", host, port, "" if study_name is None else f"studies/{study_name}")
         with contextlib.suppress(KeyboardInterrupt):
-            WatchServer(HomePages(home, price, tracking_uri), host).run(bound)
+            serve(HomePages(home, price, tracking_uri), host, bound)

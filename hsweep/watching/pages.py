@@ -2,8 +2,7 @@
 
 import threading
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from hsweep.design.trial import TrialStatus
 from hsweep.errors import UserError, told
@@ -14,30 +13,9 @@ from hsweep.redaction import redact
 from hsweep.terminal import note
 from hsweep.watching.now import Now, study_now
 
-if TYPE_CHECKING:
-    from hsweep.tracking.target import TrackingTarget
-
 _SHARE: Final = 0.05
 """Of one core that a study's page may take: training goes first."""
-_LEAST_SECONDS: Final = 1.0
-
-
-@dataclass(slots=True)
-class _Pace:
-    """Lets something be done again only once it has taken its share of the time.
-
-    Attributes:
-        next: when that is, by `time.monotonic`.
-    """
-
-    next: float = 0.0
-
-    @property
-    def is_due(self) -> bool:
-        return time.monotonic() >= self.next
-
-    def took(self, seconds: float) -> None:
-        self.next = time.monotonic() + max(_LEAST_SECONDS, seconds / _SHARE)
+_MIN_SECONDS: Final = 1.0
 
 
 class StudyPages:
@@ -46,6 +24,9 @@ class StudyPages:
     Args:
         price: of a GPU for an hour; None for not to speak of money.
         tracking_uri: of the store whose runs the page links; None for the study's own.
+
+    Attributes:
+        version: how often the page was worked out.
     """
 
     def __init__(
@@ -54,9 +35,10 @@ class StudyPages:
         self._home, self._name = home, name
         self._price, self._tracking_uri = price, tracking_uri
         self._reading, self._building = threading.Lock(), threading.Lock()
-        self._read, self._built = _Pace(), _Pace()
+        self._next_reading = self._next_building = 0.0
+        """When each is due again, by ``time.monotonic``."""
         self._now: Now | None = None
-        self._seen = -1
+        self._log_size = -1
         self._page = ""
         self._results: tuple[int, str] | None = None
         self.version = 0
@@ -68,23 +50,20 @@ class StudyPages:
             UserError: it cannot be read.
         """
         with self._reading:
-            if self._now is not None and not self._read.is_due:
-                return self._now
             began = time.monotonic()
+            if self._now is not None and began < self._next_reading:
+                return self._now
             paths = self._home.study(self._name)
-            seen = paths.journal.stat().st_size if paths.journal.exists() else -1
+            size = paths.journal.stat().st_size if paths.journal.exists() else -1
+            was_running = self._now is None or self._now.state == "running"
             # While it runs time passes, too.
-            if self._now is None or seen != self._seen or is_held(paths) or self._was_running:
-                study = StudyFolder.open(self._home, self._name)
+            if self._now is None or size != self._log_size or was_running or is_held(paths):
+                study = Study.open(self._home, self._name)
                 with study.journal() as journal, journal.snapshot():
                     self._now = study_now(study, journal, self._price)
-                self._seen = seen
-            self._read.took(time.monotonic() - began)
+                self._log_size = size
+            self._next_reading = _next_time(began)
             return self._now
-
-    @property
-    def _was_running(self) -> bool:
-        return self._now is not None and self._now.state == "running"
 
     def page(self) -> str:
         """Return the page as it was worked out last, at first anew.
@@ -102,11 +81,11 @@ class StudyPages:
         """Work the page out again if it was asked for, there are new results and it is due."""
         try:
             now = self.now()
-        except UserError:  # who asks for the page is told so
+        except UserError:  # a request for the page gets the reason
             return
         # The last one is always worked out: nothing would bring it about later.
-        is_due = self._built.is_due or now.state != "running"
-        if not (self._page and is_due) or _results(now) == self._results:
+        is_due = time.monotonic() >= self._next_building or now.state != "running"
+        if not (self._page and is_due) or (now.ended, now.state) == self._results:
             return
         if not self._building.acquire(blocking=False):
             return
@@ -115,7 +94,7 @@ class StudyPages:
         except Exception as error:  # the page stays as it is, and the next results try again
             note(f"the page of {self._name} cannot be renewed ({redact(told(error))})")
         finally:
-            self._results = _results(now)
+            self._results = now.ended, now.state
             self._building.release()
 
     def _build(self, now: Now) -> None:
@@ -130,23 +109,24 @@ class StudyPages:
         version = self.version + 1
         live = Live(now.to_json(), f"/studies/{self._name}/events", version)
         self._page = build_report(shown, live)
-        self.version, self._results = version, _results(now)
-        self._built.took(time.monotonic() - began)
+        self.version, self._results = version, (now.ended, now.state)
+        self._next_building = _next_time(began)
 
     def _run_urls(self, study: StudyFolder) -> dict[str, str]:
         from hsweep.running.resume import target_of
         from hsweep.tracking.ui import reachable_run_urls
 
         try:
-            target: TrackingTarget = target_of(study, self._home, self._tracking_uri)
-        except UserError:  # what it was tracked with needs what is not here
+            target = target_of(study, self._home, self._tracking_uri)
+        except UserError:  # its store's password may not be known here
             return {}
         return reachable_run_urls(study.paths.journal, target)
 
 
-def _results(now: Now) -> tuple[int, str]:
-    """Return what tells whether a study has results that a page before has not."""
-    return now.ended, now.state
+def _next_time(began: float) -> float:
+    """Return when work that began then, and ends now, may be done again."""
+    now = time.monotonic()
+    return now + max(_MIN_SECONDS, (now - began) / _SHARE)
 
 
 class HomePages:
@@ -164,15 +144,15 @@ class HomePages:
         self._studies: dict[str, StudyPages] = {}
 
     def study(self, name: str) -> StudyPages:
-        """Return the pages of the study called so.
+        """Return the pages of a study.
 
         Raises:
-            UserError: there is none, or it cannot be read.
+            UserError: there is none of that name, or it cannot be read.
         """
         if name not in self._studies:
-            found = StudyPages(self._home, name, self._price, self._tracking_uri)
-            found.now()
-            self._studies[name] = found
+            pages = StudyPages(self._home, name, self._price, self._tracking_uri)
+            pages.now()
+            self._studies[name] = pages
         return self._studies[name]
 
     def list(self) -> str:
@@ -186,16 +166,16 @@ class HomePages:
             title="Studies · hsweep",
             explored=False,
             home=str(self._home.root),
-            studies=[_listed(self._home, paths.name) for paths in list_studies(self._home)],
+            studies=[_study_row(self._home, paths.name) for paths in list_studies(self._home)],
         )
 
 
-def _listed(home: Home, name: str) -> dict[str, Any]:
+def _study_row(home: Home, name: str) -> dict[str, Any]:
     try:
         status = StudyFolder.open(home, name).status()
     except Exception as error:  # whatever has become of its files, the others are listed
         return {"name": name, "error": str(error)}
-    ended = sum(status[each] for each in map(str, TrialStatus) if TrialStatus(each).is_final)
+    ended = sum(status[str(each)] for each in TrialStatus if each.is_final)
     return {
         "name": name,
         "error": "",

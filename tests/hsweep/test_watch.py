@@ -173,7 +173,7 @@ def test_what_cannot_be_served_is_refused_before(
     assert refused.exit_code == 2
     assert "choose another with --port" in refused.output
     assert hsweep("watch", "--price-per-gpu-hour", "0").exit_code == 2
-    monkeypatch.setattr("hsweep.watching.server.WatchServer.run", lambda _self, _socket: None)
+    monkeypatch.setattr("hsweep.watching.server.serve", lambda *_: None)
     public = hsweep("watch", "mine", "--host", "0.0.0.0", "--port", free_port())
     assert public.exit_code == 0, public.output
     assert "anyone who reaches 0.0.0.0:" in public.output

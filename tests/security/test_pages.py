@@ -21,7 +21,7 @@ from analysis.charts.plotly_page import figure_json
 from analysis.report.build import Live, ReportInput, build_report, report_charts, write_report
 from hsweep.paths import Home
 from hsweep.tracking.ui import LOCAL_UI
-from hsweep.watching.now import Curve, LiveTable, Now
+from hsweep.watching.now import LiveCurve, LiveTable, Now
 
 SWEEP = '''
 """What is planted here: {note}"""
@@ -209,7 +209,7 @@ def test_what_happens_now_is_shown_as_text(
     table = LiveTable((ATTACK, ATTACK), ((ATTACK, ATTACK),), ATTACK)
     now = Now(
         state=ATTACK, ended=1, share=0.5, counts=ATTACK, time=ATTACK, cost=ATTACK, training=table,
-        curves=(Curve(ATTACK, (1, 2), (0.5, None)),), metric=ATTACK, unit=ATTACK, log=True,
+        curves=(LiveCurve(ATTACK, (1, 2), (0.5, None)),), metric=ATTACK, unit=ATTACK, log=True,
         rungs=table, lately=table,
     )  # fmt: skip
     page = build_report(page_of(answered["lean"]), Live(now.to_json(), "/nowhere", 1))
