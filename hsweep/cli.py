@@ -26,23 +26,18 @@ from hsweep.commands.ui import ui
 from hsweep.commands.watch import watch
 from hsweep.design.domain import is_text
 from hsweep.errors import UserError, shown
-from hsweep.garbage import exit_code_known, search_less
+from hsweep.garbage import collect_rarely
 from hsweep.interrupts import EXIT_INTERRUPTED, leave_quietly, message_of, never_lost
 from hsweep.workspace import is_command
 
 EXIT_USAGE: Final = 2
 
 if is_command():
-    search_less()
+    collect_rarely()
 
 
 class _Commands(click.Group):
     """Turns what a user got wrong into one message and exit code 2."""
-
-    def main(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the program."""
-        with exit_code_known():
-            return super().main(*args, **kwargs)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Refuse what is no text: it could be written into no record and no page."""

@@ -24,7 +24,7 @@ _STATES: Final = {
     TrialStatus.STOPPED_EARLY: TrialState.PRUNED,
 }
 """Of trials that have begun; any other has failed."""
-_TOLD: Final = ("seed", "budget", "num_params", "flops_per_example", "wall_seconds")
+_FACTS: Final = ("seed", "budget", "num_params", "flops_per_example", "wall_seconds")
 """Columns of the table of trials that become user attributes."""
 _CATEGORIES: Final = (bool, int, float, str)
 
@@ -41,7 +41,7 @@ def optuna_study(
         UserError: the storage has a study of that name.
     """
     try:
-        found = optuna.create_study(
+        study = optuna.create_study(
             storage=storage,
             study_name=manifest.name,
             direction="minimize" if manifest.goal == "min" else "maximize",
@@ -57,12 +57,13 @@ def optuna_study(
     ranges = _distributions(points.values())
     for row in tables.rows:
         parameters = points[row.key]
-        told = {name: costs[row.key][name] for name in _TOLD if costs[row.key][name] is not None}
-        attributes = {"key": row.key, "status": str(row.status), **told}
+        facts = {name: costs[row.key][name] for name in _FACTS}
+        facts = {name: value for name, value in facts.items() if value is not None}
+        attributes = {"key": row.key, "status": str(row.status), **facts}
         if row.status is TrialStatus.NOT_NEEDED:
             continue
         if row.status is TrialStatus.PLANNED:
-            found.enqueue_trial(parameters, user_attrs=attributes)
+            study.enqueue_trial(parameters, user_attrs=attributes)
             continue
         state = _STATES.get(row.status, TrialState.FAIL)
         value = row.metrics.get(manifest.metric)
@@ -77,8 +78,8 @@ def optuna_study(
         )
         if row.key in reports:
             _add_reports(trial, reports[row.key], manifest.metric)
-        found.add_trial(trial)
-    return found
+        study.add_trial(trial)
+    return study
 
 
 def _add_reports(trial: FrozenTrial, reports: "pd.DataFrame", metric: str) -> None:
@@ -111,7 +112,7 @@ def _distributions(points: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     for point in points:
         for axis, value in point.items():
             values.setdefault(axis, {})[value] = None
-    return {axis: _distribution(list(found)) for axis, found in values.items()}
+    return {axis: _distribution(list(known)) for axis, known in values.items()}
 
 
 def _distribution(values: Sequence[Any]) -> distributions.BaseDistribution:

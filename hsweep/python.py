@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hsweep.command_line import command, recorded_as
 from hsweep.errors import UserError, unknown_name
 from hsweep.paths import Home
-from hsweep.trained import Trial
+from hsweep.trained import StudyTrial
 
 if TYPE_CHECKING:
     import optuna
@@ -107,7 +107,7 @@ def run(
         UserError: what ``hsweep run`` would refuse, or no trial has finished.
         KeyboardInterrupt: the run was interrupted; all that was reported is on record.
     """
-    from hsweep.commands.conclusion import Conclusion, print_end
+    from hsweep.commands.conclusion import Conclusion
     from hsweep.commands.output import console_for
     from hsweep.given_sweep import sweep_given
     from hsweep.options import options_from
@@ -129,7 +129,7 @@ def run(
             job = asked.job(how, console)
             conclusion = Conclusion(job.target, console)
             record, outcome = run_job(job, how, place, console, conclusion, is_guest=True)
-    print_end(console, record, outcome, conclusion, place)
+    conclusion.print_places(record, outcome, place)
     if outcome.was_interrupted:
         raise KeyboardInterrupt(f"the study {asked.name} has been interrupted")
     if outcome.is_in_trouble or not outcome.has_results:
@@ -259,7 +259,7 @@ class Study:
         )
         return ranked.head(number)
 
-    def trial(self, name: str) -> Trial:
+    def trial(self, name: str) -> StudyTrial:
         """Return the trial with this key, or the beginning of one, or called so in tables
         (``heads=2 #0``).
 
@@ -268,7 +268,7 @@ class Study:
         """
         from hsweep.record.trial_names import trial_named
 
-        return Trial(self._record, trial_named(self._record, name, orphaned=True))
+        return StudyTrial(self._record, trial_named(self._record, name, orphaned=True))
 
     def answer(self) -> "Answer":
         """Return what the study says to its question so far: ``print`` shows it in words,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hsweep.record.study import StudyFolder as Record
 
 
-class Trial:
+class StudyTrial:
     """A trial of a study; get one by ``Study.trial``."""
 
     def __init__(self, study: "Record", row: "TrialRow") -> None:

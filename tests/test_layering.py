@@ -55,7 +55,7 @@ MAY_CALL_ANYTHING = (
 )
 OWNERS = {
     "ray": ("hsweep/ray_tune/*.py",),
-    "mlflow": ("hsweep/tracking/client.py", "hsweep/tracking/ui.py"),
+    "mlflow": ("hsweep/tracking/store.py", "hsweep/tracking/ui.py"),
     "optuna": (
         *("hsweep/design/space.py", "hsweep/design/search.py"),
         *("hsweep/coordination/search.py", "hsweep/optuna_study.py", "hsweep/python.py"),

@@ -54,12 +54,15 @@ class _AnalyzeCommand(click.Command):
         kind: Kind | None = ctx.meta.get(_KIND)
         if kind is None:
             with formatter.section("Kinds (hsweep analyze --kind KIND -h shows their options)"):
-                formatter.write_dl([(name, each.about) for name, each in _kinds().items()])
+                formatter.write_dl([(name, one.about) for name, one in _kinds().items()])
             return
         with formatter.section(f"Settings of --kind {kind.name}"):
             formatter.write_dl(
-                (each.name, f"[default: {'not given' if each.default is None else each.default}]")
-                for each in dataclasses.fields(kind.settings)
+                (
+                    field.name,
+                    f"[default: {'not given' if field.default is None else field.default}]",
+                )
+                for field in dataclasses.fields(kind.settings)
             )
 
 
@@ -122,7 +125,7 @@ def analyze(
     with_report: bool,
     home: Home,
     as_json: bool,
-    **asked: Any,
+    **options: Any,
 ) -> None:
     """Answer the question of STUDY, or one put to any table.
 
@@ -142,14 +145,14 @@ def analyze(
         )
     report = None
     if table is not None:
-        runs = read_runs(table, kind, asked)
-        answer = ask_runs(runs, kind, asked)
+        runs = read_runs(table, kind, options)
+        answer = ask_runs(runs, kind, options)
         if with_report:
             assert kind is not None
-            report = _table_report(table, runs, answer, kind, asked)
+            report = _table_report(table, runs, answer, kind, options)
     else:
         assert study_name is not None
-        answer = _of_study(study_name, home, kind, asked, with_report=with_report)
+        answer = _of_study(study_name, home, kind, options, with_report=with_report)
     if out is not None:
         write_answer(answer, out)
     if as_json:
@@ -161,13 +164,13 @@ def analyze(
 
 
 def _table_report(
-    table: Path, runs: "Runs", answer: "Answer", kind: "Kind", asked: dict[str, Any]
+    table: Path, runs: "Runs", answer: "Answer", kind: "Kind", options: dict[str, Any]
 ) -> Path:
     """Write the page of a table beside it."""
     from analysis.report.build import write_report
     from analysis.report.tables import report_place, table_input
 
-    shown = table_input(table, runs, answer, kind.about, asked, given_command())
+    shown = table_input(table, runs, answer, kind.about, options, given_command())
     try:
         return write_report(shown, report_place(table))
     except OSError as error:
@@ -178,7 +181,7 @@ def _table_report(
 
 
 def _of_study(
-    name: str, home: Home, kind: "Kind | None", asked: dict[str, Any], *, with_report: bool
+    name: str, home: Home, kind: "Kind | None", options: dict[str, Any], *, with_report: bool
 ) -> "Answer":
     from analysis.ask import answer_study, ask_study
     from hsweep.commands.conclusion import write_study_report
@@ -188,10 +191,10 @@ def _of_study(
 
     asking = [] if kind is None else [each.name for each in kind.options if not each.of_table]
     known = ["kind", *asking, *([] if kind is None else ["settings", "scale"])]
-    refuse_given(asked, but=known, why=_STUDY_KNOWS)
-    study = StudyFolder.open(home, name)
+    refuse_given(options, but=known, why=_STUDY_KNOWS)
+    study = Study.open(home, name)
     if kind is not None:
-        return ask_study(study, kind, asked)
+        return ask_study(study, kind, options)
     with study.reading() as tables:
         answer = answer_study(study, tables)
         # Only to be found beside the study: on read-only storage the answer is what counts.

@@ -45,23 +45,23 @@ def compare(
     from analysis.terminal import print_table
 
     studies = [_study(home, name) for name in names]
-    found = compare_studies(studies, costs=costs, settings=CompareSettings(draws=draws))
+    comparison = compare_studies(studies, costs=costs, settings=CompareSettings(draws=draws))
     console = console_for(as_json=as_json)
     if as_json:
-        print_json(found.to_json())
+        print_json(comparison.to_json())
     else:
-        for sentence in comparison_sentences(found):
+        for sentence in comparison_sentences(comparison):
             console.print(sentence, style="bold")
-        for title, table, _ in comparison_tables(found):
+        for title, table, _ in comparison_tables(comparison):
             console.print()
             print_table(console, title, table)
-        for side in found.studies:
+        for side in comparison.studies:
             console.print()
             console.print(f"{side.label}: {' '.join(side.answer)}")
-        for warning in found.warnings:
+        for warning in comparison.warnings:
             console.print(f"note: {warning}", style="yellow")
     if page is not None:
-        console.print(str(write_comparison(found, page)))
+        console.print(str(write_comparison(comparison, page)))
 
 
 def _study(home: Home, name: str) -> "StudyFolder":

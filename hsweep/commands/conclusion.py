@@ -21,13 +21,16 @@ if TYPE_CHECKING:
     from analysis.charts.chart import Chart
     from analysis.questions.base import Section
     from analysis.report.build import ReportInput
+    from hsweep.ray_tune.local import StartingRay
     from hsweep.record.reading import StudyTables
-    from hsweep.record.study import StudyFolder
+    from hsweep.record.study import Study
+    from hsweep.running.change import Change
+    from hsweep.running.options import RunOptions
     from hsweep.running.outcome import Outcome
     from hsweep.tracking.target import TrackingTarget
 
 _NEEDED: Final = (
-    "hsweep.tracking.delivery",
+    "hsweep.tracking.outbox",
     "analysis.ask",
     "analysis.report.build",
     "analysis.charts.plotly_page",
@@ -44,10 +47,9 @@ class Conclusion:
     """
 
     def __init__(self, target: "TrackingTarget", console: "Console") -> None:
-        self.target = target
-        self.found: Answer | None = None
         self.problem = ""
-        self._console = console
+        self._target, self._console = target, console
+        self._answer: Answer | None = None
         self._reading = contextlib.ExitStack()
         self._tables: StudyTables | None = None
 
@@ -65,21 +67,21 @@ class Conclusion:
 
             self._tables = self._reading.enter_context(study.reading())
             results = results_of(study, self._tables, self._console.width)
-            self.found = answer_study(study, self._tables)
-            write_json(study.paths.analysis, self.found.to_json())
-        print_outcome(self._console, study, outcome, self.found, results)
+            self._answer = answer_study(study, self._tables)
+            write_json(study.paths.analysis, self._answer.to_json())
+        _print_outcome(self._console, study, outcome, self._answer, results)
 
     def write(self, study: "StudyFolder") -> list[Path]:
         """Write the report and the figures; return the files that there are."""
         written: list[Path] = []
         with self._reading, self._noting(study):
-            if self.found is not None and self._tables is not None:
+            if self._answer is not None and self._tables is not None:
                 from analysis.report.build import write_report
 
                 written += [study.paths.analysis]
-                shown = _shown(study, self.found, self.target, self._tables)
+                shown = _report_input(study, self._answer, self._target, self._tables)
                 written += [write_report(shown, study.paths.report)]
-                write_figures(study, shown)
+                _write_figures(study, self._answer)
                 written += study.figures()
         return written
 
@@ -95,17 +97,71 @@ class Conclusion:
                 f"is kept, and `{again}` tries again"
             )
 
+    def print_places(self, study: "Study", outcome: "Outcome", home: Home) -> None:
+        """Print where everything is of the study, and what could not be written."""
+        from hsweep.running.outcome import browse_line
+        from hsweep.tracking.tracker import tracking_lines
+        from hsweep.tracking.ui import charts_page
+
+        console, target = self._console, self._target
+        if self.problem:
+            console.print(self.problem, style="red")
+        else:
+            console.print(f"report   {study.paths.report}")
+        if outcome.tracking is not None:
+            for line in tracking_lines(outcome.tracking, study, target):
+                console.print(line)
+        console.print(f"MLflow   {target.shown_uri}")
+        charts = browse_line(target, home, study.name)
+        if target.is_server:
+            charts = f"{target.page}/{charts_page(study.paths.journal, target, study.manifest)}"
+        console.print(f"         its charts: {charts}", soft_wrap=True)
+
+    def to_json(self, study: "Study") -> dict[str, Any]:
+        answer = {"problem": self.problem} if self._answer is None else self._answer.to_json()
+        return {**answer, "report": None if self.problem else str(study.paths.report)}
+
+
+def run_to_its_end(
+    job: "Change",
+    options: "RunOptions",
+    home: Home,
+    console: "Console",
+    *,
+    as_json: bool,
+    besides: Mapping[str, Any],
+    started: "StartingRay | None" = None,
+) -> None:
+    """Run a study, print its answer and where everything is, and choose the exit code.
+
+    Args:
+        besides: added to what is printed as JSON.
+        started: the Ray to be used, where one is being started.
+    """
+    from hsweep.running.run import run
+
+    conclusion = Conclusion(job.target, console)
+    study, outcome = run(job, options, home, console, conclusion, started=started)
+    conclusion.print_places(study, outcome, home)
+    if as_json:
+        seconds = {"wall_seconds": round(outcome.wall_seconds, 2)}
+        print_json({**study.status(), **conclusion.to_json(study), **seconds, **besides})
+    if outcome.was_interrupted:
+        exit_with(EXIT_INTERRUPTED)
+    if outcome.is_in_trouble or not outcome.has_results:
+        exit_with(EXIT_NOTHING_USABLE)
+
 
 def write_study_report(
     study: "StudyFolder", answer: "Answer", target: "TrackingTarget", tables: "StudyTables"
 ) -> Path:
     from analysis.report.build import write_report
 
-    return write_report(_shown(study, answer, target, tables), study.paths.report)
+    return write_report(_report_input(study, answer, target, tables), study.paths.report)
 
 
-def _shown(
-    study: "StudyFolder", answer: "Answer", target: "TrackingTarget", tables: "StudyTables"
+def _report_input(
+    study: "Study", answer: "Answer", target: "TrackingTarget", tables: "StudyTables"
 ) -> "ReportInput":
     from analysis.report.build import report_input
     from hsweep.tracking.ui import reachable_run_urls
@@ -113,10 +169,9 @@ def _shown(
     return report_input(study, answer, reachable_run_urls(study.paths.journal, target), tables)
 
 
-def write_figures(study: "StudyFolder", shown: "ReportInput") -> None:
+def _write_figures(study: "Study", answer: "Answer") -> None:
     """Write the figures behind an answer as PNG, in place of those of an earlier one; none where
     nothing is answered."""
-    answer = shown.answer
     charts: Sequence[Chart] = ()
     if answer.leading is not None and answer.instead is None:
         charts = answer.leading.charts()
@@ -128,33 +183,7 @@ def write_figures(study: "StudyFolder", shown: "ReportInput") -> None:
         save_figures(charts, study.paths.figures, ("png",), each_once=True)
 
 
-def conclude(
-    conclusion: Conclusion,
-    study: "StudyFolder",
-    outcome: "Outcome",
-    home: Home,
-    console: "Console",
-    as_json: bool,
-    besides: Mapping[str, Any],
-) -> None:
-    """Print where everything is of a study that has run, and choose the exit code.
-
-    ``besides`` is added to what is printed as JSON.
-    """
-    print_end(console, study, outcome, conclusion, home)
-    if as_json:
-        answer = conclusion.found
-        content = answer.to_json() if answer is not None else {"problem": conclusion.problem}
-        report = {"report": None if conclusion.problem else str(study.paths.report)}
-        seconds = {"wall_seconds": round(outcome.wall_seconds, 2)}
-        print_json({**study.status(), **content, **report, **seconds, **besides})
-    if outcome.was_interrupted:
-        exit_with(EXIT_INTERRUPTED)
-    if outcome.is_in_trouble or not outcome.has_results:
-        exit_with(EXIT_NOTHING_USABLE)
-
-
-def print_outcome(
+def _print_outcome(
     console: "Console",
     study: "StudyFolder",
     outcome: "Outcome",
@@ -164,11 +193,10 @@ def print_outcome(
     """Print how the runs of a study ended, what they measured, and its answer."""
     from hsweep.running.outcome import closing_lines
 
-    for line in closing_lines(outcome, study):
-        console.print(line)
     with study.journal() as journal:
-        for line in weights_lines(study, journal):
-            console.print(line, soft_wrap=True)
+        lines = [*closing_lines(outcome, study), *weights_lines(study, journal)]
+    for line in lines:
+        console.print(line, soft_wrap=True)
     console.print()
     if answer is None:
         return
@@ -185,26 +213,3 @@ def print_outcome(
         console.print(f"settle   {answer.settle_command}")
     if answer.confirm_command is not None:
         console.print(f"confirm  {answer.confirm_command}")
-
-
-def print_end(
-    console: "Console", study: "StudyFolder", outcome: "Outcome", conclusion: Conclusion, home: Home
-) -> None:
-    """Print where everything is of a study that has run, and what could not be written."""
-    from hsweep.running.outcome import browse_line
-    from hsweep.tracking.tracker import tracking_lines
-    from hsweep.tracking.ui import charts_page
-
-    target = conclusion.target
-    if conclusion.problem:
-        console.print(conclusion.problem, style="red")
-    else:
-        console.print(f"report   {study.paths.report}")
-    if outcome.tracking is not None:
-        for line in tracking_lines(outcome.tracking, study, target):
-            console.print(line)
-    console.print(f"MLflow   {target.shown_uri}")
-    charts = browse_line(target, home, study.name)
-    if target.is_server:
-        charts = f"{target.page}/{charts_page(study.paths.journal, target, study.manifest)}"
-    console.print(f"         its charts: {charts}", soft_wrap=True)

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from tasks.base import Learnable, Task
 
 EXIT_DATA_PROBLEM: Final = 2
-_SHOWN: Final = ("name", "content", "tasks", "licence", "origin", "source")
+_OF_DATA_SETS: Final = ("name", "content", "tasks", "licence", "origin", "source")
+_OF_PLACES: Final = ("is_there", "folder", "num_files", "num_bytes")
 
 
 @click.group()
@@ -42,21 +43,15 @@ def list_data(names: tuple[str, ...], fingerprint: bool, as_json: bool) -> None:
     from tasks.sources.hub import data_root, downloads_allowed
 
     try:
-        found = [find(by_name(name)) for name in names] or [find(each) for each in CATALOGUE]
-        hashes = {each.data_set.name: each.fingerprint() for each in found if fingerprint}
+        places = [find(by_name(name)) for name in names] or [find(each) for each in CATALOGUE]
+        hashes = [place.fingerprint() if fingerprint else None for place in places]
     except DataError as error:
         raise UserError(str(error)) from error
-    rows = []
-    for each in found:
-        known = each.data_set
-        row = {
-            **{name: getattr(known, name) for name in _SHOWN},
-            "is_there": each.is_there,
-            "folder": each.folder,
-            "num_files": each.num_files,
-            "num_bytes": each.num_bytes,
-        }
-        rows.append(row | ({"fingerprint": hashes[known.name]} if fingerprint else {}))
+    rows: list[dict[str, Any]] = []
+    for place, hashed in zip(places, hashes, strict=True):
+        row = {name: getattr(place.data_set, name) for name in _OF_DATA_SETS}
+        row |= {name: getattr(place, name) for name in _OF_PLACES}
+        rows.append(row | ({"fingerprint": hashed} if fingerprint else {}))
     if as_json:
         print_json(rows)
     else:
@@ -76,8 +71,13 @@ def check(sweep_file: Path, chosen: SweepOptions, as_json: bool) -> None:
     rows = [*map(_checked, learned.values()), *(_checked(task) for task, _ in _tasks(plan))]
     if as_json:
         print_json(rows)
-    else:
-        _show_task_data(console_for(as_json=False), rows)
+    console = console_for(as_json=as_json)
+    for row in () if as_json else rows:
+        if row["problem"]:
+            console.print(f"problem  {row['task']}", style="red")
+            console.print(f"         {row['problem']}")
+        else:
+            console.print(f"ok       {row['fingerprint'][:16] or '-':16}  {row['task']}")
     if any(row["problem"] for row in rows):
         exit_with(EXIT_DATA_PROBLEM)
 
@@ -163,21 +163,15 @@ def _checked(task: "Learnable") -> dict[str, Any]:
     from hsweep.design.own_training import OwnTask
     from tasks.base import DataError
 
-    data = getattr(task, "data", None)
-    row = {"task": _label(task), "name": task.name, "data": data}
+    row = {"task": _label(task), "name": task.name, "data": getattr(task, "data", None)}
     if isinstance(task, OwnTask):
-        data = list(task.depends_on)
-        row = {"task": f"{task.text}, {_depends_on(data)}", "name": task.name, "data": data}
+        files = ", ".join(task.depends_on)
+        needs = f"depends on {files}" if files else "declares no files (depends_on=)"
+        row |= {"task": f"{task.text}, which {needs}", "data": list(task.depends_on)}
     try:
         return {**row, "fingerprint": task.fingerprint(), "problem": None}
     except DataError as error:
         return {**row, "fingerprint": None, "problem": str(error)}
-
-
-def _depends_on(places: Sequence[str]) -> str:
-    if not places:
-        return "which declares no files (depends_on=)"
-    return f"which depends on {', '.join(places)}"
 
 
 def _label(task: Any) -> str:
@@ -225,12 +219,3 @@ def _where(row: Mapping[str, Any]) -> str:
     if row["origin"] == "installed":
         return f"comes with {row['source']}"
     return "not found"
-
-
-def _show_task_data(console: "Console", rows: Sequence[Mapping[str, Any]]) -> None:
-    for row in rows:
-        if row["problem"]:
-            console.print(f"problem  {row['task']}", style="red")
-            console.print(f"         {row['problem']}")
-        else:
-            console.print(f"ok       {row['fingerprint'][:16] or '-':16}  {row['task']}")

@@ -26,19 +26,14 @@ from typing import Any, Final, Literal
 import click
 
 from hsweep.commands.options import home_option, json_option, tracking_option
-from hsweep.commands.output import (
-    EXIT_NOTHING_USABLE,
-    console_for,
-    exit_with,
-    print_json,
-    table_of,
-)
+from hsweep.commands.output import EXIT_NOTHING_USABLE, console_for, exit_with, print_json, table_of
 from hsweep.errors import ROOT
 from hsweep.paths import Home, cache_folder
 from hsweep.quiet import no_calls_home
 from hsweep.redaction import redact
 
 _GIB: Final = 2**30
+_NEEDED_GIB: Final = 0.5
 _SCRATCH: Final = ".hsweep-doctor-"
 _REINSTALL: Final = "install hsweep again, with the same pip command"
 _NETWORK_FILE_SYSTEMS: Final = (
@@ -57,8 +52,8 @@ print(json.dumps({"version": torch.__version__, "gpus": gpus}))
 """
 _MLFLOW: Final = """
 import json, sys, mlflow
-found = mlflow.MlflowClient(tracking_uri=sys.argv[1]).search_experiments(max_results=1000)
-print(json.dumps({"version": mlflow.__version__, "experiments": len(found)}))
+experiments = mlflow.MlflowClient(tracking_uri=sys.argv[1]).search_experiments(max_results=1000)
+print(json.dumps({"version": mlflow.__version__, "experiments": len(experiments)}))
 """
 
 
@@ -110,11 +105,11 @@ def diagnose(home: Home, *, thorough: bool = False, tracking_uri: str | None = N
 
     ``thorough`` also starts Ray or joins its cluster, and opens the MLflow store.
     """
-    tried: list[Callable[[], Check]] = [packages, torch]
+    libraries: list[Callable[[], Check]] = [packages, torch]
     if thorough:
-        tried += [ray, partial(mlflow, home, tracking_uri)]
+        libraries += [ray, partial(mlflow, home, tracking_uri)]
     with ThreadPoolExecutor() as pool:
-        checks = [pool.submit(check) for check in tried]
+        checks = [pool.submit(check) for check in libraries]
     return [
         Check("python", "ok", f"Python {platform.python_version()} at {sys.executable}"),
         *(check.result() for check in checks),
@@ -157,14 +152,14 @@ def torch() -> Check:
     if facts["gpus"]:
         return Check("torch", "ok", f"torch {facts['version']} on {', '.join(facts['gpus'])}")
     detail = f"torch {facts['version']} on the CPU: {usable_cores()} cores"
-    if shutil.which("nvidia-smi") is not None:
-        remedy = "install a torch built for the driver's CUDA version, or train on the CPU"
-        return Check("torch", "warning", f"{detail}; it cannot use the GPU that is here", remedy)
-    return Check("torch", "ok", detail)
+    if shutil.which("nvidia-smi") is None:
+        return Check("torch", "ok", detail)
+    remedy = "install a torch built for the driver's CUDA version, or train on the CPU"
+    return Check("torch", "warning", f"{detail}; it cannot use the GPU that is here", remedy)
 
 
 def ray() -> Check:
-    """Join the cluster at ``RAY_ADDRESS``, or start Ray with its dashboard, and run one task."""
+    """Join the cluster at ``RAY_ADDRESS``, or start Ray, and run one task."""
     from hsweep.ray_tune.environment import LOOPBACK_ONLY
 
     address = os.environ.get("RAY_ADDRESS", "")
@@ -178,15 +173,9 @@ def ray() -> Check:
             else f"look into /tmp/ray/session_latest/logs; {_REINSTALL}"
         )
         return Check("ray", "problem", str(error), remedy)
-    where = "starts here and runs a task"
-    if address:
-        size = f"{facts['nodes']} nodes, {facts['cpus']} CPUs, {facts['gpus']} GPUs"
-        where = f"joined {address}: {size}"
-    detail = f"ray {facts['version']} {where}"
-    if not facts["dashboard"]:
-        remedy = 'for the dashboard: pip install "ray[default]"'
-        return Check("ray", "warning", f"{detail}, without dashboard", remedy)
-    return Check("ray", "ok", f"{detail}, with dashboard")
+    size = f"{facts['nodes']} nodes, {facts['cpus']} CPUs, {facts['gpus']} GPUs"
+    where = f"joined {address}: {size}" if address else "starts here and runs a task"
+    return Check("ray", "ok", f"ray {facts['version']} {where}")
 
 
 def mlflow(home: Home, tracking_uri: str | None = None) -> Check:
@@ -254,12 +243,12 @@ def writable(folder: Path, name: str, remedy: str) -> Check:
     return Check(name, "ok", f"{folder}{missing}")
 
 
-def disk(folder: Path, name: str, *, want_gib: float, need_gib: float = 0.5) -> Check:
+def disk(folder: Path, name: str, *, want_gib: float) -> Check:
     """Look what is free on the disk of a folder."""
     usage = shutil.disk_usage(_nearest_existing(folder))
     detail = f"{usage.free / _GIB:.1f} of {usage.total / _GIB:.1f} GiB free at {folder}"
-    if usage.free < need_gib * _GIB:
-        return Check(name, "problem", detail, f"free at least {need_gib:g} GiB there")
+    if usage.free < _NEEDED_GIB * _GIB:
+        return Check(name, "problem", detail, f"free at least {_NEEDED_GIB:g} GiB there")
     if usage.free < want_gib * _GIB:
         return Check(name, "warning", detail, f"free {want_gib:g} GiB, or choose another disk")
     return Check(name, "ok", detail)
@@ -285,18 +274,19 @@ def probe(*arguments: str, timeout: float = 120, variables: Mapping[str, str] | 
     # The packages that this process runs, whatever the current folder has under their names.
     paths = (str(ROOT), os.environ.get("PYTHONPATH", ""))
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
-    pipe = subprocess.PIPE
-    with tempfile.TemporaryDirectory(prefix="hsweep-probe-") as folder:
-        process = subprocess.Popen(
+    with (
+        tempfile.TemporaryDirectory(prefix="hsweep-probe-") as folder,
+        subprocess.Popen(
             [sys.executable, *arguments],
             cwd=folder,
             env=environment,
             stdin=subprocess.DEVNULL,
-            stdout=pipe,
-            stderr=pipe,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
             errors="replace",
-        )
+        ) as process,
+    ):
         try:
             output, errors = process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired as error:
@@ -304,7 +294,6 @@ def probe(*arguments: str, timeout: float = 120, variables: Mapping[str, str] | 
             for member in (*started.children(recursive=True), started):
                 with contextlib.suppress(psutil.NoSuchProcess):
                     member.kill()
-            process.communicate()
             raise ProbeError(f"no answer within {timeout:g} s") from error
     if process.returncode != 0:
         raised = re.findall(r"^[A-Za-z_][\w.]*: .+", errors, re.MULTILINE)

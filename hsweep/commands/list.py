@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hsweep.commands.options import home_option, json_option
-from hsweep.commands.output import console_for, minute, print_json, table_of
+from hsweep.commands.output import NO_STUDY, console_for, minute, print_json, table_of
 from hsweep.errors import UserError
 from hsweep.paths import Home
 
@@ -33,7 +33,7 @@ def list_(home: Home, as_json: bool) -> None:
     elif rows:
         _show_studies(console_for(as_json=False), rows)
     else:
-        click.echo(f"{home.root} holds no study yet; begin one with: hsweep run SWEEP")
+        click.echo(NO_STUDY.format(home=home.root))
 
 
 def _show_studies(console: "Console", studies: Sequence[Mapping[str, Any]]) -> None:

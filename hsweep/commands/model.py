@@ -8,7 +8,7 @@ import click
 
 from hsweep.command_line import command
 from hsweep.commands.options import home_option, json_option, study_argument
-from hsweep.commands.output import print_json, quantity
+from hsweep.commands.output import print_json, quantity, shortened
 from hsweep.paths import Home
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hsweep.record.rows import TrialRow
     from hsweep.record.study import StudyFolder
 
-_MOST_NAMED: Final = 8
+_MAX_LABELS: Final = 8
 _SHORT: Final = 9
 """Characters of a key that tell the trials of a study apart."""
 
@@ -47,10 +47,10 @@ def model(
     """
     from hsweep.record.study import StudyFolder
     from hsweep.record.trial_names import trial_named
-    from hsweep.trained import Trial
+    from hsweep.trained import StudyTrial
 
-    study = StudyFolder.open(home, study_name)
-    trial = Trial(study, trial_named(study, trial_name, orphaned=True))
+    study = Study.open(home, study_name)
+    trial = StudyTrial(study, trial_named(study, trial_name, orphaned=True))
     trial.save_weights(out, replace=force)
     if as_json:
         trained = {"trial": trial.key, "point": dict(trial.point), "value": trial.value}
@@ -63,16 +63,16 @@ def model(
 def weights_json(study: "StudyFolder", journal: "JournalReader") -> dict[str, Any]:
     """Return which final weights a study keeps, by the keys of their trials; without them where it
     keeps none, or the storage cannot be read."""
-    found: dict[str, Any] = {"keep": study.manifest.keep}
+    content: dict[str, Any] = {"keep": study.manifest.keep}
     if not study.may_have_weights:
-        return found
-    found["folder"] = study.weights().root
+        return content
+    content["folder"] = study.weights().root
     try:
         kept = study.kept_weights(journal)
     except OSError as error:
-        return {**found, "problem": str(error)}
+        return {**content, "problem": str(error)}
     return {
-        **found,
+        **content,
         "bytes": kept.num_bytes,
         "kept": [row.key for row in kept.trials],
         "missing": [row.key for row in kept.missing],
@@ -107,6 +107,4 @@ def _named(rows: "Sequence[TrialRow]", kept: "Kept") -> str:
     from hsweep.record.rows import labels_of
 
     labels = labels_of([*kept.trials, *kept.missing])
-    named = [f"{row.key[:_SHORT]} ({labels[row.key]})" for row in rows[:_MOST_NAMED]]
-    more = len(rows) - len(named)
-    return ", ".join([*named, *([f"and {more} more"] if more else [])])
+    return shortened([f"{row.key[:_SHORT]} ({labels[row.key]})" for row in rows], _MAX_LABELS)

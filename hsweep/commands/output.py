@@ -3,6 +3,7 @@
 import json
 import sys
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 if TYPE_CHECKING:
@@ -10,6 +11,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 EXIT_NOTHING_USABLE: Final = 1
+NO_STUDY: Final = "{home} holds no study yet; begin one with: hsweep run SWEEP"
 
 
 def console_for(*, as_json: bool) -> "Console":
@@ -50,6 +52,12 @@ def quantity(value: float, unit: str = "") -> str:
 
 def minute(when: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(when))
+
+
+def shortened(names: Sequence[str], most: int) -> str:
+    """Return the first of some names, and how many more there are."""
+    more = len(names) - most
+    return ", ".join([*names[:most], *([f"and {more} more"] if more > 0 else [])])
 
 
 def exit_with(code: int) -> None:

@@ -42,14 +42,15 @@ def paper(
     """
     from hsweep.record.study import StudyFolder
 
+    console = console_for(as_json=as_json)
     if study_name is not None:
         if table is not None:
             raise UserError("--table is of parameter counts, without a STUDY")
-        beside = study_beside_paper(StudyFolder.open(home, study_name), setup, same_data=same_data)
+        result = _study_beside_paper(Study.open(home, study_name), setup, same_data=same_data)
         if as_json:
-            print_json(beside.to_json())
+            print_json(result.to_json())
         else:
-            show_beside(console_for(as_json=False), beside)
+            _show_study(console, result)
         return
     if setup is not None or same_data:
         raise UserError("--as and --same-data are of a STUDY; give its name")
@@ -57,7 +58,7 @@ def paper(
     if as_json:
         print_json([row.to_json() for row in compared])
     else:
-        show_paper(console_for(as_json=False), compared)
+        _show_counts(console, compared)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +151,7 @@ def rows_of(table: str | None) -> "list[PrintedCount]":
     return [row for row in printed_counts() if table is None or row.table == by_name[table.lower()]]
 
 
-def show_paper(console: "Console", compared: Iterable[BuiltRow]) -> None:
+def _show_counts(console: "Console", compared: Iterable[BuiltRow]) -> None:
     model, ratio = "model (depth,heads)", ">built/printed"
     table = table_of("table", model, ">printed", ">built", ratio, "note", overflow="fold")
     for column in table.columns[:-1]:
@@ -162,9 +163,7 @@ def show_paper(console: "Console", compared: Iterable[BuiltRow]) -> None:
     console.print(table)
 
 
-def study_beside_paper(
-    study: "StudyFolder", setup: str | None, *, same_data: bool
-) -> "PublishedResult":
+def _study_beside_paper(study: "Study", setup: str | None, *, same_data: bool) -> "PublishedResult":
     """Lay a study's results beside the published ones that it repeats, those of ``setup``, or of
     the sweep's name or task.
 
@@ -177,9 +176,9 @@ def study_beside_paper(
     from analysis.questions.published.kind import beside_published
 
     with study.reading() as tables:
-        found = answer_study(study, tables).findings
+        findings = answer_study(study, tables).findings
         runs = StudyRuns(study.manifest, tables)
-        result = beside_published(runs, found, setup_name=setup, same_data=same_data)
+        result = beside_published(runs, findings, setup_name=setup, same_data=same_data)
     if result is None:
         raise UserError(
             f"no published result is known to be about the sweep {study.manifest.sweep!r}; name "
@@ -188,7 +187,7 @@ def study_beside_paper(
     return result
 
 
-def show_beside(console: "Console", result: "PublishedResult") -> None:
+def _show_study(console: "Console", result: "PublishedResult") -> None:
     from analysis.questions.published.text import (
         brief_table,
         missing_printed_table,

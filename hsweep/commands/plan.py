@@ -89,7 +89,8 @@ def plan(
     if as_json:
         from hsweep.planning.devices import on_devices
 
-        found: dict[str, Any] = {
+        content: dict[str, Any] = {
+            **prepared.plan.to_json(),
             "expected": expected.to_json(),
             "estimated_seconds": expected.seconds,
             "estimated_wall_seconds": expected.wall_seconds,
@@ -98,8 +99,8 @@ def plan(
             "devices": on_devices(prepared.plan.trials),
         }
         if checked is not None:
-            found["checked"] = checked.to_json()
-        print_json({**prepared.plan.to_json(), **found})
+            content["checked"] = checked.to_json()
+        print_json(content)
         return
     console = console_for(as_json=False)
     show_plan(console, prepared.plan, expected)
@@ -126,14 +127,14 @@ def show_plan(console: "Console", plan: "Plan", expected: "Forecast") -> None:
     for trial in plan.trials:
         places.setdefault(point_label(trial.point, own), cost_columns(trial))
     known = {name for costs in places.values() for name in costs}
-    columns = {name: each for name, each in _COSTS.items() if name in known}
+    columns = {name: column for name, column in _COSTS.items() if name in known}
     table = table_of(size.place, *(f">{heading}" for heading, _ in columns.values()))
     for label, costs in list(places.items())[:_MAX_ROWS]:
-        told = (
+        cells = (
             quantity(costs[name], unit) if name in costs else "-"
             for name, (_, unit) in columns.items()
         )
-        table.add_row(label, *told)
+        table.add_row(label, *cells)
     console.print(table)
     if (more := len(places) - _MAX_ROWS) > 0:
         console.print(f"... and {counted(more, f'more {size.place}')} (--json lists all)")

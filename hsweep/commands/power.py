@@ -37,18 +37,18 @@ def show_power(
     from analysis.terminal import print_table
     from hsweep.record.study import StudyFolder
 
-    study = None if study_name is None else StudyFolder.open(home, study_name)
-    found = _power(plan, study, jumps, sweeps)
+    study = None if study_name is None else Study.open(home, study_name)
+    result = _power(plan, study, jumps, sweeps)
     if as_json:
-        print_json({**plan.to_json(), "power": found.to_json()})
+        print_json({**plan.to_json(), "power": result.to_json()})
         return
     console = console_for(as_json=False)
-    if isinstance(found, LeanPowerResult):
-        sentence, table = lean_power_sentence(found), lean_power_table(found)
+    if isinstance(result, LeanPowerResult):
+        sentence, table = lean_power_sentence(result), lean_power_table(result)
     else:
-        sentence, table = power_sentence(found), power_table(found)
+        sentence, table = power_sentence(result), power_table(result)
     print_table(console, "power", table)
-    for warning in getattr(found, "warnings", ()):
+    for warning in getattr(result, "warnings", ()):
         console.print(f"note: {warning}", style="yellow")
     console.print(sentence, style="bold")
 
@@ -135,8 +135,8 @@ def _lean_power(plan: "Plan", question: Any, study: "StudyFolder | None") -> "Le
         answer = answer_study(study)
         groups, alone = answer.result(LeanGroups), answer.result(LeanResult)
         # Of several comparisons the noisiest decides how many seeds are enough for all.
-        found = [*(groups.found.values() if groups else ()), *([alone] if alone else [])]
-        seen = max(found, key=lambda result: result.sd or 0.0, default=None)
+        results = [*(groups.found.values() if groups else ()), *([alone] if alone else [])]
+        seen = max(results, key=lambda result: result.sd or 0.0, default=None)
         if seen is None:
             raise UserError(
                 f"the study {study.name!r} has no baseline to learn noise from: {answer.text}"

@@ -1,5 +1,6 @@
 """``hsweep run``."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,8 +27,6 @@ from hsweep.running.options import RunOptions
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from analysis.answer import Answer
-    from hsweep.design.question import Missing
     from hsweep.planning.extension import Extension
     from hsweep.record.study import StudyFolder
     from hsweep.running.start import Request
@@ -88,8 +87,8 @@ def run(
     if only_missing or more_seeds:
         if storage is not None:
             raise UserError("--storage is chosen when a study begins; leave it out")
-        missing = sweep_file, study_name, chosen, more_seeds
-        _run_missing(*missing, options, home, console, as_json, dry_run)
+        study = sweep_file, study_name, chosen, more_seeds
+        _run_missing(*study, options, home, console, as_json, dry_run)
         return
     from hsweep.running.start import request
 
@@ -100,9 +99,8 @@ def run(
     from hsweep.running.early import start_early
 
     started = None if asked.is_answered else start_early(options, asked.loaded.folder)
-    from hsweep.commands.conclusion import Conclusion, conclude
+    from hsweep.commands.conclusion import run_to_its_end
     from hsweep.planning.answerable import concerns_json
-    from hsweep.running.run import run as run_job
 
     job = asked.job(options, console)
     besides: dict[str, Any] = {}
@@ -110,9 +108,7 @@ def run(
         besides["concerns"] = concerns_json(job.prepared.plan)
         if job.revision is not None:
             besides["revision"] = job.revision.to_json()
-    conclusion = Conclusion(job.target, console)
-    ended = run_job(job, options, home, console, conclusion, started=started)
-    conclude(conclusion, *ended, home, console, as_json, besides)
+    run_to_its_end(job, options, home, console, as_json=as_json, besides=besides, started=started)
 
 
 def _show_edit(asked: "Request", options: RunOptions, console: "Console", as_json: bool) -> None:
@@ -148,14 +144,12 @@ def _run_missing(
         UserError: a study of another sweep or request, or one that is running.
     """
     from analysis.ask import answer_study
+    from analysis.questions.commands import recorded_point
     from analysis.terminal import show_sentences
-    from hsweep.commands.conclusion import Conclusion, conclude
+    from hsweep.commands.conclusion import run_to_its_end
     from hsweep.design.question import Missing
-    from hsweep.planning.calibration import Calibration
-    from hsweep.record.provenance import hardware
     from hsweep.running.change import missing
     from hsweep.running.resume import target_of
-    from hsweep.running.run import run as run_job
     from hsweep.running.start import study_of
 
     given = given_options(SweepOptions.__dataclass_fields__)
@@ -169,62 +163,50 @@ def _run_missing(
     study = study_of(sweep_file, study_name, home, chosen, given, console)
     target = target_of(study, home, options.tracking_uri)
     answer = answer_study(study)
-    wanted = [Missing(at, more_seeds, "asked for") for at in chosen.points] if more_seeds else []
-    wanted = wanted or _wanted(study, answer)
-    if not wanted:
+    if more_seeds:
+        runs = [Missing(at, more_seeds, "asked for") for at in chosen.points]
+    else:
+        with study.journal() as journal:
+            points = list(journal.points())
+        # By the axis values on record: those of an answer may be of another type.
+        recorded = [(run, recorded_point(points, run.at) or run.at) for run in answer.missing]
+        runs = [replace(run, at={axis: at[axis] for axis in run.at}) for run, at in recorded]
+    if not runs:
         console.print(f"{study.name} lacks no trial; there is nothing to run.")
         show_sentences(console, answer)
         if as_json:
             print_json({**study.status(), **answer.to_json(), "added": None})
         return
-    job, extension = missing(study, wanted, target)
-    seconds = Calibration(home.calibration, hardware()).estimate(
-        (each.trial, each.trial.units_to_train) for each in extension.additions
-    )
-    _announce(console, study, answer, extension, seconds)
+    job, extension = missing(study, runs, target)
+    console.print(answer.text)
+    for line in _extension_lines(study, extension, home):
+        console.print(line)
     if not extension.additions:
         raise UserError("none of the missing trials can be run; the reasons are above")
-    if dry_run:
-        if as_json:
-            print_json({"study": study.name, "dry_run": True, "added": extension.to_json()})
-        return
-    conclusion = Conclusion(job.target, console)
-    ended = run_job(job, options, home, console, conclusion)
-    conclude(conclusion, *ended, home, console, as_json, {"added": extension.to_json()})
+    added = {"added": extension.to_json()}
+    if not dry_run:
+        run_to_its_end(job, options, home, console, as_json=as_json, besides=added)
+    elif as_json:
+        print_json({"study": study.name, "dry_run": True, **added})
 
 
-def _wanted(study: "StudyFolder", answer: "Answer") -> "list[Missing]":
-    """Return the runs that a study's answer lacks, by the axis values on record."""
-    from analysis.questions.commands import recorded_point
-
-    with study.journal() as journal:
-        points = list(journal.points())
-    wanted = []
-    for missing in answer.missing:
-        point = recorded_point(points, missing.at) or missing.at
-        wanted.append(replace(missing, at={axis: point[axis] for axis in missing.at}))
-    return wanted
-
-
-def _announce(
-    console: "Console",
-    study: "StudyFolder",
-    answer: "Answer",
-    extension: "Extension",
-    seconds: float | None,
-) -> None:
+def _extension_lines(study: "Study", extension: "Extension", home: Home) -> Iterator[str]:
+    """Yield which runs are added to a study, and what they cost."""
+    from hsweep.planning.calibration import Calibration
     from hsweep.record.composition import counted
+    from hsweep.record.provenance import hardware
     from hsweep.running.progress import duration
 
-    budget = extension.plan.sweep.budget
+    budget, trials = extension.plan.sweep.budget, [each.trial for each in extension.additions]
     cost = f"together as much training as {extension.cost:.3g} of {budget.of(budget.amount)}"
+    seconds = Calibration(home.calibration, hardware()).estimate(
+        (trial, trial.units_to_train) for trial in trials
+    )
     if seconds is not None:
         cost += f", about {duration(seconds)} by what was measured here"
-    console.print(answer.text)
-    console.print(
-        f"{counted(len(extension.additions), 'run')} will be trained in {study.name}, each to its "
-        f"full budget, {cost}; what has finished stays:",
-        style="bold",
+    yield (
+        f"{counted(len(trials), 'run')} will be trained in {study.name}, each to its full budget, "
+        f"{cost}; what has finished stays:"
     )
     for line in extension.lines():
-        console.print(f"  {line}")
+        yield f"  {line}"

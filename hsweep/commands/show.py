@@ -1,35 +1,43 @@
 """``hsweep show``: how a study and its trials stand."""
 
+import contextlib
+import math
+import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
 from hsweep.command_line import command
 from hsweep.commands.model import weights_json, weights_lines
 from hsweep.commands.options import home_option, json_option, study_argument
-from hsweep.commands.output import console_for, minute, print_json
-from hsweep.commands.show_trial import (
-    folders_line,
-    places_of,
-    show_trial,
-)
-from hsweep.commands.trials_list import TrialOrder, trials_table
-from hsweep.errors import UserError
+from hsweep.commands.output import console_for, minute, print_json, quantity, shortened, table_of
+from hsweep.errors import UserError, unknown_name
 from hsweep.paths import Home
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
+    from hsweep.record.endings import TrialEnd
     from hsweep.record.journal_reader import JournalReader
-    from hsweep.record.study import StudyFolder
+    from hsweep.record.rows import TrialRow
+    from hsweep.record.study import Study
 
-_MOST_NAMED: Final = 8
+T = TypeVar("T")
+
+_MAX_LABELS: Final = 8
 _MAX_ROWS: Final = 200
 _BEST_ROWS: Final = 20
-_MOST_POINTS: Final = 20_000
+_MAX_POINTS: Final = 20_000
 """Points that are looked at to see which axes vary."""
+_HEADINGS: Final = {"trial": "ordinal", "done": "reached", "time": "wall_seconds"}
+"""Columns of the table of trials that are called otherwise where they are printed."""
+_COLUMNS: Final = ("ordinal", "seed", "status", "reached", "wall_seconds", "reason")
+"""Columns that are always printed."""
 
 
 @click.command()
@@ -73,48 +81,71 @@ def show(
     study = StudyFolder.open(home, study_name)
     console = console_for(as_json=as_json)
     if trial is not None:
-        from hsweep.record.trial_names import trial_named
-
-        key = trial_named(study, trial).key
-        (row,) = (each for each in _trials_list(study) if each["key"] == key)
-        failures = [each for each in _failed_attempts(study) if each["key"] == key]
-        if as_json:
-            print_json({**row, "failed_attempts": failures})
-        else:
-            show_trial(console, row, failures)
-        return
-    if errors:
-        found = _failed_attempts(study)
-        if as_json:
-            print_json(found)
-        else:
-            _show_failed_attempts(console, study, found)
-        return
-    order = None if column is None else TrialOrder.of(study, column)
-    status = study.status()
-    if as_json:
-        accepted = list(study.manifest.accepted)
-        trials = _trials_list(study)
-        with study.journal() as journal:
-            weights = weights_json(study, journal)
-            if best is not None:
-                by_key = {each["key"]: each for each in trials}
-                rows = journal.best_trials(
-                    best, study.manifest.metric, highest=study.manifest.goal == "max"
-                )
-                trials = [by_key[row.key] for row in rows if row.key in by_key]
-        if order is not None:
-            trials = order.sorted(trials, lambda each: str(each["key"]))
-        print_json({**status, "accepted": accepted, "weights": weights, "trials_list": trials})
+        _show_trial(console, study, trial, as_json=as_json)
+    elif errors:
+        _show_errors(console, study, as_json=as_json)
+    elif as_json:
+        order = None if column is None else _Order.by_column(study, column)
+        _print_study(study, best, order)
     else:
-        _show_study(console, study, status, every=every, best=best, order=order)
+        order = None if column is None else _Order.by_column(study, column)
+        _show_study(console, study, every=every, best=best, order=order)
 
 
-def _trials_list(study: "StudyFolder") -> list[dict[str, Any]]:
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """The order of trials by a column of their table.
+
+    Attributes:
+        values: of the column, by the trial's key.
+        is_falling: whether the largest is first; a trial without a value is last either way.
+    """
+
+    column: str
+    values: Mapping[str, Any]
+    is_falling: bool
+
+    @classmethod
+    def by_column(cls, study: "Study", text: str) -> "_Order":
+        """Return the order by a column or its heading, falling where a minus is before the name;
+        UserError if there is no such column."""
+        name = text.removeprefix("-")
+        with study.reading() as tables:
+            table = tables.trials
+        column = name if name in table.column_names else _HEADINGS.get(name, name)
+        if column not in table.column_names:
+            raise unknown_name("column", name, {*table.column_names, *_HEADINGS})
+        pairs = zip(table["key"].to_pylist(), table[column].to_pylist(), strict=True)
+        values = {key: value for key, value in pairs if not _is_missing(value)}
+        return cls(column, values, is_falling=name != text)
+
+    def sorted(self, trials: Iterable[T], key_of: Callable[[T], str]) -> list[T]:
+        """Return trials in this order, equal ones as they come."""
+        trials = list(trials)
+        known = [trial for trial in trials if key_of(trial) in self.values]
+        known.sort(key=lambda trial: self.values[key_of(trial)], reverse=self.is_falling)
+        return known + [trial for trial in trials if key_of(trial) not in self.values]
+
+
+def _is_missing(value: Any) -> bool:
+    return value is None or (isinstance(value, float) and math.isnan(value))
+
+
+# One trial, and failed attempts.
+
+
+def _trials_list(study: "Study") -> list[dict[str, Any]]:
+    """Return the table of trials; of the user's own training with the folder of each trial and the
+    file with its output, where these are there."""
+    from hsweep.paths import trial_folder
+    from hsweep.reporting import OUTPUT_FILE
+
     with study.reading() as tables:
         trials: list[dict[str, Any]] = tables.trials.to_pylist()
-    if study.manifest.training:
-        trials = [{**trial, **places_of(study, trial["key"])} for trial in trials]
+    for trial in trials if study.manifest.training else ():
+        folder = trial_folder(study.checkpoints(), trial["key"])
+        places = {"folder": folder, "output": folder / OUTPUT_FILE}
+        trial |= {name: str(place) for name, place in places.items() if place.exists()}
     return trials
 
 
@@ -138,32 +169,69 @@ def _failed_attempts(study: "StudyFolder") -> list[dict[str, Any]]:
     ]
 
 
-def _show_failed_attempts(
-    console: "Console", study: "StudyFolder", found: Sequence[Mapping[str, Any]]
-) -> None:
+def _show_trial(console: "Console", study: "Study", name: str, *, as_json: bool) -> None:
+    """Print what the record has of a trial, then its failed attempts."""
+    from hsweep.record.endings import first_line
+    from hsweep.record.trial_names import trial_named
+
+    key = trial_named(study, name).key
+    trial = next(row for row in _trials_list(study) if row["key"] == key)
+    failures = [attempt for attempt in _failed_attempts(study) if attempt["key"] == key]
+    if as_json:
+        print_json({**trial, "failed_attempts": failures})
+        return
+    table = table_of("", "")
+    for column, value in {**trial, "reason": first_line(trial["reason"])}.items():
+        if value not in (None, "") and column != "ordinal":
+            table.add_row(column, f"{value:.6g}" if isinstance(value, float) else str(value))
+    console.print(table)
+    for failure in failures:
+        console.print(f"\nattempt {failure['attempt']}", style="bold")
+        console.print(failure["reason"])
+
+
+def _show_errors(console: "Console", study: "Study", *, as_json: bool) -> None:
     """Print failed attempts, those that failed in the very same way together."""
+    failures = _failed_attempts(study)
+    if as_json:
+        print_json(failures)
+        return
     alike: dict[str, list[str]] = {}
-    for each in found:
-        named = f"{each['trial']} (attempt {each['attempt']})"
-        alike.setdefault(each["reason"], []).append(named)
-    for reason, group in alike.items():
-        more = len(group) - _MOST_NAMED
-        named = ", ".join([*group[:_MOST_NAMED], *([f"and {more} more"] if more > 0 else [])])
-        console.print(named, style="bold")
-        console.print(reason)
-        console.print()
-    if not found:
+    for failure in failures:
+        label = f"{failure['trial']} (attempt {failure['attempt']})"
+        alike.setdefault(failure["reason"], []).append(label)
+    for reason, labels in alike.items():
+        console.print(shortened(labels, _MAX_LABELS), style="bold")
+        console.print(f"{reason}\n")
+    if not failures:
         console.print(f"no attempt of {study.name} has failed")
 
 
+# A study.
+
+
+def _best_rows(journal: "JournalReader", study: "Study", number: int) -> "list[TrialRow]":
+    manifest = study.manifest
+    return journal.best_trials(number, manifest.metric, highest=manifest.goal == "max")
+
+
+def _print_study(study: "Study", best: int | None, order: _Order | None) -> None:
+    """Print a study and its trials as JSON."""
+    status, trials = study.status(), _trials_list(study)
+    with study.journal() as journal:
+        weights = weights_json(study, journal)
+        if best is not None:
+            by_key = {trial["key"]: trial for trial in trials}
+            rows = _best_rows(journal, study, best)
+            trials = [by_key[row.key] for row in rows if row.key in by_key]
+    if order is not None:
+        trials = order.sorted(trials, lambda trial: str(trial["key"]))
+    accepted = list(study.manifest.accepted)
+    print_json({**status, "accepted": accepted, "weights": weights, "trials_list": trials})
+
+
 def _show_study(
-    console: "Console",
-    study: "StudyFolder",
-    status: Mapping[str, Any],
-    *,
-    every: bool,
-    best: int | None,
-    order: TrialOrder | None,
+    console: "Console", study: "Study", *, every: bool, best: int | None, order: _Order | None
 ) -> None:
     """Print a study and its trials: the first ones in their order, or the ``best``, by default of
     very many; ``every`` one."""
@@ -176,18 +244,18 @@ def _show_study(
     from hsweep.record.study import CLOSELY
     from hsweep.running.outcome import errors_line
 
-    manifest = study.manifest
+    manifest, status = study.manifest, study.status()
+    is_running = status["state"] == "running"
     if best is None and order is None and not every:
         best = _BEST_ROWS if status["trials"] + status["orphaned"] > CLOSELY else None
     is_best = best is not None
     with study.journal() as journal, journal.snapshot():
         if best is not None:
-            rows = journal.best_trials(best, manifest.metric, highest=manifest.goal == "max")
-            remarked, trained = [], None
+            rows, remarked, trained = _best_rows(journal, study, best), [], None
         else:
             rows = journal.trials()
             remarked, trained = list(journal.remarked_reports()), [row.key for row in rows]
-        varying = varying_in(journal.points(_MOST_POINTS if is_best else -1))
+        varying = varying_in(journal.points(_MAX_POINTS if is_best else -1))
         ends = trial_ends(rows, remarked, lambda point: point_label(point, varying))
         lines = [*(_losses(journal, status) if is_best else [each.line for each in remarks(ends)])]
         lines += orphaned_lines(journal.orphaned_counts())
@@ -204,48 +272,40 @@ def _show_study(
         if every or is_best or row.status is not TrialStatus.NOT_NEEDED
     ]
     if order is not None:
-        listed = order.sorted(listed, lambda each: each[0].key)
+        listed = order.sorted(listed, lambda pair: pair[0].key)
     shown = listed if every or is_best else listed[:_MAX_ROWS]
-    counts = counts_in_words(
-        _counted(status, run_counts(status, status["runs"])),
-        reused.elements(),
-        sum(end.is_waiting for end in ends),
-        sum(end.is_interrupted for end in ends),
-    )
 
     title = f"{status['study']} ({status['sweep']}, preset {status['preset']})"
     console.print(f"{title}: {status['state']}", style="bold")
     if is_best:
         console.print(f"the best by {manifest.metric}:" if shown else "no trial has finished yet")
     if shown or not is_best:
-        is_running = status["state"] == "running"
-        console.print(trials_table(shown, varying, manifest, order, is_running=is_running))
+        console.print(_trials_table(shown, varying, study, order, is_running=is_running))
     if more := status["trials"] - len(shown):
-        never = 0 if is_best else len(rows) - len(listed)
-        which = f", {never} of them not needed" if never else ""
-        what = f"... and {more} more trials{which}" if shown else f"{more} trials"
-        console.print(f"{what} (--all lists all, --json too)")
+        unneeded = 0 if is_best else len(rows) - len(listed)
+        which = f", {unneeded} of them not needed" if unneeded else ""
+        text = f"... and {more} more trials{which}" if shown else f"{more} trials"
+        console.print(f"{text} (--all lists all, --json too)")
+    words = {} if is_running else {"running": "interrupted"}
+    counts = counts_in_words(
+        [(words.get(word, word), count) for word, count in run_counts(status, status["runs"])],
+        reused.elements(),
+        sum(end.is_waiting for end in ends),
+        sum(end.is_interrupted for end in ends),
+    )
     console.print(f"{counts}; folder {status['folder']}")
     if not is_best:
-        for line in composition_lines(rows, manifest, status["runs"]):
-            console.print(line)
+        lines = [*composition_lines(rows, manifest, status["runs"]), *lines]
+    if status["tried_again"] or status["failed"]:
+        lines.append(errors_line(study))
+    if manifest.training:
+        lines += _folders_lines(study)
+    if status["search_end"] is not None:
+        lines.append(status["search_end"])
+    if (share := status["data_wait_share"]) is not None:
+        lines.append(f"{share:.1%} of the training time was waiting for data")
     for line in lines:
         console.print(line)
-    if status["tried_again"] or status["failed"]:
-        console.print(errors_line(study))
-    if manifest.training and (line := folders_line(study)):
-        trial = command("show", study.name, "TRIAL", home=study.paths.home)
-        console.print(f"{line}; those of one trial, its output and how it ended: {trial}")
-    if status["search_end"] is not None:
-        console.print(status["search_end"])
-    if status["data_wait_share"] is not None:
-        console.print(f"{status['data_wait_share']:.1%} of the training time was waiting for data")
-
-
-def _counted(status: Mapping[str, Any], counts: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
-    if status["state"] == "running":
-        return list(counts)
-    return [("interrupted" if word == "running" else word, number) for word, number in counts]
 
 
 def _losses(journal: "JournalReader", status: Mapping[str, Any]) -> Iterator[str]:
@@ -256,3 +316,66 @@ def _losses(journal: "JournalReader", status: Mapping[str, Any]) -> Iterator[str
         yield loss_line(str(lost).replace("_", " "), reasons)
     if status["tried_again"]:
         yield f"{status['tried_again']} tried again after failing"
+
+
+def _folders_lines(study: "Study") -> Iterator[str]:
+    """Yield what the folders of trials take on this machine's disk, where there are any."""
+    from hsweep.paths import trial_folder
+
+    folder = trial_folder(study.checkpoints(), "any").parent
+    if not folder.is_dir():
+        return
+    total = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):  # a script may remove files meanwhile
+                total += Path(place, name).lstat().st_size
+    trial = command("show", study.name, "TRIAL", home=study.paths.home)
+    yield (
+        f"{quantity(total, 'B')} of trials' own files in {folder}; those of one trial, its output "
+        f"and how it ended: {trial}"
+    )
+
+
+def _trials_table(
+    trials: Sequence[tuple["TrialRow", "TrialEnd"]],
+    varying: tuple[str, ...],
+    study: "Study",
+    order: _Order | None,
+    *,
+    is_running: bool,
+) -> "Table":
+    """Return trials and how they stand as a table, with the column that they are ordered by."""
+    from rich.text import Text
+
+    from hsweep.design.labels import point_label
+    from hsweep.design.trial import TrialStatus
+    from hsweep.record.endings import INTERRUPTED, first_line
+    from hsweep.running.progress import STATUS_STYLES, duration, number
+
+    metric, scouts = study.manifest.metric, study.manifest.scouts
+    by = order if order and order.column not in {*_COLUMNS, *varying, metric} else None
+    columns = ["trial", ">seed", "status", ">done", f">{metric}", ">time"]
+    table = table_of(*columns, *([f">{by.column}"] if by else []), "reason")
+    for row, end in trials:
+        status = "waiting" if end.is_waiting else str(row.status).replace("_", " ")
+        if not is_running and (row.status is TrialStatus.RUNNING or end.is_interrupted):
+            status = INTERRUPTED
+        how = f"{end.micro_batch} examples at once: memory" if end.micro_batch else ""
+        if end.reused_from:
+            how = f"taken from study {end.reused_from}"
+        table.add_row(
+            point_label(row.point, varying),
+            f"scout {row.replicate}" if row.replicate < scouts else str(row.replicate),
+            Text(status, STATUS_STYLES[row.status]),
+            f"{row.unit}/{row.budget}",
+            number(row.metrics.get(metric)),
+            duration(row.wall_seconds),
+            *([_cell(by.values.get(row.key))] if by else []),
+            how if status == row.reason else first_line(row.reason) or how,
+        )
+    return table
+
+
+def _cell(value: Any) -> str:
+    return "-" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)

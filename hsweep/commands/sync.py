@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from hsweep.commands.options import StudyName, home_option, json_option
-from hsweep.commands.output import console_for, exit_with, print_json
+from hsweep.commands.output import NO_STUDY, console_for, exit_with, print_json
 from hsweep.errors import UserError
 from hsweep.options import option_of
 from hsweep.paths import Home
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 EXIT_NOT_ALL_DELIVERED: Final = 1
-_REFUSALS_SHOWN: Final = 5
+_MAX_REFUSALS: Final = 5
 
 
 @click.command()
@@ -41,20 +41,18 @@ def sync(
     console = console_for(as_json=as_json)
     for name in names:
         # A misspelt name is reported before the first delivery, which may take long.
-        StudyFolder.open(home, name)
-    wanted = list(dict.fromkeys(names)) or [paths.name for paths in list_studies(home)]
-    found: list[dict[str, Any]] = []
-    for name in wanted:
-        found.append(_sync(home, name, tracking_uri, log_weights, console))
-        if not as_json:
-            style = None if found[-1]["complete"] else "yellow"
-            for line in _lines(found[-1]):
-                console.print(line, style=style)
+        Study.open(home, name)
+    rows: list[dict[str, Any]] = []
+    for name in dict.fromkeys(names) or [paths.name for paths in list_studies(home)]:
+        row = _sync(home, name, tracking_uri, log_weights, console)
+        rows.append(row)
+        for line in () if as_json else _lines(row):
+            console.print(line, style=None if row["complete"] else "yellow")
     if as_json:
-        print_json(found)
-    elif not found:
-        click.echo(f"{home.root} holds no study yet; begin one with: hsweep run SWEEP")
-    if not all(each["complete"] for each in found):
+        print_json(rows)
+    elif not rows:
+        click.echo(NO_STUDY.format(home=home.root))
+    if not all(row["complete"] for row in rows):
         exit_with(EXIT_NOT_ALL_DELIVERED)
 
 
@@ -65,64 +63,66 @@ def _sync(
     are delivered too."""
     from hsweep.record.study import StudyFolder
     from hsweep.running.resume import target_of
-    from hsweep.tracking.tracker import Tracker, TrackingSummary
+    from hsweep.tracking.tracker import Tracker
 
-    store, is_running, problem = "", False, None
-    summary: TrackingSummary | None = None
+    row: dict[str, Any] = {
+        "study": name,
+        "store": "",
+        "running": False,
+        "complete": False,
+        "delivered": 0,
+        "pending": None,
+        "files_left": [],
+        "refused": [],
+        "error": None,
+    }
     try:
-        study = StudyFolder.open(home, name)
-        is_running = study.is_running()
+        study = Study.open(home, name)
+        row["running"] = study.is_running()
         target = target_of(study, home, uri)
-        store = target.shown_uri
-        paths = study.paths
+        row["store"], paths, weights = target.shown_uri, study.paths, None
         with (
             contextlib.ExitStack() as copies,
-            console.status(f"{name}: delivering to {store}") as status,
+            console.status(f"{name}: delivering to {target.shown_uri}") as status,
         ):
-            weights = None
             try:
                 weights = copies.enter_context(study.final_weights(with_files=log_weights))
             except OSError as error:
-                problem = str(error)
-            tracker = Tracker(paths.journal, target, study.manifest)
-            summary = tracker.sync(
+                row["error"] = str(error)
+            summary = Tracker(paths.journal, target, study.manifest).sync(
                 artifacts=(paths.plan, paths.analysis, paths.report, *study.figures()),
                 weights=weights,
-                is_running=is_running,
+                is_running=row["running"],
                 progressed=lambda count: status.update(f"{name}: {count} records delivered"),
             )
     except (UserError, OSError) as error:
-        problem = str(error)
-    pending = None if summary is None else summary.pending
-    summary = summary or TrackingSummary(0, 0)
-    return {
-        "study": name,
-        "store": store,
-        "running": is_running,
-        "complete": summary.is_complete and problem is None,
+        return row | {"error": str(error)}
+    return row | {
+        "complete": summary.is_complete and row["error"] is None,
         "delivered": summary.delivered,
-        "pending": pending,
+        "pending": summary.pending,
         "files_left": [str(path) for path in summary.unattached],
         "refused": [
-            {"trial": each.key, "run": each.run, "why": each.why} for each in summary.refused
+            {"trial": refusal.key, "run": refusal.run, "why": refusal.why}
+            for refusal in summary.refused
         ],
-        "error": problem or summary.error,
+        "error": row["error"] or summary.error,
     }
 
 
-def _lines(found: dict[str, Any]) -> Iterator[str]:
-    study, store, error = found["study"], found["store"], found["error"]
-    pending, files, refused = found["pending"], found["files_left"], found["refused"]
+def _lines(row: dict[str, Any]) -> Iterator[str]:
+    study, error, pending = row["study"], row["error"], row["pending"]
+    files, refused = row["files_left"], row["refused"]
     if pending is None:
         yield f"{study}: {error}"
         return
-    is_new = found["delivered"] or not found["complete"]
-    done = f"{found['delivered']} records delivered to" if is_new else "up to date in"
-    yield f"{study}: {done} {store}"
+    is_new = row["delivered"] or not row["complete"]
+    done = f"{row['delivered']} records delivered to" if is_new else "up to date in"
+    yield f"{study}: {done} {row['store']}"
     if pending or files or error:
         more = f" and {len(files)} files" if files else ""
         yield f"  {pending} records{more} are left{f' ({error})' if error else ''}"
-    for each in refused[:_REFUSALS_SHOWN]:
-        yield f"  the store refuses part of {each['run']}: {each['why']}"
-    if len(refused) > _REFUSALS_SHOWN:
+    for refusal in refused[:_MAX_REFUSALS]:
+        yield f"  the store refuses part of {refusal['run']}: {refusal['why']}"
+    if len(refused) > _MAX_REFUSALS:
         yield f"  ... {len(refused)} trials in all of which it refuses something"

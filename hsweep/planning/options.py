@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hsweep.errors import UserError
-from hsweep.options import AxisValues, Bytes, Count, PresetName, Setting, option
+from hsweep.options import AxisValues, Bytes, Count, Setting, option
 
 if TYPE_CHECKING:
     from models.base import Counts
@@ -61,7 +61,7 @@ class SweepOptions:
     """What is chosen of a sweep file; a study keeps it."""
 
     preset: str | None = option(
-        None, type=PresetName(), metavar="NAME", help="A variant of the sweep.  [default: quick]"
+        None, metavar="NAME", help="A variant of the sweep.  [default: quick]"
     )
     settings: Sequence[tuple[str, list[Any]]] = option(
         (),

@@ -25,7 +25,7 @@ from hsweep.coordination.runner import InlineRunner, Runner
 from hsweep.design.function_model import FunctionModel
 from hsweep.design.trial import Trial, TrialStatus
 from hsweep.errors import UserError
-from hsweep.garbage import search_as_usual
+from hsweep.garbage import collect_as_usual
 from hsweep.interrupts import EXIT_INTERRUPTED, on_record
 from hsweep.paths import Home, StudyPaths
 from hsweep.planning.calibration import Calibration
@@ -116,7 +116,7 @@ def run(
             connect(runner, change.prepared.plan)
         if not isinstance(runner, InlineRunner):
             runner.announce = functools.partial(_print_dashboard, console)
-        search_as_usual()
+        collect_as_usual()
         study = change.record()
         with on_record(f"with all reports on record; go on by: {resume_line(study)}"):
             _greet(console, change, home, runner)

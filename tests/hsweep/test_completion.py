@@ -1,4 +1,4 @@
-"""What a shell completes, asked as a shell asks."""
+"""What a shell completes."""
 
 import os
 import re
@@ -7,82 +7,55 @@ import sysconfig
 from pathlib import Path
 
 import pytest
+from click.shell_completion import BashComplete
 from tiny_studies import new_study
 
+from hsweep.cli import main
 from hsweep.paths import Home
 
 ROOT = Path(__file__).resolve().parents[2]
-SWEEP_FILE = """
-raise SystemExit("a file is not run to complete its presets")
-OTHERS = {"long": preset(replicates=3), "no preset": 1}
-SWEEP = Sweep(presets={"paper": hsweep.preset("note"), **OTHERS, 2: preset()})
-"""
 
 
 @pytest.fixture
-def folder(tmp_path: Path, home: Home) -> Path:
+def folder(tmp_path: Path, home: Home, monkeypatch: pytest.MonkeyPatch) -> Path:
     new_study(home, "heads-quick")
     new_study(home, "lean-quick")
     new_study(Home(tmp_path / "other"), "elsewhere")
-    (tmp_path / "question.py").write_text(SWEEP_FILE)
     (tmp_path / "near.py").touch()
-    (tmp_path / "broken.py").write_text("SWEEP = (")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HSWEEP_HOME", str(home.root))
     return tmp_path
 
 
 @pytest.mark.parametrize(
-    ("line", "found"),
+    ("line", "names"),
     [
-        ("hsweep sh", {"show"}),
-        ("hsweep show ", {"heads-quick", "lean-quick"}),
-        ("hsweep resume l", {"lean-quick"}),
-        ("hsweep delete h", {"heads-quick"}),
-        ("hsweep compare heads-quick l", {"lean-quick"}),
-        ("hsweep show --home {folder}/other ", {"elsewhere"}),
-        ("hsweep show --home {folder}/question.py ", set()),
-        ("hsweep run question.py --preset ", {"long", "paper", "quick"}),
-        ("hsweep plan question.py --preset=p", {"paper"}),
-        ("hsweep run --preset ", set()),
-        ("hsweep run broken.py --preset ", set()),
-        ("hsweep run nothing.py --preset ", set()),
-        ("hsweep run retr", {"retrieval_heads"}),
-        ("hsweep plan vi", {"vision_families", "vision_large", "vit_lean"}),
-        ("hsweep plan n", {"nearest_neighbor_rank", "near.py"}),
-        ("hsweep plan que", {"que"}),
-        ("hsweep run msmarco_heads --preset ", {"paper", "quick", "sample", "smoke", "tuned"}),
+        ("sh", {"show"}),
+        ("show ", {"heads-quick", "lean-quick"}),
+        ("resume l", {"lean-quick"}),
+        ("delete h", {"heads-quick"}),
+        ("compare heads-quick l", {"lean-quick"}),
+        ("show --home {folder}/other ", {"elsewhere"}),
+        ("show --home {folder}/near.py ", set()),
+        ("run retr", {"retrieval_heads"}),
+        ("plan vi", {"vision_families", "vision_large", "vit_lean"}),
+        ("plan n", {"nearest_neighbor_rank", "near.py"}),
+        ("plan que", {"que"}),
     ],
 )
-def test_names_are_completed(folder: Path, home: Home, line: str, found: set[str]) -> None:
-    words = line.format(folder=folder)
-    asked = {"COMP_WORDS": words, "COMP_CWORD": str(len(words.split(" ")) - 1)}
-    done = subprocess.run(
-        [Path(sysconfig.get_path("scripts"), "hsweep")],
-        cwd=folder,
-        env={
-            **os.environ,
-            **asked,
-            "_HSWEEP_COMPLETE": "bash_complete",
-            "HSWEEP_HOME": str(home.root),
-        },
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stderr == ""
-    assert {each.partition(",")[2] for each in done.stdout.split()} == found
+def test_names_are_completed(folder: Path, line: str, names: set[str]) -> None:
+    *words, incomplete = line.format(folder=folder).split(" ")
+    complete = BashComplete(main, {}, "hsweep", "_HSWEEP_COMPLETE")
+    assert {item.value for item in complete.get_completions(words, incomplete)} == names
 
 
-def test_the_line_of_the_readme_completes_in_bash(folder: Path, home: Home) -> None:
+def test_the_line_of_the_readme_completes_in_bash(folder: Path) -> None:
     (line,) = re.findall(r"^eval .*_HSWEEP_COMPLETE.*$", (ROOT / "README.md").read_text(), re.M)
     script = f"{line}\nCOMP_WORDS=(hsweep show h) COMP_CWORD=2\n_hsweep_completion hsweep\n"
     scripts = sysconfig.get_path("scripts")
     done = subprocess.run(
         ["bash", "-c", script + 'echo "${COMPREPLY[@]}"'],
-        env={
-            **os.environ,
-            "HSWEEP_HOME": str(home.root),
-            "PATH": f"{scripts}:{os.environ['PATH']}",
-        },
+        env={**os.environ, "PATH": f"{scripts}:{os.environ['PATH']}"},
         capture_output=True,
         text=True,
         check=True,

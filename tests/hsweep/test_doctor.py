@@ -4,10 +4,9 @@ import re
 import shutil
 from collections.abc import Callable
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Literal
+from typing import Any, Literal
 
 import psutil
 import pytest
@@ -18,6 +17,7 @@ from hsweep.commands import doctor
 from hsweep.commands.doctor import Check, ProbeError
 from hsweep.paths import Home
 
+PROBE = doctor.probe
 HANG = "import json, threading; print(json.dumps({}), flush=True); threading.Event().wait()"
 
 
@@ -34,28 +34,28 @@ def by_name(found: list[Check]) -> dict[str, Check]:
     return {check.name: check for check in found}
 
 
-@pytest.mark.parametrize("thorough", [False, True])
 def test_a_healthy_machine_has_no_problems_and_is_left_as_it_was(
-    tmp_path: Path, thorough: bool, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     home, store = Home(tmp_path / "home"), f"sqlite:///{tmp_path / 'mlflow.db'}"
-    found = by_name(doctor.diagnose(home, thorough=thorough, tracking_uri=store))
+    found = by_name(doctor.diagnose(home, thorough=True, tracking_uri=store))
     assert {name: check.detail for name, check in found.items() if check.status == "problem"} == {}
-    assert {"python", "packages", "torch", "home", "cache", "disk"} <= set(found)
-    assert (found.keys() >= {"ray", "mlflow"}) == thorough
+    assert {"python", "packages", "torch", "ray", "mlflow", "home", "cache", "disk"} <= set(found)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_whatever_is_not_ok_says_what_to_do(
-    blocked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_whatever_is_not_ok_says_what_to_do(blocked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HSWEEP_CACHE", str(blocked))
     monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{free_port()}")
-    monkeypatch.setattr(doctor, "probe", partial(doctor.probe, timeout=20))
-    damaged = tmp_path / "damaged.db"
-    damaged.write_text("this is no database, and too long to be an empty one")
-    uri = f"sqlite:///{damaged}"
+
+    def probe(*arguments: str, **named: Any) -> Any:
+        # Ray waits long for a cluster that is not there.
+        timeout = 3 if "hsweep.ray_tune.probe" in arguments else 60
+        return PROBE(*arguments, timeout=timeout, **named)
+
+    monkeypatch.setattr(doctor, "probe", probe)
+    uri = f"http://127.0.0.1:{free_port()}"
     found = by_name(doctor.diagnose(Home(blocked), thorough=True, tracking_uri=uri))
     problems = {name for name, check in found.items() if check.status == "problem"}
     assert {"ray", "mlflow", "home", "cache"} <= problems
@@ -116,8 +116,8 @@ def test_a_probe_that_hangs_is_killed_with_its_children(tmp_path: Path) -> None:
         f"open({str(pids)!r}, 'w').write(f'{{os.getpid()}} {{child.pid}}')\n"
         "child.wait()\n"
     )
-    with pytest.raises(ProbeError, match="no answer within 8 s"):
-        doctor.probe("-c", code, timeout=8)
+    with pytest.raises(ProbeError, match="no answer within 5 s"):
+        doctor.probe("-c", code, timeout=5)
     alive = [pid for pid in map(int, pids.read_text().split()) if is_running(pid)]
     assert alive == []
 
@@ -180,10 +180,8 @@ def test_packages_are_compared_with_what_is_needed(monkeypatch: pytest.MonkeyPat
     )
 
 
-def test_an_mlflow_store_that_is_damaged_or_down_is_a_problem(tmp_path: Path) -> None:
+def test_an_mlflow_store_that_is_damaged_is_a_problem(tmp_path: Path) -> None:
     home = Home(tmp_path).create()
     home.mlflow_database.write_text("this is no database, and too long to be an empty one")
     check = doctor.mlflow(home)
     assert (check.status, str(home.mlflow_database) in check.remedy) == ("problem", True)
-    check = doctor.mlflow(home, f"http://127.0.0.1:{free_port()}")
-    assert (check.status, "--tracking-uri" in check.remedy) == ("problem", True)

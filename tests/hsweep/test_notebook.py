@@ -313,7 +313,7 @@ SWEEP = Sweep(
 )
 
 if __name__ == "__main__":
-    study = hsweep.run(SWEEP, dashboard=False, settings={"steps": 3})
+    study = hsweep.run(SWEEP, dashboard=False, max_concurrent=1, settings={"steps": 3})
     assert study.best(1)["width"][0] == 2
     assert study.best(1)["reached"][0] == 3
 """
