@@ -192,7 +192,7 @@ def _of_study(
     asking = [] if kind is None else [each.name for each in kind.options if not each.of_table]
     known = ["kind", *asking, *([] if kind is None else ["settings", "scale"])]
     refuse_given(options, but=known, why=_STUDY_KNOWS)
-    study = Study.open(home, name)
+    study = StudyFolder.open(home, name)
     if kind is not None:
         return ask_study(study, kind, options)
     with study.reading() as tables:

@@ -21,11 +21,8 @@ if TYPE_CHECKING:
     from analysis.charts.chart import Chart
     from analysis.questions.base import Section
     from analysis.report.build import ReportInput
-    from hsweep.ray_tune.local import StartingRay
     from hsweep.record.reading import StudyTables
-    from hsweep.record.study import Study
-    from hsweep.running.change import Change
-    from hsweep.running.options import RunOptions
+    from hsweep.record.study import StudyFolder
     from hsweep.running.outcome import Outcome
     from hsweep.tracking.target import TrackingTarget
 
@@ -97,7 +94,7 @@ class Conclusion:
                 f"is kept, and `{again}` tries again"
             )
 
-    def print_places(self, study: "Study", outcome: "Outcome", home: Home) -> None:
+    def print_places(self, study: "StudyFolder", outcome: "Outcome", home: Home) -> None:
         """Print where everything is of the study, and what could not be written."""
         from hsweep.running.outcome import browse_line
         from hsweep.tracking.tracker import tracking_lines
@@ -117,31 +114,22 @@ class Conclusion:
             charts = f"{target.page}/{charts_page(study.paths.journal, target, study.manifest)}"
         console.print(f"         its charts: {charts}", soft_wrap=True)
 
-    def to_json(self, study: "Study") -> dict[str, Any]:
+    def to_json(self, study: "StudyFolder") -> dict[str, Any]:
         answer = {"problem": self.problem} if self._answer is None else self._answer.to_json()
         return {**answer, "report": None if self.problem else str(study.paths.report)}
 
 
-def run_to_its_end(
-    job: "Change",
-    options: "RunOptions",
+def conclude(
+    conclusion: Conclusion,
+    study: "StudyFolder",
+    outcome: "Outcome",
     home: Home,
-    console: "Console",
     *,
     as_json: bool,
     besides: Mapping[str, Any],
-    started: "StartingRay | None" = None,
 ) -> None:
-    """Run a study, print its answer and where everything is, and choose the exit code.
-
-    Args:
-        besides: added to what is printed as JSON.
-        started: the Ray to be used, where one is being started.
-    """
-    from hsweep.running.run import run
-
-    conclusion = Conclusion(job.target, console)
-    study, outcome = run(job, options, home, console, conclusion, started=started)
+    """Print where everything is of a study that has run, and choose the exit code; ``besides`` is
+    added to what is printed as JSON."""
     conclusion.print_places(study, outcome, home)
     if as_json:
         seconds = {"wall_seconds": round(outcome.wall_seconds, 2)}
@@ -161,7 +149,7 @@ def write_study_report(
 
 
 def _report_input(
-    study: "Study", answer: "Answer", target: "TrackingTarget", tables: "StudyTables"
+    study: "StudyFolder", answer: "Answer", target: "TrackingTarget", tables: "StudyTables"
 ) -> "ReportInput":
     from analysis.report.build import report_input
     from hsweep.tracking.ui import reachable_run_urls
@@ -169,7 +157,7 @@ def _report_input(
     return report_input(study, answer, reachable_run_urls(study.paths.journal, target), tables)
 
 
-def _write_figures(study: "Study", answer: "Answer") -> None:
+def _write_figures(study: "StudyFolder", answer: "Answer") -> None:
     """Write the figures behind an answer as PNG, in place of those of an earlier one; none where
     nothing is answered."""
     charts: Sequence[Chart] = ()

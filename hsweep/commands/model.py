@@ -49,7 +49,7 @@ def model(
     from hsweep.record.trial_names import trial_named
     from hsweep.trained import StudyTrial
 
-    study = Study.open(home, study_name)
+    study = StudyFolder.open(home, study_name)
     trial = StudyTrial(study, trial_named(study, trial_name, orphaned=True))
     trial.save_weights(out, replace=force)
     if as_json:

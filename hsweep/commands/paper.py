@@ -46,7 +46,7 @@ def paper(
     if study_name is not None:
         if table is not None:
             raise UserError("--table is of parameter counts, without a STUDY")
-        result = _study_beside_paper(Study.open(home, study_name), setup, same_data=same_data)
+        result = _study_beside_paper(StudyFolder.open(home, study_name), setup, same_data=same_data)
         if as_json:
             print_json(result.to_json())
         else:
@@ -163,7 +163,9 @@ def _show_counts(console: "Console", compared: Iterable[BuiltRow]) -> None:
     console.print(table)
 
 
-def _study_beside_paper(study: "Study", setup: str | None, *, same_data: bool) -> "PublishedResult":
+def _study_beside_paper(
+    study: "StudyFolder", setup: str | None, *, same_data: bool
+) -> "PublishedResult":
     """Lay a study's results beside the published ones that it repeats, those of ``setup``, or of
     the sweep's name or task.
 

@@ -37,7 +37,7 @@ def show_power(
     from analysis.terminal import print_table
     from hsweep.record.study import StudyFolder
 
-    study = None if study_name is None else Study.open(home, study_name)
+    study = None if study_name is None else StudyFolder.open(home, study_name)
     result = _power(plan, study, jumps, sweeps)
     if as_json:
         print_json({**plan.to_json(), "power": result.to_json()})

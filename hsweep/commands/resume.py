@@ -41,10 +41,13 @@ def resume(study_name: str, options: RunOptions, home: Home, as_json: bool) -> N
     loaded = own_sweep(study)
     target = target_of(study, home, options.tracking_uri)
     started = start_early(options, loaded.folder)
-    from hsweep.commands.conclusion import run_to_its_end
+    from hsweep.commands.conclusion import Conclusion, conclude
+    from hsweep.running.run import run as run_job
 
     console = console_for(as_json=as_json)
     job = resume_study(study, loaded, target, accepts_code=options.accept_code)
     for entry in job.manifest.accepted[len(study.manifest.accepted) :]:
         console.print(acceptance_line(entry), soft_wrap=True)
-    run_to_its_end(job, options, home, console, as_json=as_json, besides={}, started=started)
+    conclusion = Conclusion(job.target, console)
+    ended = run_job(job, options, home, console, conclusion, started=started)
+    conclude(conclusion, *ended, home, as_json=as_json, besides={})

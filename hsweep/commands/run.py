@@ -99,8 +99,9 @@ def run(
     from hsweep.running.early import start_early
 
     started = None if asked.is_answered else start_early(options, asked.loaded.folder)
-    from hsweep.commands.conclusion import run_to_its_end
+    from hsweep.commands.conclusion import Conclusion, conclude
     from hsweep.planning.answerable import concerns_json
+    from hsweep.running.run import run as run_job
 
     job = asked.job(options, console)
     besides: dict[str, Any] = {}
@@ -108,7 +109,9 @@ def run(
         besides["concerns"] = concerns_json(job.prepared.plan)
         if job.revision is not None:
             besides["revision"] = job.revision.to_json()
-    run_to_its_end(job, options, home, console, as_json=as_json, besides=besides, started=started)
+    conclusion = Conclusion(job.target, console)
+    ended = run_job(job, options, home, console, conclusion, started=started)
+    conclude(conclusion, *ended, home, as_json=as_json, besides=besides)
 
 
 def _show_edit(asked: "Request", options: RunOptions, console: "Console", as_json: bool) -> None:
@@ -146,10 +149,11 @@ def _run_missing(
     from analysis.ask import answer_study
     from analysis.questions.commands import recorded_point
     from analysis.terminal import show_sentences
-    from hsweep.commands.conclusion import run_to_its_end
+    from hsweep.commands.conclusion import Conclusion, conclude
     from hsweep.design.question import Missing
     from hsweep.running.change import missing
     from hsweep.running.resume import target_of
+    from hsweep.running.run import run as run_job
     from hsweep.running.start import study_of
 
     given = given_options(SweepOptions.__dataclass_fields__)
@@ -184,13 +188,16 @@ def _run_missing(
     if not extension.additions:
         raise UserError("none of the missing trials can be run; the reasons are above")
     added = {"added": extension.to_json()}
-    if not dry_run:
-        run_to_its_end(job, options, home, console, as_json=as_json, besides=added)
-    elif as_json:
-        print_json({"study": study.name, "dry_run": True, **added})
+    if dry_run:
+        if as_json:
+            print_json({"study": study.name, "dry_run": True, **added})
+        return
+    conclusion = Conclusion(job.target, console)
+    ended = run_job(job, options, home, console, conclusion)
+    conclude(conclusion, *ended, home, as_json=as_json, besides=added)
 
 
-def _extension_lines(study: "Study", extension: "Extension", home: Home) -> Iterator[str]:
+def _extension_lines(study: "StudyFolder", extension: "Extension", home: Home) -> Iterator[str]:
     """Yield which runs are added to a study, and what they cost."""
     from hsweep.planning.calibration import Calibration
     from hsweep.record.composition import counted

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hsweep.record.endings import TrialEnd
     from hsweep.record.journal_reader import JournalReader
     from hsweep.record.rows import TrialRow
-    from hsweep.record.study import Study
+    from hsweep.record.study import StudyFolder
 
 T = TypeVar("T")
 
@@ -106,7 +106,7 @@ class _Order:
     is_falling: bool
 
     @classmethod
-    def by_column(cls, study: "Study", text: str) -> "_Order":
+    def by_column(cls, study: "StudyFolder", text: str) -> "_Order":
         """Return the order by a column or its heading, falling where a minus is before the name;
         UserError if there is no such column."""
         name = text.removeprefix("-")
@@ -134,7 +134,7 @@ def _is_missing(value: Any) -> bool:
 # One trial, and failed attempts.
 
 
-def _trials_list(study: "Study") -> list[dict[str, Any]]:
+def _trials_list(study: "StudyFolder") -> list[dict[str, Any]]:
     """Return the table of trials; of the user's own training with the folder of each trial and the
     file with its output, where these are there."""
     from hsweep.paths import trial_folder
@@ -169,7 +169,7 @@ def _failed_attempts(study: "StudyFolder") -> list[dict[str, Any]]:
     ]
 
 
-def _show_trial(console: "Console", study: "Study", name: str, *, as_json: bool) -> None:
+def _show_trial(console: "Console", study: "StudyFolder", name: str, *, as_json: bool) -> None:
     """Print what the record has of a trial, then its failed attempts."""
     from hsweep.record.endings import first_line
     from hsweep.record.trial_names import trial_named
@@ -190,7 +190,7 @@ def _show_trial(console: "Console", study: "Study", name: str, *, as_json: bool)
         console.print(failure["reason"])
 
 
-def _show_errors(console: "Console", study: "Study", *, as_json: bool) -> None:
+def _show_errors(console: "Console", study: "StudyFolder", *, as_json: bool) -> None:
     """Print failed attempts, those that failed in the very same way together."""
     failures = _failed_attempts(study)
     if as_json:
@@ -210,12 +210,12 @@ def _show_errors(console: "Console", study: "Study", *, as_json: bool) -> None:
 # A study.
 
 
-def _best_rows(journal: "JournalReader", study: "Study", number: int) -> "list[TrialRow]":
+def _best_rows(journal: "JournalReader", study: "StudyFolder", number: int) -> "list[TrialRow]":
     manifest = study.manifest
     return journal.best_trials(number, manifest.metric, highest=manifest.goal == "max")
 
 
-def _print_study(study: "Study", best: int | None, order: _Order | None) -> None:
+def _print_study(study: "StudyFolder", best: int | None, order: _Order | None) -> None:
     """Print a study and its trials as JSON."""
     status, trials = study.status(), _trials_list(study)
     with study.journal() as journal:
@@ -231,7 +231,7 @@ def _print_study(study: "Study", best: int | None, order: _Order | None) -> None
 
 
 def _show_study(
-    console: "Console", study: "Study", *, every: bool, best: int | None, order: _Order | None
+    console: "Console", study: "StudyFolder", *, every: bool, best: int | None, order: _Order | None
 ) -> None:
     """Print a study and its trials: the first ones in their order, or the ``best``, by default of
     very many; ``every`` one."""
@@ -318,7 +318,7 @@ def _losses(journal: "JournalReader", status: Mapping[str, Any]) -> Iterator[str
         yield f"{status['tried_again']} tried again after failing"
 
 
-def _folders_lines(study: "Study") -> Iterator[str]:
+def _folders_lines(study: "StudyFolder") -> Iterator[str]:
     """Yield what the folders of trials take on this machine's disk, where there are any."""
     from hsweep.paths import trial_folder
 
@@ -340,7 +340,7 @@ def _folders_lines(study: "Study") -> Iterator[str]:
 def _trials_table(
     trials: Sequence[tuple["TrialRow", "TrialEnd"]],
     varying: tuple[str, ...],
-    study: "Study",
+    study: "StudyFolder",
     order: _Order | None,
     *,
     is_running: bool,

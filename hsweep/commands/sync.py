@@ -41,7 +41,7 @@ def sync(
     console = console_for(as_json=as_json)
     for name in names:
         # A misspelt name is reported before the first delivery, which may take long.
-        Study.open(home, name)
+        StudyFolder.open(home, name)
     rows: list[dict[str, Any]] = []
     for name in dict.fromkeys(names) or [paths.name for paths in list_studies(home)]:
         row = _sync(home, name, tracking_uri, log_weights, console)
@@ -77,7 +77,7 @@ def _sync(
         "error": None,
     }
     try:
-        study = Study.open(home, name)
+        study = StudyFolder.open(home, name)
         row["running"] = study.is_running()
         target = target_of(study, home, uri)
         row["store"], paths, weights = target.shown_uri, study.paths, None

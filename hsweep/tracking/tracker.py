@@ -23,7 +23,7 @@ from hsweep.tracking.target import Refusal, StoreState, TrackingTarget, describe
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from hsweep.record.study import Study
+    from hsweep.record.study import StudyFolder
     from hsweep.tracking.outbox import Outbox
 
 _MIN_REST_SECONDS: Final = 5.0

@@ -13,7 +13,7 @@ from hsweep.record.composition import counted, run_counts
 from hsweep.record.endings import WAITS_AT_RUNG, first_line
 from hsweep.record.journal_reader import JournalReader
 from hsweep.record.rows import TrialRow, labels_of
-from hsweep.record.study import Study
+from hsweep.record.study import StudyFolder
 from hsweep.record.study_lock import Held
 from hsweep.running.progress import duration, number
 

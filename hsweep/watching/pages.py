@@ -58,7 +58,7 @@ class StudyPages:
             was_running = self._now is None or self._now.state == "running"
             # While it runs time passes, too.
             if self._now is None or size != self._log_size or was_running or is_held(paths):
-                study = Study.open(self._home, self._name)
+                study = StudyFolder.open(self._home, self._name)
                 with study.journal() as journal, journal.snapshot():
                     self._now = study_now(study, journal, self._price)
                 self._log_size = size
