@@ -26,6 +26,7 @@ SURE: Final = 0.98
 that moved in the end pass for settled."""
 _MOVED: Final = 0.05
 """Share of draws up to which an answer has another one at a budget."""
+_STOPPED: Final = "runs were stopped early, so that budgets hold different runs"
 _MAY_CHANGE: Final = "more training may change the answer"
 
 
@@ -122,6 +123,7 @@ def sensitivity(
     again: Again,
     ladder: "Ladder",
     *,
+    is_stopped: bool,
     answers: Sequence[BudgetAnswer],
     is_log: bool,
     exponent: float,
@@ -131,6 +133,7 @@ def sensitivity(
     """Return whether an answer is settled, and the runs that would tell.
 
     Args:
+        is_stopped: whether early stopping left different runs at each budget.
         answers: what the runs of each budget say alone.
         is_log: whether y is the log10 of an error; else more is better.
         exponent: likeliest power of the budget by which gains fade.
@@ -140,6 +143,8 @@ def sensitivity(
         missing = _second_budget(quantities, ladder)
         blank = replace(blank, reason=ladder.obstacle, is_single=ladder.is_single)
         return blank, missing
+    if is_stopped:
+        return replace(blank, reason=_STOPPED), ()
     found = replace(blank, answers=tuple(answers))
     budgets = [rung.budget for rung in (*ladder.rungs, *ladder.further)]
     own = len(ladder.rungs) - 1

@@ -19,7 +19,6 @@ from analysis.questions.lean.result import LeanGroups, LeanResult, LeanRow, Lean
 from analysis.questions.pareto.kind import PARETO
 from analysis.questions.pareto.result import ParetoResult, ParetoRow, ParetoSettings
 from analysis.questions.published.kind import PUBLISHED
-from analysis.questions.transition.finding import transition_finding
 from analysis.questions.transition.kind import TRANSITION
 from analysis.questions.transition.result import (
     CellCounts,
@@ -64,7 +63,7 @@ def transition_result(**changes: Any) -> TransitionResult:
         for t in LENGTHS
     )
     level = {h: float(np.mean([c.z for c in cells if c.x == h])) for h in HEADS}
-    drops = tuple(DropStep(a, b, level[a] - level[b], {}) for a, b in pairwise(HEADS))
+    drops = tuple(DropStep(a, b, level[a] - level[b]) for a, b in pairwise(HEADS))
     settings = TransitionSettings(max_growth=0.1, min_drop=0.5, min_excess=0.3, d_min=0.1)
     result = TransitionResult(
         verdict="collapse",
@@ -96,7 +95,7 @@ def transition_result(**changes: Any) -> TransitionResult:
         goal="min",
         scale="error",
         runs=runs,
-        counts=tuple(CellCounts(h, t, 3, 3, 0, 0, 0, 0, 0) for h in HEADS for t in LENGTHS),
+        counts=tuple(CellCounts(h, t, {"finished": 3}, 3) for h in HEADS for t in LENGTHS),
         missing=(),
         n1_assumed_sd=None,
         settings=settings,
@@ -368,7 +367,7 @@ def shape_trials() -> pd.DataFrame:
 def finding(result: Any, *before: Any) -> Finding:
     """What stands for a result in an answer; a front marks what the lean result before it chose."""
     if isinstance(result, TransitionResult):
-        return transition_finding(TRANSITION, result)
+        return TRANSITION.finding(result)
     if isinstance(result, LeanResult):
         return lean_finding(LEAN, result)
     if isinstance(result, LeanGroups):

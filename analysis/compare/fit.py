@@ -71,7 +71,7 @@ def compare_studies(
             StudyRuns(study.manifest, reading.enter_context(study.reading())) for study in studies
         ]
         budgets, budget, notes = _budgets(labels, runs, is_apart=bool(apart))
-        compared = [replace(each, longest=budget, shared={}) for each in runs]
+        compared = [replace(each, longest=budget) for each in runs]
         answers = [answer_runs(study, each) for study, each in zip(studies, compared, strict=True)]
         tables = [each.answering for each in compared]
     front = _Front(labels, compared, answers, tables, tuple(costs), settings, apart)

@@ -8,7 +8,7 @@ name: a new kind is a folder and a line in `analysis.ask`.
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
@@ -117,14 +117,12 @@ class StudyRuns:
 
     Attributes:
         longest: trials of longer budgets are left out; None leaves out none.
-        shared: what kinds read from the runs for each other, by name.
         is_listed: its points are listed or drawn, so that its cells can be given further trials.
     """
 
     manifest: Manifest
     tables: StudyTables
     longest: int | None = None
-    shared: dict[str, Any] = field(default_factory=dict)
     is_listed: bool = True
 
     @property
@@ -141,7 +139,7 @@ class StudyRuns:
 
         To another question no trials are added, which `hsweep run` does for the sweep's own.
         """
-        own = replace(self, manifest=replace(self.manifest, question=question), shared={})
+        own = replace(self, manifest=replace(self.manifest, question=question))
         return replace(own, is_listed=self.is_listed and _plain(question) == _plain(self.question))
 
     @cached_property
@@ -169,6 +167,13 @@ class StudyRuns:
         by_cell = full["budget"].groupby([full[axis] for axis in cells], dropna=False).agg(set)
         common = set.intersection(*(found for found in by_cell if max(found) >= own))
         return int(max(common | {own}))
+
+    def fixed_rate(self, varying: Sequence[str]) -> float | None:
+        """Return the one learning rate of the trials, of which the axes ``varying`` vary.
+
+        None where a later trial was given another one, or where it is not known.
+        """
+        return None if {"lr", "learning_rate"} & set(varying) else self.manifest.fixed_rate
 
     @property
     def unfinished(self) -> int:
@@ -232,11 +237,3 @@ class StudyRuns:
 
 def _plain(question: Mapping[str, Any]) -> Any:
     return json.loads(json.dumps(question))
-
-
-def fixed_rate(manifest: Manifest, varying: Sequence[str]) -> float | None:
-    """Return the one learning rate of a study's trials, of which the axes ``varying`` vary.
-
-    None where a later trial was given another one, or where it is not known.
-    """
-    return None if {"lr", "learning_rate"} & set(varying) else manifest.fixed_rate

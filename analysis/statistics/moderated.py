@@ -11,11 +11,9 @@ from typing import Final
 import numpy as np
 from scipy import special
 
-from analysis.statistics.pair_differences import median_difference
+from analysis.statistics.pair_differences import PAIR_SCALE, pair_differences
 from analysis.statistics.values import FloatArray, Mask
 
-_PAIR_SCALE = 0.9539
-"""Median of |a - b| for two draws of a normal with sd 1."""
 _FEWEST_FOR_A_PRIOR = 3
 _ROUNDING: Final = 1e-12
 
@@ -110,8 +108,8 @@ def screen_crashes(groups: list[FloatArray], crash_sd: float) -> list[Mask]:
     Values are oriented so that higher is better. The sd is robust and pooled: the median absolute
     difference of two runs of one configuration. Configurations of one or two runs are left alone.
     """
-    typical = median_difference(groups)
-    sd = 0.0 if np.isnan(typical) else typical / _PAIR_SCALE
+    pairs = pair_differences(groups)
+    sd = float(np.median(pairs)) / PAIR_SCALE if pairs.size else 0.0
     return [
         (group < np.median(group) - crash_sd * sd) & (group.size >= 3 and sd > 0)
         for group in groups

@@ -11,6 +11,11 @@ Goal = Literal["min", "max"]
 Scale = Literal["error", "accuracy", "loss"]
 """How a metric is put on an axis: ``error`` as log10, ``accuracy`` as log10 of 1 - accuracy,
 ``loss`` (with an irreducible part) in nats, never as a logarithm."""
+FEWEST_FOR_A_BREAK: Final = 4
+"""Values of the searched axis that the test of abruptness needs."""
+FIRST_BREAK: Final = 2
+"""Index of the first of them at which a drop can be told from diminishing returns: two lie below
+it."""
 _ROUNDING: Final = 1e-6
 """By how much a sum of shares may miss 1."""
 

@@ -6,15 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.questions.transition.cells import Grid, SeedNoise, cell_values, read_cells
-from analysis.questions.transition.judge import Judge
-from analysis.questions.transition.lengths import (
+from analysis.questions.transition.growth import (
     fit_slopes,
     level_variance,
     mean_levels,
     pool_slopes,
     slopes_of,
 )
-from analysis.questions.transition.location import locate, smallest_set, step_drops
+from analysis.questions.transition.judge import Judge, locate, smallest_set, step_drops
 from analysis.questions.transition.result import TransitionSettings
 from analysis.runs.scale import THRESHOLDS
 

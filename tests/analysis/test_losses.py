@@ -232,8 +232,9 @@ class TestReport:
 
     def test_the_example_page_names_its_lost_runs(self) -> None:
         result = examples.transition_result()
+        ended = {"finished": 1, "diverged": 2}
         counts = tuple(
-            dataclasses.replace(cell, complete=1, diverged=2) if at == 0 else cell
+            dataclasses.replace(cell, ended=ended) if at == 0 else cell
             for at, cell in enumerate(result.counts)
         )
         assert isinstance(counts[0], CellCounts)

@@ -101,7 +101,7 @@ def test_a_stated_seed_sd_is_part_of_the_answer() -> None:
 
 def test_what_limits_an_answer_stands_below_it_and_not_among_the_other_warnings() -> None:
     limits = ("3 runs have not ended yet; the answer may change",)
-    result = examples.transition_result(qualifications=limits, warnings=(*limits, "other"))
+    result = examples.transition_result(qualifications=limits, warnings=("other",))
     answer, command = examples.answer(transition=result), "hsweep run x --only-missing"
     page = build_report(
         examples.report_input(answer=dataclasses.replace(answer, settle_command=command))

@@ -20,7 +20,6 @@ from analysis.questions.lean.fit import fit as fit_lean
 from analysis.questions.lean.kind import LEAN
 from analysis.questions.lean.result import LeanResult
 from analysis.questions.lean.training import with_training as with_lean_training
-from analysis.questions.transition.finding import transition_finding
 from analysis.questions.transition.fit import fit
 from analysis.questions.transition.kind import TRANSITION
 from analysis.questions.transition.result import TransitionResult, TransitionSettings
@@ -154,7 +153,7 @@ def test_a_head_count_that_still_falls_keeps_the_answer_open_and_is_trained_long
     assert {each.budget for each in result.missing} == {300}
     decisive = {each.at["heads"] for each in result.missing}
     assert {sweep.h_star - 1, sweep.h_star} <= decisive < set(frame["heads"])
-    finding = transition_finding(TRANSITION, result)
+    finding = TRANSITION.finding(result)
     assert finding.missing == result.missing
     assert TransitionResult.from_json(json.loads(json.dumps(result.to_json()))) == result
     titles = [section.title for section in finding.tables]
@@ -184,7 +183,7 @@ def test_an_answer_of_one_budget_is_given_a_shorter_one_in_all_cells() -> None:
     assert len(result.missing) == len(frame[["heads", "seq_len"]].drop_duplicates())
     cheaper = "two budgets show how the answer moves with training, and a shorter one costs less"
     trains = f"hsweep run --only-missing trains {len(frame)} runs of 75 epochs"
-    assert transition_finding(TRANSITION, result).sentences[-1].endswith(f"({trains}; {cheaper}).")
+    assert TRANSITION.finding(result).sentences[-1].endswith(f"({trains}; {cheaper}).")
     assert asked(frame, can_be_extended=False).missing == ()
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.questions.transition.fit import common_dimension, fit
+from analysis.questions.transition.fit import fit
 from analysis.questions.transition.result import (
     RetrievalDimension,
     TransitionResult,
@@ -236,7 +236,7 @@ def test_pruning_inside_cells_is_counted_and_reads_the_best_run():
     _, _, result = sweeps("asha_cell", 1)[0]
     assert result.reading == "attainable"
     assert any("stopped early inside cells" in text for text in result.qualifications)
-    assert all((cell.started, cell.complete, cell.pruned) == (9, 3, 6) for cell in result.counts)
+    assert all(cell.ended == {"finished": 3, "stopped_early": 6} for cell in result.counts)
     for cell in result.cells:
         assert cell.z == min(run.y for run in result.runs if (run.x, run.by) == (cell.x, cell.by))
 
@@ -345,14 +345,6 @@ def test_scaling_the_error_changes_nothing():
     other = fit(scaled, settings=QUICK, metric="nmse")
     assert (one.verdict, one.h_star, one.h_set) == (other.verdict, other.h_star, other.h_set)
     assert one.drop == pytest.approx(other.drop)
-
-
-def test_dimensions_of_several_sweeps_intersect_or_disagree():
-    four, wide = RetrievalDimension(4, 4, 1, False), RetrievalDimension(3, 4, 2, True)
-    assert common_dimension([four, wide]) == RetrievalDimension(4, 4, 2, True)
-    assert common_dimension([four, RetrievalDimension(6, 8, 1, False)]) is None
-    with pytest.raises(ValueError, match="at least one"):
-        common_dimension([])
 
 
 def test_bad_arguments_are_named():

@@ -127,7 +127,7 @@ def test_a_setting_that_lost_runs_or_stayed_at_chance_in_one_does_not_compete() 
         (cell, _) = (each for each in found.counts if each.x == 5)
         assert cell.setting == TunedSetting({"lr": 0.1}, 3, 0, 1, ("lr",), False)
         assert (cell.read, cell.losses.total) == (3, 0)
-        assert cell.at_chance == (word == "at_chance")
+        assert cell.count("at_chance") == (word == "at_chance")
         # What was set aside is not held against the cells.
         assert (found.reading, found.h_star) == ("typical", 4)
         assert all(run.value < 0.5 for run in found.runs)
@@ -156,7 +156,7 @@ def test_a_cell_whose_settings_were_all_stopped_in_part_is_read_from_what_is_lef
     found = tuned(frame.assign(status=frame["status"].mask(stopped, "stopped_early")))
     (cell, _) = (each for each in found.counts if each.x == 5)
     assert cell.setting is not None
-    assert (cell.setting.competed, cell.read, cell.pruned) == (False, 6, 3)
+    assert (cell.setting.competed, cell.read, cell.count("stopped_early")) == (False, 6, 3)
     assert found.reading == "attainable"
 
 
@@ -213,8 +213,8 @@ def test_a_run_at_chance_is_a_measurement_of_a_cell_and_counted() -> None:
     )
     found = fit(frame, metric="nmse", settings=QUICK)
     at = {(cell.x, cell.by): cell for cell in found.counts}
-    assert (at[1, 8].complete, at[1, 8].at_chance, at[1, 8].read) == (3, 3, 3)
-    assert (at[5, 8].complete, at[5, 8].at_chance) == (3, 1)
+    assert (at[1, 8].ended, at[1, 8].complete, at[1, 8].read) == ({"at_chance": 3}, 3, 3)
+    assert at[5, 8].ended == {"at_chance": 1, "finished": 2}
     # Above h* it is a run that is stuck.
     assert (found.reading, found.h_star) == ("attainable", 4)
     named = "8 full-budget runs at chance (learned no more than a constant predictor): 3 of 3 at"

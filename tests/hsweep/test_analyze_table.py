@@ -113,7 +113,7 @@ def test_the_fields_that_are_documented(analyze: Analyze) -> None:
     assert sum(found["p_h"].values()) == pytest.approx(1)
     estimate, low, high = found["gamma"]["1"]
     assert low < estimate < high
-    assert {"x", "by", "started", "complete", "pruned", "failed"} <= set(found["counts"][0])
+    assert {"x", "by", "ended", "read", "setting"} == set(found["counts"][0])
     assert found["settings"]["B"] == 100
 
 
@@ -134,7 +134,7 @@ def test_names_words_and_budgets_are_the_users(analyze: Analyze) -> None:
     )  # fmt: skip
     assert (found["verdict"], found["h_star"]) == ("collapse", sweep.h_star)
     assert found["x"] == "num heads"
-    assert (found["counts"][0]["pruned"], found["counts"][0]["complete"]) == (6, 3)
+    assert found["counts"][0]["ended"] == {"finished": 3, "stopped_early": 6}
 
 
 def test_a_setting_decides_and_is_recorded(analyze: Analyze) -> None:

@@ -66,7 +66,7 @@ def test_cells_stand_at_their_best_rate_named_or_not(home: Home, nuisance: tuple
         assert cell.setting is not None
         assert cell.setting.values == {"lr": 0.01}
         learned = cell.x < 4
-        assert (cell.started, cell.at_chance, cell.read) == (9, 0 if learned else 3, 3)
+        assert (cell.started, cell.count("at_chance"), cell.read) == (9, 0 if learned else 3, 3)
     assert json.loads(json.dumps(answer.to_json(), allow_nan=False))["nuisance"] == ["lr"]
     page = build_report(report_input(study, answer, {}))
     assert "<b>9</b><span>at chance</span>" in page

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pandas as pd
 
-from analysis.questions.base import Finding, Kind, StudyRuns, fixed_rate
+from analysis.questions.base import Finding, Kind, StudyRuns
 from analysis.questions.lean.finding import groups_finding, lean_finding
 from analysis.questions.lean.fit import fit
 from analysis.questions.lean.groups import fit_groups
@@ -103,7 +103,7 @@ class LeanKind(Kind):
             for axis in manifest.axes
             if (axis in axes or axis in baseline) and axis not in nuisance
         ]
-        rate = fixed_rate(manifest, axes)
+        rate = study.fixed_rate(axes)
         within = question.get("within")
         if within is not None and study.trials[within].nunique() < 2:
             within = None

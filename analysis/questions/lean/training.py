@@ -12,7 +12,6 @@ from analysis.sensitivity import (
     SURE,
     BudgetAnswer,
     Quantity,
-    Sensitivity,
     Verdicts,
     paired_curve,
     sensitivity,
@@ -38,10 +37,6 @@ def with_training(
     """
     if not result.decides:
         return result
-    blank = Sensitivity(unit=ladder.unit, column=ladder.column)
-    if result.stopped and not ladder.obstacle:
-        reason = "runs were stopped early, so that budgets hold different runs"
-        return replace(result, sensitivity=replace(blank, reason=reason))
     rows = [row for row in result.table if row.outcome == "excluded" or row.label == result.choice]
     rest = [row for row in result.table if row not in rows]
     sign = 1.0 if result.goal == "max" else -1.0
@@ -73,6 +68,7 @@ def with_training(
         quantities,
         again,
         ladder,
+        is_stopped=bool(result.stopped),
         answers=_answers(result, ladder, answer),
         is_log=False,
         exponent=result.settings.budget_exponent,

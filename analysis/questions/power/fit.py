@@ -27,7 +27,7 @@ from analysis.questions.power.result import (
 )
 from analysis.questions.transition import fit as transition
 from analysis.questions.transition.result import TransitionResult, TransitionSettings
-from analysis.questions.transition.run_table import RunTable
+from analysis.questions.transition.table import RunTable
 from analysis.runs.scale import THRESHOLDS
 from analysis.runs.tuned import tuned_runs
 from analysis.statistics.cross_fitting import cross_fit
@@ -290,8 +290,6 @@ def _table(design: Design, y: FloatArray, x: str, by: str | None, scale: Scale) 
             "y": y.ravel(),
             "status": "finished",
             "complete": True,
-            "reached": np.nan,
-            "budget": np.nan,
         }
     )
     goal: Goal = "max" if scale == "accuracy" else "min"

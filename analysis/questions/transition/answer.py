@@ -1,368 +1,343 @@
 """The answer of a sweep's cells: one function from cells and settings to numbers and a verdict."""
 
-from dataclasses import dataclass, replace
-from typing import Any
+from itertools import pairwise
+from typing import Any, Final
 
 import numpy as np
 
-from analysis.questions.transition.cells import Cells, Grid, SeedNoise, read_cells
-from analysis.questions.transition.judge import Judge, Judgement
-from analysis.questions.transition.location import smallest_set, star_probabilities, step_drops
+from analysis.questions.transition.cells import Cells, Grid, SeedNoise, read_cells, resampled_cells
+from analysis.questions.transition.coverage import Coverage, Need
+from analysis.questions.transition.judge import Judge, smallest_set, step_drops
 from analysis.questions.transition.result import (
     CellValue,
     DropStep,
     Estimate,
     Growth,
-    Need,
     OtherReading,
     RetrievalDimension,
     TransitionSettings,
     Verdict,
 )
-from analysis.runs.scale import Thresholds
+from analysis.questions.transition.table import RunTable
 from analysis.statistics.values import FloatArray
 from analysis.text.numbers import text_below, y_size
 from analysis.values import Number, number
-from hsweep.design.question import Scale
+
+_FEWEST_VALUES: Final = 3
+"""Head counts that tell a collapse from a decline at all."""
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What cells are asked, besides their numbers.
+def answer(
+    grid: Grid,
+    noise: SeedNoise,
+    table: RunTable,
+    coverage: Coverage,
+    settings: TransitionSettings,
+    layers: int,
+) -> tuple[dict[str, Any], Need]:
+    """Return the fields of the result, by the reading that leads, and what an open answer lacks.
 
-    Attributes:
-        settings: with every threshold filled in.
-        limits: the thresholds that decide: those of the scale where the settings give none.
-        scale: of the metric.
-        layers: attention layers of the models.
-        x, by: the searched axis and the modulating one, which may be None.
-        refusal: why no verdict may be given, whatever the cells say; empty when one may.
-        is_selected: early stopping chose which runs are left, so nothing is read from them.
-        without_floor: how many runs have no error at all and no known place on the log axis.
+    The attainable reading leads where runs get stuck or were selected inside cells, else the
+    typical one.
     """
 
-    settings: TransitionSettings
-    limits: Thresholds
-    scale: Scale
-    layers: int
-    x: str
-    by: str | None
-    refusal: str = ""
-    is_selected: bool = False
-    without_floor: int = 0
+    def read(best_of: int | None) -> tuple[dict[str, Any], Need]:
+        return _Reading(read_cells(grid, noise, best_of), table, coverage, settings, layers).read()
 
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What cells answer.
-
-    Attributes:
-        fields: of the result, by name.
-        cells: the reading that leads; None where nothing was read.
-        judge: the rules at its noise; None where there is no step to judge.
-        needs: what an open answer lacks.
-    """
-
-    fields: dict[str, Any]
-    cells: Cells
-    judge: Judge | None
-    needs: Need
-
-
-def answer(grid: Grid, noise: SeedNoise, asked: Asked, is_pruned: bool) -> Answer:
-    """Return what the reading that leads answers: the attainable one where runs get stuck or were
-    selected inside cells, else the typical one."""
-    counts = grid.counts
-    fewest = int(counts[counts > 0].min()) if (counts > 0).any() else 0
-    best_of = 0 if is_pruned else fewest
-    typical = _read(read_cells(grid, noise, None), asked)
-    wish = asked.settings.reading
-    if not is_pruned and (best_of < 2 or wish == "typical" or (wish == "auto" and best_of < 3)):
+    is_pruned, wish = coverage.pruned_inside, settings.reading
+    typical = read(None)
+    least = 3 if wish == "auto" else 2
+    if not is_pruned and (grid.fewest < least or wish == "typical"):
         return typical
-    attainable = _read(read_cells(grid, noise, best_of), asked)
+    attainable = read(0 if is_pruned else grid.fewest)
     leads = wish != "typical" and (
         is_pruned
         or wish == "attainable"
-        or _stuck_share(attainable, grid, asked.limits) >= asked.settings.stuck_share
+        or _stuck_share(attainable[0], grid, settings.limits(table.scale).min_drop)
+        >= settings.stuck_share
     )
-    first, second = (attainable, typical) if leads else (typical, attainable)
-    other = OtherReading(
-        second.fields["reading"], second.fields["verdict"], second.fields.get("h_star")
-    )
-    return replace(first, fields={**first.fields, "other": other})
+    (fields, needs), (second, _) = (attainable, typical) if leads else (typical, attainable)
+    other = OtherReading(second["reading"], second["verdict"], second.get("h_star"))
+    return {**fields, "other": other}, needs
 
 
-def _stuck_share(reading: Answer, grid: Grid, limits: Thresholds) -> float:
+def _stuck_share(fields: dict[str, Any], grid: Grid, min_drop: float) -> float:
     """Return the share of runs at h >= h* that lie over half the drop above their cell's best."""
-    star, drop = reading.fields.get("h_star"), reading.fields.get("drop")
-    if star is None or drop is None or drop < limits.min_drop:
+    star, drop = fields.get("h_star"), fields.get("drop")
+    if star is None or drop is None or drop < min_drop:
         return 0.0
     rows = [row for head, row in zip(grid.heads, grid.runs, strict=True) if head >= star]
     behind = np.concatenate([cell - cell.min() for row in rows for cell in row if cell.size])
     return float(np.mean(behind > drop / 2))
 
 
-def _read(cells: Cells, asked: Asked) -> Answer:
-    heads, settings = cells.grid.heads, asked.settings
-    fields: dict[str, Any] = {
-        "noise_gap": cells.noise.gap,
-        "reading": "typical" if cells.best_of is None else "attainable",
-        "seed_sd": {number(h): float(sd) for h, sd in zip(heads, cells.noise.sd, strict=True)},
-        "cells": _cell_values(cells),
-        "verdict": "open",
-    }
-    if asked.is_selected or len(heads) < 2:
-        reason = asked.refusal or f"{_values(len(heads), asked.x)} cannot show a collapse"
-        if asked.is_selected:
-            reason += "; early stopping chose which, so what is left is not a fair sample"
-        needs: Need = "cells" if asked.refusal else "heads"
-        return Answer({**fields, "reason": reason}, cells, None, needs)
-    if np.isnan(step_drops(cells.z)).all():
-        reason = f"no two neighbouring values of {asked.x} share one of {asked.by}"
-        return Answer({**fields, "reason": reason}, cells, None, "cells")
-    rng = np.random.default_rng([settings.rng_seed, 0 if cells.best_of is None else 1])
-    judge = Judge(cells, settings, asked.limits, rng)
-    judged = judge.judge(cells.z[None])
-    star, peak = int(judged.places.star[0]), int(judged.places.peak[0])
-    gap = cells.noise.gap_beside(peak, heads)
-    fields |= _numbers(cells, asked, judge, judged) | {"noise_gap": gap}
-    # Draws by a noise that nobody has measured would look like knowledge of the place.
-    if not gap:
-        shares = star_probabilities(cells, judge.place, settings.B, rng)
-        members = smallest_set(shares, settings.set_mass)
-        fields["p_h"] = {number(h): float(share) for h, share in zip(heads, shares, strict=True)}
-        fields["h_set"] = tuple(number(heads[k]) for k in members)
-    verdict, reason, needs = _decide(cells, asked, judge, judged, gap)
-    looks_like_one = bool(judged.collapses[0]) or _ends_at_second(judge, judged, asked)
-    fields |= {"verdict": verdict, "reason": reason}
-    fields["suggested"] = needs == "seeds" and looks_like_one
-    if verdict == "collapse":
-        fields["shown_by"] = "abruptness" if judged.abrupt[0] else "growth"
-        at = [int(np.flatnonzero(heads == h)[0]) for h in fields["h_set"]]
-        before = heads[min([*at, star]) - 1] if min([*at, star]) else 0
-        fields["d_eff"] = _dimension(before, heads[max([*at, star])], heads, asked)
-    return Answer(fields, cells, judge, needs)
+class _Reading:
+    """What cells say under one reading of their seeds.
 
-
-def _ends_at_second(judge: Judge, judged: Judgement, asked: Asked) -> bool:
-    """Whether the error falls by a large drop to the second head count and no further."""
-    drop, later = float(judged.places.drop[0]), _later_fall(judge, 1, asked)
-    return (
-        int(judged.places.star[0]) == 1
-        and drop >= asked.limits.min_drop
-        and later is not None
-        and later <= min(asked.limits.min_drop, asked.settings.rho * drop)
-    )
-
-
-def _numbers(cells: Cells, asked: Asked, judge: Judge, judged: Judgement) -> dict[str, Any]:
-    heads, alpha, slopes = cells.grid.heads, asked.settings.alpha, judge.slopes
-    places = judged.places
-    star, peak = int(places.star[0]), int(places.peak[0])
-    above = (float(judged.above[0]), float(judged.above_se[0]))
-    below = (float(judged.below[0]), float(judged.below_se[0]))
-    has_growth = np.isfinite(above[0])
-    return {
-        "h_star": number(heads[star]),
-        "bracket": (number(heads[star - 1]), number(heads[star])),
-        "h_peak": number(heads[peak]),
-        "drop": float(places.drop[0]),
-        "excess": float(places.excess[0]),
-        "p": float(judged.p[0]) if judged.p[0] < 1 else None,
-        "scatter": float(judged.scatter[0]) if judged.p[0] < 1 else None,
-        "later_rise": _later_rise(cells, judge, star, asked),
-        "drops": _drop_steps(cells, asked.scale),
-        "gamma": {
-            number(h): slopes.interval(float(slope), float(se), alpha)
-            for h, slope, se in zip(heads, slopes.estimate, slopes.se, strict=True)
-            if np.isfinite(slope)
-        },
-        "gamma_below": slopes.interval(*below, alpha) if np.isfinite(below[0]) else None,
-        "gamma_above": slopes.interval(*above, alpha) if has_growth else None,
-        "growth": _growth(*above, judge, asked) if asked.by is not None else None,
-        "level": {
-            number(h): Estimate(float(level), float(np.sqrt(variance)))
-            for h, level, variance in zip(heads, judge.level, judge.variance, strict=True)
-        },
-        "phi": slopes.phi,
-    }
-
-
-def _growth(estimate: float, se: float, judge: Judge, asked: Asked) -> Growth:
-    if not np.isfinite(estimate):
-        return "open"
-    reach = judge.slopes.quantile(1 - asked.settings.alpha) * se
-    if estimate + reach <= asked.limits.max_growth:
-        return "gone"
-    return "stays" if estimate - reach > asked.limits.max_growth else "open"
-
-
-def _decide(
-    cells: Cells, asked: Asked, judge: Judge, judged: Judgement, gap: str
-) -> tuple[Verdict, str, Need]:
-    """Return the verdict, its reason in words, and what an open one needs."""
-    heads, limits, x = cells.grid.heads, asked.limits, asked.x
-    places = judged.places
-    star, peak, drop = int(places.star[0]), int(places.peak[0]), float(places.drop[0])
-    if asked.refusal:
-        return "open", asked.refusal, "cells"
-    if len(heads) < 3:
-        return "open", f"{_values(len(heads), x)} cannot tell a collapse from a decline", "heads"
-    if gap:
-        return "open", f"{gap}, so the noise between seeds is not measured", "seeds"
-    if judged.collapses[0]:
-        return "collapse", "", ""
-    if asked.without_floor:
-        runs = "1 run has" if asked.without_floor == 1 else f"{asked.without_floor} runs have"
-        reason = (
-            f"{runs} no error at all, and how small it is depends on the number of evaluation "
-            "examples: give eval_size"
-        )
-        return "open", reason, ""
-    at, size = f"{x} = {heads[star]:g}", y_size(drop, asked.scale, _points(cells, peak, asked))
-    fall = f"the error falls most on the way to {at}, by {size}"
-    if drop < limits.min_drop:
-        small = _small(drop, cells, peak, asked)
-        return "none", f"the largest drop is {small}{_at_the_ends(asked, judge)}", ""
-    if _ends_at_second(judge, judged, asked):
-        later = max(_later_fall(judge, 1, asked) or 0.0, 0.0)
-        reason = (
-            f"{fall}, and from there on by no more than {y_size(later, asked.scale)}; "
-            f"with one value of {x} below it a collapse cannot be told from diminishing returns"
-        )
-        return "open", reason, "below"
-    if judged.gap[0] < limits.min_excess:
-        return "none", f"{fall}, but {_as_good(heads, judge.level, star, x)}", ""
-    if not judge.is_testable(peak):
-        return "none", f"{fall}, which one value of {x} below it cannot tell from a decline", ""
-    if places.excess[0] < limits.min_excess:
-        excess = y_size(max(float(places.excess[0]), 0.0), asked.scale)
-        return "none", f"{fall}, of which {excess} exceed the decline before it", ""
-    share = f"{100 * float(judged.p[0]):.2g} %"
-    scatter = y_size(float(judged.scatter[0]), asked.scale)
-    reason = (
-        f"{fall}, and {share} of declines without a collapse look as abrupt where single values "
-        f"scatter by {scatter}"
-    )
-    return "none", reason, ""
-
-
-def _small(drop: float, cells: Cells, peak: int, asked: Asked) -> str:
-    limits = asked.limits
-    if asked.scale != "accuracy":
-        return f"{text_below(drop, limits.min_drop)} {limits.unit}, less than {limits.min_drop:g}"
-    factor = text_below(10**drop, 10**limits.min_drop)
-    size = y_size(drop, asked.scale, _points(cells, peak, asked))
-    return f"{size} (a factor of {factor}), less than {y_size(limits.min_drop, asked.scale)}"
-
-
-def _at_the_ends(asked: Asked, judge: Judge) -> str:
-    """Say where a collapse may lie that the values tried do not show."""
-    slopes, limit = judge.slopes, asked.limits.max_growth
-    if asked.by is None or not np.isfinite(slopes.estimate[-1]):
-        return ""
-    lower = slopes.estimate - slopes.quantile(1 - asked.settings.alpha) * slopes.se
-    if lower[-1] > limit:
-        return (
-            f"; growth with {asked.by} is still there at the largest {asked.x}, so a collapse may "
-            "lie above"
-        )
-    if not (lower > limit).any():
-        return (
-            f"; growth with {asked.by} is shown at no {asked.x}, so the smallest tried may be "
-            "enough, or none may be"
-        )
-    return ""
-
-
-def _as_good(heads: FloatArray, level: FloatArray, star: int, x: str) -> str:
-    best = int(np.argmin(level[:star]))
-    if level[best] - level[star] <= np.nanmedian(level[star:]) - level[star]:
-        return f"rises again: {x} = {heads[best]:g} is as good as what follows"
-    return f"{x} = {heads[best]:g} is about as good"
-
-
-def _later_fall(judge: Judge, star: int, asked: Asked) -> float | None:
-    """Return the largest upper bound of the fall from h* to a later head count, None without one.
-
-    Each bound is one-sided at level alpha; every one of them must be small for "no further fall",
-    so no correction is needed (intersection-union).
+    Attributes:
+        star, peak: indices of h* and of the head count that ends the largest drop.
+        reach: half the width of a one-sided interval at level alpha, in standard errors.
     """
-    level, variance = judge.level, judge.variance
-    if star + 1 >= len(level):
-        return None
-    se = np.sqrt(variance[star] + variance[star + 1 :] + 2 * asked.limits.head_sd**2)
-    reach = judge.slopes.quantile(1 - asked.settings.alpha) * se
-    return float(np.max(level[star] - level[star + 1 :] + reach))
 
+    def __init__(
+        self,
+        cells: Cells,
+        table: RunTable,
+        coverage: Coverage,
+        settings: TransitionSettings,
+        layers: int,
+    ) -> None:
+        self.cells, self.table, self.coverage = cells, table, coverage
+        self.settings, self.layers = settings, layers
+        self.heads, self.limits = cells.grid.heads, settings.limits(table.scale)
 
-def _later_rise(cells: Cells, judge: Judge, star: int, asked: Asked) -> tuple[Number, float] | None:
-    """Return the highest later level with how far it lies above that of h*, where that is surely
-    more than the smallest step that counts."""
-    level, variance = judge.level, judge.variance
-    if star + 1 >= len(level):
-        return None
-    k = star + 1 + int(np.argmax(level[star + 1 :]))
-    rise = float(level[k] - level[star])
-    se = np.sqrt(variance[star] + variance[k] + 2 * asked.limits.head_sd**2)
-    if rise - judge.slopes.quantile(1 - asked.settings.alpha) * float(se) < asked.limits.d_min:
-        return None
-    return number(cells.grid.heads[k]), rise
+    def read(self) -> tuple[dict[str, Any], Need]:
+        """Return the fields of the result that follow from the cells, and what is lacking."""
+        cells, heads = self.cells, self.heads
+        fields: dict[str, Any] = {
+            "noise_gap": cells.noise.gap,
+            "reading": "typical" if cells.best_of is None else "attainable",
+            "seed_sd": {number(h): float(sd) for h, sd in zip(heads, cells.noise.sd, strict=True)},
+            "cells": self._cell_values(),
+            "verdict": "open",
+        }
+        refusal, x, by = self.coverage.refusal, self.table.x, self.table.by
+        if self.coverage.pruned_out:
+            why = "early stopping chose which, so what is left is not a fair sample"
+            return {**fields, "reason": f"{refusal}; {why}"}, "cells"
+        if len(heads) < 2:
+            reason = refusal or f"{self._values()} cannot show a collapse"
+            return {**fields, "reason": reason}, "cells" if refusal else "heads"
+        if np.isnan(step_drops(cells.z)).all():
+            reason = f"no two neighbouring values of {x} share one of {by}"
+            return {**fields, "reason": reason}, "cells"
+        found, needs = self._judged()
+        return fields | found, needs
 
+    def _judged(self) -> tuple[dict[str, Any], Need]:
+        cells, heads, settings = self.cells, self.heads, self.settings
+        rng = np.random.default_rng([settings.rng_seed, 0 if cells.best_of is None else 1])
+        self.judge = Judge(cells, settings, self.limits, rng)
+        self.judged = self.judge.judge(cells.z[None])
+        falls = self.judged.falls
+        self.star, self.peak = int(falls.star[0]), int(falls.peak[0])
+        self.drop, self.excess = float(falls.drop[0]), float(falls.excess[0])
+        self.reach = self.judge.slopes.quantile(1 - settings.alpha)
+        gap = cells.noise.gap_beside(self.peak, heads)
+        fields = self._numbers() | {"noise_gap": gap}
+        members: list[int] = []
+        # Draws by a noise that nobody has measured would look like knowledge of the place.
+        if not gap:
+            stars = self.judge.place(resampled_cells(cells, settings.B, rng))
+            shares = np.bincount(stars, minlength=len(heads)) / settings.B
+            members = smallest_set(shares, settings.set_mass)
+            fields["p_h"] = dict(zip(map(number, heads), shares.tolist(), strict=True))
+            fields["h_set"] = tuple(number(heads[k]) for k in members)
+        verdict, reason, needs = self._decide(gap)
+        looks_like_one = bool(self.judged.collapses[0]) or self._ends_at_second()
+        fields |= {"verdict": verdict, "reason": reason}
+        fields["suggested"] = needs == "seeds" and looks_like_one
+        if verdict == "collapse":
+            fields["shown_by"] = "abruptness" if self.judged.abrupt[0] else "growth"
+            fields["d_eff"] = self._dimension([*members, self.star])
+        return fields, needs
 
-def _dimension(
-    before: float, last: float, heads: FloatArray, asked: Asked
-) -> RetrievalDimension | None:
-    """Return D in (L h_before, L h_last] over the set of h*.
-
-    One layer needs h >= D (paper H); for more layers L h >= D is a conjecture from its ablation.
-    """
-    if "head" not in asked.x or any(not float(head).is_integer() for head in heads):
-        return None
-    layers = asked.layers
-    return RetrievalDimension(int(before) * layers + 1, int(last) * layers, layers, layers > 1)
-
-
-def _cell_values(cells: Cells) -> tuple[CellValue, ...]:
-    grid = cells.grid
-    return tuple(
-        CellValue(
-            number(head),
-            None if np.isnan(length) else number(length),
-            float(cells.z[k, j]),
-            grid.runs[k][j].size,
+    def _numbers(self) -> dict[str, Any]:
+        heads, alpha, judge, judged = self.heads, self.settings.alpha, self.judge, self.judged
+        slopes, is_tested = judge.slopes, judged.p[0] < 1
+        below, above = (
+            slopes.interval(float(estimate[0]), float(se[0]), alpha)
+            if np.isfinite(estimate[0])
+            else None
+            for estimate, se in ((judged.below, judged.below_se), (judged.above, judged.above_se))
         )
-        for k, head in enumerate(grid.heads)
-        for j, length in enumerate(grid.lengths)
-        if grid.runs[k][j].size
-    )
-
-
-def _points(cells: Cells, peak: int, asked: Asked) -> float | None:
-    if asked.scale != "accuracy":
-        return None
-    return float(step_drops(100 * 10**cells.z)[peak - 1])
-
-
-def _drop_steps(cells: Cells, scale: Scale) -> tuple[DropStep, ...]:
-    drops = step_drops(cells.z)
-    points = step_drops(100 * 10**cells.z) if scale == "accuracy" else None
-    heads, lengths = cells.grid.heads, cells.grid.lengths
-    return tuple(
-        DropStep(
-            number(heads[k - 1]),
-            number(heads[k]),
-            float(drops[k - 1]),
-            {
-                number(length): float(value)
-                for length, value in zip(lengths, cells.z[k - 1] - cells.z[k], strict=True)
-                if np.isfinite(value) and np.isfinite(length)
+        return {
+            "h_star": number(heads[self.star]),
+            "bracket": (number(heads[self.star - 1]), number(heads[self.star])),
+            "h_peak": number(heads[self.peak]),
+            "drop": self.drop,
+            "excess": self.excess,
+            "p": float(judged.p[0]) if is_tested else None,
+            "scatter": float(judged.scatter[0]) if is_tested else None,
+            "later_rise": self._later_rise(),
+            "drops": self._drop_steps(),
+            "gamma": {
+                number(h): slopes.interval(float(slope), float(se), alpha)
+                for h, slope, se in zip(heads, slopes.estimate, slopes.se, strict=True)
+                if np.isfinite(slope)
             },
-            points=None if points is None else float(points[k - 1]),
+            "gamma_below": below,
+            "gamma_above": above,
+            "growth": self._growth() if self.table.by is not None else None,
+            "level": {
+                number(h): Estimate(float(level), float(np.sqrt(variance)))
+                for h, level, variance in zip(heads, judge.level, judge.variance, strict=True)
+            },
+            "phi": slopes.phi,
+        }
+
+    def _growth(self) -> Growth:
+        estimate, reach = self.judged.above[0], self.reach * self.judged.above_se[0]
+        if estimate + reach <= self.limits.max_growth:
+            return "gone"
+        return "stays" if estimate - reach > self.limits.max_growth else "open"
+
+    def _decide(self, gap: str) -> tuple[Verdict, str, Need]:
+        """Return the verdict, its reason in words, and what an open one needs."""
+        heads, limits, x = self.heads, self.limits, self.table.x
+        if self.coverage.refusal:
+            return "open", self.coverage.refusal, "cells"
+        if len(heads) < _FEWEST_VALUES:
+            return "open", f"{self._values()} cannot tell a collapse from a decline", "heads"
+        if gap:
+            return "open", f"{gap}, so the noise between seeds is not measured", "seeds"
+        if self.judged.collapses[0]:
+            return "collapse", "", ""
+        if number_of := self.table.without_floor:
+            runs = "1 run has" if number_of == 1 else f"{number_of} runs have"
+            reason = (
+                f"{runs} no error at all, and how small it is depends on the number of evaluation "
+                "examples: give eval_size"
+            )
+            return "open", reason, ""
+        if self.drop < limits.min_drop:
+            return "none", f"the largest drop is {self._small_drop()}{self._at_the_ends()}", ""
+        size = self._size(self.drop, self._points())
+        fall = f"the error falls most on the way to {x} = {heads[self.star]:g}, by {size}"
+        if self._ends_at_second():
+            later = self._size(max(self._later_fall() or 0.0, 0.0))
+            reason = (
+                f"{fall}, and from there on by no more than {later}; "
+                f"with one value of {x} below it a collapse cannot be told from diminishing returns"
+            )
+            return "open", reason, "below"
+        if self.judged.gap[0] < limits.min_excess:
+            return "none", f"{fall}, but {self._as_good()}", ""
+        if not self.judge.is_testable(self.peak):
+            return "none", f"{fall}, which one value of {x} below it cannot tell from a decline", ""
+        if self.excess < limits.min_excess:
+            excess = self._size(max(self.excess, 0.0))
+            return "none", f"{fall}, of which {excess} exceed the decline before it", ""
+        scatter = self._size(float(self.judged.scatter[0]))
+        reason = (
+            f"{fall}, and {100 * float(self.judged.p[0]):.2g} % of declines without a collapse look"
+            f" as abrupt where single values scatter by {scatter}"
         )
-        for k in range(1, len(heads))
-    )
+        return "none", reason, ""
 
+    def _ends_at_second(self) -> bool:
+        """Whether the error falls by a large drop to the second head count and no further."""
+        later, least = self._later_fall(), self.limits.min_drop
+        return (
+            self.star == 1
+            and self.drop >= least
+            and later is not None
+            and later <= min(least, self.settings.rho * self.drop)
+        )
 
-def _values(count: int, axis: str) -> str:
-    return f"{count} value{'' if count == 1 else 's'} of {axis}"
+    def _later_fall(self) -> float | None:
+        """Return the largest upper bound of the fall from h* to a later head count, None without
+        one.
+
+        Each bound is one-sided at level alpha; every one of them must be small for "no further
+        fall", so no correction is needed (intersection-union).
+        """
+        fall, se = self._later_falls()
+        return float(np.max(fall + self.reach * se)) if fall.size else None
+
+    def _later_rise(self) -> tuple[Number, float] | None:
+        """Return the highest later level with how far it lies above that of h*, where that is
+        surely more than the smallest step that counts."""
+        fall, se = self._later_falls()
+        k = int(np.argmin(fall)) if fall.size else 0
+        if not fall.size or -fall[k] - self.reach * se[k] < self.limits.d_min:
+            return None
+        return number(self.heads[self.star + 1 + k]), -float(fall[k])
+
+    def _later_falls(self) -> tuple[FloatArray, FloatArray]:
+        """Return how far each later level lies below that of h*, and its standard error."""
+        level, variance, later = self.judge.level, self.judge.variance, slice(self.star + 1, None)
+        variances = variance[self.star] + variance[later] + 2 * self.limits.head_sd**2
+        return level[self.star] - level[later], np.sqrt(variances)
+
+    def _at_the_ends(self) -> str:
+        """Say where a collapse may lie that the values tried do not show."""
+        slopes, limit = self.judge.slopes, self.limits.max_growth
+        x, by = self.table.x, self.table.by
+        if by is None or not np.isfinite(slopes.estimate[-1]):
+            return ""
+        lower = slopes.estimate - self.reach * slopes.se
+        if lower[-1] > limit:
+            return (
+                f"; growth with {by} is still there at the largest {x}, so a collapse may lie above"
+            )
+        if (lower > limit).any():
+            return ""
+        return (
+            f"; growth with {by} is shown at no {x}, so the smallest tried may be enough, or none "
+            "may be"
+        )
+
+    def _as_good(self) -> str:
+        level, star = self.judge.level, self.star
+        best = int(np.argmin(level[:star]))
+        place = f"{self.table.x} = {self.heads[best]:g}"
+        if level[best] - level[star] <= np.nanmedian(level[star:]) - level[star]:
+            return f"rises again: {place} is as good as what follows"
+        return f"{place} is about as good"
+
+    def _small_drop(self) -> str:
+        drop, limits = self.drop, self.limits
+        if self.table.scale != "accuracy":
+            below = text_below(drop, limits.min_drop)
+            return f"{below} {limits.unit}, less than {limits.min_drop:g}"
+        factor = text_below(10**drop, 10**limits.min_drop)
+        size = self._size(drop, self._points())
+        return f"{size} (a factor of {factor}), less than {self._size(limits.min_drop)}"
+
+    def _dimension(self, members: list[int]) -> RetrievalDimension | None:
+        """Return D in (L h_before, L h_last] over the set of h*.
+
+        One layer needs h >= D (paper H); for more layers L h >= D is a conjecture from its
+        ablation.
+        """
+        if "head" not in self.table.x or any(not head.is_integer() for head in self.heads.tolist()):
+            return None
+        first, layers = min(members), self.layers
+        before = int(self.heads[first - 1]) if first else 0
+        last = int(self.heads[max(members)])
+        return RetrievalDimension(before * layers + 1, last * layers, layers, layers > 1)
+
+    def _cell_values(self) -> tuple[CellValue, ...]:
+        grid = self.cells.grid
+        return tuple(
+            CellValue(
+                number(grid.heads[k]),
+                None if np.isnan(grid.lengths[j]) else number(grid.lengths[j]),
+                float(self.cells.z[k, j]),
+                grid.runs[k][j].size,
+            )
+            for k, j in np.argwhere(~np.isnan(self.cells.z))
+        )
+
+    def _points(self) -> float | None:
+        """Return the largest drop in points of an accuracy; None on another scale."""
+        return self._drop_steps()[self.peak - 1].points
+
+    def _drop_steps(self) -> tuple[DropStep, ...]:
+        drops = step_drops(self.cells.z)
+        points = [None] * len(drops)
+        if self.table.scale == "accuracy":
+            points = step_drops(100 * 10**self.cells.z).tolist()
+        heads = map(number, self.heads)
+        return tuple(
+            DropStep(before, after, float(drop), size)
+            for (before, after), drop, size in zip(pairwise(heads), drops, points, strict=True)
+        )
+
+    def _size(self, y: float, points: float | None = None) -> str:
+        return y_size(y, self.table.scale, points)
+
+    def _values(self) -> str:
+        count = len(self.heads)
+        return f"{count} value{'' if count == 1 else 's'} of {self.table.x}"

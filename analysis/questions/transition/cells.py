@@ -11,17 +11,14 @@ import numpy as np
 
 from analysis.runs.scale import Thresholds
 from analysis.statistics.cross_fitting import CrossFit
+from analysis.statistics.pair_differences import PAIR_SCALE, pair_differences
 from analysis.statistics.values import FloatArray, Mask
 
-_ABS_NORMAL_DIFFERENCE = 0.9539
-"""Median of |a - b| for two draws of a normal with sd 1: sqrt(2) * 0.6745."""
 _MEDIAN_VARIANCE = 1.57
 """Asymptotic variance of a median over that of a mean (pi / 2)."""
 _PSEUDO_DF = 2.0
 NO_SPREAD = "no spread between seeds, which agree exactly"
 _ROUNDING = 1e-12
-_PAIRS_OF = 200
-"""Runs of a cell up to which every pair is looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +42,11 @@ class Grid:
     def counts(self) -> FloatArray:
         """Full-budget runs per cell, shape [K, J]."""
         return np.array([[float(cell.size) for cell in row] for row in self.runs])
+
+    @property
+    def fewest(self) -> int:
+        """The smallest number of runs in a cell that has any; 0 where none has."""
+        return min((cell.size for row in self.runs for cell in row if cell.size), default=0)
 
     @property
     def inflation(self) -> FloatArray:
@@ -72,10 +74,10 @@ class SeedNoise:
     Attributes:
         sd: shape [K].
         df: degrees of freedom behind each, shape [K]; 0 where no cell holds two runs.
-        has_spread: whether any two runs of one cell differ, shape [K].
         stand_in: the sd that stands in because the cells do not measure one; None where they do,
             or where the few pairs there are give it.
         gap: why the noise counts as not measured; empty where it is measured or stated.
+        has_spread: whether any two runs of one cell differ, shape [K].
     """
 
     sd: FloatArray
@@ -123,23 +125,10 @@ def seed_noise(grid: Grid, thresholds: Thresholds, stated_sd: float | None) -> S
     the geometric mean stands in. It counts as measured where at least half of the cells hold two
     runs and any of them differ; else ``stated_sd`` takes its place, and without one there is a gap.
     """
-    num_heads = len(grid.heads)
-    raw = np.full(num_heads, np.nan)
-    df = np.zeros(num_heads)
-    has_spread = np.zeros(num_heads, dtype=bool)
-    for index in range(num_heads):
-        alike = grid.alike(index)
-        pairs = [
-            np.abs(runs[:, None] - runs[None, :])[np.triu_indices(runs.size, 1)]
-            for runs in map(_thinned, alike)
-        ]
-        differences = np.concatenate(pairs) if pairs else np.zeros(0)
-        df[index] = sum(max(runs.size - 1, 0) for runs in alike)
-        if differences.size and differences.max() > _ROUNDING:
-            has_spread[index] = True
-            raw[index] = max(
-                float(np.median(differences)) / _ABS_NORMAL_DIFFERENCE, thresholds.sd_floor
-            )
+    alike = [grid.alike(k) for k in range(len(grid.heads))]
+    df = np.array([float(sum(max(runs.size - 1, 0) for runs in each)) for each in alike])
+    pairs = [pair_differences(each) for each in alike]
+    has_spread = np.array([each.max(initial=0.0) > _ROUNDING for each in pairs], dtype=bool)
     counts = grid.counts
     cells, repeated = int((counts > 0).sum()), int((counts > 1).sum())
     gap = ""
@@ -148,22 +137,21 @@ def seed_noise(grid: Grid, thresholds: Thresholds, stated_sd: float | None) -> S
     elif not has_spread.any():
         gap = NO_SPREAD
     if gap and stated_sd is not None:
-        sd = np.full(num_heads, stated_sd)
-        return SeedNoise(sd, np.zeros(num_heads), stated_sd, "", has_spread)
+        none = np.zeros(len(df))
+        return SeedNoise(none + stated_sd, none, stated_sd, "", has_spread)
     if not has_spread.any():
         assumed = thresholds.assumed_sd
-        return SeedNoise(np.full(num_heads, assumed), df, assumed, gap, has_spread)
-    centre = float(np.log(raw[has_spread]).mean())
-    log_sd = np.where(has_spread, np.log(np.where(has_spread, raw, 1.0)), centre)
+        return SeedNoise(np.full(len(df), assumed), df, assumed, gap, has_spread)
+    log_sd = np.array(
+        [
+            np.log(max(np.median(each) / PAIR_SCALE, thresholds.sd_floor)) if has else np.nan
+            for each, has in zip(pairs, has_spread, strict=True)
+        ]
+    )
+    centre = float(log_sd[has_spread].mean())
+    log_sd[~has_spread] = centre
     shrunk = (df * log_sd + _PSEUDO_DF * centre) / (df + _PSEUDO_DF)
     return SeedNoise(np.exp(shrunk), df, None, gap, has_spread)
-
-
-def _thinned(cell: FloatArray) -> FloatArray:
-    # The pairs of a large cell are too many.
-    if cell.size <= _PAIRS_OF:
-        return cell
-    return cell[np.linspace(0, cell.size - 1, _PAIRS_OF).round().astype(np.int64)]
 
 
 def read_cells(grid: Grid, noise: SeedNoise, best_of: int | None) -> Cells:
@@ -207,18 +195,15 @@ def resampled_cells(cells: Cells, draws: int, rng: np.random.Generator) -> Float
     that by which a tuned cell's value scatters more than that of independent runs.
     """
     z = np.full((draws, *cells.z.shape), np.nan)
-    for k, row in enumerate(cells.grid.runs):
-        df = cells.noise.df[k]
-        for j, cell in enumerate(row):
-            n = cell.size
-            if not n:
-                continue
-            picks = rng.integers(0, n, size=(draws, n))
-            scale = cells.noise.sd[k] / np.sqrt(max(n * (n - 1), 1))
-            extra = rng.standard_t(df, draws) if df > 0 else rng.standard_normal(draws)
-            z[:, k, j] = cell_values(cell[picks], cells.best_of) + scale * extra
-            inflation = cells.grid.inflation[k, j]
-            if inflation > 1:
-                beyond = cells.variance[k, j] * (1 - 1 / inflation)
-                z[:, k, j] += np.sqrt(beyond) * rng.standard_normal(draws)
+    inflation = cells.grid.inflation
+    for k, j in np.argwhere(~np.isnan(cells.z)):
+        cell, df = cells.grid.runs[k][j], cells.noise.df[k]
+        n = cell.size
+        picks = rng.integers(0, n, size=(draws, n))
+        scale = cells.noise.sd[k] / np.sqrt(max(n * (n - 1), 1))
+        extra = rng.standard_t(df, draws) if df > 0 else rng.standard_normal(draws)
+        z[:, k, j] = cell_values(cell[picks], cells.best_of) + scale * extra
+        if inflation[k, j] > 1:
+            beyond = cells.variance[k, j] * (1 - 1 / inflation[k, j])
+            z[:, k, j] += np.sqrt(beyond) * rng.standard_normal(draws)
     return z

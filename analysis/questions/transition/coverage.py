@@ -1,22 +1,27 @@
 """Which trials ended how, whether that allows an answer, and which trials would."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final, Literal
 
 import numpy as np
 import pandas as pd
 
-from analysis.questions.transition.result import CellCounts, Need
-from analysis.questions.transition.run_table import RunTable
+from analysis.questions.transition.result import CellCounts
+from analysis.questions.transition.table import RunTable
 from analysis.runs.losses import losses_named
-from analysis.runs.statuses import AT_CHANCE, NOT_NEEDED
+from analysis.runs.statuses import AT_CHANCE
 from analysis.values import AxisValue, Number, number
-from hsweep.design.question import Missing
+from hsweep.design.question import FEWEST_FOR_A_BREAK, Missing
 
-_MOST_NAMED = 6
-_SEEDS_A_CELL = 3
-"""Seeds that an untested answer asks for in every cell."""
+Need = Literal["seeds", "below", "heads", "cells", ""]
+"""What an open answer lacks; empty where nothing is known that would give it."""
+_MOST_NAMED: Final = 6
+_SEEDS_A_CELL: Final = 3
+"""Seeds that an untested answer asks for in every cell: two are enough to be tested, three make a
+median, and show runs that get stuck."""
+Place = tuple[Number, Number | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +30,6 @@ class Coverage:
 
     Attributes:
         x, by: the searched axis and the modulating one, which may be None.
-        lacking: cells of the h x T grid without a full-budget run, named by the table or not.
         refusal: why no verdict may be given; empty when one may.
         pruned_out: refused because early stopping emptied cells, so what is left is selected.
         pruned_inside: some cell holds runs stopped early beside its full-budget runs.
@@ -34,12 +38,19 @@ class Coverage:
     x: str
     by: str | None
     counts: tuple[CellCounts, ...]
-    lacking: tuple[tuple[Number, Number | None], ...]
     refusal: str
     pruned_out: bool
     pruned_inside: bool
     qualifications: tuple[str, ...]
     warnings: tuple[str, ...]
+
+    @property
+    def xs(self) -> list[Number]:
+        return sorted({cell.x for cell in self.counts})
+
+    @property
+    def bys(self) -> list[Number | None]:
+        return sorted({cell.by for cell in self.counts}, key=lambda by: by or 0)
 
 
 def audit(table: RunTable, min_cell_share: float) -> Coverage:
@@ -50,34 +61,21 @@ def audit(table: RunTable, min_cell_share: float) -> Coverage:
     they are reported, not held against it.
     """
     counts = _counts(table)
-    named = {(cell.x, cell.by): cell for cell in counts}
-    xs = sorted({cell.x for cell in counts})
-    bys = sorted({cell.by for cell in counts}, key=lambda by: -np.inf if by is None else by)
-    lacking = tuple(
-        (x, by) for x in xs for by in bys if (x, by) not in named or named[(x, by)].read == 0
-    )
-    unfinished = [cell for cell in counts if cell.read == 0]
-    done = [cell for cell in counts if cell.read > 0]
-    empty_heads = [x for x in xs if all(cell.read == 0 for cell in counts if cell.x == x)]
-    share = len(done) / len(counts)
+    done, empty = ([c for c in counts if bool(c.read) is has] for has in (True, False))
+    empty_heads = sorted({cell.x for cell in counts} - {cell.x for cell in done})
     refusal = ""
-    if share < min_cell_share or empty_heads:
+    if len(done) / len(counts) < min_cell_share or empty_heads:
         refusal = f"only {len(done)} of {len(counts)} cells have a full-budget run"
         if empty_heads:
             refusal += ", none at " + ", ".join(f"{x:g}" for x in empty_heads)
     # A cell that waits for runs will not be empty, and seeds of a setting that lost never ran.
-    pruned_out = bool(refusal) and any(
-        cell.dropped and not cell.running + cell.planned for cell in unfinished
-    )
+    is_emptied = any(cell.dropped and not cell.count("running", "planned") for cell in empty)
     pruned_inside = any(cell.dropped and not cell.is_whole for cell in done)
     qualifications, warnings = [], []
-    absent = len(xs) * len(bys) - len(counts)
-    if absent:
-        qualifications.append(
-            f"{absent} of {len(xs) * len(bys)} cells of the grid are not in the table"
-        )
-    if len({cell.read for cell in done}) > 1:
-        sizes = [cell.read for cell in done]
+    cells = len({cell.x for cell in counts}) * len({cell.by for cell in counts})
+    if absent := cells - len(counts):
+        qualifications.append(f"{absent} of {cells} cells of the grid are not in the table")
+    if len(sizes := {cell.read for cell in done}) > 1:
         warnings.append(f"cells hold between {min(sizes)} and {max(sizes)} full-budget runs")
     if pruned_inside:
         qualifications.append(
@@ -88,9 +86,8 @@ def audit(table: RunTable, min_cell_share: float) -> Coverage:
             qualifications.append(
                 "cells started different numbers of runs, so their best runs are not comparable"
             )
-    lost = sum(cell.losses.total for cell in counts)
-    if lost:
-        lossy = losses_named([(_cell_name(cell, table), cell.losses) for cell in counts])
+    if lost := sum(cell.losses.total for cell in counts):
+        lossy = losses_named([(cell.label(table.x, table.by), cell.losses) for cell in counts])
         warnings.append(
             f"{lost} run{'' if lost == 1 else 's'} gave no number, and a cell is read from those"
             f" that are left: {lossy}"
@@ -99,7 +96,7 @@ def audit(table: RunTable, min_cell_share: float) -> Coverage:
         # Where their setting does not compete, the answer does not rest on them.
         rests_on_them = bool(table.frame["status"].eq(AT_CHANCE).any())
         (qualifications if rests_on_them else warnings).append(note)
-    if still_open := sum(cell.running + cell.planned > 0 for cell in counts):
+    if still_open := sum(cell.count("running", "planned") > 0 for cell in counts):
         qualifications.append(
             f"{still_open} of {len(counts)} cells have runs that have not ended yet; the answer may"
             " change"
@@ -108,9 +105,8 @@ def audit(table: RunTable, min_cell_share: float) -> Coverage:
         x=table.x,
         by=table.by,
         counts=counts,
-        lacking=lacking,
         refusal=refusal,
-        pruned_out=pruned_out,
+        pruned_out=bool(refusal) and is_emptied,
         pruned_inside=pruned_inside,
         qualifications=tuple(qualifications),
         warnings=tuple(warnings),
@@ -118,12 +114,12 @@ def audit(table: RunTable, min_cell_share: float) -> Coverage:
 
 
 def _chance_note(table: RunTable, counts: Sequence[CellCounts]) -> str:
-    cells = [cell for cell in counts if cell.at_chance]
+    cells = [cell for cell in counts if cell.count(AT_CHANCE)]
     if not cells:
         return ""
-    total = sum(cell.at_chance for cell in cells)
+    total = sum(cell.count(AT_CHANCE) for cell in cells)
     places = [
-        f"{cell.at_chance} of {cell.complete} at {_cell_name(cell, table)}"
+        f"{cell.count(AT_CHANCE)} of {cell.complete} at {cell.label(table.x, table.by)}"
         for cell in cells[:_MOST_NAMED]
     ]
     if len(cells) > _MOST_NAMED:
@@ -134,128 +130,101 @@ def _chance_note(table: RunTable, counts: Sequence[CellCounts]) -> str:
     )
 
 
-def _cell_name(cell: CellCounts, table: RunTable) -> str:
-    by = f", {table.by}={cell.by:g}" if cell.by is not None else ""
-    return f"{table.x}={cell.x:g}{by}"
-
-
 def missing_runs(coverage: Coverage, needs: Need) -> tuple[Missing, ...]:
     """Return the runs that give an open answer what it needs."""
-    num_heads = len({cell.x for cell in coverage.counts})
     match needs:
         case "cells":
-            return _lacking(coverage)
+            return _empty_cells(coverage)
         case "seeds":
-            return _repeated(coverage)
+            return _more_seeds(coverage)
         case "below":
-            return _below(coverage)
+            why = "one value below the drop cannot tell a collapse from diminishing returns"
+            return _at(coverage, _crossed(coverage, _values_below(coverage.xs)), why)
         case "heads":
-            return (*_repeated(coverage, least=2), *_more_heads(coverage, 4 - num_heads))
+            xs = coverage.xs
+            step = xs[-1] - xs[-2] if len(xs) > 1 else 1
+            more = [number(xs[-1] + step * k) for k in range(1, FEWEST_FOR_A_BREAK - len(xs) + 1)]
+            why = f"too few values of {coverage.x}"
+            return _more_seeds(coverage, least=2) + _at(coverage, _crossed(coverage, more), why)
     return ()
 
 
-def _lacking(coverage: Coverage) -> tuple[Missing, ...]:
+def _empty_cells(coverage: Coverage) -> tuple[Missing, ...]:
     """Return the runs of the cells without any; where the others mostly hold a single one, more
     seeds of these too, as the noise between seeds would not be measured."""
-    rest = set(coverage.lacking)
-    repeated: tuple[Missing, ...] = ()
-    if np.median([cell.read for cell in coverage.counts if cell.read] or [0]) < 2:
-        repeated = _repeated(coverage)
-        rest -= {(cell.x, cell.by) for cell in coverage.counts}
-    seeds = _usual_seeds(coverage)
-    absent = [
-        _missing(coverage, x, by, seeds, "no full-budget run")
-        for x, by in coverage.lacking
-        if (x, by) in rest
+    read = {(cell.x, cell.by): cell.read for cell in coverage.counts}
+    more: tuple[Missing, ...] = ()
+    if np.median([number for number in read.values() if number] or [0]) < 2:
+        more = _more_seeds(coverage)
+    lacking = [
+        place
+        for place in _crossed(coverage, coverage.xs)
+        if not read.get(place) and not (more and place in read)
     ]
-    return (*repeated, *absent)
+    return more + _at(coverage, lacking, "no full-budget run")
 
 
-def _missing(coverage: Coverage, x: Number, by: Number | None, trials: int, why: str) -> Missing:
-    at: dict[str, AxisValue] = {coverage.x: x}
-    if coverage.by is not None and by is not None:
-        at[coverage.by] = by
-    return Missing(at, trials, why)
-
-
-def _repeated(coverage: Coverage, least: int = _SEEDS_A_CELL) -> tuple[Missing, ...]:
-    """Return the runs that bring cells with fewer than ``least`` seeds to three, which measure the
-    noise between them.
-
-    Two are enough to be tested; three make a median, and show runs that get stuck.
-    """
+def _more_seeds(coverage: Coverage, least: int = _SEEDS_A_CELL) -> tuple[Missing, ...]:
+    """Return the runs that bring cells with fewer than ``least`` seeds to three."""
     why = "too few seeds to measure their noise"
     return tuple(
-        _missing(coverage, cell.x, cell.by, _SEEDS_A_CELL - cell.read, why)
+        Missing(_axis_values(coverage, (cell.x, cell.by)), _SEEDS_A_CELL - cell.read, why)
         for cell in coverage.counts
         if cell.read < least
     )
 
 
-def _below(coverage: Coverage) -> tuple[Missing, ...]:
-    """Return trials at whole head counts below the second: between the first two, and below both.
-
-    With two head counts below it a drop can be told from diminishing returns. None where no whole
-    number is left there.
-    """
-    first, second = sorted({cell.x for cell in coverage.counts})[:2]
+def _values_below(xs: Sequence[Number]) -> list[Number]:
+    """Return whole head counts below the second, between the first two and below both: with two
+    head counts below it a drop can be told from diminishing returns."""
+    first, second = xs[:2]
     if not all(float(x).is_integer() for x in (first, second)):
-        return ()
-    wanted = {int(first + second) // 2, int(first) // 2} - {0, first, second}
-    why = "one value below the drop cannot tell a collapse from diminishing returns"
-    return _crossed(coverage, sorted(number(x) for x in wanted if x > 0), why)
+        return []
+    between = {int(first + second) // 2, int(first) // 2} - {0, first, second}
+    return sorted(number(x) for x in between if x > 0)
 
 
-def _more_heads(coverage: Coverage, needed: int) -> tuple[Missing, ...]:
-    xs = sorted({cell.x for cell in coverage.counts})
-    step = xs[-1] - xs[-2] if len(xs) > 1 else 1
-    more = [number(xs[-1] + step * ahead) for ahead in range(1, needed + 1)]
-    return _crossed(coverage, more, f"too few values of {coverage.x}")
+def _crossed(coverage: Coverage, xs: Sequence[Number]) -> list[Place]:
+    return [(x, by) for x in xs for by in coverage.bys]
 
 
-def _crossed(coverage: Coverage, xs: list[Number], why: str) -> tuple[Missing, ...]:
-    usual = _usual_seeds(coverage)
-    lengths = dict.fromkeys(cell.by for cell in coverage.counts)
-    return tuple(_missing(coverage, x, by, usual, why) for x in xs for by in lengths)
-
-
-def _usual_seeds(coverage: Coverage) -> int:
-    """Return how many full-budget runs other cells hold, or how many are enough if it is one."""
-    sizes = [cell.read for cell in coverage.counts if cell.read > 0]
+def _at(coverage: Coverage, places: Iterable[Place], why: str) -> tuple[Missing, ...]:
+    """Return as many runs in cells as the others hold, or as are enough where that is one."""
+    sizes = [cell.read for cell in coverage.counts if cell.read]
     usual = int(np.median(sizes)) if sizes else 0
-    return usual if usual > 1 else _SEEDS_A_CELL
+    seeds = usual if usual > 1 else _SEEDS_A_CELL
+    return tuple(Missing(_axis_values(coverage, place), seeds, why) for place in places)
+
+
+def _axis_values(coverage: Coverage, place: Place) -> dict[str, AxisValue]:
+    names = (coverage.x, coverage.by)
+    return {
+        name: value
+        for name, value in zip(names, place, strict=True)
+        if name is not None and value is not None
+    }
 
 
 def _counts(table: RunTable) -> tuple[CellCounts, ...]:
     frame = table.frame if table.aside is None else pd.concat([table.frame, table.aside])
-    standing = _cells_of(table.frame.loc[table.frame["complete"]])
-    cells: dict[tuple[float, float | None], Counter[str]] = {}
-    counted = frame.groupby(["x", "by", "status"], sort=False, dropna=False).size()
-    for (x, by, status), number_of in zip(counted.index.tolist(), counted.tolist(), strict=True):
-        cells.setdefault((x, None if np.isnan(by) else by), Counter())[status] += number_of
+    read = Counter(_places(table.frame.loc[table.frame["complete"]]))
+    ended: dict[Place, Counter[str]] = {}
+    for place, status in zip(_places(frame), frame["status"].tolist(), strict=True):
+        ended.setdefault(place, Counter())[status] += 1
     return tuple(
         CellCounts(
-            x=number(x),
-            by=None if by is None else number(by),
-            started=ended.total() - ended["planned"] - ended[NOT_NEEDED],
-            complete=ended["finished"] + ended[AT_CHANCE],
-            pruned=ended["stopped_early"],
-            failed=ended["failed"],
-            diverged=ended["diverged"],
-            running=ended["running"],
-            planned=ended["planned"],
-            too_large=ended["too_large"],
-            at_chance=ended[AT_CHANCE],
-            not_needed=ended[NOT_NEEDED],
-            setting=each.setting if (each := table.tuned_at(x, by)) else None,
-            tuned=standing[x, by] if table.nuisance else None,
+            *place,
+            ended=dict(sorted(ended[place].items())),
+            read=read[place],
+            setting=tuned.setting if (tuned := table.tuned_at(*place)) else None,
         )
-        for (x, by), ended in sorted(cells.items(), key=lambda item: (item[0][0], item[0][1] or 0))
+        for place in sorted(ended, key=lambda place: (place[0], place[1] or 0))
     )
 
 
-def _cells_of(rows: pd.DataFrame) -> Counter[tuple[float, float | None]]:
-    return Counter(
-        (x, None if np.isnan(by) else by)
-        for x, by in zip(rows["x"].tolist(), rows["by"].tolist(), strict=True)
-    )
+def _places(frame: pd.DataFrame) -> list[Place]:
+    """Return the cell of each run."""
+    return [
+        (number(x), None if np.isnan(by) else number(by))
+        for x, by in zip(frame["x"].tolist(), frame["by"].tolist(), strict=True)
+    ]

@@ -11,19 +11,16 @@ from typing import Any, Unpack
 import numpy as np
 import pandas as pd
 
-from analysis.questions.transition.answer import Asked, answer
-from analysis.questions.transition.cells import Grid, seed_noise
+from analysis.questions.transition.answer import answer
+from analysis.questions.transition.cells import seed_noise
 from analysis.questions.transition.coverage import audit, missing_runs
 from analysis.questions.transition.result import (
     LIMITS,
-    OtherReading,
-    RetrievalDimension,
     RunValue,
     TransitionResult,
     TransitionSettings,
 )
-from analysis.questions.transition.run_table import RunTable
-from analysis.questions.transition.table import build_grid, canonical
+from analysis.questions.transition.table import RunTable, build_grid, canonical
 from analysis.runs.columns import RunColumns
 from analysis.runs.table import Runs
 from analysis.values import number
@@ -45,6 +42,8 @@ def fit(
     nuisance: Sequence[str] = (),
     layers: int = 1,
     settings: TransitionSettings = _DEFAULT_SETTINGS,
+    fixed_rate: float | None = None,
+    note: str = "",
     **columns: Unpack[RunColumns],
 ) -> TransitionResult:
     """Fit the transition of ``metric`` along ``x``, modulated by ``by``.
@@ -59,6 +58,8 @@ def fit(
         nuisance: axes whose settings compete within a cell.
         layers: attention layers of the models, for the retrieval dimension.
         settings: levels, thresholds, draws and the seed.
+        fixed_rate: the one learning rate of all runs, which was not tuned.
+        note: what else qualifies the answer.
 
     Raises:
         UserError: a table that cannot be used, with what to change.
@@ -80,24 +81,10 @@ def fit(
     coverage = audit(table, settings.min_cell_share)
     grid = build_grid(table)
     noise = seed_noise(grid, limits, settings.assumed_sd)
-    asked = Asked(
-        settings=settings,
-        limits=limits,
-        scale=table.scale,
-        layers=layers,
-        x=table.x,
-        by=table.by,
-        refusal=coverage.refusal,
-        is_selected=coverage.pruned_out,
-        without_floor=table.without_floor,
-    )
-    found = answer(grid, noise, asked, coverage.pruned_inside)
-    fields = {"h_set": tuple(sorted({cell.x for cell in coverage.counts})), **found.fields}
-    qualifications = [
-        *_reading_notes(fields, grid, settings, coverage.pruned_inside),
-        *table.warnings,
-        *coverage.qualifications,
-    ]
+    fields, needs = answer(grid, noise, table, coverage, settings, layers)
+    fields = {"h_set": tuple(coverage.xs), **fields}
+    of_reading = "" if coverage.pruned_inside else _reading_note(fields, settings, grid.fewest)
+    qualifications = (note, of_reading, *table.warnings, *coverage.qualifications)
     return TransitionResult(
         **fields,
         x=table.x,
@@ -107,32 +94,13 @@ def fit(
         scale=table.scale,
         runs=_run_values(table.frame),
         counts=coverage.counts,
-        missing=missing_runs(coverage, found.needs),
+        missing=missing_runs(coverage, needs),
         n1_assumed_sd=noise.stand_in if len(grid.heads) else None,
         settings=settings,
-        qualifications=tuple(dict.fromkeys(qualifications)),
-        warnings=tuple(dict.fromkeys([*qualifications, *coverage.warnings])),
+        qualifications=tuple(dict.fromkeys(filter(None, qualifications))),
+        warnings=coverage.warnings,
         nuisance=table.nuisance,
-    )
-
-
-def common_dimension(dimensions: Sequence[RetrievalDimension]) -> RetrievalDimension | None:
-    """Return the intersection of several sweeps' dimensions, or None where they disagree.
-
-    Raises:
-        UserError: no dimension given.
-    """
-    if not dimensions:
-        raise UserError("need at least one retrieval dimension to intersect")
-    lo = max(dimension.lo for dimension in dimensions)
-    hi = min(dimension.hi for dimension in dimensions)
-    if hi < lo:
-        return None
-    return RetrievalDimension(
-        lo,
-        hi,
-        max(dimension.layers for dimension in dimensions),
-        any(dimension.conjecture for dimension in dimensions),
+        fixed_rate=fixed_rate,
     )
 
 
@@ -145,20 +113,17 @@ def _run_values(frame: pd.DataFrame) -> tuple[RunValue, ...]:
     )
 
 
-def _reading_notes(
-    fields: dict[str, Any], grid: Grid, settings: TransitionSettings, is_pruned: bool
-) -> list[str]:
-    """Say that the answer is not that of the typical run; where runs were stopped inside cells the
-    coverage says it."""
-    other: OtherReading | None = fields.get("other")
-    if fields["reading"] == "typical" or is_pruned or other is None:
-        return []
+def _reading_note(fields: dict[str, Any], settings: TransitionSettings, best_of: int) -> str:
+    """Return that the answer is not that of the typical run; where runs were stopped inside cells
+    the coverage says it."""
+    other = fields.get("other")
+    if fields["reading"] == "typical" or other is None:
+        return ""
     why = "since some runs stay far behind their cell's best"
     if settings.reading == "attainable":
         why = "as asked for"
-    best_of = int(grid.counts[grid.counts > 0].min())
     place = f" at {other.h_star:g}" if other.verdict == "collapse" else ""
-    return [
+    return (
         f"the answer is that of the expected best of {best_of} seeds, {why}; that of the median"
         f" seed is {other.verdict}{place}"
-    ]
+    )

@@ -7,9 +7,10 @@ training. All are judged by the noise of the cells as measured.
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from analysis.questions.transition.cells import Cells
-from analysis.questions.transition.lengths import (
+from analysis.questions.transition.growth import (
     Slopes,
     fit_slopes,
     level_variance,
@@ -17,17 +18,34 @@ from analysis.questions.transition.lengths import (
     pool_slopes,
     slopes_of,
 )
-from analysis.questions.transition.location import Indices, Places, locate, step_drops
 from analysis.questions.transition.result import TransitionSettings
 from analysis.runs.scale import Thresholds
 from analysis.statistics.abruptness import break_ratio, convex_fit
 from analysis.statistics.values import FloatArray, Mask
+from hsweep.design.question import FEWEST_FOR_A_BREAK, FIRST_BREAK
 
+Indices = NDArray[np.intp]
 _SCATTERS = (1.0, 2.0, 4.0)
 """Scatter of single head counts that is thought possible, in units of the least."""
-_FEWEST_FOR_A_BREAK = 4
 _FEWEST_DF = 2.0
 """Degrees of freedom granted at least to the noise of a level."""
+
+
+@dataclass(frozen=True, slots=True)
+class Falls:
+    """Where versions of a sweep fall, each array of shape [B].
+
+    Attributes:
+        peak: index of the head count that ends the largest single drop.
+        star: index of h*: the peak's, or a later one while the next step still drops by enough.
+        drop: size of the largest drop.
+        excess: how much larger it is than the median earlier drop per head over the same step.
+    """
+
+    peak: Indices
+    star: Indices
+    drop: FloatArray
+    excess: FloatArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +53,7 @@ class Judgement:
     """What versions of the cells say, each array of shape [B].
 
     Attributes:
-        places: where the largest drop of each ends, and h*.
+        falls: where the largest drop of each ends, and h*.
         gap: how far the levels below h* lie above h*, at the least, and above the median from there
             on.
         p: of a decline without a break; 1 where a drop is too small or the grid allows no test.
@@ -46,13 +64,13 @@ class Judgement:
         vanishing: growth with T is there below h* and gone from there on.
     """
 
-    places: Places
+    falls: Falls
     gap: FloatArray
     p: FloatArray
     scatter: FloatArray
     below: FloatArray
-    above: FloatArray
     below_se: FloatArray
+    above: FloatArray
     above_se: FloatArray
     abrupt: Mask
     vanishing: Mask
@@ -91,68 +109,55 @@ class Judge:
         """Judge versions of the cells, shape [B, K, J]."""
         settings, limits = self._settings, self._limits
         level = mean_levels(self._cells, z)
-        places = self._located(level, step_drops(z))
-        gap, is_clear = self._gap(level, places.star)
-        p, scatter = self._tested(level, places, is_clear)
-        below, below_se, above, above_se = self._growth(z, places.star)
+        falls = self._located(level, step_drops(z))
+        gap = self._gap(level, falls.star)
+        p, scatter = self._tested(level, falls, gap)
+        below, below_se, above, above_se = self._growth(z, falls.star)
         t = self.slopes.quantile(1 - settings.alpha)
         vanishing = np.zeros(len(z), dtype=bool)
         if np.isfinite(above).any():
             surely = below - above - t * np.hypot(below_se, above_se)
             vanishing = (
-                (places.drop >= limits.min_drop)
-                & (places.star - places.peak < settings.threshold_width)
-                & (self._left_gap(level, places.star) >= limits.min_excess)
+                (falls.drop >= limits.min_drop)
+                & (falls.star - falls.peak < settings.threshold_width)
+                & (_lowest_before(level, falls.star) - _at(level, falls.star) >= limits.min_excess)
                 & (below > 0)
                 & (above + t * above_se <= limits.max_growth)
                 & (surely > np.where(below > limits.max_growth, 0.0, limits.max_growth))
             )
+        abrupt = p <= settings.alpha
         return Judgement(
-            places=places,
-            gap=gap,
-            p=p,
-            scatter=scatter,
-            below=below,
-            above=above,
-            below_se=below_se,
-            above_se=above_se,
-            abrupt=p <= settings.alpha,
-            vanishing=vanishing,
+            falls, gap, p, scatter, below, below_se, above, above_se, abrupt, vanishing
         )
 
     def is_testable(self, peak: int) -> bool:
         """Whether a break at index ``peak`` can be told from diminishing returns."""
-        return len(self._heads) >= _FEWEST_FOR_A_BREAK and peak >= 2
+        return len(self._heads) >= FEWEST_FOR_A_BREAK and peak >= FIRST_BREAK
 
     def place(self, z: FloatArray) -> Indices:
         """Return the index of h* in versions of the cells, shape [B, K, J]."""
         return self._located(mean_levels(self._cells, z), step_drops(z)).star
 
-    def _located(self, level: FloatArray, drops: FloatArray) -> Places:
+    def _located(self, level: FloatArray, drops: FloatArray) -> Falls:
         """Return where versions fall. Smaller steps move h* on past the largest drop only if every
         head count that they pass is clearly worse; a drop to the second head count goes on as far
         as they go, as a power law does."""
-        places = locate(drops, self._heads, self._settings.rho, self._limits.d_min)
-        _, is_clear = self._gap(level, places.star)
-        _, is_clear_before = self._gap(level, places.peak)
-        stays = ~is_clear & is_clear_before & (places.peak >= 2)
-        star = np.where(stays, places.peak, places.star)
-        return replace(places, star=star)
+        falls = locate(drops, self._heads, self._settings.rho, self._limits.d_min)
+        is_clear, is_clear_before = (
+            self._gap(level, place) >= self._limits.min_excess for place in (falls.star, falls.peak)
+        )
+        stays = ~is_clear & is_clear_before & (falls.peak >= FIRST_BREAK)
+        return replace(falls, star=np.where(stays, falls.peak, falls.star))
 
-    def _left_gap(self, level: FloatArray, star: Indices) -> FloatArray:
-        before = np.arange(level.shape[1]) < star[:, None]
-        lowest = np.where(before, level, np.inf).min(axis=1)
-        return np.asarray(lowest - level[np.arange(len(level)), star])
-
-    def _gap(self, level: FloatArray, star: Indices) -> tuple[FloatArray, Mask]:
+    def _gap(self, level: FloatArray, star: Indices) -> FloatArray:
+        """Return how far the lowest level before h* lies above h* and above the median from there
+        on."""
         before = np.arange(level.shape[1]) < star[:, None]
         after = np.nanmedian(np.where(before, np.nan, level), axis=1)
-        here = level[np.arange(len(level)), star]
-        gap = np.where(before, level, np.inf).min(axis=1) - np.maximum(after, here)
-        return gap, gap >= self._limits.min_excess
+        return np.asarray(_lowest_before(level, star) - np.maximum(after, _at(level, star)))
 
     def _tested(
-        self, level: FloatArray, places: Places, is_clear: Mask
+        self, level: FloatArray, falls: Falls, gap: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
         """Return p of each version, and the scatter of head counts that goes with it.
 
@@ -161,14 +166,15 @@ class Judge:
         """
         p = np.ones(len(level))
         scatter = np.full(len(level), self._limits.head_sd)
-        rows = np.flatnonzero(self._is_large(places) & is_clear)
+        rows = np.flatnonzero(self._looks_like_one(falls, gap))
         if not rows.size or not self._null:
             return p, scatter
         ratio, left = break_ratio(self._heads, level[rows], self._weights)
+        draws = self._settings.n_mc
         each = np.stack(
             [
                 (1 + null.size - np.searchsorted(null, ratio - 1e-12)) / (draws + 1)
-                for null, draws in self._null
+                for null in self._null
             ]
         )
         weight = self._plausibility(left)
@@ -186,38 +192,39 @@ class Judge:
         weight = np.exp(likelihood - likelihood.max(axis=0))
         return np.asarray(weight / weight.sum(axis=0))
 
-    def _is_large(self, places: Places) -> Mask:
+    def _looks_like_one(self, falls: Falls, gap: FloatArray) -> Mask:
+        """Return which versions pass for a collapse but for the test."""
         limits = self._limits
         return np.asarray(
-            (places.peak >= 2)
-            & (places.drop >= limits.min_drop)
-            & (places.excess >= limits.min_excess)
+            (falls.peak >= FIRST_BREAK)
+            & (falls.drop >= limits.min_drop)
+            & (falls.excess >= limits.min_excess)
+            & (gap >= limits.min_excess)
         )
 
-    def _draw_null(self, rng: np.random.Generator) -> list[tuple[FloatArray, int]]:
-        """Return the ratios of simulated declines that pass for a collapse otherwise, ascending,
-        at each scatter, and how many declines there were."""
+    def _draw_null(self, rng: np.random.Generator) -> list[FloatArray]:
+        """Return, at each scatter, the ratios of those of ``n_mc`` simulated declines that pass for
+        a collapse otherwise, ascending."""
         heads, settings = self._heads, self._settings
-        if len(heads) < _FEWEST_FOR_A_BREAK:
+        if len(heads) < FEWEST_FOR_A_BREAK:
             return []
         null = convex_fit(heads, self.level, self._weights)
         df = max(self.slopes.df or float(self._cells.noise.df.sum()), _FEWEST_DF)
         found = []
         for scatter in self._scatters:
-            shape = (settings.n_mc, len(heads))
             wider = df / rng.chisquare(df, (settings.n_mc, 1))
-            noise = rng.standard_normal(shape) * np.sqrt(self.variance * wider + scatter**2)
-            level = null + noise
-            places = self._located(level, level[:, :-1] - level[:, 1:])
-            _, is_clear = self._gap(level, places.star)
-            rows = self._is_large(places) & is_clear
+            noise = rng.standard_normal((settings.n_mc, len(heads)))
+            level = null + noise * np.sqrt(self.variance * wider + scatter**2)
+            falls = self._located(level, level[:, :-1] - level[:, 1:])
+            rows = self._looks_like_one(falls, self._gap(level, falls.star))
             ratio, _ = break_ratio(heads, level[rows], self._weights)
-            found.append((np.sort(ratio), settings.n_mc))
+            found.append(np.sort(ratio))
         return found
 
     def _growth(
         self, z: FloatArray, star: Indices
     ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+        """Return pooled growth below h* with its standard error, and from there on."""
         estimate = slopes_of(self._cells, z)
         found = np.full((4, len(z)), np.nan)
         index = np.arange(len(self._heads))
@@ -228,3 +235,61 @@ class Judge:
                 if pooled is not None:
                     found[at, rows], found[at + 1, rows] = pooled
         return found[0], found[1], found[2], found[3]
+
+
+def _at(level: FloatArray, star: Indices) -> FloatArray:
+    return np.asarray(level[np.arange(len(level)), star])
+
+
+def _lowest_before(level: FloatArray, star: Indices) -> FloatArray:
+    before = np.arange(level.shape[1]) < star[:, None]
+    return np.asarray(np.where(before, level, np.inf).min(axis=1))
+
+
+def step_drops(z: FloatArray) -> FloatArray:
+    """Return d_k = median over T of z[k-1, T] - z[k, T], shape [..., K - 1], for z [..., K, J].
+
+    Only T present at both head counts enter; NaN where there is none. Which cells are missing must
+    not vary over the leading axes.
+    """
+    difference = z[..., :-1, :] - z[..., 1:, :]
+    first = difference.reshape(-1, *difference.shape[-2:])[0]
+    drops = np.full(difference.shape[:-1], np.nan)
+    for step in range(first.shape[0]):
+        shared = ~np.isnan(first[step])
+        if shared.any():
+            drops[..., step] = np.median(difference[..., step, shared], axis=-1)
+    return drops
+
+
+def locate(drops: FloatArray, heads: FloatArray, rho: float, d_min: float) -> Falls:
+    """Return where each row of ``drops`` [B, K - 1] falls.
+
+    h* is the largest head count from the peak on up to which every drop is at least
+    max(d_min, rho * peak drop).
+    """
+    rows, steps = np.arange(len(drops)), np.arange(drops.shape[1])
+    filled = np.where(np.isnan(drops), -np.inf, drops)
+    peak = filled.argmax(axis=1)
+    height = filled[rows, peak]
+    enough = filled >= np.maximum(d_min, rho * height)[:, None]
+    # The first step behind the peak that is not enough; all are up to the end where there is none.
+    ends = (steps > peak[:, None]) & ~enough
+    star = np.where(ends.any(axis=1), ends.argmax(axis=1), len(steps)) - 1
+    widths = np.diff(heads)
+    excess = height.copy()
+    for step in np.unique(peak):
+        here = peak == step
+        earlier = (drops / widths)[here, :step]
+        known = ~np.isnan(earlier[0])
+        if known.any():
+            excess[here] -= np.median(earlier[:, known], axis=1) * widths[step]
+    return Falls(peak + 1, star + 1, height, excess)
+
+
+def smallest_set(probabilities: FloatArray, mass: float) -> list[int]:
+    """Return the fewest indices that together hold ``mass``, ascending."""
+    order = np.argsort(-probabilities, kind="stable")
+    total = np.cumsum(probabilities[order])
+    size = int(np.searchsorted(total, mass - 1e-12)) + 1
+    return sorted(int(index) for index in order[:size])

@@ -11,8 +11,9 @@ from typing import Final, Literal, NamedTuple
 
 import pandas as pd
 
-from analysis.runs.losses import Losses
+from analysis.runs.losses import LOST_WORDS, Losses
 from analysis.runs.scale import THRESHOLDS, Thresholds
+from analysis.runs.statuses import FULL, NOT_NEEDED
 from analysis.runs.tuned import TunedSetting
 from analysis.sensitivity import Sensitivity
 from analysis.statistics.values import Interval
@@ -21,8 +22,6 @@ from hsweep.design.question import Goal, Missing, Scale
 
 Verdict = Literal["collapse", "none", "open"]
 Growth = Literal["gone", "stays", "open"]
-Need = Literal["seeds", "below", "heads", "cells", ""]
-"""What an open answer lacks; empty where nothing is known that would give it."""
 ReadingName = Literal["typical", "attainable"]
 _SLOPE: Final = ("slope", "slope_low", "slope_high")
 LIMITS: Final = ("max_growth", "min_drop", "min_excess", "d_min", "head_sd")
@@ -53,8 +52,8 @@ class TransitionSettings(Jsonable):
         n_mc: declines drawn for the abruptness test, at each scatter of head counts.
         set_mass: probability that the confidence set of h* must hold.
         min_cell_share: share of cells that must have a full-budget run.
-        head_sd: how much single head counts scatter about a smooth decline, at the least, for
-            reasons that no seed shows; two and four times as much is thought possible, too.
+        head_sd: least scatter of single head counts about a smooth decline that no seed shows; two
+            and four times as much is thought possible, too.
         assumed_sd: seed standard deviation of y, stated by the user: what stands in where the
             cells do not measure it. None: the scale's own stands in, and nothing is tested by it.
         stuck_share: share of stuck runs at h >= h* from which the attainable reading leads.
@@ -82,13 +81,12 @@ class TransitionSettings(Jsonable):
     budget_exponent: float = 0.7
 
     def limits(self, scale: Scale) -> Thresholds:
-        """Return what decides on a scale: its thresholds, where the settings give none.
+        """Return the thresholds that decide on a scale: its own, where the settings give none.
 
         The seed sd is left alone: one that the user states is taken for known, the scale's is not.
         """
-        given = {name: getattr(self, name) for name in LIMITS}
-        known = {name: value for name, value in given.items() if value is not None}
-        return replace(THRESHOLDS[scale], **known)
+        own = {name: value for name in LIMITS if (value := getattr(self, name)) is not None}
+        return replace(THRESHOLDS[scale], **own)
 
     def __post_init__(self) -> None:
         for name in ("alpha", "set_mass", "min_cell_share"):
@@ -139,42 +137,40 @@ class CellCounts:
     """How the trials of one cell ended, at all settings of its nuisance axes.
 
     Attributes:
-        started: everything but planned and not needed.
-        complete: full-budget runs with a value, the only ones that enter a fit.
-        at_chance: how many of the complete ones learned no more than a constant predictor.
-        pruned: stopped before their full budget.
-        not_needed: never started, since their setting, or the same seed at a shorter budget, had
-            lost.
+        ended: how many ended with each status (`analysis.runs.statuses`).
+        read: full-budget runs that stand for the cell: one a seed where settings compete.
         setting: of the nuisance axes that it stands at; None without such axes.
-        tuned: the complete runs that stand for it, one a seed; None without nuisance axes.
     """
 
     x: Number
     by: Number | None
-    started: int
-    complete: int
-    pruned: int
-    failed: int
-    diverged: int
-    running: int
-    planned: int
-    too_large: int = 0
-    at_chance: int = 0
-    not_needed: int = 0
+    ended: dict[str, int]
+    read: int
     setting: TunedSetting | None = None
-    tuned: int | None = None
+
+    def count(self, *statuses: str) -> int:
+        """Return how many trials have one of these statuses."""
+        return sum(self.ended.get(status, 0) for status in statuses)
+
+    def label(self, x: str, by: str | None) -> str:
+        """Return the cell in words: ``heads=4, seq_len=8``."""
+        return f"{x}={self.x:g}{'' if self.by is None else f', {by}={self.by:g}'}"
 
     @property
-    def read(self) -> int:
-        """Complete runs that the cell is read from."""
-        return self.complete if self.tuned is None else self.tuned
+    def started(self) -> int:
+        return sum(self.ended.values()) - self.count("planned", NOT_NEEDED)
+
+    @property
+    def complete(self) -> int:
+        """Full-budget runs with a value, the only ones that enter a fit."""
+        return self.count(*FULL)
 
     @property
     def dropped(self) -> int:
         """Runs that early stopping left without their full budget, settings that lost before these
         were started left out."""
         has_lost = self.setting is not None and self.setting.unstarted
-        return self.pruned + (0 if has_lost else self.not_needed)
+        return self.count("stopped_early", *(() if has_lost else (NOT_NEEDED,)))
 
     @property
     def is_whole(self) -> bool:
@@ -184,9 +180,8 @@ class CellCounts:
     @property
     def losses(self) -> Losses:
         """The runs that it is read without."""
-        if self.is_whole:
-            return Losses(self.started)
-        return Losses(self.started, self.diverged, self.failed, self.too_large)
+        lost = {} if self.is_whole else {status: self.count(status) for status in LOST_WORDS}
+        return Losses(self.started, **lost)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +194,6 @@ class DropStep:
     x_from: Number
     x_to: Number
     drop: float
-    per_by: dict[Number, float]
     points: float | None = None
 
 
@@ -265,7 +259,8 @@ class TransitionResult(Jsonable):
         d_eff: the retrieval dimension that the set leaves; None without a collapse.
         n1_assumed_sd: the seed sd that stands in where the cells do not measure one; else None.
         missing: the runs that would give an open answer.
-        qualifications: the warnings that limit the answer, to be read with it.
+        qualifications: notes that limit the answer, to be read with it.
+        warnings: what else to know.
         nuisance: axes of whose settings every cell stands at its best.
         fixed_rate: the one learning rate of all its runs, which was not tuned; None where it was,
             or is not known.
@@ -338,7 +333,7 @@ class TransitionResult(Jsonable):
         """Return one row a value of the searched axis."""
         drops = {step.x_to: step.drop for step in self.drops}
         unknown = (None, None, None)
-        rows = [
+        return pd.DataFrame(
             {
                 self.x: head,
                 "level": level.estimate,
@@ -350,5 +345,4 @@ class TransitionResult(Jsonable):
                 "is_h_star": head == self.h_star,
             }
             for head, level in self.level.items()
-        ]
-        return pd.DataFrame(rows)
+        )

@@ -1,19 +1,52 @@
 """The runs over a searched and a modulating axis, in the form that the transition starts from."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from analysis.questions.transition.cells import Grid
-from analysis.questions.transition.run_table import RunTable
 from analysis.runs.columns import Key, as_numbers
 from analysis.runs.scale import check_goal, perfect_runs, transform
 from analysis.runs.table import Runs
 from analysis.runs.tuned import Tuned, tuned_runs
 from hsweep.design.question import Goal, Scale
 from hsweep.errors import UserError
+
+
+@dataclass(frozen=True)
+class RunTable:
+    """The runs of a sweep over ``x`` and ``by`` in canonical form.
+
+    Attributes:
+        frame: one row a run, columns ``x`` (float), ``by`` (float, NaN without a modulating axis),
+            ``replicate`` (str), ``value`` (float, NaN unless known), ``y`` (float, NaN unless
+            complete), ``status`` (one of `analysis.runs.statuses.STATUSES`), ``complete`` (bool).
+        scale: how ``value`` became ``y``.
+        nuisance: axes whose settings compete within a cell; of each cell ``frame`` has the runs
+            that stand for it.
+        aside: the other runs of the cells, with the same columns; None without nuisance axes.
+        without_floor: runs without any error, where nothing tells how small it is.
+        tuned: what was chosen in each cell, by its ``x`` and ``by``.
+    """
+
+    frame: pd.DataFrame
+    x: str
+    by: str | None
+    metric: str
+    goal: Goal
+    scale: Scale
+    warnings: tuple[str, ...]
+    nuisance: tuple[str, ...] = ()
+    aside: pd.DataFrame | None = None
+    without_floor: int = 0
+    tuned: Mapping[Key, Tuned] = field(default_factory=dict)
+
+    def tuned_at(self, x: float, by: float | None) -> Tuned | None:
+        """Return what was chosen in a cell, whose ``by`` is None or NaN without such an axis."""
+        return self.tuned.get((x,) if by is None or np.isnan(by) else (x, by))
 
 
 def canonical(
@@ -38,7 +71,6 @@ def canonical(
         UserError: anything about the table that would make an answer wrong.
     """
     check_goal(goal, scale)
-    metric = runs.metric
     axes = [x] if by is None else [x, by]
     for name in axes:
         if name in runs.frame and runs.frame[name].isna().any():
@@ -48,12 +80,12 @@ def canonical(
     rows["x"] = _axis(rows["x"], x, positive=False)
     rows["by"] = np.nan if by is None else _axis(rows["by"], by, positive=True)
     done = rows["complete"].to_numpy(bool)
-    y = np.full(len(rows), np.nan)
     results = rows.loc[done, "value"].to_numpy(np.float64)
-    y[done], notes = transform(results, scale, eval_size, metric)
+    y = np.full(len(rows), np.nan)
+    y[done], notes = transform(results, scale, eval_size, runs.metric)
     rows["y"] = y
     warnings += notes
-    names = ["x", "by", "replicate", "value", "y", "status", "complete", "reached", "budget"]
+    names = ["x", "by", "replicate", "value", "y", "status", "complete"]
     aside: pd.DataFrame | None = None
     tuned: dict[Key, Tuned] = {}
     if nuisance:
@@ -68,7 +100,7 @@ def canonical(
         frame=rows,
         x=x,
         by=by,
-        metric=metric,
+        metric=runs.metric,
         goal=goal,
         scale=scale,
         warnings=tuple(dict.fromkeys(warnings)),
@@ -92,10 +124,8 @@ def _axis(column: "pd.Series[Any]", name: str, *, positive: bool) -> "pd.Series[
 def build_grid(table: RunTable) -> Grid:
     """Return the complete runs of a table cell by cell."""
     done = table.frame.loc[table.frame["complete"]]
-    heads = np.unique(done["x"].to_numpy(np.float64))
-    lengths = np.unique(done["by"].to_numpy(np.float64))
-    x, by = done["x"].to_numpy(np.float64), done["by"].to_numpy(np.float64)
-    y = done["y"].to_numpy(np.float64)
+    x, by, y = (done[name].to_numpy(np.float64) for name in ("x", "by", "y"))
+    heads, lengths = np.unique(x), np.unique(by)
     rows = tuple(
         tuple(
             np.sort(y[(x == head) & ((by == length) | (np.isnan(by) & np.isnan(length)))])
@@ -110,3 +140,23 @@ def build_grid(table: RunTable) -> Grid:
         if (found := table.tuned_at(head, length)) is not None and found.fit is not None
     }
     return Grid(heads, lengths, rows, chosen)
+
+
+def unnamed_setting(runs: Runs, x: str, by: str | None) -> list[str]:
+    """Return the column of a table that alone tells runs of one cell and seed apart and is no
+    result of theirs: each of its values stands in several cells. Empty without exactly one."""
+    frame, replicate = runs.frame, runs.replicate
+    own = [name for name in (x, by, replicate) if name is not None]
+    taken = {*own, runs.metric, *map(str, runs.columns.values())}
+    # With a budget, several rows of a cell and seed are reports of one run.
+    is_read = replicate is not None and set(own) <= set(frame)
+    if not is_read or runs.columns.get("budget_column") or not frame.duplicated(own).any():
+        return []
+    found = [
+        name
+        for name in map(str, frame.columns)
+        if name not in taken
+        and not frame.duplicated([*own, name]).any()
+        and (frame.groupby(name)[x].nunique() > 1).all()
+    ]
+    return found if len(found) == 1 else []

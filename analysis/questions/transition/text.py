@@ -1,13 +1,10 @@
 """What a transition says in words: sentences and tables."""
 
-from collections.abc import Sequence
+from typing import Final
 
-from analysis.questions.transition.result import (
-    CellCounts,
-    RetrievalDimension,
-    TransitionResult,
-)
+from analysis.questions.transition.result import RetrievalDimension, TransitionResult
 from analysis.runs.losses import losses_named
+from analysis.runs.statuses import AT_CHANCE, FULL, NOT_NEEDED
 from analysis.text.numbers import (
     NONE,
     Tone,
@@ -30,6 +27,18 @@ from analysis.text.tables import Table
 from analysis.values import Number
 from hsweep.design.labels import listed
 
+_ENDINGS: Final = {
+    "complete": FULL,
+    "of these at chance": (AT_CHANCE,),
+    "stopped early": ("stopped_early",),
+    "failed": ("failed",),
+    "diverged": ("diverged",),
+    "too large": ("too_large",),
+    "not needed": (NOT_NEEDED,),
+}
+"""Columns of the table of cells, with the statuses that each counts."""
+_IF_ANY: Final = ("of these at chance", "too large", "not needed")
+
 
 def transition_badge(result: TransitionResult) -> tuple[str, Tone]:
     if result.is_claimed:
@@ -51,7 +60,8 @@ def transition_sentences(result: TransitionResult) -> list[str]:
         stated = y_size(result.stated_sd, result.scale)
         found[0] = f"With a stated seed sd of {stated}: {first_to_lower(found[0])}"
     if result.verdict != "open":
-        found.append(at_settings(result))
+        at_rate = at_fixed_rate(result.fixed_rate, "All runs had")
+        found.append(all_at_best(result.nuisance, "cell") if result.nuisance else at_rate)
     found.append(_cells_with_losses(result))
     if result.verdict != "open":
         found.append(sensitivity_sentence(result.sensitivity, result.missing))
@@ -119,13 +129,13 @@ def _later_rise(result: TransitionResult) -> str:
 
 
 def _open(result: TransitionResult) -> list[str]:
-    trials = sum(each.seeds for each in result.missing)
-    wanted = f"{trials} more full-budget runs would settle it." if trials else ""
+    trials = sum(runs.seeds for runs in result.missing)
+    more = f"{trials} more full-budget runs would settle it." if trials else ""
     reason = result.reason.strip().rstrip(".")
     if not result.suggested:
-        return [f"Whether the error collapses along {result.x} is open: {reason}.", wanted]
+        return [f"Whether the error collapses along {result.x} is open: {reason}.", more]
     drop = y_size(result.drop, result.scale, result.drop_points)
-    test = wanted.replace("settle", "test") if trials else "Seeds that differ would test it."
+    test = more.replace("settle", "test") if trials else "Seeds that differ would test it."
     return [
         f"A collapse at {result.x} = {number_text(result.h_star)} is suggested, not tested: the "
         f"error falls by {drop} there, but {reason}.",
@@ -133,26 +143,18 @@ def _open(result: TransitionResult) -> list[str]:
     ]
 
 
-def at_settings(result: TransitionResult) -> str:
-    """Return at which settings of its nuisance axes each cell stands."""
-    if result.nuisance:
-        return all_at_best(result.nuisance, "cell")
-    return at_fixed_rate(result.fixed_rate, "All runs had")
-
-
 def _cells_with_losses(result: TransitionResult) -> str:
-    lossy = [(cell_name(cell, result), cell.losses) for cell in result.counts if cell.losses.total]
+    lossy = [
+        (cell.label(result.x, result.by), cell.losses)
+        for cell in result.counts
+        if cell.losses.total
+    ]
     if not lossy:
         return ""
     return (
         f"{len(lossy)} of {len(result.counts)} cells are read from the runs that are left: "
         f"{losses_named(lossy)}."
     )
-
-
-def cell_name(cell: CellCounts, result: TransitionResult) -> str:
-    by = f", {result.by}={number_text(cell.by)}" if cell.by is not None else ""
-    return f"{result.x}={number_text(cell.x)}{by}"
 
 
 def bracket_text(bracket: tuple[Number, Number]) -> str:
@@ -194,15 +196,11 @@ def numbers_table(result: TransitionResult) -> Table:
     return Table(("", "value"), tuple((name, text) for name, text in rows.items() if text != NONE))
 
 
-def _listed(values: Sequence[float]) -> str:
-    return ", ".join(map(number_text, values))
-
-
 def set_text(result: TransitionResult) -> str:
     """Return the set of h* in words; where seed noise is not measured there is none."""
     if result.noise_gap:
         return f"none: {result.noise_gap}"
-    return f"{{{_listed(result.h_set)}}}" if result.h_set else NONE
+    return f"{{{', '.join(map(number_text, result.h_set))}}}" if result.h_set else NONE
 
 
 def dimension_text(dimension: RetrievalDimension | None) -> str:
@@ -217,27 +215,25 @@ def cells_table(result: TransitionResult) -> Table:
     """Return how the trials of every cell ended, and at which setting it stands; planned ones have
     not started."""
     names = (result.x,) if result.by is None else (result.x, result.by)
-    has_at_chance = any(cell.at_chance for cell in result.counts)
-    has_unneeded = any(cell.not_needed for cell in result.counts)
-    has_too_large = any(cell.too_large for cell in result.counts)
-    rows = []
-    for cell in sorted(result.counts, key=lambda cell: (cell.x, cell.by or 0)):
-        ended = [cell.started, cell.complete]
-        ended += [cell.at_chance] if has_at_chance else []
-        ended += [cell.pruned, cell.failed, cell.diverged]
-        ended += [cell.too_large] if has_too_large else []
-        ended += [cell.not_needed] if has_unneeded else []
-        tuned = (str(cell.read), setting_text(cell.setting)) if result.nuisance else ()
-        place = map(number_text, (cell.x, cell.by)[: len(names)])
-        rows.append((*place, *map(str, ended), *tuned))
-    endings = ["started", "complete", *(["of these at chance"] if has_at_chance else [])]
-    endings += ["stopped early", "failed", "diverged"]
-    endings += ["too large"] if has_too_large else []
-    endings += ["not needed"] if has_unneeded else []
-    tuned_header = ("read", *setting_header(result.nuisance)) if result.nuisance else ()
+    endings = {
+        title: statuses
+        for title, statuses in _ENDINGS.items()
+        if title not in _IF_ANY or any(cell.count(*statuses) for cell in result.counts)
+    }
+    rows = tuple(
+        (
+            *map(number_text, (cell.x, cell.by)[: len(names)]),
+            str(cell.started),
+            *(str(cell.count(*statuses)) for statuses in endings.values()),
+            *((str(cell.read), setting_text(cell.setting)) if result.nuisance else ()),
+        )
+        for cell in result.counts
+    )
+    header = (*names, "started", *endings)
+    if not result.nuisance:
+        return Table(header, rows)
     note = (
         "“Read” counts the runs that stand for a cell: one a seed, of the setting that its other "
         "seeds chose."
     )
-    header = (*names, *endings, *tuned_header)
-    return Table(header, tuple(rows), note if result.nuisance else "")
+    return Table((*header, "read", *setting_header(result.nuisance)), rows, note)

@@ -1,22 +1,21 @@
 """Would a transition survive more training?"""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
 from analysis.questions.transition.cells import Grid, read_cells, resampled_cells, seed_noise
-from analysis.questions.transition.judge import Judge
-from analysis.questions.transition.location import Indices
+from analysis.questions.transition.judge import Indices, Judge
 from analysis.questions.transition.result import TransitionResult
 from analysis.runs.ladder import Ladder
+from analysis.runs.statuses import DROPPED
 from analysis.runs.table import Runs
 from analysis.sensitivity import (
     SURE,
     BudgetAnswer,
     Quantity,
-    Sensitivity,
     Verdicts,
     paired_curve,
     sensitivity,
@@ -25,7 +24,7 @@ from analysis.statistics.values import FloatArray, Mask
 from analysis.values import AxisValue, Number, number
 
 DRAWS: Final = 400
-Cell = tuple[Number, Number | None]
+Place = tuple[Number, Number | None]
 
 
 def with_training(
@@ -40,32 +39,28 @@ def with_training(
     """
     if result.verdict == "open":
         return result
-    blank = Sensitivity(unit=ladder.unit, column=ladder.column)
     # A setting that competes has lost no run.
-    pruned = (cell for cell in result.counts if cell.pruned or cell.not_needed)
-    if not ladder.obstacle and any(c.setting is None or not c.setting.competed for c in pruned):
-        reason = "runs were stopped early, so that budgets hold different runs"
-        return replace(result, sensitivity=replace(blank, reason=reason))
+    is_stopped = any(cell.count(*DROPPED) and not cell.is_whole for cell in result.counts)
     own = len(ladder.rungs) - 1
-    found = [
+    answers = [
         result if k == own else answer(rung.runs)
-        for k, rung in enumerate((*ladder.rungs, *ladder.further))
+        for k, rung in enumerate(() if is_stopped else (*ladder.rungs, *ladder.further))
     ]
-    quantities = _quantities(result, found, own)
-    told, missing = sensitivity(
-        quantities,
-        _Again(result, quantities).verdicts,
+    settled, missing = sensitivity(
+        _quantities(result, answers, own),
+        _Again(result).verdicts,
         ladder,
+        is_stopped=is_stopped,
         answers=[
             BudgetAnswer(number(rung.budget), len(each.runs), _says(each))
-            for rung, each in zip(ladder.rungs, found, strict=False)
+            for rung, each in zip(ladder.rungs, answers, strict=False)
         ],
         is_log=result.scale != "loss",
         exponent=result.settings.budget_exponent,
         draws=DRAWS,
         rng=np.random.default_rng([result.settings.rng_seed, 3]),
     )
-    return replace(result, sensitivity=told, missing=result.missing or missing)
+    return replace(result, sensitivity=settled, missing=result.missing or missing)
 
 
 def _says(result: TransitionResult) -> str:
@@ -76,34 +71,32 @@ def _says(result: TransitionResult) -> str:
 
 
 def _quantities(
-    result: TransitionResult, found: list[TransitionResult], own: int
+    result: TransitionResult, answers: list[TransitionResult], own: int
 ) -> list[Quantity]:
-    by_seed = [_by_seed(each) for each in found]
+    by_seed = [_by_seed(each) for each in answers]
     sign = -1.0 if result.scale == "loss" else 1.0
-    chosen = {(cell.x, cell.by): cell.setting for cell in result.counts}
+    settings = {(cell.x, cell.by): cell.setting for cell in result.counts}
     heads = sorted({cell.x for cell in result.cells})
     quantities = []
     for cell in result.cells:
         place = (cell.x, cell.by)
-        curve = None
-        if found:
-            curve = paired_curve([each.get(place, {}) for each in by_seed], own)
         at: dict[str, AxisValue] = {result.x: cell.x}
         if result.by is not None and cell.by is not None:
             at[result.by] = cell.by
-        if (setting := chosen.get(place)) is not None:
+        if (setting := settings.get(place)) is not None:
             at |= setting.values
-        curve = None if curve is None else sign * curve
+        curve = paired_curve([each.get(place, {}) for each in by_seed], own) if answers else None
         # Values from h* on are alike, but for what shows otherwise.
         group = heads.index(cell.x)
         if result.is_claimed and result.h_star is not None:
             group = min(group, heads.index(result.h_star))
-        quantities.append(Quantity(at, cell.n, curve, group, group))
+        signed = None if curve is None else sign * curve
+        quantities.append(Quantity(at, cell.n, signed, group, group))
     return quantities
 
 
-def _by_seed(result: TransitionResult) -> dict[Cell, dict[str, float]]:
-    found: dict[Cell, dict[str, float]] = {}
+def _by_seed(result: TransitionResult) -> dict[Place, dict[str, float]]:
+    found: dict[Place, dict[str, float]] = {}
     for run in result.runs:
         found.setdefault((run.x, run.by), {})[run.replicate] = run.y
     return found
@@ -112,54 +105,49 @@ def _by_seed(result: TransitionResult) -> dict[Cell, dict[str, float]]:
 class _Again:
     """Answers again after changes of the cells of a transition."""
 
-    def __init__(self, result: TransitionResult, quantities: list[Quantity]) -> None:
-        self._result = result
-        heads = sorted({cell.x for cell in result.cells})
+    def __init__(self, result: TransitionResult) -> None:
+        self._result, limits, settings = result, result.limits, result.settings
+        self._heads = heads = sorted({cell.x for cell in result.cells})
         lengths = sorted({cell.by for cell in result.cells}, key=lambda by: by or 0)
-        self._heads = heads
         self._places = [(heads.index(c.x), lengths.index(c.by)) for c in result.cells]
         self._sign = -1.0 if result.scale == "loss" else 1.0
-        runs: Mapping[Cell, list[float]] = {
-            cell: list(values.values()) for cell, values in _by_seed(result).items()
-        }
+        runs = {cell: np.sort(list(values.values())) for cell, values in _by_seed(result).items()}
         grid = Grid(
             np.array(heads, dtype=np.float64),
             np.array([np.nan if by is None else by for by in lengths], dtype=np.float64),
-            tuple(tuple(np.sort(runs.get((x, by), [])) for by in lengths) for x in heads),
+            tuple(tuple(runs.get((x, by), np.zeros(0)) for by in lengths) for x in heads),
         )
-        limits, settings = result.limits, result.settings
         noise = seed_noise(grid, limits, settings.assumed_sd)
-        fewest = int(grid.counts[grid.counts > 0].min())
-        cells = read_cells(grid, noise, None if result.reading == "typical" else fewest)
+        cells = read_cells(grid, noise, None if result.reading == "typical" else grid.fewest)
         self._judge = Judge(cells, settings, limits, np.random.default_rng(settings.rng_seed))
         rng = np.random.default_rng([settings.rng_seed, 4])
         self._z = resampled_cells(cells, DRAWS, rng)
         self._typical = cells.z[None]
 
     def verdicts(self, change: FloatArray) -> Verdicts:
+        """Answer again after a change of each cell, shape [cells, B]."""
         result, limits = self._result, self._result.limits
         z = (self._z if change.shape[1] > 1 else self._typical).copy()
         for (k, j), each in zip(self._places, change, strict=True):
             z[:, k, j] += self._sign * each
         judged = self._judge.judge(z)
         if not result.is_claimed:
-            return self._without_claim(judged.collapses, judged.places.star)
+            return self._without_claim(judged.collapses, judged.falls.star)
         assert result.h_star is not None
-        star = self._heads.index(result.h_star)
+        star, falls = self._heads.index(result.h_star), judged.falls
         # That it is more than scatter was tested, and what training may add to that is no scatter.
-        falls = (judged.places.drop >= limits.min_drop) & (judged.gap >= limits.min_excess)
+        is_large = (falls.drop >= limits.min_drop) & (judged.gap >= limits.min_excess)
         if result.shown_by == "abruptness":
-            falls &= judged.places.excess >= limits.min_excess
-        same_place = judged.places.star == star
-        same = falls & same_place
+            is_large &= falls.excess >= limits.min_excess
+        is_there = falls.star == star
+        same = is_large & is_there
         caveat = self._growth_caveat(judged.above[same] > limits.max_growth)
-        gone, moved = ~falls, falls & ~same_place
-        if gone.sum() >= moved.sum():
-            turning = self._cells_at(star - 1, star)
-            return Verdicts(same, "no longer be a collapse", turning, caveat)
-        to = int(np.bincount(judged.places.star[moved]).argmax())
+        moved = is_large & ~is_there
+        if (~is_large).sum() >= moved.sum():
+            return Verdicts(same, "no longer be a collapse", self._beside(star), caveat)
+        to = int(np.bincount(falls.star[moved]).argmax())
         otherwise = f"move to {result.x} = {self._heads[to]:g}"
-        return Verdicts(same, otherwise, self._cells_at(star - 1, star, to - 1, to), caveat)
+        return Verdicts(same, otherwise, self._beside(star, to), caveat)
 
     def _growth_caveat(self, grows: Mask) -> str:
         """Return that growth with T may not stay as it is."""
@@ -177,7 +165,9 @@ class _Again:
             return Verdicts(~collapses, "be a collapse", ())
         to = int(np.bincount(star[collapses]).argmax())
         otherwise = f"be a collapse at {self._result.x} = {self._heads[to]:g}"
-        return Verdicts(~collapses, otherwise, self._cells_at(to - 1, to))
+        return Verdicts(~collapses, otherwise, self._beside(to))
 
-    def _cells_at(self, *heads: int) -> list[int]:
+    def _beside(self, *stars: int) -> list[int]:
+        """Return the places of the cells on both sides of steps that end at these head counts."""
+        heads = {side for star in stars for side in (star - 1, star)}
         return [place for place, (k, _) in enumerate(self._places) if k in heads]
