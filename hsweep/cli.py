@@ -27,7 +27,12 @@ from hsweep.commands.watch import watch
 from hsweep.design.domain import is_text
 from hsweep.errors import UserError, shown
 from hsweep.garbage import collect_rarely
-from hsweep.interrupts import EXIT_INTERRUPTED, leave_quietly, message_of, never_lost
+from hsweep.signals import (
+    EXIT_INTERRUPTED,
+    ignore_interrupts,
+    interrupt_message,
+    redeliver_interrupts,
+)
 from hsweep.workspace import is_command
 
 EXIT_USAGE: Final = 2
@@ -50,20 +55,20 @@ class _Commands(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
-        from hsweep.quiet import no_calls_home
+        from hsweep.telemetry import disable_telemetry
 
-        no_calls_home()
+        disable_telemetry()
         try:
-            with never_lost():
+            with redeliver_interrupts():
                 return super().invoke(ctx)
         except KeyboardInterrupt as interrupt:
             from hsweep.terminal import visible
 
-            leave_quietly()
-            click.echo(f"\nhsweep: {visible(message_of(interrupt))}", err=True)
+            ignore_interrupts()
+            click.echo(f"\nhsweep: {visible(interrupt_message(interrupt))}", err=True)
             ctx.exit(EXIT_INTERRUPTED)
         except UserError as error:
-            from hsweep.redaction import redact
+            from hsweep.secrets import redact
 
             problem = redact(str(error))  # it may quote what a sweep file raised
         except sqlite3.Error as error:
@@ -79,9 +84,9 @@ class _Commands(click.Group):
                 f"{where}{error.strerror or error}; check the path, its rights and the space on "
                 "its disk"
             )
-        from hsweep.terminal import note
+        from hsweep.terminal import warn
 
-        note(problem)
+        warn(problem)
         ctx.exit(EXIT_USAGE)
 
 

@@ -77,7 +77,7 @@ def shown(value: object) -> str:
     return f"{text[:half]} ... {text[-half:]}"
 
 
-def told(error: BaseException) -> str:
+def format_error(error: BaseException) -> str:
     """Return the kind of an exception and what it says, whatever its class makes of it."""
     try:
         text = str(error)
@@ -118,7 +118,7 @@ def failure_text(error: BaseException) -> str:
     if isinstance(error, UserError) and not (place and _is_users(place.rpartition(":")[0])):
         return "\n".join([" ".join(str(error).split()), *getattr(error, "__notes__", ())])
     # Our own word for what the user got wrong is no news.
-    what = " ".join((str(error) if isinstance(error, UserError) else told(error)).split())
+    what = " ".join((str(error) if isinstance(error, UserError) else format_error(error)).split())
     trace = "".join(traceback.format_exception(error))
     return f"{what}{f' at {place}' if place else ''}\n{trace}"
 

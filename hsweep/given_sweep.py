@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from hsweep.design.space import Point
 from hsweep.design.sweep import Sweep, resolve
-from hsweep.errors import UserError, shown, told
+from hsweep.errors import UserError, format_error, shown
 from hsweep.own_packages import SWEEP_FILE_PREFIX
 from hsweep.planning.cells import sweep_text
 from hsweep.planning.code import look_again, users_modules
@@ -169,7 +169,7 @@ def _resolved(value: Any, point: Point) -> Any:
     try:
         return _plain(resolve(value, point))
     except (Exception, SystemExit) as error:  # the point is impossible, or the plan says more
-        return told(error)
+        return format_error(error)
 
 
 def _plain(value: Any) -> Any:

@@ -70,9 +70,9 @@ def plan(
     from hsweep.options import options_from
     from hsweep.planning.options import SweepOptions
     from hsweep.planning.prepare import prepare
-    from hsweep.quiet import no_calls_home
+    from hsweep.telemetry import disable_telemetry
 
-    no_calls_home()
+    disable_telemetry()
     (chosen,) = options_from(options, SweepOptions)
     with sweep_given(sweep) as given:
         prepared = prepare(given.path, chosen, siblings=given.folder)
@@ -112,12 +112,12 @@ def run(
     from hsweep.given_sweep import sweep_given
     from hsweep.options import options_from
     from hsweep.planning.options import SweepOptions
-    from hsweep.quiet import no_calls_home
     from hsweep.running.options import RunOptions
     from hsweep.running.run import run as run_job
     from hsweep.running.start import request
+    from hsweep.telemetry import disable_telemetry
 
-    no_calls_home()
+    disable_telemetry()
     chosen, how = options_from(options, SweepOptions, RunOptions)
     _refuse_running_ray(how)
     place, console = home_at(home), console_for(as_json=False)

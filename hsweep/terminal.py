@@ -13,7 +13,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
-_OBEYED: Final = re.compile(
+_UNSAFE: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters but tab and newline
     "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # change the direction of what follows
     "\ud800-\udfff]"  # half a character: cannot be written
@@ -22,21 +22,21 @@ _OBEYED: Final = re.compile(
 
 def visible(text: str) -> str:
     """Return ``text`` with what a terminal would obey written as escapes, as in ``\\x1b``."""
-    return _OBEYED.sub(lambda found: _escape(ord(found[0])), text)
+    return _UNSAFE.sub(lambda match: _escape(ord(match[0])), text)
 
 
 def _escape(code: int) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
-def doing(what: str) -> None:
-    """Say on standard error what is going to take its time."""
+def print_step(what: str) -> None:
+    """Print on standard error what takes a while now."""
     sys.stderr.write(f"{visible(what)} ...\n")
     sys.stderr.flush()
 
 
-def note(what: str) -> None:
-    """Say on standard error what happened beside what was asked for."""
+def warn(what: str) -> None:
+    """Print a message of this tool on standard error."""
     sys.stderr.write(f"hsweep: {visible(what)}\n")
     sys.stderr.flush()
 
@@ -62,7 +62,7 @@ class PlainConsole(Console):
     ) -> Iterable[Segment]:
         """Render what is no string, too."""
         for segment in super().render(renderable, options):
-            if segment.control or not _OBEYED.search(segment.text):
+            if segment.control or not _UNSAFE.search(segment.text):
                 yield segment
             else:
                 yield segment._replace(text=visible(segment.text))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hsweep.command_line import command
-from hsweep.errors import UserError, told
+from hsweep.errors import UserError, format_error
 from hsweep.files import replacing
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class StudyTrial:
                     model: nn.Module = config.build()
                 load_model(model, file)
             except Exception as error:  # of a user's class: any
-                why = " ".join(told(error).split())
+                why = " ".join(format_error(error).split())
                 raise UserError(
                     f"the weights of trial {self.key} do not go into the model that {config!r} "
                     f"builds now{what}: {why}; restore the code it was trained with"
@@ -120,7 +120,7 @@ class StudyTrial:
             try:
                 header = header_of(file)
             except Exception as error:  # whatever the library says of a damaged file
-                raise UserError(f"the weights {file} are damaged: {told(error)}") from error
+                raise UserError(f"the weights {file} are damaged: {format_error(error)}") from error
             yield file, header
 
     def _why_not(self) -> str:
@@ -163,7 +163,7 @@ class StudyTrial:
         except Exception as error:  # of a user's class: any
             raise UserError(
                 f"the model of trial {self.key} cannot be made from its configuration "
-                f"{header['model']} ({told(error)}); restore the code it was trained with"
+                f"{header['model']} ({format_error(error)}); restore the code it was trained with"
             ) from error
         if changed and sweep is None:
             # What the sweep file does when it is imported is part of every trial's code.

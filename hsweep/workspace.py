@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
-from hsweep.errors import ROOT, UserError, is_installed, shown, told
+from hsweep.errors import ROOT, UserError, format_error, is_installed, shown
 from hsweep.own_packages import (
     FOLDERS_VARIABLE,
     PACKAGES,
@@ -209,7 +209,7 @@ def _import_file(path: Path) -> ModuleType:
         at = f"{path}, line {line}" if line else f"{path}"
         if isinstance(error, UserError):
             raise UserError(f"{at}: {error}") from error
-        raise UserError(f"{at} fails: {told(error)}") from error
+        raise UserError(f"{at} fails: {format_error(error)}") from error
 
 
 def _executed(name: str, path: Path, places: list[str] | None = None) -> ModuleType:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 from hsweep.command_line import command
 from hsweep.commands.model import weights_lines
 from hsweep.commands.output import EXIT_NOTHING_USABLE, exit_with, print_json
-from hsweep.errors import told
-from hsweep.interrupts import EXIT_INTERRUPTED
+from hsweep.errors import format_error
 from hsweep.paths import Home
-from hsweep.redaction import redact
+from hsweep.secrets import redact
+from hsweep.signals import EXIT_INTERRUPTED
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -90,7 +90,7 @@ class Conclusion:
         except Exception as error:
             again = command("report", study.name, home=study.paths.home)
             self.problem = (
-                f"the report could not be written ({redact(told(error))}); every result "
+                f"the report could not be written ({redact(format_error(error))}); every result "
                 f"is kept, and `{again}` tries again"
             )
 

@@ -29,8 +29,8 @@ from hsweep.commands.options import home_option, json_option, tracking_option
 from hsweep.commands.output import EXIT_NOTHING_USABLE, console_for, exit_with, print_json, table_of
 from hsweep.errors import ROOT
 from hsweep.paths import Home, cache_folder
-from hsweep.quiet import no_calls_home
-from hsweep.redaction import redact
+from hsweep.secrets import redact
+from hsweep.telemetry import disable_telemetry
 
 _GIB: Final = 2**30
 _NEEDED_GIB: Final = 0.5
@@ -270,7 +270,7 @@ def probe(*arguments: str, timeout: float = 120, variables: Mapping[str, str] | 
     import psutil
 
     environment = {**os.environ, **(variables or {})}
-    no_calls_home(environment)
+    disable_telemetry(environment)
     # The packages that this process runs, whatever the current folder has under their names.
     paths = (str(ROOT), os.environ.get("PYTHONPATH", ""))
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))

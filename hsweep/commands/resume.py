@@ -10,10 +10,10 @@ from hsweep.commands.options import (
     study_argument,
 )
 from hsweep.commands.output import console_for
-from hsweep.interrupts import on_record
 from hsweep.options import options_of
 from hsweep.paths import Home
 from hsweep.running.options import RunOptions
+from hsweep.signals import explain_interrupt
 
 
 @click.command()
@@ -22,14 +22,14 @@ from hsweep.running.options import RunOptions
 @options_of(RunOptions, "options")
 @home_option
 @json_option
-@on_record(NOTHING_NEW)
+@explain_interrupt(NOTHING_NEW)
 def resume(study_name: str, options: RunOptions, home: Home, as_json: bool) -> None:
     """Go on with STUDY as it is on record: finished trials stay, the others continue from their
     checkpoints. `hsweep run` goes on with an edited sweep."""
-    from hsweep.terminal import doing
+    from hsweep.terminal import print_step
 
     # Before the imports, which take seconds.
-    doing(f"planning the trials of {study_name}")
+    print_step(f"planning the trials of {study_name}")
     from hsweep.planning.code_changes import acceptance_line
     from hsweep.planning.prepare import own_sweep
     from hsweep.record.study import StudyFolder

@@ -18,11 +18,11 @@ from hsweep.commands.options import (
 )
 from hsweep.commands.output import console_for, print_json
 from hsweep.errors import UserError
-from hsweep.interrupts import on_record
 from hsweep.options import options_of
 from hsweep.paths import Home
 from hsweep.planning.options import SweepOptions
 from hsweep.running.options import RunOptions
+from hsweep.signals import explain_interrupt
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 @click.option("--storage", metavar="URI", help="Folder or URI for checkpoints; shared by nodes.")
 @home_option
 @json_option
-@on_record(NOTHING_NEW)
+@explain_interrupt(NOTHING_NEW)
 def run(
     sweep_file: Path,
     study_name: str | None,
@@ -77,10 +77,10 @@ def run(
     are added, trials whose model, task, recipe, budget and code are unchanged stay, the others are
     set aside with their results.
     """
-    from hsweep.terminal import doing
+    from hsweep.terminal import print_step
 
     # Before the imports, which take seconds.
-    doing(f"planning {sweep_file}")
+    print_step(f"planning {sweep_file}")
     console = console_for(as_json=as_json)
     if only_missing and more_seeds:
         raise UserError("--only-missing says itself how many seeds; leave out --more-seeds")

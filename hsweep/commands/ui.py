@@ -5,8 +5,8 @@ import contextlib
 import click
 
 from hsweep.commands.options import StudyName, home_option, tracking_option
-from hsweep.listening import LOOPBACK
 from hsweep.paths import Home
+from hsweep.serving import LOOPBACK
 
 
 @click.command()

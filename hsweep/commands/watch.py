@@ -5,8 +5,8 @@ import contextlib
 import click
 
 from hsweep.commands.options import StudyName, home_option, tracking_option
-from hsweep.listening import LOOPBACK, announce, listening
 from hsweep.paths import Home
+from hsweep.serving import LOOPBACK, announce, listen
 
 
 @click.command()
@@ -43,9 +43,7 @@ def watch(
         StudyFolder.open(home, study_name)
     if host not in LOOPBACK:
         click.echo(f"hsweep: anyone who reaches {host}:{port} can read these studies", err=True)
-    with listening(host, port) as bound:
-        # A browser that comes now waits for the first page.
-        bound.listen()
+    with listen(host, port) as bound:
         announce("watch it", host, port, "" if study_name is None else f"studies/{study_name}")
         with contextlib.suppress(KeyboardInterrupt):
             serve(HomePages(home, price, tracking_uri), host, bound)

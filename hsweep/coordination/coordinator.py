@@ -39,7 +39,7 @@ from hsweep.record.endings import INTERRUPTED
 from hsweep.record.journal import Journal, TrialRow
 from hsweep.record.journal_reader import RUNS
 from hsweep.record.recipes import recipe_metas
-from hsweep.redaction import redact
+from hsweep.secrets import redact
 
 _SHARED_ENDS: Final = (TrialStatus.DIVERGED, TrialStatus.TOO_LARGE)
 """What a longer training of the same comes to as well, the former within what both have in common.

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from hsweep.design.domain import AxisValue, Choice, Domain, Interval, IntRange, as_choice, as_value
-from hsweep.errors import UserError, shown, told, unknown_name
+from hsweep.errors import UserError, format_error, shown, unknown_name
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -496,7 +496,7 @@ def _of_sweep(what: str, function: Callable[[Point], Computed], point: dict[str,
         raise
     except (Exception, SystemExit) as error:
         raise UserError(
-            f"{what} function of the sweep's space failed at {point}: {told(error)}"
+            f"{what} function of the sweep's space failed at {point}: {format_error(error)}"
         ) from error
 
 

@@ -5,7 +5,7 @@ import shlex
 import string
 from collections.abc import Iterator, Mapping
 
-from hsweep.errors import UserError, shown, told, unknown_name
+from hsweep.errors import UserError, format_error, shown, unknown_name
 
 
 def fill(template: str, fields: Mapping[str, object]) -> list[str]:
@@ -85,5 +85,5 @@ def _filled(part: str, fields: Mapping[str, object]) -> Iterator[tuple[str, bool
         except (TypeError, ValueError) as error:
             raise UserError(
                 f"the command's {shown(part)} cannot be filled with {name}={shown(value)}: "
-                f"{told(error)}"
+                f"{format_error(error)}"
             ) from None

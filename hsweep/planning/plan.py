@@ -15,7 +15,7 @@ from hsweep.design.recipe import Recipe
 from hsweep.design.space import Point
 from hsweep.design.sweep import Sweep
 from hsweep.design.trial import Resources, Trial, cost_columns
-from hsweep.errors import UserError, told
+from hsweep.errors import UserError, format_error
 from hsweep.planning.baseline import baseline_proposals
 from hsweep.planning.code import Code, code_of, code_of_script, named_code
 from hsweep.planning.commands import check_commands
@@ -487,4 +487,4 @@ def _points(sweep: Sweep, study_seed: int) -> Sequence[Point]:
     except UserError:
         raise
     except Exception as error:
-        raise UserError(f"the sweep's space cannot be listed: {told(error)}") from error
+        raise UserError(f"the sweep's space cannot be listed: {format_error(error)}") from error

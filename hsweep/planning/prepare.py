@@ -18,7 +18,7 @@ from hsweep.planning.plan import Plan, make_plan
 from hsweep.planning.revision import proposed_trials
 from hsweep.record.journal_reader import JournalReader
 from hsweep.record.study import Manifest, StudyFolder, holds_a_study
-from hsweep.redaction import refuse_secrets
+from hsweep.secrets import refuse_secrets
 from hsweep.workspace import LoadedSweep, load_sweep
 
 

@@ -14,7 +14,7 @@ from hsweep.design.recipe import Recipe
 from hsweep.design.space import Point
 from hsweep.design.sweep import RESERVED_AXES, Sweep, resolve
 from hsweep.design.trial import Resources
-from hsweep.errors import UserError, shown, told, unknown_name
+from hsweep.errors import UserError, format_error, shown, unknown_name
 from models.base import AnyModelConfig, Counts, ModelConfig, TraceableConfig
 from models.counts import counts_of
 from models.layer_conditioning import is_probed
@@ -59,7 +59,7 @@ def evaluated(what: str, value: Any, point: Point) -> Any:
         raise ImpossiblePointError(str(error)) from error
     except (Exception, SystemExit, GeneratorExit) as error:
         raise UserError(
-            f"the sweep's {what} function failed at {dict(point)}: {told(error)}"
+            f"the sweep's {what} function failed at {dict(point)}: {format_error(error)}"
         ) from error
 
 
@@ -75,7 +75,7 @@ def called(what: str, function: Callable[[], Result]) -> Result:
     except (UserError, DataError):
         raise
     except (Exception, SystemExit, GeneratorExit) as error:
-        raise UserError(f"the sweep's {what} cannot be used: {told(error)}") from error
+        raise UserError(f"the sweep's {what} cannot be used: {format_error(error)}") from error
 
 
 def counted(count: Callable[[Any], Result], model: Any) -> Result:
@@ -93,7 +93,7 @@ def counted(count: Callable[[Any], Result], model: Any) -> Result:
         raise ImpossiblePointError(str(error)) from error
     except (Exception, SystemExit, GeneratorExit) as error:
         raise UserError(
-            f"the model {shown(model)} cannot be built or counted: {told(error)}. If "
+            f"the model {shown(model)} cannot be built or counted: {format_error(error)}. If "
             "its shape is impossible, let the sweep's model function raise ValueError: the plan "
             "then skips the point and says why"
         ) from error

@@ -9,7 +9,7 @@ from hsweep.design.configuration import decoded, encoded
 from hsweep.design.function_model import FunctionModel
 from hsweep.design.sweep import Sweep
 from hsweep.design.trial import Trial
-from hsweep.errors import UserError, told
+from hsweep.errors import UserError, format_error
 from hsweep.planning.content import describe
 from models.meta_build import build_on_meta
 
@@ -34,7 +34,7 @@ def check_can_be_kept(model: Any, sweep_module: str) -> None:
         is_same = decoded(content, sys.modules.get(sweep_module)) == model
         problem = "" if is_same else "what is made again is not equal to it"
     except Exception as error:  # of a user's class: any
-        problem = told(error)
+        problem = format_error(error)
     if problem:
         raise UserError(
             f"weights are kept with the model's configuration, and {type(model).__qualname__} "

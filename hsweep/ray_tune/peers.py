@@ -23,7 +23,7 @@ from hsweep.errors import failure_text
 from hsweep.ray_tune.messages import Place
 from hsweep.ray_tune.pickling import send_whole
 from hsweep.ray_tune.private import as_actor_error
-from hsweep.redaction import redact
+from hsweep.secrets import redact
 from hsweep.training.processes import find_store, joined, open_store
 from hsweep.training.run import Channel
 from hsweep.training.worker_queue import ProcessDied, TrialError

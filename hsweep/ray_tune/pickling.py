@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import ray
 
-from hsweep.errors import UserError, shown, told
+from hsweep.errors import UserError, format_error, shown
 
 _CACHED = type(functools.cache(lambda: None))
 _LARGEST_MODEL_FUNCTION: Final = 1 << 23
@@ -40,8 +40,8 @@ def check_sent(what: str, function: Any) -> None:
     except Exception as error:
         raise UserError(
             f"the {what} function {shown(function)} cannot be sent to worker processes "
-            f"({told(error)}): let it open what it needs itself, in place of holding or enclosing "
-            "it, or train in this process with --runner inline"
+            f"({format_error(error)}): let it open what it needs itself, in place of holding or "
+            "enclosing it, or train in this process with --runner inline"
         ) from error
     if what == "model" and len(sent) > _LARGEST_MODEL_FUNCTION:
         raise UserError(

@@ -24,7 +24,7 @@ from hsweep.files import replacing, set_aside
 from hsweep.record.log import Log, LogLine, unreadable
 from hsweep.record.rows import TRIAL_COLUMNS, TrialRow
 from hsweep.record.state import StudyState, key_of_entry, unnoted_losses
-from hsweep.terminal import doing, note
+from hsweep.terminal import print_step, warn
 
 JSON_COLUMNS: Final = ("point", "counts", "parts", "last")
 REMARKED: Final = (
@@ -114,7 +114,7 @@ class Index:
             # What the log has lost nothing else holds.
             kept = f", kept as {set_aside(path, 'old')}" if fault == _AHEAD else ""
             if fault != _MISSING:
-                doing(f"{path} {fault}{kept}: building it from {self._log.path.name}")
+                print_step(f"{path} {fault}{kept}: building it from {self._log.path.name}")
             _build(path, self._log)
         self.connection = _connect(path, "mode=rw")
         try:
@@ -207,7 +207,7 @@ def _add_lines(connection: sqlite3.Connection, log: Log) -> int:
         metas = dict(connection.execute("SELECT name, value FROM meta"))
         keys = [key for (key,) in connection.execute("SELECT key FROM trials")]
         for _, loss in unnoted_losses(log.path, damaged, keys, metas):
-            note(loss)
+            warn(loss)
     return last.end
 
 

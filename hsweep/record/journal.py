@@ -18,7 +18,7 @@ from hsweep.record.journal_reader import GPUS, ORIGIN_META, TRAINED_WITH, Journa
 from hsweep.record.log import Entry, Log, LogLine, unreadable
 from hsweep.record.rows import FIGURES, LogRow, TrialRow
 from hsweep.record.state import StudyState, unnoted_losses
-from hsweep.terminal import note
+from hsweep.terminal import warn
 
 __all__ = ["Journal", "JournalReader", "LogRow", "TrialRow"]
 
@@ -77,7 +77,7 @@ class Journal(JournalReader):
         self._log.cut(self._end)
         losses = dict(unnoted_losses(self._log.path, damaged, self.rows, self._state.metas))
         for loss in losses.values():
-            note(loss)
+            warn(loss)
         self.set_metas(losses)
 
     def append(self, entries: Sequence[Entry]) -> None:

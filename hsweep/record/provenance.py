@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hsweep.errors import is_installed
-from hsweep.redaction import redact_command
+from hsweep.secrets import redact_command
 
 PACKAGES: Final = (
     "hsweep", "torch", "timm", "transformers", "datasets", "ray", "optuna", "mlflow", "numpy",

@@ -27,8 +27,8 @@ from hsweep.record.reading import StudyTables
 from hsweep.record.study_lock import Held, held, holding, is_held, note_time_left
 from hsweep.record.tables import write_table
 from hsweep.record.weights import WeightsFolder
-from hsweep.redaction import redact_command
-from hsweep.terminal import note
+from hsweep.secrets import redact_command
+from hsweep.terminal import warn
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -185,7 +185,7 @@ class StudyFolder:
             # Somebody's work, perhaps.
             aside = set_aside(path, "changed")
             edited = command("run", aside, "--study", self.name, home=self.paths.home)
-            note(
+            warn(
                 f"{path} was not what is on record: it is kept as {aside.name}, and what is on "
                 f"record is in its place; `{edited}` goes on with the changed one"
             )

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from hsweep.ray_tune.environment import prepare_ray
 from hsweep.running.options import RunOptions
-from hsweep.terminal import doing
+from hsweep.terminal import print_step
 from hsweep.workspace import is_command, worker_environment
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def start_early(options: RunOptions, folder: Path) -> "StartingRay | None":
     """
     if options.runner == "inline" or options.cluster is not None or not is_command():
         return None
-    doing("starting Ray")
+    print_step("starting Ray")
     prepare_ray()
     from hsweep.ray_tune.local import StartingRay
 

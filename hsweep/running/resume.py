@@ -3,7 +3,7 @@
 from hsweep.errors import UserError
 from hsweep.paths import Home
 from hsweep.record.study import StudyFolder
-from hsweep.redaction import HIDDEN
+from hsweep.secrets import HIDDEN
 from hsweep.tracking.target import TrackingTarget, has_login, tracking_target
 
 

@@ -26,7 +26,6 @@ from hsweep.design.function_model import FunctionModel
 from hsweep.design.trial import Trial, TrialStatus
 from hsweep.errors import UserError
 from hsweep.garbage import collect_as_usual
-from hsweep.interrupts import EXIT_INTERRUPTED, on_record
 from hsweep.paths import Home, StudyPaths
 from hsweep.planning.calibration import Calibration
 from hsweep.planning.checking import check_trials
@@ -44,7 +43,8 @@ from hsweep.running.options import RunOptions
 from hsweep.running.outcome import Outcome, browse_line, resume_line
 from hsweep.running.progress import ENDING, Progress
 from hsweep.running.reuse import Reuse, reuse_for
-from hsweep.terminal import doing
+from hsweep.signals import EXIT_INTERRUPTED, explain_interrupt
+from hsweep.terminal import print_step
 from hsweep.tracking.tracker import Shutdown, Tracker
 from hsweep.training.checkpoints import CheckpointStore, file_system
 from hsweep.training.compiler import cannot_be_compiled
@@ -118,7 +118,7 @@ def run(
             runner.announce = functools.partial(_print_dashboard, console)
         collect_as_usual()
         study = change.record()
-        with on_record(f"with all reports on record; go on by: {resume_line(study)}"):
+        with explain_interrupt(f"with all reports on record; go on by: {resume_line(study)}"):
             _greet(console, change, home, runner)
             with study.locked(), study.writer() as journal:
                 return study, _train(
@@ -170,7 +170,7 @@ def make_runner(
         return InlineRunner()
     address = options.cluster
     if started is None:
-        doing(f"joining the Ray at {address}" if address else "starting Ray")
+        print_step(f"joining the Ray at {address}" if address else "starting Ray")
     prepare_ray(joins_cluster=address is not None)
     from hsweep.ray_tune.runner import RayRunner
 

@@ -17,11 +17,11 @@ from hsweep.planning.prepare import (
     variant,
 )
 from hsweep.record.study import StudyFolder, holds_a_study
-from hsweep.redaction import refuse_secrets
 from hsweep.running.change import Change, edit, new_study
 from hsweep.running.manifests import sweep_source
 from hsweep.running.options import RunOptions
 from hsweep.running.resume import target_of
+from hsweep.secrets import refuse_secrets
 from hsweep.tracking.target import TrackingTarget, tracking_target
 from hsweep.workspace import LoadedSweep
 

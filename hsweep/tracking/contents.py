@@ -17,7 +17,7 @@ from typing import Any, Final
 from hsweep.design.trial import TrialStatus
 from hsweep.record.manifest import Manifest
 from hsweep.record.rows import FIGURES, LogRow, TrialRow
-from hsweep.redaction import redact
+from hsweep.secrets import redact
 
 STUDY_ID: Final = "hsweep.study_id"
 """The tag by which a study's runs are found; it tells studies of one name in two homes apart."""

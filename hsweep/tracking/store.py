@@ -20,7 +20,7 @@ from filelock import FileLock
 
 from hsweep.files import replacing
 from hsweep.paths import cache_folder
-from hsweep.quiet import no_calls_home
+from hsweep.telemetry import disable_telemetry
 from hsweep.tracking.contents import NOTE, STUDY_ID, tag_value
 from hsweep.tracking.target import TrackingTarget
 
@@ -34,7 +34,7 @@ _ENVIRONMENT: Final = {
     "MLFLOW_LOGGING_LEVEL": "WARNING",
 }
 # Before the import: MLflow reads its settings there.
-no_calls_home()
+disable_telemetry()
 for _name, _value in _ENVIRONMENT.items():
     os.environ.setdefault(_name, _value)
 

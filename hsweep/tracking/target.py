@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from hsweep.errors import UserError
 from hsweep.files import write_text
 from hsweep.paths import Home, StudyPaths
-from hsweep.redaction import HIDDEN, redact, redact_patterns
+from hsweep.secrets import HIDDEN, redact, redact_patterns
 
 PARENT: Final = "parent"
 """Stands for the study's own run where runs are listed by trial key."""

@@ -17,7 +17,7 @@ from hsweep.record.journal_reader import JournalReader
 from hsweep.record.kept import FinalWeights
 from hsweep.record.manifest import Manifest
 from hsweep.record.provenance import usable_cores
-from hsweep.redaction import HIDDEN
+from hsweep.secrets import HIDDEN
 from hsweep.tracking.target import Refusal, StoreState, TrackingTarget, describe
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from hsweep.errors import UserError
-from hsweep.listening import announce, listening
 from hsweep.record.manifest import Manifest
+from hsweep.serving import announce, listen
 from hsweep.tracking.contents import STUDY_ID, safe_names, study_tags
 from hsweep.tracking.target import StoreState, TrackingTarget
 
@@ -169,9 +169,7 @@ def serve_ui(
             f"the store is a server already: open {target.page}/{first_page} in a browser"
         )
     if_taken = f"; if that is MLflow already, open http://{host}:{port}/{first_page}"
-    with listening(host, port, if_taken=if_taken) as bound:
-        # A browser that comes now waits until MLflow answers.
-        bound.listen()
+    with listen(host, port, if_taken=if_taken) as bound:
         announce("MLflow UI", host, port)
         _serve(target, bound, first_page)
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from hsweep.design.recipe import Recipe
-from hsweep.errors import UserError, told
+from hsweep.errors import UserError, format_error
 from hsweep.training.checkpoints import from_packed, packed
 from hsweep.training.optimizers import build_optimizer, check_arguments, step_at
 
@@ -34,7 +34,8 @@ def check_optimizer(recipe: Recipe) -> None:
         except Exception as error:
             arguments = f" with {dict(recipe.optimizer_args)}" if recipe.optimizer_args else ""
             raise UserError(
-                f"the optimizer {recipe.optimizer!r}{arguments} cannot be used: {told(error)}"
+                f"the optimizer {recipe.optimizer!r}{arguments} cannot be used: "
+                f"{format_error(error)}"
             ) from error
     if not is_exact:
         raise UserError(

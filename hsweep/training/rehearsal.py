@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from hsweep.design.budget import steps
 from hsweep.design.trial import Assignment, Event, Resources, Trial
-from hsweep.errors import defined_at, shown, told, user_frame
+from hsweep.errors import defined_at, format_error, shown, user_frame
 from hsweep.training.batches import leaves, moved, num_examples
 from hsweep.training.evaluation import MetricsError
 from hsweep.training.loop import train_opened
@@ -105,7 +105,7 @@ def rehearse(trial: Trial, data: TaskData) -> str:
         if isinstance(cause, Exception) and is_out_of_memory(cause):
             return "this machine's memory does not suffice for it"
         if trial.resources.gpus and _is_about_devices(cause):
-            return f"it does not run on the CPU ({told(cause) if cause else error})"
+            return f"it does not run on the CPU ({format_error(cause) if cause else error})"
         raise
 
 
@@ -269,7 +269,7 @@ def _accusing(what: str, batch: Batch = ()) -> Iterator[None]:
         frames = traceback.extract_tb(error.__traceback__)
         if any(frame.name == "_evaluated" for frame in frames):
             what = "the evaluation of"
-        message = f"{what} a trial fails: {told(error)}"
+        message = f"{what} a trial fails: {format_error(error)}"
         if isinstance(error, IndexError) and "index out of range in self" in str(error):
             message += ". An embedding has fewer rows than the largest id it is given"
             ids = [each for each in leaves(batch) if isinstance(each, Tensor) and each.numel()]

@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 
 from hsweep.design.trial import Assignment, Event, Report
 from hsweep.errors import RefusedReportError, failure_text
-from hsweep.redaction import redact
+from hsweep.secrets import redact
 from hsweep.training.run import Channel
 
 MESSAGE_SECONDS: Final = 0.2

@@ -5,12 +5,12 @@ import time
 from typing import Any, Final
 
 from hsweep.design.trial import TrialStatus
-from hsweep.errors import UserError, told
+from hsweep.errors import UserError, format_error
 from hsweep.paths import Home
 from hsweep.record.study import StudyFolder, list_studies
 from hsweep.record.study_lock import is_held
-from hsweep.redaction import redact
-from hsweep.terminal import note
+from hsweep.secrets import redact
+from hsweep.terminal import warn
 from hsweep.watching.now import Now, study_now
 
 _SHARE: Final = 0.05
@@ -92,7 +92,7 @@ class StudyPages:
         try:
             self._build(now)
         except Exception as error:  # the page stays as it is, and the next results try again
-            note(f"the page of {self._name} cannot be renewed ({redact(told(error))})")
+            warn(f"the page of {self._name} cannot be renewed ({redact(format_error(error))})")
         finally:
             self._results = now.ended, now.state
             self._building.release()

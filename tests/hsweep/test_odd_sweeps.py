@@ -15,7 +15,7 @@ from hsweep.design.budget import Budget, epochs
 from hsweep.design.question import Transition
 from hsweep.design.search import Search
 from hsweep.design.sweep import preset
-from hsweep.errors import UserError, shown, told, unknown_name
+from hsweep.errors import UserError, format_error, shown, unknown_name
 from hsweep.planning.plan import MAX_TRIALS, make_plan
 from tasks.base import Metric
 
@@ -170,8 +170,8 @@ def test_an_error_can_quote_anything() -> None:
     assert shown(Odd()) == "a Odd"
     assert shown("a\nb") == "'a\\nb'"
     assert len(shown("x" * 10**6)) < 400
-    assert told(OddError()) == "OddError"
-    assert told(KeyError("a")) == "KeyError: 'a'"
+    assert format_error(OddError()) == "OddError"
+    assert format_error(KeyError("a")) == "KeyError: 'a'"
     assert "unknown axis 5; known: 1, heads" in str(unknown_name("axis", 5, ["heads", 1]))
 
 

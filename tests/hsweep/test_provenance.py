@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hsweep.record.provenance import collect, git_state, hardware, package_versions
-from hsweep.redaction import redact, redact_command
+from hsweep.secrets import redact, redact_command
 
 SECRET = "s3cr3t-XyZ"
 

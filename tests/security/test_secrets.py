@@ -12,7 +12,7 @@ from mlflow_stores import runs_by_key
 from hsweep.commands import doctor
 from hsweep.errors import UserError
 from hsweep.paths import Home
-from hsweep.redaction import HIDDEN, redact, refuse_secrets
+from hsweep.secrets import HIDDEN, redact, refuse_secrets
 from hsweep.tracking.target import tracking_target
 
 ENVIRONMENT = {

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hsweep.design.sources import Tensorboard
-from hsweep.errors import UserError, told
+from hsweep.errors import UserError, format_error
 from hsweep.training.own.growing import BLOCK_BYTES, GrowingFile, Row
 
 STEP: Final = "step"
@@ -83,7 +83,7 @@ def _scalars(content: bytes, place: str) -> Iterator[tuple[int, str, float]]:
         event = Event.FromString(content)
     except Exception as error:  # protobuf's own, which no other library of ours needs
         raise UserError(
-            f"{place}: must be an event of TensorBoard's, and cannot be read: {told(error)}"
+            f"{place}: must be an event of TensorBoard's, and cannot be read: {format_error(error)}"
         ) from None
     for value in event.summary.value:
         kind = value.WhichOneof("value")

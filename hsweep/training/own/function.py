@@ -9,7 +9,7 @@ from typing import Final
 from hsweep.design.own_training import Command, OwnTask
 from hsweep.design.space import Point
 from hsweep.design.trial import OutOfMemory, StorageFailure
-from hsweep.errors import UserError, told, user_frame
+from hsweep.errors import UserError, format_error, user_frame
 from hsweep.training.checkpoints import StorageError
 from hsweep.training.memory import is_out_of_memory
 from hsweep.training.own.files import holds_files
@@ -100,7 +100,7 @@ def _judge_end(run: TrialRun, error: BaseException | None) -> None:
         raise error
     if error is not None and not isinstance(error, StopTrial):
         # Not to be taken for an interrupt of this process.
-        raise UserError(f"the training function raised {told(error)}").with_traceback(
+        raise UserError(f"the training function raised {format_error(error)}").with_traceback(
             error.__traceback__
         ) from error
     if not state.is_over:
@@ -112,7 +112,7 @@ def _judge_end(run: TrialRun, error: BaseException | None) -> None:
 
 
 def _out_of_memory(run: TrialRun, error: BaseException) -> OutOfMemory:
-    where, what = user_frame(error), " ".join(told(error).split())
+    where, what = user_frame(error), " ".join(format_error(error).split())
     error.__traceback__ = None  # it holds what was computed
     if run.assignment.is_exclusive:
         advice = "it was alone on the device: make the shape or the batch smaller"

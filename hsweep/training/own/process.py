@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from hsweep.errors import UserError, shown, told
-from hsweep.redaction import redact, redact_command
+from hsweep.errors import UserError, format_error, shown
 from hsweep.reporting import OUTPUT_FILE, REPORTS_FILE, REPORTS_VARIABLE
+from hsweep.secrets import redact, redact_command
 from hsweep.training.own.arguments import search_path
 from hsweep.training.own.leftovers import MARK_VARIABLE, Leftovers
 
@@ -88,8 +88,8 @@ class ScriptProcess:
             except OSError as error:
                 self._leftovers.end()
                 raise UserError(
-                    f"the command cannot be started in {directory}: {redact(told(error))}; it is "
-                    f"{shown(redact_command(arguments))}"
+                    f"the command cannot be started in {directory}: {redact(format_error(error))}; "
+                    f"it is {shown(redact_command(arguments))}"
                 ) from error
             finally:
                 signal.pthread_sigmask(signal.SIG_SETMASK, blocked)

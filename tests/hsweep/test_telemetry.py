@@ -5,12 +5,12 @@ import sys
 
 import pytest
 
-from hsweep.quiet import no_calls_home
+from hsweep.telemetry import disable_telemetry
 
 _WHAT_THE_LIBRARIES_READ = """
 import json, sys
-from hsweep.quiet import no_calls_home
-no_calls_home()
+from hsweep.telemetry import disable_telemetry
+disable_telemetry()
 import datasets.config, huggingface_hub.constants
 from ray._common.usage.usage_lib import usage_stats_enabled
 from mlflow.telemetry import utils as telemetry
@@ -45,7 +45,7 @@ def test_no_library_calls_home_by_default() -> None:
 
 def test_the_hub_opens_on_request_but_telemetry_stays_off() -> None:
     environment = {"HSWEEP_HUB": "1"}
-    no_calls_home(environment)
+    disable_telemetry(environment)
     assert "HF_HUB_OFFLINE" not in environment
     assert environment["HF_HUB_DISABLE_TELEMETRY"] == "1"
 
@@ -55,12 +55,12 @@ def test_the_hub_opens_on_request_but_telemetry_stays_off() -> None:
 )
 def test_what_the_user_has_set_stays(name: str, value: str) -> None:
     environment = {name: value}
-    no_calls_home(environment)
+    disable_telemetry(environment)
     assert environment[name] == value
     assert environment["MLFLOW_DISABLE_TELEMETRY"] == "true"
 
 
 def test_a_value_of_the_switch_other_than_1_keeps_the_hub_closed() -> None:
     environment = {"HSWEEP_HUB": "0"}
-    no_calls_home(environment)
+    disable_telemetry(environment)
     assert environment["HF_HUB_OFFLINE"] == "1"

@@ -19,7 +19,7 @@ _NO_TELEMETRY: Final = {
 _NO_HUB: Final = {"HF_HUB_OFFLINE": "1"}
 
 
-def no_calls_home(environment: MutableMapping[str, str] = os.environ) -> None:
+def disable_telemetry(environment: MutableMapping[str, str] = os.environ) -> None:
     """Turn off usage statistics, and look-ups on the Hugging Face hub unless ``HSWEEP_HUB=1``.
 
     A variable the user has set is left alone. Has to run before ray, mlflow, timm, transformers or

@@ -12,7 +12,7 @@ LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 
 
 def announce(what: str, host: str, port: int, page: str = "") -> None:
-    """Say where pages are served, and open them where there is a desktop to open them on."""
+    """Print where pages are served, and open them where there is a desktop to open them on."""
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}/{page}"
     sys.stdout.write(f"{what} at {address}; end it with Ctrl-C\n")
     sys.stdout.flush()
@@ -23,8 +23,9 @@ def announce(what: str, host: str, port: int, page: str = "") -> None:
         webbrowser.open(address)
 
 
-def listening(host: str, port: int, *, if_taken: str = "") -> socket.socket:
-    """Return a socket that is bound to an address.
+def listen(host: str, port: int, *, if_taken: str = "") -> socket.socket:
+    """Return a socket that is bound to an address, and takes connections from now on: a browser
+    that comes early waits for the first page.
 
     Args:
         if_taken: what else can be done where something listens there already.
@@ -34,15 +35,16 @@ def listening(host: str, port: int, *, if_taken: str = "") -> socket.socket:
     """
     try:
         family, kind, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        found = socket.socket(family, kind)
+        bound = socket.socket(family, kind)
         try:
             # A port that was left a moment ago is free.
-            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            found.bind(address)
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.bind(address)
+            bound.listen()
         except BaseException:
-            found.close()
+            bound.close()
             raise
-        return found
+        return bound
     except OSError as error:
         is_taken = error.errno == errno.EADDRINUSE
         remedy = (

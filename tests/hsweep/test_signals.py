@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hsweep.interrupts import never_lost
+from hsweep.signals import redeliver_interrupts
 
 
 class Thing:
@@ -31,7 +31,7 @@ def test_an_interrupt_in_the_callback_of_a_weak_reference_comes_again(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     def interrupted() -> None:
-        with never_lost():
+        with redeliver_interrupts():
             interrupted_in_a_callback(KeyboardInterrupt())
             threading.Event().wait(30)
 
@@ -50,7 +50,7 @@ def test_what_else_cannot_be_raised_is_left_to_whoever_looked_after_it(
 ) -> None:
     seen: list[Any] = []
     monkeypatch.setattr(sys, "unraisablehook", lambda found: seen.append(found.exc_type))
-    with never_lost():
+    with redeliver_interrupts():
         interrupted_in_a_callback(ValueError())
     assert seen == [ValueError]
     interrupted_in_a_callback(OSError())
@@ -60,10 +60,10 @@ def test_what_else_cannot_be_raised_is_left_to_whoever_looked_after_it(
 def test_an_interrupted_process_ends_without_a_further_word() -> None:
     program = (
         "import atexit, os, signal, sys\n"
-        "from hsweep.interrupts import leave_quietly\n"
+        "from hsweep.signals import ignore_interrupts\n"
         "def half_imported(): raise AttributeError('module ray has no attribute actor')\n"
         "atexit.register(half_imported)\n"
-        "leave_quietly()\n"
+        "ignore_interrupts()\n"
         "os.kill(os.getpid(), signal.SIGINT)\n"
         "sys.exit(130)\n"
     )

@@ -1,4 +1,4 @@
-"""An interrupt (Ctrl-C) that is never lost, and its message."""
+"""An interrupt (Ctrl-C): never lost, with a message, and undisturbed at the end of the process."""
 
 import atexit
 import contextlib
@@ -12,11 +12,11 @@ from typing import Any, Final
 EXIT_INTERRUPTED: Final = 130
 """As shells have it: 128 and the number of the signal."""
 
-_AGAIN_SECONDS: Final = 0.05
+_DELAY_SECONDS: Final = 0.05
 
 
 @contextlib.contextmanager
-def never_lost() -> Iterator[None]:
+def redeliver_interrupts() -> Iterator[None]:
     """Deliver an interrupt again that came where Python can only ignore it.
 
     It arrives between any two steps of the interpreter, possibly inside a finalizer or the callback
@@ -25,13 +25,13 @@ def never_lost() -> Iterator[None]:
     """
     before = sys.unraisablehook
 
-    def hook(found: Any) -> None:
-        if issubclass(found.exc_type, KeyboardInterrupt):
-            again = threading.Timer(_AGAIN_SECONDS, os.kill, (os.getpid(), signal.SIGINT))
+    def hook(unraisable: Any) -> None:
+        if issubclass(unraisable.exc_type, KeyboardInterrupt):
+            again = threading.Timer(_DELAY_SECONDS, os.kill, (os.getpid(), signal.SIGINT))
             again.daemon = True
             again.start()
         else:
-            before(found)
+            before(unraisable)
 
     sys.unraisablehook = hook
     try:
@@ -41,25 +41,23 @@ def never_lost() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def on_record(what: str) -> Iterator[None]:
-    """Let an interrupt of the block, or of the function decorated, say what is on record.
-
-    Of several around it the innermost counts.
-    """
+def explain_interrupt(text: str) -> Iterator[None]:
+    """Give an interrupt of the block, or of the function decorated, a text that says what is on
+    record; where several are nested the innermost counts."""
     try:
         yield
     except KeyboardInterrupt as interrupt:
         if not interrupt.args:
-            interrupt.args = (what,)
+            interrupt.args = (text,)
         raise
 
 
-def message_of(interrupt: KeyboardInterrupt) -> str:
+def interrupt_message(interrupt: KeyboardInterrupt) -> str:
     """Return the message of an interrupt that ended a command."""
     return " ".join(["interrupted", *map(str, interrupt.args)])
 
 
-def leave_quietly() -> None:
+def ignore_interrupts() -> None:
     """Let nothing disturb the end of a process that was interrupted.
 
     Another interrupt has no effect from here on, and what libraries that are half imported raise
@@ -68,4 +66,4 @@ def leave_quietly() -> None:
     with contextlib.suppress(ValueError):  # not in the main thread, which alone has signals
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     # The handler that is registered last is the first to run.
-    atexit.register(setattr, sys, "unraisablehook", lambda _found: None)
+    atexit.register(setattr, sys, "unraisablehook", lambda _unraisable: None)

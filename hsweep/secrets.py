@@ -106,9 +106,9 @@ def refuse_secrets(values: Iterable[object], what: str, instead: str) -> None:
 
 def _secret_values() -> list[str]:
     """Return the secrets of the environment, the longest first."""
-    found = {
+    values = {
         value
         for name, value in os.environ.items()
         if _VARIABLE.fullmatch(name) and name not in _FOLDERS and len(value) >= _SHORTEST_VALUE
     }
-    return sorted(found, key=lambda value: (-len(value), value))
+    return sorted(values, key=lambda value: (-len(value), value))
