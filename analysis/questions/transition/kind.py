@@ -112,10 +112,12 @@ class TransitionKind(Kind):
         note = (
             f"the question does not name {listed(unnamed)}, which varies within the cells: every"
             f" cell is taken at its best {' and '.join(unnamed)}"
+            if unnamed
+            else ""
         )
 
         def answer(some: Runs) -> TransitionResult:
-            return fit(some, note=note if unnamed else "", **question)
+            return fit(some, note=note, **question)
 
         return self.finding(with_training(answer(runs), ladder, answer))
 
