@@ -1,7 +1,7 @@
 """``hsweep paper``: parameter counts and results of the papers beside those that are here."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -56,47 +56,9 @@ def paper(
         raise UserError("--as and --same-data are of a STUDY; give its name")
     compared = built_counts(rows_of(table), published_presets())
     if as_json:
-        print_json([row.to_json() for row in compared])
+        print_json(compared)
     else:
         _show_counts(console, compared)
-
-
-@dataclass(frozen=True, slots=True)
-class BuiltRow:
-    """What the paper prints of a model, and the costs of the model that is built."""
-
-    published: "PrintedCount"
-    model: ModelConfig
-    counts: Counts
-
-    @property
-    def num_params(self) -> int:
-        return self.counts.num_params
-
-    @property
-    def ratio(self) -> float:
-        """Built parameters over printed ones."""
-        return self.num_params / self.published.printed_params
-
-    def to_json(self) -> dict[str, Any]:
-        row, counts = self.published, self.counts
-        printed = {each.name: getattr(row, each.name) for each in fields(row)}
-        # The peak of a training step with AdamW under bfloat16 autocast, estimated.
-        memory = train_memory_bytes(
-            counts, batch_size=row.batch_size, optimizer="adamw", precision="bfloat16"
-        )
-        return printed | {
-            "settings": dict(row.settings),
-            "printed_params": row.printed_params,
-            "printed_memory": printed.pop("memory"),
-            "num_params": self.num_params,
-            "ratio": self.ratio,
-            "family": type(self.model).__name__,
-            "params": dict(counts.params),
-            "flops_per_example": counts.forward_flops,
-            "train_flops_per_example": counts.train_flops,
-            "train_memory_bytes": memory,
-        }
 
 
 def published_presets() -> dict[str, Callable[..., ModelConfig]]:
@@ -120,8 +82,9 @@ def published_presets() -> dict[str, Callable[..., ModelConfig]]:
 
 def built_counts(
     rows: "Iterable[PrintedCount]", presets: Mapping[str, Callable[..., ModelConfig]]
-) -> list[BuiltRow]:
-    """Build the model of every row on the meta device, without memory, and count it.
+) -> list[dict[str, Any]]:
+    """Build the model of every row on the meta device, without memory, and count it; return what
+    the paper prints of each model beside its costs.
 
     Raises:
         AssertionError: a model's counts are not those of the model that is built.
@@ -133,7 +96,25 @@ def built_counts(
         if model not in counted:
             checked_build(model)
             counted[model] = model.counts()
-        compared.append(BuiltRow(row, model, counted[model]))
+        counts, printed = counted[model], asdict(row)
+        # The peak of a training step with AdamW under bfloat16 autocast, estimated.
+        memory = train_memory_bytes(
+            counts, batch_size=row.batch_size, optimizer="adamw", precision="bfloat16"
+        )
+        compared.append(
+            printed
+            | {
+                "printed_params": row.printed_params,
+                "printed_memory": printed.pop("memory"),
+                "num_params": counts.num_params,
+                "ratio": counts.num_params / row.printed_params,
+                "family": type(model).__name__,
+                "params": dict(counts.params),
+                "flops_per_example": counts.forward_flops,
+                "train_flops_per_example": counts.train_flops,
+                "train_memory_bytes": memory,
+            }
+        )
     return compared
 
 
@@ -151,15 +132,14 @@ def rows_of(table: str | None) -> "list[PrintedCount]":
     return [row for row in printed_counts() if table is None or row.table == by_name[table.lower()]]
 
 
-def _show_counts(console: "Console", compared: Iterable[BuiltRow]) -> None:
+def _show_counts(console: "Console", compared: Iterable[Mapping[str, Any]]) -> None:
     model, ratio = "model (depth,heads)", ">built/printed"
     table = table_of("table", model, ">printed", ">built", ratio, "note", overflow="fold")
     for column in table.columns[:-1]:
         column.no_wrap = True
     for row in compared:
-        published = row.published
-        figures = (published.printed, quantity(row.num_params), f"{row.ratio:.4f}")
-        table.add_row(published.table, published.row, *figures, published.note)
+        counts = (row["printed"], quantity(row["num_params"]), f"{row['ratio']:.4f}")
+        table.add_row(row["table"], row["row"], *counts, row["note"])
     console.print(table)
 
 

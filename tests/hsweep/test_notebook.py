@@ -313,19 +313,21 @@ SWEEP = Sweep(
 )
 
 if __name__ == "__main__":
-    study = hsweep.run(SWEEP, dashboard=False, max_concurrent=1, settings={"steps": 3})
+    study = hsweep.run(SWEEP, runner="inline", settings={"steps": 3})
     assert study.best(1)["width"][0] == 2
     assert study.best(1)["reached"][0] == 3
 """
 
 
-def test_a_script_runs_its_own_classes_and_modules_on_ray(tmp_path: Path) -> None:
+@pytest.mark.parametrize("runner", ["inline", pytest.param("ray", marks=pytest.mark.slow)])
+def test_a_script_runs_its_own_classes_and_modules(tmp_path: Path, runner: str) -> None:
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib" / "lent_height.py").write_text("HEIGHT = 1\n")
     script = tmp_path / "my script.py"
     lent = "import sys\n\nsys.path.append('lib')\nfrom lent_height import HEIGHT"
     source = SCRIPT.replace("import hsweep", f"{lent}\nimport hsweep", 1)
-    script.write_text(source.replace("1 / (Curve", "HEIGHT / (Curve"))
+    source = source.replace("1 / (Curve", "HEIGHT / (Curve").replace("inline", runner)
+    script.write_text(source)
     done = subprocess.run(
         [sys.executable, str(script)],
         cwd=tmp_path,

@@ -4,6 +4,7 @@ import html
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -11,7 +12,7 @@ from tiny_studies import trained
 
 from analysis.published.numbers import PrintedCount, printed_counts
 from hsweep.cli import main
-from hsweep.commands.paper import BuiltRow, built_counts, published_presets, rows_of
+from hsweep.commands.paper import built_counts, published_presets, rows_of
 
 # Millions of parameters of every row's model, as timm builds it or closed forms give it.
 MEASURED = {
@@ -35,7 +36,7 @@ CANNOT_BE_RIGHT = {
 
 
 @pytest.fixture(scope="module")
-def rows() -> list[BuiltRow]:
+def rows() -> list[dict[str, Any]]:
     return built_counts(printed_counts(), published_presets())
 
 
@@ -45,20 +46,20 @@ def expected() -> Iterator[tuple[str, float]]:
             yield from ((table, float(figure) * unit) for figure in figures.split())
 
 
-def test_every_row_has_the_measured_count_to_the_printed_digit(rows: list[BuiltRow]) -> None:
+def test_every_row_has_the_measured_count_to_the_printed_digit(rows: list[dict[str, Any]]) -> None:
     found = [
-        (row.published.table, round(row.num_params, -3 if row.num_params > 1e6 else 0))
+        (row["table"], round(row["num_params"], -3 if row["num_params"] > 1e6 else 0))
         for row in rows
     ]
     assert found == [(table, round(count)) for table, count in expected()]
 
 
 def test_all_rows_are_within_half_a_percent_of_print_but_those_that_a_note_explains(
-    rows: list[BuiltRow],
+    rows: list[dict[str, Any]],
 ) -> None:
-    off = [row for row in rows if abs(row.ratio - 1) > 0.005]
-    assert {(row.published.table, row.published.row) for row in off} == CANNOT_BE_RIGHT
-    assert all(row.published.note for row in off)
+    off = [row for row in rows if abs(row["ratio"] - 1) > 0.005]
+    assert {(row["table"], row["row"]) for row in off} == CANNOT_BE_RIGHT
+    assert all(row["note"] for row in off)
 
 
 def test_a_wrong_note_on_the_mlp_would_show_in_the_count() -> None:
@@ -66,7 +67,7 @@ def test_a_wrong_note_on_the_mlp_would_show_in_the_count() -> None:
 
     def millions(model: str, **settings: object) -> float:
         (row,) = built_counts([_row(model, settings)], published_presets())
-        return round(row.num_params / 1e6, 1)
+        return round(row["num_params"] / 1e6, 1)
 
     assert millions("vit_large", depth=24, heads=16, mlp_ratio=4) == 304.3
     assert millions("tnt_base", depth=8, heads=16, mlp_ratio=4) == 44.0
@@ -89,7 +90,7 @@ def test_the_shapes_that_would_give_the_printed_long_range_counts(
     settings: dict[str, object], thousands: float
 ) -> None:
     (row,) = built_counts([_row("lra", settings)], published_presets())
-    assert row.num_params == round(1000 * thousands)
+    assert row["num_params"] == round(1000 * thousands)
 
 
 def _row(model: str, settings: dict[str, object]) -> PrintedCount:
