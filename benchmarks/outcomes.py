@@ -162,8 +162,8 @@ def lean_budget_found(family: str, seed: int, varied: bool) -> list[BudgetFound]
         worst = limit[base] - MARGIN
         worse = [row for row in result.table if row.outcome == "excluded"]
         right = all(limit[str(row.config["shape"])] < worst for row in worse)
-        if result.choice_config is not None:
-            right &= limit[str(result.choice_config["shape"])] >= worst
+        if result.chosen is not None:
+            right &= limit[str(result.chosen.config["shape"])] >= worst
         told = result.sensitivity
         name = f"{family}_{group}" if group else family
         settled = told.verdict if told else ""
@@ -241,14 +241,14 @@ def lean_found(family: str, seed: int) -> LeanFound:
     by_outcome: dict[str, list[float]] = {"established": [], "excluded": [], "undecided": []}
     for row in result.table:
         by_outcome[row.outcome].append(float(true[str(row.config["shape"])]))
-    chosen = result.choice_config
+    chosen = result.chosen
     # The simulated truth is a sum, which may miss the margin by a last digit.
     return LeanFound(
         family=family,
         verdict=result.verdict,
         wrong=any(value <= limit + 1e-9 for value in by_outcome["established"]),
         found=chosen is not None,
-        choice_right=chosen is not None and float(true[str(chosen["shape"])]) > limit + 1e-9,
+        choice_right=chosen is not None and float(true[str(chosen.config["shape"])]) > limit + 1e-9,
         wrongly_excluded=any(value >= limit - 1e-9 for value in by_outcome["excluded"]),
         seconds=seconds,
     )

@@ -13,7 +13,6 @@ from analysis.charts.chart import Chart
 from analysis.questions.base import Finding
 from analysis.questions.conditioning.kind import CONDITIONING
 from analysis.questions.effects.kind import EFFECTS
-from analysis.questions.lean.finding import groups_finding, lean_finding
 from analysis.questions.lean.kind import LEAN
 from analysis.questions.lean.result import LeanGroups, LeanResult, LeanRow, LeanSettings
 from analysis.questions.pareto.kind import PARETO
@@ -239,14 +238,11 @@ def lean_result(**changes: Any) -> LeanResult:
         baseline_costs={"num_params": _parameters(*baseline)},
         margin=0.04,
         sd=0.006,
-        margin_over_sd=0.04 / 0.006,
         table=table,
         stopped=(),
         missing=(),
         choice=_label(8, 4),
-        choice_config=_shape(8, 4),
         power_note="Five seeds find an exactly equal shape in most sweeps.",
-        confirm="Run it again with fresh seeds.",
         metric="top1",
         goal="max",
         costs=("num_params",),
@@ -269,7 +265,7 @@ def lean_groups() -> LeanGroups:
     nothing = tuple(
         dataclasses.replace(row, outcome="excluded", p_worse=0.01) for row in lean_result().table
     )
-    none = {"verdict": "excluded", "choice": None, "choice_config": None, "table": nothing}
+    none = {"verdict": "excluded", "choice": None, "table": nothing}
     found = {"vit": lean_result(), "xcit": lean_result(**none)}
     return LeanGroups("family", found, {"deit": "the baseline has no full-budget run"})
 
@@ -369,9 +365,9 @@ def finding(result: Any, *before: Any) -> Finding:
     if isinstance(result, TransitionResult):
         return TRANSITION.finding(result)
     if isinstance(result, LeanResult):
-        return lean_finding(LEAN, result)
+        return LEAN.finding(result)
     if isinstance(result, LeanGroups):
-        return groups_finding(LEAN, result)
+        return LEAN.finding(result)
     if isinstance(result, ParetoResult):
         return PARETO.finding(result, list(map(finding, before)))
     kinds = {kind.result: kind for kind in (CONDITIONING, EFFECTS, PUBLISHED)}

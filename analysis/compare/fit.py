@@ -191,7 +191,7 @@ def _budgets(
 def _lean(answer: Answer) -> dict[str, LeanResult]:
     result = answer.result(LeanResult) or answer.result(LeanGroups)
     compared = [] if result is None else comparisons(result)
-    return {each.heading: each.result for each in compared}
+    return {each.heading: each for each in compared}
 
 
 class _Front:

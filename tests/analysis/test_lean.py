@@ -63,11 +63,11 @@ def test_the_choice_is_the_cheapest_accepted_and_reports_its_saving():
     accepted = [row for row in result.table if row.accepted]
     assert result.verdict == "found"
     assert result.choice == accepted[0].label
-    assert result.choice_config == accepted[0].config
+    assert result.chosen == accepted[0]
     assert accepted[0].saving["num_params"] == pytest.approx(
         1 - accepted[0].costs["num_params"] / 9
     )
-    assert "fresh seeds" in result.confirm
+    assert "fresh seeds" in lean_table(result).note
     assert [row.costs["num_params"] for row in result.table] == list(range(1, 9))
 
 
@@ -121,7 +121,7 @@ def test_single_runs_support_no_claim():
     assert (result.verdict, result.choice, result.sd) == ("unsupported", None, None)
     assert not any(row.accepted for row in result.table)
     assert all(row.p_raw is None for row in result.table)
-    assert "unsupported" in result.reason
+    assert "a single run" in result.reason
 
 
 def test_a_candidate_with_a_single_run_is_left_out_of_the_family():

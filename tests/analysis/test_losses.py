@@ -14,7 +14,6 @@ from analysis.questions.conditioning import fit as conditioning
 from analysis.questions.effects import fit as effects
 from analysis.questions.lean import fit as lean
 from analysis.questions.lean.charts import forest_chart
-from analysis.questions.lean.result import Comparison
 from analysis.questions.lean.text import lean_table
 from analysis.questions.pareto import fit as pareto
 from analysis.questions.pareto.charts import front_charts
@@ -165,7 +164,7 @@ class TestShapes:
         assert "4 seeds left (1 of 5 diverged)" in said
         assert "Of the baseline 2 of 5 diverged; its mean is that of the 3 left." in said
         assert "over 3 runs left (2 of 5 diverged)" in lean_table(found).note
-        chart = forest_chart([Comparison(found)])
+        chart = forest_chart([found])
         assert chart is not None
         assert "4 runs left (1 of 5 diverged)" in " ".join(examples.hover_texts(chart))
 

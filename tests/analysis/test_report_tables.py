@@ -16,9 +16,11 @@ from analysis.charts.chart import Chart, Mark, Ribbon
 from analysis.charts.learning_curves import MAX_LINES, MAX_POINTS, curve_chart
 from analysis.charts.picks import link_runs, query_text, varying_axes
 from analysis.questions.lean.charts import MAX_FOREST_ROWS, forest_rows, roles_in
-from analysis.questions.lean.group_text import group_baselines_table, group_candidates_table
-from analysis.questions.lean.result import Comparison
-from analysis.questions.lean.text import lean_table
+from analysis.questions.lean.text import (
+    group_baselines_table,
+    group_candidates_table,
+    lean_table,
+)
 from analysis.questions.pareto.charts import front_charts, mean_front, side_by_side
 from analysis.questions.pareto.text import pareto_table
 from analysis.questions.transition.charts import MAX_RUN_POINTS, transition_charts
@@ -257,7 +259,7 @@ def test_ten_thousand_runs_are_thinned_within_every_length() -> None:
 
 
 def test_the_front_names_roles_and_leads_to_its_runs() -> None:
-    roles = roles_in([Comparison(examples.lean_result())])
+    roles = roles_in([examples.lean_result()])
     (chart,) = front_charts(examples.pareto_result(), roles)
     points = [point for series in chart.series for point in series.points]
     shapes = sorted((point for point in points if point.pick is not None), key=lambda p: p.x)

@@ -157,7 +157,7 @@ def without_choice(verdict: str, outcomes: Sequence[str], needed: int | None = 9
         dataclasses.replace(row, outcome=outcome, seeds_needed=needed, p_worse=0.01)
         for row, outcome in zip(rows, outcomes, strict=True)
     )
-    return examples.lean_result(verdict=verdict, choice=None, choice_config=None, table=table)
+    return examples.lean_result(verdict=verdict, choice=None, table=table)
 
 
 def test_only_shapes_shown_to_be_worse_are_called_so() -> None:

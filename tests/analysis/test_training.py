@@ -15,7 +15,6 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-from analysis.questions.lean.finding import lean_finding
 from analysis.questions.lean.fit import fit as fit_lean
 from analysis.questions.lean.kind import LEAN
 from analysis.questions.lean.result import LeanResult
@@ -325,8 +324,8 @@ def test_a_gap_that_stays_settles_a_lean_answer() -> None:
     result = lean(shapes({}))
     assert (result.verdict, result.choice, told(result).verdict) == ("found", "heads=2", "settled")
     assert [each.budget for each in told(result).answers] == list(BUDGETS)
-    assert lean_finding(LEAN, result).badge == ("leaner equivalent found, settled", "found")
-    titles = [each.title for each in lean_finding(LEAN, result).tables]
+    assert LEAN.finding(result).badge == ("leaner equivalent found, settled", "found")
+    titles = [each.title for each in LEAN.finding(result).tables]
     assert titles[:2] == ["Candidates", "Answer at each budget"]
     assert LeanResult.from_json(json.loads(json.dumps(result.to_json()))) == result
     one = lean(shapes({}).query("budget == 150"))

@@ -149,7 +149,8 @@ def test_a_study_compares_shapes_each_at_its_best_rate(tmp_path: Path) -> None:
     answer = answer_study(studies[0])
     lean, front = answer.result(LeanResult), answer.result(ParetoResult)
     assert lean is not None
-    assert lean.choice_config == {"width": 2}
+    assert lean.chosen is not None
+    assert lean.chosen.config == {"width": 2}
     (row,) = lean.table
     assert row.setting is not None
     assert (row.setting.values, row.setting.at_edge) == ({"lr": 0.01}, ())

@@ -17,7 +17,7 @@ from analysis.charts.chart import (
     by_look,
 )
 from analysis.charts.picks import config_key, short_label, unique_names, varying_axes
-from analysis.questions.lean.result import Comparison, LeanOutcome, LeanResult, LeanRow
+from analysis.questions.lean.result import LeanOutcome, LeanResult, LeanRow
 from analysis.text.numbers import (
     cost_title,
     interval_text,
@@ -36,25 +36,24 @@ _LOOKS: Final[dict[LeanOutcome, Series]] = {
 }
 
 
-def roles_in(compared: Sequence[Comparison]) -> Callable[[Config], str]:
+def roles_in(compared: Sequence[LeanResult]) -> Callable[[Config], str]:
     """Return what says whether a shape is a ``baseline`` or a ``chosen`` one; empty for neither."""
 
     def role_of(config: Config) -> str:
-        for comparison in compared:
-            lean, within = comparison.result, comparison.within
-            if within is not None and str(config.get(within)) != comparison.value:
+        for lean in compared:
+            if any(str(config.get(axis)) != value for axis, value in lean.at.items()):
                 continue
             if _matches(lean.baseline, config):
                 return "baseline"
-            if lean.choice_config is not None and _matches(lean.choice_config, config):
+            if lean.chosen is not None and _matches(lean.chosen.config, config):
                 return "chosen"
         return ""
 
     return role_of
 
 
-def _matches(wanted: Config, config: Config) -> bool:
-    return bool(wanted) and set(config_key(wanted)) <= set(config_key(config))
+def _matches(shape: Config, config: Config) -> bool:
+    return bool(shape) and set(config_key(shape)) <= set(config_key(config))
 
 
 def forest_rows(lean: LeanResult, most: int = MAX_FOREST_ROWS) -> list[LeanRow]:
@@ -72,7 +71,7 @@ def forest_rows(lean: LeanResult, most: int = MAX_FOREST_ROWS) -> list[LeanRow]:
     return sorted(rows, key=lambda row: (row.costs.get(cost, math.inf), row.label))
 
 
-def forest_chart(compared: Sequence[Comparison]) -> Chart | None:
+def forest_chart(compared: Sequence[LeanResult]) -> Chart | None:
     """Draw every candidate's difference to its baseline against the margin, a block a group.
 
     None where no comparison has a candidate.
@@ -83,16 +82,15 @@ def forest_chart(compared: Sequence[Comparison]) -> Chart | None:
     picks: list[Pick] = []
     drawn: list[LeanResult] = []
     share = max(3, MAX_FOREST_ROWS // max(1, len(compared)))
-    for comparison in compared:
-        result = comparison.result
+    for result in compared:
         rows = forest_rows(result, share)
         if not rows:
             continue
         drawn.append(result)
         axes = varying_axes([*(row.config for row in rows), result.baseline])
         axes = axes or list(rows[0].config)
-        if comparison.heading:
-            headings.append(Heading(len(names), comparison.heading))
+        if result.heading:
+            headings.append(Heading(len(names), result.heading))
             names.append("")
         labels = unique_names([short_label(row.config, axes) for row in rows])
         for label, row in zip(labels, rows, strict=True):

@@ -10,7 +10,7 @@ learned nothing answers nothing.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Unpack
+from typing import Final, Unpack
 
 import numpy as np
 import pandas as pd
@@ -29,32 +29,28 @@ from analysis.runs.scale import metric_span
 from analysis.runs.table import Runs
 from analysis.statistics.bounds import clipped, difference_span
 from analysis.statistics.moderated import agree
-from analysis.statistics.noninferiority import (
-    MOST_SEEDS,
-    confirming_seeds,
-    holm,
-    pair_seeds,
-    power,
-    seeds_for,
-)
+from analysis.statistics.noninferiority import MOST_SEEDS, holm, pair_power, pair_seeds
 from analysis.statistics.values import FloatArray, Interval
 from analysis.values import AxisValue
 from hsweep.design.question import Goal, Missing
 from hsweep.errors import UserError
 
-_DEFAULT_SETTINGS = LeanSettings()
-_FEWEST_SEEDS = 3
+_DEFAULT_SETTINGS: Final = LeanSettings()
+_FEWEST_SEEDS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class _Compared:
-    """A candidate against the baseline; ``diff`` is positive where the candidate is better.
+class _Test:
+    """A candidate against the baseline.
 
-    ``sds`` are those of one run of the candidate and of the baseline, ``p`` and ``p_worse`` the
-    one-sided p values of "worse by the margin or more" and of "worse by no more than that".
+    Attributes:
+        diff: positive where the candidate is better.
+        sds: of one run of the candidate and of the baseline.
+        p, p_worse: one-sided p values of "worse by the margin or more" and of "worse by no more
+            than that"; None where the seeds of one of the two tell nothing.
     """
 
-    item: Shape
+    shape: Shape
     diff: float
     sds: tuple[float, float]
     se: float = math.nan
@@ -63,96 +59,80 @@ class _Compared:
     p_worse: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Spread:
-    """The seed sd of every shape, its own, with the degrees of freedom behind it; NaN without."""
-
-    sd: FloatArray
-    df: FloatArray
-
-    @classmethod
-    def of(cls, found: Sequence[Shape]) -> "_Spread":
-        """Return the spreads. A shape whose seeds agree exactly (a metric that counts few examples)
-        has that of the others: no spread is no knowledge of one."""
-        fits = [item.tuned.fit if item.tuned is not None else None for item in found]
-        df = np.array(
-            [
-                float(fit.df if fit else max(item.values.size - 1, 0))
-                for item, fit in zip(found, fits, strict=True)
-            ]
-        )
-        variance = np.array(
-            [
-                fit.variance if fit else 0.0 if agree(item.values) else item.values.var(ddof=1)
-                for item, fit in zip(found, fits, strict=True)
-            ]
-        )
-        known = variance > 0
-        if not known.any():
-            return cls(np.full(len(found), np.nan), df)
-        usual = float(df[known] @ variance[known] / df[known].sum())
-        variance = np.where(known, variance, np.where(df > 0, usual, np.nan))
-        return cls(np.sqrt(variance), df)
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """What is compared.
+class _Shapes:
+    """The shapes of a comparison.
 
     Attributes:
-        found: the shapes, cheapest first.
+        found: cheapest first.
+        base: the baseline; ``at`` is its index.
         stopped: the cheaper ones that early stopping dropped: they were tried as well.
-        at: index of the baseline.
         sign: 1 where higher is better, else -1.
-        spread: the seed sd of every shape.
+        sd, df: the seed sd of every shape, and its degrees of freedom; NaN without.
     """
 
-    found: list[Shape]
-    stopped: list[Shape]
-    at: int
-    sign: float
-    margin: float
-    metric: str
-    costs: tuple[str, ...]
-    spread: _Spread
-    settings: LeanSettings
+    def __init__(self, shapes: Grouped, baseline: Mapping[str, AxisValue], margin: float) -> None:
+        self.found, self.metric, self.costs = shapes.found, shapes.metric, shapes.costs
+        self.at = _find_baseline(shapes, baseline)
+        self.base = self.found[self.at]
+        self.sign, self.margin = 1.0 if shapes.goal == "max" else -1.0, float(margin)
+        self.stopped = [shape for shape in shapes.stopped if self.is_cheaper(shape)]
+        self.sd, self.df = _seed_sds(self.found)
+
+    def is_cheaper(self, shape: Shape) -> bool:
+        return shape.costs[self.costs[0]] < self.base.costs[self.costs[0]]
 
     @property
-    def base(self) -> Shape:
-        return self.found[self.at]
-
-    @property
-    def sd(self) -> float | None:
+    def base_sd(self) -> float | None:
         """The baseline's seed sd; None where it is not measured."""
-        sd = float(self.spread.sd[self.at])
+        sd = float(self.sd[self.at])
         return sd if self.base.values.size > 1 and math.isfinite(sd) else None
 
-    @property
-    def gap(self) -> str:
-        """Why it is not measured."""
-        return "one run" if self.base.values.size < 2 else "seeds that agree exactly"
-
     def variance_of_mean(self, k: int) -> float:
-        item = self.found[k]
-        return float(item.inflation * self.spread.sd[k] ** 2 / item.values.size)
+        shape = self.found[k]
+        return float(shape.inflation * self.sd[k] ** 2 / shape.values.size)
 
-    def compare(self, k: int, margin: float) -> _Compared:
-        item, base, spread = self.found[k], self.base, self.spread
-        means = float(item.values.mean()), float(base.values.mean())
+    def test(self, k: int, margin: float) -> _Test:
+        """Test a shape against the baseline, each with the variance of its own seeds (Welch)."""
+        shape, base = self.found[k], self.base
+        means = float(shape.values.mean()), float(base.values.mean())
         # The same values in another order may add up to a last digit of difference.
         same = math.isclose(*means, rel_tol=1e-12)
         diff = 0.0 if same else self.sign * (means[0] - means[1])
-        sd, base_sd = (
-            float(spread.sd[i]) * math.sqrt(self.found[i].inflation) for i in (k, self.at)
-        )
-        if min(item.values.size, base.values.size) < 2 or not math.isfinite(sd + base_sd):
-            return _Compared(item, diff, (sd, base_sd))
+        sd, base_sd = (float(self.sd[i]) * math.sqrt(self.found[i].inflation) for i in (k, self.at))
+        if min(shape.values.size, base.values.size) < 2 or not math.isfinite(sd + base_sd):
+            return _Test(shape, diff, (sd, base_sd))
         own, ref = self.variance_of_mean(k), self.variance_of_mean(self.at)
         se = math.sqrt(own + ref)
-        df = float((own + ref) ** 2 / (own**2 / spread.df[k] + ref**2 / spread.df[self.at]))
+        df = float((own + ref) ** 2 / (own**2 / self.df[k] + ref**2 / self.df[self.at]))
         t = (diff + margin) / se
         p, p_worse = float(special.stdtr(df, -t)), float(special.stdtr(df, t))
-        return _Compared(item, diff, (sd, base_sd), se, df, p, p_worse)
+        return _Test(shape, diff, (sd, base_sd), se, df, p, p_worse)
+
+
+def _seed_sds(found: Sequence[Shape]) -> tuple[FloatArray, FloatArray]:
+    """Return the seed sd of every shape with its degrees of freedom.
+
+    A shape whose seeds agree exactly (a metric that counts few examples) has the sd of the others:
+    no spread is no knowledge of one.
+    """
+    fits = [shape.tuned.fit if shape.tuned is not None else None for shape in found]
+    df = np.array(
+        [
+            float(fit.df if fit else max(shape.values.size - 1, 0))
+            for shape, fit in zip(found, fits, strict=True)
+        ]
+    )
+    variance = np.array(
+        [
+            fit.variance if fit else 0.0 if agree(shape.values) else shape.values.var(ddof=1)
+            for shape, fit in zip(found, fits, strict=True)
+        ]
+    )
+    known = variance > 0
+    if not known.any():
+        return np.full(len(found), np.nan), df
+    usual = float(df[known] @ variance[known] / df[known].sum())
+    return np.sqrt(np.where(known, variance, np.where(df > 0, usual, np.nan))), df
 
 
 def fit(
@@ -167,6 +147,7 @@ def fit(
     nuisance: Sequence[str] = (),
     settings: LeanSettings = _DEFAULT_SETTINGS,
     first_report: str | None = None,
+    fixed_rate: float | None = None,
     **columns: Unpack[RunColumns],
 ) -> LeanResult:
     """Test every shape whose first cost is below the baseline's for being no worse than ``margin``.
@@ -180,6 +161,7 @@ def fit(
         settings: error rate, interval level, crash screening, what a constant predictor scores.
         first_report: column of what each run scored at its first report, empty where that was its
             last; looked at where a constant predictor's score is not known.
+        fixed_rate: the one learning rate of all runs, which was not tuned.
         columns: which columns tell runs apart and say how each ended (`RunColumns`).
 
     Raises:
@@ -189,186 +171,142 @@ def fit(
     if not costs:
         raise UserError("name at least one cost column (num_params, ...)")
     runs = Runs.of(table, metric, columns)
-    frame = runs.frame
     if not (isinstance(margin, int | float) and math.isfinite(margin) and margin > 0):
         raise UserError(
             f"margin must be a positive number in the unit of {runs.metric!r}, not {margin!r}"
         )
-    shapes = grouped(runs, config, nuisance, goal=goal, costs=costs, crash_sd=settings.crash_sd)
-    found, warnings = shapes.found, list(shapes.warnings)
-    at = _find_baseline(shapes, baseline, config)
-    base, first = found[at], costs[0]
-    sign = 1.0 if goal == "max" else -1.0
-    asked = _Asked(
-        found=found,
-        stopped=[each for each in shapes.stopped if each.costs[first] < base.costs[first]],
-        at=at,
-        sign=sign,
-        margin=float(margin),
-        metric=runs.metric,
-        costs=tuple(costs),
-        spread=_Spread.of(found),
-        settings=settings,
-    )
-    cheaper = [k for k, item in enumerate(found) if item.costs[first] < base.costs[first]]
-    compared = [asked.compare(k, asked.margin) for k in cheaper]
-    tested = sum(each.p is not None for each in compared)
-    untaught = _untaught(asked) if tested else ""
-    rows = _rows(asked, compared, goal, untaught)
+    found = grouped(runs, config, nuisance, goal=goal, costs=costs, crash_sd=settings.crash_sd)
+    shapes = _Shapes(found, baseline, margin)
+    base = shapes.base
+    tests = [
+        shapes.test(k, margin) for k, shape in enumerate(shapes.found) if shapes.is_cheaper(shape)
+    ]
+    untrained = _untrained(shapes, settings) if any(test.p is not None for test in tests) else ""
+    rows = _rows(shapes, tests, goal, settings, is_open=not untrained)
     accepted = [row for row in rows if row.accepted]
-    choice = min(accepted, key=lambda row: (row.costs[first], -row.diff)) if accepted else None
-    if len(compared) > tested > 0:
-        warnings.append(
-            f"{len(compared) - tested} candidates have a single run, or seeds without a spread, and"
-            " are not tested"
-        )
-    if settings.looks > 1:
-        warnings.append(
-            f"seeds were added after an earlier look at the answer, so the family-wise"
-            f" error of this one is {settings.level:g} instead of {settings.alpha:g}"
-        )
-    verdict = _verdict(asked, rows, choice, untaught)
-    if choice is not None and choice.crash_share > 0:
-        warnings.append(
-            f"{choice.crash_share:.0%} of the runs of {choice.label} crashed or failed and are left"
-            " out of its mean: it is as good only where it trains"
-        )
-    doubt = ""
-    if first_report is not None and settings.chance is None:
-        own = np.logical_and.reduce([frame[name] == value for name, value in base.config.items()])
-        scores = frame.loc[own, [runs.metric, first_report]].dropna()
-        gains = sign * (scores[runs.metric] - scores[first_report]).to_numpy(float)
-        doubt = _doubt(asked, gains)
+    choice = min(accepted, key=lambda row: (row.costs[costs[0]], -row.diff)) if accepted else None
+    verdict = _verdict(shapes, rows, choice, untrained)
     return LeanResult(
         verdict=verdict,
-        reason=untaught or _reason(asked, verdict, rows, choice),
+        reason=untrained or _reason(shapes, verdict, rows),
         baseline=base.config,
         baseline_label=base.label,
         baseline_mean=float(base.values.mean()),
         baseline_values=tuple(float(value) for value in base.values),
         baseline_n=base.values.size,
         baseline_costs=base.costs,
-        margin=asked.margin,
-        sd=asked.sd,
-        margin_over_sd=margin / asked.sd if asked.sd else None,
+        margin=shapes.margin,
+        sd=shapes.base_sd,
         table=rows,
-        stopped=tuple(each.label for each in asked.stopped),
-        missing=_missing(asked, verdict, rows),
+        stopped=tuple(shape.label for shape in shapes.stopped),
+        missing=_missing(shapes, verdict, rows, settings),
         choice=choice.label if choice else None,
-        choice_config=choice.config if choice else None,
-        power_note=_power_note(asked, tested),
-        confirm=_confirm(asked, rows, choice),
+        power_note=_power_note(shapes, tests, settings),
         metric=runs.metric,
         goal=goal,
-        costs=asked.costs,
+        costs=tuple(costs),
         settings=settings,
-        warnings=tuple(warnings),
+        warnings=(*found.warnings, *_warnings(tests, choice, settings)),
         baseline_lost=base.lost,
         nuisance=tuple(nuisance),
         baseline_setting=base.tuned.setting if base.tuned else None,
-        doubt=doubt,
+        doubt=_doubt(shapes, runs, first_report, settings),
+        fixed_rate=fixed_rate,
     )
 
 
-def _find_baseline(
-    shapes: Grouped, baseline: Mapping[str, AxisValue], config: Sequence[str]
-) -> int:
-    foreign = [name for name in baseline if name not in config]
+def _find_baseline(shapes: Grouped, baseline: Mapping[str, AxisValue]) -> int:
+    foreign = [name for name in baseline if name not in shapes.columns]
     if foreign or not baseline:
         named = ", ".join(foreign) or "no axis"
-        raise UserError(f"the baseline names {named}; the axes are {', '.join(config)}")
-    found = shapes.found
-    matches = [k for k, item in enumerate(found) if _is_at(item.config, baseline)]
+        raise UserError(f"the baseline names {named}; the axes are {', '.join(shapes.columns)}")
+
+    def is_at(shape: Shape) -> bool:
+        return all(shape.config[name] == value for name, value in baseline.items())
+
+    matches = [k for k, shape in enumerate(shapes.found) if is_at(shape)]
     if len(matches) == 1:
         return matches[0]
     words = describe(dict(baseline))
-    if not matches and any(_is_at(each.config, baseline) for each in shapes.stopped):
+    if not matches and any(map(is_at, shapes.stopped)):
         raise UserError(
             f"the baseline {words} lost runs to early stopping, and those it kept are the ones that"
             " did well; run all of its seeds to the full budget"
         )
-    shown = [item.label for item in ([found[k] for k in matches] or found)][:8]
+    some = [shape.label for shape in ([shapes.found[k] for k in matches] or shapes.found)][:8]
     raise UserError(
         f"the baseline {words} picks {len(matches)} shapes with a full-budget run, need exactly 1;"
-        f" there are: {'; '.join(shown)}"
+        f" there are: {'; '.join(some)}"
     )
 
 
-def _is_at(config: Mapping[str, AxisValue], values: Mapping[str, AxisValue]) -> bool:
-    return all(config[name] == value for name, value in values.items())
-
-
 def _rows(
-    asked: _Asked, compared: Sequence[_Compared], goal: Goal, untaught: str
+    shapes: _Shapes, tests: Sequence[_Test], goal: Goal, settings: LeanSettings, *, is_open: bool
 ) -> tuple[LeanRow, ...]:
-    base, settings = asked.base, asked.settings
-    bounds = metric_span(np.concatenate([item.values for item in asked.found]), goal, None)
-    p_holm = holm([each.p for each in compared], len(asked.stopped))
-    p_worse = holm([each.p_worse for each in compared])
-    tried = sum(each.p is not None for each in compared) + len(asked.stopped)
+    """Return the candidates with their outcomes; all are undecided unless ``is_open``."""
+    bounds = metric_span(np.concatenate([shape.values for shape in shapes.found]), goal, None)
+    p_holm = holm([test.p for test in tests], len(shapes.stopped))
+    p_worse = holm([test.p_worse for test in tests])
+    tried = sum(test.p is not None for test in tests) + len(shapes.stopped)
     rows = []
-    for each, accept, exclude in zip(compared, p_holm, p_worse, strict=True):
-        item = each.item
+    for test, accept, exclude in zip(tests, p_holm, p_worse, strict=True):
+        shape = test.shape
         outcome: LeanOutcome = "undecided"
-        if not untaught and accept is not None and accept <= settings.level:
+        if is_open and accept is not None and accept <= settings.level:
             outcome = "established"
-        elif not untaught and exclude is not None and exclude <= settings.level:
+        elif is_open and exclude is not None and exclude <= settings.level:
             outcome = "excluded"
-        is_open = outcome == "undecided" and not untaught
-        reach = each.se * float(special.stdtrit(each.df, (1 + settings.confidence) / 2))
-        interval = Interval(each.diff, each.diff - reach, each.diff + reach)
+        reach = test.se * float(special.stdtrit(test.df, (1 + settings.confidence) / 2))
+        interval = Interval(test.diff, test.diff - reach, test.diff + reach)
+        seeds = None
+        if is_open and outcome == "undecided" and all(0 < sd < math.inf for sd in test.sds):
+            # They would be added after this look, and the next one has half its error rate.
+            alpha = settings.level / 2
+            seeds = pair_seeds(shapes.margin, test.sds, max(tried, 1), alpha, settings.power)
         rows.append(
             LeanRow(
-                config=item.config,
-                label=item.label,
-                mean=float(item.values.mean()),
-                n=item.values.size,
-                values=tuple(float(value) for value in item.values),
-                sd=each.sds[0],
-                diff=each.diff,
+                config=shape.config,
+                label=shape.label,
+                mean=float(shape.values.mean()),
+                n=shape.values.size,
+                values=tuple(float(value) for value in shape.values),
+                sd=test.sds[0],
+                diff=test.diff,
                 ci=clipped(interval, difference_span(bounds)),
-                df=each.df if each.p is not None else None,
-                p_raw=each.p,
+                df=test.df if test.p is not None else None,
+                p_raw=test.p,
                 p_holm=accept,
                 p_worse=exclude,
                 outcome=outcome,
-                seeds_needed=_seeds_needed(asked, each, tried) if is_open else None,
-                costs=item.costs,
-                saving={name: 1 - item.costs[name] / base.costs[name] for name in asked.costs},
-                crash_share=item.crash_share,
-                lost=item.lost,
-                setting=item.tuned.setting if item.tuned else None,
+                seeds_needed=seeds,
+                costs=shape.costs,
+                saving={
+                    name: 1 - shape.costs[name] / shapes.base.costs[name] for name in shapes.costs
+                },
+                crash_share=shape.crash_share,
+                lost=shape.lost,
+                setting=shape.tuned.setting if shape.tuned else None,
             )
         )
     return tuple(rows)
 
 
-def _seeds_needed(asked: _Asked, compared: _Compared, tried: int) -> int | None:
-    """Return the seeds of both that would establish the candidate if it equalled the baseline."""
-    if not all(math.isfinite(sd) and sd > 0 for sd in compared.sds):
-        return None
-    # They would be added after this look, and the next one has half its error rate.
-    alpha, power = asked.settings.level / 2, asked.settings.power
-    return pair_seeds(asked.margin, compared.sds, max(tried, 1), alpha, power)
-
-
-def _untaught(asked: _Asked) -> str:
+def _untrained(shapes: _Shapes, settings: LeanSettings) -> str:
     """Return why the baseline cannot be compared with: it is not shown to be better than a constant
     predictor, or not by more than the margin. Empty where it is, or where that is not known."""
-    chance, alpha, margin = asked.settings.chance, asked.settings.alpha, asked.margin
+    chance, margin = settings.chance, shapes.margin
     if chance is None:
         return ""
-    mean = float(asked.base.values.mean())
-    gain = asked.sign * (mean - chance)
-    se = math.sqrt(asked.variance_of_mean(asked.at))
+    mean = float(shapes.base.values.mean())
+    gain = shapes.sign * (mean - chance)
+    se = math.sqrt(shapes.variance_of_mean(shapes.at))
     beyond, by_more = (
-        float(special.stdtr(asked.spread.df[asked.at], (least - gain) / se))
-        for least in (0.0, margin)
+        float(special.stdtr(shapes.df[shapes.at], (least - gain) / se)) for least in (0.0, margin)
     )
-    numbers = f"{asked.metric} {mean:.3g}, chance {chance:.3g}"
-    if beyond > alpha:
+    numbers = f"{shapes.metric} {mean:.3g}, chance {chance:.3g}"
+    if beyond > settings.alpha:
         return f"the baseline has not learned more than a constant predictor ({numbers})"
-    if by_more > alpha:
+    if by_more > settings.alpha:
         return (
             "the baseline is not shown to be better than a constant predictor by more than the"
             f" margin ({numbers}, margin {margin:g}), so a shape that has learned nothing would"
@@ -377,19 +315,21 @@ def _untaught(asked: _Asked) -> str:
     return ""
 
 
-def _doubt(asked: _Asked, gains: FloatArray) -> str:
+def _doubt(shapes: _Shapes, runs: Runs, first_report: str | None, settings: LeanSettings) -> str:
     """Return why the baseline may have learned nothing, where a constant predictor's score is not
-    known: it is no better than the worst shape tried, nor than at its own first report.
-
-    ``gains`` are what its runs gained between their first and their last report.
-    """
-    found, alpha = asked.found, asked.settings.alpha
-    if gains.size < 2 or len(found) < 2 or _p_above_zero(gains) <= alpha:
+    known: it is no better than the worst shape tried, nor than at its own first report."""
+    if first_report is None or settings.chance is not None or len(shapes.found) < 2:
         return ""
-    others = (k for k in range(len(found)) if k != asked.at)
-    worst = min(others, key=lambda k: asked.sign * float(found[k].values.mean()))
-    p_worse = asked.compare(worst, 0.0).p_worse
-    if p_worse is None or p_worse <= alpha:
+    frame = runs.frame
+    own = np.logical_and.reduce([frame[name] == at for name, at in shapes.base.config.items()])
+    scores = frame.loc[own, [runs.metric, first_report]].dropna()
+    gains = shapes.sign * (scores[runs.metric] - scores[first_report]).to_numpy(float)
+    if gains.size < 2 or _p_above_zero(gains) <= settings.alpha:
+        return ""
+    others = (k for k in range(len(shapes.found)) if k != shapes.at)
+    worst = min(others, key=lambda k: shapes.sign * float(shapes.found[k].values.mean()))
+    p_worse = shapes.test(worst, 0.0).p_worse
+    if p_worse is None or p_worse <= settings.alpha:
         return ""
     return (
         "it is not known whether the baseline has learned anything: it is no better than the worst"
@@ -405,121 +345,119 @@ def _p_above_zero(gains: FloatArray) -> float:
     return float(special.stdtr(gains.size - 1, -gains.mean() / (spread / math.sqrt(gains.size))))
 
 
+def _warnings(tests: Sequence[_Test], choice: LeanRow | None, settings: LeanSettings) -> list[str]:
+    warnings = []
+    if len(tests) > (tested := sum(test.p is not None for test in tests)) > 0:
+        warnings.append(
+            f"{len(tests) - tested} candidates have a single run, or seeds without a spread, and"
+            " are not tested"
+        )
+    if settings.looks > 1:
+        warnings.append(
+            f"seeds were added after an earlier look at the answer, so the family-wise"
+            f" error of this one is {settings.level:g} instead of {settings.alpha:g}"
+        )
+    if choice is not None and choice.crash_share > 0:
+        warnings.append(
+            f"{choice.crash_share:.0%} of the runs of {choice.label} crashed or failed and are left"
+            " out of its mean: it is as good only where it trains"
+        )
+    return warnings
+
+
 def _verdict(
-    asked: _Asked, rows: Sequence[LeanRow], choice: LeanRow | None, untaught: str
+    shapes: _Shapes, rows: Sequence[LeanRow], choice: LeanRow | None, untrained: str
 ) -> LeanVerdict:
     if not rows:
-        return "undecided" if asked.stopped else "no_candidates"
+        return "undecided" if shapes.stopped else "no_candidates"
     if all(row.p_raw is None for row in rows):
         return "unsupported"
-    if untaught:
+    if untrained:
         return "untrained"
     if choice is not None:
         return "found"
-    is_excluded = not asked.stopped and all(row.outcome == "excluded" for row in rows)
+    is_excluded = not shapes.stopped and all(row.outcome == "excluded" for row in rows)
     return "excluded" if is_excluded else "undecided"
 
 
-def _reason(
-    asked: _Asked, verdict: LeanVerdict, rows: Sequence[LeanRow], choice: LeanRow | None
-) -> str:
-    base, margin, first = asked.base, asked.margin, asked.costs[0]
+def _reason(shapes: _Shapes, verdict: LeanVerdict, rows: Sequence[LeanRow]) -> str:
+    """Return why there is no answer; empty where there is one."""
     if verdict == "no_candidates":
-        return f"no shape has a {first} below the baseline's {base.costs[first]:g}"
-    if verdict == "unsupported":
-        if base.values.size > 1 and any(row.n > 1 for row in rows):
-            return (
-                "unsupported: no spread between the seeds of the baseline or of every candidate, so"
-                " the noise is not measured and no shape can be called equivalent"
-            )
+        first = shapes.costs[0]
+        return f"no shape has a {first} below the baseline's {shapes.base.costs[first]:g}"
+    if verdict != "unsupported":
+        return ""
+    if shapes.base.values.size > 1 and any(row.n > 1 for row in rows):
         return (
-            "unsupported: a single run of the baseline or of every candidate says nothing about"
-            " seeds, so no shape can be called equivalent"
+            "no spread between the seeds of the baseline or of every candidate, so the noise is"
+            " not measured and no shape can be called equivalent"
         )
-    tested = sum(row.p_raw is not None for row in rows)
-    family = f"{tested} candidates tested, family-wise error {asked.settings.level:g}"
-    if choice is not None:
-        return (
-            f"{choice.label} saves {choice.saving[first]:.0%} of {first} and is no worse than"
-            f" {base.label} by {margin:g} (Holm p = {choice.p_holm:.3g}; {family})"
-        )
-    if verdict == "excluded":
-        return f"every candidate is worse than the baseline by more than {margin:g} ({family})"
-    excluded = sum(row.outcome == "excluded" for row in rows)
-    dropped = f", {len(asked.stopped)} were stopped early" if asked.stopped else ""
     return (
-        f"no candidate is established as no worse than the baseline by {margin:g}: {excluded} are"
-        f" worse by more, {len(rows) - excluded} are undecided{dropped} ({family})"
+        "a single run of the baseline or of every candidate says nothing about seeds, so no shape"
+        " can be called equivalent"
     )
 
 
-def _missing(asked: _Asked, verdict: LeanVerdict, rows: Sequence[LeanRow]) -> tuple[Missing, ...]:
+def _missing(
+    shapes: _Shapes, verdict: LeanVerdict, rows: Sequence[LeanRow], settings: LeanSettings
+) -> tuple[Missing, ...]:
     """Return the runs that would settle what is open: an equal shape would then be established.
 
     Shapes that take over 50 seeds are left out: a wider margin is the better advice.
     """
     if verdict not in ("undecided", "unsupported"):
         return ()
-    base, have = asked.base, asked.base.values.size
+    # Without any two runs of a shape nothing is known of the seeds.
+    is_untested = verdict == "unsupported"
     found: list[Missing] = []
     most = 0
     for row in rows:
-        if row.outcome != "undecided":
-            continue
-        # Without any two runs of a shape nothing is known of the seeds.
-        needed = _FEWEST_SEEDS if verdict == "unsupported" else row.seeds_needed
-        if needed is None:
+        needed = _FEWEST_SEEDS if is_untested else row.seeds_needed
+        if row.outcome != "undecided" or needed is None:
             continue
         most = max(most, needed)
+        why = (
+            f"a test needs seeds; {needed} show how much they differ"
+            if is_untested
+            else "an equal shape would be established with probability "
+            f"{settings.power:g} by {needed} seeds"
+        )
         if needed > row.n:
-            why = (
-                f"a test needs seeds; {needed} show how much they differ"
-                if verdict == "unsupported"
-                else "an equal shape would be established with probability "
-                f"{asked.settings.power:g} by {needed} seeds"
-            )
             found.append(Missing(row.config, needed - row.n, why))
     found += [
-        Missing(each.config, each.stopped, "stopped early, so not compared")
-        for each in asked.stopped
+        Missing(shape.config, shape.stopped, "stopped early, so not compared")
+        for shape in shapes.stopped
     ]
-    if most > have:
+    if (lacking := most - shapes.base.values.size) > 0:
         why = "the baseline needs as many seeds as what is compared with it"
-        found.insert(0, Missing(base.config, most - have, why))
+        found.insert(0, Missing(shapes.base.config, lacking, why))
     return tuple(found)
 
 
-def _power_note(asked: _Asked, tested: int) -> str:
-    if asked.sd is None:
+def _power_note(shapes: _Shapes, tests: Sequence[_Test], settings: LeanSettings) -> str:
+    """Return what the seeds of the baseline could have found."""
+    n, sd = shapes.base.values.size, shapes.base_sd
+    if sd is None:
         return (
-            f"with {asked.gap} of the baseline there is no seed sd; run at least 3 different seeds,"
-            " better 5"
+            f"with {'one run' if n < 2 else 'seeds that agree exactly'} of the baseline there is no"
+            " seed sd; run at least 3 different seeds, better 5"
         )
+    tested = sum(test.p is not None for test in tests)
     if not tested:
         return "nothing was tested"
-    settings, ratio, n = asked.settings, asked.margin / asked.sd, asked.base.values.size
-    tried = tested + len(asked.stopped)
-    chance = power(ratio, n, tried, settings.level)
+    tried, equal = tested + len(shapes.stopped), (sd, sd)
+    chance = pair_power(shapes.margin, equal, n, tried, settings.level)
     words = "one candidate" if tried == 1 else f"{tried} candidates"
     note = (
-        f"margin = {ratio:.2g} seed sd; with {n} seeds and {words} an exactly"
+        f"margin = {shapes.margin / sd:.2g} seed sd; with {n} seeds and {words} an exactly"
         f" equal shape is found with probability {chance:.2f}"
     )
     if chance >= settings.power:
         return note
-    enough = seeds_for(ratio, tried, settings.level, settings.power)
-    wanted = f"{settings.power:.2f}"
+    target = settings.power
+    enough = pair_seeds(shapes.margin, equal, tried, settings.level, target, most=MOST_SEEDS)
     if enough is None:
-        return f"{note}; over {MOST_SEEDS} seeds would be needed for {wanted}, so widen the margin"
-    return f"{note}; {enough} seeds would give {wanted}"
-
-
-def _confirm(asked: _Asked, rows: Sequence[LeanRow], choice: LeanRow | None) -> str:
-    """Return what to run to confirm the choice; nothing where there was no choice to make."""
-    if choice is None or asked.sd is None or len(rows) + len(asked.stopped) < 2:
-        return ""
-    seeds = confirming_seeds(asked.margin / asked.sd, asked.settings.alpha)
-    return (
-        f"run {choice.label} and {asked.base.label} with {seeds} fresh seeds each and test these"
-        " alone: the choice was made among several, which inflates its estimate"
-    )
+        return (
+            f"{note}; over {MOST_SEEDS} seeds would be needed for {target:.2f}, so widen the margin"
+        )
+    return f"{note}; {enough} seeds would give {target:.2f}"

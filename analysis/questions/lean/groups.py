@@ -39,6 +39,7 @@ def fit_groups(
     first_report: str | None = None,
     with_fronts: bool = False,
     ladder: Ladder | None = None,
+    fixed_rate: float | None = None,
 ) -> LeanGroups:
     """Compare the shapes at each value of ``within`` with the baseline there.
 
@@ -49,6 +50,7 @@ def fit_groups(
             is known.
         with_fronts: whether each value gets a front of its own.
         ladder: the runs of each budget; None leaves open whether the answers are settled.
+        fixed_rate: the one learning rate of all runs, which was not tuned.
 
     Raises:
         UserError: a margin that is not a positive number.
@@ -57,12 +59,11 @@ def fit_groups(
         raise UserError(f"margin must be a positive number, not {margin!r}")
     groups = dict(list(runs.frame.groupby(within, sort=False)))
     whole = settings or LeanSettings()
-    shared = replace(whole, alpha=whole.alpha / max(1, len(groups)))
     found: dict[str, LeanResult] = {}
     problems: dict[str, str] = {}
     fronts: dict[str, ParetoResult] = {}
     for value, rows in groups.items():
-        asked: dict[str, Any] = {
+        question: dict[str, Any] = {
             "config": [
                 name
                 for name in axes
@@ -73,23 +74,23 @@ def fit_groups(
             "costs": costs,
             "nuisance": nuisance,
         }
-        part = Runs(rows, runs.metric, runs.columns)
-        chance = (chances or {}).get(str(value), whole.chance)
+        part, name = Runs(rows, runs.metric, runs.columns), str(value)
+        chance = (chances or {}).get(name, whole.chance)
         answer: Callable[..., LeanResult] = partial(
             lean.fit,
             baseline=baseline,
             margin=margin,
-            settings=replace(shared, chance=chance),
-            **asked,
+            settings=replace(whole, alpha=whole.alpha / len(groups), chance=chance),
+            **question,
         )
         try:
             if with_fronts:
-                fronts[str(value)] = pareto.fit(part, **asked)
+                fronts[name] = pareto.fit(part, **question)
             result = answer(part, first_report=first_report)
             if ladder is not None:
                 result = with_training(result, ladder.where(within, value), answer)
-            found[str(value)] = result
+            found[name] = replace(result, at={within: name})
         except UserError as error:
             # Typically the baseline has not finished; the other comparisons stand without it.
-            problems[str(value)] = str(error)
-    return LeanGroups(within, found, problems, fronts)
+            problems[name] = str(error)
+    return LeanGroups(within, found, problems, fronts, fixed_rate)

@@ -1,17 +1,30 @@
 """Lean equivalents: which cheaper shapes are no worse than a baseline?"""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 import pandas as pd
 
-from analysis.questions.base import Finding, Kind, StudyRuns
-from analysis.questions.lean.finding import groups_finding, lean_finding
+from analysis.charts.chart import Chart
+from analysis.questions.base import Finding, Kind, Section, StudyRuns
+from analysis.questions.lean.charts import forest_chart, roles_in
 from analysis.questions.lean.fit import fit
 from analysis.questions.lean.groups import fit_groups
-from analysis.questions.lean.result import LeanResult, LeanSettings
+from analysis.questions.lean.result import LeanGroups, LeanResult, LeanSettings, comparisons
+from analysis.questions.lean.text import (
+    group_baselines_table,
+    group_candidates_table,
+    groups_badge,
+    groups_sentences,
+    lean_badge,
+    lean_sentences,
+    lean_table,
+)
 from analysis.questions.lean.training import with_training
+from analysis.questions.pareto.charts import front_charts
+from analysis.questions.pareto.text import pareto_table
 from analysis.questions.settings import with_settings
 from analysis.questions.shapes import (
     BASELINE,
@@ -24,10 +37,14 @@ from analysis.questions.shapes import (
 )
 from analysis.questions.study_shapes import asked_of, parting_axis
 from analysis.runs.chance import study_chance
-from analysis.runs.ladder import ladder_of
+from analysis.runs.ladder import Ladder, ladder_of
 from analysis.runs.statuses import FULL
 from analysis.runs.table import Runs
-from analysis.text.tables import varying_columns
+from analysis.statistics.noninferiority import confirming_seeds
+from analysis.text.missing import missing_table
+from analysis.text.settled import budgets_table
+from analysis.text.tables import TERMINAL_ROWS, varying_columns
+from hsweep.design.question import Missing
 from hsweep.errors import UserError
 from hsweep.record.manifest import NEW_SEED
 from hsweep.record.tables import frame
@@ -36,7 +53,7 @@ _NEEDED: Final = (
     "a lean question needs --baseline (heads=12,depth=12, or a name) and --margin: how much worse "
     "still counts as equal has no default"
 )
-_FIRST_REPORT = "score at the first report"
+_FIRST_REPORT: Final = "score at the first report"
 """Column of what the baseline's trials scored at their first of several reports."""
 
 
@@ -50,38 +67,133 @@ class LeanKind(Kind):
     options = (CONFIG, COSTS, NUISANCE, BASELINE, MARGIN)
 
     def of_table(self, runs: Runs, chosen: Mapping[str, Any]) -> Finding:
-        asked = front_question(runs, chosen)
-        baseline, margin = chosen["baseline"], chosen["margin"]
-        if baseline is None or margin is None:
+        question = front_question(runs, chosen)
+        if chosen["baseline"] is None or chosen["margin"] is None:
             raise UserError(_NEEDED)
-        asked["baseline"] = read_baseline(baseline, asked["config"], runs.frame)
-        settings = with_settings(LeanSettings(), chosen["settings"])
-
-        def answer(some: Runs) -> LeanResult:
-            return fit(some, margin=margin, settings=settings, **asked)
-
-        ladder = ladder_of(runs, [*asked["config"], *asked["nuisance"]])
-        return lean_finding(self, with_training(answer(runs), ladder, answer))
+        question |= {
+            "baseline": read_baseline(chosen["baseline"], question["config"], runs.frame),
+            "margin": chosen["margin"],
+            "settings": with_settings(LeanSettings(), chosen["settings"]),
+        }
+        ladder = ladder_of(runs, [*question["config"], *question["nuisance"]])
+        return self.finding(_answer(runs, ladder, question))
 
     def of_study(
         self, study: StudyRuns, chosen: Mapping[str, Any] | None, found: Sequence[Finding]
     ) -> Finding | None:
         """See `Kind.of_study`; what is not asked for is as in the study's own lean question."""
-        if chosen is None:
-            return self._answer(study, LeanSettings())
-        own = study.question if study.question.get("type") == "Lean" else {}
-        study, margin = asked_of(study, chosen), chosen["margin"]
-        baseline = own.get("baseline") if chosen["baseline"] is None else study.question["baseline"]
-        margin = own.get("margin") if margin is None else margin
-        if baseline is None or margin is None:
-            raise UserError(_NEEDED)
-        within = own.get("within") if chosen["baseline"] is None else parting_axis(study)
-        if within is not None and within in dict(baseline):
-            raise UserError(
-                f"{within} changes the task, so each of its values is compared with the baseline "
-                "of its own; leave it out of --baseline"
+        settings = LeanSettings()
+        if chosen is not None:
+            study = _asked(study, chosen)
+            settings = with_settings(settings, chosen["settings"])
+        manifest, trials, within = study.manifest, study.trials, study.question.get("within")
+        baseline = dict(study.question["baseline"])
+        varying = varying_columns(trials, manifest.axes)
+        nuisance = [axis for axis in study.question.get("nuisance", ()) if axis in varying]
+        axes = [
+            axis
+            for axis in manifest.axes
+            if (axis in varying or axis in baseline) and axis not in nuisance
+        ]
+        data = manifest.provenance.get("data", ())
+
+        def chance(at: Mapping[str, Any]) -> float | None:
+            return study_chance(data, manifest.metric, {**baseline, **at})
+
+        first = _first_reports(study, baseline)
+        runs = Runs(study.runs.frame.assign(**{_FIRST_REPORT: first}), manifest.metric)
+        question: dict[str, Any] = {
+            "baseline": baseline,
+            "margin": study.question["margin"],
+            "goal": study.goal,
+            "costs": study.question["costs"],
+            "nuisance": nuisance,
+            "settings": replace(settings, chance=chance({}), looks=_looks(manifest.extensions)),
+            "fixed_rate": study.fixed_rate(varying),
+        }
+        if within is None or trials[within].nunique() < 2:
+            question["config"] = axes
+            return self.finding(_answer(runs, study.ladder, question, _FIRST_REPORT))
+        chances = {str(value): chance({within: value}) for value in runs.frame[within].unique()}
+        groups = fit_groups(
+            runs,
+            within=within,
+            axes=axes,
+            chances={name: score for name, score in chances.items() if score is not None},
+            with_fronts=len(data) > 1,
+            ladder=study.ladder,
+            first_report=_FIRST_REPORT,
+            **question,
+        )
+        return self.finding(groups)
+
+    def finding(self, result: LeanResult | LeanGroups) -> Finding:
+        """Return what is said of one comparison or of several, with a front each where these learn
+        different tasks."""
+        compared = comparisons(result)
+        if isinstance(result, LeanResult):
+            badge, sentences = lean_badge(result), lean_sentences(result)
+            rows = result.table
+            if len(rows) > TERMINAL_ROWS:
+                rows = tuple(sorted(rows, key=lambda row: not row.accepted))
+            tables = [Section("Candidates", lean_table(replace(result, table=rows)))]
+        else:
+            badge, sentences = groups_badge(result), groups_sentences(result)
+            tables = [
+                Section("Candidates", group_candidates_table(result)),
+                Section("Baselines", group_baselines_table(result)),
+                *(
+                    Section(f"Shapes, {result.within} = {value}", pareto_table(front))
+                    for value, front in result.fronts.items()
+                ),
+            ]
+        title = "Answer at each budget"
+        tables += [
+            Section(
+                f"{title}, {each.heading}" if each.heading else title,
+                budgets_table(each.sensitivity),
             )
-        asked = {
+            for each in compared
+        ]
+        missing = tuple(
+            replace(runs, at={**each.at, **runs.at}) for each in compared for runs in each.missing
+        )
+        training = next((each.sensitivity for each in compared if each.sensitivity), None)
+        tables.append(Section("Runs that would settle it", missing_table(missing, training)))
+        return Finding(
+            self,
+            result,
+            tuple(sentences),
+            badge,
+            tuple(section for section in tables if section.table.rows),
+            lambda: _charts(result),
+            missing,
+            _confirming(compared),
+        )
+
+
+def _asked(study: StudyRuns, chosen: Mapping[str, Any]) -> StudyRuns:
+    """Return a study with the lean question that options ask of it.
+
+    Raises:
+        UserError: no baseline or margin, or a baseline that names the axis of its own task.
+    """
+    own = study.question if study.question.get("type") == "Lean" else {}
+    study = asked_of(study, chosen)
+    margin = own.get("margin") if chosen["margin"] is None else chosen["margin"]
+    source, within = own, own.get("within")
+    if chosen["baseline"] is not None:
+        source, within = study.question, parting_axis(study)
+    baseline = source.get("baseline")
+    if baseline is None or margin is None:
+        raise UserError(_NEEDED)
+    if within is not None and within in dict(baseline):
+        raise UserError(
+            f"{within} changes the task, so each of its values is compared with the baseline "
+            "of its own; leave it out of --baseline"
+        )
+    return study.asking(
+        {
             **own,
             "type": "Lean",
             "baseline": tuple(dict(baseline).items()),
@@ -90,60 +202,15 @@ class LeanKind(Kind):
             "within": within,
             "nuisance": study.question.get("nuisance", ()),
         }
-        settings = with_settings(LeanSettings(), chosen["settings"])
-        return self._answer(study.asking(asked), settings)
+    )
 
-    def _answer(self, study: StudyRuns, settings: LeanSettings) -> Finding:
-        question, manifest = study.question, study.manifest
-        baseline = dict(question["baseline"])
-        axes = varying_columns(study.trials, manifest.axes)
-        nuisance = [axis for axis in question.get("nuisance", ()) if axis in axes]
-        config = [
-            axis
-            for axis in manifest.axes
-            if (axis in axes or axis in baseline) and axis not in nuisance
-        ]
-        rate = study.fixed_rate(axes)
-        within = question.get("within")
-        if within is not None and study.trials[within].nunique() < 2:
-            within = None
-        data = manifest.provenance.get("data", ())
-        several_tasks = within is not None and len(data) > 1
-        asked: dict[str, Any] = {
-            "goal": study.goal,
-            "costs": question["costs"],
-            "nuisance": nuisance,
-        }
-        common = study_chance(data, manifest.metric, baseline)
-        asked |= {
-            "baseline": baseline,
-            "margin": question["margin"],
-            "settings": replace(settings, chance=common, looks=_looks(manifest.extensions)),
-            "first_report": _FIRST_REPORT,
-        }
-        reported = study.runs.frame.assign(**{_FIRST_REPORT: _first_reports(study, baseline)})
-        runs = Runs(reported, manifest.metric)
-        if within is not None:
-            chances = {
-                str(value): study_chance(data, manifest.metric, {**baseline, within: value})
-                for value in reported[within].unique()
-            }
-            groups = fit_groups(
-                runs,
-                within=within,
-                axes=config,
-                chances={name: chance for name, chance in chances.items() if chance is not None},
-                with_fronts=several_tasks,
-                ladder=study.ladder,
-                **asked,
-            )
-            return groups_finding(self, replace(groups, fixed_rate=rate))
-        result = replace(fit(runs, config=config, **asked), fixed_rate=rate)
 
-        def answer(some: Runs) -> LeanResult:
-            return fit(some, config=config, **{**asked, "first_report": None})
-
-        return lean_finding(self, with_training(result, study.ladder, answer))
+def _answer(
+    runs: Runs, ladder: Ladder, question: Mapping[str, Any], first_report: str | None = None
+) -> LeanResult:
+    """Return the answer with whether it is settled."""
+    result = fit(runs, first_report=first_report, **question)
+    return with_training(result, ladder, lambda some: fit(some, **question))
 
 
 def _looks(extensions: Sequence[Mapping[str, Any]]) -> int:
@@ -162,6 +229,57 @@ def _first_reports(study: StudyRuns, baseline: Mapping[str, Any]) -> "pd.Series[
     reports = frame(study.tables.reports_of(list(trials.loc[own, "key"])))
     scores = reports.dropna(subset=[metric]).groupby("key")[metric].agg(["first", "size"])
     return trials["key"].map(scores.loc[scores["size"] > 1, "first"]).astype(float)
+
+
+def _charts(result: LeanResult | LeanGroups) -> list[Chart]:
+    compared = comparisons(result)
+    fronts = result.fronts if isinstance(result, LeanGroups) else {}
+    charts = []
+    for value, front in fronts.items():
+        assert isinstance(result, LeanGroups)
+        within = result.within
+        own = re.sub(r"\W+", "-", f"{within} = {value}").strip("-")
+        charts += [
+            replace(
+                chart,
+                name=f"{chart.name}-{own}",
+                title=f"{chart.title}, {within} = {value}",
+                picks=tuple(replace(pick, at=(*pick.at, (within, value))) for pick in chart.picks),
+            )
+            for chart in front_charts(front, roles_in(compared))
+        ]
+    return [*charts, *filter(None, [forest_chart(compared)])]
+
+
+def _confirming(compared: Sequence[LeanResult]) -> tuple[Missing, ...]:
+    """Return the runs that confirm what a study chose.
+
+    The choice was the cheapest of several that passed, which inflates its estimate; seeds that no
+    part of the study has seen tell whether it holds. Every chosen shape and its baseline is run
+    with the seeds that find an equal shape nine times in ten (the most that any comparison needs).
+    """
+    usable = [
+        (lean, lean.chosen, lean.margin_over_sd)
+        for lean in compared
+        if lean.chosen is not None
+        and lean.margin_over_sd is not None
+        and len(lean.table) + len(lean.stopped) > 1
+    ]
+    if not usable:
+        return ()
+    # Alone a comparison is tested at the error rate that the whole study had.
+    alpha = 0.05 if usable[0][0].at else usable[0][0].settings.alpha
+    seeds = max(confirming_seeds(ratio, alpha / len(usable)) for _, _, ratio in usable)
+    why = "confirms the choice with fresh seeds"
+    return tuple(
+        # What is confirmed is the shape at the setting that stands for it.
+        Missing({**lean.at, **config, **(setting.values if setting else {})}, seeds, why)
+        for lean, row, _ in usable
+        for config, setting in (
+            (lean.baseline, lean.baseline_setting),
+            (row.config, row.setting),
+        )
+    )
 
 
 LEAN = LeanKind()

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from analysis.questions.pareto.result import ParetoResult
 from analysis.runs.losses import NONE_LOST, Losses
@@ -115,10 +115,13 @@ class LeanResult(Jsonable):
     """Which cheaper configurations are established as no worse than the baseline by the margin.
 
     Attributes:
+        at: the axis value that tells it from the other comparisons of a study; empty where it is
+            the only one.
         verdict: found; excluded (every cheaper configuration is shown to be worse by more than the
             margin); undecided; untrained (the baseline has learned no more than a constant
             predictor, or no more than the margin beyond it); no_candidates (none is cheaper);
             unsupported (a single run a configuration proves nothing).
+        reason: why there is no answer; empty where there is one.
         baseline_lost: its runs that are in no mean.
         margin: in the metric's unit.
         sd: the baseline's seed sd; None where it is not measured.
@@ -126,7 +129,6 @@ class LeanResult(Jsonable):
         missing: runs that would settle what is undecided, as far as they can be counted.
         choice: label of the cheapest accepted candidate.
         power_note: what this number of seeds could have found.
-        confirm: what to run to confirm the choice; empty where only one candidate was tried.
         costs: names of the cost columns, the first one orders the table.
         nuisance: axes of whose settings every configuration stands at its best.
         baseline_setting: that of the baseline; None without such axes.
@@ -146,14 +148,11 @@ class LeanResult(Jsonable):
     baseline_costs: dict[str, float]
     margin: float
     sd: float | None
-    margin_over_sd: float | None
     table: tuple[LeanRow, ...]
     stopped: tuple[str, ...]
     missing: tuple[Missing, ...]
     choice: str | None
-    choice_config: Config | None
     power_note: str
-    confirm: str
     metric: str
     goal: Goal
     costs: tuple[str, ...]
@@ -165,6 +164,17 @@ class LeanResult(Jsonable):
     doubt: str = ""
     fixed_rate: float | None = None
     sensitivity: Sensitivity | None = None
+    at: dict[str, AxisValue] = field(default_factory=dict)
+
+    @property
+    def heading(self) -> str:
+        """The comparison in words; empty where it is the only one."""
+        return ", ".join(f"{axis} = {value}" for axis, value in self.at.items())
+
+    @property
+    def margin_over_sd(self) -> float | None:
+        """The margin in seed sd of the baseline; None where that is not measured."""
+        return self.margin / self.sd if self.sd else None
 
     @property
     def decides(self) -> bool:
@@ -172,10 +182,14 @@ class LeanResult(Jsonable):
         return self.verdict in ("found", "excluded")
 
     @property
+    def chosen(self) -> LeanRow | None:
+        """The cheapest accepted candidate."""
+        return next((row for row in self.table if row.label == self.choice), None)
+
+    @property
     def saving(self) -> float | None:
         """Share of the first cost that the choice saves; None without one."""
-        shares = (row.saving[self.costs[0]] for row in self.table if row.label == self.choice)
-        return next(shares, None)
+        return None if self.chosen is None else self.chosen.saving[self.costs[0]]
 
     @property
     def undecided(self) -> tuple[LeanRow, ...]:
@@ -185,33 +199,6 @@ class LeanResult(Jsonable):
     def accepted(self) -> tuple[str, ...]:
         """Labels of the accepted candidates, cheapest first."""
         return tuple(row.label for row in self.table if row.accepted)
-
-    def to_json(self) -> dict[str, Any]:
-        return Jsonable.to_json(self) | {"accepted": list(self.accepted)}
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """One lean comparison of a study.
-
-    Attributes:
-        result: what it found.
-        within: the axis that parts the study's comparisons; None where there is only one.
-        value: this comparison's value of that axis, in words.
-    """
-
-    result: LeanResult
-    within: str | None = None
-    value: str = ""
-
-    @property
-    def heading(self) -> str:
-        return "" if self.within is None else f"{self.within} = {self.value}"
-
-    @property
-    def at(self) -> dict[str, AxisValue]:
-        """The axis value that tells it from the others."""
-        return {} if self.within is None else {self.within: self.value}
 
 
 @dataclass(frozen=True)
@@ -233,31 +220,19 @@ class LeanGroups(Jsonable):
     fronts: dict[str, ParetoResult] = field(default_factory=dict)
     fixed_rate: float | None = None
 
-    @property
-    def established(self) -> tuple[str, ...]:
-        """The values at which a leaner shape is established as no worse than the baseline."""
-        return self._with_verdict("found")
+    def count(self, verdict: LeanVerdict) -> int:
+        """Return how many comparisons have a verdict."""
+        return sum(result.verdict == verdict for result in self.found.values())
 
     @property
-    def excluded(self) -> tuple[str, ...]:
-        """The values at which every cheaper shape is shown to be worse by more than the margin."""
-        return self._with_verdict("excluded")
-
     def settled_verdicts(self) -> list[Settled]:
-        """Return whether the answers that were given would survive more training; empty where that
-        was not asked or every one of them has a single budget."""
-        results = [result for result in self.found.values() if result.decides]
-        known = [each.sensitivity for each in results if each.sensitivity is not None]
-        if all(each.is_single for each in known):
-            return []
-        return [each.verdict for each in known]
-
-    def _with_verdict(self, verdict: LeanVerdict) -> tuple[str, ...]:
-        return tuple(name for name, result in self.found.items() if result.verdict == verdict)
+        """Whether the answers that were given would survive more training; empty where that was
+        not asked or every one of them has a single budget."""
+        results = [result.sensitivity for result in self.found.values() if result.decides]
+        known = [each for each in results if each is not None]
+        return [] if all(each.is_single for each in known) else [each.verdict for each in known]
 
 
-def comparisons(result: LeanResult | LeanGroups) -> list[Comparison]:
-    """Return each comparison with what tells it from the others."""
-    if isinstance(result, LeanResult):
-        return [Comparison(result)]
-    return [Comparison(each, result.within, value) for value, each in result.found.items()]
+def comparisons(result: LeanResult | LeanGroups) -> list[LeanResult]:
+    """Return each comparison of a study."""
+    return [result] if isinstance(result, LeanResult) else list(result.found.values())

@@ -3,9 +3,10 @@
 import math
 from typing import Final
 
-from analysis.questions.lean.result import LeanResult, LeanRow, LeanVerdict
+from analysis.questions.lean.result import LeanGroups, LeanResult, LeanRow, LeanVerdict
 from analysis.runs.losses import runs_text
-from analysis.statistics.noninferiority import MOST_SEEDS_ASKED_FOR
+from analysis.sensitivity import Sensitivity, Settled
+from analysis.statistics.noninferiority import MOST_SEEDS_ASKED_FOR, confirming_seeds
 from analysis.text.numbers import (
     NONE,
     Tone,
@@ -13,6 +14,7 @@ from analysis.text.numbers import (
     at_fixed_rate,
     axis_text,
     cost_title,
+    first_to_lower,
     interval_text,
     number_text,
     p_text,
@@ -22,10 +24,10 @@ from analysis.text.numbers import (
     setting_text,
     share_text,
 )
-from analysis.text.settled import sensitivity_sentence
+from analysis.text.settled import sensitivity_badge, sensitivity_sentence
 from analysis.text.tables import Table
 
-VERDICTS: Final[dict[LeanVerdict, tuple[str, Tone]]] = {
+_VERDICTS: Final[dict[LeanVerdict, tuple[str, Tone]]] = {
     "found": ("leaner equivalent found", "found"),
     "excluded": ("no leaner equivalent", "absent"),
     "undecided": ("undecided", "unknown"),
@@ -41,13 +43,13 @@ _NO_ANSWERS: Final[dict[LeanVerdict, str]] = {
 
 
 def lean_badge(result: LeanResult) -> tuple[str, Tone]:
-    return VERDICTS[result.verdict]
+    return sensitivity_badge(_VERDICTS[result.verdict], result.sensitivity)
 
 
 def lean_sentences(result: LeanResult) -> list[str]:
     """Return the answer, and then what qualifies it."""
-    found = [lean_headline(result)]
-    chosen = chosen_row(result)
+    found = [_headline(result)]
+    chosen = result.chosen
     if chosen is not None and result.verdict == "found":
         found.append(
             f"Its difference is {interval_text(chosen.ci, result.settings.confidence)} over "
@@ -56,36 +58,34 @@ def lean_sentences(result: LeanResult) -> list[str]:
             f"(Holm over {_cheaper(result)})."
         )
     elif result.verdict == "undecided":
-        found.append(what_it_takes(result))
+        found.append(_seeds_to_settle(result))
     if result.table:
         found += [
             all_at_best(result.nuisance)
             if result.nuisance
             else at_fixed_rate(result.fixed_rate, "All runs had"),
             sentence(result.doubt),
-            settings_at_edge(result),
-            baseline_losses(result),
+            _settings_at_edge(result),
+            _baseline_losses(result),
             sensitivity_sentence(result.sensitivity, result.missing),
         ]
     return [text.strip() for text in found if text.strip()]
 
 
-def lean_headline(result: LeanResult) -> str:
+def _headline(result: LeanResult) -> str:
     """Return what was found in one sentence."""
     if result.verdict in _NO_ANSWERS:
-        # The reason stands alone in JSON, where it names the verdict itself.
-        reason = result.reason.strip().rstrip(".").removeprefix("unsupported: ")
-        return f"{_NO_ANSWERS[result.verdict]}: {reason}."
-    chosen = chosen_row(result)
+        return f"{_NO_ANSWERS[result.verdict]}: {result.reason.strip().rstrip('.')}."
+    chosen = result.chosen
     if chosen is not None:
         return (
-            f"{chosen.label} does as well as {result.baseline_label}{savings_text(chosen)}: it is "
+            f"{chosen.label} does as well as {result.baseline_label}{_savings(chosen)}: it is "
             f"established as no worse by {_margin(result)}."
         )
     return _excluded(result) if result.verdict == "excluded" else _undecided(result)
 
 
-def savings_text(row: LeanRow) -> str:
+def _savings(row: LeanRow) -> str:
     saved = [
         f"{percent_text(round(share, 2))} {'fewer' if cost == 'num_params' else 'less'} "
         f"{cost_title(cost)}"
@@ -127,7 +127,7 @@ def _undecided(result: LeanResult) -> str:
     )
 
 
-def what_it_takes(result: LeanResult) -> str:
+def _seeds_to_settle(result: LeanResult) -> str:
     """Return how many seeds would settle what is undecided; empty where none can be named."""
     if not result.undecided:
         return ""
@@ -167,18 +167,17 @@ def _cheaper(result: LeanResult) -> str:
     return f"{tried} cheaper shape{'' if tried == 1 else 's'}"
 
 
-def settings_at_edge(result: LeanResult) -> str:
+def _settings_at_edge(result: LeanResult) -> str:
     """Return that the best setting of the baseline or the choice is the last one tried."""
-    chosen = chosen_row(result)
     shapes = [("the baseline", result.baseline_setting)]
-    if chosen is not None:
-        shapes.append((chosen.label, chosen.setting))
-    parts = []
-    for name, setting in shapes:
-        for axis in setting.at_edge if setting is not None else ():
-            assert setting is not None
-            value = axis_text(setting.values[axis])
-            parts.append(f"{axis} = {value} for {name}")
+    if result.chosen is not None:
+        shapes.append((result.chosen.label, result.chosen.setting))
+    parts = [
+        f"{axis} = {axis_text(setting.values[axis])} for {name}"
+        for name, setting in shapes
+        if setting is not None
+        for axis in setting.at_edge
+    ]
     if not parts:
         return ""
     return (
@@ -187,15 +186,11 @@ def settings_at_edge(result: LeanResult) -> str:
     )
 
 
-def baseline_losses(result: LeanResult) -> str:
+def _baseline_losses(result: LeanResult) -> str:
     lost = result.baseline_lost
     if not lost.total:
         return ""
     return f" Of the baseline {lost.text}; its mean is that of the {result.baseline_n} left."
-
-
-def chosen_row(result: LeanResult) -> LeanRow | None:
-    return next((row for row in result.table if row.label == result.choice), None)
 
 
 def lean_table(result: LeanResult) -> Table:
@@ -239,7 +234,7 @@ def lean_table(result: LeanResult) -> Table:
         f"Baseline {result.baseline_label}: {result.metric} {number_text(result.baseline_mean, 4)} "
         f"over {result.baseline_n} run{'' if result.baseline_n == 1 else 's'}"
         f"{result.baseline_lost.behind}, {spread}{_best_setting(result)}. "
-        f"{sentence(result.power_note)} {sentence(result.confirm)}"
+        f"{_power_text(result)}"
     )
     return Table(header, rows, note.strip())
 
@@ -256,3 +251,93 @@ def _best_setting(result: LeanResult) -> str:
     if result.baseline_setting is None:
         return ""
     return f", at its best {setting_text(result.baseline_setting)}"
+
+
+def _power_text(result: LeanResult) -> str:
+    """Return what the seeds could have found, and what confirms a choice among several."""
+    chosen, ratio = result.chosen, result.margin_over_sd
+    confirm = ""
+    if chosen is not None and ratio is not None and len(result.table) + len(result.stopped) > 1:
+        seeds = confirming_seeds(ratio, result.settings.alpha)
+        confirm = (
+            f"run {chosen.label} and {result.baseline_label} with {seeds} fresh seeds each and test"
+            " these alone: the choice was made among several, which inflates its estimate"
+        )
+    return f"{sentence(result.power_note)} {sentence(confirm)}".strip()
+
+
+def groups_badge(groups: LeanGroups) -> tuple[str, Tone]:
+    established, every = groups.count("found"), len(groups.found) + len(groups.problems)
+    excluded = groups.count("excluded")
+    if not groups.found:
+        return "no verdict", "unknown"
+    verdicts = groups.settled_verdicts
+    worst: Settled = "settled" if set(verdicts) == {"settled"} else "unknown"
+    together = Sensitivity(verdict="moving" if "moving" in verdicts else worst)
+    if excluded == every:
+        return sensitivity_badge(_VERDICTS["excluded"], together)
+    undecided = every - established - excluded
+    if not established:
+        return f"undecided in {undecided} of {every}", "unknown"
+    tone: Tone = "found" if established == every else "partial"
+    rest = f", undecided in {undecided}" if undecided else ""
+    label = f"leaner equivalent in {established} of {every}{rest}"
+    return sensitivity_badge((label, tone), together)
+
+
+def groups_sentences(groups: LeanGroups) -> list[str]:
+    """Return how many comparisons have which answer, and then each answer."""
+    found = {value: " ".join(lean_sentences(result)) for value, result in groups.found.items()}
+    found |= {value: f"No answer: {problem}." for value, problem in groups.problems.items()}
+    answers = []
+    for text in dict.fromkeys(found.values()):
+        values = ", ".join(value for value, other in found.items() if other == text)
+        answers.append(f"{groups.within} = {values}: {first_to_lower(text)}")
+    established, excluded, every = groups.count("found"), groups.count("excluded"), len(found)
+    undecided = every - established - excluded
+    counts = [
+        f"A leaner shape is established as no worse than its baseline in {established} of {every} "
+        "comparisons",
+        *([f"excluded in {excluded}"] if excluded else []),
+        *([f"undecided in {undecided}"] if undecided else []),
+    ]
+    settled = ""
+    if verdicts := groups.settled_verdicts:
+        number, moving = verdicts.count("settled"), verdicts.count("moving")
+        rest = f", {moving} still moving" if moving else ""
+        settled = (
+            f" Of the {len(verdicts)} answered {number} {'is' if number == 1 else 'are'} settled"
+            f"{rest}."
+        )
+    return [f"{', '.join(counts)}{at_fixed_rate(groups.fixed_rate)}.{settled}", *answers]
+
+
+def group_candidates_table(groups: LeanGroups) -> Table:
+    tables = {value: lean_table(result) for value, result in groups.found.items()}
+    header = max((table.header for table in tables.values()), key=len, default=())
+    rows = tuple((value, *row) for value, table in tables.items() for row in table.rows)
+    return Table((groups.within, *header), rows)
+
+
+def group_baselines_table(groups: LeanGroups) -> Table:
+    header = (
+        *(groups.within, "baseline", "mean", "runs", "seed standard deviation"),
+        *("margin in these", "what the seeds can show"),
+    )
+    rows = [
+        (
+            value,
+            result.baseline_label,
+            number_text(result.baseline_mean, 4),
+            runs_text(result.baseline_n, result.baseline_lost),
+            number_text(result.sd),
+            number_text(result.margin_over_sd),
+            _power_text(result),
+        )
+        for value, result in groups.found.items()
+    ]
+    rows += [
+        (value, NONE, NONE, NONE, NONE, NONE, sentence(f"no answer: {problem}"))
+        for value, problem in groups.problems.items()
+    ]
+    return Table(header, tuple(rows))
