@@ -1,23 +1,52 @@
 """What a sweep asks: plain values that the analysis package knows how to answer."""
 
+import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
 
+from hsweep.design.labels import listed
 from hsweep.errors import UserError, check_choice, shown
 
 Goal = Literal["min", "max"]
 Scale = Literal["error", "accuracy", "loss"]
 """How a metric is put on an axis: ``error`` as log10, ``accuracy`` as log10 of 1 - accuracy,
 ``loss`` (with an irreducible part) in nats, never as a logarithm."""
+ALPHA: Final = 0.05
+"""Level of every test, unless an analysis is set to another one."""
 FEWEST_FOR_A_BREAK: Final = 4
 """Values of the searched axis that the test of abruptness needs."""
 FIRST_BREAK: Final = 2
 """Index of the first of them at which a drop can be told from diminishing returns: two lie below
 it."""
+_AMPLE: Final = 6
+"""Values of x with room for a drop in their middle."""
+_WIDE_MARGIN: Final = 3.0
+"""A margin in seed sd above which a design that needs more is said to be weak."""
 _ROUNDING: Final = 1e-6
 """By how much a sum of shares may miss 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Concern:
+    """Why a question cannot be answered as it is planned, or only weakly.
+
+    Attributes:
+        kind: ``impossible``: whatever comes of the trials; ``weak``: the answer can only be weak.
+        text: the rule and the values.
+        remedy: the smallest change that helps.
+    """
+
+    kind: Literal["impossible", "weak"]
+    text: str
+    remedy: str
+
+    @property
+    def line(self) -> str:
+        """The concern in one sentence."""
+        what = "cannot be answered" if self.kind == "impossible" else "can be answered only weakly"
+        return f"the question {what}: {self.text}; {self.remedy}"
 
 
 def outside_scale(value: float, scale: Scale) -> str:
@@ -68,6 +97,36 @@ class Transition:
                 f"{shown(self.eval_size)}"
             )
         _check_nuisance(self.nuisance, {self.x: "is searched (x)", self.by: "modulates (by)"})
+
+    @property
+    def cell(self) -> tuple[str, ...]:
+        """The axes that make a cell."""
+        return (self.x,) if self.by is None else (self.x, self.by)
+
+    def needs(self, values: Sequence[int | float], lengths: Sequence[int | float]) -> list[Concern]:
+        """Return what an answer from these values of ``x`` and of ``by``, ascending, lacks."""
+        x, by, found = self.x, self.by, []
+        number = "one value" if len(values) == 1 else f"{len(values)} values"
+        more = f"give {x} {_AMPLE} values or more (--set {x}=...)"
+        if all(isinstance(value, int) for value in values) and values[-1] - values[0] < _AMPLE:
+            more = f"--set {x}={','.join(str(values[0] + k) for k in range(_AMPLE))}"
+        if len(values) < FEWEST_FOR_A_BREAK:
+            text = (
+                f"{x} has {number} ({listed(values)}), and a test that tells a drop from "
+                f"diminishing returns needs {FEWEST_FOR_A_BREAK}, two of them below the drop"
+            )
+            found.append(Concern("weak", text, more))
+        elif len(values) == FEWEST_FOR_A_BREAK:
+            text = (
+                f"with {x} = {listed(values)} a drop can be established at {x} = "
+                f"{listed(values[FIRST_BREAK:], 'or')}, not at {values[1]}: it takes two smaller "
+                "values"
+            )
+            found.append(Concern("weak", text, f"{more}, or smaller ones"))
+        if by is not None and len(lengths) < 2:
+            text = f"{by} has one value, {lengths[0]}, so growth with {by} cannot be judged"
+            found.append(Concern("weak", text, f"give {by} two values or more, or leave by= out"))
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +184,31 @@ class Lean:
     def is_baseline(self, point: Mapping[str, Any]) -> bool:
         """Whether a point is the baseline, at any value of the nuisance axes."""
         return all(point.get(axis) == value for axis, value in self.baseline)
+
+    def needs(self, candidates: int, seeds: int, comparisons: int) -> list[Concern]:
+        """Return what an answer from so many seeds of each shape lacks.
+
+        An equal shape passes Holm's first step every second time where the margin is the critical
+        t value times the standard error of a difference of two means.
+
+        Args:
+            candidates: cheaper shapes of the comparison that has most of them.
+            comparisons: among which the error rate is divided.
+        """
+        from scipy.special import stdtrit
+
+        def margin(seeds: int) -> float:
+            level = 1 - ALPHA / comparisons / candidates
+            return float(stdtrit(2 * (seeds - 1), level)) * math.sqrt(2 / seeds)
+
+        if seeds < 2 or not candidates or margin(seeds) <= _WIDE_MARGIN:
+            return []
+        enough = next(more for more in itertools.count(seeds) if margin(more) <= _WIDE_MARGIN)
+        text = (
+            f"with {seeds} seeds and {candidates} candidates an equal shape is found every second "
+            f"time if the margin is {margin(seeds):.1f} times the sd between seeds"
+        )
+        return [Concern("weak", text, f"--set replicates={enough}")]
 
 
 Question = Transition | Lean

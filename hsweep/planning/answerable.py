@@ -1,15 +1,17 @@
-"""What of a sweep's question its plan can never answer, or only weakly, before anything trains."""
+"""What of a sweep's question its plan can never answer, or only weakly, before anything trains.
 
-import functools
-import itertools
-import math
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Final, Literal
+What an answer needs of points and seeds stands with the question (`Transition.needs`,
+`Lean.needs`); here it is asked of a plan, and what the plan itself makes impossible is found.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import partial
+from typing import Any, Final
 
 from hsweep.design.labels import listed, point_label
 from hsweep.design.own_training import Command, OwnTask
-from hsweep.design.question import Lean, Transition
+from hsweep.design.question import Concern, Lean, Transition
 from hsweep.design.template import fields_in
 from hsweep.design.trial import Trial, cost_columns
 from hsweep.errors import UserError, shown
@@ -17,13 +19,6 @@ from hsweep.planning.baseline import comparison_of, shape_of
 from hsweep.planning.plan import Plan
 from tasks.base import DataError, Metric
 
-_ALPHA: Final = 0.05
-_FEWEST_FOR_A_TEST: Final = 4
-"""Values of x that the test of abruptness needs; two of them lie below the drop."""
-_AMPLE: Final = 6
-"""Values of x with room for a drop in their middle."""
-_ROOM: Final = 2
-"""Values at which a drop can be established that are too few to leave room on both sides."""
 _NOT_REPORTED: Final = (
     *("flops_per_example", "train_flops_per_example", "train_memory_bytes"),
     "latency_seconds",
@@ -33,59 +28,30 @@ _COSTS: Final = ("num_params", *_NOT_REPORTED, "wall_seconds", "train_seconds", 
 """What a trial of this project's loop costs, besides axes and metrics."""
 _RATES: Final = ("lr", "learning_rate")
 """What an axis is called that holds learning rates."""
-_GENEROUS: Final = 3.0
-"""A margin in seed sd above which a design that needs more is said to be weak."""
-
-
-@dataclass(frozen=True, slots=True)
-class Concern:
-    """Why a question cannot be answered as it is planned, or only weakly.
-
-    Attributes:
-        kind: ``impossible``: whatever comes of the trials; ``weak``: the answer can only be weak.
-        text: the rule and the values.
-        remedy: the smallest change that helps.
-    """
-
-    kind: Literal["impossible", "weak"]
-    text: str
-    remedy: str
-
-    @property
-    def line(self) -> str:
-        what = "cannot be answered" if self.kind == "impossible" else "can be answered only weakly"
-        return f"the question {what}: {self.text}; {self.remedy}"
+_impossible = partial(Concern, "impossible")
+_weak = partial(Concern, "weak")
 
 
 def analysable(plan: Plan) -> list[Concern]:
     """Return what of the plan's question can never be answered, then what only weakly."""
-    question = plan.sweep.question
+    question, train = plan.sweep.question, plan.sweep.train
     found = [*_of_the_metric(plan)]
     if isinstance(question, Transition):
         found += _of_a_transition(plan, question)
     elif isinstance(question, Lean):
         found += _of_a_lean_question(plan, question)
-    if question is not None and _seeds_are_unused(plan):
-        found.append(
-            _weak(
-                "the command does not use {seed}, so seeds differ by what the script leaves to "
-                "chance, if at all",
-                "pass {seed} to it",
-            )
+    if question is None:
+        return found
+    if isinstance(train, Command) and "seed" not in fields_in(train.template):
+        text = (
+            "the command does not use {seed}, so seeds differ by what the script leaves to chance, "
+            "if at all"
         )
-    if question is not None and plan.sweep.replicates == 1:
-        found.append(
-            _weak(
-                "with one seed the noise between seeds is not measured, so nothing is established",
-                "--set replicates=3",
-            )
-        )
+        found.append(_weak(text, "pass {seed} to it"))
+    if plan.sweep.replicates == 1:
+        text = "with one seed the noise between seeds is not measured, so nothing is established"
+        found.append(_weak(text, "--set replicates=3"))
     return sorted(found, key=lambda concern: concern.kind)
-
-
-def _seeds_are_unused(plan: Plan) -> bool:
-    train = plan.sweep.train
-    return isinstance(train, Command) and "seed" not in fields_in(train.template)
 
 
 def fixed_rate(plan: Plan) -> float | None:
@@ -100,8 +66,8 @@ def fixed_rate(plan: Plan) -> float | None:
 def _rates_of(trial: Trial) -> list[float | None]:
     if not isinstance(trial.task, OwnTask):
         return [trial.recipe.lr]
-    found = [trial.point.get(name) for name in _RATES]
-    return [rate for rate in found if _is_number(rate)] or [None]
+    rates = [trial.point.get(name) for name in _RATES]
+    return [rate for rate in rates if _is_number(rate)] or [None]
 
 
 def notes(plan: Plan) -> list[str]:
@@ -114,10 +80,8 @@ def notes(plan: Plan) -> list[str]:
     for axis in question.nuisance:
         values = dict.fromkeys(trial.point.get(axis) for trial in plan.trials)
         if len(values) > 1 and not plan.is_adaptive:
-            shown_values = listed(
-                [f"{value:g}" if _is_number(value) else value for value in values]
-            )
-            found.append(f"each {what} is taken at its best {axis} of {shown_values}")
+            names = [f"{value:g}" if _is_number(value) else value for value in values]
+            found.append(f"each {what} is taken at its best {axis} of {listed(names)}")
     if rate is not None:
         found.append(
             f"every trial has the one learning rate {rate:g}, which is not tuned, and the answer "
@@ -147,11 +111,8 @@ def refuse_unanswerable(plan: Plan) -> list[Concern]:
     return found
 
 
-_impossible = functools.partial(Concern, "impossible")
-_weak = functools.partial(Concern, "weak")
-
-
 def _of_the_metric(plan: Plan) -> Iterator[Concern]:
+    """Yield where goal, scale and what is known of the metric contradict each other."""
     sweep, question = plan.sweep, plan.sweep.question
     metric = _deciding_metric(plan)
     declares = "the task declares" if sweep.train is None else "metrics=, or else the goal, says"
@@ -164,26 +125,25 @@ def _of_the_metric(plan: Plan) -> Iterator[Concern]:
         )
     if question is None or question.scale is None:
         return
-    is_transition = isinstance(question, Transition)
+    scale, is_transition = question.scale, isinstance(question, Transition)
     # How a lean question's metric is drawn changes no answer, but for a logarithm of accuracies.
     if (
         metric is not None
-        and (metric.scale == "accuracy") != (question.scale == "accuracy")
-        and (is_transition or question.scale == "error")
+        and (metric.scale == "accuracy") != (scale == "accuracy")
+        and (is_transition or scale == "error")
     ):
         is_odd = True
         fitting = "'error' or 'loss'" if metric.scale == "count" else repr(metric.scale)
         yield _impossible(
-            f"the question's scale is {question.scale!r}, and {declares} {metric.scale!r} for "
+            f"the question's scale is {scale!r}, and {declares} {metric.scale!r} for "
             f"{metric.name!r}",
             f"leave the question's scale out, or set it to {fitting}",
         )
-    needed = "max" if question.scale == "accuracy" else "min"
+    needed = "max" if scale == "accuracy" else "min"
     if is_transition and not is_odd and sweep.goal != needed:
         fitting = "'accuracy'" if sweep.goal == "max" else "'error' or 'loss'"
         yield _impossible(
-            f"the scale {question.scale!r} needs goal {needed!r}, and the sweep's is "
-            f"{sweep.goal!r}",
+            f"the scale {scale!r} needs goal {needed!r}, and the sweep's is {sweep.goal!r}",
             f"set the question's scale to {fitting}",
         )
 
@@ -197,74 +157,52 @@ def _deciding_metric(plan: Plan) -> Metric | None:
 
 
 def _of_a_transition(plan: Plan, question: Transition) -> Iterator[Concern]:
-    x, by = question.x, question.by
-    for axis in sorted({x, by or x}):
-        for value in {trial.point.get(axis) for trial in plan.trials}:
-            if isinstance(value, bool) or not isinstance(value, (int, float)):
-                yield _impossible(
-                    f"{axis} must be numbers to be put in order, and takes {shown(value)}",
-                    f"give {axis} numbers",
-                )
-                return
+    tried: dict[str, set[Any]] = {
+        axis: {trial.point.get(axis) for trial in plan.trials} for axis in question.cell
+    }
+    for axis, values in sorted(tried.items()):
+        if words := [value for value in values if not _is_number(value)]:
+            yield _impossible(
+                f"{axis} must be numbers to be put in order, and takes {shown(words[0])}",
+                f"give {axis} numbers",
+            )
+            return
     yield from _of_settings(plan, question)
     yield from _of_rivals(plan, question)
-    if plan.is_adaptive:  # which values are tried is not known yet
-        return
-    heads = sorted({trial.point[x] for trial in plan.trials})
-    if len(heads) < _FEWEST_FOR_A_TEST:
-        verdict = (
-            "a drop lies between two",
-            "two of them cannot tell a collapse from a decline",
-            "a drop cannot be told from diminishing returns",
-        )[len(heads) - 1]
-        number = "one value" if len(heads) == 1 else f"{len(heads)} values"
-        yield _weak(
-            f"{x} has {number} ({listed(heads)}), and a test needs {_FEWEST_FOR_A_TEST}, two "
-            f"of them below the drop: {verdict}",
-            _with_more(x, heads),
-        )
-    elif len(heads[2:]) <= _ROOM:
-        yield _weak(
-            f"with {x} = {listed(heads)} a drop can be established at {x} = "
-            f"{listed(heads[2:], 'or')}, not at {heads[1]}: it takes two smaller values",
-            f"{_with_more(x, heads)}, or smaller ones",
-        )
-    if by is not None and len(lengths := {trial.point[by] for trial in plan.trials}) < 2:
-        yield _weak(
-            f"{by} has one value, {min(lengths)}, so growth with {by} cannot be judged",
-            f"give {by} two values or more, or leave by= out",
-        )
+    if not plan.is_adaptive:  # else which values are tried is not known yet
+        lengths = () if question.by is None else sorted(tried[question.by])
+        yield from question.needs(sorted(tried[question.x]), lengths)
 
 
 def _of_settings(plan: Plan, question: Transition) -> Iterator[Concern]:
     """Yield what is wrong with the settings of a transition's cells."""
-    axes = (question.x,) if question.by is None else (question.x, question.by)
     cells: dict[tuple[Any, ...], list[Trial]] = {}
     for trial in plan.trials:
-        cells.setdefault(tuple(trial.point[axis] for axis in axes), []).append(trial)
-    varying = {
-        axis: None
+        cells.setdefault(tuple(trial.point[axis] for axis in question.cell), []).append(trial)
+    varying = dict.fromkeys(
+        axis
         for trials in cells.values()
         for axis in trials[0].point
         if len({repr(trial.point.get(axis)) for trial in trials}) > 1
-    }
+    )
     unnamed = [axis for axis in varying if axis not in question.nuisance]
     if unnamed:
         nuisance = tuple(dict.fromkeys((*question.nuisance, *unnamed)))
         each = "each has" if len(unnamed) > 1 else "it has"
         yield _impossible(
-            f"{listed(unnamed)} varies within the cells of {listed(axes)}, and the question does "
-            "not say what becomes of that",
+            f"{listed(unnamed)} varies within the cells of {listed(question.cell)}, and the "
+            "question does not say what becomes of that",
             f"ask with nuisance={nuisance!r}, which takes each cell at its best setting, or see "
             f"that {each} one value in a cell (--set {unnamed[0]}=...)",
         )
     tuned = [axis for axis in question.nuisance if axis in varying]
-    if tuned and plan.sweep.replicates == 1:
+    if not tuned:
+        return
+    if plan.sweep.replicates == 1:
         yield _chosen_by_one_seed(tuned, "cell")
     stopping = plan.sweep.early_stopping
     if (
-        tuned
-        and stopping is not None
+        stopping is not None
         and stopping.scouts is None
         and stopping.milestones(plan.sweep.budget)
         and stopping.compete == "trials"
@@ -292,7 +230,6 @@ def _of_rivals(plan: Plan, question: Transition) -> Iterator[Concern]:
     strata: dict[str, list[Trial]] = {}
     for trial in plan.trials:
         strata.setdefault(trial.stratum, []).append(trial)
-    axes = (question.x,) if question.by is None else (question.x, question.by)
     competing: set[str] = set()
     for trials in strata.values():
         contenders = {
@@ -300,21 +237,18 @@ def _of_rivals(plan: Plan, question: Transition) -> Iterator[Concern]:
             for trial in trials
         }
         if len(contenders) > stopping.num_survivors:
-            competing |= {axis for axis in axes if len({trial.point[axis] for trial in trials}) > 1}
-    if not competing:
-        return
-    lost = next(axis for axis in axes if axis in competing)
-    are_heads = lost == question.x
-    effect = (
-        "those that are supposed to lose never reach the full budget"
-        if are_heads
-        else "lengths at which the error is larger are lost"
-    )
-    yield Concern(
-        "impossible" if are_heads else "weak",
-        f"early stopping lets trials of different {lost} compete, so {effect}",
-        f"give Asha strata={axes!r}",
-    )
+            competing |= {
+                axis for axis in question.cell if len({trial.point[axis] for trial in trials}) > 1
+            }
+    for axis in [axis for axis in question.cell if axis in competing][:1]:
+        effect = "lengths at which the error is larger are lost"
+        if axis == question.x:
+            effect = "those that are supposed to lose never reach the full budget"
+        yield Concern(
+            "impossible" if axis == question.x else "weak",
+            f"early stopping lets trials of different {axis} compete, so {effect}",
+            f"give Asha strata={question.cell!r}",
+        )
 
 
 def _of_a_lean_question(plan: Plan, question: Lean) -> Iterator[Concern]:
@@ -325,7 +259,7 @@ def _of_a_lean_question(plan: Plan, question: Lean) -> Iterator[Concern]:
     found: list[Concern] = []
     most = 0
     for name, shapes in groups.items():
-        baselines = [each for each in shapes.values() if question.is_baseline(each.point)]
+        baselines = [trial for trial in shapes.values() if question.is_baseline(trial.point)]
         where = "" if question.within is None else f" at {question.within}={name}"
         if len(baselines) != 1:
             found.append(_without_one_baseline(plan, question, baselines, where))
@@ -337,47 +271,32 @@ def _of_a_lean_question(plan: Plan, question: Lean) -> Iterator[Concern]:
             remedy = "add smaller shapes, or ask for another cost"
             found.append(_weak(f"{text}so none can be leaner", remedy))
     # A comparison that stands by itself is answered whatever becomes of the others.
-    some_stand = sum(each.kind == "impossible" for each in found) < len(groups)
-    yield from (replace(each, kind="weak") if some_stand else each for each in found)
+    some_stand = sum(concern.kind == "impossible" for concern in found) < len(groups)
+    yield from (replace(concern, kind="weak") if some_stand else concern for concern in found)
     yield from _of_unknown_costs(plan, question)
-    seeds = plan.sweep.replicates
-    if question.nuisance and seeds == 1:
+    if question.nuisance and plan.sweep.replicates == 1:
         yield _chosen_by_one_seed(question.nuisance, "shape")
-    if seeds > 1 and most:
-        alpha = _ALPHA / len(groups)
-        margin = _margin_with_even_odds(seeds, most, alpha)
-        if margin > _GENEROUS:
-            enough = next(
-                more
-                for more in itertools.count(seeds)
-                if _margin_with_even_odds(more, most, alpha) <= _GENEROUS
-            )
-            yield _weak(
-                f"with {seeds} seeds and {most} candidates an equal shape is found every "
-                f"second time if the margin is {margin:.1f} times the sd between seeds",
-                f"--set replicates={enough}",
-            )
+    yield from question.needs(most, plan.sweep.replicates, len(groups))
 
 
 def _of_unknown_costs(plan: Plan, question: Lean) -> Iterator[Concern]:
     """Yield which costs no trial has, and which of one's own training are not known before it, and
     may never be."""
     if plan.sweep.train is None:
-        named = [*plan.sweep.space.axes, *(each.name for each in plan.trials[0].task.metrics)]
+        metrics = (metric.name for metric in plan.trials[0].task.metrics)
+        named = (*_COSTS, *plan.sweep.space.axes, *metrics)
         for cost in question.costs:
-            if cost not in (*_COSTS, *named):
+            if cost not in named:
                 remedy = f"ask for {listed(_COSTS, 'or')}"
                 yield _impossible(f"{shown(cost)} is no cost of a trial", remedy)
         return
     known = set.intersection(*(set(cost_columns(trial)) for trial in plan.trials))
+    remedy = "let the sweep's describe= return it (see Cost), or ask for another cost"
     for cost in question.costs:
-        remedy = "let the sweep's describe= return it (see Cost), or ask for another cost"
-        if cost in known:
-            continue
-        if cost == "num_params":
+        if cost == "num_params" and cost not in known:
             text = "num_params is known only of trials whose first report has it"
             yield _weak(text, remedy)
-        elif cost in _NOT_REPORTED:
+        elif cost in _NOT_REPORTED and cost not in known:
             yield _impossible(f"{cost} of one's own training is not known", remedy)
 
 
@@ -386,7 +305,7 @@ def _without_one_baseline(
 ) -> Concern:
     label = point_label(dict(question.baseline))
     if baselines:
-        few = "; ".join(point_label(each.point) for each in baselines[:3])
+        few = "; ".join(point_label(trial.point) for trial in baselines[:3])
         return _impossible(
             f"the baseline {label} fits {len(baselines)} shapes{where}, for example {few}",
             "name one by fixing every axis that varies, or call axes that are no part of a shape "
@@ -397,9 +316,8 @@ def _without_one_baseline(
             return _impossible(
                 f"the baseline {label} is skipped{where}: {skipped.reason}", "make it possible"
             )
-    if plan.sweep.search.method == "grid":
-        remedy = "add its values to the axes, or name a planned shape"
-    else:
+    remedy = "add its values to the axes, or name a planned shape"
+    if plan.sweep.search.method != "grid":
         remedy = (
             "a search begins with the baseline where it names a value, within its range, of every "
             "axis that varies: name all of them"
@@ -407,26 +325,10 @@ def _without_one_baseline(
     return _impossible(f"no planned trial has the baseline {label}{where}", remedy)
 
 
-def _num_cheaper(question: Lean, shapes: dict[Any, Trial], baseline: Trial) -> int:
+def _num_cheaper(question: Lean, shapes: Mapping[Any, Trial], baseline: Trial) -> int:
     """Return how many shapes cost less than the baseline, all others where only a run can tell."""
     first = question.costs[0]
     limit = cost_columns(baseline).get(first)
     if limit is None:
         return len(shapes) - 1
     return sum(cost_columns(trial).get(first, 0) < limit for trial in shapes.values())
-
-
-def _margin_with_even_odds(seeds: int, candidates: int, alpha: float) -> float:
-    """Return the margin, in seed sd, at which an equal shape passes Holm's first step every second
-    time: the critical t value times the standard error of a difference of two means."""
-    from scipy.special import stdtrit
-
-    return float(stdtrit(2 * (seeds - 1), 1 - alpha / candidates)) * math.sqrt(2 / seeds)
-
-
-def _with_more(x: str, values: Sequence[Any]) -> str:
-    """Return how an axis is given values enough for a drop in their middle."""
-    first, last = values[0], values[-1]
-    if all(isinstance(value, int) for value in values) and last - first < _AMPLE:
-        return f"--set {x}={','.join(str(first + k) for k in range(_AMPLE))}"
-    return f"give {x} {_AMPLE} values or more (--set {x}=...)"

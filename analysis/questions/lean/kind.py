@@ -44,7 +44,7 @@ from analysis.statistics.noninferiority import confirming_seeds
 from analysis.text.missing import missing_table
 from analysis.text.settled import budgets_table
 from analysis.text.tables import TERMINAL_ROWS, varying_columns
-from hsweep.design.question import Missing
+from hsweep.design.question import ALPHA, Missing
 from hsweep.errors import UserError
 from hsweep.record.manifest import NEW_SEED
 from hsweep.record.tables import frame
@@ -268,7 +268,7 @@ def _confirming(compared: Sequence[LeanResult]) -> tuple[Missing, ...]:
     if not usable:
         return ()
     # Alone a comparison is tested at the error rate that the whole study had.
-    alpha = 0.05 if usable[0][0].at else usable[0][0].settings.alpha
+    alpha = ALPHA if usable[0][0].at else usable[0][0].settings.alpha
     seeds = max(confirming_seeds(ratio, alpha / len(usable)) for _, _, ratio in usable)
     why = "confirms the choice with fresh seeds"
     return tuple(

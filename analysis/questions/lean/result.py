@@ -10,7 +10,7 @@ from analysis.runs.tuned import TunedSetting
 from analysis.sensitivity import Sensitivity, Settled
 from analysis.statistics.values import Interval
 from analysis.values import AxisValue, Config, Jsonable
-from hsweep.design.question import Goal, Missing
+from hsweep.design.question import ALPHA, Goal, Missing
 
 LeanVerdict = Literal["found", "excluded", "undecided", "untrained", "no_candidates", "unsupported"]
 LeanOutcome = Literal["established", "excluded", "undecided"]
@@ -32,7 +32,7 @@ class LeanSettings(Jsonable):
             training still changes falls, before the runs are seen (`analysis.statistics.training`).
     """
 
-    alpha: float = 0.05
+    alpha: float = ALPHA
     confidence: float = 0.95
     crash_sd: float = 6.0
     chance: float | None = None

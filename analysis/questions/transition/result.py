@@ -18,7 +18,7 @@ from analysis.runs.tuned import TunedSetting
 from analysis.sensitivity import Sensitivity
 from analysis.statistics.values import Interval
 from analysis.values import Jsonable, Number
-from hsweep.design.question import Goal, Missing, Scale
+from hsweep.design.question import ALPHA, Goal, Missing, Scale
 
 Verdict = Literal["collapse", "none", "open"]
 Growth = Literal["gone", "stays", "open"]
@@ -62,7 +62,7 @@ class TransitionSettings(Jsonable):
             training still changes falls, before the runs are seen (`analysis.statistics.training`).
     """
 
-    alpha: float = 0.05
+    alpha: float = ALPHA
     rho: float = 0.25
     max_growth: float | None = None
     min_drop: float | None = None
