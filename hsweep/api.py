@@ -3,7 +3,6 @@
 from hsweep.design.budget import Budget, epochs, seconds, steps
 from hsweep.design.domain import tuned
 from hsweep.design.early_stopping import Asha, SizeBand
-from hsweep.design.own_training import Command, Cost, command
 from hsweep.design.question import Lean, Transition, lean
 from hsweep.design.recipe import Recipe
 from hsweep.design.search import grid_search, optuna_search, random_search
@@ -27,6 +26,7 @@ from hsweep.design.space import (
 )
 from hsweep.design.sweep import Preset, Sweep, preset
 from hsweep.design.trial import Resources
+from hsweep.design.user_training import Command, Cost, command
 from hsweep.errors import UserError
 from hsweep.training.run import Run, StopTrial
 from tasks.base import Metric

@@ -4,6 +4,7 @@ and whose code it is that raised something."""
 import difflib
 import functools
 import inspect
+import math
 import sysconfig
 import traceback
 from collections.abc import Callable, Iterable, Sequence
@@ -62,6 +63,26 @@ def check_choice(field: str, value: object, choices: Sequence[str]) -> None:
     if value not in choices:
         *most, last = map(repr, choices)
         raise UserError(f"{field} must be {', '.join(most)} or {last}, not {shown(value)}")
+
+
+def is_number(value: object) -> bool:
+    """Whether a value is a finite number, and no truth value."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def is_whole(value: object, least: int, most: float = math.inf) -> bool:
+    """Whether a value is a whole number of at least ``least``, and no truth value."""
+    return type(value) is int and least <= value <= most
+
+
+def check_whole(name: str, value: object, least: int) -> None:
+    """Refuse what is no whole number of at least ``least``.
+
+    Raises:
+        UserError: naming the field, the rule and the value.
+    """
+    if not is_whole(value, least):
+        raise UserError(f"{name} must be a whole number of at least {least}, not {shown(value)}")
 
 
 def shown(value: object) -> str:

@@ -66,17 +66,17 @@ def plan(
     Raises:
         UserError: anything about the sweep, the options or the plan.
     """
-    from hsweep.given_sweep import sweep_given
     from hsweep.options import options_from
     from hsweep.planning.options import SweepOptions
     from hsweep.planning.prepare import prepare
+    from hsweep.sweep_from_python import sweep_file_of
     from hsweep.telemetry import disable_telemetry
 
     disable_telemetry()
     (chosen,) = options_from(options, SweepOptions)
-    with sweep_given(sweep) as given:
-        prepared = prepare(given.path, chosen, siblings=given.folder)
-        given.check(prepared.loaded.sweep)
+    with sweep_file_of(sweep) as file:
+        prepared = prepare(file.path, chosen, siblings=file.folder)
+        file.check(prepared.loaded.sweep)
         return Planned(prepared, home_at(home))
 
 
@@ -109,23 +109,23 @@ def run(
     """
     from hsweep.commands.conclusion import Conclusion
     from hsweep.commands.output import console_for
-    from hsweep.given_sweep import sweep_given
     from hsweep.options import options_from
     from hsweep.planning.options import SweepOptions
     from hsweep.running.options import RunOptions
     from hsweep.running.run import run as run_job
     from hsweep.running.start import request
+    from hsweep.sweep_from_python import sweep_file_of
     from hsweep.telemetry import disable_telemetry
 
     disable_telemetry()
     chosen, how = options_from(options, SweepOptions, RunOptions)
     _refuse_running_ray(how)
     place, console = home_at(home), console_for(as_json=False)
-    with sweep_given(sweep) as given:
-        asked = request(given.path, chosen, how, place, study, storage, siblings=given.folder)
-        given.check(asked.loaded.sweep)
-        file = place.study(asked.name).sweep_source if given.is_copy else given.path
-        with recorded_as(["hsweep", "run", str(file), *chosen.words()]):
+    with sweep_file_of(sweep) as file:
+        asked = request(file.path, chosen, how, place, study, storage, siblings=file.folder)
+        file.check(asked.loaded.sweep)
+        source = place.study(asked.name).sweep_source if file.is_copy else file.path
+        with recorded_as(["hsweep", "run", str(source), *chosen.words()]):
             job = asked.job(how, console)
             conclusion = Conclusion(job.target, console)
             record, outcome = run_job(job, how, place, console, conclusion, is_guest=True)

@@ -4,7 +4,7 @@ This project's packages have plain names (``models``, ``tasks``). A process star
 with a ``models/`` of its own would import that one, and a worker would silently train the wrong
 code. So the names are pinned to this installation, in the driver before anything else is imported
 and in every worker before it sees a trial. What is in such a folder can be imported beside what is
-here (``hsweep.own_packages``).
+here (``hsweep.user_packages``).
 """
 
 import hashlib
@@ -20,14 +20,14 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
 from hsweep.errors import ROOT, UserError, format_error, is_installed, shown
-from hsweep.own_packages import (
+from hsweep.user_packages import (
     FOLDERS_VARIABLE,
     PACKAGES,
     SWEEP_FILE_PREFIX,
+    add_user_packages,
     default_folders,
     folders,
     is_of_user,
-    let_in,
     refuse_doubles,
 )
 
@@ -59,7 +59,7 @@ def pin_imports() -> None:
         elif expected.exists():
             _executed(name, expected, [str(expected.parent)])
     if not folders():
-        let_in(default_folders())
+        add_user_packages(default_folders())
         if not is_command() and FOLDERS_VARIABLE not in os.environ:
             refuse_doubles()
 
@@ -192,7 +192,7 @@ def enter(folder: Path, own_folders: Iterable[Path] = ()) -> Path:
     pin_imports()
     folder = folder.resolve()
     _append_to_path(folder)
-    let_in([folder, *own_folders, *default_folders()])
+    add_user_packages([folder, *own_folders, *default_folders()])
     refuse_doubles()
     return folder
 

@@ -13,9 +13,9 @@ from hsweep.record.endings import TrialEnd, remarks
 _ASKED: Final = ("key", "status", "reason", "failures", "micro_batch", "reused_from")
 _COUNTS: Final = {
     "kept": "kept",
-    "back": "back again",
+    "restored": "back again",
     "new": "new",
-    "continued": "continued with a longer budget",
+    "extended": "extended to a longer budget",
     "orphaned": "orphaned",
 }
 

@@ -160,11 +160,11 @@ def _tasks(plan: "Plan") -> "list[tuple[Task, int]]":
 
 
 def _checked(task: "Learnable") -> dict[str, Any]:
-    from hsweep.design.own_training import OwnTask
+    from hsweep.design.user_training import UserTraining
     from tasks.base import DataError
 
     row = {"task": _label(task), "name": task.name, "data": getattr(task, "data", None)}
-    if isinstance(task, OwnTask):
+    if isinstance(task, UserTraining):
         files = ", ".join(task.depends_on)
         needs = f"depends on {files}" if files else "declares no files (depends_on=)"
         row |= {"task": f"{task.text}, which {needs}", "data": list(task.depends_on)}

@@ -120,7 +120,7 @@ def show_plan(console: "Console", plan: "Plan", expected: "Forecast") -> None:
     from hsweep.planning.weights import planned_weights
     from hsweep.record.composition import counted
 
-    axes = varying_axes(plan.trials)
+    axes = varying_axes(trial.point for trial in plan.trials)
     size = expected.size
     own = tuple(axis for axis in axes if axis not in size.nuisance) or axes
     places: dict[str, dict[str, int]] = {}
@@ -138,8 +138,8 @@ def show_plan(console: "Console", plan: "Plan", expected: "Forecast") -> None:
     console.print(table)
     if (more := len(places) - _MAX_ROWS) > 0:
         console.print(f"... and {counted(more, f'more {size.place}')} (--json lists all)")
-    for skipped in plan.skipped[:_MAX_ROWS]:
-        console.print(f"skipped {point_label(skipped.point)}: {skipped.reason}", style="yellow")
+    for point, reason in list(plan.skipped.items())[:_MAX_ROWS]:
+        console.print(f"skipped {point_label(point)}: {reason}", style="yellow")
     if (more := len(plan.skipped) - _MAX_ROWS) > 0:
         console.print(f"... and {more:,} more skipped (--json lists all)")
     if plan.is_adaptive:

@@ -204,7 +204,7 @@ def _extension_lines(study: "StudyFolder", extension: "Extension", home: Home) -
     from hsweep.record.provenance import hardware
     from hsweep.running.progress import duration
 
-    budget, trials = extension.plan.sweep.budget, [each.trial for each in extension.additions]
+    budget, trials = extension.plan.sweep.budget, extension.trials
     cost = f"together as much training as {extension.cost:.3g} of {budget.of(budget.amount)}"
     seconds = Calibration(home.calibration, hardware()).estimate(
         (trial, trial.units_to_train) for trial in trials

@@ -235,7 +235,7 @@ def _show_study(
 ) -> None:
     """Print a study and its trials: the first ones in their order, or the ``best``, by default of
     very many; ``every`` one."""
-    from hsweep.design.labels import point_label, varying_in
+    from hsweep.design.labels import point_label, varying_axes
     from hsweep.design.trial import TrialStatus
     from hsweep.planning.code_changes import acceptance_line
     from hsweep.record.composition import composition_lines, run_counts
@@ -255,7 +255,7 @@ def _show_study(
         else:
             rows = journal.trials()
             remarked, trained = list(journal.remarked_reports()), [row.key for row in rows]
-        varying = varying_in(journal.points(_MAX_POINTS if is_best else -1))
+        varying = varying_axes(journal.points(_MAX_POINTS if is_best else -1))
         ends = trial_ends(rows, remarked, lambda point: point_label(point, varying))
         lines = [*(_losses(journal, status) if is_best else [each.line for each in remarks(ends)])]
         lines += orphaned_lines(journal.orphaned_counts())

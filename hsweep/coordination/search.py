@@ -74,7 +74,7 @@ class OptunaProposer:
         if journal.meta(SEARCH_END) is not None:
             journal.set_metas({SEARCH_END: None})
         # What everything is compared with is proposed first.
-        first = [dict(each.parameters) for each in baseline_proposals(sweep)]
+        first = [parameters for _, parameters in baseline_proposals(sweep)]
         self._first = first[self._num_proposed :]
 
     @property
@@ -100,11 +100,11 @@ class OptunaProposer:
             if decoded is None:
                 refusals.append("excluded by a where(...) of the space")
             else:
-                num_skipped = len(self._planner.skipped)
-                trials = self._planner.plan_point(Point(decoded))
-                skipped = self._planner.skipped[num_skipped:]
+                point = Point(decoded)
+                trials = self._planner.plan_point(point)
                 if not trials:
-                    refusals.append(skipped[0].reason if skipped else "the same as a point before")
+                    reason = self._planner.skipped.get(point, "the same as a point before")
+                    refusals.append(reason)
             if not trials:
                 # Nothing to learn from again.
                 self.study.tell(asked, state=TrialState.FAIL)

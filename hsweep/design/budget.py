@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, get_args
 
-from hsweep.errors import UserError, check_choice, shown
+from hsweep.errors import UserError, check_choice, check_whole, shown
 
 _MOST_UNITS: Final = 10**12
 _MOST_REPORTS: Final = 1_000_000
@@ -46,10 +46,7 @@ class Budget:
     def __post_init__(self) -> None:
         check_choice("budget unit", self.unit, get_args(BudgetUnit))
         for name, value in (("amount", self.amount), ("report_every", self.report_every)):
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise UserError(
-                    f"budget {name} must be a whole number of at least 1, not {shown(value)}"
-                )
+            check_whole(f"budget {name}", value, 1)
         if self.amount > _MOST_UNITS:
             raise UserError(f"budget amount must be at most {_MOST_UNITS:,}")
         if self.amount // self.report_every > _MOST_REPORTS:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from hsweep.design.function_model import FunctionModel
 from hsweep.errors import UserError, shown
-from hsweep.own_packages import SWEEP_FILE_PREFIX
+from hsweep.user_packages import SWEEP_FILE_PREFIX
 
 SWEEP: Final = "sweep"
 """Stands for the sweep file, which is imported under a name that depends on where it lies."""

@@ -24,7 +24,7 @@ AxisValue = int | float | str | bool | None | tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ValueList:
     """A finite list of values, in the order given.
 
     Attributes:
@@ -96,7 +96,7 @@ class IntRange:
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class RealRange:
     """Real numbers between ``low`` and ``high``, evenly spread or evenly in their logarithm.
 
     Raises:
@@ -131,7 +131,7 @@ class Interval:
         return isinstance(value, (int, float)) and self.low <= value <= self.high
 
 
-Domain = Choice | IntRange | Interval
+Domain = ValueList | IntRange | RealRange
 
 
 def is_text(value: str) -> bool:
@@ -143,7 +143,7 @@ def is_text(value: str) -> bool:
     return True
 
 
-def tuned(low: float, high: float, *, per_decade: int = 2) -> Choice:
+def tuned(low: float, high: float, *, per_decade: int = 2) -> ValueList:
     """Return the values of an axis, such as a learning rate, of which each shape takes its best.
 
     ``grid(heads=[1, 2, 4], lr=tuned(1e-3, 1e-1))`` lists 0.001, 0.0032, 0.01, 0.032 and 0.1: evenly
@@ -154,7 +154,7 @@ def tuned(low: float, high: float, *, per_decade: int = 2) -> Choice:
     Raises:
         UserError: ends that are not 0 < low < high, or fewer than one value a decade.
     """
-    Interval(low, high, log=True)
+    RealRange(low, high, log=True)
     if type(per_decade) is not int or not 1 <= per_decade <= _MOST_PER_DECADE:
         raise UserError(
             f"per_decade must be a whole number from 1 to {_MOST_PER_DECADE}, not "
@@ -165,12 +165,12 @@ def tuned(low: float, high: float, *, per_decade: int = 2) -> Choice:
     steps = max(1, math.ceil((decades - _ROUNDING) * per_decade))
     between = (float(f"{low * 10 ** (decades * k / steps):.1e}") for k in range(1, steps))
     values = (float(low), *between, float(high))
-    return Choice(tuple(dict.fromkeys(values)), is_tuned=True)
+    return ValueList(tuple(dict.fromkeys(values)), is_tuned=True)
 
 
-def as_choice(values: Sequence[AxisValue] | AxisValue | Choice) -> Choice:
+def as_choice(values: Sequence[AxisValue] | AxisValue | ValueList) -> ValueList:
     """Return the finite domain of a list of values, or of a single one."""
-    if isinstance(values, Choice):
+    if isinstance(values, ValueList):
         return values
     if isinstance(values, (list, range, tuple)) and bool(values[MAX_VALUES:]):
         raise UserError(
@@ -181,7 +181,7 @@ def as_choice(values: Sequence[AxisValue] | AxisValue | Choice) -> Choice:
         values = tuple(values)
     elif not isinstance(values, tuple):
         values = (values,)
-    return Choice(tuple(_plain(value) for value in values))
+    return ValueList(tuple(_plain(value) for value in values))
 
 
 def as_value(value: Any) -> AxisValue:

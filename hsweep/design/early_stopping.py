@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from hsweep.design.budget import Budget
-from hsweep.errors import UserError, check_choice, unknown_name
+from hsweep.errors import UserError, check_choice, check_whole, unknown_name
 
 _DEFAULT_MIN_SURVIVORS: Final = 3
 _FINALISTS: Final = 2
@@ -84,10 +84,8 @@ class Asha:
             ("min_survivors", self.min_survivors, 1),
             ("scouts", self.scouts, 1),
         ):
-            if value is None:
-                continue
-            if type(value) is not int or value < least:
-                raise UserError(f"{what} must be a whole number of at least {least}, not {value!r}")
+            if value is not None:
+                check_whole(what, value, least)
         strata: object = self.strata
         if isinstance(strata, str):
             raise UserError(f"strata are a tuple of axes; write ({strata!r},)")

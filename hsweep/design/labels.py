@@ -1,7 +1,7 @@
 """Points in words: the axes that tell the trials of a study apart, and no others."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 
 def point_label(point: Mapping[str, Any], varying: tuple[str, ...] | None = None) -> str:
@@ -24,28 +24,14 @@ def first_of(values: Sequence[Any], most: int = 5) -> str:
     return ", ".join(map(str, values[:most])) + (", ..." if len(values) > most else "")
 
 
-class HasPoint(Protocol):
-    """A trial, or the record's row of one."""
-
-    @property
-    def point(self) -> Mapping[str, Any]:
-        """The axis values."""
-        ...
-
-
-def varying_axes(trials: Iterable[HasPoint]) -> tuple[str, ...]:
-    """Return the axes that take more than one value, all of them if none does."""
-    # Replicates may share their point.
-    return varying_in({id(trial.point): trial.point for trial in trials}.values())
-
-
-def varying_in(points: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+def varying_axes(points: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
     """Return the axes that take more than one value among points, all of them if none does."""
     values: dict[str, set[str]] = {}
-    for point in points:
+    # Replicates may share their point.
+    for point in {id(each): each for each in points}.values():
         for axis, value in point.items():
             values.setdefault(axis, set()).add(repr(value))
-    varying = tuple(axis for axis, found in values.items() if len(found) > 1)
+    varying = tuple(axis for axis in values if len(values[axis]) > 1)
     return varying or tuple(values)
 
 
@@ -58,8 +44,7 @@ class TrialLabels:
     """
 
     def __init__(self, points: Iterable[Mapping[str, Any]], amounts: Iterable[int]) -> None:
-        # Replicates may share their point.
-        self._varying = varying_in({id(point): point for point in points}.values())
+        self._varying = varying_axes(points)
         self._has_ladder = len(set(amounts)) > 1
 
     def of_point(self, point: Mapping[str, Any]) -> str:

@@ -9,45 +9,27 @@ import importlib.metadata
 import json
 import sys
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 from typing import Final
 
 _ALWAYS: Final = ("torch", "timm", "transformers", "numpy")
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """What trained a trial.
+def origin_text(code: Mapping[str, str], versions: Mapping[str, str]) -> str:
+    """Return what trained a trial as JSON in one form.
 
-    Attributes:
+    Args:
         code: digest of the code, by the parts of a key (see ``hsweep.planning.code``).
         versions: of Python and of the installed packages that compute.
     """
-
-    code: Mapping[str, str] = field(default_factory=dict)
-    versions: Mapping[str, str] = field(default_factory=dict)
-
-    def text(self) -> str:
-        """Return it in one form."""
-        content = {"code": dict(self.code), "versions": dict(self.versions)}
-        return json.dumps(content, sort_keys=True, separators=(",", ":"))
-
-    @classmethod
-    def parse(cls, text: str) -> "Origin":
-        """Return what a text of it says.
-
-        Raises:
-            ValueError, KeyError, TypeError: it is none.
-        """
-        content = json.loads(text)
-        return cls(content["code"], content["versions"])
+    content = {"code": dict(code), "versions": dict(versions)}
+    return json.dumps(content, sort_keys=True, separators=(",", ":"))
 
 
 def versions_of(libraries: Collection[str]) -> dict[str, str]:
     """Return the versions of what computes, by the packages' names, Python's without its patch.
 
     Args:
-        libraries: import names of installed packages, beside those that are always told.
+        libraries: import names of installed packages, beside those that always compute.
     """
     names = {name for each in libraries for name in _packages(each)}
     found = {name: _version(name) for name in sorted({*_ALWAYS, *names})}

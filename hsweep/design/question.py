@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
 
 from hsweep.design.labels import listed
-from hsweep.errors import UserError, check_choice, shown
+from hsweep.errors import UserError, check_choice, check_whole, is_number, shown
 
 Goal = Literal["min", "max"]
 Scale = Literal["error", "accuracy", "loss"]
@@ -91,11 +91,8 @@ class Transition:
         if self.x == self.by:
             raise UserError(f"x and by must be different axes; both are {self.x!r}")
         _check_scale(self.scale)
-        if self.eval_size is not None and (type(self.eval_size) is not int or self.eval_size < 1):
-            raise UserError(
-                "eval_size must be a whole number of at least 1, or None, not "
-                f"{shown(self.eval_size)}"
-            )
+        if self.eval_size is not None:
+            check_whole("eval_size", self.eval_size, 1)
         _check_nuisance(self.nuisance, {self.x: "is searched (x)", self.by: "modulates (by)"})
 
     @property
@@ -156,9 +153,7 @@ class Lean:
     nuisance: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        margin: object = self.margin
-        is_number = isinstance(margin, (int, float)) and not isinstance(margin, bool)
-        if not (is_number and 0 < self.margin < math.inf):
+        if not (is_number(self.margin) and self.margin > 0):
             raise UserError(f"margin must be positive, not {shown(self.margin)}")
         pairs: object = self.baseline
         if not (isinstance(pairs, tuple) and pairs and all(map(_is_axis_and_value, pairs))):

@@ -1,11 +1,11 @@
 """How a trial is optimised: a frozen value, and its learning-rate schedule."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, get_args
 
-from hsweep.errors import UserError, check_choice, shown
+from hsweep.errors import UserError, check_choice, check_whole, is_number, shown
 from tasks.base import not_in_key
 
 Schedule = Literal["cosine", "linear", "constant", "wsd"]
@@ -14,10 +14,25 @@ Compile = Literal["off", "on", "graphs"]
 
 _BETAS: Final = (0.9, 0.999)
 _ROUNDING: Final = 1e-9
-_NUMBERS: Final = (
-    *("lr", "weight_decay", "layer_decay", "warmup_fraction", "warmup_lr", "decay_fraction"),
-    *("min_lr", "clip_norm", "ema", "label_smoothing", "mixup", "cutmix"),
-)
+_Rule = tuple[Callable[[float], bool], str]
+_NOT_NEGATIVE: Final[_Rule] = (lambda value: value >= 0, "a number of at least 0")
+_SHARE: Final[_Rule] = (lambda value: 0 <= value < 1, "a number in [0, 1)")
+_BETWEEN: Final[_Rule] = (lambda value: 0 < value < 1, "a number between 0 and 1")
+_POSITIVE: Final[_Rule] = (lambda value: value > 0, "a positive number")
+_RULES: Final[dict[str, _Rule]] = {
+    **dict.fromkeys(("lr", "clip_norm"), _POSITIVE),
+    **dict.fromkeys(("weight_decay", "warmup_lr", "min_lr", "mixup", "cutmix"), _NOT_NEGATIVE),
+    **dict.fromkeys(("warmup_fraction", "label_smoothing"), _SHARE),
+    **dict.fromkeys(("decay_fraction", "ema"), _BETWEEN),
+    "layer_decay": (lambda value: 0 < value <= 1, "a number in (0, 1]"),
+}
+"""What the numbers of a recipe must be."""
+_WORDS: Final = {
+    "schedule": get_args(Schedule),
+    "precision": get_args(Precision),
+    "compile": get_args(Compile),
+    "sharding": ("none", "full"),
+}
 _FIELD_OF: Final = {"params": "", "lr": "lr", "weight_decay": "weight_decay"}
 """Arguments that every optimizer is given by the recipe, and the field that each one is."""
 _BETAS_ARE: Final = {"adamw": "betas", "sgd": "momentum"}
@@ -112,76 +127,47 @@ class Recipe:
     sharding: Literal["none", "full"] = not_in_key("none")
 
     def __post_init__(self) -> None:
-        for name in _NUMBERS:
-            self._check_number(name)
-        if not (math.isfinite(self.lr) and self.lr > 0):
-            raise UserError(f"lr must be a positive number, not {self.lr!r}")
-        for name in ("batch_size", "accumulate"):
+        for name, (holds, what) in _RULES.items():
             value = getattr(self, name)
-            if not isinstance(value, int) or value < 1:
-                raise UserError(f"{name} must be a whole number of at least 1, not {value!r}")
+            may_be_none = type(self).__dataclass_fields__[name].default is None
+            if not (value is None and may_be_none) and not (is_number(value) and holds(value)):
+                what += " or None" if may_be_none else ""
+                raise UserError(f"{name} must be {what}, not {shown(value)}")
+        for name, least in (("batch_size", 1), ("accumulate", 1), ("warmup_steps", 0)):
+            check_whole(name, getattr(self, name), least)
+        for name, choices in _WORDS.items():
+            check_choice(name, getattr(self, name), choices)
+        if not isinstance(self.channels_last, bool):
+            raise UserError(f"channels_last must be True or False, not {self.channels_last!r}")
         if self.batch_size % self.accumulate:
             raise UserError(
                 f"accumulate must divide batch_size into equal parts; {self.batch_size} examples "
                 f"do not come in {self.accumulate} of them"
             )
-        betas: object = self.betas
-        if not (isinstance(betas, (tuple, list)) and len(betas) == 2 and all(map(_is_real, betas))):
-            raise UserError(f"betas must be two numbers, not {shown(betas)}")
-        if not all(0 <= beta < 1 for beta in self.betas):
-            raise UserError(f"betas must lie in [0, 1), not {self.betas!r}")
-        for name in ("weight_decay", "warmup_lr", "min_lr", "mixup", "cutmix"):
-            value = getattr(self, name)
-            if value is not None and not (math.isfinite(value) and value >= 0):
-                raise UserError(f"{name} must be a number of at least 0, not {value!r}")
-        for name in ("warmup_fraction", "label_smoothing"):
-            value = getattr(self, name)
-            if value is not None and not 0 <= value < 1:
-                raise UserError(f"{name} must lie in [0, 1), not {value!r}")
-        for name, choices in (
-            ("schedule", get_args(Schedule)),
-            ("precision", get_args(Precision)),
-            ("compile", get_args(Compile)),
-            ("sharding", ("none", "full")),
-        ):
-            check_choice(name, getattr(self, name), choices)
         self._check_schedule()
-        if not isinstance(self.channels_last, bool):
-            raise UserError(f"channels_last must be True or False, not {self.channels_last!r}")
-        if self.clip_norm is not None and not self.clip_norm > 0:
-            raise UserError(f"clip_norm must be positive or None, not {self.clip_norm!r}")
-        if self.ema is not None and not 0 < self.ema < 1:
-            raise UserError(f"ema must lie between 0 and 1, or be None, not {self.ema!r}")
-        if self.layer_decay is not None and not 0 < self.layer_decay <= 1:
-            raise UserError(f"layer_decay must lie in (0, 1], or be None, not {self.layer_decay!r}")
+        self._check_betas()
         self._settle_optimizer()
         if self.sharding == "full":
             self._check_can_be_sharded()
 
-    def _check_number(self, name: str) -> None:
-        value = getattr(self, name)
-        may_be_none = type(self).__dataclass_fields__[name].default is None
-        if not (_is_real(value) or (value is None and may_be_none)):
-            what = "a number or None" if may_be_none else "a number"
-            raise UserError(f"{name} must be {what}, not {shown(value)}")
+    def _check_betas(self) -> None:
+        betas: object = self.betas
+        if not (isinstance(betas, tuple | list) and len(betas) == 2 and all(map(is_number, betas))):
+            raise UserError(f"betas must be two numbers, not {shown(betas)}")
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise UserError(f"betas must lie in [0, 1), not {self.betas!r}")
 
     def _check_schedule(self) -> None:
-        steps, decay = self.warmup_steps, self.decay_fraction
-        if type(steps) is not int or steps < 0:
-            raise UserError(
-                f"warmup_steps must be a whole number of at least 0, not {shown(steps)}"
-            )
-        if steps and self.warmup_fraction:
+        steps, warmup, decay = self.warmup_steps, self.warmup_fraction, self.decay_fraction
+        if steps and warmup:
             raise UserError(
                 f"the warm-up takes a number of steps or a share of all, not both; got "
-                f"warmup_steps={steps} and warmup_fraction={self.warmup_fraction:g}"
+                f"warmup_steps={steps} and warmup_fraction={warmup:g}"
             )
-        if not 0 < decay < 1:
-            raise UserError(f"decay_fraction must lie between 0 and 1, not {decay!r}")
-        if self.schedule == "wsd" and self.warmup_fraction + decay > 1:
+        if self.schedule == "wsd" and warmup + decay > 1:
             raise UserError(
                 "warm-up and decay must fit into the training: warmup_fraction="
-                f"{self.warmup_fraction:g} and decay_fraction={decay:g} are more than the whole"
+                f"{warmup:g} and decay_fraction={decay:g} are more than the whole"
             )
 
     def _check_can_be_sharded(self) -> None:
@@ -203,17 +189,17 @@ class Recipe:
 
     def _settle_optimizer(self) -> None:
         """Check what can be checked of the optimizer without the libraries that have it."""
-        name, given = self.optimizer, self.optimizer_args
+        name, arguments = self.optimizer, self.optimizer_args
         if not isinstance(name, str) or not name:
             raise UserError(f"optimizer must be the name of one, not {shown(name)}")
-        if not isinstance(given, Mapping) or not all(isinstance(each, str) for each in given):
+        if not isinstance(arguments, Mapping) or not all(isinstance(a, str) for a in arguments):
             raise UserError(
                 f"optimizer_args must be arguments by their names, such as {{'eps': 1e-6}}, not "
-                f"{shown(given)}"
+                f"{shown(arguments)}"
             )
         name = name.lower()
         object.__setattr__(self, "optimizer", name)
-        object.__setattr__(self, "optimizer_args", dict(given))
+        object.__setattr__(self, "optimizer_args", dict(arguments))
         fields = dict(_FIELD_OF)
         if name in _BETAS_ARE:
             fields[_BETAS_ARE[name]] = "betas"
@@ -222,7 +208,7 @@ class Recipe:
                 f"betas belong to {' and '.join(_BETAS_ARE)}; give the optimizer {name!r} what it "
                 f"calls them, as in optimizer_args={{'betas': {self.betas!r}}}"
             )
-        for argument in given:
+        for argument in arguments:
             if argument in fields:
                 advice = f"set {fields[argument]}" if fields[argument] else "leave it out"
                 raise UserError(
@@ -286,7 +272,3 @@ class Recipe:
         else:
             share = 0.5 * (1 + math.cos(math.pi * done))
         return self.min_lr + (self.lr - self.min_lr) * share
-
-
-def _is_real(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)

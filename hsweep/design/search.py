@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from hsweep.design.question import Goal
-from hsweep.errors import UserError, check_choice, shown
+from hsweep.errors import UserError, check_choice, check_whole, shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +28,8 @@ class Search:
 
     def __post_init__(self) -> None:
         check_choice("search method", self.method, ("grid", "random", "optuna"))
-        if self.method != "grid" and (self.num_points is None or self.num_points < 1):
-            raise UserError(
-                f"a {self.method} search needs num_points of at least 1, not {self.num_points!r}"
-            )
-        if self.num_points is not None and type(self.num_points) is not int:
-            raise UserError(f"num_points must be a whole number, not {shown(self.num_points)}")
+        if self.method != "grid" or self.num_points is not None:
+            check_whole(f"num_points of a {self.method} search", self.num_points, 1)
         if self.also and self.method != "optuna":
             raise UserError("further objectives need an optuna search")
         objectives: object = self.also

@@ -10,14 +10,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Any, Final, TypedDict, Unpack
+from typing import Any, Final, Literal, TypedDict, Unpack
 
-from hsweep.errors import UserError, shown, unknown_name
+from hsweep.errors import UserError, is_number, shown, unknown_name
 from hsweep.reporting import OUTPUT_FILE, REPORTS_FILE
 
 
 class Options(TypedDict, total=False):
-    """What all sources may be told.
+    """What every source takes.
 
     Attributes:
         unit: the key of what counts the budget ("epoch" unless said).
@@ -34,11 +34,17 @@ class Options(TypedDict, total=False):
     metrics: Mapping[str, str]
 
 
+Kind = Literal["stdout", "json_lines", "csv_file", "tensorboard", "trainer_state"]
+
+
 @dataclass(frozen=True, slots=True)
-class Source:
+class MetricSource:
     """Where metrics come from; see ``Options`` for what is not said here.
 
     Attributes:
+        kind: lines of output, a file with one JSON object a line, a file with a line of names and
+            rows of values, a folder with TensorBoard's event files, or the output folder of Hugging
+            Face's Trainer.
         where: a pattern for lines, or the path of files or of a folder.
         unit: None for what the source itself counts by (TensorBoard's steps).
 
@@ -46,6 +52,7 @@ class Source:
         UserError: an option that cannot be used.
     """
 
+    kind: Kind
     where: str
     unit: str | None = "epoch"
     offset: float = 0
@@ -53,9 +60,9 @@ class Source:
     metrics: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
-        if not _is_finite(self.offset):
+        if not is_number(self.offset):
             raise UserError(f"offset is a finite number, not {shown(self.offset)}")
-        if not _is_finite(self.per_unit) or self.per_unit <= 0:
+        if not (is_number(self.per_unit) and self.per_unit > 0):
             raise UserError(
                 f"per_unit is how many of the script's counts make one unit of the budget: a "
                 f"finite number above 0, not {shown(self.per_unit)}"
@@ -68,23 +75,12 @@ class Source:
             )
         if self.unit in dict(self.metrics):
             raise UserError(f"{shown(self.unit)} counts the budget, so metrics cannot rename it")
+        if self.kind == "stdout":
+            self._check_pattern()
+        else:
+            self._check_path()
 
-    def row_unit(self, count: float) -> tuple[int, bool]:
-        """Return the unit of the budget that a count of the script's belongs to, and whether it
-        is that unit's end: counts in between belong to the unit that they are part of."""
-        exact = (count + self.offset) / self.per_unit
-        nearest = round(exact)
-        is_end = math.isclose(exact, nearest, rel_tol=1e-9, abs_tol=1e-6)
-        return (nearest if is_end else math.ceil(exact)), is_end
-
-
-class Lines(Source):
-    """Lines of the script's output that a pattern is found in."""
-
-    __slots__ = ()
-
-    def __post_init__(self) -> None:
-        Source.__post_init__(self)
+    def _check_pattern(self) -> None:
         try:
             groups = re.compile(self.where).groupindex
         except re.error as error:
@@ -98,12 +94,7 @@ class Lines(Source):
                 f"{', '.join(groups) or 'nothing'} (the unit is unit={self.unit!r})"
             )
 
-
-class _InFolder(Source):
-    __slots__ = ()
-
-    def __post_init__(self) -> None:
-        Source.__post_init__(self)
+    def _check_path(self) -> None:
         path = PurePath(self.where)
         if not self.where or path.is_absolute() or ".." in path.parts:
             raise UserError(
@@ -111,35 +102,24 @@ class _InFolder(Source):
                 f"as {{folder}}; {shown(self.where)} is outside it, and all trials would share it"
             )
 
+    @property
+    def files(self) -> str:
+        """The path, in the trial's folder, that is read."""
+        return OUTPUT_FILE if self.kind == "stdout" else self.where
 
-class JsonLines(_InFolder):
-    """A file with one JSON object a line."""
-
-    __slots__ = ()
-
-
-class Csv(_InFolder):
-    """A file with a line of names, then rows of values."""
-
-    __slots__ = ()
-
-
-class Tensorboard(_InFolder):
-    """A folder with TensorBoard's event files."""
-
-    __slots__ = ()
-
-
-class TrainerState(_InFolder):
-    """The output folder of Hugging Face's Trainer."""
-
-    __slots__ = ()
+    def row_unit(self, count: float) -> tuple[int, bool]:
+        """Return the unit of the budget that a count of the script's belongs to, and whether it
+        is that unit's end: counts in between belong to the unit that they are part of."""
+        exact = (count + self.offset) / self.per_unit
+        nearest = round(exact)
+        is_end = math.isclose(exact, nearest, rel_tol=1e-9, abs_tol=1e-6)
+        return (nearest if is_end else math.ceil(exact)), is_end
 
 
 TRAINER_STATE_FILE: Final = "trainer_state.json"
 
 
-def stdout(pattern: str, **options: Unpack[Options]) -> Lines:
+def stdout(pattern: str, **options: Unpack[Options]) -> MetricSource:
     r"""Metrics from lines of the script's standard output and error.
 
     Args:
@@ -150,44 +130,39 @@ def stdout(pattern: str, **options: Unpack[Options]) -> Lines:
     Raises:
         UserError: no regular expression, or one that does not name the unit and a metric.
     """
-    return Lines(pattern, **_options(options))
+    return MetricSource("stdout", pattern, **_options(options))
 
 
-def json_lines(path: str, **options: Unpack[Options]) -> JsonLines:
+def json_lines(path: str, **options: Unpack[Options]) -> MetricSource:
     """Metrics from a file that the script appends one JSON object a line to."""
-    return JsonLines(path, **_options(options))
+    return MetricSource("json_lines", path, **_options(options))
 
 
-def csv_file(path: str, **options: Unpack[Options]) -> Csv:
+def csv_file(path: str, **options: Unpack[Options]) -> MetricSource:
     """Metrics from a CSV file that the script appends to or rewrites, separated by commas,
     semicolons or tabs. Rows of one unit are merged, empty cells are holes."""
-    return Csv(path, **_options(options))
+    return MetricSource("csv_file", path, **_options(options))
 
 
-def tensorboard(folder: str, **options: Unpack[Options]) -> Tensorboard:
+def tensorboard(folder: str, **options: Unpack[Options]) -> MetricSource:
     """Metrics from the scalars of TensorBoard's event files, in a folder and those below it.
 
     The step counts the budget unless ``unit`` names a tag. A writer keeps what it is given for up
     to two minutes (``flush_secs``): early stopping sees it after that.
     """
-    return Tensorboard(folder, **{"unit": None, **_options(options)})
+    return MetricSource("tensorboard", folder, **{"unit": None, **_options(options)})
 
 
-def trainer_state(folder: str = ".", **options: Unpack[Options]) -> TrainerState:
+def trainer_state(folder: str = ".", **options: Unpack[Options]) -> MetricSource:
     """Metrics from the ``trainer_state.json`` that Hugging Face's Trainer writes into its output
     folder's ``checkpoint-*`` folders, whenever it saves one; ``unit`` is ``"epoch"`` or
     ``"step"``."""
-    return TrainerState(folder, **_options(options))
+    return MetricSource("trainer_state", folder, **_options(options))
 
 
-def reports(**options: Unpack[Options]) -> JsonLines:
+def reports(**options: Unpack[Options]) -> MetricSource:
     """Metrics from the script's calls of ``hsweep.report(epoch=3, top1=0.81)``."""
-    return JsonLines(REPORTS_FILE, **_options(options))
-
-
-def files_of(source: Source) -> str:
-    """Return the path, in the trial's folder, that a source reads."""
-    return OUTPUT_FILE if isinstance(source, Lines) else source.where
+    return MetricSource("json_lines", REPORTS_FILE, **_options(options))
 
 
 def _options(options: Options) -> dict[str, Any]:
@@ -200,7 +175,3 @@ def _options(options: Options) -> dict[str, Any]:
             f'metrics maps the script\'s names to ours, {{"val_acc": "top1"}}, not {shown(metrics)}'
         )
     return {**options, "metrics": tuple(metrics.items())}
-
-
-def _is_finite(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

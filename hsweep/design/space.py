@@ -12,9 +12,17 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
-from hsweep.design.domain import AxisValue, Choice, Domain, Interval, IntRange, as_choice, as_value
+from hsweep.design.domain import (
+    AxisValue,
+    Domain,
+    IntRange,
+    RealRange,
+    ValueList,
+    as_choice,
+    as_value,
+)
 from hsweep.errors import UserError, format_error, shown, unknown_name
 
 if TYPE_CHECKING:
@@ -125,7 +133,7 @@ class Space(ABC):
         found = (
             name.rpartition(".")[2]
             for name, domain in domains
-            if isinstance(domain, Choice) and domain.is_tuned and len(domain.values) > 1
+            if isinstance(domain, ValueList) and domain.is_tuned and len(domain.values) > 1
         )
         return tuple(dict.fromkeys(found))
 
@@ -143,7 +151,7 @@ class Space(ABC):
         number = self._most_points()
         if not math.isfinite(number):
             domains = self.parameters().items()
-            axis = next(name for name, domain in domains if isinstance(domain, Interval))
+            axis = next(name for name, domain in domains if isinstance(domain, RealRange))
             raise UserError(
                 f"axis {axis!r} has infinitely many values, so the space cannot be listed; "
                 "use search=random_search(...) or optuna_search(...), or give it a list of values"
@@ -195,7 +203,7 @@ class Space(ABC):
         from optuna import distributions as optuna
 
         def distribution(domain: Domain) -> "BaseDistribution":
-            if isinstance(domain, Choice):
+            if isinstance(domain, ValueList):
                 return optuna.CategoricalDistribution(cast(Any, domain.values))
             if isinstance(domain, IntRange):
                 highest = domain.high - (domain.high - domain.low) % domain.step
@@ -214,19 +222,19 @@ class Space(ABC):
 
     def where(self, condition: Callable[[Point], bool]) -> "Space":
         """Only the points for which ``condition`` holds."""
-        return Where(self, condition)
+        return Mapped(self, condition)
 
     def derive(self, **axes: Callable[[Point], AxisValue]) -> "Space":
         """Add axes computed from the others, for example
         ``derive(embed_dim=lambda p: p.heads * p.head_dim)``."""
         space: Space = self
         for name, compute in axes.items():
-            space = Derived(space, name, compute)
+            space = Mapped(space, compute, name)
         return space
 
 
 @dataclass(frozen=True)
-class Axes(Space):
+class Grid(Space):
     """Independent axes, each with its own domain."""
 
     domains: tuple[tuple[str, Domain], ...]
@@ -258,18 +266,10 @@ class Axes(Space):
 
     def override(self, axis: str, values: Sequence[AxisValue]) -> Space:
         _require_axis(self, axis)
-        new = as_choice(list(values))
-        return Axes(
-            tuple(
-                (
-                    name,
-                    replace(new, is_tuned=getattr(domain, "is_tuned", False))
-                    if name == axis
-                    else domain,
-                )
-                for name, domain in self.domains
-            )
-        )
+        domains = dict(self.domains)
+        is_tuned = getattr(domains[axis], "is_tuned", False)
+        domains[axis] = replace(as_choice(list(values)), is_tuned=is_tuned)
+        return Grid(tuple(domains.items()))
 
 
 @dataclass(frozen=True)
@@ -280,7 +280,7 @@ class Zipped(Space):
     rows: tuple[tuple[AxisValue, ...], ...]
 
     def __post_init__(self) -> None:
-        Axes(tuple((name, Choice((None,))) for name in self.names))
+        Grid(tuple((name, ValueList((None,))) for name in self.names))
         seen: set[tuple[AxisValue, ...]] = set()
         for row in self.rows:
             if row in seen:
@@ -320,7 +320,7 @@ class Zipped(Space):
         if len(values) > 1:
             return zipped(**{**columns, axis: values})
         del columns[axis]
-        fixed = Axes(((axis, as_choice(list(values))),))
+        fixed = Grid(((axis, as_choice(list(values))),))
         if not columns:
             return fixed
         # Rows that differed on this axis alone are now the same.
@@ -386,7 +386,7 @@ class Union(_Pair):
 
     def parameters(self, prefix: str = "") -> dict[str, Domain]:
         return {
-            prefix + self._parameter: Choice(("left", "right")),
+            prefix + self._parameter: ValueList(("left", "right")),
             **self.left.parameters(f"{prefix}left."),
             **self.right.parameters(f"{prefix}right."),
         }
@@ -410,21 +410,30 @@ class Union(_Pair):
 
 
 @dataclass(frozen=True)
-class _Wrapper(Space):
-    """A space whose points follow one by one from those of another."""
+class Mapped(Space):
+    """The points of ``inner`` that satisfy a condition, or each of them with one more axis.
+
+    Attributes:
+        function: the condition, or what computes the axis from the others.
+        name: of the new axis; empty for a condition.
+    """
 
     inner: Space
+    function: Callable[[Point], Any]
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        if self.name in self.inner.axes:
+            raise UserError(
+                f"axis {self.name!r} exists already, so it cannot be derived; choose another name"
+            )
 
     @property
     def axes(self) -> tuple[str, ...]:
-        return self.inner.axes
+        return (*self.inner.axes, self.name) if self.name else self.inner.axes
 
     def parameters(self, prefix: str = "") -> dict[str, Domain]:
         return self.inner.parameters(prefix)
-
-    @abstractmethod
-    def _image(self, point: dict[str, Any]) -> dict[str, Any] | None:
-        """Return what a point of the inner space becomes, None if it is excluded."""
 
     def decode(self, values: Mapping[str, Any], prefix: str = "") -> dict[str, Any] | None:
         point = self.inner.decode(values, prefix)
@@ -438,72 +447,41 @@ class _Wrapper(Space):
         return (image for image in images if image is not None)
 
     def override(self, axis: str, values: Sequence[AxisValue]) -> Space:
-        return replace(self, inner=self.inner.override(axis, values))
-
-
-@dataclass(frozen=True)
-class Where(_Wrapper):
-    """The points of ``inner`` that satisfy a condition."""
-
-    condition: Callable[[Point], bool]
-
-    def _image(self, point: dict[str, Any]) -> dict[str, Any] | None:
-        holds = _of_sweep("a where(...)", lambda given: bool(self.condition(given)), point)
-        return point if holds else None
-
-
-@dataclass(frozen=True)
-class Derived(_Wrapper):
-    """``inner`` with one more axis, computed from the others."""
-
-    name: str
-    compute: Callable[[Point], AxisValue]
-
-    def __post_init__(self) -> None:
-        if self.name in self.inner.axes:
-            raise UserError(
-                f"axis {self.name!r} exists already, so it cannot be derived; choose another name"
-            )
-
-    @property
-    def axes(self) -> tuple[str, ...]:
-        return (*self.inner.axes, self.name)
-
-    def _image(self, point: dict[str, Any]) -> dict[str, Any] | None:
-        computed = _of_sweep("a derive(...)", self.compute, point)
-        try:
-            value = as_value(computed)
-        except UserError as error:
-            raise UserError(f"derived axis {self.name!r} at {point}: {error}") from error
-        return {**point, self.name: value}
-
-    def override(self, axis: str, values: Sequence[AxisValue]) -> Space:
         if axis == self.name:
             raise UserError(
                 f"axis {axis!r} is derived from {', '.join(self.inner.axes)}; set one of those"
             )
-        return super().override(axis, values)
+        return replace(self, inner=self.inner.override(axis, values))
 
+    def _image(self, point: dict[str, Any]) -> dict[str, Any] | None:
+        """Return what a point of the inner space becomes, None if it is excluded.
 
-Computed = TypeVar("Computed")
-
-
-def _of_sweep(what: str, function: Callable[[Point], Computed], point: dict[str, Any]) -> Computed:
-    """Call a function of a sweep file, which may fail in any way, or try to end the process."""
-    try:
-        return function(Point(point))
-    except UserError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise UserError(
-            f"{what} function of the sweep's space failed at {point}: {format_error(error)}"
-        ) from error
+        Raises:
+            UserError: the function, which may do anything, has failed or tried to end the process.
+        """
+        what = "derive" if self.name else "where"
+        try:
+            result = self.function(Point(point))
+            result = result if self.name else bool(result)
+        except UserError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise UserError(
+                f"a {what}(...) function of the sweep's space failed at {point}: "
+                f"{format_error(error)}"
+            ) from error
+        if not self.name:
+            return point if result else None
+        try:
+            return {**point, self.name: as_value(result)}
+        except UserError as error:
+            raise UserError(f"derived axis {self.name!r} at {point}: {error}") from error
 
 
 def _num_values(domain: Domain) -> float:
-    if isinstance(domain, Interval):
+    if isinstance(domain, RealRange):
         return math.inf
-    if isinstance(domain, Choice):
+    if isinstance(domain, ValueList):
         return len(domain.values)
     return (domain.high - domain.low) // domain.step + 1
 
@@ -513,10 +491,10 @@ def _require_axis(space: Space, axis: str) -> None:
         raise unknown_name("axis", axis, space.axes)
 
 
-def grid(**axes: Sequence[AxisValue] | AxisValue | Choice) -> Space:
+def grid(**axes: Sequence[AxisValue] | AxisValue | ValueList) -> Space:
     """Return every combination of the listed values; a single value fixes its axis, and
     ``lr=tuned(1e-3, 1e-1)`` lists values of which each shape takes its best."""
-    return Axes(tuple((name, as_choice(values)) for name, values in axes.items()))
+    return Grid(tuple((name, as_choice(values)) for name, values in axes.items()))
 
 
 choice = grid
@@ -525,17 +503,17 @@ choice = grid
 
 def int_range(**axes: tuple[int, int] | tuple[int, int, int]) -> Space:
     """Return whole-number axes, each given as (low, high) or (low, high, step), ends included."""
-    return Axes(tuple((name, IntRange(*ends)) for name, ends in axes.items()))
+    return Grid(tuple((name, IntRange(*ends)) for name, ends in axes.items()))
 
 
 def log_uniform(**axes: tuple[float, float]) -> Space:
     """Return real axes drawn evenly in their logarithm, each given as (low, high)."""
-    return Axes(tuple((name, Interval(*ends, log=True)) for name, ends in axes.items()))
+    return Grid(tuple((name, RealRange(*ends, log=True)) for name, ends in axes.items()))
 
 
 def uniform(**axes: tuple[float, float]) -> Space:
     """Return real axes drawn evenly, each given as (low, high)."""
-    return Axes(tuple((name, Interval(*ends)) for name, ends in axes.items()))
+    return Grid(tuple((name, RealRange(*ends)) for name, ends in axes.items()))
 
 
 def zipped(**axes: Sequence[AxisValue]) -> Space:
@@ -544,7 +522,7 @@ def zipped(**axes: Sequence[AxisValue]) -> Space:
     An axis may repeat a value; no combination may be listed twice.
     """
     for name, values in axes.items():
-        if isinstance(values, Choice):
+        if isinstance(values, ValueList):
             raise UserError(
                 f"axis {name!r} is to be tuned, so it cannot change in step with others; give it "
                 f"in a grid({name}=tuned(...)) of its own, multiplied with zipped(...)"

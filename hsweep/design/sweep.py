@@ -13,13 +13,13 @@ from hsweep.design.early_stopping import Asha
 from hsweep.design.fields import as_bool, field_names, has_field, replacements, with_replaced
 from hsweep.design.labels import listed
 from hsweep.design.metric_names import goal_of, scale_of
-from hsweep.design.own_training import Command, OwnTask, TrainFunction
 from hsweep.design.question import Goal, Lean, Question, Transition
 from hsweep.design.recipe import Recipe
 from hsweep.design.search import Search
 from hsweep.design.space import Point, Space
 from hsweep.design.trial import Resources
-from hsweep.errors import UserError, check_choice, shown, unknown_name
+from hsweep.design.user_training import Command, TrainFunction, UserTraining
+from hsweep.errors import UserError, check_choice, check_whole, shown, unknown_name
 from hsweep.paths import check_study_name
 from models.base import AnyModelConfig
 from models.conditioning import Conditioning
@@ -48,9 +48,32 @@ Keep = Literal["none", "best", "last"]
 """Whose final weights a study keeps."""
 
 _CHOSEN: Final = ("keep", "train_metrics")
-"""Fields that are set to one of a few words."""
+"""Settings that are one of a few words."""
+_FLAGS: Final = ("isolate", "spread")
+_RESOURCES: Final = ("cpus", "gpus", "processes", "spread")
+_WORDS: Final = {
+    "goal": get_args(Goal),
+    "train_metrics": get_args(TrainMetrics),
+    "keep": get_args(Keep),
+}
 _OF_RECIPE: Final = "recipe."
 """Before the names of a recipe's fields, as ``--set`` takes them."""
+
+_KINDS: Final[dict[str, tuple[Any, str]]] = {
+    "space": (Space, "built with grid(...), choice(...) and the like"),
+    "metric": (str, "the name of a metric"),
+    "budget": (Budget, "epochs(...), steps(...) or seconds(...)"),
+    "question": ((Transition, Lean, NoneType), "a Transition, lean(...) or None"),
+    "early_stopping": ((Asha, NoneType), "an Asha(...) or None"),
+    "search": (Search, "random_search(...), optuna_search(...) or grid_search()"),
+    "checkpoint_seconds": ((int, float), "a number of seconds"),
+    "report_timeout": ((int, float, NoneType), "a number of seconds or None"),
+    "probe": ((Conditioning, NoneType), "a Conditioning or None"),
+    "isolate": (bool, "True or False"),
+    "presets": (Mapping, "a dictionary of preset(...) by name"),
+    "description": (str, "text"),
+}
+"""The types of a sweep's fields, and what to give."""
 
 T = TypeVar("T")
 PerPoint: TypeAlias = T | Callable[[Point], T]
@@ -171,37 +194,16 @@ class Sweep:
 
     def __post_init__(self) -> None:
         check_study_name(self.name)
-        self._check_kinds()
-        if not isinstance(self.space, Space):
-            raise UserError(
-                f"space must be built with grid(...), choice(...) and the like, not {self.space!r}"
-            )
+        self._check_fields()
         taken = RESERVED_AXES & set(self.space.axes)
         if taken:
             raise UserError(
                 f"axis name {min(taken)!r} has a meaning of its own in tables; choose another"
             )
-        if self.probe is not None:
-            self._check_probe()
+        for axis in self.space.axes if self.probe is not None else ():
+            if is_probed(axis):
+                raise UserError(f"axis {axis!r} is also what the probe measures; choose another")
         self._check_training()
-        if self.goal is not None:
-            check_choice("goal", self.goal, get_args(Goal))
-        if type(self.replicates) is not int or self.replicates < 1:
-            raise UserError(f"replicates must be at least 1, not {shown(self.replicates)}")
-        if self.max_failures < 0:
-            raise UserError(f"max_failures must not be negative, not {self.max_failures!r}")
-        if self.report_timeout is not None and not self.report_timeout > 0:
-            raise UserError(
-                f"report_timeout must be a positive number of seconds or None, not "
-                f"{self.report_timeout!r}"
-            )
-        check_choice("train_metrics", self.train_metrics, get_args(TrainMetrics))
-        check_choice("keep", self.keep, get_args(Keep))
-        if type(self.isolate) is not bool:
-            raise UserError(f"isolate must be True or False, not {shown(self.isolate)}")
-        for name, variant in self.presets.items():
-            if not isinstance(variant, Preset):
-                raise UserError(f"preset {name!r} must be made by preset(...), not {variant!r}")
         if self.search.also and self.early_stopping is not None:
             raise UserError(
                 "a search with several objectives cannot stop trials early, since a rung compares "
@@ -212,36 +214,34 @@ class Sweep:
         self._check_rungs()
         self._check_question()
 
-    def _check_kinds(self) -> None:
+    def _check_fields(self) -> None:
         """Refuse fields of another type, which would fail far from where they were given."""
-        number = (int, float)
-        for name, kinds, what in (
-            ("metric", str, "the name of a metric"),
-            ("budget", Budget, "epochs(...), steps(...) or seconds(...)"),
-            ("question", (Transition, Lean, NoneType), "a Transition, lean(...) or None"),
-            ("early_stopping", (Asha, NoneType), "an Asha(...) or None"),
-            ("search", Search, "random_search(...), optuna_search(...) or grid_search()"),
-            ("max_failures", int, "a whole number of at least 0"),
-            ("checkpoint_seconds", number, "a number of seconds"),
-            ("report_timeout", (*number, NoneType), "a number of seconds or None"),
-            ("presets", Mapping, "a dictionary of preset(...) by name"),
-            ("description", str, "text"),
-        ):
+        for name, (kinds, what) in _KINDS.items():
             value = getattr(self, name)
-            if not isinstance(value, kinds) or isinstance(value, bool):
+            if not isinstance(value, kinds) or (isinstance(value, bool) and kinds is not bool):
                 raise UserError(f"{name} must be {what}, not {shown(value)}")
-        if not (math.isfinite(self.checkpoint_seconds) and self.checkpoint_seconds >= 0):
+        for name, choices in _WORDS.items():
+            if name != "goal" or self.goal is not None:
+                check_choice(name, getattr(self, name), choices)
+        check_whole("replicates", self.replicates, 1)
+        check_whole("max_failures", self.max_failures, 0)
+        seconds, timeout = self.checkpoint_seconds, self.report_timeout
+        if not (math.isfinite(seconds) and seconds >= 0):
+            raise UserError(f"checkpoint_seconds must be a number of at least 0, not {seconds}")
+        if timeout is not None and not timeout > 0:
             raise UserError(
-                f"checkpoint_seconds must be a number of at least 0, not {self.checkpoint_seconds}"
+                f"report_timeout must be a positive number of seconds or None, not {timeout!r}"
             )
         for name, most in (("max_failures", 1_000_000), ("report_timeout", 10**9)):
             if (getattr(self, name) or 0) > most:
                 raise UserError(f"{name} must be at most {most:,}")
         if not is_text(self.description):
             raise UserError(f"description must be UTF-8 text, not {shown(self.description)}")
-        for name in self.presets:
+        for name, variant in self.presets.items():
             if not isinstance(name, str):
                 raise UserError(f"presets are named by text, not {shown(name)}")
+            if not isinstance(variant, Preset):
+                raise UserError(f"preset {name!r} must be made by preset(...), not {variant!r}")
 
     def _check_rungs(self) -> None:
         """Refuse early stopping without rungs or with two kinds of them, and a ladder where points
@@ -324,9 +324,9 @@ class Sweep:
                 f"keep={self.keep!r} keeps weights that hsweep is given, and a command gives none: "
                 'what it writes stays in each trial\'s {folder}; leave keep="none"'
             )
-        self.own_task()
+        self.user_training()
 
-    def own_task(self) -> OwnTask:
+    def user_training(self) -> UserTraining:
         """Return one's own training as what is learned.
 
         Raises:
@@ -336,7 +336,7 @@ class Sweep:
         declared = {metric.name: metric for metric in self.metrics}
         deciding = declared.pop(self.metric, None) or self._undeclared_metric()
         places = tuple(str(Path(self.folder, each)) for each in self.depends_on)
-        return OwnTask(self.train, (deciding, *declared.values()), places, self.folder)
+        return UserTraining(self.train, (deciding, *declared.values()), places, self.folder)
 
     def _undeclared_metric(self) -> Metric:
         if not self.metric:
@@ -358,26 +358,22 @@ class Sweep:
         assert self.goal is not None
         return self.goal
 
-    def _check_probe(self) -> None:
-        if not isinstance(self.probe, Conditioning):
-            raise UserError(f"probe must be a Conditioning or None, not {self.probe!r}")
-        for axis in self.space.axes:
-            if is_probed(axis):
-                raise UserError(f"axis {axis!r} is also what the probe measures; choose another")
-
     def _check_question(self) -> None:
-        asked = self.question
+        """Refuse a question of axes that the space does not have."""
+        question = self.question
         named: list[tuple[str, str | None]] = []
-        if isinstance(asked, Transition):
-            named = [("axis in the sweep's question", axis) for axis in (asked.x, asked.by)]
-            named += [("nuisance axis in the sweep's question", axis) for axis in asked.nuisance]
-        elif isinstance(asked, Lean):
-            named += [("axis in the lean question's baseline", axis) for axis, _ in asked.baseline]
-            named += [("axis in the lean question", asked.within)]
-            named += [("nuisance axis in the lean question", axis) for axis in asked.nuisance]
-        for what, axis in named:
+        if isinstance(question, Transition):
+            what = "the sweep's question"
+            named = [(f"axis in {what}", axis) for axis in (question.x, question.by)]
+        elif isinstance(question, Lean):
+            what = "the lean question"
+            named = [(f"axis in {what}'s baseline", axis) for axis, _ in question.baseline]
+            named.append((f"axis in {what}", question.within))
+        if question is not None:
+            named += [(f"nuisance axis in {what}", axis) for axis in question.nuisance]
+        for kind, axis in named:
             if axis is not None and axis not in self.space.axes:
-                raise unknown_name(what, axis, self.space.axes)
+                raise unknown_name(kind, axis, self.space.axes)
 
     @property
     def num_scouts(self) -> int:
@@ -391,21 +387,21 @@ class Sweep:
         Raises:
             UserError: an axis that has another part in the question.
         """
-        asked = self.question
-        axes = () if asked is None else self.space.tuned_axes
-        if asked is None or not axes:
+        question = self.question
+        axes = () if question is None else self.space.tuned_axes
+        if question is None or not axes:
             return self
-        nuisance = tuple(dict.fromkeys((*asked.nuisance, *axes)))
+        nuisance = tuple(dict.fromkeys((*question.nuisance, *axes)))
         stopping = self.early_stopping
         if stopping is None and self.replicates > 1 and self.search.method != "optuna":
             # The baseline stands in every comparison. With one scout its rate was so often the
             # worse one that 10 % of simulated studies made a false claim, with two 6 %. Two seeds
             # at least are to be counted.
-            has_baseline = isinstance(asked, Lean)
-            stopping = Asha(
-                scouts=2 if has_baseline and self.replicates > 3 else 1, reduction_factor=2
-            )
-        return replace(self, question=replace(asked, nuisance=nuisance), early_stopping=stopping)
+            has_baseline = isinstance(question, Lean)
+            scouts = 2 if has_baseline and self.replicates > 3 else 1
+            stopping = Asha(scouts=scouts, reduction_factor=2)
+        question = replace(question, nuisance=nuisance)
+        return replace(self, question=question, early_stopping=stopping)
 
     def with_preset(self, name: str | None) -> "Sweep":
         """Return the variant called ``name`` (None: the default, ``quick``).
@@ -436,15 +432,15 @@ class Sweep:
         """
         chosen = self
         recipe: dict[str, Sequence[AxisValue]] = {}
-        asked: dict[str, Sequence[AxisValue]] = {}
+        of_question: dict[str, Sequence[AxisValue]] = {}
         # How many processes there can be depends on the devices, in whatever order they were named.
         for name, values in sorted(settings, key=lambda each: each[0] == "processes"):
             of_recipe = name.removeprefix(_OF_RECIPE)
             if of_recipe != name and self.train is None and has_field(Recipe(), of_recipe):
                 self._refuse_axis(of_recipe)
                 recipe[of_recipe] = values
-            elif name not in self.space.axes and self._asks(name):
-                asked[name] = values
+            elif name not in self.space.axes and self._is_of_question(name):
+                of_question[name] = values
             else:
                 chosen = chosen._with_other(name, values)
         if recipe:
@@ -453,12 +449,12 @@ class Sweep:
                 chosen.recipe, Recipe, lambda before: with_replaced(before, changes)
             )
             chosen = replace(chosen, recipe=followed)
-        if asked:
-            question = with_replaced(self.question, replacements(self.question, asked))
+        if of_question:
+            question = with_replaced(self.question, replacements(self.question, of_question))
             chosen = replace(chosen, question=question)
         return chosen
 
-    def _asks(self, name: str) -> bool:
+    def _is_of_question(self, name: str) -> bool:
         return self.question is not None and has_field(self.question, name)
 
     def _refuse_axis(self, field: str) -> None:
@@ -483,43 +479,30 @@ class Sweep:
         """Return the sweep with an axis, the budget or the like replaced."""
         if name in self.space.axes:
             return replace(self, space=self.space.override(name, values))
-        settable = {"report_every", "replicates", "isolate", *_CHOSEN}
-        settable |= {"cpus", "gpus", "processes", "spread"}
-        settable.add(self.budget.unit)
+        settable = {self.budget.unit, "report_every", "replicates", *_FLAGS, *_CHOSEN, *_RESOURCES}
         if self.search.method != "grid":
             settable.add("num_points")
         if name not in settable:
             raise self._unknown_setting(name, settable)
-        if name == "isolate":
-            return replace(self, isolate=as_bool(name, values))
-        if name == "spread":
-            return replace(
-                self, resources=_with_resource(self.resources, name, as_bool(name, values))
-            )
-        if name in _CHOSEN:
-            chosen: Any = values[0] if len(values) == 1 else values
-            return replace(self, **{name: chosen})
         if name == self.budget.unit and len(values) > 1:
             return self._with_ladder(values)
-        number = values[0] if len(values) == 1 else None
-        if isinstance(number, bool) or not isinstance(number, (int, float)):
-            raise UserError(f"{name} takes one number, not {list(values)!r}")
-        if name in ("cpus", "gpus"):
-            return replace(self, resources=_with_resource(self.resources, name, number))
-        if not isinstance(number, int):
-            raise UserError(f"{name} takes a whole number, not {number!r}")
-        if name == "processes":
-            if number < 1:
-                raise UserError(f"processes takes a whole number of at least 1, not {number}")
-            return replace(self, resources=_with_resource(self.resources, name, number))
-        if name == "replicates":
-            return replace(self, replicates=number)
+        value: Any
+        if name in _FLAGS:
+            value = as_bool(name, values)
+        elif name in _CHOSEN:
+            value = values[0] if len(values) == 1 else values
+        else:
+            value = _number(name, values)
+        if name in _RESOURCES:
+            return replace(self, resources=_with_resource(self.resources, name, value))
         if name == "num_points":
-            return replace(self, search=replace(self.search, num_points=number))
+            return replace(self, search=replace(self.search, num_points=value))
         if name == "report_every":
-            return replace(self, budget=replace(self.budget, report_every=number))
-        every = min(self.budget.report_every, max(1, number))
-        return replace(self, budget=Budget(number, self.budget.unit, every))
+            return replace(self, budget=replace(self.budget, report_every=value))
+        if name == self.budget.unit:
+            every = min(self.budget.report_every, max(1, value))
+            return replace(self, budget=Budget(value, self.budget.unit, every))
+        return replace(self, **{name: value})
 
     def _with_ladder(self, values: Sequence[AxisValue]) -> "Sweep":
         rungs = [each for each in values if type(each) is int]
@@ -555,8 +538,20 @@ class Sweep:
         return replace(self, space=kept)
 
 
+def _number(name: str, values: Sequence[AxisValue]) -> float:
+    """Return the number that a setting takes; UserError for anything else."""
+    number = values[0] if len(values) == 1 else None
+    if isinstance(number, bool) or not isinstance(number, (int, float)):
+        raise UserError(f"{name} takes one number, not {list(values)!r}")
+    if name not in ("cpus", "gpus") and not isinstance(number, int):
+        raise UserError(f"{name} takes a whole number, not {number!r}")
+    if name == "processes" and number < 1:
+        raise UserError(f"processes takes a whole number of at least 1, not {number}")
+    return number
+
+
 def _with_resource(
-    resources: PerPoint[Resources], name: str, amount: float | str
+    resources: PerPoint[Resources], name: str, amount: float | bool
 ) -> PerPoint[Resources]:
     change = cast(dict[str, Any], {name: amount})
     if name == "gpus":

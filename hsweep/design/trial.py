@@ -10,7 +10,7 @@ from hsweep.design.labels import TrialLabels
 from hsweep.design.question import Goal
 from hsweep.design.recipe import Recipe
 from hsweep.design.trial_status import TrialStatus
-from hsweep.errors import UserError, shown
+from hsweep.errors import UserError, is_whole, shown
 from hsweep.seeding import Seeds
 from models.base import AnyModelConfig, Counts
 from models.conditioning import Conditioning
@@ -65,7 +65,7 @@ class Resources:
 
     def _settle_processes(self, gpus: float) -> None:
         number = self.processes
-        if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+        if not is_whole(number, 0):
             raise UserError(f"processes is a whole number of at least 1, not {shown(number)}")
         number = number or max(1, int(gpus))
         object.__setattr__(self, "processes", number)

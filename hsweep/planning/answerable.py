@@ -10,10 +10,10 @@ from functools import partial
 from typing import Any, Final
 
 from hsweep.design.labels import listed, point_label
-from hsweep.design.own_training import Command, OwnTask
 from hsweep.design.question import Concern, Lean, Transition
 from hsweep.design.template import fields_in
 from hsweep.design.trial import Trial, cost_columns
+from hsweep.design.user_training import Command, UserTraining
 from hsweep.errors import UserError, shown
 from hsweep.planning.baseline import comparison_of, shape_of
 from hsweep.planning.plan import Plan
@@ -64,7 +64,7 @@ def fixed_rate(plan: Plan) -> float | None:
 
 
 def _rates_of(trial: Trial) -> list[float | None]:
-    if not isinstance(trial.task, OwnTask):
+    if not isinstance(trial.task, UserTraining):
         return [trial.recipe.lr]
     rates = [trial.point.get(name) for name in _RATES]
     return [rate for rate in rates if _is_number(rate)] or [None]
@@ -311,10 +311,10 @@ def _without_one_baseline(
             "name one by fixing every axis that varies, or call axes that are no part of a shape "
             "nuisance=(...)",
         )
-    for skipped in plan.skipped:
-        if question.is_baseline(skipped.point):
+    for point, reason in plan.skipped.items():
+        if question.is_baseline(point):
             return _impossible(
-                f"the baseline {label} is skipped{where}: {skipped.reason}", "make it possible"
+                f"the baseline {label} is skipped{where}: {reason}", "make it possible"
             )
     remedy = "add its values to the axes, or name a planned shape"
     if plan.sweep.search.method != "grid":

@@ -3,10 +3,9 @@
 import itertools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
-from hsweep.design.domain import AxisValue, Domain, Interval, IntRange
+from hsweep.design.domain import AxisValue, Domain, IntRange, RealRange
 from hsweep.design.question import Lean
 from hsweep.design.space import Point
 from hsweep.design.sweep import Sweep
@@ -15,16 +14,9 @@ _MOST: Final = 10_000
 """Combinations that are looked at, and values of one axis."""
 
 
-@dataclass(frozen=True, slots=True)
-class Proposal:
-    """A point of a space, and the parameters that stand for it (see ``Space.parameters``)."""
-
-    parameters: Mapping[str, Any]
-    point: Point
-
-
-def baseline_proposals(sweep: Sweep) -> list[Proposal]:
-    """Return the points that a sampling search begins with: the baseline of a lean question.
+def baseline_proposals(sweep: Sweep) -> list[tuple[Point, dict[str, Any]]]:
+    """Return the points that a sampling search begins with, the baseline of a lean question, each
+    with the parameters that stand for it (see ``Space.parameters``).
 
     One at each value of ``within`` and of the nuisance axes. None where the baseline does not
     determine its point: where another axis has several values, or one of these has infinitely many.
@@ -42,15 +34,15 @@ def baseline_proposals(sweep: Sweep) -> list[Proposal]:
         choices.append(values)
     if math.prod(map(len, choices)) > _MOST:
         return []
-    found: dict[Point, Proposal] = {}
+    proposals: dict[Point, dict[str, Any]] = {}
     for values in itertools.product(*choices):
         parameters = dict(zip(domains, values, strict=True))
         decoded = sweep.space.decode(parameters)
         if decoded is not None and question.is_baseline(point := Point(decoded)):
-            found.setdefault(point, Proposal(parameters, point))
-    shapes = {shape_of(question, point) for point in found}
-    comparisons = {comparison_of(question, point) for point in found}
-    return list(found.values()) if len(shapes) == len(comparisons) else []
+            proposals.setdefault(point, parameters)
+    shapes = {shape_of(question, point) for point in proposals}
+    comparisons = {comparison_of(question, point) for point in proposals}
+    return list(proposals.items()) if len(shapes) == len(comparisons) else []
 
 
 def shape_of(question: Lean, point: Mapping[str, Any]) -> Point:
@@ -70,7 +62,7 @@ def _choices(
     axis = name.rpartition(".")[2]
     if axis in baseline and baseline[axis] in domain:
         return (baseline[axis],)
-    if isinstance(domain, Interval):
+    if isinstance(domain, RealRange):
         return (domain.low,) if axis in baseline else None
     if isinstance(domain, IntRange) and (domain.high - domain.low) // domain.step >= _MOST:
         return (domain.low,) if axis in baseline else None

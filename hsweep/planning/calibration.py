@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from hsweep.design.own_training import TRAINING_PARTS
 from hsweep.design.trial import Trial
+from hsweep.design.user_training import TRAINING_PARTS
 from hsweep.files import write_text
 
 _KEPT_SAMPLES: Final = 200

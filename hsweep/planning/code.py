@@ -21,29 +21,31 @@ import itertools
 import os
 import shlex
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import FunctionType
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
-from hsweep.design.own_training import Command, captured
+from hsweep.design.user_training import Command, captured
 from hsweep.errors import NESTED, UserError, is_installed
-from hsweep.own_packages import PACKAGES, SHARED, SWEEP_FILE_PREFIX, inits_of_user, is_of_user
-from hsweep.planning.source import LAMBDA, lambda_definition, source_of, source_of_part
+from hsweep.planning.source import definition_of, source_of, source_of_part
+from hsweep.user_packages import PACKAGES, SHARED, SWEEP_FILE_PREFIX, inits_of_user, is_of_user
 
 SWEEP_FILE: Final = "the sweep file"
 """What the sweep file is called among the files of a trial's code, wherever it lies."""
 
 _TRAINING: Final = "hsweep.training.train"
-_OWN_TRAINING: Final = ("hsweep.training.own.function", "hsweep.training.own.script")
+_USER_TRAINING: Final = ("hsweep.training.own.function", "hsweep.training.own.script")
 _TOOL: Final = "hsweep"
 _MESSAGES: Final = "hsweep.errors"
 """Words that a training may say; no number depends on them."""
 Definition: TypeAlias = type | FunctionType
 _PLAIN: Final = frozenset({bool, int, float, str, type(None)})
 _LARGEST: Final = 1 << 20
+"""Bytes of a file that a command names, above which it is data."""
+_KNOWN: Final[dict[str, Mapping[str, str]]] = {}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,8 +65,8 @@ class Code:
 
 
 def code_of(value: Any, sweep_module: str = "") -> Code:
-    """Return the code behind a model or task: of its class and base classes, and of those of all
-    that its fields hold.
+    """Return the code behind a model, a task or a training function: of its class and base classes,
+    and of those of all that its fields hold.
 
     Statements of the sweep file that act on import count even where none of its classes is used.
 
@@ -73,7 +75,7 @@ def code_of(value: Any, sweep_module: str = "") -> Code:
     """
     kinds: set[Definition] = set()
     try:
-        _collect(value, kinds)
+        _add_definitions(value, kinds)
     except RecursionError as error:
         raise UserError(NESTED) from error
     return _code_of_definitions(frozenset(kinds), sweep_module)
@@ -86,15 +88,15 @@ def named_code(command: Command, folder: Path, point: Mapping[str, Any]) -> tupl
     Files of more than 1 MiB are data, and an absolute path of the program is not the user's.
     """
     words = [_filled(word, point) for word in shlex.split(command.template)]
-    found = []
+    names = []
     for number, word in enumerate(words):
         if words[number - 1 : number] == ["-m"]:
-            found.append(f"-m {word}")
+            names.append(f"-m {word}")
         elif number or not Path(word).is_absolute():
             files = (folder / each for each in {word, word.partition("=")[2]} - {""})
             sizes = ((file, file.stat().st_size) for file in files if file.is_file())
-            found += [os.path.relpath(file, folder) for file, size in sizes if size <= _LARGEST]
-    return tuple(found)
+            names += [os.path.relpath(file, folder) for file, size in sizes if size <= _LARGEST]
+    return tuple(names)
 
 
 def _filled(word: str, point: Mapping[str, Any]) -> str:
@@ -108,46 +110,44 @@ def _filled(word: str, point: Mapping[str, Any]) -> str:
 def code_of_script(named: Iterable[str], folder: Path) -> Code:
     """Return the code that a command names (see ``named_code``), and what that of Python imports:
     from beside itself first."""
-    closure = _Closure(follows_tool=False)
+    imports = _Imports()
     for name in named:
         if name.startswith("-m "):
-            module = name.removeprefix("-m ")
-            closure.places = (str(folder),)
-            for each in itertools.accumulate([*module.split("."), "__main__"], "{}.{}".format):
-                closure.visit(each)
+            parts = [*name.removeprefix("-m ").split("."), "__main__"]
+            imports.places = (str(folder),)
+            imports.follow(*itertools.accumulate(parts, "{}.{}".format))
         else:
-            closure.places = (str((folder / name).parent),)
-            closure.visit_file(name, folder / name)
-    return _noted(closure.code())
+            imports.places = (str((folder / name).parent),)
+            imports.follow(*imports.add(name, folder / name))
+    return imports.code()
 
 
 @functools.cache
 def training_code() -> Code:
     """Return the code that every trial of this project's loop runs, whatever its model and task."""
-    closure = _Closure(follows_tool=True, without=_OWN_TRAINING)
-    closure.visit(_TRAINING)
-    return _noted(closure.code())
+    imports = _Imports(follows_tool=True, without=_USER_TRAINING)
+    imports.follow(_TRAINING)
+    return imports.code()
 
 
 @functools.cache
-def own_training_code() -> Code:
-    """Return the code that every trial of one's own training runs besides."""
-    closure = _Closure(follows_tool=True)
-    for name in _OWN_TRAINING:
-        closure.visit(name)
-    return _noted(closure.code())
+def user_training_code() -> Code:
+    """Return the code of this project that every trial of a user's training runs."""
+    imports = _Imports(follows_tool=True)
+    imports.follow(*_USER_TRAINING)
+    return imports.code()
 
 
 def users_modules(file: Path, folder: Path) -> set[str]:
     """Return the modules that a file of Python leads to by imports, those in ``folder`` first, as
     far as they are the user's."""
-    closure = _Closure(follows_tool=False)
-    closure.places = (str(folder),)
-    closure.visit_file(file.name, file)
+    imports = _Imports()
+    imports.places = (str(folder),)
+    imports.follow(*imports.add(file.name, file))
     return {
         name
-        for name in closure.modules
-        if name.split(".")[0] not in PACKAGES or is_of_user(name, closure.modules[name])
+        for name, path in imports.modules.items()
+        if name.split(".")[0] not in PACKAGES or is_of_user(name, path)
     }
 
 
@@ -167,71 +167,49 @@ def changed_files(before: Mapping[str, str], after: Mapping[str, str]) -> list[s
     return sorted(names, key=lambda name: (name != SWEEP_FILE, name))
 
 
-_KNOWN: Final[dict[str, Mapping[str, str]]] = {}
-
-
-def _noted(code: Code) -> Code:
-    _KNOWN[code.digest] = code.files
-    return code
-
-
-def _collect(value: Any, kinds: set[Definition]) -> None:
+def _add_definitions(value: Any, kinds: set[Definition]) -> None:
+    """Add the classes and functions that a value is made of."""
     kind = type(value)
+    parts: Iterable[Any] = ()
     if kind in _PLAIN:
         return
-    if isinstance(value, (FunctionType, type)):
+    if isinstance(value, FunctionType | type):
         kinds.add(value)
-        if isinstance(value, FunctionType):
-            _collect(captured(value), kinds)
-        return
-    if isinstance(value, functools.partial):
-        for part in (value.func, value.args, value.keywords):
-            _collect(part, kinds)
-        return
-    if isinstance(value, Mapping):
-        for part in value.values():
-            _collect(part, kinds)
-    elif isinstance(value, (tuple, list, set, frozenset)):
-        for part in value:
-            _collect(part, kinds)
+        parts = captured(value).values() if isinstance(value, FunctionType) else ()
+    elif isinstance(value, functools.partial):
+        parts = (value.func, value.args, value.keywords)
+    elif isinstance(value, Mapping):
+        parts = value.values()
+    elif isinstance(value, tuple | list | set | frozenset):
+        parts = value
     else:
         kinds.add(kind)
-        if is_dataclass(kind):
-            for name in _field_names(kind):
-                _collect(getattr(value, name), kinds)
+        parts = [getattr(value, name) for name in _field_names(cast(Hashable, kind))]
+    for part in parts:
+        _add_definitions(part, kinds)
 
 
 @functools.cache
-def _field_names(kind: type) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(kind))
+def _field_names(kind: Hashable) -> tuple[str, ...]:
+    assert isinstance(kind, type)
+    return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else ()
 
 
 @functools.lru_cache(maxsize=256)
 def _code_of_definitions(kinds: frozenset[Definition], sweep_module: str) -> Code:
-    closure = _Closure(follows_tool=False)
+    imports = _Imports()
     in_sweep: dict[str, set[str]] = {sweep_module: set()} if sweep_module else {}
     with_bases = (each.__mro__ if isinstance(each, type) else (each,) for each in kinds)
     for kind in {base for bases in with_bases for base in bases}:
         name = kind.__module__
         _refuse_without_file(kind)
-        if _is_sweep(name):
-            in_sweep.setdefault(name, set()).add(_definition(kind))
+        if name == "__main__" or name.startswith(SWEEP_FILE_PREFIX):
+            in_sweep.setdefault(name, set()).add(definition_of(kind))
         else:
-            closure.visit(name)
+            imports.follow(name)
     for name, definitions in in_sweep.items():
-        closure.visit_sweep(name, definitions)
-    return _noted(closure.code())
-
-
-def _definition(kind: Definition) -> str:
-    """Return what ``source_of_part`` calls a class or function of a sweep file."""
-    if isinstance(kind, FunctionType) and kind.__qualname__ == LAMBDA:
-        return lambda_definition(kind.__code__)
-    return kind.__qualname__.split(".")[0]
-
-
-def _is_sweep(module: str) -> bool:
-    return module == "__main__" or module.startswith(SWEEP_FILE_PREFIX)
+        imports.follow_sweep(name, definitions)
+    return imports.code()
 
 
 def _refuse_without_file(kind: Definition) -> None:
@@ -250,8 +228,8 @@ def _refuse_without_file(kind: Definition) -> None:
         )
 
 
-class _Closure:
-    """Follows imports from where it is sent.
+class _Imports:
+    """Files that lead to one another by imports.
 
     Args:
         follows_tool: also into ``hsweep``, whose ``__init__`` only says what to run.
@@ -262,7 +240,7 @@ class _Closure:
         modules: the file of each module that was added.
     """
 
-    def __init__(self, *, follows_tool: bool, without: Collection[str] = ()) -> None:
+    def __init__(self, *, follows_tool: bool = False, without: Collection[str] = ()) -> None:
         self._follows_tool = follows_tool
         self._files: dict[str, str] = {}
         self._libraries: set[str] = set()
@@ -271,68 +249,63 @@ class _Closure:
         self.modules: dict[str, Path] = {}
 
     def code(self) -> Code:
-        listed = "".join(f"{name}\0{self._files[name]}\0" for name in sorted(self._files))
-        return Code(_digest(listed.encode()), dict(self._files), frozenset(self._libraries))
+        """Return what was added; its files are known by its digest from now on."""
+        names = "".join(f"{name}\0{self._files[name]}\0" for name in sorted(self._files))
+        code = Code(_digest(names.encode()), self._files, frozenset(self._libraries))
+        _KNOWN[code.digest] = code.files
+        return code
 
-    def visit(self, name: str) -> None:
-        """Add a module and all that it imports; what is no module of the user's or this
-        project's is passed over."""
-        queue = [name]
+    def follow(self, *names: str) -> None:
+        """Add modules and all that they import; what is no module of the user's or this project's
+        is passed over."""
+        queue = list(names)
         while queue:
             name = queue.pop()
             if name in self._seen:
                 continue
             self._seen.add(name)
-            found = self._spec(name)
-            if found is not None:
-                queue += self._entered(name, found)
+            spec = self._spec(name)
+            if spec is not None:
+                queue += self._add_module(name, spec)
             elif name.count(".") == 1 and name.split(".")[0] in SHARED:
                 # No module: the user's packages of that name may define it.
                 for init in inits_of_user(name.split(".")[0]):
                     self._seen.add(init.name)
-                    queue += self._entered(init.name, init)
+                    queue += self._add_module(init.name, init)
 
-    def visit_file(self, label: str, file: Path) -> None:
-        """Add a file that is no module, and what it imports if it is one of Python."""
-        if file.suffix != ".py":
-            self._files[label] = _digest(file.read_bytes())
-            return
-        source = source_of(file, "")
-        self._files[label] = _digest(source.text.encode())
-        for name in source.imports:
-            self.visit(name)
-
-    def visit_sweep(self, module: str, definitions: set[str]) -> None:
+    def follow_sweep(self, module: str, definitions: set[str]) -> None:
         """Add what of a sweep file trials can reach, and what that imports."""
         file = getattr(sys.modules.get(module), "__file__", None)
         if file is None or not Path(file).is_file():
             return
-        source = source_of_part(Path(file), definitions)
-        if source.text:
-            self._files[SWEEP_FILE] = _digest(source.text.encode())
-        for name in source.imports:
-            self.visit(name)
+        text, names = source_of_part(Path(file), definitions)
+        if text:
+            self._files[SWEEP_FILE] = _digest(text.encode())
+        self.follow(*names)
 
-    def _entered(self, name: str, spec: ModuleSpec) -> Collection[str]:
-        """Add a module's file; return the modules that it imports."""
+    def add(self, label: str, file: Path, package: str = "") -> Collection[str]:
+        """Add a file; return the modules that it imports, none where it is not of Python."""
+        if file.suffix != ".py":
+            self._files[label] = _digest(file.read_bytes())
+            return ()
+        text, names = source_of(file, package)
+        self._files[label] = _digest(text.encode())
+        return names
+
+    def _add_module(self, name: str, spec: ModuleSpec) -> Collection[str]:
         path = None if spec.origin is None else Path(spec.origin)
         if path is None or not path.is_file():  # a namespace package
-            return []
+            return ()
         self.modules[name] = path
         is_package = spec.submodule_search_locations is not None
         label = f"{name.replace('.', '/')}{'/__init__' if is_package else ''}{path.suffix}"
         if name.rpartition(".")[2].startswith("__init__"):
             label += " of yours"
-        if path.suffix != ".py":
-            self._files[label] = _digest(path.read_bytes())
-            return []
-        source = source_of(path, name if is_package else name.rpartition(".")[0])
-        self._files[label] = _digest(source.text.encode())
-        return source.imports
+        return self.add(label, path, name if is_package else name.rpartition(".")[0])
 
     def _spec(self, name: str) -> ModuleSpec | None:
         """Return where a module is whose code counts; None for any other."""
-        beside = _found_below(name, self.places)
+        beside = _found(name, self.places) if self.places else None
         if beside is not None and beside.origin is not None:
             return beside
         top = name.split(".")[0]
@@ -341,51 +314,37 @@ class _Closure:
         if top == _TOOL:
             return _found(name) if self._follows_tool and name not in (_TOOL, _MESSAGES) else None
         if top not in PACKAGES:
-            found = _found(top)
-            place = None if found is None else _place(found)
+            spec = _found(top)
+            folders = None if spec is None else spec.submodule_search_locations
+            place = spec.origin if spec and spec.has_location else next(iter(folders or ()), None)
             if place is None:
                 return None
-            if is_installed(place):
+            if is_installed(Path(place)):
                 self._libraries.add(top)
                 return None
         return _found(name)
 
 
-def _found(name: str) -> ModuleSpec | None:
-    """Find a module without importing anything; None if there is none of that name."""
-    module = sys.modules.get(name)
-    spec = getattr(module, "__spec__", None)
-    if isinstance(spec, ModuleSpec):
+def _found(name: str, places: Sequence[str] | None = None) -> ModuleSpec | None:
+    """Find a module without importing anything: in some folders, or wherever Python would; None if
+    there is none of that name."""
+    module = sys.modules.get(name) if places is None else None
+    if isinstance(spec := getattr(module, "__spec__", None), ModuleSpec):
         return spec
     package, _, _ = name.rpartition(".")
-    if not package:
+    if not package and places is None:
         try:
             return importlib.util.find_spec(name)
         except (ImportError, ValueError):
             return None
-    above = _found(package)
-    if above is None or above.submodule_search_locations is None:
-        return None
-    places = getattr(sys.modules.get(package), "__path__", above.submodule_search_locations)
-    return importlib.machinery.PathFinder.find_spec(name, list(places))
-
-
-def _found_below(name: str, places: Sequence[str]) -> ModuleSpec | None:
-    """Find a module in some folders; None if there is none of that name."""
-    package, _, _ = name.rpartition(".")
     if package:
-        above = _found_below(package, places)
-        places = [] if above is None else [*(above.submodule_search_locations or ())]
-    return importlib.machinery.PathFinder.find_spec(name, places) if places else None
-
-
-def _place(spec: ModuleSpec) -> Path | None:
-    """Return where a module lies; None if it comes with the interpreter."""
-    if spec.origin in ("built-in", "frozen"):
-        return None
-    if spec.origin is not None:
-        return Path(spec.origin)
-    return next((Path(each) for each in spec.submodule_search_locations or ()), None)
+        above = _found(package, places)
+        folders = None if above is None else above.submodule_search_locations
+        if folders is None:
+            return None
+        imported = sys.modules.get(package) if places is None else None
+        places = list(getattr(imported, "__path__", folders))
+    return importlib.machinery.PathFinder.find_spec(name, places)
 
 
 def _digest(content: bytes) -> str:

@@ -6,13 +6,13 @@ trial stays on record as it was.
 """
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from hsweep.design.labels import listed
-from hsweep.design.own_training import TRAINING_PARTS
 from hsweep.design.trial import Trial
+from hsweep.design.user_training import TRAINING_PARTS
 from hsweep.planning.code import changed_files, files_of
 from hsweep.planning.identity import CODE_PARTS, Accepted
 from hsweep.record.journal_reader import JournalReader
@@ -20,30 +20,33 @@ from hsweep.record.rows import TrialRow
 
 _CODE_META: Final = "code:"
 _MOST_FILES: Final = 3
-_DECIDED_BY: Final = {
+_CONTENT_OF: Final = {
     "model_code": "model",
     "task_code": "task",
-    "training_code": None,
+    "training_code": "",
     **{code: part for part, code in TRAINING_PARTS.items()},
 }
-"""The part that must be the same where one kind of code is taken for another."""
+"""The part that must be the same where one kind of code is taken for another; empty for none."""
 
 Files = Callable[[str], Mapping[str, str] | None]
 """Returns the files behind a digest of code, None where that is not known."""
 
 
 def code_metas(journal: JournalReader, trials: Iterable[Trial]) -> dict[str, str]:
-    """Return what is to be recorded so that the files behind the code of trials are on record."""
+    """Return the entries that put the files behind the code of trials on record."""
     digests = {trial.parts.get(part, "") for trial in trials for part in CODE_PARTS}
     code = {each: files for each in digests if (files := files_of(each)) is not None}
     return files_metas(journal, code)
 
 
 def files_metas(journal: JournalReader, code: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
-    """Return what is to be recorded so that the files behind digests of code are on record."""
+    """Return the entries that put the files behind digests of code on record."""
     known = journal.metas(_CODE_META).keys()
-    new = {f"{_CODE_META}{each}": files for each, files in code.items() if each not in known}
-    return {name: json.dumps(dict(files)) for name, files in new.items()}
+    return {
+        f"{_CODE_META}{each}": json.dumps(dict(files))
+        for each, files in code.items()
+        if each not in known
+    }
 
 
 def recorded_files(journal: JournalReader) -> dict[str, Mapping[str, str]]:
@@ -59,25 +62,21 @@ def changed_code(
 ) -> dict[str, list[str]]:
     """Return which code differs, by its part, and the files that do, as far as they are known
     (``files``: behind the digests of ``before``)."""
-    found: dict[str, list[str]] = {}
+    changed: dict[str, list[str]] = {}
     for part in CODE_PARTS:
         old, new = before.get(part, ""), after.get(part, "")
         if old in (new, (accepted or {}).get(new, new)):
             continue
         was, now = files(old), files_of(new)
-        found[part] = [] if was is None or now is None else changed_files(was, now)
-    return found
+        changed[part] = [] if was is None or now is None else changed_files(was, now)
+    return changed
 
 
 def part_in_words(part: str, files: Sequence[str] = ()) -> str:
     """Return what a part of a key is called, up to three changed files behind it."""
     name = part.replace("_", " ")
-    if not files:
-        return name
-    shown = [*files[:_MOST_FILES]]
-    if len(files) > _MOST_FILES:
-        shown.append(f"{len(files) - _MOST_FILES} more")
-    return f"{name} ({', '.join(shown)})"
+    more = [f"{len(files) - _MOST_FILES} more"] if len(files) > _MOST_FILES else []
+    return f"{name} ({', '.join([*files[:_MOST_FILES], *more])})" if files else name
 
 
 def code_in_words(changed: Mapping[str, Sequence[str]]) -> str:
@@ -87,18 +86,18 @@ def code_in_words(changed: Mapping[str, Sequence[str]]) -> str:
 
 def merged_changes(changes: Iterable[Mapping[str, Iterable[str]]]) -> dict[str, list[str]]:
     """Return all files that changed, by the part of the code."""
-    found: dict[str, set[str]] = {}
+    merged: dict[str, set[str]] = defaultdict(set)
     for each in changes:
         for part, files in each.items():
-            found.setdefault(part, set()).update(files)
-    return {part: sorted(files) for part, files in found.items()}
+            merged[part].update(files)
+    return {part: sorted(files) for part, files in merged.items()}
 
 
 def accepted_change(
     rows: Sequence[TrialRow], trials: Sequence[Trial], accepted: Accepted, files: Files
 ) -> dict[str, Any] | None:
-    """Return what is to be recorded so that planned trials that differ from those on record only in
-    their code are the same; None if no code has changed.
+    """Return the entry by which planned trials count as those on record that differ from them only
+    in their code; None if no code has changed.
 
     Args:
         rows: the study's record, without orphans.
@@ -128,23 +127,21 @@ def _taken_for(
 
     Code of a model is compared where models are equal, that of a task where tasks are.
     """
-    recorded: dict[tuple[str, str], Counter[str]] = {}
+    recorded: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for row in rows:
-        for part, by in _DECIDED_BY.items():
+        for part, content in _CONTENT_OF.items():
             if part in row.parts:
-                same = row.parts[by] if by is not None else ""
-                root = accepted.get(row.parts[part], row.parts[part])
-                recorded.setdefault((part, same), Counter())[root] += 1
-    votes: dict[str, Counter[str]] = {}
+                digest = row.parts[part]
+                recorded[part, row.parts.get(content, "")][accepted.get(digest, digest)] += 1
+    votes: dict[str, Counter[str]] = defaultdict(Counter)
     for trial in trials:
-        for part, by in _DECIDED_BY.items():
-            same = trial.parts.get(by, "") if by is not None else ""
-            if part in trial.parts and (part, same) in recorded:
-                votes.setdefault(trial.parts[part], Counter()).update(recorded[part, same])
+        for part, content in _CONTENT_OF.items():
+            if part in trial.parts:
+                votes[trial.parts[part]] += recorded[part, trial.parts.get(content, "")]
     return {
         new: old
-        for new, counted in votes.items()
-        if (old := counted.most_common(1)[0][0]) != accepted.get(new, new)
+        for new, counts in votes.items()
+        if counts and (old := counts.most_common(1)[0][0]) != accepted.get(new, new)
     }
 
 
@@ -162,6 +159,7 @@ def acceptance(
 
 
 def acceptance_line(entry: Mapping[str, Any]) -> str:
+    """Return an acceptance on record in words."""
     number = entry["trials"]
     trials = f"{number} trial{'' if number == 1 else 's'}"
     done = "kept" if entry["what"] == "kept" else f"taken from study {entry['what']}"

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Final
 
 from hsweep.design.labels import listed, point_label, varying_axes
-from hsweep.design.own_training import Command, OwnTask
-from hsweep.design.sources import Lines, files_of
 from hsweep.design.template import fields_in, fill
 from hsweep.design.trial import Trial
+from hsweep.design.user_training import Command, UserTraining
 from hsweep.errors import UserError, shown, unknown_name
-from hsweep.reporting import REPORTS_FILE
+from hsweep.reporting import OUTPUT_FILE, REPORTS_FILE
 from hsweep.training.own.arguments import arguments_of, fields_of, search_path
 
 _FOLDER: Final = Path("/folder-of-the-trial")
@@ -27,7 +26,7 @@ def check_commands(trials: Sequence[Trial]) -> None:
             command does not name.
     """
     task = trials[0].task
-    if not isinstance(task, OwnTask) or not isinstance(task.train, Command):
+    if not isinstance(task, UserTraining) or not isinstance(task.train, Command):
         return
     command, directory = task.train, Path(task.folder, task.train.folder)
     _check_fields(command, trials)
@@ -63,8 +62,8 @@ def _check_fields(command: Command, trials: Sequence[Trial]) -> None:
                     f"the command's field {{{name}}} has no value at {point_label(trial.point)}; "
                     f"give every point one, None where the argument is to be left out"
                 )
-    where = files_of(command.metrics)
-    needs_folder = not isinstance(command.metrics, Lines) and where != REPORTS_FILE
+    where = command.metrics.files
+    needs_folder = where not in (OUTPUT_FILE, REPORTS_FILE)
     if needs_folder and "folder" not in used:
         raise UserError(
             f"the metrics come from {where} in the trial's folder, and the command does not name "
@@ -80,7 +79,7 @@ def _check_axes(command: Command, trials: Sequence[Trial]) -> None:
         key = tuple(repr(trial.point[axis]) for axis in trial.point if axis in used)
         other = alike.setdefault(key, trial)
         if other is not trial:
-            axes = varying_axes([other, trial])
+            axes = varying_axes([other.point, trial.point])
             raise UserError(
                 f"the command does not use {listed([f'{{{axis}}}' for axis in axes])}, so "
                 f"{point_label(other.point, axes)} and {point_label(trial.point, axes)} would be "

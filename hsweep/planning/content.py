@@ -5,11 +5,12 @@ import json
 from collections.abc import Hashable, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
+from types import FunctionType, ModuleType
 from typing import Any, Final, cast
 
-from hsweep.design.own_training import OwnTask, without_functions
+from hsweep.design.user_training import captured
 from hsweep.errors import NESTED, UserError, shown
 from tasks.base import is_in_key
 
@@ -17,9 +18,13 @@ _PLAIN_KINDS: Final = frozenset({bool, int, str})
 _ONE_FORM: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
-def describe(value: Any, *, for_key: bool = False) -> Any:
-    """Return ``value`` as plain JSON content: equal configurations give equal descriptions; for a
-    key without the fields that change no result.
+def describe(value: Any, *, for_key: bool = False, names_functions: bool = False) -> Any:
+    """Return ``value`` as plain JSON content: equal configurations give equal descriptions.
+
+    Args:
+        for_key: without the fields that change no result.
+        names_functions: functions and classes are described by their names and what they are
+            given; their code counts apart.
 
     Raises:
         UserError: a part with no content to compare, such as a function.
@@ -35,26 +40,34 @@ def describe(value: Any, *, for_key: bool = False) -> Any:
         return describe(value.value)
     if isinstance(value, Path):
         return str(value)
-    if isinstance(value, OwnTask):
-        return describe(value.content() if for_key else value.record(), for_key=for_key)
-    if hasattr(type(value), "key_content"):
-        # What tells it from others is not its fields alone; of functions the names and the code.
-        content = without_functions(value.key_content())
-        return {"type": type(value).__qualname__, **describe(content, for_key=for_key)}
-    names = _field_names(cast(Hashable, type(value)), for_key)
+    part = partial(describe, for_key=for_key, names_functions=names_functions)
+    if names_functions and isinstance(value, FunctionType):
+        around = part(captured(value))
+        return {"name": value.__qualname__, **({"captured": around} if around else {})}
+    if names_functions and isinstance(value, type | ModuleType):
+        return value.__qualname__ if isinstance(value, type) else value.__name__
+    if names_functions and isinstance(value, partial):
+        return part((value.func, value.args, value.keywords))
+    kind = type(value)
+    if hasattr(kind, "key_content"):  # not its fields alone tell it from others
+        is_record = not for_key and hasattr(kind, "record_content")
+        content = value.record_content() if is_record else value.key_content()
+        described = describe(content, for_key=for_key, names_functions=True)
+        return {"type": kind.__qualname__, **described}
+    names = _field_names(cast(Hashable, kind), for_key)
     if names is not None:
-        content = {name: describe(getattr(value, name), for_key=for_key) for name in names}
-        return {"type": type(value).__qualname__, **content}
+        content = {name: part(getattr(value, name)) for name in names}
+        return {"type": kind.__qualname__, **content}
     if isinstance(value, Mapping):
-        return {str(name): describe(part, for_key=for_key) for name, part in value.items()}
+        return {str(name): part(each) for name, each in value.items()}
     if isinstance(value, (tuple, list)):
-        return [describe(part, for_key=for_key) for part in value]
+        return [part(each) for each in value]
     if isinstance(value, (set, frozenset)):
-        return sorted((describe(part, for_key=for_key) for part in value), key=repr)
+        return sorted(map(part, value), key=repr)
     raise UserError(
         "a model, task, recipe or argument of a training function is a frozen dataclass of plain "
         "values, or such a value, so that equal trials can be recognised; found "
-        f"{shown(value)} of type {type(value).__name__}"
+        f"{shown(value)} of type {kind.__name__}"
     )
 
 

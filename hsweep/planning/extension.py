@@ -8,7 +8,7 @@ replicates and never by how good they looked; new seeds and new axis values foll
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from hsweep.design.domain import as_value
 from hsweep.design.question import Missing
@@ -29,38 +29,39 @@ _TAKEN_UP: Final = {
 }
 """Which recorded trials can become full-budget runs, first choice first. One that diverged cannot:
 the same seed would diverge again."""
+_ORDER: Final = list(_TAKEN_UP)
 
-
-@dataclass(frozen=True, slots=True)
-class Addition:
-    """A trial that a cell is given: how, in words, and whether the record has it already."""
-
-    cell: Missing
-    trial: Trial
-    how: str
-    is_recorded: bool
+_Runs: TypeAlias = list[tuple[Trial, str]]
+"""Trials that a point is given, each with how, in words."""
+_Entry: TypeAlias = Mapping[str, Any]
+"""A trial of an extension as the manifest has it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Extension:
-    """What is run so that a study can be answered, and the reasons for what cannot be run.
+    """What is run so that a study can be answered.
 
-    ``plan`` is the study's with the new trials.
+    Attributes:
+        plan: the study's with the new trials.
+        wanted: the runs that an answer lacks.
+        additions: for which of these, and how (in words), each trial is run.
+        problems: why others cannot be run.
     """
 
     plan: Plan
     wanted: tuple[Missing, ...]
-    additions: tuple[Addition, ...]
+    additions: tuple[tuple[Missing, Trial, str], ...]
     problems: tuple[str, ...]
 
     @property
-    def keys(self) -> frozenset[str]:
-        return frozenset(addition.trial.key for addition in self.additions)
+    def trials(self) -> list[Trial]:
+        return [trial for _, trial, _ in self.additions]
 
     def lines(self) -> list[str]:
+        """Return what is run, and what cannot be, in words."""
         lines = []
         for wanted in self.wanted:
-            ways = Counter(each.how for each in self.additions if each.cell is wanted)
+            ways = Counter(how for missing, _, how in self.additions if missing is wanted)
             if ways:
                 how = ", ".join(f"{number} {way}" for way, number in ways.items())
                 lines.append(f"{wanted.label}: {how} ({wanted.why})")
@@ -69,29 +70,23 @@ class Extension:
     @property
     def cost(self) -> float:
         """Budget units to train, over those of one run of the sweep's budget."""
-        trials = [each.trial for each in self.additions]
-        return sum(trial.units_to_train for trial in trials) / self.plan.sweep.budget.amount
+        return sum(each.units_to_train for each in self.trials) / self.plan.sweep.budget.amount
 
     def to_json(self) -> dict[str, Any]:
         return {
             "wanted": [
-                {
-                    "at": dict(cell.at),
-                    "trials": cell.seeds,
-                    "budget": cell.budget,
-                    "why": cell.why,
-                }
-                for cell in self.wanted
+                {"at": dict(each.at), "trials": each.seeds, "budget": each.budget, "why": each.why}
+                for each in self.wanted
             ],
             "trials": [
                 {
-                    "key": each.trial.key,
-                    "point": dict(each.trial.point),
-                    "replicate": each.trial.replicate,
-                    "budget": each.trial.budget.amount,
-                    "how": each.how,
+                    "key": trial.key,
+                    "point": dict(trial.point),
+                    "replicate": trial.replicate,
+                    "budget": trial.budget.amount,
+                    "how": how,
                 }
-                for each in self.additions
+                for _, trial, how in self.additions
             ],
             "cost": self.cost,
             "problems": list(self.problems),
@@ -121,54 +116,32 @@ def plan_extension(
     for row in recorded:
         if row.key in trials:
             rows.setdefault(recorded_point(row.point), []).append(row)
-    additions: list[Addition] = []
+    additions: list[tuple[Missing, Trial, str]] = []
     problems: list[str] = []
-    for cell in wanted:
+    for missing in wanted:
         try:
-            points = _points_in(cell, plan.sweep, rows)
+            points = _points_in(missing, plan.sweep, rows)
         except UserError as error:
-            problems.append(f"{cell.label}: {error}")
+            problems.append(f"{missing.label}: {error}")
             continue
-        give = _fill if cell.budget is None else _at_another_budget
+        give = _at_own_budget if missing.budget is None else _at_another_budget
         for point in points:
-            found, problem = give(cell, point, rows.get(point, []), trials, planner)
-            additions += found
-            if problem:
-                problems.append(f"{cell.label}: {problem}")
-    added = [each.trial for each in additions if not each.is_recorded]
-    return Extension(_grown(plan, planner, added), wanted, tuple(additions), tuple(problems))
-
-
-def with_extensions(plan: Plan, extensions: Iterable[Mapping[str, Any]]) -> Plan:
-    """Return the plan of a sweep with the trials of a study's recorded extensions (as
-    ``Extension.to_json`` wrote them), oldest first."""
-    planner = Planner.following(plan)
-    rungs = {budget.amount for budget in plan.sweep.budget.rungs}
-    amounts: dict[tuple[Mapping[str, Any], int], set[int]] = {}
-    for trial in plan.trials:
-        amounts.setdefault((trial.point, trial.replicate), set()).add(trial.budget.amount)
-    added: list[Trial] = []
-    for extension in extensions:
-        lacking: dict[tuple[Point, int], None] = {}
-        for entry in extension["trials"]:
-            place = recorded_point(entry["point"]), int(entry["replicate"])
-            if entry["budget"] not in amounts.get(place, ()):
-                amounts.setdefault(place, set(rungs)).add(entry["budget"])
-                lacking[place] = None
-        for point, replicate in lacking:
-            added += planner.plan_point(point, [replicate], amounts[point, replicate])
-    return _grown(plan, planner, added)
+            runs, problem = give(missing, point, rows.get(point, []), trials, planner)
+            additions += [(missing, trial, how) for trial, how in runs]
+            problems += [f"{missing.label}: {problem}"] if problem else []
+    new = [trial for _, trial, _ in additions if trial.key not in trials]
+    return Extension(_with_trials(plan, planner, new), wanted, tuple(additions), tuple(problems))
 
 
 def carried_over(
     extensions: Sequence[Mapping[str, Any]], plan: Plan, before: Mapping[str, Any]
 ) -> tuple[Plan, list[dict[str, Any]]]:
-    """Carry a study's recorded extensions over to the plan of an edited sweep.
+    """Carry a study's recorded extensions (as ``Extension.to_json`` wrote them) over to a plan.
 
-    A trial that was added stays if its point is in the edited space, or was never in the space and
-    still has the space's axes: then no edit has taken it out. One of a budget of the sweep
-    (``before``, as recorded) has one of now; one of another budget keeps that while the unit is the
-    same.
+    A trial that was added stays if its point is in the sweep's space of now, or was never in the
+    space and still has the space's axes: then no edit has taken it out. One of a budget of the
+    sweep (``before``, as recorded) has one of now; one of another budget keeps that while the unit
+    is the same.
 
     Returns:
         The plan with the trials that stay, and the extensions with these, by their keys of now.
@@ -177,143 +150,163 @@ def carried_over(
     axes = {frozenset(point) for point in points}
     now = plan.sweep.budget
     rungs = {budget.amount for budget in now.rungs}
-    own = {before["amount"], *before["ladder"]} - rungs
+    replaced = {before["amount"], *before["ladder"]} - rungs
 
-    def carried(entry: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-        is_new = entry["how"] == "new"
-        if entry["budget"] in own:
-            entry = {**entry, "budget": now.amount}
-        elif entry["budget"] not in rungs and before["unit"] != now.unit:
-            return
-        if recorded_point(entry["point"]) in points:
-            # Once in the space, it is the space that decides.
-            yield {**entry, "how": "in the sweep since"} if is_new else entry
-        elif is_new and frozenset(entry["point"]) in axes:
-            yield entry
-
-    kept = [[new for old in each["trials"] for new in carried(old)] for each in extensions]
-    grown = with_extensions(plan, [{"trials": entries} for entries in kept])
-    keys = {(t.point, t.replicate, t.budget.amount): t.key for t in grown.trials}
-
-    def with_keys(entries: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    def staying(entries: Iterable[_Entry]) -> Iterator[_Entry]:
         for entry in entries:
-            place = recorded_point(entry["point"]), int(entry["replicate"]), entry["budget"]
-            if key := keys.get(place):
-                yield {**entry, "key": key}
+            if entry["budget"] in replaced:
+                entry = {**entry, "budget": now.amount}
+            elif entry["budget"] not in rungs and before["unit"] != now.unit:
+                continue
+            is_new = entry["how"] == "new"
+            if recorded_point(entry["point"]) in points:
+                # Once in the space, it is the space that decides.
+                yield {**entry, "how": "in the sweep since"} if is_new else entry
+            elif is_new and frozenset(entry["point"]) in axes:
+                yield entry
 
-    return grown, [
-        {**extension, "trials": [*with_keys(entries)]}
+    kept = [list(staying(each["trials"])) for each in extensions]
+    whole = _with_entries(plan, kept)
+    keys = {(t.point, t.replicate, t.budget.amount): t.key for t in whole.trials}
+    return whole, [
+        {
+            **extension,
+            "trials": [
+                {**entry, "key": key}
+                for entry in entries
+                if (key := keys.get((*_place_of(entry), entry["budget"])))
+            ],
+        }
         for extension, entries in zip(extensions, kept, strict=True)
     ]
 
 
-def _grown(plan: Plan, planner: Planner, added: Iterable[Trial]) -> Plan:
+def _with_entries(plan: Plan, extensions: Iterable[Iterable[_Entry]]) -> Plan:
+    """Return a plan with the trials of recorded extensions, the oldest first."""
+    planner = Planner.following(plan)
+    rungs = {budget.amount for budget in plan.sweep.budget.rungs}
+    amounts: dict[tuple[Mapping[str, Any], int], set[int]] = {}
+    for trial in plan.trials:
+        amounts.setdefault((trial.point, trial.replicate), set()).add(trial.budget.amount)
+    new: list[Trial] = []
+    for entries in extensions:
+        lacking: dict[tuple[Point, int], None] = {}
+        for entry in entries:
+            place = _place_of(entry)
+            if entry["budget"] not in amounts.get(place, ()):
+                amounts.setdefault(place, set(rungs)).add(entry["budget"])
+                lacking[place] = None
+        for point, replicate in lacking:
+            new += planner.plan_point(point, [replicate], amounts[point, replicate])
+    return _with_trials(plan, planner, new)
+
+
+def _place_of(entry: _Entry) -> tuple[Point, int]:
+    return recorded_point(entry["point"]), int(entry["replicate"])
+
+
+def _with_trials(plan: Plan, planner: Planner, new: Iterable[Trial]) -> Plan:
     problems = dict.fromkeys([*plan.data_problems, *planner.data_problems])
-    return replace(plan, trials=(*plan.trials, *added), data_problems=tuple(problems))
+    return replace(plan, trials=(*plan.trials, *new), data_problems=tuple(problems))
 
 
-def _fill(
-    cell: Missing,
+def _at_own_budget(
+    missing: Missing,
     point: Point,
     rows: Sequence[TrialRow],
     trials: Mapping[str, Trial],
     planner: Planner,
-) -> tuple[list[Addition], str]:
+) -> tuple[_Runs, str]:
     """Return the trials one point is given, and why there are fewer than asked for.
 
     Those with the sweep's longest budget are asked for; the shorter ones that they go on from come
     with them, and a new seed has every budget that others of its point have.
     """
-    order, longest = list(_TAKEN_UP), planner.sweep.budget.amount
+    budget = planner.sweep.budget
     by_key = {row.key: row for row in rows if row.status in _TAKEN_UP}
     usable = sorted(
-        (row for row in by_key.values() if row.budget == longest),
-        key=lambda row: (order.index(row.status), row.replicate),
-    )[: cell.seeds]
-    found = []
+        (row for row in by_key.values() if row.budget == budget.amount),
+        key=lambda row: (_ORDER.index(row.status), row.replicate),
+    )[: missing.seeds]
+    runs: _Runs = []
     for row in usable:
         key = row.key
         while key in by_key:
-            how = _TAKEN_UP[by_key[key].status]
-            found.append(Addition(cell, trials[key], how, is_recorded=True))
+            runs.append((trials[key], _TAKEN_UP[by_key[key].status]))
             key = trials[key].shorter
-    lacking = cell.seeds - len(usable)
+    lacking = missing.seeds - len(usable)
     if not lacking:
-        return found, ""
+        return runs, ""
     first = max((row.replicate for row in rows), default=-1) + 1
-    amounts = {budget.amount for budget in planner.sweep.budget.rungs} | {r.budget for r in rows}
-    how = NEW_SEED if rows else "new"
+    amounts = {each.amount for each in budget.rungs} | {row.budget for row in rows}
     new, problem = _planned(point, range(first, first + lacking), amounts, planner)
-    found += [Addition(cell, trial, how, is_recorded=False) for trial in new]
     if not problem and len(new) < lacking * len(amounts):
         problem = f"{lacking - len(new) // len(amounts)} trials would repeat others of the study"
-    return found, problem
+    return [*runs, *((trial, NEW_SEED if rows else "new") for trial in new)], problem
 
 
 def _at_another_budget(
-    cell: Missing,
+    missing: Missing,
     point: Point,
     rows: Sequence[TrialRow],
     trials: Mapping[str, Trial],
     planner: Planner,
-) -> tuple[list[Addition], str]:
+) -> tuple[_Runs, str]:
     """Return the trials of another budget that one point is given, those of its first seeds that
     have finished with the sweep's own, and why there are fewer than asked for."""
-    assert cell.budget is not None
-    sweep = planner.sweep
+    assert missing.budget is not None
+    sweep, budget = planner.sweep, planner.sweep.budget.of(missing.budget)
     seeds: dict[int, dict[int, TrialRow]] = {}
     for row in sorted(rows, key=lambda row: row.replicate):
         seeds.setdefault(row.replicate, {})[row.budget] = row
     ready = [
         seed
-        for seed, own in seeds.items()
+        for seed, by_budget in seeds.items()
         if seed >= sweep.num_scouts
-        and (whole := own.get(sweep.budget.amount)) is not None
+        and (whole := by_budget.get(sweep.budget.amount)) is not None
         and whole.status is TrialStatus.FINISHED
-    ][: cell.seeds]
-    found, problems = [], []
+    ][: missing.seeds]
+    runs: _Runs = []
+    problems = []
     for seed in ready:
-        known = seeds[seed].get(cell.budget)
+        known = seeds[seed].get(budget.amount)
         if known is None:
-            new, problem = _planned(point, [seed], {*seeds[seed], cell.budget}, planner)
-            how = f"at {sweep.budget.of(cell.budget)}"
-            found += [Addition(cell, trial, how, is_recorded=False) for trial in new]
+            new, problem = _planned(point, [seed], {*seeds[seed], budget.amount}, planner)
+            runs += [(trial, f"at {budget}") for trial in new]
             problems += [problem] * bool(problem)
         elif known.status in _TAKEN_UP:
-            how = _TAKEN_UP[known.status]
-            found.append(Addition(cell, trials[known.key], how, is_recorded=True))
+            runs.append((trials[known.key], _TAKEN_UP[known.status]))
         elif known.status is not TrialStatus.FINISHED:
-            ended = str(known.status).replace("_", " ")
-            problems.append(f"seed {seed} at {sweep.budget.of(cell.budget)} is {ended}")
-    if len(ready) < cell.seeds:
-        problems.append(f"{cell.seeds - len(ready)} seeds have no finished trial")
-    return found, "; ".join(problems)
+            problems.append(f"seed {seed} at {budget} is {str(known.status).replace('_', ' ')}")
+    if len(ready) < missing.seeds:
+        problems.append(f"{missing.seeds - len(ready)} seeds have no finished trial")
+    return runs, "; ".join(problems)
 
 
 def _planned(
     point: Point, replicates: Iterable[int], amounts: Collection[int], planner: Planner
 ) -> tuple[list[Trial], str]:
     """Return new trials of a point, and why it cannot be run."""
-    skipped = len(planner.skipped)
+    planner.skipped.pop(point, None)
     new = planner.plan_point(point, replicates, amounts)
-    return new, planner.skipped[-1].reason if len(planner.skipped) > skipped else ""
+    return new, planner.skipped.get(point, "")
 
 
-def _points_in(cell: Missing, sweep: Sweep, recorded: Collection[Point]) -> list[Point]:
+def _points_in(missing: Missing, sweep: Sweep, recorded: Collection[Point]) -> list[Point]:
     """Return the points of a cell: those on record, else those of the sweep's space.
 
     Raises:
         UserError: the space has none there, or does not say which.
     """
-    at = {axis: as_value(value) for axis, value in cell.at.items()}
+    at = {axis: as_value(value) for axis, value in missing.at.items()}
     if known := [point for point in recorded if point.has(at)]:
         return known
-    for axis, value in cell.at.items():
+    for axis, value in missing.at.items():
         sweep = sweep.with_setting(axis, [value])
     points = [point for point in sweep.space.points() if point.has(at)]
     if not points:
         raise UserError("the sweep's space has no point there")
-    per_cell = Counter(tuple(point.get(axis) for axis in cell.at) for point in recorded)
+    per_cell = Counter(tuple(point.get(axis) for axis in missing.at) for point in recorded)
     if len(points) > max(per_cell.values(), default=len(points)):
         raise UserError(
             f"the sweep's space has {len(points)} points there, more than any cell of the "

@@ -90,54 +90,32 @@ def _cost_of(module: "nn.Module", task: Any) -> Counts:
 def _read_by(function: Callable[[Point], Any], point: Point) -> tuple[Any, dict[str, Any]]:
     """Return what a function returns at a point, and the axes that it reads, with their values:
     all of them where what it returns holds the point, which may be read later."""
-    watched = _WatchedPoint(point)
-    read, holder = watched._read, weakref.ref(watched)
-    found = function(watched)
+    values = _WatchedValues(dict(point))
+    read, holder = values.read, weakref.ref(values)
+    watched = Point({})
+    object.__setattr__(watched, "_values", values)
+    del values
+    built = function(watched)
     del watched
     axes = set(point) if holder() is not None else read
-    return found, {axis: point[axis] for axis in point if axis in axes}
+    return built, {axis: point[axis] for axis in point if axis in axes}
 
 
-class _WatchedPoint(Point):
-    """A point that notes which of its axes are read."""
+class _WatchedValues(Mapping[str, Any]):
+    """The axis values of a point, which notes those that are read."""
 
-    __slots__ = ("__weakref__", "_read")
-    _read: set[str]
-
-    def __init__(self, values: Mapping[str, Any]) -> None:
-        super().__init__(values)
-        object.__setattr__(self, "_read", set())
+    def __init__(self, values: dict[str, Any]) -> None:
+        self._values = values
+        self.read: set[str] = set()
 
     def __getitem__(self, axis: str) -> Any:
-        self._read.add(axis)
-        return super().__getitem__(axis)
-
-    def __contains__(self, axis: object) -> bool:
-        self._read.add(str(axis))
-        return super().__contains__(axis)
-
-    def get(self, axis: str, default: Any = None) -> Any:
-        """Return the axis's value, or ``default`` if the space does not have it."""
-        self._read.add(axis)
-        return super().get(axis, default)
-
-    def has(self, values: Mapping[str, Any]) -> bool:
-        """Whether the point has all these axis values."""
-        self._read.update(values)
-        return super().has(values)
+        self.read.add(axis)
+        return self._values[axis]
 
     def __iter__(self) -> Iterator[str]:
-        self._read.update(self._values)
-        return super().__iter__()
+        self.read.update(self._values)
+        return iter(self._values)
 
     def __len__(self) -> int:
-        self._read.update(self._values)
-        return super().__len__()
-
-    def __hash__(self) -> int:
-        self._read.update(self._values)
-        return super().__hash__()
-
-    def __repr__(self) -> str:
-        self._read.update(self._values)
-        return super().__repr__()
+        self.read.update(self._values)
+        return len(self._values)

@@ -1,41 +1,42 @@
 """Every trial before any trains: keys, counts, memory, what is impossible and what is double."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, TypeAlias
 
 from hsweep.design.budget import Budget
 from hsweep.design.early_stopping import PROTECTED
 from hsweep.design.function_model import FunctionModel
-from hsweep.design.own_training import Command, OwnTask
 from hsweep.design.question import Lean
 from hsweep.design.recipe import Recipe
 from hsweep.design.space import Point
 from hsweep.design.sweep import Sweep
 from hsweep.design.trial import Resources, Trial, cost_columns
+from hsweep.design.user_training import TRAINING_PARTS, Command, UserTraining
 from hsweep.errors import UserError, format_error
 from hsweep.planning.baseline import baseline_proposals
-from hsweep.planning.code import Code, code_of, code_of_script, named_code
+from hsweep.planning.code import (
+    Code,
+    code_of,
+    code_of_script,
+    named_code,
+    training_code,
+    user_training_code,
+)
 from hsweep.planning.commands import check_commands
 from hsweep.planning.content import content_hash, describe
 from hsweep.planning.devices import training_memory
 from hsweep.planning.function_models import model_at
-from hsweep.planning.identity import (
-    Accepted,
-    key_of,
-    own_parts_of,
-    parts_of,
-)
+from hsweep.planning.identity import Accepted, key_of, parts_of
 from hsweep.planning.options import Limits
-from hsweep.planning.recipes import RecipeChecks, settled
+from hsweep.planning.recipes import check_recipe, with_task_settings
 from hsweep.planning.user_code import (
     ImpossiblePointError,
     called,
     check_kinds,
     check_metrics,
-    check_own_resources,
     counted,
     described_cost,
     evaluated,
@@ -51,18 +52,16 @@ from tasks.base import DataError, Learnable
 _UNLIMITED: Final = Limits()
 _MAX_CHECKED_BUILDS: Final = 300
 _KEPT_DESCRIPTIONS: Final = 256
+_BUILT: Final = ("model", "task")
 UNREAD_DATA: Final = "unread"
 _MAX_LOOKED_AT: Final = 1_000_000
 MAX_TRIALS: Final = 100_000
 """More could not be run, shown or distinguished; a slip of the keyboard asks for them."""
 
-
-@dataclass(frozen=True, slots=True)
-class Skipped:
-    """A point that is not run, and why."""
-
-    point: Point
-    reason: str
+_Setup: TypeAlias = tuple[
+    Learnable, AnyModelConfig | None, Recipe, Resources, Counts | None, int | None
+]
+"""What trials of a point learn and with what, and what that costs: counts and bytes of memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +71,7 @@ class Plan:
     Attributes:
         trials: in the order of the space, replicates of a point together, the shorter budgets of
             each before the longer ones.
-        skipped: impossible points and those outside the limits.
+        skipped: impossible points and those outside the limits, each with the reason.
         merged: trials that were another one again and were dropped.
         data_problems: why data could not be read; a study cannot start while there are any.
         is_adaptive: the points are proposed during the run; ``trials`` are random draws for
@@ -86,7 +85,7 @@ class Plan:
     preset: str
     study_seed: int
     trials: tuple[Trial, ...]
-    skipped: tuple[Skipped, ...]
+    skipped: Mapping[Point, str]
     merged: int
     data_problems: tuple[str, ...] = ()
     is_adaptive: bool = False
@@ -96,11 +95,7 @@ class Plan:
 
     def totals(self) -> dict[str, int | None]:
         params = [trial.counts.num_params for trial in self.trials if trial.counts is not None]
-        memory = [
-            trial.train_memory_bytes
-            for trial in self.trials
-            if trial.train_memory_bytes is not None
-        ]
+        memory = [t.train_memory_bytes for t in self.trials if t.train_memory_bytes is not None]
         # The replicates of a point share it.
         points = {id(trial.point): trial.point for trial in self.trials}.values()
         return {
@@ -158,24 +153,13 @@ class Plan:
                 }
                 for trial in self.trials
             ],
-            "skipped": [{"point": dict(s.point), "reason": s.reason} for s in self.skipped],
+            "skipped": [{"point": dict(at), "reason": why} for at, why in self.skipped.items()],
             "merged": self.merged,
             "data_problems": list(self.data_problems),
             "totals": self.totals(),
             "weights": planned_weights(self.sweep, self.trials),
             "ladder": self.ladder(),
         }
-
-
-class _Asked(NamedTuple):
-    """What trials of one point are: what they learn and with what, and what that costs."""
-
-    task: Learnable
-    model: AnyModelConfig | None
-    recipe: Recipe
-    resources: Resources
-    counts: Counts | None
-    memory: int | None
 
 
 @dataclass(slots=True)
@@ -187,17 +171,15 @@ class Planner:
     limits: Limits = _UNLIMITED
     sweep_module: str = ""
     accepted: Accepted = field(default_factory=dict)
-    skipped: list[Skipped] = field(default_factory=list)
+    skipped: dict[Point, str] = field(default_factory=dict)
     merged: int = 0
     data_problems: dict[str, None] = field(default_factory=dict)
     _keys: set[str] = field(default_factory=set)
     _counts: dict[str, Counts] = field(default_factory=dict)
     _fingerprints: dict[str, str] = field(default_factory=dict)
-    _with_checked_metrics: set[str] = field(default_factory=set)
-    _with_loadable_weights: set[type] = field(default_factory=set)
+    _checked: set[Hashable] = field(default_factory=set)
     _described: dict[tuple[int, bool], tuple[Any, str]] = field(default_factory=dict)
-    _recipes: RecipeChecks = field(default_factory=RecipeChecks)
-    _own_task: OwnTask | None = None
+    _user_training: UserTraining | None = None
     _scripts: dict[tuple[str, ...], Code] = field(default_factory=dict)
     _num_planned: int = 0
     _rungs: tuple[Budget, ...] = ()
@@ -231,83 +213,31 @@ class Planner:
             UserError: the sweep's own functions cannot be used.
         """
         try:
-            is_own = self.sweep.train is not None
-            asked = self._asked_of_own(point) if is_own else self._asked(point)
-            sweep = self.sweep = with_deciding_metric(self.sweep, asked.task)
-            if (identity := self._hash_of(asked.task)) not in self._with_checked_metrics:
-                self._with_checked_metrics.add(identity)
-                try:
-                    check_metrics(asked.task, sweep)
-                except DataError as error:  # what is measured depends on data that are not there
-                    self.data_problems[str(error)] = None
-            if violation := self.limits.violation(asked.counts, asked.memory):
-                raise ImpossiblePointError(violation)
+            first = self._any_trial(point)
         except ImpossiblePointError as impossible:
-            self.skipped.append(Skipped(point, str(impossible)))
+            self.skipped[point] = str(impossible)
             return []
-        stopping, question = sweep.early_stopping, sweep.question
-        nuisance = getattr(question, "nuisance", ())
-        num_params = asked.counts.num_params if asked.counts is not None else None
-        stratum = (
-            called("early stopping", lambda: stopping.stratum(point, num_params, nuisance))
-            if stopping
-            else ""
-        )
-        is_baseline = isinstance(question, Lean) and question.is_baseline(point)
-        if stopping and stopping.scouts is None and is_baseline:
-            stratum = PROTECTED  # everything will be compared with it
-        fingerprint = self._fingerprint_of(asked.task)
-        hashed = partial(self._hash_of, for_key=True)
-        if isinstance(asked.task, OwnTask):
-            own = asked.task
-            shared, origin = called(
-                "training",
-                lambda: own_parts_of(
-                    own, point, sweep.budget, fingerprint, self._own_code(own, point), hashed=hashed
-                ),
-            )
-        else:
-            shared, origin = called(
-                "model, task or recipe",
-                lambda: parts_of(
-                    asked.model,
-                    asked.task,
-                    asked.recipe,
-                    sweep.budget,
-                    fingerprint,
-                    hashed=hashed,
-                    sweep_module=self.sweep_module,
-                ),
-            )
         trials = []
-        rungs = self._rungs if amounts is None else [*map(sweep.budget.of, sorted(amounts))]
-        for replicate in range(sweep.replicates) if replicates is None else replicates:
+        budget = self.sweep.budget
+        rungs = self._rungs if amounts is None else [*map(budget.of, sorted(amounts))]
+        for replicate in range(self.sweep.replicates) if replicates is None else replicates:
             seeds, described_seeds = _seeds_of(self.study_seed, replicate)
             below = None
-            for budget in rungs:
-                parts = {**shared, "budget": hashed(budget), "seeds": described_seeds}
-                trial = Trial(
+            for rung in rungs:
+                described = self._hash_of(rung, for_key=True)
+                parts = {**first.parts, "budget": described, "seeds": described_seeds}
+                trial = replace(
+                    first,
                     key=key_of(parts, self.accepted),
                     ordinal=self._num_planned,
-                    point=point,
                     replicate=replicate,
-                    stratum=stratum,
-                    task=asked.task,
-                    model=asked.model,
-                    recipe=asked.recipe,
-                    budget=budget,
+                    budget=rung,
                     seeds=seeds,
-                    resources=asked.resources,
-                    metric=sweep.metric,
-                    goal=sweep.direction,
-                    counts=asked.counts,
-                    train_memory_bytes=asked.memory,
                     parts=parts,
-                    origin=origin,
                 )
                 if below is not None:
-                    shared_units = trial.shared_with(below.budget.amount)
-                    trial = replace(trial, shorter=below.key, shared=shared_units)
+                    shared = trial.shared_with(below.budget.amount)
+                    trial = replace(trial, shorter=below.key, shared=shared)
                 below = trial
                 if trial.key in self._keys:
                     self.merged += 1
@@ -319,7 +249,48 @@ class Planner:
                     raise _too_many()
         return trials
 
-    def _asked(self, point: Point) -> "_Asked":
+    def _any_trial(self, point: Point) -> Trial:
+        """Return what the trials of a point have in common, as one without a key.
+
+        Raises:
+            ImpossiblePointError: it cannot be trained, or is outside the limits.
+        """
+        is_users = self.sweep.train is not None
+        setup = self._trained_by_user(point) if is_users else self._trained_by_loop(point)
+        task, model, recipe, resources, counts, memory = setup
+        sweep = self.sweep = with_deciding_metric(self.sweep, task)
+        if (identity := ("metrics", self._hash_of(task))) not in self._checked:
+            self._checked.add(identity)
+            try:
+                check_metrics(task, sweep)
+            except DataError as error:  # what is measured depends on data that are not there
+                self.data_problems[str(error)] = None
+        if violation := self.limits.violation(counts, memory):
+            raise ImpossiblePointError(violation)
+        parts, origin = called(
+            "model, task, recipe or training", lambda: self._parts(point, task, model, recipe)
+        )
+        return Trial(
+            key="",
+            ordinal=0,
+            point=point,
+            replicate=0,
+            stratum=self._stratum(point, counts),
+            task=task,
+            model=model,
+            recipe=recipe,
+            budget=sweep.budget,
+            seeds=_seeds_of(self.study_seed, 0)[0],
+            resources=resources,
+            metric=sweep.metric,
+            goal=sweep.direction,
+            counts=counts,
+            train_memory_bytes=memory,
+            parts=parts,
+            origin=origin,
+        )
+
+    def _trained_by_loop(self, point: Point) -> _Setup:
         """Return what a sweep's functions say of a point.
 
         Raises:
@@ -330,40 +301,75 @@ class Planner:
         model = evaluated("model", partial(model_at, sweep.model, task=task), point)
         recipe = evaluated("recipe", sweep.recipe, point)
         resources = evaluated("resources", sweep.resources, point)
-        check_kinds(task, model, recipe, resources)
-        task, recipe = called("recipe", lambda: settled(task, recipe))
-        called("recipe", lambda: self._recipes.check(recipe, model, resources, sweep.budget))
+        check_kinds(task=task, model=model, recipe=recipe, resources=resources)
+        task, recipe = called("recipe", lambda: with_task_settings(task, recipe))
+        called(
+            "recipe", lambda: check_recipe(recipe, model, resources, sweep.budget, self._checked)
+        )
         counts = self._counts_of(model)
-        knows_memory = not isinstance(model, FunctionModel) or model.knows_memory
-        if sweep.keep != "none" and type(model) not in self._with_loadable_weights:
+        kind = ("weights", type(model))
+        if sweep.keep != "none" and kind not in self._checked:
             counted(partial(check_can_be_kept, sweep_module=self.sweep_module), model)
-            self._with_loadable_weights.add(type(model))
+            self._checked.add(kind)
         if too_few := called("task", lambda: too_few_tokens(task, model)):
             raise ImpossiblePointError(too_few)
-        is_sharded = recipe.sharding == "full"
         memory = None
-        if knows_memory:
+        if not isinstance(model, FunctionModel) or model.knows_memory:
+            is_sharded = recipe.sharding == "full"
             memory = training_memory(counts, recipe, resources.processes, is_sharded=is_sharded)
-        return _Asked(task, model, recipe, resources, counts, memory)
+        return task, model, recipe, resources, counts, memory
 
-    def _asked_of_own(self, point: Point) -> "_Asked":
-        """Return what is said of a point that one's own training trains.
+    def _trained_by_user(self, point: Point) -> _Setup:
+        """Return what is said of a point that a user's training trains.
 
         Raises:
             ImpossiblePointError: it cannot be trained.
         """
         sweep = self.sweep
         resources = evaluated("resources", sweep.resources, point)
-        if self._own_task is None:
-            self._own_task = sweep.own_task()
+        if self._user_training is None:
+            self._user_training = sweep.user_training()
         counts, memory = None, None
         if sweep.describe is not None:
             counts, memory = described_cost(sweep.describe, point)
-        check_own_resources(self._own_task, resources)
-        return _Asked(self._own_task, None, Recipe(), resources, counts, memory)
+        check_kinds(resources=resources)
+        if self._user_training.starts_processes and resources.spread:
+            raise UserError(
+                "a command starts on one node, with all that its processes occupy; spread=True is "
+                "for a training function, or the training of a task"
+            )
+        return self._user_training, None, Recipe(), resources, counts, memory
 
-    def _own_code(self, task: OwnTask, point: Point) -> Code:
-        """Return the code behind one's own training; that of a script depends on the point where
+    def _stratum(self, point: Point, counts: Counts | None) -> str:
+        """Return the group in which trials of a point compete."""
+        stopping, question = self.sweep.early_stopping, self.sweep.question
+        if stopping is None:
+            return ""
+        nuisance = getattr(question, "nuisance", ())
+        num_params = counts.num_params if counts is not None else None
+        stratum = called("early stopping", lambda: stopping.stratum(point, num_params, nuisance))
+        is_baseline = isinstance(question, Lean) and question.is_baseline(point)
+        # Everything will be compared with the baseline.
+        return PROTECTED if stopping.scouts is None and is_baseline else stratum
+
+    def _parts(
+        self, point: Point, task: Learnable, model: AnyModelConfig | None, recipe: Recipe
+    ) -> tuple[dict[str, str], str]:
+        """Return what the key of a point is made of, and what its trials are trained with."""
+        content: dict[str, Any]
+        if isinstance(task, UserTraining):
+            content = {"point": dict(point), task.part: task}
+            code = {TRAINING_PARTS[task.part]: self._code_of_user(task, point)}
+            code["training_code"] = user_training_code()
+        else:
+            content = {"model": model, "task": task, "recipe": recipe}
+            code = {f"{name}_code": code_of(content[name], self.sweep_module) for name in _BUILT}
+            code["training_code"] = training_code()
+        hashed = partial(self._hash_of, for_key=True)
+        return parts_of(content, code, self._fingerprint_of(task), hashed)
+
+    def _code_of_user(self, task: UserTraining, point: Point) -> Code:
+        """Return the code behind a user's training; that of a script depends on the point where
         the command names files by it."""
         if not isinstance(task.train, Command):
             return code_of(task.train, self.sweep_module)
@@ -448,13 +454,13 @@ def make_plan(
     planner = Planner(sweep, study_seed, limits, sweep_module, accepted or {})
     points = _points(sweep, study_seed)
     # Refused at once where no doubles and no limits could bring so many down to what is allowed.
-    each = sweep.replicates * len(sweep.budget.rungs)
-    if each > MAX_TRIALS or len(points) * each > _MAX_LOOKED_AT:
+    per_point = sweep.replicates * len(sweep.budget.rungs)
+    if per_point > MAX_TRIALS or len(points) * per_point > _MAX_LOOKED_AT:
         raise _too_many()
     trials = [trial for point in points for trial in planner.plan_point(point)]
     if not trials:
-        first = planner.skipped[0] if planner.skipped else None
-        why = f"; for example {dict(first.point)}: {first.reason}" if first else ""
+        first = next(iter(planner.skipped.items()), None)
+        why = f"; for example {dict(first[0])}: {first[1]}" if first else ""
         raise UserError(
             f"the plan of {sweep.name!r} has no trial: {len(planner.skipped)} points were skipped"
             f"{why}"
@@ -465,7 +471,7 @@ def make_plan(
         preset=preset,
         study_seed=study_seed,
         trials=tuple(trials),
-        skipped=tuple(planner.skipped),
+        skipped=planner.skipped,
         merged=planner.merged,
         data_problems=tuple(planner.data_problems),
         is_adaptive=sweep.search.method == "optuna",
@@ -481,7 +487,7 @@ def _points(sweep: Sweep, study_seed: int) -> Sequence[Point]:
             return list(sweep.space.points())
         assert sweep.search.num_points is not None
         num_points = min(sweep.search.num_points, MAX_TRIALS + 1)
-        first = [each.point for each in baseline_proposals(sweep)]
+        first = [point for point, _ in baseline_proposals(sweep)]
         drawn = sweep.space.sample(num_points, study_seed)
         return list(dict.fromkeys([*first, *drawn]))[:num_points]
     except UserError:

@@ -1,5 +1,6 @@
 """What a recipe asks for that a task, a model, a device or a library does not have."""
 
+from collections.abc import Hashable
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, Final
 
@@ -14,10 +15,10 @@ from tasks.base import Task
 
 _OF_TASKS: Final = ("label_smoothing", "mixup", "cutmix")
 """Fields of a recipe that are settings of the task."""
-_OWN: Final = ("adamw", "sgd")
+_BUILT_IN: Final = ("adamw", "sgd")
 
 
-def settled(task: Task, recipe: Recipe) -> tuple[Task, Recipe]:
+def with_task_settings(task: Task, recipe: Recipe) -> tuple[Task, Recipe]:
     """Return the task with the settings that the recipe has for it, and the recipe without them.
 
     So it does not matter which of the two says them: it is the same trial.
@@ -26,64 +27,65 @@ def settled(task: Task, recipe: Recipe) -> tuple[Task, Recipe]:
         UserError: the task has no such setting.
         ValueError: the task refuses the value.
     """
-    given = {name: getattr(recipe, name) for name in _OF_TASKS}
-    given = {name: value for name, value in given.items() if value is not None}
-    if not given:
+    values = {name: getattr(recipe, name) for name in _OF_TASKS}
+    values = {name: value for name, value in values.items() if value is not None}
+    if not values:
         return task, recipe
     has: list[str] = [field.name for field in fields(task)] if is_dataclass(task) else []
-    for name, value in given.items():
+    for name, value in values.items():
         if name not in has:
             raise UserError(
                 f"the recipe says {name}={value:g}, and the task {task.name!r} has no such "
                 f"setting; leave it out, or give the task's class a field {name!r} that it trains "
                 "by"
             )
-    changed: Any = replace(task, **given)  # type: ignore[type-var]
+    changed: Any = replace(task, **values)  # type: ignore[type-var]
     return changed, replace(recipe, label_smoothing=None, mixup=None, cutmix=None)
 
 
-class RecipeChecks:
-    """Checks recipes, what is the same of two of them once."""
+def check_recipe(
+    recipe: Recipe,
+    model: AnyModelConfig,
+    resources: Resources,
+    budget: Budget,
+    checked: set[Hashable],
+) -> None:
+    """Refuse a recipe that cannot be followed; torch is imported where that has to be tried.
 
-    def __init__(self) -> None:
-        self._passed: set[tuple[str, ...]] = set()
+    Args:
+        checked: what has been tried and need not be again; what is tried here is added.
 
-    def check(
-        self, recipe: Recipe, model: AnyModelConfig, resources: Resources, budget: Budget
-    ) -> None:
-        """Refuse a recipe that cannot be followed; torch is imported where that has to be tried.
+    Raises:
+        UserError: with what is missing.
+    """
+    if recipe.warmup_steps and budget.unit == "seconds":
+        raise UserError(
+            f"warmup_steps={recipe.warmup_steps} counts steps, and how many a budget of "
+            f"{budget} holds is not known beforehand: give warmup_fraction, or a budget in "
+            "epochs or steps"
+        )
+    if budget.unit == "steps" and recipe.warmup_steps >= budget.rungs[0].amount:
+        raise UserError(
+            f"warmup_steps={recipe.warmup_steps} leave nothing of a budget of "
+            f"{budget.rungs[0]}: give fewer"
+        )
+    if recipe.precision == "tf32" and not resources.gpus:
+        raise UserError(
+            "precision='tf32' is how CUDA devices multiply, and the trial trains on the CPU, "
+            "where it would be float32: set gpus=1, or precision='float32'"
+        )
+    if recipe.optimizer not in _BUILT_IN or recipe.optimizer_args:
+        optimizer = ("optimizer", recipe.optimizer, content_hash(recipe.optimizer_args))
+        if optimizer not in checked:
+            from hsweep.training.optimizer_check import check_optimizer
 
-        Raises:
-            UserError: with what is missing.
-        """
-        if recipe.warmup_steps and budget.unit == "seconds":
-            raise UserError(
-                f"warmup_steps={recipe.warmup_steps} counts steps, and how many a budget of "
-                f"{budget} holds is not known beforehand: give warmup_fraction, or a budget in "
-                "epochs or steps"
-            )
-        if budget.unit == "steps" and recipe.warmup_steps >= budget.rungs[0].amount:
-            raise UserError(
-                f"warmup_steps={recipe.warmup_steps} leave nothing of a budget of "
-                f"{budget.rungs[0]}: give fewer"
-            )
-        if recipe.precision == "tf32" and not resources.gpus:
-            raise UserError(
-                "precision='tf32' is how CUDA devices multiply, and the trial trains on the CPU, "
-                "where it would be float32: set gpus=1, or precision='float32'"
-            )
-        if recipe.optimizer not in _OWN or recipe.optimizer_args:
-            asked: tuple[str, ...] = (recipe.optimizer, content_hash(recipe.optimizer_args))
-            if asked not in self._passed:
-                from hsweep.training.optimizer_check import check_optimizer
-
-                check_optimizer(recipe)
-                self._passed.add(asked)
-        if recipe.layer_decay is not None or recipe.channels_last:
-            asked = (content_hash(model), str(recipe.channels_last), str(recipe.layer_decay))
-            if asked not in self._passed:
-                _check_structure(recipe, model)
-                self._passed.add(asked)
+            check_optimizer(recipe)
+            checked.add(optimizer)
+    if recipe.layer_decay is not None or recipe.channels_last:
+        structure = ("layers", content_hash(model), recipe.channels_last, recipe.layer_decay)
+        if structure not in checked:
+            _check_structure(recipe, model)
+            checked.add(structure)
 
 
 def _check_structure(recipe: Recipe, model: AnyModelConfig) -> None:

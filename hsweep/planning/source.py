@@ -5,34 +5,39 @@ What stands under ``if TYPE_CHECKING`` never runs, so it is left out everywhere.
 
 import ast
 import contextlib
-import copy
 import functools
 import importlib.util
 import itertools
-import symtable
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
-from types import CodeType
-from typing import Final
+from types import FunctionType
+from typing import Final, TypeAlias
 
-LAMBDA: Final = "<lambda>"
+from hsweep.planning.statements import Statement, leading_to, statement_of, statements_of
+
+Source: TypeAlias = tuple[str, frozenset[str]]
+"""The code of a file, or of a part of it, in one form, and the names of all that it may import,
+inside functions too: packages, modules in them, and names that may be modules."""
+
+_LAMBDA: Final = "<lambda>"
 _INLINE: Final = "<inline>"
 """What a lambda is taken to bind, beside the statement that it stands in."""
 _SWEEP: Final = "SWEEP"
-_PLAIN_BINDINGS: Final = (
+_ASSIGNMENTS: Final = (ast.Assign, ast.AugAssign, ast.AnnAssign)
+_BRANCHES: Final = (ast.If, ast.Try)
+_BINDING: Final = (
     *(ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef),
-    *(ast.Pass, ast.Raise),
+    *(*_ASSIGNMENTS, ast.Pass, ast.Raise),
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
-    """What a file, or a part of it, does: its code in one form, and the names of all that it may
-    import, inside functions too: packages, modules in them, and names that may be modules."""
-
-    text: str
-    imports: frozenset[str]
+def definition_of(kind: type | FunctionType) -> str:
+    """Return what ``source_of_part`` calls a class or function of a sweep file: a lambda by its
+    line."""
+    if isinstance(kind, FunctionType) and kind.__qualname__ == _LAMBDA:
+        return f"{_LAMBDA} {kind.__code__.co_firstlineno}"
+    return kind.__qualname__.split(".")[0]
 
 
 def source_of(path: Path, package: str) -> Source:
@@ -41,59 +46,58 @@ def source_of(path: Path, package: str) -> Source:
 
 
 def source_of_part(path: Path, definitions: Iterable[str]) -> Source:
-    """Return what a sweep file does for trials that use some of its top-level classes.
+    """Return what a sweep file does for trials that use some of its classes and functions.
 
-    That is these classes, every statement that acts when the file is imported, and, one leading to
-    the next, the definitions and imports that these use. A statement acts unless it is an import,
-    the definition of a function or class, or an assignment; and a decorated definition or an
-    assignment acts where nothing in the file uses it. What only ``SWEEP`` uses (spaces, budgets,
-    presets, its functions of the point) and what stands under ``if __name__ == "__main__"`` is no
-    part of it. A class that the file does not have at its top level leads to the whole file. A
-    lambda is named by where it stands (``lambda_definition``).
+    That is these (see ``definition_of``), every statement that acts when the file is imported, and,
+    one leading to the next, the definitions and imports that these use. A statement acts unless it
+    only binds names: an import, the definition of a function or class, an assignment; and a
+    decorated definition or an assignment acts where nothing in the file uses it. What only
+    ``SWEEP`` uses (spaces, budgets, presets, its functions of the point) and what stands under
+    ``if __name__ == "__main__"`` is no part of it. A class that the file does not have at its top
+    level leads to the whole file.
     """
-    statements = [*_statements(*_stamp(path))]
-    named = {each for each in definitions if each.startswith(LAMBDA)}
-    if named:
-        definitions = {*definitions} - named | {_INLINE}
-        statements += [_inline(each) for each in _lambdas(_parsed(path), named)]
     wanted = frozenset(definitions)
-    bound = {name for each in statements for name in each.binds}
-    if not wanted <= bound:
-        return _described([each.node for each in statements], "")
-    for_sweep = _reached(statements, [each for each in statements if _SWEEP in each.binds])
-    roots = [each for each in statements if each.acts or wanted & each.binds]
-    used = _reached(statements, roots)
-    roots += [each for each in statements if each.acts_unused and each not in used | for_sweep]
-    used = _reached(statements, roots)
-    return _described([each.node for each in statements if each in used], "")
+    statements = [*_statements(*_stamp(path))]
+    if lambdas := {each for each in wanted if each.startswith(_LAMBDA)}:
+        wanted = wanted - lambdas | {_INLINE}
+        statements += _inline(_parsed(path), lambdas)
+    if not wanted <= {name for each in statements for name in each.binds}:
+        return _described(each.node for each in statements)
+    imported = {name for each in statements if each.is_import for name in each.binds}
+    needed = {each for each in statements if _acts(each, imported)}
+    used = leading_to(wanted, statements, needed.__contains__)
+    needed |= {each for each in statements if _may_act(each.node)}.difference(
+        used, leading_to([_SWEEP], statements)
+    )
+    return _described(each.node for each in leading_to(wanted, statements, needed.__contains__))
 
 
-def lambda_definition(code: CodeType) -> str:
-    """Return what calls a lambda of a file by the place of its body."""
-    # What only begins or ends the function has no width.
-    spans = [
-        ((line or 0, begin or 0), (last or 0, end or 0))
-        for line, last, begin, end in code.co_positions()
-        if (line, begin) != (last, end)
-    ]
-    first = min((start for start, _ in spans), default=None)
-    return f"{LAMBDA} {first} {max((end for _, end in spans), default=None)}"
+def _acts(statement: Statement, imported: set[str]) -> bool:
+    """Whether a statement does something when its file is imported, whoever uses its names."""
+    # Writing into something imported changes it for everybody.
+    changes_others = not statement.changes.isdisjoint({"", *imported})
+    return statement.is_star_import or changes_others or not _only_binds(statement.node)
 
 
-def _lambdas(tree: ast.Module, named: Iterable[str]) -> Iterator[ast.Lambda]:
-    """Yield the lambdas of a file that are called so."""
-    wanted = set(named)
+def _only_binds(node: ast.AST) -> bool:
+    if isinstance(node, _BRANCHES):
+        inner = (each for each in ast.iter_child_nodes(node) if not isinstance(each, ast.expr))
+        return all(map(_only_binds, inner))
+    if isinstance(node, ast.ExceptHandler):
+        return all(map(_only_binds, node.body))
+    return isinstance(node, _BINDING)
+
+
+def _may_act(node: ast.stmt) -> bool:
+    """Whether a statement that only binds names does something if nothing uses these."""
+    return isinstance(node, _ASSIGNMENTS + _BRANCHES) or bool(getattr(node, "decorator_list", ()))
+
+
+def _inline(tree: ast.Module, lambdas: set[str]) -> Iterator[Statement]:
+    """Yield the lambdas of a file as statements of their own."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Lambda):
-            body = node.body
-            start = (body.lineno, body.col_offset)
-            if f"{LAMBDA} {start} {(body.end_lineno, body.end_col_offset)}" in wanted:
-                yield node
-
-
-def _inline(node: ast.Lambda) -> "_Statement":
-    alone = ast.Expr(node)
-    return _Statement(alone, frozenset({_INLINE}), _global_names(alone))
+        if isinstance(node, ast.Lambda) and f"{_LAMBDA} {node.lineno}" in lambdas:
+            yield replace(statement_of(ast.Expr(node), ""), binds=frozenset({_INLINE}))
 
 
 def _stamp(path: Path) -> tuple[Path, int, int]:
@@ -106,37 +110,39 @@ def _source(path: Path, _mtime_ns: int, _size: int, package: str) -> Source:
     return _described(_parsed(path).body, package)
 
 
-def _described(body: list[ast.stmt], package: str) -> Source:
+@functools.lru_cache(maxsize=16)
+def _statements(path: Path, _mtime_ns: int, _size: int) -> tuple[Statement, ...]:
+    body = _parsed(path).body
+    return tuple(statements_of((node, "") for node in body if not _is_main_guard(node)))
+
+
+def _is_main_guard(node: ast.stmt) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test).startswith("__name__ ==")
+
+
+def _described(nodes: Iterable[ast.stmt], package: str = "") -> Source:
+    body = list(nodes)
     imported = frozenset(name for node in body for name in _imported(node, package))
-    return Source("\n".join(map(ast.unparse, body)), imported)
+    return "\n".join(map(ast.unparse, body)), imported
 
 
 def _parsed(path: Path) -> ast.Module:
-    tree = _WithoutWords().visit(ast.parse(path.read_bytes()))
-    assert isinstance(tree, ast.Module)
+    """Return a file's code without docstrings, and without what only type checkers read."""
+    tree = ast.parse(path.read_bytes())
+    for node in ast.walk(tree):
+        for field in ("body", "orelse", "finalbody"):
+            block = getattr(node, field, None)
+            if not isinstance(block, list):
+                continue
+            kept = [
+                part for each in block for part in (each.orelse if _is_unseen(each) else [each])
+            ]
+            if field == "body" and _has_docstring(node):
+                kept = kept[1:]
+            if field == "body" and not kept and node is not tree:
+                kept = [ast.Pass()]
+            setattr(node, field, kept)
     return tree
-
-
-class _WithoutWords(ast.NodeTransformer):
-    """Takes out docstrings, and what only type checkers read."""
-
-    def generic_visit(self, node: ast.AST) -> ast.AST:
-        """Visit what may hold statements; nothing else is of interest."""
-        for field in ("body", "orelse", "finalbody", "handlers", "cases"):
-            children = getattr(node, field, None)
-            if isinstance(children, list):
-                kept = [each for child in children for each in self._visited(child)]
-                if field == "body" and _has_docstring(node):
-                    kept = kept[1:]
-                if field == "body" and not kept and not isinstance(node, ast.Module):
-                    kept = [ast.Pass()]
-                setattr(node, field, kept)
-        return node
-
-    def _visited(self, child: ast.AST) -> list[ast.AST]:
-        if isinstance(child, ast.If) and _is_type_checking(child.test):
-            return [each for other in child.orelse for each in self._visited(other)]
-        return [self.visit(child)]
 
 
 def _has_docstring(node: ast.AST) -> bool:
@@ -144,8 +150,11 @@ def _has_docstring(node: ast.AST) -> bool:
     return isinstance(node, kinds) and ast.get_docstring(node, clean=False) is not None
 
 
-def _is_type_checking(test: ast.expr) -> bool:
-    name = test.attr if isinstance(test, ast.Attribute) else getattr(test, "id", "")
+def _is_unseen(node: ast.stmt) -> bool:
+    """Whether a statement is an ``if TYPE_CHECKING``."""
+    if not isinstance(node, ast.If):
+        return False
+    name = node.test.attr if isinstance(node.test, ast.Attribute) else getattr(node.test, "id", "")
     return name == "TYPE_CHECKING"
 
 
@@ -163,139 +172,3 @@ def _imported(tree: ast.AST, package: str) -> Iterator[str]:
                 names = [f"{module}.{alias.name}" for alias in node.names]
         for name in names:
             yield from itertools.accumulate(name.split("."), "{}.{}".format)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Statement:
-    """A top-level statement of a sweep file; of an import, one of its names.
-
-    Attributes:
-        binds: the file's names that it defines or changes.
-        uses: the file's names that it reads, also later in a function.
-        acts: it does something when the file is imported.
-        acts_unused: it does if nothing in the file uses what it binds.
-    """
-
-    node: ast.stmt
-    binds: frozenset[str]
-    uses: frozenset[str]
-    acts: bool = False
-    acts_unused: bool = False
-
-
-@functools.lru_cache(maxsize=16)
-def _statements(path: Path, _mtime_ns: int, _size: int) -> tuple[_Statement, ...]:
-    found: list[_Statement] = []
-    imported: set[str] = set()
-    for node in _parsed(path).body:
-        if isinstance(node, (ast.Import, ast.ImportFrom)):
-            for alias in node.names:
-                name = alias.asname or alias.name.split(".")[0]
-                imported.add(name)
-                alone = copy.copy(node)
-                alone.names = [alias]
-                found.append(_Statement(alone, frozenset({name}), frozenset()))
-        elif not _is_main_guard(node):
-            found.append(_statement(node, imported))
-    return tuple(found)
-
-
-def _statement(node: ast.stmt, imported: set[str]) -> _Statement:
-    uses = _global_names(node)
-    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-        is_decorated = bool(node.decorator_list)
-        return _Statement(node, frozenset({node.name}), uses, acts_unused=is_decorated)
-    targets = _targets(node)
-    if targets is not None:
-        names = {_base(target) for target in targets}
-        # Writing into something imported changes it for everybody.
-        into_imported = any(not isinstance(each, ast.Name) for each in targets) and names & imported
-        if None in names or into_imported:
-            return _Statement(node, frozenset(), uses, acts=True)
-        return _Statement(node, frozenset(filter(None, names)), uses, acts_unused=True)
-    if isinstance(node, (ast.If, ast.Try)) and _only_binds(node):
-        return _Statement(node, frozenset(_bound_within(node)), uses, acts_unused=True)
-    return _Statement(node, frozenset(), uses, acts=not isinstance(node, ast.Pass))
-
-
-def _targets(node: ast.stmt) -> list[ast.expr] | None:
-    """Return what an assignment assigns to, tuples taken apart; None for another statement."""
-    if isinstance(node, ast.Assign):
-        targets = list(node.targets)
-    elif isinstance(node, (ast.AugAssign, ast.AnnAssign)):
-        targets = [node.target]
-    else:
-        return None
-    found: list[ast.expr] = []
-    while targets:
-        target = targets.pop()
-        if isinstance(target, (ast.Tuple, ast.List)):
-            targets += target.elts
-        else:
-            found.append(target.value if isinstance(target, ast.Starred) else target)
-    return found
-
-
-def _base(target: ast.expr) -> str | None:
-    while isinstance(target, (ast.Attribute, ast.Subscript)):
-        target = target.value
-    return target.id if isinstance(target, ast.Name) else None
-
-
-def _only_binds(node: ast.stmt) -> bool:
-    if isinstance(node, (ast.If, ast.Try)):
-        inner = [*node.body, *node.orelse]
-        if isinstance(node, ast.Try):
-            inner += [*node.finalbody, *(each for h in node.handlers for each in h.body)]
-        return all(map(_only_binds, inner))
-    targets = _targets(node)
-    if targets is not None:
-        return all(isinstance(target, ast.Name) for target in targets)
-    return isinstance(node, _PLAIN_BINDINGS)
-
-
-def _bound_within(node: ast.stmt) -> set[str]:
-    table = symtable.symtable(ast.unparse(node), "a sweep file", "exec")
-    return {
-        symbol.get_name()
-        for symbol in table.get_symbols()
-        if symbol.is_assigned() or symbol.is_imported()
-    }
-
-
-def _global_names(node: ast.stmt) -> frozenset[str]:
-    """Return the names that a top-level statement looks up in its module."""
-    names: set[str] = set()
-    tables = [symtable.symtable(ast.unparse(node), "a sweep file", "exec")]
-    while tables:
-        table = tables.pop()
-        is_top = table.get_type() == "module"
-        names.update(
-            symbol.get_name()
-            for symbol in table.get_symbols()
-            if (symbol.is_referenced() if is_top else symbol.is_global())
-        )
-        tables += table.get_children()
-    return frozenset(names)
-
-
-def _is_main_guard(node: ast.stmt) -> bool:
-    return isinstance(node, ast.If) and ast.unparse(node.test).startswith("__name__ ==")
-
-
-def _reached(statements: Iterable[_Statement], roots: Iterable[_Statement]) -> set[_Statement]:
-    """Return all statements that some lead to by the names they use."""
-    binding: dict[str, list[_Statement]] = {}
-    for each in statements:
-        for name in each.binds:
-            binding.setdefault(name, []).append(each)
-    queue = list(roots)
-    found: set[_Statement] = set()
-    while queue:
-        statement = queue.pop()
-        if statement not in found:
-            found.add(statement)
-            # Whatever changes a name that is used counts with what defines it.
-            for name in statement.uses | statement.binds:
-                queue += binding.get(name, ())
-    return found

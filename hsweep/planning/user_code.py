@@ -1,4 +1,4 @@
-"""Calling a sweep's own functions and objects, which may fail in any way, or be something else."""
+"""A sweep's own functions and objects called, which may fail in any way, or be something else."""
 
 from collections.abc import Callable, Hashable
 from dataclasses import replace
@@ -8,32 +8,31 @@ from typing import Any, Final, TypeVar, cast
 
 from hsweep.design.labels import listed
 from hsweep.design.metric_names import scale_of
-from hsweep.design.own_training import Cost, OwnTask
 from hsweep.design.question import Goal, Scale
 from hsweep.design.recipe import Recipe
 from hsweep.design.space import Point
 from hsweep.design.sweep import RESERVED_AXES, Sweep, resolve
 from hsweep.design.trial import Resources
+from hsweep.design.user_training import Cost
 from hsweep.errors import UserError, format_error, shown, unknown_name
 from models.base import AnyModelConfig, Counts, ModelConfig, TraceableConfig
 from models.counts import counts_of
 from models.layer_conditioning import is_probed
 from tasks.base import DataError, Learnable, Task
 
-_KINDS: Final = (
-    ("task", (Task,), "a task (see tasks.base.Task)"),
-    (
-        "model",
+_KINDS: Final[dict[str, tuple[tuple[type, ...], str]]] = {
+    "task": ((Task,), "a task (see tasks.base.Task)"),
+    "model": (
         (ModelConfig, TraceableConfig),
         "an nn.Module, or a model configuration: a frozen dataclass with build(), and counts() or "
         "example_input() (see models.base)",
     ),
-    ("recipe", (Recipe,), "a Recipe"),
-    ("resources", (Resources,), "a Resources"),
-)
+    "recipe": ((Recipe,), "a Recipe"),
+    "resources": ((Resources,), "a Resources"),
+}
 _MISSING: Final = object()
-_GOALS: Final = ("min", "max")
-_METRIC_SCALES: Final = ("error", "accuracy", "loss", "count")
+_VALUES: Final = {"goal": ("min", "max"), "scale": ("error", "accuracy", "loss", "count")}
+"""What a metric may declare."""
 
 Result = TypeVar("Result")
 
@@ -49,18 +48,8 @@ def evaluated(what: str, value: Any, point: Point) -> Any:
         ImpossiblePointError: it raised ValueError.
         UserError: it failed otherwise.
     """
-    try:
-        return resolve(value, point)
-    except UserError:
-        raise
-    except DataError as error:
-        raise UserError(f"the task's data cannot be used: {error}") from error
-    except ValueError as error:
-        raise ImpossiblePointError(str(error)) from error
-    except (Exception, SystemExit, GeneratorExit) as error:
-        raise UserError(
-            f"the sweep's {what} function failed at {dict(point)}: {format_error(error)}"
-        ) from error
+    failure = f"the sweep's {what} function failed at {dict(point)}"
+    return _attempted(lambda: resolve(value, point), failure, may_be_impossible=True)
 
 
 def called(what: str, function: Callable[[], Result]) -> Result:
@@ -70,42 +59,53 @@ def called(what: str, function: Callable[[], Result]) -> Result:
         DataError: of a task.
         UserError: they failed otherwise.
     """
-    try:
-        return function()
-    except (UserError, DataError):
-        raise
-    except (Exception, SystemExit, GeneratorExit) as error:
-        raise UserError(f"the sweep's {what} cannot be used: {format_error(error)}") from error
+    return _attempted(function, f"the sweep's {what} cannot be used")
 
 
 def counted(count: Callable[[Any], Result], model: Any) -> Result:
-    """Count a model, or what a point is described by.
+    """Count a model.
 
     Raises:
         ImpossiblePointError: it raised ValueError.
         UserError: it failed otherwise.
     """
+    failure = f"the model {shown(model)} cannot be built or counted"
+    advice = (
+        ". If its shape is impossible, let the sweep's model function raise ValueError: the plan "
+        "then skips the point and says why"
+    )
+    return _attempted(lambda: count(model), failure, advice, may_be_impossible=True)
+
+
+def _attempted(
+    function: Callable[[], Result],
+    failure: str,
+    advice: str = "",
+    *,
+    may_be_impossible: bool = False,
+) -> Result:
     try:
-        return count(model)
+        return function()
     except UserError:
         raise
-    except ValueError as error:
-        raise ImpossiblePointError(str(error)) from error
+    except DataError as error:
+        if not may_be_impossible:
+            raise
+        raise UserError(f"the task's data cannot be used: {error}") from error
     except (Exception, SystemExit, GeneratorExit) as error:
-        raise UserError(
-            f"the model {shown(model)} cannot be built or counted: {format_error(error)}. If "
-            "its shape is impossible, let the sweep's model function raise ValueError: the plan "
-            "then skips the point and says why"
-        ) from error
+        if may_be_impossible and isinstance(error, ValueError):
+            raise ImpossiblePointError(str(error)) from error
+        raise UserError(f"{failure}: {format_error(error)}{advice}") from error
 
 
-def check_kinds(task: Any, model: Any, recipe: Any, resources: Any) -> None:
+def check_kinds(**values: Any) -> None:
     """Refuse what a sweep's functions returned in place of something else.
 
     Raises:
         UserError: with what it must be.
     """
-    for value, (what, kinds, is_a) in zip((task, model, recipe, resources), _KINDS, strict=True):
+    for what, value in values.items():
+        kinds, is_a = _KINDS[what]
         if not any(_is_a(value, kind) for kind in kinds):
             raise UserError(
                 f"the sweep's {what} must be {is_a}, or a function of the point that returns one; "
@@ -121,8 +121,8 @@ def with_deciding_metric(sweep: Sweep, task: Learnable) -> Sweep:
         UserError: the sweep does not say what the task's data would have to tell, and these cannot
             be read.
     """
-    asked = sweep.question
-    if sweep.metric and sweep.goal and (asked is None or asked.scale is not None):
+    question = sweep.question
+    if sweep.metric and sweep.goal and (question is None or question.scale is not None):
         return sweep
     try:
         metrics = called("task", lambda: tuple(task.metrics))
@@ -137,10 +137,10 @@ def with_deciding_metric(sweep: Sweep, task: Learnable) -> Sweep:
     # A name that the task does not have is refused where all of its metrics are checked.
     metric = next((each for each in metrics if each.name == name), metrics[0])
     goal: Goal = sweep.goal or metric.goal
-    if asked is not None and asked.scale is None:
+    if question is not None and question.scale is None:
         scale: Scale = scale_of(name, goal) if metric.scale == "count" else metric.scale
-        asked = replace(asked, scale=scale)
-    return replace(sweep, metric=name, goal=goal, question=asked)
+        question = replace(question, scale=scale)
+    return replace(sweep, metric=name, goal=goal, question=question)
 
 
 def check_metrics(task: Learnable, sweep: Sweep) -> None:
@@ -152,51 +152,34 @@ def check_metrics(task: Learnable, sweep: Sweep) -> None:
         UserError: with what is wrong.
     """
     metrics = called(
-        "task", lambda: [(str(each.name), each.goal, each.scale) for each in task.metrics]
+        "task",
+        lambda: {str(each.name): {"goal": each.goal, "scale": each.scale} for each in task.metrics},
     )
-    names = [name for name, _, _ in metrics]
-    for name, goal, scale in metrics:
-        for what, value, kinds in (("goal", goal, _GOALS), ("scale", scale, _METRIC_SCALES)):
-            if value not in kinds:
+    for name, declared in metrics.items():
+        metric = f"metric {name!r} of task {task.name!r}"
+        for what, value in declared.items():
+            if value not in _VALUES[what]:
                 raise UserError(
-                    f"metric {name!r} of task {task.name!r} has the {what} {shown(value)}; it "
-                    f"must be {listed([*map(repr, kinds)], 'or')}"
+                    f"{metric} has the {what} {shown(value)}; it must be "
+                    f"{listed([*map(repr, _VALUES[what])], 'or')}"
                 )
-    if sweep.metric not in names:
-        raise unknown_name(f"metric of task {task.name!r}", sweep.metric, names)
-    for name in names:
+    if sweep.metric not in metrics:
+        raise unknown_name(f"metric of task {task.name!r}", sweep.metric, metrics)
+    for name in metrics:
+        metric = f"metric {name!r} of task {task.name!r}"
         if name in sweep.space.axes:
             raise UserError(
                 f"axis {name!r} is also a metric of task {task.name!r}; call the axis otherwise"
             )
         if name in RESERVED_AXES | {"time"}:
             raise UserError(
-                f"metric {name!r} of task {task.name!r} is the name of a column that every "
-                "table has; call the metric otherwise"
+                f"{metric} is the name of a column that every table has; call the metric otherwise"
             )
         if sweep.probe is not None and is_probed(name):
             raise UserError(
-                f"metric {name!r} of task {task.name!r} is also what the sweep's probe "
-                "measures; call the metric otherwise, or leave the probe out"
+                f"{metric} is also what the sweep's probe measures; call the metric otherwise, or "
+                "leave the probe out"
             )
-
-
-def check_own_resources(task: OwnTask, resources: Any) -> None:
-    """Refuse resources that one's own training cannot have.
-
-    Raises:
-        UserError: no Resources, or a command on several nodes.
-    """
-    if not isinstance(resources, Resources):
-        raise UserError(
-            "the sweep's resources must be a Resources, or a function of the point that returns "
-            f"one; got {shown(resources)}"
-        )
-    if task.starts_processes and resources.spread:
-        raise UserError(
-            "a command starts on one node, with all that its processes occupy; spread=True is for "
-            "a training function, or the training of a task"
-        )
 
 
 def described_cost(describe: Callable[[Point], Any], point: Point) -> tuple[Counts, int | None]:
@@ -209,21 +192,21 @@ def described_cost(describe: Callable[[Point], Any], point: Point) -> tuple[Coun
     return evaluated("describe", lambda _: _cost_of(describe(point)), point)  # type: ignore[no-any-return]
 
 
-def _cost_of(told_of_it: Any) -> tuple[Counts, int | None]:
-    if isinstance(told_of_it, Counts):
-        return told_of_it, None
-    if isinstance(told_of_it, (ModelConfig, TraceableConfig)):
-        return counts_of(told_of_it), None
-    if hasattr(told_of_it, "parameters") and not isinstance(told_of_it, type):
-        told_of_it = sum(each.numel() for each in told_of_it.parameters())
-    if hasattr(told_of_it, "__index__"):
-        told_of_it = Cost(told_of_it)
-    if isinstance(told_of_it, Cost):
-        counts = Counts({"all": told_of_it.num_params}, told_of_it.flops_per_example or 0, 0)
-        return counts, told_of_it.train_memory_bytes
+def _cost_of(description: Any) -> tuple[Counts, int | None]:
+    if isinstance(description, Counts):
+        return description, None
+    if isinstance(description, (ModelConfig, TraceableConfig)):
+        return counts_of(description), None
+    if hasattr(description, "parameters") and not isinstance(description, type):
+        description = sum(each.numel() for each in description.parameters())
+    if hasattr(description, "__index__"):
+        description = Cost(description)
+    if isinstance(description, Cost):
+        flops = description.flops_per_example or 0
+        return Counts({"all": description.num_params}, flops, 0), description.train_memory_bytes
     raise UserError(
         "describe must return a number of parameters, a Cost, a model configuration, an nn.Module "
-        f"or models.base.Counts; got {shown(told_of_it)}"
+        f"or models.base.Counts; got {shown(description)}"
     )
 
 

@@ -44,7 +44,7 @@ class Manifest:
             where it is not known.
         scouts: how many seeds of a point, the first ones, only chose its setting (``Asha.scouts``).
         own_folders: folders with packages of the user's that are called like this project's
-            (see ``hsweep.own_packages``).
+            (see ``hsweep.user_packages``).
     """
 
     name: str

@@ -4,12 +4,12 @@ A report is a row of the record. Of a large study most questions need the last o
 alone, or those of a few trials, so the whole log is read only for what does need it.
 """
 
+import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from hsweep.design.origin import Origin
 from hsweep.record.endings import SEARCH_END
 from hsweep.record.journal_reader import ORIGIN_META, JournalReader
 from hsweep.record.rows import TrialRow
@@ -116,7 +116,7 @@ def mixed_versions_lines(journal: JournalReader, keys: Iterable[str] | None = No
         return []
     texts = journal.origins()
     versions = [
-        [Origin.parse(text).versions for text in texts[key]]
+        [json.loads(text)["versions"] for text in texts[key]]
         for key in (texts if keys is None else keys)
         if key in texts
     ]

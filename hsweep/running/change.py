@@ -9,6 +9,7 @@ anything trains.
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 from rich.console import Console
@@ -21,7 +22,7 @@ from hsweep.design.trial import Trial, TrialStatus
 from hsweep.errors import UserError, unknown_name
 from hsweep.paths import Home
 from hsweep.planning.code_changes import acceptance_line, recorded_files
-from hsweep.planning.continuation import BudgetHistory
+from hsweep.planning.continuation import continuation_of
 from hsweep.planning.extension import Extension, carried_over, plan_extension
 from hsweep.planning.options import SweepOptions, setting_text
 from hsweep.planning.plan import Plan
@@ -153,19 +154,19 @@ class Change:
                 if row.plan_entry() == before.plan_entry():
                     continue
             entries.append(row.plan_entry())
-        for each in revision.continued:
-            assert each.status is not None, "it goes on from the shorter training"
+        for each in revision.extended:
+            assert each.status is not None, "it goes on from the previous training"
             entries += journal.continuation(
                 each.trial.key,
-                each.source.key,
+                each.previous.key,
                 through=each.through,
                 status=each.status,
                 reason=each.reason,
                 continues=each.checkpoints,
             )
-        entries += journal.orphaning([row.key for row in revision.back], "")
-        for why, orphans in revision.reasons().items():
-            entries += journal.orphaning([orphan.row.key for orphan in orphans], why)
+        entries += journal.orphaning([row.key for row in revision.restored], "")
+        for why, rows in revision.orphaned.items():
+            entries += journal.orphaning([row.key for row in rows], why)
         return [*entries, *journal.reopening(self.again, "asked for at its full budget")]
 
     def _refuse_moved_on(self, study: StudyFolder) -> None:
@@ -189,7 +190,7 @@ class Change:
         console.print(f"study {study.name} {what}: {first}", style="bold", soft_wrap=True)
         for line in [*rest, *self._setting_lines(study)]:
             console.print(f"  {line}", soft_wrap=True)
-        if any("code" in why for why in revision.reasons()):
+        if any("code" in why for why in revision.orphaned):
             console.print(
                 "  Where the change of code changes no result, --accept-code keeps them instead.",
                 soft_wrap=True,
@@ -299,14 +300,15 @@ def missing(
     manifest = change.manifest
     entry = extension_entry(extension, change.prepared.loaded.path)
     ended = {row.key for row in rows if row.status.is_final}
+    keys = frozenset(trial.key for trial in extension.trials)
     extended = replace(
         change,
         prepared=replace(change.prepared, plan=extension.plan),
         manifest=replace(manifest, extensions=[*manifest.extensions, entry]),
         revision=compare(extension.plan, rows, lambda _digest: None),
-        new=[each.trial for each in extension.additions],
-        again=sorted(ended & {each.trial.key for each in extension.additions}),
-        only=extension.keys,
+        new=extension.trials,
+        again=sorted(ended & keys),
+        only=keys,
     )
     return extended, extension
 
@@ -345,15 +347,17 @@ def _compared(
             if extensions != list(manifest.extensions):
                 manifest = replace(manifest, extensions=extensions)
             prepared = replace(prepared, plan=plan)
-            history = BudgetHistory(
-                [manifest.budget, *(each["before"]["budget"] for each in manifest.revisions)],
-                {row.key: row for row in rows},
-                study.checkpoints(),
+            budgets = [manifest.budget, *(e["before"]["budget"] for e in manifest.revisions)]
+            continuation = partial(
+                continuation_of,
+                budgets=budgets,
+                rows={row.key: row for row in rows},
+                checkpoints=study.checkpoints(),
+                accepted=plan.accepted,
                 same_rungs=old_sweep is not None
                 and old_sweep.early_stopping == sweep.early_stopping,
-                accepted=plan.accepted,
             )
-            revision = compare(plan, rows, files, history.shorter)
+            revision = compare(plan, rows, files, continuation)
     return Change(
         prepared,
         target,
@@ -374,11 +378,11 @@ def _refuse_changed(study: StudyFolder, change: Change) -> None:
     revision, paths = change.revision, study.paths
     assert revision is not None
     # A study killed before its first trial has nothing on record to differ from.
-    gone = revision.orphaned
+    gone = [row for rows in revision.orphaned.values() for row in rows]
     if not gone:
         return
-    finished = sum(orphan.row.status is TrialStatus.FINISHED for orphan in gone)
-    reasons = "; ".join(f"{why} ({len(orphans)})" for why, orphans in revision.reasons().items())
+    finished = sum(row.status is TrialStatus.FINISHED for row in gone)
+    reasons = "; ".join(f"{why} ({len(rows)})" for why, rows in revision.orphaned.items())
     set_aside = accept = ""
     if not change.prepared.plan.is_adaptive:
         words = recorded_options(study.manifest).words()
@@ -389,7 +393,7 @@ def _refuse_changed(study: StudyFolder, change: Change) -> None:
             f"their results, {len(revision.new)} are planned in their place (--dry-run only shows "
             "it)"
         )
-    if any("code" in why for why in revision.reasons()):
+    if any("code" in why for why in revision.orphaned):
         accepting = command("resume", paths.name, "--accept-code", home=paths.home)
         accept = (
             f", or, if the change of code changes no result, keep them by `{accepting}`, which is "
@@ -404,8 +408,8 @@ def _refuse_changed(study: StudyFolder, change: Change) -> None:
 
 
 def _refuse_orphans_of_search(study: StudyFolder, plan: Plan, revision: Revision) -> None:
-    if plan.is_adaptive and (reasons := revision.reasons()):
-        whys = "; ".join(f"{len(orphans)} trials: {why}" for why, orphans in reasons.items())
+    if plan.is_adaptive and revision.orphaned:
+        whys = "; ".join(f"{len(rows)} trials: {why}" for why, rows in revision.orphaned.items())
         raise UserError(_ADAPTIVE.format(name=study.name, what=whys))
 
 
@@ -416,7 +420,7 @@ def _refuse_another_metric(
     manifest, sweep = study.manifest, plan.sweep
     if (sweep.metric, sweep.goal) == (manifest.metric, manifest.goal):
         return
-    reported = [row for row in (*revision.kept, *revision.back) if row.unit]
+    reported = [row for row in (*revision.kept, *revision.restored) if row.unit]
     stopped = sum(row.status is TrialStatus.STOPPED_EARLY for row in reported)
     last = {entry.key: entry.payload["metrics"] for entry in journal.reports()}
     lacking = [row.key for row in reported if last[row.key].get(sweep.metric) is None]
@@ -473,7 +477,7 @@ def _revised(study: StudyFolder, change: Change) -> Manifest:
         "command": fresh.command,
         "provenance": fresh.provenance,
         "counts": revision.counts(),
-        "reasons": {why: len(orphans) for why, orphans in revision.reasons().items()},
+        "reasons": {why: len(rows) for why, rows in revision.orphaned.items()},
         "sweep_file": study.paths.earlier_sweep_source(len(before.revisions) + 1).name,
         "before": {name: getattr(before, name) for name in _REPLACED},
     }

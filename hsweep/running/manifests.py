@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from hsweep.command_line import given_command
-from hsweep.design.own_training import TRAINING_PARTS, OwnTask
 from hsweep.design.trial import Trial
+from hsweep.design.user_training import TRAINING_PARTS, UserTraining
 from hsweep.errors import UserError
-from hsweep.own_packages import folders_in_use
 from hsweep.planning.answerable import fixed_rate
 from hsweep.planning.code import files_of
 from hsweep.planning.content import describe
@@ -20,6 +19,7 @@ from hsweep.planning.prepare import Prepared
 from hsweep.record.provenance import collect
 from hsweep.record.study import Manifest
 from hsweep.tracking.target import TrackingTarget
+from hsweep.user_packages import folders_in_use
 from models.layer_conditioning import METRICS as PROBED_METRICS
 
 
@@ -54,7 +54,7 @@ def new_manifest(
         created=time.time(),
         provenance=provenance,
         points=[dict(point) for point in options.points],
-        training="" if sweep.train is None else sweep.own_task().text,
+        training="" if sweep.train is None else sweep.user_training().text,
         probe=describe(sweep.probe),
         keep=sweep.keep,
         train_metrics=sweep.train_metrics,
@@ -64,7 +64,7 @@ def new_manifest(
 
 
 def extension_entry(extension: Extension, sweep_file: Path) -> dict[str, Any]:
-    provenance = _provenance(sweep_file, [each.trial for each in extension.additions])
+    provenance = _provenance(sweep_file, extension.trials)
     return {
         "time": time.time(),
         "command": shlex.join(provenance["command"]),
@@ -83,7 +83,7 @@ def _provenance(sweep_file: Path, trials: Sequence[Trial]) -> dict[str, Any]:
 
 def _own_training(trial: Trial) -> dict[str, Any]:
     """Return what is recorded of training of the user's own: what it is, and its code."""
-    if not isinstance(trial.task, OwnTask):
+    if not isinstance(trial.task, UserTraining):
         return {}
     code = trial.parts[TRAINING_PARTS[trial.task.part]]
     about = {**describe(trial.task), "code": code, "files": sorted(files_of(code) or ())}

@@ -86,7 +86,7 @@ def closing_lines(outcome: Outcome, study: StudyFolder) -> list[str]:
         rows, orphaned = journal.trials(), journal.orphaned_counts()
         remarked = list(journal.remarked_reports())
         search_end = journal.meta(SEARCH_END)
-    varying = varying_axes(rows)
+    varying = varying_axes(row.point for row in rows)
     ends = trial_ends(rows, remarked, lambda point: point_label(point, varying))
     counts = counts_in_words(
         run_counts(outcome.counts, outcome.num_runs),

@@ -8,6 +8,7 @@ has accepted since.
 
 import contextlib
 import functools
+import json
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from hsweep.design.labels import listed
-from hsweep.design.origin import Origin, differing
+from hsweep.design.origin import differing
 from hsweep.design.trial import Trial, TrialStatus
 from hsweep.errors import UserError
 from hsweep.paths import Home, StudyPaths
@@ -322,14 +323,14 @@ def _compared(
 ) -> tuple[dict[str, Sequence[str]], str]:
     """Compare what trained a trial elsewhere with what would train it here; return the files that
     differ by the part of the code, and what forbids taking it, whatever the user accepts."""
-    mine = Origin.parse(trial.origin)
+    mine = json.loads(trial.origin)
     changed: dict[str, Sequence[str]] = {}
     why_not = "" if origins else "it is not on record what trained it"
-    for origin in map(Origin.parse, origins):
-        changed |= changed_code(origin.code, mine.code, files.get)
-        if names := differing(mine.versions, origin.versions):
-            there = ", ".join(f"{name} {origin.versions[name]}" for name in names)
-            here = ", ".join(f"{name} {mine.versions[name]}" for name in names)
+    for origin in map(json.loads, origins):
+        changed |= changed_code(origin["code"], mine["code"], files.get)
+        if names := differing(mine["versions"], origin["versions"]):
+            there = ", ".join(f"{name} {origin['versions'][name]}" for name in names)
+            here = ", ".join(f"{name} {mine['versions'][name]}" for name in names)
             why_not = f"trained with {there} there, {here} here"
     return changed, why_not
 

@@ -234,8 +234,8 @@ def _greet(console: Console, change: Change, home: Home, runner: Runner) -> None
         style="bold",
         soft_wrap=True,
     )
-    for skipped in plan.skipped[:_MAX_SKIPPED]:
-        console.print(f"skipped {dict(skipped.point)}: {skipped.reason}", soft_wrap=True)
+    for point, reason in list(plan.skipped.items())[:_MAX_SKIPPED]:
+        console.print(f"skipped {dict(point)}: {reason}", soft_wrap=True)
     if len(plan.skipped) > _MAX_SKIPPED:
         console.print(f"... {len(plan.skipped)} points skipped in all (hsweep plan lists them)")
     if url := getattr(runner, "dashboard_url", None):

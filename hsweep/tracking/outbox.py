@@ -244,7 +244,7 @@ class Outbox:
         user may have changed or deleted it since."""
         trials, state = self._journal.trials(orphaned=True), self._state
         self._labels = labels_of(trials)
-        view = view_of(self._study, varying_axes(trials))
+        view = view_of(self._study, varying_axes(trial.point for trial in trials))
         if view == state.view or len(view) > _MAX_VIEW:
             return
         name = f"{VIEW_TAG}{self._tags[STUDY_ID]}"

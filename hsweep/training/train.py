@@ -6,8 +6,8 @@ Everything that trains is a function of a ``TrialRun``, which it reports to: thi
 
 from typing import TYPE_CHECKING
 
-from hsweep.design.own_training import Command, OwnTask
 from hsweep.design.trial import Assignment, Event, StorageFailure
+from hsweep.design.user_training import Command, UserTraining
 from hsweep.training.freed_memory import reuse_freed_memory
 from hsweep.training.run import CannotGoOnError, Channel, StopTrial
 from hsweep.training.world import ALONE, World
@@ -86,7 +86,7 @@ def _train(run: "TrialRun") -> None:
         from hsweep.training.loop import train_model
 
         train_model(run)
-    elif isinstance(task, OwnTask) and isinstance(task.train, Command):
+    elif isinstance(task, UserTraining) and isinstance(task.train, Command):
         from hsweep.training.own.script import train_script
 
         train_script(run)

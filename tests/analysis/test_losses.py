@@ -222,7 +222,7 @@ class TestReport:
         revision = {
             "time": 1.7e9,
             "command": "hsweep resume mine --set heads=1,2",
-            "counts": {"before": 4, "kept": 3, "back": 0, "new": 2, "orphaned": 1},
+            "counts": {"before": 4, "kept": 3, "restored": 0, "new": 2, "orphaned": 1},
             "reasons": {"no longer in the space": 1},
         }
         ((_, changes, command),) = revisions_table([revision]).rows

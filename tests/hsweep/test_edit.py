@@ -20,10 +20,8 @@ from tiny_studies import put_on_record
 
 from hsweep.coordination.coordinator import Coordinator
 from hsweep.coordination.runner import InlineRunner
-from hsweep.design.origin import Origin
 from hsweep.design.trial import TrialStatus
 from hsweep.errors import UserError
-from hsweep.own_packages import default_folders, let_in
 from hsweep.paths import Home
 from hsweep.planning.code import SWEEP_FILE
 from hsweep.planning.options import SweepOptions
@@ -34,6 +32,7 @@ from hsweep.record.study import StudyFolder
 from hsweep.running.change import Change, edit, resume
 from hsweep.running.manifests import new_manifest
 from hsweep.tracking.target import TrackingTarget, tracking_target
+from hsweep.user_packages import add_user_packages, default_folders
 
 SWEEP = '''"""A tiny question."""
 from dataclasses import dataclass
@@ -202,7 +201,7 @@ class TestAnotherSpace:
         before, reports = rows_of(study), histories(study.paths.root)
         edit = bench.edit(study, SWEEP.replace("[1, 2, 3]", "[1, 2, 3, 4]"))
         assert edit.revision.counts() == {
-            "before": 3, "kept": 3, "back": 0, "new": 1, "continued": 0, "orphaned": 0,
+            "before": 3, "kept": 3, "restored": 0, "new": 1, "extended": 0, "orphaned": 0,
         }  # fmt: skip
         bench.run(study)
         assert present(study) == dict.fromkeys((1, 2, 3, 4), "finished")
@@ -219,7 +218,7 @@ class TestAnotherSpace:
         assert orphans(study) == {1: "no longer in the space"}
         assert present(study) == {2: "finished", 3: "finished"}
         edit = bench.edit(study, SWEEP)
-        assert [row.point["width"] for row in edit.revision.back] == [1]
+        assert [row.point["width"] for row in edit.revision.restored] == [1]
         bench.run(study)
         assert orphans(study) == {}
         assert present(study) == dict.fromkeys((1, 2, 3), "finished")
@@ -237,14 +236,12 @@ class TestAnotherSpace:
     def test_fewer_seeds_and_a_limit_are_told_from_another_space(self, bench: Bench) -> None:
         study = bench.ran(SWEEP, replicates=2)
         edit = bench.plan_edit(study, replicates=1)
-        assert {orphan.why for orphan in edit.revision.orphaned} == {
-            "its seed is no longer one of the sweep's"
-        }
+        assert set(edit.revision.orphaned) == {"its seed is no longer one of the sweep's"}
         impossible = SWEEP.replace(
             "lambda p: OwnModel(", "lambda p: OwnModel(0 if p.width == 2 else "
         )
         edit = bench.plan_edit(study, impossible)
-        (reason,) = {orphan.why for orphan in edit.revision.orphaned}
+        (reason,) = edit.revision.orphaned
         assert reason.startswith("skipped, width must be a positive multiple")
 
     def test_another_name_of_an_axis_changes_no_trial(self, bench: Bench) -> None:
@@ -313,11 +310,11 @@ def test_a_study_finds_the_users_models_again_from_another_folder(
     source = SWEEP.replace("from tiny", "from models.limits_of_project import WIDTHS\nfrom tiny")
     study = bench.begin(source.replace("[1, 2, 3]", "WIDTHS"))
     monkeypatch.chdir(tmp_path)
-    let_in([])
+    add_user_packages([])
     assert len(bench.plan(study).trials) == 3
     assert len(bench.plan_edit(study, replicates=2).revision.new) == 6
     assert study.manifest.own_folders == [str(project)]
-    let_in(default_folders())
+    add_user_packages(default_folders())
 
 
 class TestAcceptedCode:
@@ -341,7 +338,7 @@ class TestAcceptedCode:
         (new,) = [row for key, row in after.items() if key not in before]
         with study.journal() as journal:
             told = journal.origins()
-        trained_by = {key: Origin.parse(text).code["model_code"] for key, (text,) in told.items()}
+        trained_by = {key: json.loads(text)["code"]["model_code"] for key, (text,) in told.items()}
         assert {trained_by[key] for key in before} == {
             row.parts["model_code"] for row in before.values()
         }
@@ -355,19 +352,19 @@ class TestAcceptedCode:
     def test_a_longer_budget_goes_on_from_accepted_checkpoints(self, bench: Bench) -> None:
         study = bench.ran(SWEEP)
         edit = bench.plan_edit(study, self.COSMETIC, epochs=6)
-        assert edit.revision.continued == ()
+        assert edit.revision.extended == ()
         edit = bench.edit(study, self.COSMETIC, accept=True, epochs=6)
-        assert len(edit.revision.continued) == 3
+        assert len(edit.revision.extended) == 3
         bench.run(study)
         with study.journal() as journal:
             told = journal.origins()
-        for each in edit.revision.continued:
+        for each in edit.revision.extended:
             assert len(told[each.trial.key]) == 2
 
     def test_other_changes_are_not_accepted_with_it(self, bench: Bench) -> None:
         study = bench.ran(SWEEP)
         edit = bench.plan_edit(study, self.COSMETIC.replace("lr=0.05", "lr=0.04"), accept=True)
-        assert {orphan.why for orphan in edit.revision.orphaned} == {"its recipe has changed"}
+        assert set(edit.revision.orphaned) == {"its recipe has changed"}
 
     def test_a_plain_resume_accepts_it_when_asked_to_and_show_says_so(
         self, hsweep: Invoke, bench: Bench
@@ -399,8 +396,8 @@ class TestLongerBudgets:
     ) -> None:
         study = bench.ran(source)
         edit = bench.edit(study, epochs=6)
-        assert {each.how for each in edit.revision.continued} == {"finished, now longer"}
-        assert set(orphans(study).values()) == {"continued with a budget of 6 epochs"}
+        assert {each.how for each in edit.revision.extended} == {"finished, now longer"}
+        assert set(orphans(study).values()) == {"extended to a budget of 6 epochs"}
         assert {row.unit for row in rows_of(study).values() if not row.orphaned} == {shared}
         updates: list[int] = []
         with pytest.MonkeyPatch.context() as patch:
@@ -428,7 +425,7 @@ class TestLongerBudgets:
         study = bench.ran(PRUNED)
         assert set(present(study).values()) == {"finished", "stopped_early"}
         edit = bench.edit(study, epochs=9)
-        assert {each.how for each in edit.revision.continued} == {
+        assert {each.how for each in edit.revision.extended} == {
             "finished, now longer", "stopped early, as before",
         }  # fmt: skip
         bench.run(study)
@@ -441,16 +438,15 @@ class TestLongerBudgets:
         study = bench.ran(PRUNED)
         edit = bench.plan_edit(study, PRUNED.replace("grace=1", "grace=2"), epochs=9)
         assert any(
-            "trained from the start: it was stopped early, and early stopping has changed"
-            in orphan.why
-            for orphan in edit.revision.orphaned
+            "trained from the start: it was stopped early, and early stopping has changed" in reason
+            for reason in edit.revision.orphaned
         )
 
     def test_what_diverged_has_diverged(self, bench: Bench) -> None:
         source = SWEEP.replace("tiny_sweep(\n", "tiny_sweep(\n    task=TinyTask(diverges_at=6),\n")
         study = bench.ran(source)
         edit = bench.edit(study, epochs=6)
-        assert {each.how for each in edit.revision.continued} == {"diverged, as before"}
+        assert {each.how for each in edit.revision.extended} == {"diverged, as before"}
         bench.run(study)
         rows = [row for row in rows_of(study).values() if not row.orphaned]
         assert {(row.status, row.reason, row.attempt) for row in rows} == {
@@ -461,7 +457,7 @@ class TestLongerBudgets:
         study = bench.ran(SWEEP)
         shutil.rmtree(study.checkpoints())
         edit = bench.edit(study, epochs=6)
-        assert edit.revision.continued == ()
+        assert edit.revision.extended == ()
         assert set(orphans(study).values()) == {
             "its budget is now 6 epochs, and it is trained from the start: "
             "its last checkpoint is gone"
@@ -492,9 +488,9 @@ class TestLongerBudgets:
     ) -> None:
         study = bench.ran(source)
         edit = bench.plan_edit(study, **settings)
-        assert edit.revision.continued == ()
+        assert edit.revision.extended == ()
         assert len(edit.revision.new) == 3
-        assert all(why in orphan.why for orphan in edit.revision.orphaned)
+        assert all(why in reason for reason in edit.revision.orphaned)
 
     def test_the_old_budget_comes_back_with_its_results(self, bench: Bench) -> None:
         study = bench.ran(COSINE)
@@ -676,19 +672,19 @@ class TestFromTheCommandLine:
         assert shown.exit_code == 0, shown.output
         assert "study mine with an edited sweep: 3 trials, 3 before" in shown.output
         assert "new        1: width=4" in shown.output
-        assert "continued  2 with a budget of 4 epochs (2 finished, now longer)" in shown.output
+        assert "extended   2 with a budget of 4 epochs (2 finished, now longer)" in shown.output
         assert "orphaned   1 (1 finished), no longer in the space: width=1" in shown.output
         assert "set        epochs=4" in shown.output
         assert StudyFolder.open(home, "mine").manifest == study.manifest
         as_json = hsweep(*run, "--dry-run", "--json")
-        assert json.loads(as_json.stdout)["revision"]["continued"] == 2
+        assert json.loads(as_json.stdout)["revision"]["extended"] == 2
 
         done = hsweep(*run, "--runner", "inline", "--json")
         assert done.exit_code == 0, done.output
         content = json.loads(done.stdout)
         assert (content["finished"], content["trials"]) == (3, 3)
         assert content["revision"]["reasons"] == {
-            "no longer in the space": 1, "continued with a budget of 4 epochs": 2,
+            "no longer in the space": 1, "extended to a budget of 4 epochs": 2,
         }  # fmt: skip
         # A second time there is nothing to change and nothing to train.
         again = hsweep(*run)
@@ -696,7 +692,7 @@ class TestFromTheCommandLine:
         assert "there is nothing to train" in again.output
         back = hsweep("run", edited, "--study", "mine", "--dry-run")
         assert "set back   epochs" in back.output
-        assert "back       2 (2 finished)" in back.output
+        assert "restored   2 (2 finished)" in back.output
 
     def test_settings_of_recipe_and_question_are_edits_of_the_sweep(
         self, hsweep: Invoke, bench: Bench, home: Home

@@ -21,7 +21,8 @@ from hsweep.design.question import Missing
 from hsweep.design.trial import TrialStatus
 from hsweep.errors import UserError
 from hsweep.paths import Home
-from hsweep.planning.extension import plan_extension, with_extensions
+from hsweep.planning.content import describe
+from hsweep.planning.extension import carried_over, plan_extension
 from hsweep.planning.options import Limits
 from hsweep.planning.plan import Plan, make_plan
 from hsweep.record.journal import Journal, TrialRow
@@ -300,8 +301,8 @@ def recorded(plan: Plan, **statuses: str) -> list[TrialRow]:
 def chosen(plan: Plan, rows: list[TrialRow], *wanted: Missing) -> list[tuple[int, int, str]]:
     extension = plan_extension(plan, rows, wanted)
     return [
-        (each.trial.point.width, each.trial.replicate, each.how.split(",")[0])
-        for each in extension.additions
+        (trial.point.width, trial.replicate, how.split(",")[0])
+        for _, trial, how in extension.additions
     ]
 
 
@@ -327,7 +328,7 @@ def test_the_choice_follows_the_replicates_not_the_values() -> None:
 def test_new_values_of_an_axis_are_planned_beyond_the_space() -> None:
     plan = planned()
     extension = plan_extension(plan, recorded(plan), [cell(4), cell(5)])
-    assert [(t.trial.point.width, t.how) for t in extension.additions] == [
+    assert [(trial.point.width, how) for _, trial, how in extension.additions] == [
         (4, "new"), (4, "new"), (5, "new"), (5, "new"),
     ]  # fmt: skip
     keys = [trial.key for trial in extension.plan.trials]
@@ -343,7 +344,7 @@ def test_every_setting_that_competes_in_a_cell_gets_its_runs() -> None:
         for row in recorded(plan)
     ]
     extension = plan_extension(plan, rows, [cell(1, 1)])
-    assert {each.trial.point["dropout"] for each in extension.additions} == {0.0, 0.5}
+    assert {trial.point["dropout"] for trial in extension.trials} == {0.0, 0.5}
 
 
 @pytest.mark.parametrize(
@@ -391,7 +392,7 @@ def test_a_recorded_extension_gives_the_same_trials_again() -> None:
     plan = planned()
     extension = plan_extension(plan, recorded(plan), [cell(4), cell(2, 3)])
     entry = json.loads(json.dumps(extension.to_json()))
-    rebuilt = with_extensions(plan, [entry])
+    rebuilt, _ = carried_over([entry], plan, describe(plan.sweep.budget))
     assert [t.key for t in rebuilt.trials] == [t.key for t in extension.plan.trials]
 
 

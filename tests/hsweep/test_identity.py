@@ -21,8 +21,8 @@ from hsweep.planning.code import (
     SWEEP_FILE,
     changed_files,
     code_of,
-    own_training_code,
     training_code,
+    user_training_code,
 )
 from hsweep.planning.content import content_hash, describe
 from hsweep.planning.identity import key_of, parts_of
@@ -111,6 +111,12 @@ class TestContentHash:
         assert content_hash(Config(a=(1, 2.5, "x", None, True))) == "28fed6afbed807bb4814"
 
 
+def parts_with(fingerprint: str, **content: Any) -> dict[str, str]:
+    """The parts of a trial's key, by what it is made of."""
+    code = {f"{name}_code": code_of(content[name]) for name in ("model", "task")}
+    return parts_of(content, {**code, "training_code": training_code()}, fingerprint)[0]
+
+
 def key(**changes: Any) -> str:
     parts: dict[str, Any] = {
         "model": TinyModel(2),
@@ -120,8 +126,7 @@ def key(**changes: Any) -> str:
         "budget": epochs(3),
     }
     seeds = changes.pop("seeds", replicate_seeds(0, 0))
-    shared, _ = parts_of(**{**parts, **changes})
-    return key_of({**shared, "seeds": content_hash(seeds)})
+    return key_of(parts_with(**{**parts, "seeds": seeds, **changes}))
 
 
 @dataclass(frozen=True)
@@ -197,8 +202,8 @@ class TestTrialKey:
         assert len(keys | {key()}) == len(CHANGED_RECIPES) + 1
 
     def test_every_part_changes_it_and_accepted_code_counts_as_what_it_is_taken_for(self) -> None:
-        shared, _ = parts_of(TinyModel(2), TinyTask(), Recipe(), epochs(3), "f")
-        parts = {**shared, "seeds": content_hash(replicate_seeds(0, 0))}
+        content = {"model": TinyModel(2), "task": TinyTask(), "recipe": Recipe()}
+        parts = parts_with("f", **content, budget=epochs(3), seeds=replicate_seeds(0, 0))
         changed = {name: {**parts, name: "another"} for name in parts}
         assert len({key_of(each) for each in changed.values()} | {key_of(parts)}) == len(parts) + 1
         for name, each in changed.items():
@@ -475,7 +480,7 @@ class TestTrainingCode:
         for name in ("train", "optimizers", "opening"):
             assert f"hsweep/training/{name}.py" in files
         assert "hsweep/design/recipe.py" in files
-        own = own_training_code().files
+        own = user_training_code().files
         for name in ("function", "script", "readers"):
             assert f"hsweep/training/own/{name}.py" in own.keys() - files.keys()
         assert "hsweep/training/trial_run.py" in own.keys() & files.keys()

@@ -86,7 +86,7 @@ def planned(**changes: Any) -> None:
         ({"presets": 5}, "presets must be a dictionary"),
         ({"presets": {5: preset()}}, "presets are named by text, not 5"),
         ({"description": "\ud800"}, "description must be UTF-8 text"),
-        ({"replicates": True}, "replicates must be at least 1, not True"),
+        ({"replicates": True}, "replicates must be .* at least 1, not True"),
         ({"replicates": 10**12}, "a study has at most 100,000 trials"),
         ({"search": random_search(10**12), "space": uniform(width=(1, 2))}, "width"),
         ({"question": lean({"width": 1}, 0.1, nuisance=("lr",))}, "unknown nuisance axis .* 'lr'"),
@@ -139,7 +139,7 @@ def test_a_field_that_cannot_be_is_refused_in_words(changes: dict[str, Any], mes
         (lambda: lean({"h": 1}, 1.0, within="a", nuisance=("a",)), "parts the comparisons"),
         (lambda: lean({"h": 1}, 1.0, costs=("c",), nuisance=("c",)), "'c' is a cost"),
         (lambda: lean({"h": 1}, 1.0, nuisance=("a", "a")), "names an axis twice"),
-        (lambda: Search("random", 2.5), "num_points must be a whole number"),  # type: ignore[arg-type]
+        (lambda: Search("random", 2.5), "num_points of a random search must be a whole number"),  # type: ignore[arg-type]
         (lambda: Search("optuna", 2, (("a", "x"),)), "also must be pairs"),  # type: ignore[arg-type]
     ],
 )  # fmt: skip

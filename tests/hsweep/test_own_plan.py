@@ -277,7 +277,7 @@ class TestCosts:
         body = "if point['heads'] == 2: raise ValueError('odd heads only')\n    return "
         plan = described_by(project, f"{body}Cost(point['heads'], 9, 1000)", max_params=3)
         assert [trial.point["heads"] for trial in plan.trials] == [1]
-        assert [skipped.reason for skipped in plan.skipped] == [
+        assert list(plan.skipped.values()) == [
             "odd heads only", "num_params 4 is above --max-params 3"
         ]  # fmt: skip
 

@@ -8,12 +8,13 @@ import struct
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from hsweep.design.sources import (
-    Source,
+    MetricSource,
     csv_file,
     json_lines,
     reports,
@@ -29,7 +30,7 @@ ROOT = Path(__file__).parents[2]
 EPOCHS = stdout(r"epoch (?P<epoch>\d+).*top1 (?P<top1>[\w.]+)")
 
 
-def reader(source: Source, folder: Path, *needed: str, after: int = 0) -> Reader:
+def reader(source: MetricSource, folder: Path, *needed: str, after: int = 0) -> Reader:
     return Reader(source, folder, needed or ("top1",), after)
 
 
@@ -64,7 +65,7 @@ def line_text(**values: object) -> str:
 )
 class TestAFileOfLines:
     def test_is_read_as_it_grows(
-        self, source: Source, path: str, start: str, text: Callable[..., str], tmp_path: Path
+        self, source: MetricSource, path: str, start: str, text: Callable[..., str], tmp_path: Path
     ) -> None:
         read, file = reader(source, tmp_path), tmp_path / path
         assert read.poll() == []
@@ -78,7 +79,7 @@ class TestAFileOfLines:
         assert read.rest() == []
 
     def test_may_end_in_the_middle_of_a_line(
-        self, source: Source, path: str, start: str, text: Callable[..., str], tmp_path: Path
+        self, source: MetricSource, path: str, start: str, text: Callable[..., str], tmp_path: Path
     ) -> None:
         read, file = reader(source, tmp_path), tmp_path / path
         whole = start + text(epoch=1, top1=0.5)
@@ -93,7 +94,7 @@ class TestAFileOfLines:
         assert read.rest() == [(2, {"top1": 0.625})]
 
     def test_may_be_written_again_from_the_start(
-        self, source: Source, path: str, start: str, text: Callable[..., str], tmp_path: Path
+        self, source: MetricSource, path: str, start: str, text: Callable[..., str], tmp_path: Path
     ) -> None:
         read, file = reader(source, tmp_path), tmp_path / path
         append(file, start + text(epoch=1, top1=0.5) + text(epoch=2, top1=0.5))
@@ -112,14 +113,14 @@ class TestAFileOfLines:
         assert read.poll() == [(5, {"top1": 0.25}), (6, {"top1": 0.25})]
 
     def test_goes_on_after_what_is_known(
-        self, source: Source, path: str, start: str, text: Callable[..., str], tmp_path: Path
+        self, source: MetricSource, path: str, start: str, text: Callable[..., str], tmp_path: Path
     ) -> None:
         append(tmp_path / path, start + text(epoch=3, top1=0.5) + text(epoch=4, top1=0.75))
         assert reader(source, tmp_path, after=3).poll() == [(4, {"top1": 0.75})]
         assert reader(source, tmp_path, after=4).rest() == []
 
     def test_with_something_else_than_a_number_says_where(
-        self, source: Source, path: str, start: str, text: Callable[..., str], tmp_path: Path
+        self, source: MetricSource, path: str, start: str, text: Callable[..., str], tmp_path: Path
     ) -> None:
         append(tmp_path / path, start + text(epoch=1, top1="high"))
         number = start.count("\n") + 1
@@ -127,7 +128,7 @@ class TestAFileOfLines:
             reader(source, tmp_path).poll()
 
     def test_without_what_is_needed_says_what_was_there(
-        self, source: Source, path: str, start: str, text: Callable[..., str], tmp_path: Path
+        self, source: MetricSource, path: str, start: str, text: Callable[..., str], tmp_path: Path
     ) -> None:
         append(tmp_path / path, start + text(epoch=1, top1=0.5))
         read = reader(source, tmp_path, "top5")
@@ -137,26 +138,26 @@ class TestAFileOfLines:
         assert reader(source, tmp_path, "top5").rest(killed=True) == []
 
     def test_that_was_never_written_is_an_error_of_a_script_that_ended_by_itself(
-        self, source: Source, path: str, start: str, text: Callable[..., str], tmp_path: Path
+        self, source: MetricSource, path: str, start: str, text: Callable[..., str], tmp_path: Path
     ) -> None:
         with pytest.raises(UserError, match=f"'{path}' in the trial's folder nothing"):
             reader(source, tmp_path).rest()
         assert reader(source, tmp_path).rest(killed=True) == []
 
     def test_may_count_from_zero(
-        self, source: Source, path: str, start: str, text: Callable[..., str], tmp_path: Path
+        self, source: MetricSource, path: str, start: str, text: Callable[..., str], tmp_path: Path
     ) -> None:
         append(tmp_path / path, start + text(epoch=0, top1=0.5))
         with pytest.raises(UserError, match="count from 1, and epoch is 0; say offset=1"):
             reader(source, tmp_path).poll()
-        from_zero = type(source)(source.where, offset=1)
+        from_zero = replace(source, offset=1)
         assert reader(from_zero, tmp_path).poll() == [(1, {"top1": 0.5})]
 
     def test_may_call_metrics_otherwise_and_diverge(
-        self, source: Source, path: str, start: str, text: Callable[..., str], tmp_path: Path
+        self, source: MetricSource, path: str, start: str, text: Callable[..., str], tmp_path: Path
     ) -> None:
         append(tmp_path / path, start + text(epoch=1, top1="nan"))
-        renamed = type(source)(source.where, metrics=(("top1", "accuracy"),))
+        renamed = replace(source, metrics=(("top1", "accuracy"),))
         [(unit, metrics)] = reader(renamed, tmp_path, "accuracy").poll()
         assert unit == 1
         assert math.isnan(metrics["accuracy"])
@@ -299,7 +300,9 @@ def test_an_event_file_may_end_in_the_middle_of_an_event(tmp_path: Path) -> None
         (lambda: reports(metrics={"epoch": "b"}), "counts the budget"),
     ],
 )
-def test_an_option_that_cannot_be_used_is_refused(make: Callable[[], Source], rule: str) -> None:
+def test_an_option_that_cannot_be_used_is_refused(
+    make: Callable[[], MetricSource], rule: str
+) -> None:
     with pytest.raises(UserError, match=rule):
         make()
 

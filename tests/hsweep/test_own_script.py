@@ -38,9 +38,9 @@ from hsweep import (
 from hsweep.commands.output import quantity
 from hsweep.coordination.coordinator import Coordinator, stop_after
 from hsweep.coordination.runner import InlineRunner
-from hsweep.design.own_training import Command, OwnTask
-from hsweep.design.sources import Source
+from hsweep.design.sources import MetricSource
 from hsweep.design.trial import Event, Report, TrialStatus
+from hsweep.design.user_training import Command, UserTraining
 from hsweep.paths import Home, trial_folder
 from hsweep.planning.answerable import analysable
 from hsweep.planning.plan import make_plan
@@ -178,7 +178,7 @@ def test_resume_is_given_where_there_is_something(
 ) -> None:
     (tmp_path / "train.py").touch()
     (trial,) = planned(sweep_of(tmp_path, f"python train.py {template}", resume=resume))
-    assert isinstance(trial.task, OwnTask)
+    assert isinstance(trial.task, UserTraining)
     train, folder = trial.task.train, tmp_path / "trial"
     assert isinstance(train, Command)
     (folder / left).parent.mkdir(parents=True, exist_ok=True)
@@ -214,7 +214,7 @@ def state(epoch: int) -> bytes:
     return json.dumps({"log_history": logged}).encode()
 
 
-SOURCES: dict[str, tuple[Source, Callable[[int, float], str]]] = {
+SOURCES: dict[str, tuple[MetricSource, Callable[[int, float], str]]] = {
     "stdout": (
         stdout(r"epoch (?P<epoch>\d+): (?P<top1>\S+)"),
         lambda epoch, value: f"print('epoch {epoch}: {value}')",

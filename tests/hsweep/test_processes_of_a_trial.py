@@ -16,8 +16,8 @@ from torch import distributed
 
 from hsweep import Point, Sweep, command, epochs, grid
 from hsweep.coordination.runner import InlineRunner
-from hsweep.design.own_training import TrainFunction
 from hsweep.design.trial import Assignment, Event, Report, Resources
+from hsweep.design.user_training import TrainFunction
 from hsweep.errors import UserError
 from hsweep.planning.plan import make_plan
 from hsweep.ray_tune.environment import prepare_ray

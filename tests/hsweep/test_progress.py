@@ -336,8 +336,8 @@ def test_numbers_have_four_digits_and_what_is_missing_a_dash() -> None:
 
 def test_every_axis_is_named_if_none_varies() -> None:
     trials = list(planned(tiny_sweep(space=grid(width=[2], lr=[0.1]), replicates=2)))
-    assert varying_axes(trials) == ("width", "lr")
-    assert varying_axes(list(planned(SWEEP))) == ("width",)
+    assert varying_axes(trial.point for trial in trials) == ("width", "lr")
+    assert varying_axes(trial.point for trial in planned(SWEEP)) == ("width",)
     assert point_label({"width": 2, "lr": 0.1}) == "width=2 lr=0.1"
     assert point_label({"width": 2}, ("lr", "width")) == "width=2"
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hsweep.design.own_training import OwnTask
+from hsweep.design.user_training import UserTraining
 from hsweep.errors import ROOT, UserError
 from hsweep.ray_tune.environment import prepare_ray
 
@@ -120,7 +120,7 @@ def test_any_training_function_of_a_sweep_file_is_sent_whole_or_refused(
     send_whole([module])
     sent = []
     for function in module.sent:
-        assert OwnTask(function, ()).name
+        assert UserTraining(function, ()).name
         check_sent("training", function)
         sent.append(ray.cloudpickle.dumps(function))
     monkeypatch.delitem(sys.modules, module.__name__)
@@ -130,7 +130,7 @@ def test_any_training_function_of_a_sweep_file_is_sent_whole_or_refused(
     with pytest.raises(UserError, match=r"inner.* cannot be sent .*cannot pickle '_thread.lock'"):
         check_sent("training", module.holding())
     with pytest.raises(UserError, match=r"train must be a function .*, not <bound method"):
-        OwnTask(Trains().train, ())
+        UserTraining(Trains().train, ())
 
 
 class Trains:

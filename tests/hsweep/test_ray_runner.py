@@ -23,8 +23,8 @@ from hsweep.coordination.coordinator import Coordinator
 from hsweep.coordination.runner import InlineRunner
 from hsweep.design.trial import Assignment, Resources
 from hsweep.errors import UserError
-from hsweep.own_packages import default_folders, let_in
 from hsweep.ray_tune.environment import prepare_ray
+from hsweep.user_packages import add_user_packages, default_folders
 from hsweep.workspace import load_sweep
 
 prepare_ray()
@@ -218,7 +218,7 @@ def test_classes_of_the_users_models_reach_workers_that_have_no_such_files(
     with coordinating(loaded.sweep, tmp_path / "study") as coordinator:
         runner.run(coordinator)
         (row,) = coordinator.journal.trials()
-    let_in(default_folders())
+    add_user_packages(default_folders())
     assert (row.status, row.reason) == ("finished", "")
 
 

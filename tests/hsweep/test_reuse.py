@@ -18,7 +18,7 @@ from tiny_studies import new_study
 
 from hsweep import Sweep, lean, seconds
 from hsweep.coordination.coordinator import planned_row
-from hsweep.design.origin import Origin
+from hsweep.design.origin import origin_text
 from hsweep.design.trial import Report, Trial, TrialStatus
 from hsweep.paths import Home
 from hsweep.planning.code_changes import code_metas
@@ -262,7 +262,7 @@ class TestCodeAndVersions:
         with mine.journal() as journal:
             told = journal.origins()
         there = {trial.parts["model_code"] for trial in planned(before)}
-        assert {Origin.parse(text).code["model_code"] for (text,) in told.values()} == there
+        assert {json.loads(text)["code"]["model_code"] for (text,) in told.values()} == there
         third = new_study(home, "third", sweep)
         shutil.rmtree(StudyFolder.open(home, "before").paths.root)
         assert take(home, third, sweep)[0] == frozenset()
@@ -302,13 +302,13 @@ class TestCodeAndVersions:
         sweep = tiny_sweep()
         one, *others = planned(sweep)
         study = new_study(home, "before", sweep)
-        now = Origin.parse(one.origin)
-        assert {"python", "torch", "numpy"} <= now.versions.keys()
-        finish(study, one, origin=Origin(now.code, {**now.versions, "torch": "0.4"}).text())
+        now = json.loads(one.origin)
+        assert {"python", "torch", "numpy"} <= now["versions"].keys()
+        finish(study, one, origin=origin_text(now["code"], {**now["versions"], "torch": "0.4"}))
         finish(study, *others)
         found, reuse = take(home, new_study(home, "mine", sweep), sweep, accepts_code=accepts_code)
         assert found == {trial.key for trial in others}
-        torch = now.versions["torch"]
+        torch = now["versions"]["torch"]
         assert reuse.lines(3)[1] == (
             "1 of 3 trials is trained although study before has finished it: trained with torch "
             f"0.4 there, torch {torch} here"
@@ -318,8 +318,8 @@ class TestCodeAndVersions:
         sweep = tiny_sweep()
         one, other, third = planned(sweep)
         study = new_study(home, "mine", sweep)
-        now = Origin.parse(one.origin)
-        earlier = Origin(now.code, {**now.versions, "torch": "0.4"}).text()
+        now = json.loads(one.origin)
+        earlier = origin_text(now["code"], {**now["versions"], "torch": "0.4"})
         with study.writer() as journal:
             keys = [one.key, other.key, third.key]
             journal.begin_attempt(one.key, earlier)
@@ -327,7 +327,7 @@ class TestCodeAndVersions:
             journal.begin_attempt(one.key, one.origin)
             journal.begin_attempt(other.key, earlier)
             journal.begin_attempt(third.key, third.origin)
-            torch = now.versions["torch"]
+            torch = now["versions"]["torch"]
             assert mixed_versions_lines(journal, keys) == [
                 f"trained with different versions: 1 trial with torch 0.4, later torch {torch}; "
                 f"1 trial with torch 0.4; 1 trial with torch {torch}"

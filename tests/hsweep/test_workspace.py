@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from hsweep.errors import UserError
-from hsweep.own_packages import PACKAGES, default_folders, let_in
 from hsweep.planning.code import changed_files, code_of
 from hsweep.planning.plan import make_plan
+from hsweep.user_packages import PACKAGES, add_user_packages, default_folders
 from hsweep.workspace import ROOT, load_sweep, pin_imports, worker_environment
 
 SWEEP_FILE = '''
@@ -220,7 +220,7 @@ class TestPackagesOfTheUsers:
     @pytest.fixture(autouse=True)
     def as_before(self) -> Iterator[None]:
         yield
-        let_in(default_folders())
+        add_user_packages(default_folders())
 
     def sweep(self, folder: Path, importing: str, net: str = "Net") -> Path:
         source = SWEEP_FILE.replace("from tiny", f"{importing}\nfrom tiny")
@@ -243,7 +243,7 @@ class TestPackagesOfTheUsers:
         files = code_of(first.model).files
         assert {"models/tiny_net.py", "models/base.py"} <= files.keys()
         written(tmp_path / "models", OWN_NET.replace("pass", "more = 1"), "tiny_net.py")
-        let_in([])
+        add_user_packages([])
         reloaded = load_sweep(file)
         (again, *_) = make_plan(reloaded.sweep, preset="quick", study_seed=0).trials
         assert again.key != first.key

@@ -85,7 +85,7 @@ def test_no_text_is_run_as_code() -> None:
     loaders = {
         file for file, tree in TREES.items() for name, _ in calls(tree) if "exec_module" in name
     }
-    assert loaders == {"hsweep/workspace.py", "hsweep/own_packages.py"}
+    assert loaders == {"hsweep/workspace.py", "hsweep/user_packages.py"}
 
 
 def test_checkpoints_and_other_tensors_are_loaded_as_weights_only() -> None:

@@ -88,7 +88,7 @@ def test_both_kinds_of_heads_can_be_tried_in_every_family(name: str, preset: str
     plan = planned(name, preset, (("variant", variants),))
     # 30 heads cannot share a width of 1024.
     impossible = {"vit", "deit"} if (name, preset) == ("vision_large", "paper") else set()
-    assert {(each.point.family, each.point.variant) for each in plan.skipped} == {
+    assert {(point.family, point.variant) for point in plan.skipped} == {
         (family, "lean_coupled") for family in impossible
     }
     for family, found in by_family(plan).items():

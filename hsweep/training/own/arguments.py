@@ -5,9 +5,9 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from hsweep.design.own_training import Command
 from hsweep.design.template import fill
 from hsweep.design.trial import Trial
+from hsweep.design.user_training import Command
 from hsweep.reporting import OUTPUT_FILE, REPORTS_FILE
 
 TIMES_FILE: Final = "hsweep-times.json"

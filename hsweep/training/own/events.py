@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from hsweep.design.sources import Tensorboard
+from hsweep.design.sources import MetricSource
 from hsweep.errors import UserError, format_error
 from hsweep.training.own.growing import BLOCK_BYTES, GrowingFile, Row
 
@@ -24,7 +24,7 @@ class EventRows:
     """The scalars of one of TensorBoard's event files: a row for each, or, where a tag counts the
     budget, for those of one step that come before it."""
 
-    def __init__(self, path: Path, source: Tensorboard) -> None:
+    def __init__(self, path: Path, source: MetricSource) -> None:
         self._file = GrowingFile(path)
         self._unit = source.unit
         self._step: int | None = None

@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterator
 from typing import Final
 
-from hsweep.design.own_training import Command, OwnTask
 from hsweep.design.space import Point
 from hsweep.design.trial import OutOfMemory, StorageFailure
+from hsweep.design.user_training import Command, UserTraining
 from hsweep.errors import UserError, format_error, user_frame
 from hsweep.training.checkpoints import StorageError
 from hsweep.training.memory import is_out_of_memory
@@ -32,7 +32,7 @@ def train_function(run: TrialRun) -> None:
         Exception: what the function raised, or why what it did cannot be.
     """
     task = run.assignment.trial.task
-    assert isinstance(task, OwnTask)
+    assert isinstance(task, UserTraining)
     assert not isinstance(task.train, Command)
     saved = run.state.restore(holds_files)
     run.send_again()

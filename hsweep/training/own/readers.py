@@ -11,7 +11,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
-from hsweep.design.sources import Source, files_of
+from hsweep.design.sources import MetricSource
 from hsweep.errors import RefusedReportError, UserError, shown
 from hsweep.training.own.events import STEP
 from hsweep.training.own.growing import Row
@@ -38,7 +38,7 @@ class Reader:
     """
 
     def __init__(
-        self, source: Source, folder: Path, needed: Collection[str], after: int = 0
+        self, source: MetricSource, folder: Path, needed: Collection[str], after: int = 0
     ) -> None:
         self._source = source
         self._rows = rows_of(source, folder)
@@ -149,7 +149,7 @@ class Reader:
 
     def _what_is_missing(self) -> str:
         needed = ", ".join(sorted(self._needed))
-        where = shown(files_of(self._source))
+        where = shown(self._source.files)
         if not self._keys:
             return (
                 f"the script ended without a report: it needs {self._key} and {needed}, and in "

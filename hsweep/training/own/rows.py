@@ -14,15 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from hsweep.design.sources import (
-    TRAINER_STATE_FILE,
-    Csv,
-    Lines,
-    Source,
-    Tensorboard,
-    TrainerState,
-    files_of,
-)
+from hsweep.design.sources import TRAINER_STATE_FILE, MetricSource
 from hsweep.errors import UserError, shown
 from hsweep.training.own.events import EventRows
 from hsweep.training.own.growing import BLOCK_BYTES, GrowingFile, Row, Rows
@@ -31,27 +23,27 @@ _LONGEST_LINE: Final = 1 << 20
 """Bytes of a line at most; progress bars write lines without an end."""
 
 
-def rows_of(source: Source, folder: Path) -> Rows:
+def rows_of(source: MetricSource, folder: Path) -> Rows:
     """Return the rows that a source has, or will have, in a trial's folder."""
-    if isinstance(source, TrainerState):
+    if source.kind == "trainer_state":
         return _StateRows(folder, source.where)
-    if isinstance(source, Tensorboard):
+    if source.kind == "tensorboard":
         return _FileRows(
             folder, f"{source.where}/**/*.tfevents.*", lambda path: EventRows(path, source)
         )
-    return _FileRows(folder, files_of(source), lambda path: _TextRows(path, _parser(source)))
+    return _FileRows(folder, source.files, lambda path: _TextRows(path, _parser(source)))
 
 
-def cut_torn_lines(source: Source, folder: Path) -> None:
+def cut_torn_lines(source: MetricSource, folder: Path) -> None:
     """Take the unfinished last line from every file of lines that a source reads: a script that was
     killed left it, and its next attempt would go on in the middle of it.
 
     Raises:
         OSError: a file cannot be read or written.
     """
-    if isinstance(source, TrainerState | Tensorboard):
+    if source.kind in ("trainer_state", "tensorboard"):
         return
-    for path in folder.glob(files_of(source)):
+    for path in folder.glob(source.files):
         with path.open("rb+") as file:
             size = file.seek(0, os.SEEK_END)
             start = file.seek(max(0, size - _LONGEST_LINE))
@@ -113,10 +105,10 @@ class _TextRows:
         return lines
 
 
-def _parser(source: Source) -> Callable[[int, str, str], Mapping[str, object]]:
-    if isinstance(source, Lines):
+def _parser(source: MetricSource) -> Callable[[int, str, str], Mapping[str, object]]:
+    if source.kind == "stdout":
         return functools.partial(_matched, re.compile(source.where))
-    return _CsvLines() if isinstance(source, Csv) else _json_object
+    return _CsvLines() if source.kind == "csv_file" else _json_object
 
 
 def _matched(

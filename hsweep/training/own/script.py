@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from hsweep.design.own_training import Command, OwnTask
 from hsweep.design.trial import StorageFailure
+from hsweep.design.user_training import Command, UserTraining
 from hsweep.errors import RefusedReportError, UserError
 from hsweep.files import write_text
 from hsweep.training.own.arguments import TIMES_FILE, arguments_of, can_resume, has_content
@@ -60,7 +60,7 @@ class _Script:
 
     def __init__(self, run: TrialRun) -> None:
         task = run.assignment.trial.task
-        assert isinstance(task, OwnTask)
+        assert isinstance(task, UserTraining)
         assert isinstance(task.train, Command)
         self._run, self._command = run, task.train
         self._assignment, self._folder = run.assignment, run.folder

@@ -13,8 +13,7 @@ from tiny_runs import planned
 
 from hsweep import Recipe, epochs, grid, seconds, steps
 from hsweep.design.trial import Trial
-from hsweep.planning.checking import check_trials
-from hsweep.planning.dear_reports import dear_reports
+from hsweep.planning.checking import check_trials, evaluation_cost
 
 
 def trial_of(budget: Any, batch_size: int = 8) -> Trial:
@@ -30,22 +29,22 @@ def data_of(eval_size: Any, steps_per_epoch: int = 4) -> Any:
 
 def test_it_says_how_much_and_what_would_make_it_little() -> None:
     # 32 examples trained, three passes each, for 32 evaluated: a quarter.
-    assert dear_reports(trial_of(epochs(40)), data_of(32)) == (
+    assert evaluation_cost(trial_of(epochs(40)), data_of(32)) == (
         "evaluation takes about 25% of a trial's computing: 32 examples every epoch; "
         "--set report_every=7 would make it 5%"
     )
-    assert "400 examples every 5 steps" in dear_reports(
+    assert "400 examples every 5 steps" in evaluation_cost(
         trial_of(steps(1000, report_every=5)), data_of(400)
     )
 
 
 @given(st.integers(1, 300), st.integers(1, 40), st.integers(1, 5000), st.integers(1, 64))
-def test_what_it_advises_is_not_dear_or_as_seldom_as_can_be(
+def test_what_it_advises_is_little_or_as_seldom_as_can_be(
     amount: int, every: int, size: int, batch: int
 ) -> None:
     every = min(every, amount)
     trial, data = trial_of(steps(amount, report_every=every), batch), data_of(size)
-    said = dear_reports(trial, data)
+    said = evaluation_cost(trial, data)
     trained = 3 * amount * batch
     if not said:
         # Little, or as much as at fewer reports: the last one is always made.
@@ -56,16 +55,16 @@ def test_what_it_advises_is_not_dear_or_as_seldom_as_can_be(
     advised = int(said.partition("report_every=")[2].split()[0])
     assert every < advised <= amount
     again = replace(trial, budget=replace(trial.budget, report_every=advised))
-    assert dear_reports(again, data) == ""
+    assert evaluation_cost(again, data) == ""
 
 
 @pytest.mark.parametrize("size", [None, 0, "many"])
 def test_nothing_is_said_where_it_is_not_known(size: object) -> None:
-    assert dear_reports(trial_of(epochs(40)), data_of(size)) == ""
+    assert evaluation_cost(trial_of(epochs(40)), data_of(size)) == ""
 
 
 def test_nothing_is_said_of_a_budget_of_seconds() -> None:
-    assert dear_reports(trial_of(seconds(60, report_every=1)), data_of(10**9)) == ""
+    assert evaluation_cost(trial_of(seconds(60, report_every=1)), data_of(10**9)) == ""
 
 
 def test_it_is_said_before_the_start() -> None:

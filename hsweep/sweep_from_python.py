@@ -14,24 +14,25 @@ from typing import Any, Final
 from hsweep.design.space import Point
 from hsweep.design.sweep import Sweep, resolve
 from hsweep.errors import UserError, format_error, shown
-from hsweep.own_packages import SWEEP_FILE_PREFIX
 from hsweep.planning.cells import sweep_text
 from hsweep.planning.code import look_again, users_modules
 from hsweep.planning.content import describe
 from hsweep.shipped import sweep_path
+from hsweep.user_packages import SWEEP_FILE_PREFIX
 
-_FILLED_IN: Final = ("description", "folder")
-"""What the loader of a sweep file adds."""
+_LOADERS: Final = ("description", "folder")
+"""Fields that the loader of a sweep file fills in."""
+_PER_POINT: Final = ("task", "model", "recipe", "resources")
 _MOST_POINTS: Final = 200
 """Points at which two sweeps are compared."""
 
 
 @dataclass(frozen=True, slots=True)
-class GivenSweep:
-    """A sweep and the file that it is in.
+class SweepFile:
+    """The file of a sweep.
 
     Attributes:
-        path: a copy of its own for a sweep of a notebook, with what of the cells it leads to.
+        path: for a sweep of a notebook a copy, with what of the cells it leads to.
         folder: whose modules the file may import.
         sweep: None where the file alone was given.
         is_copy: whether the file is gone afterwards.
@@ -43,7 +44,7 @@ class GivenSweep:
     is_copy: bool = False
 
     def check(self, loaded: Sweep) -> None:
-        """Refuse what the file makes where it is not what was given.
+        """Refuse a file that makes another sweep than the one that was given.
 
         Raises:
             UserError: names a field that differs.
@@ -51,26 +52,25 @@ class GivenSweep:
         if self.sweep is None:
             return
         for field in fields(Sweep):
-            if field.name in _FILLED_IN:
-                continue
             now, made = (_content(field.name, each) for each in (self.sweep, loaded))
-            if now == made:
+            if field.name in _LOADERS or now == made:
                 continue
-            where = "the cells, run once more in their order," if self.is_copy else str(self.path)
+            where, remedy = str(self.path), "change the file and start Python again, or reload it"
+            if self.is_copy:
+                where = "the cells, run once more in their order,"
+                remedy = (
+                    "give the sweep its value in one statement, or restart the kernel and run all "
+                    "cells"
+                )
             raise UserError(
                 f"the sweep given is not the one that {where} would make: its {field.name} "
                 f"differs{_difference(now, made)}. What is run must be what can be run again: "
-                + (
-                    "give the sweep its value in one statement, or restart the kernel and run all "
-                    "cells"
-                    if self.is_copy
-                    else "change the file and start Python again, or reload it"
-                )
+                f"{remedy}"
             )
 
 
 @contextlib.contextmanager
-def sweep_given(sweep: Sweep | str | Path) -> Iterator[GivenSweep]:
+def sweep_file_of(sweep: Sweep | str | Path) -> Iterator[SweepFile]:
     """Yield the file of a sweep; the user's modules it imports are imported anew meanwhile, since
     their files may have changed.
 
@@ -82,32 +82,37 @@ def sweep_given(sweep: Sweep | str | Path) -> Iterator[GivenSweep]:
         UserError: it stands nowhere from where it could be loaded again, or a sweep file that is
             being loaded asks for it.
     """
-    _refuse_within_sweep_file()
+    for frame in inspect.stack(0):
+        if frame.frame.f_globals.get("__name__", "").startswith(SWEEP_FILE_PREFIX):
+            raise UserError(
+                "a sweep file is loaded to be planned, and again by each resume, so it cannot run "
+                'a sweep at its top level; put that under `if __name__ == "__main__":`'
+            )
     with contextlib.ExitStack() as stack:
-        found = _found(sweep, stack)
-        if found.path.is_file():
-            stack.enter_context(_imported_anew(found))
-        yield found
+        file = _file_of(sweep, stack)
+        if file.path.is_file():
+            stack.enter_context(_imported_anew(file))
+        yield file
 
 
-def _found(sweep: Sweep | str | Path, stack: contextlib.ExitStack) -> GivenSweep:
+def _file_of(sweep: Sweep | str | Path, stack: contextlib.ExitStack) -> SweepFile:
     if isinstance(sweep, (str, Path)):
         path = sweep_path(Path(sweep).expanduser())
-        return GivenSweep(path, path.parent.absolute())
+        return SweepFile(path, path.parent.absolute())
     if not isinstance(sweep, Sweep):
         raise UserError(f"give a Sweep, or the path of a sweep file; got {shown(sweep)}")
-    main = sys.modules["__main__"]
-    cells, name = vars(main).get("In"), _name_in(main, sweep)
     # The last one: a module that has it from another began to be imported before that one.
     for module in [*reversed(sys.modules.values())]:
         path = Path(getattr(module, "__file__", None) or "")
         if vars(module).get("SWEEP") is sweep and path.suffix == ".py" and path.is_file():
-            return GivenSweep(path.resolve(), path.resolve().parent, sweep)
+            return SweepFile(path.resolve(), path.resolve().parent, sweep)
+    main = sys.modules["__main__"]
+    cells, name = vars(main).get("In"), _name_in(main, sweep)
     if name and isinstance(cells, list):
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="hsweep-"))
         path = Path(folder, "notebook.py")
         path.write_text(sweep_text(map(str, cells), name), encoding="utf-8")
-        return GivenSweep(path, Path.cwd(), sweep, is_copy=True)
+        return SweepFile(path, Path.cwd(), sweep, is_copy=True)
     raise UserError(
         f"the sweep {sweep.name!r} has to be loaded again when its study goes on, so it stands "
         "where it can be found: in the variable SWEEP at the top level of a file (this script or "
@@ -116,31 +121,19 @@ def _found(sweep: Sweep | str | Path, stack: contextlib.ExitStack) -> GivenSweep
 
 
 def _name_in(main: ModuleType, sweep: Sweep) -> str:
-    names = [name for name, value in vars(main).items() if value is sweep]
+    """Return the variable of a notebook that holds a sweep, ``SWEEP`` first; empty for none."""
     # IPython's own names for outputs begin with an underscore.
-    return min(
-        (name for name in names if not name.startswith("_")),
-        key=lambda name: name != "SWEEP",
-        default="",
-    )
-
-
-def _refuse_within_sweep_file() -> None:
-    for frame in inspect.stack(0):
-        if frame.frame.f_globals.get("__name__", "").startswith(SWEEP_FILE_PREFIX):
-            raise UserError(
-                "a sweep file is loaded to be planned, and again by each resume, so it cannot run "
-                'a sweep at its top level; put that under `if __name__ == "__main__":`'
-            )
+    names = [n for n, value in vars(main).items() if value is sweep and not n.startswith("_")]
+    return min(names, key=lambda name: name != "SWEEP", default="")
 
 
 @contextlib.contextmanager
-def _imported_anew(given: GivenSweep) -> Iterator[None]:
+def _imported_anew(file: SweepFile) -> Iterator[None]:
     """Let the user's modules that a sweep imports be imported again, and put back those that the
     rest of the program has."""
     look_again()
     try:
-        names = users_modules(given.path, given.folder)
+        names = users_modules(file.path, file.folder)
     except (SyntaxError, ValueError):  # loading it says so
         names = set()
     before = {name: sys.modules.pop(name) for name in names & sys.modules.keys()}
@@ -153,13 +146,11 @@ def _imported_anew(given: GivenSweep) -> Iterator[None]:
 def _content(name: str, sweep: Sweep) -> Any:
     """Return what a field of a sweep comes to, in a form that can be compared."""
     value = getattr(sweep, name)
-    if name == "space":
-        if not value.is_finite:
-            return value.parameters()
-        return [dict(point) for point in itertools.islice(value.points(), _MOST_POINTS)]
-    if name in ("task", "model", "recipe", "resources") and sweep.space.is_finite:
+    if name == "space" and not value.is_finite:
+        return value.parameters()
+    if name == "space" or (name in _PER_POINT and sweep.space.is_finite):
         points = itertools.islice(sweep.space.points(), _MOST_POINTS)
-        return [_resolved(value, point) for point in points]
+        return [dict(point) if name == "space" else _resolved(value, point) for point in points]
     if name == "presets":
         return {key: _plain(dict(each.changes)) for key, each in value.items()}
     return _plain(value)

@@ -28,7 +28,7 @@ FOLDERS_VARIABLE: Final = "HSWEEP_OWN_FOLDERS"
 _FOLDERS: Final[list[Path]] = []
 
 
-def let_in(folders: Iterable[Path]) -> None:
+def add_user_packages(folders: Iterable[Path]) -> None:
     """Look for the user's packages in these folders, the first one first, and in no others.
 
     This project's packages must be imported. Modules that were imported from folders that are no

@@ -1,4 +1,4 @@
-"""Training of the user's own, in place of a task, a model and a recipe: a function or a command."""
+"""A user's training in place of a task, a model and a recipe: a function or a command."""
 
 import contextlib
 import hashlib
@@ -8,20 +8,19 @@ from dataclasses import dataclass, field
 from functools import partial
 from operator import index
 from pathlib import Path
-from types import FunctionType, ModuleType
+from types import FunctionType
 from typing import Any, Final
 
-from hsweep.design.sources import Source, reports
+from hsweep.design.sources import MetricSource, reports
 from hsweep.design.template import fields_in
-from hsweep.errors import UserError, shown
+from hsweep.errors import UserError, is_number, shown
 from tasks.base import Metric, not_in_key
 
 TrainFunction = Callable[[Any, Any], object]
 """Trains one trial, given its ``Point`` and its ``Run``; what it returns is ignored."""
 
 TRAINING_PARTS: Final = {"training_function": "training_function_code", "command": "script"}
-"""The two kinds of training of the user's own as parts of keys, each with the part that is its
-code."""
+"""The two kinds of a user's training as parts of keys, each with the part that is its code."""
 
 GRACE_SECONDS: Final = 10.0
 _DYING_SECONDS: Final = 30.0
@@ -48,7 +47,7 @@ class Command:
     """
 
     template: str
-    metrics: Source = field(default_factory=reports)
+    metrics: MetricSource = field(default_factory=reports)
     resume: str = ""
     folder: str = not_in_key("")
     grace_seconds: float = not_in_key(GRACE_SECONDS)
@@ -60,13 +59,13 @@ class Command:
                 raise UserError(
                     f"a command's {name} is text, as in {_EXAMPLES[name]!r}, not {shown(value)}"
                 )
-        if not isinstance(self.metrics, Source):
+        if not isinstance(self.metrics, MetricSource):
             raise UserError(
                 "a command's metrics come from stdout(...), json_lines(...), csv_file(...), "
                 f"tensorboard(...), trainer_state(...) or reports(), not {shown(self.metrics)}"
             )
         grace = self.grace_seconds
-        if isinstance(grace, bool) or not isinstance(grace, int | float) or not 0 <= grace < 1e9:
+        if not (is_number(grace) and 0 <= grace < 1e9):
             raise UserError(f"grace_seconds is a number of at least 0, not {shown(grace)}")
         if ("resume" in fields_in(self.template)) != bool(self.resume):
             raise UserError(
@@ -81,7 +80,7 @@ class Command:
 def command(
     template: str,
     *,
-    metrics: Source | None = None,
+    metrics: MetricSource | None = None,
     resume: str = "",
     folder: str = "",
     grace_seconds: float = GRACE_SECONDS,
@@ -150,8 +149,8 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True)
-class OwnTask:
-    """What is learned, where the training is the user's own.
+class UserTraining:
+    """What is learned, where the user trains.
 
     Attributes:
         train: a function ``train(point, run)``, or a command.
@@ -167,14 +166,13 @@ class OwnTask:
     folder: str = not_in_key("")
 
     def __post_init__(self) -> None:
-        if not isinstance(self.train, Command):
-            self._check_function(self.train)
-
-    def _check_function(self, train: TrainFunction) -> None:
+        train = self.train
+        if isinstance(train, Command):
+            return
         if plain_function(train) is None:
             raise UserError(
                 "train must be a function train(point, run), a frozen dataclass with __call__, or "
-                f"command(...), not {shown(self.train)}"
+                f"command(...), not {shown(train)}"
             )
         try:
             inspect.signature(train).bind(None, None)
@@ -223,16 +221,16 @@ class OwnTask:
         """
         if not self.depends_on:
             return ""
-        each = "".join(_fingerprint_of(Path(place)) for place in self.depends_on)
-        return hashlib.sha256(each.encode()).hexdigest()[:20]
+        hashes = "".join(_fingerprint_of(Path(place)) for place in self.depends_on)
+        return hashlib.sha256(hashes.encode()).hexdigest()[:20]
 
-    def content(self) -> Mapping[str, Any]:
-        """Return what tells this training from another, without its code: as plain values."""
-        return {self.part: without_functions(self.train)}
+    def key_content(self) -> Mapping[str, Any]:
+        """Return what tells this training from another, without its code."""
+        return {self.part: self.train}
 
-    def record(self) -> Mapping[str, Any]:
+    def record_content(self) -> Mapping[str, Any]:
         """Return what the record says of it besides: metrics, and files that it depends on."""
-        return {**self.content(), "metrics": self.metrics, "depends_on": self.depends_on}
+        return {**self.key_content(), "metrics": self.metrics, "depends_on": self.depends_on}
 
 
 def captured(function: FunctionType) -> dict[str, Any]:
@@ -243,24 +241,6 @@ def captured(function: FunctionType) -> dict[str, Any]:
             if cell.cell_contents is not function:
                 found[name] = cell.cell_contents
     return found
-
-
-def without_functions(value: Any) -> Any:
-    """Return a value in which functions and classes are named, each with what it is given."""
-    if isinstance(value, FunctionType):
-        around = without_functions(captured(value))
-        return {"name": value.__qualname__, **({"captured": around} if around else {})}
-    if isinstance(value, type):
-        return value.__qualname__
-    if isinstance(value, ModuleType):
-        return value.__name__  # what is imported counts as code
-    if isinstance(value, partial):
-        return [without_functions(part) for part in (value.func, value.args, value.keywords)]
-    if isinstance(value, Mapping):
-        return {name: without_functions(part) for name, part in value.items()}
-    if isinstance(value, (tuple, list)):
-        return [without_functions(part) for part in value]
-    return value
 
 
 def plain_function(train: Any) -> FunctionType | type | None:

@@ -1,0 +1,144 @@
+"""Python code as statements: what each binds, changes and reads, and which lead to a name."""
+
+import ast
+import copy
+import symtable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+_DEFINITIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_REBINDING: Final = (*_DEFINITIONS, ast.Assign, ast.Import, ast.ImportFrom)
+_COMPREHENSIONS: Final = frozenset({"listcomp", "setcomp", "dictcomp", "genexpr"})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Statement:
+    """A statement at the top level of a file or a cell; of an import, one of its names.
+
+    Attributes:
+        text: its code.
+        binds: names that it gives a value.
+        changes: names whose value it may change in place; empty text for a value without a name.
+        uses: names that it reads when it runs.
+        later: names that its functions read when they are called.
+        rebinds: whether it replaces its names, whatever they were before.
+    """
+
+    node: ast.stmt
+    text: str
+    binds: frozenset[str]
+    changes: frozenset[str] = frozenset()
+    uses: frozenset[str] = frozenset()
+    later: frozenset[str] = frozenset()
+    rebinds: bool = True
+
+    @property
+    def is_import(self) -> bool:
+        return isinstance(self.node, ast.Import | ast.ImportFrom)
+
+    @property
+    def is_star_import(self) -> bool:
+        """Whether it may bind any name."""
+        return "*" in self.binds
+
+
+def statements_of(nodes: Iterable[tuple[ast.stmt, str]]) -> Iterator[Statement]:
+    """Yield the statements of nodes, each with its code, in the order in which they run."""
+    imported: set[str] = set()
+    for node, text in nodes:
+        if not isinstance(node, ast.Import | ast.ImportFrom):
+            yield statement_of(node, text, imported)
+            continue
+        for alias in node.names:
+            name = alias.asname or alias.name.split(".")[0]
+            imported.add(name)
+            alone = copy.copy(node)
+            alone.names = [alias]
+            # `import package.module` goes with every other import of the package.
+            rebinds = "." not in alias.name or alias.asname is not None
+            yield Statement(alone, ast.unparse(alone), frozenset({name}), rebinds=rebinds)
+
+
+def statement_of(node: ast.stmt, text: str, imported: Iterable[str] = ()) -> Statement:
+    """Return what a statement that is no import does.
+
+    A method that is called as a statement may change its object, but for a module's functions.
+    """
+    # A table is made of text that stands alone.
+    table = symtable.symtable(ast.unparse(node), "a statement", "exec")
+    symbols = table.get_symbols()
+    binds = {each.get_name() for each in symbols if each.is_assigned() or each.is_imported()}
+    uses = {each.get_name() for each in symbols if each.is_referenced()}
+    later: set[str] = set()
+    _add_names_within(table, uses, later)
+    if isinstance(node, ast.AugAssign):
+        uses |= binds
+    changes = set()
+    # What a definition changes, it changes when it is called, if ever.
+    for inner in () if isinstance(node, _DEFINITIONS) else ast.walk(node):
+        if isinstance(inner, ast.Attribute | ast.Subscript):
+            if not isinstance(inner.ctx, ast.Load):
+                changes.add(_base(inner))
+        elif isinstance(inner, ast.Expr) and isinstance(inner.value, ast.Call):
+            called = inner.value.func
+            if isinstance(called, ast.Attribute):
+                changes |= {_base(called)}.difference(imported)
+    rebinds = isinstance(node, _REBINDING) or (
+        isinstance(node, ast.AnnAssign) and node.value is not None
+    )
+    return Statement(
+        node,
+        text,
+        frozenset(binds),
+        frozenset(changes),
+        frozenset(uses),
+        frozenset(later),
+        rebinds,
+    )
+
+
+def leading_to(
+    names: Iterable[str],
+    statements: Iterable[Statement],
+    is_needed: Callable[[Statement], bool] = lambda _statement: False,
+) -> list[Statement]:
+    """Return the statements that give names their values, in order.
+
+    What a name means where a statement runs is its last binding before; what it means to a function
+    that is called later is its last binding of all.
+
+    Args:
+        names: those that are wanted.
+        statements: in the order in which they run.
+        is_needed: whether a statement is wanted whatever it binds.
+    """
+    backwards = [*statements][::-1]
+    later, before = set(names), None
+    chosen: list[Statement] = []
+    while later != before:
+        before, chosen, needed = set(later), [], set(later)
+        for each in backwards:
+            if is_needed(each) or needed & (each.binds | each.changes):
+                chosen.append(each)
+                if each.rebinds:
+                    needed -= each.binds
+                needed |= each.uses
+                later |= each.later
+    return chosen[::-1]
+
+
+def _add_names_within(table: symtable.SymbolTable, uses: set[str], later: set[str]) -> None:
+    """Add the global names that the scopes within a scope read, now or when called."""
+    for child in table.get_children():
+        is_now = child.get_type() == "class" or child.get_name() in _COMPREHENSIONS
+        inner = uses if is_now else later
+        inner |= {each.get_name() for each in child.get_symbols() if each.is_global()}
+        _add_names_within(child, inner, later)
+
+
+def _base(target: ast.expr) -> str:
+    """Return the name whose value an attribute or an item belongs to; empty where it is none."""
+    while isinstance(target, ast.Attribute | ast.Subscript):
+        target = target.value
+    return target.id if isinstance(target, ast.Name) else ""
