@@ -1,5 +1,4 @@
-"""What can be wrong in what a user gave, as opposed to what is wrong in this program: the messages,
-and whose code it is that raised something."""
+"""Errors of the user: their messages, and the place in the user's code that raised one."""
 
 import difflib
 import functools
@@ -11,12 +10,12 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-_LONGEST_QUOTED: Final = 300
+_MAX_QUOTED: Final = 300
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 """The folder that holds this project's packages."""
 _OWN_FOLDERS: Final = tuple(ROOT / name for name in ("hsweep", "models", "tasks", "analysis"))
-"""Not the sweeps that come with it: they are what a user would write."""
+"""Without the sweeps that come with it, which are what a user would write."""
 _INSTALLED: Final = ("stdlib", "platstdlib", "purelib", "platlib")
 _PACKAGE_FOLDERS: Final = frozenset({"site-packages", "dist-packages"})
 NESTED: Final = "a model, task or recipe holds itself, or nests without end"
@@ -31,17 +30,17 @@ class UserError(ValueError):
 
 
 class RefusedReportError(UserError):
-    """What one's own training reports cannot be used: another attempt would report the same."""
+    """A report of the user's training cannot be used; another attempt would report the same."""
 
 
 def unknown_name(
     kind: str, name: object, known: Iterable[object], *, unlisted: Iterable[str] = ()
 ) -> UserError:
-    """Build the error for a name that is not one of ``known``, with the nearest of these and of
-    further, ``unlisted`` ones as a suggestion."""
+    """Return the error for a name that is not among ``known``, which suggests the nearest of the
+    ``known`` and ``unlisted`` names."""
     names = sorted(map(str, known))
     choices = [*names, *unlisted]
-    near = [each for each in choices if name == each.rpartition(".")[2]]
+    near = [choice for choice in choices if name == choice.rpartition(".")[2]]
     if not near and isinstance(name, str):
         near = nearest(name, choices)
     hint = f" Did you mean {near[0]!r}?" if near else ""
@@ -50,7 +49,8 @@ def unknown_name(
 
 
 def nearest(name: str, known: Iterable[str]) -> list[str]:
-    """Return the one of ``known`` that ``name`` may be a slip of; none where none is near."""
+    """Return the name of ``known`` that is nearest to a misspelt one, in a list that is empty where
+    none is near."""
     return difflib.get_close_matches(name, [*known], n=1, cutoff=0.6)
 
 
@@ -86,20 +86,20 @@ def check_whole(name: str, value: object, least: int) -> None:
 
 
 def shown(value: object) -> str:
-    """Return any value as an error quotes it: on one line, not at length, and never failing."""
+    """Return any value as an error quotes it: on one line, shortened, and never failing."""
     try:
         text = repr(value)
     except Exception:  # a mistake in its class is not the one to report
         return f"a {type(value).__name__}"
     text = " ".join(text.split())
-    if len(text) <= _LONGEST_QUOTED:
+    if len(text) <= _MAX_QUOTED:
         return text
-    half = _LONGEST_QUOTED // 2
+    half = _MAX_QUOTED // 2
     return f"{text[:half]} ... {text[-half:]}"
 
 
 def format_error(error: BaseException) -> str:
-    """Return the kind of an exception and what it says, whatever its class makes of it."""
+    """Return the class and the message of an exception, whatever its ``__str__`` raises."""
     try:
         text = str(error)
     except Exception:  # as above
@@ -121,7 +121,7 @@ def user_frame(error: BaseException) -> str | None:
         f"{frame.f_code.co_filename}:{line}"
         for frame, line in traceback.walk_tb(error.__traceback__)
     ]
-    own = [place for place in frames if _is_users(place.rpartition(":")[0])]
+    own = [place for place in frames if _is_user_code(place.rpartition(":")[0])]
     return (own or frames)[-1] if frames else None
 
 
@@ -132,13 +132,13 @@ def defined_at(function: Callable[..., Any]) -> str | None:
 
 
 def failure_text(error: BaseException) -> str:
-    """Return what a record keeps of an exception: a line that says what was raised and where in
-    the user's code, then the traceback; of a UserError that no code of the user's raised, what it
-    says and its notes."""
+    """Return the text of an exception that a record keeps: a line with what was raised and where in
+    the user's code, then the traceback; of a UserError that no user code raised, its message and
+    notes."""
     place = user_frame(error)
-    if isinstance(error, UserError) and not (place and _is_users(place.rpartition(":")[0])):
+    if isinstance(error, UserError) and not (place and _is_user_code(place.rpartition(":")[0])):
         return "\n".join([" ".join(str(error).split()), *getattr(error, "__notes__", ())])
-    # Our own word for what the user got wrong is no news.
+    # The name of our own class tells the user nothing.
     what = " ".join((str(error) if isinstance(error, UserError) else format_error(error)).split())
     trace = "".join(traceback.format_exception(error))
     return f"{what}{f' at {place}' if place else ''}\n{trace}"
@@ -158,7 +158,7 @@ def _installed_folders() -> tuple[Path, ...]:
     return tuple(dict.fromkeys([*named, *(folder.resolve() for folder in named)]))
 
 
-def _is_users(file: str) -> bool:
+def _is_user_code(file: str) -> bool:
     if file.startswith("<"):
         return False
     path = Path(file).resolve()

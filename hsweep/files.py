@@ -26,7 +26,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def set_aside(path: Path, why: str) -> Path:
-    """Give a file another name, as in ``sweep.changed-1.py``, and return that."""
+    """Rename a file, as to ``sweep.changed-1.py``, and return its new path."""
     number = 1
     while (aside := path.with_name(f"{path.stem}.{why}-{number}{path.suffix}")).exists():
         number += 1

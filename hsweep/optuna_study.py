@@ -95,7 +95,7 @@ def _add_reports(trial: FrozenTrial, reports: "pd.DataFrame", metric: str) -> No
 
 
 def _parameters(point: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the axis values of a point that has them, as Optuna can hold them."""
+    """Return the axis values of a point, without missing ones, as Optuna can hold them."""
     return {
         axis: value if isinstance(value, _CATEGORIES) else json.dumps(value)
         for axis, value in point.items()
@@ -104,10 +104,7 @@ def _parameters(point: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _distributions(points: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return a range for each axis of numbers, a choice for any other.
-
-    Both are of the values on record, since what a space holds besides is code.
-    """
+    """Return a range for each axis of numbers, a choice for any other, from values on record."""
     values: dict[str, dict[Any, None]] = {}
     for point in points:
         for axis, value in point.items():

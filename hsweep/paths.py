@@ -18,8 +18,8 @@ _QUERY: Final = re.compile(r"[?#].*", re.DOTALL)
 
 
 def cache_folder() -> Path:
-    """Return the folder of what is made once on this machine and can be made again; it need not be
-    there."""
+    """Return the folder for what can be made again on this machine, such as prepared data; it need
+    not exist."""
     return Path(os.environ.get("HSWEEP_CACHE") or "~/.cache/hsweep").expanduser()
 
 
@@ -47,8 +47,8 @@ def below(root: str, *names: str) -> str:
 
 
 def trial_folder(checkpoints: str, key: str) -> Path:
-    """Return the folder that one's own training of a trial writes to, beside its study's
-    checkpoints; on this machine alone where those lie in a store that is no folder."""
+    """Return the folder that a trial of the user's own training writes to: beside its study's
+    checkpoints, or on this machine alone where those lie in an object store."""
     if "://" not in checkpoints:
         return Path(checkpoints).parent / "trials" / key
     study = hashlib.sha256(checkpoints.encode()).hexdigest()[:12]
@@ -56,12 +56,12 @@ def trial_folder(checkpoints: str, key: str) -> Path:
 
 
 def weights_file(key: str, attempt: int) -> str:
-    """Return the name of the file with the final weights that an attempt of a trial came to."""
+    """Return the name of the file with the final weights of an attempt of a trial."""
     return f"{key}-{attempt:05d}.safetensors"
 
 
 class _Below:
-    """A path with fixed names below the folder ``root`` of what has this attribute."""
+    """A path with fixed names below ``root`` of the object that has this attribute."""
 
     def __init__(self, *names: str) -> None:
         self._path = Path(*names)
@@ -173,8 +173,8 @@ class StudyPaths:
         return str(folder.absolute()) if storage is None else below(storage, self.name, folder.name)
 
     def refuse_links_out(self) -> None:
-        """Refuse a study of which a part is a link to somewhere outside the folder of studies:
-        what is written or removed there would be somebody else's.
+        """Refuse a study with a link that leads out of the folder of studies: files written or
+        removed there would be somebody else's.
 
         Raises:
             UserError: naming the link.

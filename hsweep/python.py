@@ -122,18 +122,18 @@ def run(
     _refuse_running_ray(how)
     place, console = home_at(home), console_for(as_json=False)
     with sweep_file_of(sweep) as file:
-        asked = request(file.path, chosen, how, place, study, storage, siblings=file.folder)
-        file.check(asked.loaded.sweep)
-        source = place.study(asked.name).sweep_source if file.is_copy else file.path
+        order = request(file.path, chosen, how, place, study, storage, siblings=file.folder)
+        file.check(order.loaded.sweep)
+        source = place.study(order.name).sweep_source if file.is_copy else file.path
         with recorded_as(["hsweep", "run", str(source), *chosen.words()]):
-            job = asked.job(how, console)
+            job = order.job(how, console)
             conclusion = Conclusion(job.target, console)
             record, outcome = run_job(job, how, place, console, conclusion, is_guest=True)
     conclusion.print_places(record, outcome, place)
     if outcome.was_interrupted:
-        raise KeyboardInterrupt(f"the study {asked.name} has been interrupted")
+        raise KeyboardInterrupt(f"the study {order.name} has been interrupted")
     if outcome.is_in_trouble or not outcome.has_results:
-        name, why = asked.name, outcome.stop_reason or "no trial has finished"
+        name, why = order.name, outcome.stop_reason or "no trial has finished"
         raise UserError(
             f"{why}; what is on record of {name} is in hsweep.load({name!r}), and what failed "
             f"attempts raised in `{command('show', name, '--errors', home=place.root)}`"

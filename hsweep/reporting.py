@@ -1,4 +1,4 @@
-"""What a script calls to report: it imports next to nothing, and does nothing outside a study."""
+"""``hsweep.report`` for scripts: it imports next to nothing, and does nothing outside a study."""
 
 import json
 import os
@@ -15,7 +15,7 @@ OUTPUT_FILE: Final = "output.txt"
 
 
 def report(**values: SupportsFloat) -> None:
-    """Tell the study that trains this script what it has reached, as in
+    """Report numbers to the study that runs this script, as in
     ``hsweep.report(epoch=3, top1=0.81)``.
 
     The sweep says with ``reports()`` which of the values counts the budget. Outside a study this

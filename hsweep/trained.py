@@ -71,7 +71,7 @@ class StudyTrial:
     def load_model(self, device: "torch.device | str" = "cpu") -> "nn.Module":
         """Return the trial's model with its final weights, in eval mode.
 
-        Code that has changed since the trial was trained is told by a warning.
+        A warning says where code has changed since the trial was trained.
 
         Raises:
             UserError: the weights are not kept, or the model cannot be built from what is there.
@@ -126,11 +126,11 @@ class StudyTrial:
     def _why_not(self) -> str:
         row, keep = self._row, self._study.manifest.keep
         with self._study.journal() as journal:
-            is_wanted = row.key in {each.key for each in self._study.kept_weights(journal).missing}
+            is_due = row.key in {row.key for row in self._study.kept_weights(journal).missing}
         again = "a study that is run with --set keep=last keeps those of all that finish in it"
         if self.status != "finished":
             return f"only a trial that finishes has final weights, and this one is {self.status}"
-        if not is_wanted:
+        if not is_due:
             best = ", and this trial is not the best" if keep == "best" else ""
             return f"the study has keep={keep!r}{best}; {again}"
         if row.reused_from:
@@ -143,7 +143,7 @@ class StudyTrial:
         return f"it finished before the study had keep={keep!r}; {again}"
 
     def _configuration(self, header: Mapping[str, Any]) -> tuple[Any, str]:
-        """Return the model's configuration, and what of its code has changed, in words."""
+        """Return the model's configuration, and which of its code has changed, in words."""
         from hsweep.design.configuration import FUNCTION, decoded
         from hsweep.planning.prepare import own_sweep
 
@@ -204,7 +204,7 @@ def _writing(place: Path) -> Iterator[None]:
 
 
 def _unpack(file: Path, folder: Path) -> None:
-    """Write what a file of weights holds as files."""
+    """Write the files that a file of weights holds into a folder."""
     from safetensors.torch import load_file
 
     if folder.is_file():

@@ -43,7 +43,7 @@ def list_data(names: tuple[str, ...], fingerprint: bool, as_json: bool) -> None:
     from tasks.sources.hub import data_root, downloads_allowed
 
     try:
-        places = [find(by_name(name)) for name in names] or [find(each) for each in CATALOGUE]
+        places = [find(by_name(name)) for name in names] or [find(known) for known in CATALOGUE]
         hashes = [place.fingerprint() if fingerprint else None for place in places]
     except DataError as error:
         raise UserError(str(error)) from error
@@ -119,8 +119,8 @@ def prepare(sweep_file: Path, chosen: SweepOptions, as_json: bool) -> None:
     ):
         bar = progress.add_task("preparing", total=len(tasks), now="")
 
-        def show(what: str, done: int, wanted: int) -> None:
-            progress.update(bar, now=f"{done:,} of {wanted:,} {what}")
+        def show(what: str, done: int, total: int) -> None:
+            progress.update(bar, now=f"{done:,} of {total:,} {what}")
 
         for task, batch_size in tasks:
             progress.update(bar, now=task.name)

@@ -24,13 +24,13 @@ def delete(study_name: str, yes: bool, home: Home) -> None:
     from hsweep.terminal import visible
 
     paths = existing(home, study_name)
-    with holding(paths):  # refused before anybody is asked
+    with holding(paths):  # refused before the question
         pass
     for line in loss_lines(paths):
         click.echo(visible(line))
     if not yes:
         if not sys.stdin.isatty():
-            raise UserError("nothing is deleted where nobody can be asked; give --yes")
+            raise UserError("delete asks first, and there is no terminal to ask on; give --yes")
         click.confirm(f"Delete {study_name} for good?", abort=True)
     remove(paths)
     click.echo(f"{study_name} is deleted")

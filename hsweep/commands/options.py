@@ -21,7 +21,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 NOTHING_NEW: Final = (
     "before the first trial, so nothing new is on record; give the same command again to begin"
 )
-"""What an interrupt says before a study trains."""
+"""The text of an interrupt before a study trains."""
 
 
 class HomeFolder(click.ParamType[Home]):
@@ -36,14 +36,10 @@ class HomeFolder(click.ParamType[Home]):
         if not folder or "\0" in folder or not is_text(folder):
             self.fail(f"the home is a folder named in UTF-8 text; got {folder!r}", param, ctx)
         path = Path(folder).expanduser().absolute()
-        file = next((each for each in (path, *path.parents) if each.exists()), path)
-        if file.exists() and not file.is_dir():
-            self.fail(
-                f"the home is a folder, but {file} is none; give another with --home or "
-                "HSWEEP_HOME",
-                param,
-                ctx,
-            )
+        place = next((place for place in (path, *path.parents) if place.exists()), path)
+        if place.exists() and not place.is_dir():
+            remedy = "give another with --home or HSWEEP_HOME"
+            self.fail(f"the home is a folder, but {place} is none; {remedy}", param, ctx)
         return Home(path)
 
 
@@ -83,7 +79,7 @@ tracking_option = option_of(RunOptions, "tracking_uri")
 
 
 def _use_data_root(ctx: click.Context, param: click.Parameter, value: Path | None) -> None:
-    """Let tasks look there; they resolve names when they are made, so workers need not know."""
+    """Set the folder in which tasks look for data; they do when they are made, not in workers."""
     if value is not None:
         os.environ["HSWEEP_DATA"] = str(value.expanduser().absolute())
 
@@ -115,8 +111,7 @@ def refuse_given(options: Iterable[str], *, but: Container[str], why: str) -> No
         UserError: with the option and ``why`` it cannot be used.
     """
     context = click.get_current_context()
-    flags = {each.name: each.opts[0] for each in context.command.get_params(context)}
+    flags = {param.name: param.opts[0] for param in context.command.get_params(context)}
     for name in given_options(options):
         if name not in but:
-            shown = flags[name]
-            raise UserError(f"{shown} {why}")
+            raise UserError(f"{flags[name]} {why}")

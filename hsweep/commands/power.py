@@ -1,4 +1,4 @@
-"""How likely a planned sweep is to find what it asks for: ``hsweep plan --power``."""
+"""``hsweep plan --power``: how likely a planned sweep is to answer its question."""
 
 import math
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ def show_power(
     sweeps: int,
     as_json: bool,
 ) -> None:
-    """Print how likely a planned sweep is to find what it asks for, and what would be enough.
+    """Print how likely a planned sweep is to answer its question, and which size would be enough.
 
     Raises:
         UserError: a sweep without a question, or a study that asks another one.
@@ -111,16 +111,14 @@ def _transition_power(
 
 
 def _choice(plan: "Plan", question: Any) -> "Choice":
-    """Return how many settings of nuisance axes compete for a point, and what chooses."""
+    """Return how many settings of the nuisance axes compete for a cell, and how many scouts
+    choose."""
     from analysis.questions.power.result import Choice
+    from hsweep.record.composition import Size
 
-    settings: dict[Any, set[Any]] = {}
-    for trial in plan.trials:
-        values: dict[bool, list[Any]] = {False: [], True: []}
-        for axis, value in trial.point.items():
-            values[axis in question.nuisance].append((axis, value))
-        settings.setdefault(str(values[False]), set()).add(str(values[True]))
-    return Choice(max(map(len, settings.values()), default=1), plan.sweep.num_scouts)
+    scouts = plan.sweep.num_scouts
+    size = Size.of(plan.trials, {"nuisance": question.nuisance}, scouts)
+    return Choice(max(1, size.settings), scouts)
 
 
 def _lean_power(plan: "Plan", question: Any, study: "StudyFolder | None") -> "LeanPowerResult":

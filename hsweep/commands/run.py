@@ -92,18 +92,18 @@ def run(
         return
     from hsweep.running.start import request
 
-    asked = request(sweep_file, chosen, options, home, study_name, storage, to_run=not dry_run)
+    order = request(sweep_file, chosen, options, home, study_name, storage, to_run=not dry_run)
     if dry_run:
-        _show_edit(asked, options, console, as_json)
+        _show_edit(order, options, console, as_json)
         return
     from hsweep.running.early import start_early
 
-    started = None if asked.is_answered else start_early(options, asked.loaded.folder)
+    started = None if order.is_answered else start_early(options, order.loaded.folder)
     from hsweep.commands.conclusion import Conclusion, conclude
     from hsweep.planning.answerable import concerns_json
     from hsweep.running.run import run as run_job
 
-    job = asked.job(options, console)
+    job = order.job(options, console)
     besides: dict[str, Any] = {}
     if as_json:
         besides["concerns"] = concerns_json(job.prepared.plan)
@@ -114,18 +114,18 @@ def run(
     conclude(conclusion, *ended, home, as_json=as_json, besides=besides)
 
 
-def _show_edit(asked: "Request", options: RunOptions, console: "Console", as_json: bool) -> None:
+def _show_edit(order: "Request", options: RunOptions, console: "Console", as_json: bool) -> None:
     """Show what a sweep would make of the study that is there."""
-    if asked.study is None:
+    if order.study is None:
         raise UserError(
-            f"there is no study called {asked.name!r} yet; `hsweep plan` shows the trials of a new "
+            f"there is no study called {order.name!r} yet; `hsweep plan` shows the trials of a new "
             "one"
         )
-    change = asked.change(options)
+    change = order.change(options)
     change.announce(console)
     if as_json:
         assert change.revision is not None
-        shown = {"study": asked.name, "dry_run": True, "revision": change.revision.to_json()}
+        shown = {"study": order.name, "dry_run": True, "revision": change.revision.to_json()}
         print_json(shown)
 
 

@@ -257,7 +257,9 @@ def _show_study(
             remarked, trained = list(journal.remarked_reports()), [row.key for row in rows]
         varying = varying_axes(journal.points(_MAX_POINTS if is_best else -1))
         ends = trial_ends(rows, remarked, lambda point: point_label(point, varying))
-        lines = [*(_losses(journal, status) if is_best else [each.line for each in remarks(ends)])]
+        lines = [
+            *(_losses(journal, status) if is_best else [remark.line for remark in remarks(ends)])
+        ]
         lines += orphaned_lines(journal.orphaned_counts())
         lines += [
             f"accepted {minute(entry['time'])}: {acceptance_line(entry)}"

@@ -62,8 +62,8 @@ class Outbox:
     Args:
         state: how far the log is delivered; kept up to date.
         reopen: show the study as running.
-        should_stop: asked before each run; what is not delivered then stays pending.
-        passed: told how many entries more are delivered.
+        should_stop: called before each run; entries that are not delivered then stay pending.
+        passed: called with the number of entries that a batch delivered.
     """
 
     def __init__(
@@ -296,10 +296,10 @@ class Outbox:
             state.save()
 
     def _send_run(self, trial: TrialRow, rows: list[LogRow]) -> None:
-        """Deliver entries of one trial, or note what the store refuses of them."""
+        """Deliver entries of one trial, or keep why the store refuses them."""
         run_id = self._state.runs.get(trial.key)
         if trial.status is TrialStatus.NOT_NEEDED and run_id is None:
-            return  # it has a run once it is asked for and begins
+            return  # it gets a run once it begins
         label = self._labels[trial.key]
         try:
             is_new = run_id is None

@@ -66,10 +66,10 @@ class TrackingTarget:
 
 
 def tracking_target(uri: str | None, home: Home, experiment: str) -> TrackingTarget:
-    """Return the store that ``--tracking-uri`` names; None is the home's own SQLite store.
+    """Return the store at ``--tracking-uri``; None is the home's own SQLite store.
 
     Raises:
-        UserError: no URI of a kind that can be used.
+        UserError: a URI of a kind that cannot be used.
     """
     if uri is None:
         uri = home.default_tracking_uri
@@ -121,7 +121,7 @@ class Refusal:
     """Why a store refused records of a trial; ``sync`` and the next run send them again.
 
     Attributes:
-        seq: number of the first log entry that was not taken.
+        seq: number of the first log entry that the store did not take.
         run: name of the trial's run.
     """
 
@@ -133,7 +133,8 @@ class Refusal:
 
 @dataclass(slots=True)
 class StoreState:
-    """How far a study's record is delivered to one store, and what is there; kept in a file.
+    """How far a study's record is delivered to one store, and the ids of its runs there; saved in a
+    file.
 
     Without the file, the runs are found by their tag and all of the record is delivered again,
     which changes nothing in the store.
@@ -145,7 +146,7 @@ class StoreState:
         runs: MLflow run ids by trial key, that of the study's own run by ``PARENT``.
         refused: trials whose records the store refused, by key, in the order of the log.
         files: what was uploaded, by name: digests of the study's files, runs that have weights.
-        view: what the pages' view of the study was made of here.
+        view: the chart view of the study that was saved last.
     """
 
     file: Path
@@ -159,7 +160,7 @@ class StoreState:
 
     @classmethod
     def of(cls, journal_path: Path, target: TrackingTarget) -> "StoreState":
-        """Return what is known of a store."""
+        """Return the state in a study's file for a store; a new one without a file."""
         state = cls(StudyPaths(journal_path.parent).tracking_state(target.scope))
         state.refresh()
         return state
@@ -170,7 +171,8 @@ class StoreState:
         return {key: run_id for key, run_id in self.runs.items() if key != PARENT}
 
     def refresh(self) -> None:
-        """Read what another process has written since; a damaged file changes nothing."""
+        """Read the file again, which another process may have written; a damaged one changes
+        nothing."""
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
             content = json.loads(self.file.read_text())
             content["refused"] = {key: Refusal(**it) for key, it in content["refused"].items()}

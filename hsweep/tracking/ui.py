@@ -36,14 +36,13 @@ _SECTION: Final = "hsweep"
 _MAX_RUNS: Final = 100
 _MAX_AXES: Final = 8
 _COST: Final = "num_params"
-_PATIENCE: Final = 2.0
-"""Seconds that MLflow's pages have to answer."""
+_ANSWER_SECONDS: Final = 2.0
 _CLOSING_SECONDS: Final = 2
 
 
 def view_of(study: Manifest, axes: Sequence[str]) -> str:
-    """Return the tag's value for a view of a study whose trials differ in ``axes``: side by side,
-    with charts of the main metric."""
+    """Return the value of the tag that saves a view of a study: trials side by side, with charts of
+    the main metric over the ``axes`` in which they differ."""
     metric = safe_names([study.metric])[study.metric]
     names = safe_names(axes)
     params = [names[axis] for axis in axes][:_MAX_AXES]
@@ -81,8 +80,8 @@ def view_of(study: Manifest, axes: Sequence[str]) -> str:
         "compareRunCharts": [_chart("LINE", **line), *scatters, _chart("PARALLEL", **parallel)],
     }
     moment = int(study.created * 1000)
-    content = {"name": study.name, "createdAt": moment, "updatedAt": moment}
-    return json.dumps({**content, "state": json.dumps(state)})
+    view = {"name": study.name, "createdAt": moment, "updatedAt": moment}
+    return json.dumps({**view, "state": json.dumps(state)})
 
 
 def _chart(kind: str, **settings: Any) -> dict[str, Any]:
@@ -130,15 +129,15 @@ def run_urls(journal_path: Path, target: TrackingTarget) -> dict[str, str]:
 
 
 def reachable_run_urls(journal_path: Path, target: TrackingTarget) -> dict[str, str]:
-    """Return the same, or nothing where MLflow does not answer there or has other runs: an address
-    that leads nowhere is no help."""
+    """Return the addresses of ``run_urls``; none where MLflow does not answer there or has other
+    runs, since an address that leads nowhere is no help."""
     run_id = next(iter(StoreState.of(journal_path, target).trial_runs.values()), None)
     if run_id is None:
         return {}
     try:
         # Only ever http and https, see `tracking_target`.
         url = f"{_server(target)}/api/2.0/mlflow/runs/get?run_id={run_id}"
-        with urllib.request.urlopen(url, timeout=_PATIENCE):
+        with urllib.request.urlopen(url, timeout=_ANSWER_SECONDS):
             pass
     except urllib.error.HTTPError as error:
         # It answers, and shows the run to who logs in.

@@ -5,7 +5,6 @@ import os
 import re
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -381,18 +380,6 @@ class TestInterrupts:
         assert words == ["planned", "interrupted", "finished"]
 
 
-class TestPages:
-    def test_a_port_that_is_taken_is_said_before_anything_starts(
-        self, hsweep: Invoke, home: Home
-    ) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as taken:
-            port = taken.getsockname()[1]
-            message = refusal(hsweep("ui", "--port", port))
-        assert f"cannot be served at 127.0.0.1:{port} (Address already in use)" in message
-        assert "choose another with --port" in message
-        assert not home.mlflow_database.exists()
-
-
 class TestCommands:
     NAMES = ("plain", "with space", "it's", 'say "$HOME"; ls', "-x")
 
@@ -542,24 +529,20 @@ class TestAnalyze:
         assert hsweep("report", "mine").exit_code == 0
         assert study.paths.report.read_text() == page
 
-    def test_a_report_is_of_a_study_and_its_own_question(self, hsweep: Invoke, home: Home) -> None:
-        new_study(home)
-        message = refusal(hsweep("analyze", "mine", "--kind", "effects", "--report"))
-        assert "--report is of a STUDY and its own question" in message
-
-    def test_it_takes_a_study_or_a_table(self, hsweep: Invoke, home: Home, tmp_path: Path) -> None:
+    def test_what_cannot_be_analysed_says_why(
+        self, hsweep: Invoke, home: Home, tmp_path: Path
+    ) -> None:
         new_study(home)
         table = write(tmp_path, "heads,nmse\n1,0.5\n", "table.csv")
-        for arguments in ([], ["mine", "--table", table]):
-            assert "give the name of a study, or a table" in refusal(hsweep("analyze", *arguments))
-
-    def test_a_table_that_is_not_there_is_named(self, hsweep: Invoke, tmp_path: Path) -> None:
-        asked = ("--kind", "transition", "--metric", "nmse", "--table", tmp_path / "table.csv")
-        assert "table.csv" in refusal(hsweep("analyze", *asked))
-
-    def test_a_kind_must_be_named(self, hsweep: Invoke, tmp_path: Path) -> None:
-        path = write(tmp_path, "heads,nmse\n1,0.5\n", "table.csv")
-        assert "--kind" in refusal(hsweep("analyze", "--table", path))
+        absent = tmp_path / "absent.csv"
+        for arguments, message in (
+            (["mine", "--kind", "effects", "--report"], "--report is of a STUDY and its own"),
+            ([], "give the name of a study, or a table"),
+            (["mine", "--table", table], "give the name of a study, or a table"),
+            (["--kind", "transition", "--metric", "nmse", "--table", absent], "absent.csv"),
+            (["--table", table], "--kind"),
+        ):
+            assert message in refusal(hsweep("analyze", *arguments))
 
     def test_a_study_without_a_finished_trial_says_so_and_is_no_error(
         self, hsweep: Invoke, home: Home

@@ -169,9 +169,14 @@ def test_what_cannot_be_served_is_refused_before(
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        refused = hsweep("watch", "mine", "--port", taken.getsockname()[1])
-    assert refused.exit_code == 2
-    assert "choose another with --port" in refused.output
+        port = taken.getsockname()[1]
+        for words in (("watch", "mine"), ("ui",)):
+            refused = hsweep(*words, "--port", port)
+            assert refused.exit_code == 2
+            message = f"cannot be served at 127.0.0.1:{port} (Address already in use)"
+            assert message in refused.output
+            assert "choose another with --port" in refused.output
+    assert not home.mlflow_database.exists()
     assert hsweep("watch", "--price-per-gpu-hour", "0").exit_code == 2
     monkeypatch.setattr("hsweep.watching.server.serve", lambda *_: None)
     public = hsweep("watch", "mine", "--host", "0.0.0.0", "--port", free_port())
