@@ -6,7 +6,7 @@ the fields of a class into the options of a command, which receives one object o
 
 import functools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, field, fields
 from decimal import Decimal
 from pathlib import Path
@@ -97,7 +97,7 @@ def _from_python(option: Field[Any], value: Any) -> Any:
         return option.default
     if not settings.get("multiple"):
         return _converted(option, str(value))
-    if isinstance(settings["type"], Setting):
+    if settings["type"] is SETTING:
         return _settings(option, value)
     if not isinstance(value, (list, tuple)):
         raise UserError(f"{option.name} is a list, not {shown(value)}")
@@ -126,92 +126,89 @@ def _converted(option: Field[Any], value: Any) -> Any:
         raise UserError(f"{option.name}: {error.message}") from error
 
 
-class Duration(click.ParamType[float]):
-    """A time such as 90s, 30m, 2h or 1h30m; a bare number is seconds."""
+class OptionType(click.ParamType[Any]):
+    """A kind of value, read by a function that raises ``click.BadParameter`` or a UserError.
 
-    name = "duration"
+    Args:
+        read: returns the value of a text.
+        complete: returns what a shell completes to, given the command's context and the beginning
+            of a word.
+    """
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """Return seconds."""
-        if isinstance(value, (int, float)):
-            return float(value)
-        text = str(value).strip().lower()
-        if re.fullmatch(r"\d+(\.\d+)?", text):
-            text += "s"
-        match = _DURATION.fullmatch(text)
-        if not match or not any(match.groups()):
-            self.fail(f"{value!r} is no time; write 90s, 30m, 2h or 1h30m", param, ctx)
-        hours, minutes, seconds = (float(part or 0) for part in match.groups())
-        total = 3600 * hours + 60 * minutes + seconds
-        if total <= 0:
-            self.fail(f"a time must be above zero, not {value!r}", param, ctx)
-        if total > _MAX_HOURS * 3600:
-            self.fail(f"a time is at most {_MAX_HOURS:,}h, not {str(value)[:40]!r}", param, ctx)
-        return total
+    def __init__(
+        self,
+        name: str,
+        read: Callable[[Any], Any],
+        complete: Callable[[click.Context, str], Iterable[CompletionItem]] = lambda *_: (),
+    ) -> None:
+        self.name, self._read, self._complete = name, read, complete
 
+    def convert(self, value: Any, *_: object) -> Any:
+        """Return the value of a text."""
+        return self._read(value)
 
-class Count(click.ParamType[int]):
-    """A whole number, possibly with a decimal prefix: 60M, 1.5G, 200k."""
-
-    name = "count"
-    _unit = ""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return the number."""
-        text = str(value).strip().lower().replace(",", "").replace("_", "").replace(" ", "")
-        match = re.fullmatch(rf"(\d+(?:\.\d+)?)([kmgtp]?){self._unit}", text)
-        if not match:
-            self.fail(f"{value!r} is no amount; write 60M, 1.5G or 200k", param, ctx)
-        is_short = len(match[1]) < 40
-        number = round(Decimal(match[1]) * _PREFIXES[match[2]]) if is_short else _MAX_COUNT
-        if number >= _MAX_COUNT:
-            self.fail(f"an amount is below {_MAX_COUNT:,}, not {value[:40]!r}", param, ctx)
-        return number
+    def shell_complete(
+        self,
+        ctx: click.Context,
+        param: click.Parameter,  # noqa: ARG002
+        incomplete: str,
+    ) -> list[CompletionItem]:
+        """Return what an incomplete word completes to."""
+        return list(self._complete(ctx, incomplete))
 
 
-class Bytes(Count):
-    """A number of bytes, with decimal prefixes: 8G, 500MB."""
-
-    name = "bytes"
-    _unit = "b?"
-
-
-class Setting(click.ParamType[tuple[str, list[Any]]]):
-    """NAME=VALUE; several values with commas between."""
-
-    name = "name=value"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, list[Any]]:
-        """Return the name and its values."""
-        name, values = _named_values(str(value))
-        if not name or not values:
-            self.fail(f"{shown(value)} is not of the form NAME=VALUE", param, ctx)
-        return name, values
+def _read_duration(value: Any) -> float:
+    """Return a time such as 90s, 30m, 2h or 1h30m in seconds; a bare number is seconds."""
+    if isinstance(value, (int, float)):
+        return float(value)
+    text = str(value).strip().lower()
+    if re.fullmatch(r"\d+(\.\d+)?", text):
+        text += "s"
+    match = _DURATION.fullmatch(text)
+    if not match or not any(match.groups()):
+        raise click.BadParameter(f"{value!r} is no time; write 90s, 30m, 2h or 1h30m")
+    hours, minutes, seconds = (float(part or 0) for part in match.groups())
+    total = 3600 * hours + 60 * minutes + seconds
+    if total <= 0:
+        raise click.BadParameter(f"a time must be above zero, not {value!r}")
+    if total > _MAX_HOURS * 3600:
+        raise click.BadParameter(f"a time is at most {_MAX_HOURS:,}h, not {str(value)[:40]!r}")
+    return total
 
 
-class AxisValues(click.ParamType[dict[str, Any]]):
-    """NAME=VALUE,NAME=VALUE: one value an axis."""
+def _read_count(value: Any, unit: str = "") -> int:
+    """Return a whole number, possibly with a decimal prefix: 60M, 1.5G, 200k."""
+    text = str(value).strip().lower().replace(",", "").replace("_", "").replace(" ", "")
+    match = re.fullmatch(rf"(\d+(?:\.\d+)?)([kmgtp]?){unit}", text)
+    if not match:
+        raise click.BadParameter(f"{value!r} is no amount; write 60M, 1.5G or 200k")
+    is_short = len(match[1]) < 40
+    number = round(Decimal(match[1]) * _PREFIXES[match[2]]) if is_short else _MAX_COUNT
+    if number >= _MAX_COUNT:
+        raise click.BadParameter(f"an amount is below {_MAX_COUNT:,}, not {value[:40]!r}")
+    return number
 
-    name = "name=value,..."
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> dict[str, Any]:
-        """Return the values by axis."""
-        if isinstance(value, dict):
-            return value
-        point: dict[str, Any] = {}
-        # A comma separates axes only where a name follows: values may be tuples.
-        for part in re.split(r",(?=\s*[A-Za-z_]\w*\s*=)", str(value)):
-            name, values = _named_values(part)
-            if not name or len(values) != 1:
-                self.fail(f"{shown(part)} is not of the form NAME=VALUE", param, ctx)
-            point[name] = values[0]
-        return point
+def _read_setting(value: Any) -> tuple[str, list[Any]]:
+    """Return the name and the values of NAME=VALUE,VALUE."""
+    name, values = _named_values(str(value))
+    if not name or not values:
+        raise click.BadParameter(f"{shown(value)} is not of the form NAME=VALUE")
+    return name, values
+
+
+def _read_axis_values(value: Any) -> dict[str, Any]:
+    """Return the values of NAME=VALUE,NAME=VALUE by axis."""
+    if isinstance(value, dict):
+        return value
+    point: dict[str, Any] = {}
+    # A comma separates axes only where a name follows: values may be tuples.
+    for part in re.split(r",(?=\s*[A-Za-z_]\w*\s*=)", str(value)):
+        name, values = _named_values(part)
+        if not name or len(values) != 1:
+            raise click.BadParameter(f"{shown(part)} is not of the form NAME=VALUE")
+        point[name] = values[0]
+    return point
 
 
 def _named_values(text: str) -> tuple[str, list[Any]]:
@@ -225,20 +222,19 @@ def _named_values(text: str) -> tuple[str, list[Any]]:
     return name.strip(), [as_value(item) for item in parse_values(values)] if is_whole else []
 
 
-class SweepFile(click.ParamType[Path]):
-    """A sweep file, or the name of a sweep that comes with hsweep."""
+def _complete_sweep(_ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+    """Return the shipped sweeps that fit and the files beside; without any, let the shell look."""
+    names = [name for name in shipped_sweeps() if name.startswith(incomplete)]
+    if not names:
+        return [CompletionItem(incomplete, type="file")]
+    names += sorted(path.name for path in Path().glob(f"{incomplete}*.py"))
+    return [CompletionItem(name) for name in names]
 
-    name = "sweep"
 
-    def convert(self, value: Any, *_: object) -> Path:
-        """Return the path of the file, which need not exist."""
-        return sweep_path(Path(value))
-
-    def shell_complete(self, *context: Any) -> list[CompletionItem]:
-        """Return the names that fit and the files beside; without any, let the shell look."""
-        incomplete = context[-1]
-        names = [name for name in shipped_sweeps() if name.startswith(incomplete)]
-        if not names:
-            return [CompletionItem(incomplete, type="file")]
-        names += sorted(path.name for path in Path().glob(f"{incomplete}*.py"))
-        return [CompletionItem(name) for name in names]
+DURATION: Final = OptionType("duration", _read_duration)
+COUNT: Final = OptionType("count", _read_count)
+BYTES: Final = OptionType("bytes", functools.partial(_read_count, unit="b?"))
+SETTING: Final = OptionType("name=value", _read_setting)
+AXIS_VALUES: Final = OptionType("name=value,...", _read_axis_values)
+SWEEP_FILE: Final = OptionType("sweep", lambda value: sweep_path(Path(value)), _complete_sweep)
+"""A sweep file, or the name of a sweep that comes with hsweep; the file need not exist."""

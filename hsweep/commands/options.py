@@ -1,7 +1,7 @@
 """Arguments and options that several commands share."""
 
 import os
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -11,7 +11,7 @@ from click.shell_completion import CompletionItem
 
 from hsweep.design.domain import is_text
 from hsweep.errors import UserError
-from hsweep.options import SweepFile, option_of, options_of
+from hsweep.options import SWEEP_FILE, OptionType, option_of, options_of
 from hsweep.paths import Home
 from hsweep.planning.options import SweepOptions
 from hsweep.running.options import RunOptions
@@ -24,47 +24,37 @@ NOTHING_NEW: Final = (
 """The text of an interrupt before a study trains."""
 
 
-class HomeFolder(click.ParamType[Home]):
-    """The folder that holds every study."""
-
-    name = "folder"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Home:
-        if isinstance(value, Home):
-            return value
-        folder = str(value)
-        if not folder or "\0" in folder or not is_text(folder):
-            self.fail(f"the home is a folder named in UTF-8 text; got {folder!r}", param, ctx)
-        path = Path(folder).expanduser().absolute()
-        place = next((place for place in (path, *path.parents) if place.exists()), path)
-        if place.exists() and not place.is_dir():
-            remedy = "give another with --home or HSWEEP_HOME"
-            self.fail(f"the home is a folder, but {place} is none; {remedy}", param, ctx)
-        return Home(path)
+def _read_home(value: Any) -> Home:
+    if isinstance(value, Home):
+        return value
+    folder = str(value)
+    if not folder or "\0" in folder or not is_text(folder):
+        raise click.BadParameter(f"the home is a folder named in UTF-8 text; got {folder!r}")
+    path = Path(folder).expanduser().absolute()
+    place = next((place for place in (path, *path.parents) if place.exists()), path)
+    if place.exists() and not place.is_dir():
+        remedy = "give another with --home or HSWEEP_HOME"
+        raise click.BadParameter(f"the home is a folder, but {place} is none; {remedy}")
+    return Home(path)
 
 
-class StudyName(click.ParamType[str]):
-    """The name of a study of the home."""
+def _complete_study(ctx: click.Context, incomplete: str) -> Iterator[CompletionItem]:
+    """Yield the studies of the home, newest first."""
+    from hsweep.record.study import list_studies
 
-    name = "study"
-
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        """Return the studies of the home, newest first."""
-        from hsweep.record.study import list_studies
-
-        home = ctx.params.get("home")
-        names = [paths.name for paths in list_studies(home)] if isinstance(home, Home) else []
-        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+    home = ctx.params.get("home")
+    for paths in list_studies(home) if isinstance(home, Home) else ():
+        if paths.name.startswith(incomplete):
+            yield CompletionItem(paths.name)
 
 
-sweep_argument = click.argument("sweep_file", metavar="SWEEP", type=SweepFile())
-study_argument = click.argument("study_name", metavar="STUDY", type=StudyName())
+STUDY_NAME: Final = OptionType("study", str, _complete_study)
+sweep_argument = click.argument("sweep_file", metavar="SWEEP", type=SWEEP_FILE)
+study_argument = click.argument("study_name", metavar="STUDY", type=STUDY_NAME)
 
 home_option = click.option(
     "--home",
-    type=HomeFolder(),
+    type=OptionType("folder", _read_home),
     default="hsweep-home",
     envvar="HSWEEP_HOME",
     show_default="./hsweep-home",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from hsweep.commands.options import (
-    StudyName,
+    STUDY_NAME,
     home_option,
     json_option,
     sweep_argument,
@@ -39,7 +39,7 @@ _COSTS: Final = {
 @click.option(
     "--study",
     "study_name",
-    type=StudyName(),
+    type=STUDY_NAME,
     metavar="NAME",
     help="With --power: whose noise to take.",
 )

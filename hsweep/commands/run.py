@@ -9,7 +9,7 @@ import click
 
 from hsweep.commands.options import (
     NOTHING_NEW,
-    StudyName,
+    STUDY_NAME,
     given_options,
     home_option,
     json_option,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @sweep_argument
-@click.option("--study", "study_name", type=StudyName(), metavar="NAME", help="The study's name.")
+@click.option("--study", "study_name", type=STUDY_NAME, metavar="NAME", help="The study's name.")
 @click.option(
     "--only-missing",
     is_flag=True,

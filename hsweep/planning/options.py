@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hsweep.errors import UserError
-from hsweep.options import AxisValues, Bytes, Count, Setting, option
+from hsweep.options import AXIS_VALUES, BYTES, COUNT, SETTING, option
 
 if TYPE_CHECKING:
     from models.base import Counts
@@ -66,7 +66,7 @@ class SweepOptions:
     settings: Sequence[tuple[str, list[Any]]] = option(
         (),
         "--set",
-        type=Setting(),
+        type=SETTING,
         multiple=True,
         help="Replace an axis (heads=1,2,4), the budget (epochs=50), a field of the recipe "
         "(recipe.lr=3e-3) or of the question (margin=0.01), report_every, replicates, "
@@ -78,18 +78,18 @@ class SweepOptions:
     points: Sequence[Mapping[str, Any]] = option(
         (),
         "--point",
-        type=AxisValues(),
+        type=AXIS_VALUES,
         multiple=True,
         help="Keep only the points with these values (heads=8,depth=1); repeat it for several.",
     )
     seed: int = option(0, type=click.IntRange(0, 2**63 - 1), help="Study seed.  [default: 0]")
-    max_params: int | None = option(None, type=Count(), help="Skip larger models, for example 60M.")
-    min_params: int | None = option(None, type=Count(), help="Skip smaller models.")
+    max_params: int | None = option(None, type=COUNT, help="Skip larger models, for example 60M.")
+    min_params: int | None = option(None, type=COUNT, help="Skip smaller models.")
     max_memory: int | None = option(
-        None, type=Bytes(), help="Skip what needs more training memory: 8G."
+        None, type=BYTES, help="Skip what needs more training memory: 8G."
     )
     max_flops: int | None = option(
-        None, type=Count(), help="Skip dearer forward passes, for example 5G."
+        None, type=COUNT, help="Skip dearer forward passes, for example 5G."
     )
 
     @property

@@ -7,7 +7,7 @@ from typing import Literal
 import click
 
 from hsweep.errors import UserError
-from hsweep.options import Duration, option
+from hsweep.options import DURATION, option
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,10 +37,10 @@ class RunOptions:
         show_default=True,
         help="Start Ray's dashboard, or save its start (seconds) where you do not look at it.",
     )
-    time_budget: float | None = option(None, type=Duration(), help="End cleanly after 30m, 2h, ...")
+    time_budget: float | None = option(None, type=DURATION, help="End cleanly after 30m, 2h, ...")
     report_timeout: float | None = option(
         None,
-        type=Duration(),
+        type=DURATION,
         help="Restart a trial that has not reported for so long (10m); else as the sweep says.",
     )
     reuse: bool = option(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hsweep.commands.resume import resume
 from hsweep.commands.run import run
 from hsweep.errors import UserError
-from hsweep.options import Bytes, Count, Duration, Setting
+from hsweep.options import BYTES, COUNT, DURATION, SETTING
 from hsweep.running.options import RunOptions
 
 CLAIM = settings(deadline=None, derandomize=True, max_examples=200)
@@ -38,17 +38,17 @@ class TestDuration:
         ],
     )
     def test_times_are_seconds(self, text: str, seconds: float) -> None:
-        assert read(Duration(), text) == seconds
+        assert read(DURATION, text) == seconds
 
     @pytest.mark.parametrize("text", ["", "soon", "-5", "1m30", "30m2h", "5d", "1e3", "nan", "inf"])
     def test_what_is_no_time_shows_how_to_write_one(self, text: str) -> None:
         with pytest.raises(click.BadParameter, match="is no time; write 90s, 30m, 2h or 1h30m"):
-            read(Duration(), text)
+            read(DURATION, text)
 
     @pytest.mark.parametrize("text", ["0", "0s", "0h0m"])
     def test_no_time_at_all_is_refused(self, text: str) -> None:
         with pytest.raises(click.BadParameter, match="above zero"):
-            read(Duration(), text)
+            read(DURATION, text)
 
 
 class TestCountAndBytes:
@@ -67,19 +67,19 @@ class TestCountAndBytes:
         ],
     )
     def test_prefixes_are_decimal_and_numbers_exact(self, text: str, number: int) -> None:
-        assert read(Count(), text) == number
-        assert read(Bytes(), text) == number
-        assert read(Bytes(), f"{text}B") == number
+        assert read(COUNT, text) == number
+        assert read(BYTES, text) == number
+        assert read(BYTES, f"{text}B") == number
 
     @pytest.mark.parametrize("text", ["", "many", "-1", "1e6", "5X", "M", "1.2.3", "nan"])
     def test_what_is_no_amount_shows_how_to_write_one(self, text: str) -> None:
-        for kind in (Count(), Bytes()):
+        for kind in (COUNT, BYTES):
             with pytest.raises(click.BadParameter, match="is no amount; write 60M"):
                 read(kind, text)
 
     def test_bytes_are_no_count(self) -> None:
         with pytest.raises(click.BadParameter, match="is no amount"):
-            read(Count(), "8GB")
+            read(COUNT, "8GB")
 
 
 class TestSetting:
@@ -93,21 +93,21 @@ class TestSetting:
         ],
     )
     def test_a_name_and_its_values(self, text: str, setting: tuple[str, list[Any]]) -> None:
-        assert read(Setting(), text) == setting
+        assert read(SETTING, text) == setting
 
     @pytest.mark.parametrize("text", ["heads", "=1", "heads=", " = ", ""])
     def test_anything_else_shows_the_form(self, text: str) -> None:
         with pytest.raises(click.BadParameter, match="is not of the form NAME=VALUE"):
-            read(Setting(), text)
+            read(SETTING, text)
 
 
 @CLAIM
 @given(ANY_TEXT)
 def test_any_text_is_a_value_that_can_be_or_refused(text: str) -> None:
     for kind, can_be in (
-        (Duration(), lambda seconds: seconds > 0),
-        (Count(), lambda number: isinstance(number, int) and number >= 0),
-        (Setting(), lambda setting: setting[0] and isinstance(setting[1], list)),
+        (DURATION, lambda seconds: seconds > 0),
+        (COUNT, lambda number: isinstance(number, int) and number >= 0),
+        (SETTING, lambda setting: setting[0] and isinstance(setting[1], list)),
     ):
         with contextlib.suppress(click.BadParameter, UserError):
             assert can_be(read(kind, text))
