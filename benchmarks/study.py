@@ -115,8 +115,7 @@ class Sides:
 
         from benchmarks.baselines.study_data import Data, data_file
         from hsweep.seeding import replicate_seeds
-        from tasks.synthetic.retrieval import Retrieval
-        from tasks.synthetic.retrieval_data import generate
+        from tasks.synthetic.retrieval import Retrieval, generate
 
         self.data.mkdir()
         count = self.setting.sequences

@@ -1,4 +1,4 @@
-"""The pre-norm transformer block that the sequence models share, and what its parts cost.
+"""The pre-norm transformer block that the sequence models share; ``models.counts`` has its cost.
 
 Tensor legend: B examples, T tokens, E embed_dim, M mlp_dim.
 """
@@ -6,16 +6,12 @@ Tensor legend: B examples, T tokens, E embed_dim, M mlp_dim.
 # ruff: noqa: N803, N806  tensors carry their shape as a suffix
 
 from collections.abc import Callable
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any
 
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models import counts as count
-from models.shape import Stage
-
-Activation: TypeAlias = Literal["gelu", "relu"]
-ACTIVATIONS: Final[tuple[Activation, ...]] = ("gelu", "relu")
+from models.counts import Activation
 
 
 class PreNormBlock(nn.Module):
@@ -109,41 +105,6 @@ class GatedFeedForward(nn.Module):
         gate_BTM, value_BTM = self.fc1(x_BTE).chunk(2, dim=-1)
         output: Tensor = self.fc2(F.gelu(gate_BTM) * value_BTM)
         return output
-
-
-def feed_forward_cost(
-    rows: int,
-    stage: Stage,
-    *,
-    activation: Activation = "gelu",
-    bias: bool = True,
-    dropout: bool = False,
-) -> count.Cost:
-    """Return the cost of a ``FeedForward`` over ``rows`` tokens.
-
-    A ReLU keeps its output, which the second linear map keeps too unless a dropout lies between;
-    a GELU keeps its input, which nothing else does. Gradients of both sides of it pass at once.
-    """
-    hidden = rows * stage.mlp_dim
-    cost = count.linear(rows, stage.embed_dim, stage.mlp_dim, bias=bias)
-    cost += count.Cost(passing=2 * hidden)
-    cost += count.linear(rows, stage.mlp_dim, stage.embed_dim, bias=bias)
-    if activation == "gelu" or dropout:
-        cost += count.Cost(kept=hidden)
-    return cost + count.dropout(hidden) if dropout else cost
-
-
-def gated_feed_forward_cost(rows: int, stage: Stage, *, bias: bool = False) -> count.Cost:
-    """Return the cost of a ``GatedFeedForward`` over ``rows`` tokens.
-
-    Kept are both halves, the GELU of one and the product, each ``stage.mlp_dim`` wide. Gradients of
-    the GELU, of both halves and of the two put together pass at once.
-    """
-    return (
-        count.linear(rows, stage.embed_dim, 2 * stage.mlp_dim, bias=bias)
-        + count.Cost(kept=3 * rows * stage.mlp_dim, passing=5 * rows * stage.mlp_dim)
-        + count.linear(rows, stage.mlp_dim, stage.embed_dim, bias=bias)
-    )
 
 
 def draw_normal(model: nn.Module, std: float = 0.02) -> None:

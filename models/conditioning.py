@@ -13,7 +13,7 @@ Nothing here imports torch; ``models.attention_probe`` does the measuring.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from models.shape import whole_number
+from models.fields import settle
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,7 @@ class Conditioning:
     examples: int = 32
 
     def __post_init__(self) -> None:
-        for name in ("every", "examples"):
-            object.__setattr__(self, name, whole_number(name, getattr(self, name)))
+        settle(self)
 
     def due(self, units: Sequence[int]) -> frozenset[int]:
         """Return those of a trial's report units that have a measurement."""

@@ -8,14 +8,18 @@ several operations is one tensor: each block counts the inputs it keeps, and say
 block has counted them already. Free of torch until a model is built.
 """
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from models.base import PARAM_GROUPS, Counts, ModelConfig, TraceableConfig
-from models.shape import Stage, whole_number
+from models.fields import whole_number
+from models.shape import Stage
 
 if TYPE_CHECKING:
     from torch import nn
+
+Activation: TypeAlias = Literal["gelu", "relu"]
 
 _FLOAT32_BYTES: Final = 4
 _ACTIVATION_BYTES: Final = {"float32": 4, "tf32": 4, "bfloat16": 2, "float16": 2}
@@ -59,6 +63,16 @@ class Cost:
             self.kept * times,
             self.kept_float32 * times,
             self.passing if times else 0,
+        )
+
+    def of_parts(self, parts: int) -> "Cost":
+        """Return the cost of an example whose parts all pass through the block at once."""
+        return Cost(
+            self.params,
+            self.flops * parts,
+            self.kept * parts,
+            self.kept_float32 * parts,
+            self.passing * parts,
         )
 
 
@@ -218,13 +232,68 @@ def class_token_read(
     )
 
 
-def mlp(rows: int, stage: Stage) -> Cost:
-    """Return the cost of a two-layer GELU feed-forward block with biases."""
+def mlp(
+    rows: int,
+    stage: Stage,
+    *,
+    activation: Activation = "gelu",
+    bias: bool = True,
+    has_dropout: bool = False,
+) -> Cost:
+    """Return the cost of a ``models.blocks.FeedForward`` over ``rows`` tokens.
+
+    A ReLU keeps its output, which the second linear map keeps too unless a dropout lies between;
+    a GELU keeps its input, which nothing else does. Gradients of both sides of it pass at once.
+    """
+    hidden = rows * stage.mlp_dim
+    kept = hidden * (activation == "gelu" or has_dropout)
     return (
-        linear(rows, stage.embed_dim, stage.mlp_dim)
-        + gelu(rows * stage.mlp_dim)
-        + linear(rows, stage.mlp_dim, stage.embed_dim)
+        linear(rows, stage.embed_dim, stage.mlp_dim, bias=bias)
+        + Cost(kept=kept, passing=2 * hidden)
+        + linear(rows, stage.mlp_dim, stage.embed_dim, bias=bias)
+        + dropout(hidden * has_dropout)
     )
+
+
+def gated_mlp(rows: int, stage: Stage, *, bias: bool = False) -> Cost:
+    """Return the cost of a ``models.blocks.GatedFeedForward`` over ``rows`` tokens.
+
+    Kept are both halves, the GELU of one and the product, each ``stage.mlp_dim`` wide. Gradients of
+    the GELU, of both halves and of the two put together pass at once.
+    """
+    hidden = rows * stage.mlp_dim
+    return (
+        linear(rows, stage.embed_dim, 2 * stage.mlp_dim, bias=bias)
+        + Cost(kept=3 * hidden, passing=5 * hidden)
+        + linear(rows, stage.mlp_dim, stage.embed_dim, bias=bias)
+    )
+
+
+def pre_norm_blocks(stage: Stage, *, qkv_bias: bool, whole: int, read_only: int) -> dict[str, Cost]:
+    """Return the cost of pre-norm blocks with biases, by parameter group.
+
+    Args:
+        stage: width, heads and head width; its depth does not count.
+        qkv_bias: whether queries, keys and values have biases.
+        whole: blocks that update all tokens.
+        read_only: blocks that update the class token alone.
+    """
+    tokens, norm = stage.seq_len, layer_norm(stage.seq_len, stage.embed_dim)
+    read = class_token_read(stage, tokens=tokens, qkv_bias=qkv_bias)
+    return {
+        "attention": self_attention(stage, qkv_bias=qkv_bias) * whole + read * read_only,
+        "mlp": mlp(tokens, stage) * whole + mlp(1, stage) * read_only,
+        "norm": norm * (2 * whole) + (norm + layer_norm(1, stage.embed_dim)) * read_only,
+    }
+
+
+def by_group(parts: Iterable[Mapping[str, Cost]]) -> dict[str, Cost]:
+    """Return the sum of costs by parameter group."""
+    groups = dict.fromkeys(PARAM_GROUPS, Cost())
+    for part in parts:
+        for name, cost in part.items():
+            groups[name] += cost
+    return groups
 
 
 def total(*, outputs: int, **groups: Cost) -> Counts:

@@ -7,16 +7,16 @@ from typing import Any, Final
 from torch import nn
 
 from models import counts as count
+from models.attention import MultiHeadAttention
 from models.base import Counts
-from models.fields import settle
-from models.shape import PerStage, Stage, every_stage, real_number, stages_of, whole_number
+from models.fields import settle, share
+from models.shape import PerStage, Stage, check_feed_forward, settle_stages, stages_of
 
 NUM_STAGES: Final = 4
 STEM_STRIDE: Final = 4
 STEM_KERNEL: Final = 7
 POSITION_KERNEL: Final = 3
 _LAST_STRIDE: Final = STEM_STRIDE * 2 ** (NUM_STAGES - 1)
-_WHOLE_NUMBERS: Final = ("image_size", "window_size", "in_chans", "num_classes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,24 +70,14 @@ class DaViT:
     scale_by_tokens: bool = False
 
     def __post_init__(self) -> None:
-        settle(self, whole=_WHOLE_NUMBERS, rates=("drop_path",), switches=("scale_by_tokens",))
+        settle(self, drop_path=share)
         if self.image_size % _LAST_STRIDE:
             raise ValueError(
                 f"image_size must be a multiple of {_LAST_STRIDE}, the stride of the last stage, "
                 f"not {self.image_size}"
             )
-        for name in ("embed_dim", "depth", "heads"):
-            values = every_stage(name, getattr(self, name), NUM_STAGES, whole_number)
-            object.__setattr__(self, name, values)
-        if self.head_dim is not None:
-            widths = every_stage("head_dim", self.head_dim, NUM_STAGES, whole_number)
-            object.__setattr__(self, "head_dim", widths)
-        ratios = every_stage("mlp_ratio", self.mlp_ratio, NUM_STAGES, real_number)
-        object.__setattr__(self, "mlp_ratio", ratios)
-        if any(stage.mlp_dim == 0 for stage in self.stages):
-            raise ValueError(
-                f"mlp_ratio must be positive: a block has a feed-forward part, not {ratios}"
-            )
+        settle_stages(self, NUM_STAGES)
+        check_feed_forward(self.stages)
 
     @property
     def stages(self) -> tuple[Stage, ...]:
@@ -102,7 +92,7 @@ class DaViT:
 
     def build(self) -> nn.Module:
         """Return timm's model: (batch, in_chans, height, width) to (batch, num_classes) logits."""
-        from models.timm_davit import ChannelAttention, DaVit, Mlp, MultiHeadAttention
+        from models.timm_blocks import ChannelAttention, DaVit, Mlp
 
         stages = self.stages
         model = DaVit(
@@ -204,47 +194,21 @@ def _channel_attention(stage: Stage) -> count.Cost:
     )
 
 
-def davit_base(
-    *,
-    depth: PerStage[int] = (1, 1, 9, 1),
-    heads: PerStage[int] = (4, 8, 16, 32),
-    head_dim: PerStage[int] | None = None,
-    mlp_ratio: PerStage[float] = 4.0,
-    **settings: Any,
-) -> DaViT:
+def davit_base(**settings: Any) -> DaViT:
     """Return a DaViT-B, of width 128 to 1024, its heads coupled to the width.
 
     ``davit_base(depth=(1, 1, 5, 1), heads=(4, 8, 32, 32))`` is the lean model of paper L, table 4,
-    which has 62.653 M parameters; 62.0 M is printed. Other ``settings`` are fields of ``DaViT``.
+    which has 62.653 M parameters; 62.0 M is printed. The ``settings`` are fields of ``DaViT``.
     """
-    return DaViT(
-        embed_dim=(128, 256, 512, 1024),
-        depth=depth,
-        heads=heads,
-        head_dim=head_dim,
-        mlp_ratio=mlp_ratio,
-        **settings,
-    )
+    shape = {"embed_dim": (128, 256, 512, 1024), "depth": (1, 1, 9, 1), "heads": (4, 8, 16, 32)}
+    return DaViT(**{**shape, **settings})
 
 
-def davit_large(
-    *,
-    depth: PerStage[int] = (1, 1, 9, 1),
-    heads: PerStage[int] = (6, 12, 24, 48),
-    head_dim: PerStage[int] | None = None,
-    mlp_ratio: PerStage[float] = 4.0,
-    **settings: Any,
-) -> DaViT:
+def davit_large(**settings: Any) -> DaViT:
     """Return a DaViT-L, of width 192 to 1536, its heads coupled to the width.
 
     ``davit_large(depth=(1, 1, 5, 1), heads=(6, 12, 48, 48))`` is the lean model of paper L,
-    table 5. Other ``settings`` are fields of ``DaViT``.
+    table 5. The ``settings`` are fields of ``DaViT``.
     """
-    return DaViT(
-        embed_dim=(192, 384, 768, 1536),
-        depth=depth,
-        heads=heads,
-        head_dim=head_dim,
-        mlp_ratio=mlp_ratio,
-        **settings,
-    )
+    shape = {"embed_dim": (192, 384, 768, 1536), "depth": (1, 1, 9, 1), "heads": (6, 12, 24, 48)}
+    return DaViT(**{**shape, **settings})

@@ -9,16 +9,10 @@ from torch.nn import functional as F
 from models import counts as count
 from models.attention import MultiHeadAttention
 from models.base import Counts
-from models.blocks import (
-    ACTIVATIONS,
-    Activation,
-    FeedForward,
-    PreNormBlock,
-    draw_normal,
-    feed_forward_cost,
-)
-from models.fields import SEQUENCE, settle, settle_shape
-from models.shape import Stage, stage_of, whole_number
+from models.blocks import FeedForward, PreNormBlock, draw_normal
+from models.counts import Activation
+from models.fields import settle, share, whole_number
+from models.shape import Stage, check_feed_forward, stage_of
 
 _TINY_STORIES_WIDTH: Final = 512
 
@@ -66,14 +60,8 @@ class Decoder:
     attention_dropout: float = 0.0
 
     def __post_init__(self) -> None:
-        settle(
-            self,
-            whole=("vocab_size",),
-            rates=("dropout", "attention_dropout"),
-            switches=("qkv_bias", "tied"),
-            choices={"activation": ACTIVATIONS},
-        )
-        settle_shape(self, self.stage, SEQUENCE)
+        settle(self, dropout=share, attention_dropout=share)
+        check_feed_forward([self.stage])
 
     @property
     def stage(self) -> Stage:
@@ -88,7 +76,7 @@ class Decoder:
         """Return the model's counts, from its structure; an example has ``seq_len`` tokens."""
         stage, tokens, embed = self.stage, self.seq_len, self.embed_dim
         attention = count.self_attention(stage, qkv_bias=self.qkv_bias)
-        mlp = feed_forward_cost(tokens, stage, activation=self.activation)
+        mlp = count.mlp(tokens, stage, activation=self.activation)
         if self.dropout:
             attention += count.dropout(tokens * embed)
             mlp += count.dropout(tokens * embed)
@@ -156,41 +144,23 @@ class DecoderNetwork(nn.Module):
 
 
 def gpt2_tiny_stories(
-    *,
-    depth: int = 12,
-    heads: int = 12,
-    head_dim: int | None = None,
-    mlp_ratio: float = 4.0,
-    seq_len: int = 64,
-    dropout: float = 0.2,
-    **settings: Any,
+    *, heads: int = 12, head_dim: int | None = None, dropout: float = 0.2, **settings: Any
 ) -> Decoder:
-    """Return the TinyStories model of paper L, table 2: width 512, GPT-2's vocabulary.
+    """Return the TinyStories model of paper L, table 2: width 512, GPT-2's vocabulary, by default
+    12 layers and 64 tokens.
 
-    ``gpt2_tiny_stories(depth=4, heads=16)`` is the lean one. Other ``settings`` are fields of
-    ``Decoder``.
+    ``gpt2_tiny_stories(depth=4, heads=16)`` is the lean one.
 
     Args:
-        depth: number of blocks.
         heads: heads in each block.
         head_dim: width of a head, or None for the published code's rule, 512 / heads rounded
             down: 42 for 12 heads, which is less than coupled, and coupled where heads divide 512.
-        mlp_ratio: hidden width of the feed-forward parts over 512.
-        seq_len: tokens of an example.
         dropout: share of attention weights, and of what the parts of a block add, that is dropped.
         settings: other fields of ``Decoder``.
     """
     heads = whole_number("heads", heads)
     if head_dim is None and _TINY_STORIES_WIDTH % heads:
         head_dim = _TINY_STORIES_WIDTH // heads
-    return Decoder(
-        embed_dim=_TINY_STORIES_WIDTH,
-        depth=depth,
-        heads=heads,
-        head_dim=head_dim,
-        mlp_ratio=mlp_ratio,
-        seq_len=seq_len,
-        dropout=dropout,
-        attention_dropout=dropout,
-        **settings,
-    )
+    shape = {"embed_dim": _TINY_STORIES_WIDTH, "depth": 12, "heads": heads, "head_dim": head_dim}
+    rates = {"dropout": dropout, "attention_dropout": dropout}
+    return Decoder(**{**shape, "seq_len": 64, **rates, **settings})

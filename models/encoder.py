@@ -1,4 +1,4 @@
-"""A Crammed-BERT-style text encoder whose heads are as wide as one likes, and a classifier on it.
+"""A Crammed-BERT-style text encoder whose heads are as wide as one likes.
 
 Tensor legend: B examples, T tokens, E embed_dim, V vocab_size, R tokens that are read.
 """
@@ -17,9 +17,9 @@ from torch.nn import functional as F
 from models import counts as count
 from models.attention import MultiHeadAttention
 from models.base import Counts
-from models.blocks import GatedFeedForward, PreNormBlock, draw_normal, gated_feed_forward_cost
-from models.fields import SEQUENCE, settle, settle_shape
-from models.shape import Stage, real_number, stage_of
+from models.blocks import GatedFeedForward, PreNormBlock, draw_normal
+from models.fields import positive_share_or_all, settle, share
+from models.shape import Stage, check_feed_forward, stage_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,12 +69,9 @@ class CrammedBert:
     predicted_share: float = 1.0
 
     def __post_init__(self) -> None:
-        settle(self, whole=("vocab_size",), rates=("dropout", "attention_dropout"))
-        share = real_number("predicted_share", self.predicted_share)
-        if not 0 < share <= 1:
-            raise ValueError(f"predicted_share must lie in (0, 1], not {self.predicted_share!r}")
-        object.__setattr__(self, "predicted_share", share)
-        settle_shape(self, self.stage, SEQUENCE)
+        shares = {"dropout": share, "attention_dropout": share}
+        settle(self, **shares, predicted_share=positive_share_or_all)
+        check_feed_forward([self.stage])
 
     @property
     def stage(self) -> Stage:
@@ -99,7 +96,7 @@ class CrammedBert:
         stage, tokens, embed = self.stage, self.seq_len, self.embed_dim
         embedding = count.embedding(tokens, self.vocab_size, embed) + count.Cost(params=1)
         attention = count.self_attention(stage, qkv_bias=False, out_bias=False)
-        mlp = gated_feed_forward_cost(tokens, stage)
+        mlp = count.gated_mlp(tokens, stage)
         if self.dropout:
             masks = count.dropout(tokens * embed)
             embedding, attention, mlp = embedding + masks, attention + masks, mlp + masks
@@ -218,65 +215,13 @@ def sinusoidal_positions(seq_len: int, embed_dim: int) -> Tensor:
     return torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(1)[:, :embed_dim].float()
 
 
-class SequenceClassifier(nn.Module):
-    """An encoder's first token, pooled and classified, as in fine-tuning on GLUE.
-
-    Devlin et al. 2019 (arXiv 1810.04805), section 4.1: a linear map and tanh, then a linear map;
-    paper L's code (Cramming's) pools to 1024 numbers.
-
-    Args:
-        encoder: has ``features(tokens, mask)``, (B, T, E), and ``embed_dim``.
-        num_outputs: classes, or 1 for a regression.
-        pooled_dim: width of the pooled token.
-        dropout: share of the pooled numbers that is dropped in training.
-    """
-
-    def __init__(
-        self,
-        encoder: EncoderNetwork,
-        num_outputs: int,
-        *,
-        pooled_dim: int = 1024,
-        dropout: float = 0.1,
-    ) -> None:
-        super().__init__()
-        self.encoder = encoder
-        self.pooler = nn.Linear(encoder.embed_dim, pooled_dim)
-        self.dropout = nn.Dropout(dropout)
-        self.head = nn.Linear(pooled_dim, num_outputs)
-        draw_normal(self.pooler)
-        draw_normal(self.head)
-
-    def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return (batch, num_outputs); the arguments are the encoder's."""
-        first = self.encoder.features(tokens, mask)[:, 0]
-        output: Tensor = self.head(self.dropout(self.pooler(first).tanh()))
-        return output
-
-
-def crammed_bert(
-    *,
-    depth: int = 16,
-    heads: int = 12,
-    head_dim: int | None = None,
-    mlp_ratio: float = 2.0,
-    seq_len: int = 128,
-    predicted_share: float = 0.25,
-    **settings: Any,
-) -> CrammedBert:
-    """Return the Crammed BERT of paper L, table 1: width 768, 32,768 tokens.
+def crammed_bert(**settings: Any) -> CrammedBert:
+    """Return the Crammed BERT of paper L, table 1: width 768, 32,768 tokens, by default 16 layers
+    of 12 heads.
 
     ``crammed_bert(depth=10, heads=24)`` is the lean one, its heads 32 wide. A quarter of an
-    example's tokens is masked, and predicted, in training. Other ``settings`` are fields of
+    example's tokens is masked, and predicted, in training. The ``settings`` are fields of
     ``CrammedBert``.
     """
-    return CrammedBert(
-        embed_dim=768,
-        depth=depth,
-        heads=heads,
-        head_dim=head_dim,
-        mlp_ratio=mlp_ratio,
-        seq_len=seq_len,
-        predicted_share=predicted_share,
-        **settings,
-    )
+    shape = {"embed_dim": 768, "depth": 16, "heads": 12, "seq_len": 128, "predicted_share": 0.25}
+    return CrammedBert(**{**shape, **settings})

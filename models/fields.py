@@ -1,59 +1,147 @@
-"""Checks of a configuration's fields, shared by the families. Free of torch."""
+"""Checks of the fields of frozen configurations: models, and the tasks that they learn. No torch.
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+A rule takes a field's name and value, and returns the value in its one type. Equal numbers of
+different types (4.0, numpy's 4) must lead to one and the same configuration, key and fingerprint.
+"""
 
-from models.shape import Stage, real_number, whole_number, yes_or_no
+import dataclasses
+import math
+import operator
+from collections.abc import Callable
+from functools import partial
+from types import NoneType
+from typing import Any, Literal, TypeAlias, get_args, get_origin
 
-SHAPE: Final = ("embed_dim", "depth", "heads", "head_dim", "mlp_ratio")
-SEQUENCE: Final = (*SHAPE, "seq_len")
+Rule: TypeAlias = Callable[[str, Any], Any]
 
 
-def settle(
-    config: Any,
-    *,
-    whole: Iterable[str] = (),
-    optional: Iterable[str] = (),
-    rates: Iterable[str] = (),
-    switches: Iterable[str] = (),
-    choices: Mapping[str, tuple[str, ...]] | None = None,
-) -> None:
-    """Check fields of a frozen configuration by kind, and normalise its numbers in place.
+def settle(config: Any, **rules: Rule) -> None:
+    """Check the fields of a frozen configuration while it is made, and normalise them in place.
 
-    Equal numbers of different types (4.0, numpy's 4) must lead to one and the same configuration.
+    A field without a rule has that of its type: an ``int`` is at least 1, a ``float`` at least 0, a
+    ``bool`` True or False, a ``Literal`` one of its words. None stays where the type allows it.
 
     Args:
-        config: the configuration, while it is being constructed.
-        whole: fields that must be whole numbers of at least 1.
-        optional: fields that must be such numbers, or None.
-        rates: fields that must lie in [0, 1).
-        switches: fields that must be True or False.
-        choices: fields that must be one of the given words.
+        config: the configuration.
+        rules: by the names of fields.
 
     Raises:
-        ValueError: a field that is not; the message names it, the rule and the value.
+        ValueError: a value that its rule refuses; the message names field, rule and value.
     """
-    for name in (*whole, *(name for name in optional if getattr(config, name) is not None)):
-        object.__setattr__(config, name, whole_number(name, getattr(config, name)))
-    for name in rates:
-        object.__setattr__(config, name, real_number(name, getattr(config, name), below=1.0))
-    for name in switches:
-        yes_or_no(name, getattr(config, name))
-    for name, words in (choices or {}).items():
-        if getattr(config, name) not in words:
-            raise ValueError(f"{name} must be one of {words}, not {getattr(config, name)!r}")
+    for field in dataclasses.fields(config):
+        value, kinds = getattr(config, field.name), get_args(field.type)
+        rule = rules.get(field.name) or _rule_of_type(field.type)
+        if rule is not None and not (value is None and NoneType in kinds):
+            object.__setattr__(config, field.name, rule(field.name, value))
 
 
-def settle_shape(config: Any, stage: Stage, names: Iterable[str] = SHAPE) -> None:
-    """Write the checked values of ``stage`` back to the configuration's fields of these names.
+def _rule_of_type(kind: Any) -> Rule | None:
+    if get_origin(kind) is Literal:
+        return choice(*get_args(kind))
+    kinds = [part for part in get_args(kind) or (kind,) if part is not NoneType]
+    rules: dict[Any, Rule] = {bool: yes_or_no, int: whole_number, float: real_number}
+    return rules.get(kinds[0]) if len(kinds) == 1 else None
+
+
+def whole_number(name: str, value: Any, *, minimum: int = 1) -> int:
+    """Return ``value`` as an int; numpy integers and whole floats such as 4.0 are taken too.
 
     Raises:
-        ValueError: the stage has no feed-forward part.
+        ValueError: a boolean, a fraction, not a number at all, or below ``minimum``.
     """
-    for name in names:
-        object.__setattr__(config, name, getattr(stage, name))
-    if stage.mlp_dim == 0:
-        raise ValueError("mlp_ratio must be positive: a block has a feed-forward part")
+    number = int(value) if isinstance(value, float) and value.is_integer() else value
+    try:
+        number = operator.index(number)
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool) or number < minimum:
+        raise ValueError(f"{name} must be a whole number of at least {minimum}, not {value!r}")
+    return int(number)
+
+
+def at_least(minimum: int) -> Rule:
+    """Return the rule of whole numbers from ``minimum`` on."""
+    return partial(whole_number, minimum=minimum)
+
+
+def real_number(name: str, value: Any) -> float:
+    """Return ``value`` as a finite float of at least 0.
+
+    Raises:
+        ValueError: a boolean, not a number at all, not finite, or below 0.
+    """
+    number = _float(value)
+    if not 0 <= number < math.inf:
+        raise ValueError(f"{name} must be a finite number of at least 0, not {value!r}")
+    return number
+
+
+def share(name: str, value: Any) -> float:
+    """Return ``value`` as a float in [0, 1).
+
+    Raises:
+        ValueError: anything else.
+    """
+    number = _float(value)
+    if not 0 <= number < 1:
+        raise ValueError(f"{name} must lie in [0, 1), not {value!r}")
+    return number
+
+
+def positive_share(name: str, value: Any) -> float:
+    """Return ``value`` as a float in (0, 1).
+
+    Raises:
+        ValueError: anything else.
+    """
+    if number := share(name, value):
+        return number
+    raise ValueError(f"{name} must lie in (0, 1), not 0")
+
+
+def positive_share_or_all(name: str, value: Any) -> float:
+    """Return ``value`` as a float in (0, 1].
+
+    Raises:
+        ValueError: anything else.
+    """
+    number = _float(value)
+    if not 0 < number <= 1:
+        raise ValueError(f"{name} must lie in (0, 1], not {value!r}")
+    return number
+
+
+def _float(value: Any) -> float:
+    """Return ``value`` as a float; NaN for a boolean, a text or another thing."""
+    if isinstance(value, bool | str | bytes):
+        return math.nan
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return math.nan
+
+
+def yes_or_no(name: str, value: Any) -> bool:
+    """Return ``value`` as a bool; numpy's booleans are taken too.
+
+    Raises:
+        ValueError: anything else, because a truthy string would silently mean yes.
+    """
+    if type(value).__name__ not in ("bool", "bool_"):
+        raise ValueError(f"{name} must be True or False, not {value!r}")
+    return bool(value)
+
+
+def choice(*words: str) -> Rule:
+    """Return the rule of a few words."""
+
+    def rule(name: str, value: Any) -> Any:
+        if value not in words:
+            listed = ", ".join(map(repr, words))
+            raise ValueError(f"{name} must be one of {listed}, not {value!r}")
+        return value
+
+    return rule
 
 
 def check_divides(small: str, large: str, config: Any) -> None:

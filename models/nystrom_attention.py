@@ -18,7 +18,6 @@ from models.attention import MultiHeadAttention, split_heads
 from models.shape import Stage
 
 InverseScale: TypeAlias = Literal["batch", "matrix"]
-INVERSE_SCALES: Final[tuple[InverseScale, ...]] = ("batch", "matrix")
 INVERSE_STEPS: Final = 6
 _MASKED: Final = -1e9
 

@@ -15,21 +15,19 @@ from torch import Tensor, nn
 from models import counts as count
 from models.attention import MultiHeadAttention
 from models.base import Counts
-from models.blocks import FeedForward, PreNormBlock, feed_forward_cost
-from models.fields import SEQUENCE, settle, settle_shape
+from models.blocks import FeedForward, PreNormBlock
+from models.fields import settle, share
 from models.nystrom_attention import (
-    INVERSE_SCALES,
     InverseScale,
     NystromAttention,
     check_landmarks,
     nystrom_attention_cost,
     padding_bias,
 )
-from models.shape import Stage, stage_of
+from models.shape import Stage, check_feed_forward, stage_of
 
 PADDING: Final = 0
 AttentionKind: TypeAlias = Literal["nystrom", "softmax"]
-ATTENTION_KINDS: Final[tuple[AttentionKind, ...]] = ("nystrom", "softmax")
 
 Task: TypeAlias = Literal["listops", "text", "retrieval", "image", "pathfinder"]
 _LRA: Final[dict[Task, dict[str, Any]]] = {
@@ -39,7 +37,6 @@ _LRA: Final[dict[Task, dict[str, Any]]] = {
     "image": {"vocab_size": 512, "seq_len": 1024, "num_classes": 10},
     "pathfinder": {"vocab_size": 512, "seq_len": 1024, "num_classes": 2},
 }
-_WHOLE_NUMBERS: Final = ("vocab_size", "num_classes", "landmarks", "head_hidden")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,15 +92,8 @@ class Nystromformer:
     dropout: float = 0.1
 
     def __post_init__(self) -> None:
-        settle(
-            self,
-            whole=_WHOLE_NUMBERS,
-            optional=("conv_kernel",),
-            rates=("dropout",),
-            switches=("pair",),
-            choices={"attention": ATTENTION_KINDS, "inverse_scale": INVERSE_SCALES},
-        )
-        settle_shape(self, self.stage, SEQUENCE)
+        settle(self, dropout=share)
+        check_feed_forward([self.stage])
         if self.attention == "nystrom":
             check_landmarks(self.seq_len, self.landmarks)
         if self.conv_kernel is not None:
@@ -145,7 +135,7 @@ class Nystromformer:
         else:
             attention = count.self_attention(stage, qkv_bias=True)
             embedding += count.Cost(kept=tokens)
-        mlp = feed_forward_cost(tokens, stage, dropout=self.dropout > 0)
+        mlp = count.mlp(tokens, stage, has_dropout=self.dropout > 0)
         mlp += count.Cost(passing=tokens * stage.mlp_dim)
         if self.dropout:
             dropped = tokens * embed
@@ -162,39 +152,21 @@ class Nystromformer:
         head += count.linear(1, features, self.head_hidden)
         head += count.linear(1, self.head_hidden, self.num_classes)
         return count.total(
-            embedding=_for_each_text(embedding + kept_by_mask, texts),
-            attention=_for_each_text(attention * self.depth, texts),
-            mlp=_for_each_text(mlp * self.depth, texts),
-            norm=_for_each_text(norms, texts),
+            embedding=(embedding + kept_by_mask).of_parts(texts),
+            attention=(attention * self.depth).of_parts(texts),
+            mlp=(mlp * self.depth).of_parts(texts),
+            norm=norms.of_parts(texts),
             head=head,
             outputs=self.num_classes,
         )
 
 
-def _for_each_text(cost: count.Cost, texts: int) -> count.Cost:
-    """Return the cost of passing so many texts through what has its parameters once."""
-    return count.Cost(
-        params=cost.params,
-        flops=cost.flops * texts,
-        kept=cost.kept * texts,
-        kept_float32=cost.kept_float32 * texts,
-        passing=cost.passing * texts,
-    )
-
-
-def lra(
-    task: Task = "listops",
-    *,
-    depth: int = 2,
-    heads: int = 2,
-    head_dim: int | None = 32,
-    mlp_ratio: float = 2.0,
-    **settings: Any,
-) -> Nystromformer:
-    """Return the model of one Long Range Arena task, its heads 32 wide however many there are.
+def lra(task: Task = "listops", **settings: Any) -> Nystromformer:
+    """Return the model of one Long Range Arena task, by default 2 layers of 2 heads, each 32 wide
+    however many there are.
 
     Table 3 of paper L compares ``lra(task)`` with ``lra(task, depth=1, heads=4)``; figures 8 and 9
-    vary the heads at both depths. Other ``settings`` are fields of ``Nystromformer``; published
+    vary the heads at both depths. The ``settings`` are fields of ``Nystromformer``; published
     runs of Xiong et al. have ``conv_kernel=35``, which the printed counts leave out.
 
     Raises:
@@ -202,8 +174,7 @@ def lra(
     """
     if task not in _LRA:
         raise ValueError(f"task must be one of {tuple(_LRA)}, not {task!r}")
-    shape = {"depth": depth, "heads": heads, "head_dim": head_dim, "mlp_ratio": mlp_ratio}
-    return Nystromformer(**{**_LRA[task], **shape, **settings})
+    return Nystromformer(**{**_LRA[task], "depth": 2, "heads": 2, "head_dim": 32, **settings})
 
 
 class NystromformerNetwork(nn.Module):

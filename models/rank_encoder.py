@@ -18,15 +18,13 @@ from torch import Tensor, nn
 from models import counts as count
 from models.attention import MultiHeadAttention
 from models.base import Counts
-from models.blocks import FeedForward, feed_forward_cost
-from models.fields import SEQUENCE, settle, settle_shape
-from models.shape import Stage, stage_of, whole_number
+from models.blocks import FeedForward
+from models.fields import settle, whole_number
+from models.shape import Stage, check_feed_forward, stage_of
 
 NormKind: TypeAlias = Literal["scalar", "layer"]
 Positions: TypeAlias = Literal["none", "added", "concatenated"]
-NORM_KINDS: Final[tuple[NormKind, ...]] = ("scalar", "layer")
 _SHORTEST: Final = 1e-12
-POSITIONS: Final[tuple[Positions, ...]] = ("none", "added", "concatenated")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,14 +68,8 @@ class RankEncoder:
     copy_first_layer: bool = True
 
     def __post_init__(self) -> None:
-        settle(
-            self,
-            whole=("embed_dim", "position_dim"),
-            switches=("copy_first_layer",),
-            choices={"norm": NORM_KINDS, "positions": POSITIONS},
-        )
-        # The stage's embed_dim is that of the residual stream.
-        settle_shape(self, self.stage, SEQUENCE[1:])
+        settle(self)
+        check_feed_forward([self.stage])
 
     @property
     def width(self) -> int:
@@ -101,7 +93,7 @@ class RankEncoder:
         return count.total(
             embedding=count.Cost(params=tokens * position_width[self.positions]),
             attention=count.self_attention(stage, qkv_bias=True) * self.depth,
-            mlp=feed_forward_cost(tokens, stage, activation="relu") * self.depth,
+            mlp=count.mlp(tokens, stage, activation="relu") * self.depth,
             norm=norm(tokens, stage.embed_dim) * (2 * self.depth),
             outputs=tokens * self.embed_dim,
         )

@@ -3,18 +3,15 @@ paper H ("The Effect of Attention Head Count on Transformer Approximation", arXi
 the choices the paper leaves open made explicit."""
 
 from dataclasses import dataclass
-from typing import Final
 
 from torch import Tensor, nn
 
 from models import counts as count
 from models.attention import MultiHeadAttention
 from models.base import Counts
-from models.blocks import FeedForward, PreNormBlock, feed_forward_cost
-from models.fields import settle, settle_shape
-from models.shape import Stage, stage_of, token_width
-
-_WHOLE_NUMBERS: Final = ("heads", "seq_len", "input_dim", "depth")
+from models.blocks import FeedForward, PreNormBlock
+from models.fields import settle
+from models.shape import Stage, check_feed_forward, stage_of, token_width
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +46,8 @@ class Ranker:
     mlp_ratio: float = 4.0
 
     def __post_init__(self) -> None:
-        settle(self, whole=_WHOLE_NUMBERS, optional=("embed_dim", "head_dim"))
-        settle_shape(self, self.stage, ("mlp_ratio",))
+        settle(self)
+        check_feed_forward([self.stage])
 
     @property
     def stage(self) -> Stage:
@@ -69,7 +66,7 @@ class Ranker:
         return count.total(
             embedding=count.linear(tokens, self.input_dim, stage.embed_dim),
             attention=count.self_attention(stage, qkv_bias=True) * self.depth,
-            mlp=feed_forward_cost(tokens, stage) * self.depth,
+            mlp=count.mlp(tokens, stage) * self.depth,
             norm=count.layer_norm(tokens, stage.embed_dim) * (2 * self.depth + 1),
             head=count.linear(tokens, stage.embed_dim, 1),
             outputs=tokens,

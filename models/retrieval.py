@@ -15,11 +15,6 @@ from models.base import Counts
 from models.fields import settle
 from models.shape import Stage, stage_of, token_width
 
-_WHOLE_NUMBERS: Final = (
-    *("heads", "seq_len", "input_dim", "output_dim", "depth"),
-    *("encoder_hidden", "readout_hidden"),
-)
-
 
 @dataclass(frozen=True, slots=True)
 class RetrievalTransformer:
@@ -64,12 +59,7 @@ class RetrievalTransformer:
     learnable_temperature: bool = False
 
     def __post_init__(self) -> None:
-        settle(
-            self,
-            whole=_WHOLE_NUMBERS,
-            optional=("embed_dim", "head_dim"),
-            switches=("residual", "learnable_temperature"),
-        )
+        settle(self)
         self.stage  # noqa: B018  refuses impossible ones
 
     @property

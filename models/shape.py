@@ -1,64 +1,14 @@
 """What a transformer's shape is, and which shapes are possible. Free of torch."""
 
-import math
-import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, TypeVar
+
+from models.fields import Rule, real_number, settle, whole_number
 
 T = TypeVar("T")
 PerStage: TypeAlias = T | tuple[T, ...]
 """One value for all stages of a model, or one for each."""
-
-
-def whole_number(name: str, value: Any, *, minimum: int = 1) -> int:
-    """Return ``value`` as an int: numpy integers and whole floats such as 4.0 are normalised.
-
-    Raises:
-        ValueError: a boolean, a fraction, not a number at all, or below ``minimum``.
-    """
-    rule = f"{name} must be a whole number of at least {minimum}"
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise ValueError(f"{rule}, not {value!r}") from None
-    if isinstance(value, bool) or number < minimum:
-        raise ValueError(f"{rule}, not {value!r}")
-    return number
-
-
-def real_number(
-    name: str, value: Any, *, minimum: float = 0.0, below: float | None = None
-) -> float:
-    """Return ``value`` as a finite float of at least ``minimum`` (and smaller than ``below``).
-
-    Raises:
-        ValueError: a boolean, not a number at all, not finite, or out of range.
-    """
-    upper = "" if below is None else f" and below {below:g}"
-    rule = f"{name} must be a finite number of at least {minimum:g}{upper}"
-    if isinstance(value, bool | str | bytes):
-        raise ValueError(f"{rule}, not {value!r}")
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        raise ValueError(f"{rule}, not {value!r}") from None
-    if not math.isfinite(number) or number < minimum or (below is not None and number >= below):
-        raise ValueError(f"{rule}, not {value!r}")
-    return number
-
-
-def yes_or_no(name: str, value: Any) -> bool:
-    """Return ``value`` if it is a boolean.
-
-    Raises:
-        ValueError: anything else, because a truthy string would silently mean yes.
-    """
-    if not isinstance(value, bool):
-        raise ValueError(f"{name} must be True or False, not {value!r}")
-    return value
 
 
 def token_width(embed_dim: int | None, heads: int, head_dim: int | None) -> int:
@@ -77,32 +27,13 @@ def token_width(embed_dim: int | None, heads: int, head_dim: int | None) -> int:
     return heads * head_dim
 
 
-def every_stage(
-    name: str, value: Any, num_stages: int, check: Callable[[str, Any], T]
-) -> tuple[T, ...]:
-    """Return ``value`` for each of ``num_stages`` stages, or its values if it has that many, passed
-    through ``check``.
-
-    Raises:
-        ValueError: what ``check`` raises, or a sequence of another length.
-    """
-    if not isinstance(value, tuple | list):
-        return (check(name, value),) * num_stages
-    if len(value) != num_stages:
-        raise ValueError(
-            f"{name} must have one value or {num_stages}, one for each stage, "
-            f"not {len(value)}: {value!r}"
-        )
-    return tuple(check(f"{name} of stage {number}", each) for number, each in enumerate(value))
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
     """Layers that are all alike: a transformer, or the part of one between two changes of width.
 
     Two meanings of "more heads" are told apart. *Coupled* (``head_dim`` is None): the heads share
-    the embedding's width among them, so more heads are narrower heads. *Decoupled* (``head_dim``
-    is given): every head has that width, and the inner width ``heads * head_dim`` grows with the
+    the embedding's width among them, so more heads are narrower heads. *Decoupled* (``head_dim`` is
+    a number): every head has that width, and the inner width ``heads * head_dim`` grows with the
     heads, free of ``embed_dim``.
 
     Attributes:
@@ -126,16 +57,12 @@ class Stage:
     seq_len: int
 
     def __post_init__(self) -> None:
-        for name in ("embed_dim", "depth", "heads", "seq_len"):
-            object.__setattr__(self, name, whole_number(name, getattr(self, name)))
-        if self.head_dim is not None:
-            object.__setattr__(self, "head_dim", whole_number("head_dim", self.head_dim))
-        elif self.embed_dim % self.heads:
+        settle(self)
+        if self.head_dim is None and self.embed_dim % self.heads:
             raise ValueError(
                 "embed_dim must be a multiple of heads when head_dim is coupled: "
                 f"{self.embed_dim} is not a multiple of {self.heads}; give head_dim to decouple"
             )
-        object.__setattr__(self, "mlp_ratio", real_number("mlp_ratio", self.mlp_ratio))
         if self.mlp_ratio > 0 and self.mlp_dim < 1:
             raise ValueError(
                 "mlp_ratio must leave at least one hidden unit, or be 0 for no feed-forward "
@@ -144,7 +71,7 @@ class Stage:
 
     @property
     def head_width(self) -> int:
-        """Width of one head, given or derived."""
+        """Width of one head: ``head_dim``, or its share of ``embed_dim``."""
         return self.embed_dim // self.heads if self.head_dim is None else self.head_dim
 
     @property
@@ -184,3 +111,51 @@ def stages_of(config: Any, seq_lens: Sequence[int]) -> tuple[Stage, ...]:
         Stage(**dict(zip(_FIELDS, values, strict=True)), seq_len=seq_len)
         for *values, seq_len in zip(*columns, seq_lens, strict=True)
     )
+
+
+def settle_stages(config: Any, num_stages: int, **others: Rule) -> None:
+    """Check a configuration's fields that hold a value for every stage, and give each of them one.
+
+    Args:
+        config: while it is made.
+        num_stages: how many it has.
+        others: rules in place of the usual ones, by field.
+
+    Raises:
+        ValueError: a value that its rule refuses, or too few or too many of them.
+    """
+    rules = {**dict.fromkeys(_FIELDS, whole_number), "mlp_ratio": real_number, **others}
+    for name, rule in rules.items():
+        value = getattr(config, name)
+        if value is not None:
+            values = every_stage(name, value, num_stages, rule)
+            object.__setattr__(config, name, values)
+
+
+def every_stage(
+    name: str, value: Any, num_stages: int, check: Callable[[str, Any], T]
+) -> tuple[T, ...]:
+    """Return ``value`` for each of ``num_stages`` stages, or its values if it has that many, passed
+    through ``check``.
+
+    Raises:
+        ValueError: what ``check`` raises, or a sequence of another length.
+    """
+    if not isinstance(value, tuple | list):
+        return (check(name, value),) * num_stages
+    if len(value) != num_stages:
+        raise ValueError(
+            f"{name} must have one value or {num_stages}, one for each stage, "
+            f"not {len(value)}: {value!r}"
+        )
+    return tuple(check(f"{name} of stage {number}", part) for number, part in enumerate(value))
+
+
+def check_feed_forward(stages: Iterable[Stage]) -> None:
+    """Check that every stage has a feed-forward part.
+
+    Raises:
+        ValueError: one has none.
+    """
+    if any(stage.mlp_dim == 0 for stage in stages):
+        raise ValueError("mlp_ratio must be positive: a block has a feed-forward part")

@@ -7,20 +7,11 @@ from torch import nn
 
 from models import counts as count
 from models.base import Counts
-from models.fields import check_divides, settle, settle_shape
-from models.shape import Stage, stage_of
+from models.fields import check_divides, settle, share
+from models.shape import Stage, check_feed_forward, stage_of
 
 PIXEL_KERNEL: Final = 7
 INNER_MLP_RATIO: Final = 4
-_WHOLE_NUMBERS: Final = (
-    "image_size",
-    "patch_size",
-    "inner_dim",
-    "inner_heads",
-    "inner_stride",
-    "in_chans",
-    "num_classes",
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,10 +68,10 @@ class TNT:
     skip_unread_tokens: bool = True
 
     def __post_init__(self) -> None:
-        settle(self, whole=_WHOLE_NUMBERS, rates=("drop_path",), switches=("skip_unread_tokens",))
+        settle(self, drop_path=share)
         check_divides("patch_size", "image_size", self)
         check_divides("inner_heads", "inner_dim", self)
-        settle_shape(self, self.stage)
+        check_feed_forward([self.stage])
 
     @property
     def stage(self) -> Stage:
@@ -110,10 +101,10 @@ class TNT:
 
     def build(self) -> nn.Module:
         """Return timm's model: (batch, in_chans, height, width) to (batch, num_classes) logits."""
-        from models.timm_tnt import Attention, ClassTokenAttention, ClassTokenBlock, timm_tnt
+        from models.timm_blocks import TIMM_TNT, TNTAttention, TNTReadAttention, TNTReadBlock
 
         outer, inner = self.stage, self.inner_stage
-        model = timm_tnt.TNT(
+        model = TIMM_TNT(
             img_size=self.image_size,
             patch_size=self.patch_size,
             in_chans=self.in_chans,
@@ -129,7 +120,7 @@ class TNT:
             first_stride=self.inner_stride,
         )
         if self.skip_unread_tokens:
-            model.blocks[-1] = ClassTokenBlock(
+            model.blocks[-1] = TNTReadBlock(
                 dim=self.inner_dim,
                 dim_out=self.embed_dim,
                 num_pixel=self.num_pixels,
@@ -141,9 +132,9 @@ class TNT:
             )
             model.blocks[-1].apply(model._init_weights)
         for block in model.blocks:
-            reads_one_token = isinstance(block, ClassTokenBlock)
-            among_patches = ClassTokenAttention if reads_one_token else Attention
-            block.attn_in = Attention(inner.embed_dim, inner.heads, inner.head_width)
+            reads_one_token = isinstance(block, TNTReadBlock)
+            among_patches = TNTReadAttention if reads_one_token else TNTAttention
+            block.attn_in = TNTAttention(inner.embed_dim, inner.heads, inner.head_width)
             block.attn_out = among_patches(outer.embed_dim, outer.heads, outer.head_width)
             for attention in (block.attn_in, block.attn_out):
                 attention.apply(model._init_weights)
@@ -151,10 +142,11 @@ class TNT:
 
     def counts(self) -> Counts:
         """Return the model's counts, from its structure."""
-        groups = _first_tokens(self)
-        for blocks in (_inner_blocks(self), _outer_blocks(self)):
-            for name, cost in blocks.items():
-                groups[name] += cost
+        read_only = int(self.skip_unread_tokens)
+        outer = count.pre_norm_blocks(
+            self.stage, qkv_bias=False, whole=self.depth - read_only, read_only=read_only
+        )
+        groups = count.by_group([_first_tokens(self), _inner_blocks(self), outer])
         # The head's input is one row of all normalised tokens, and keeps every one alive.
         rows = 1 if self.skip_unread_tokens else self.stage.seq_len
         groups["norm"] += count.layer_norm(rows, self.embed_dim)
@@ -179,8 +171,6 @@ def _first_tokens(config: TNT) -> dict[str, count.Cost]:
     to_patches = _pixels_to_patches(config, bias=True)
     return {
         "embedding": convolution + to_patches["map"] + count.Cost(params=class_token_and_positions),
-        "attention": count.Cost(),
-        "mlp": count.Cost(),
         "norm": to_patches["norm"],
     }
 
@@ -193,52 +183,23 @@ def _inner_blocks(config: TNT) -> dict[str, count.Cost]:
     """
     stage, patches = config.inner_stage, config.num_patches
     pixels = patches * stage.seq_len
-    attention = count.self_attention(stage, qkv_bias=False)
-    of_patches = count.Cost(
-        params=attention.params,
-        flops=attention.flops * patches,
-        kept=attention.kept * patches,
-        passing=attention.passing * patches,
-    )
+    attention = count.self_attention(stage, qkv_bias=False).of_parts(patches)
     to_patches = _pixels_to_patches(config, bias=False)
     kept_twice = -pixels * stage.embed_dim * (config.depth - 1)
     norm = count.layer_norm(pixels, stage.embed_dim) * 2 + to_patches["norm"]
     return {
-        "attention": of_patches * config.depth,
+        "attention": attention * config.depth,
         "mlp": (count.mlp(pixels, stage) + to_patches["map"]) * config.depth,
         "norm": norm * config.depth + count.Cost(kept=kept_twice, kept_float32=kept_twice),
     }
 
 
-def _outer_blocks(config: TNT) -> dict[str, count.Cost]:
-    """Return the cost of what the blocks do among patches, by parameter group."""
-    stage, tokens, embed = config.stage, config.stage.seq_len, config.embed_dim
-    whole_blocks = config.depth - config.skip_unread_tokens
-    attention = count.self_attention(stage, qkv_bias=False) * whole_blocks
-    mlp = count.mlp(tokens, stage) * whole_blocks
-    norm = count.layer_norm(tokens, embed) * (2 * whole_blocks)
-    if config.skip_unread_tokens:
-        attention += count.class_token_read(stage, tokens=tokens, qkv_bias=False)
-        mlp += count.mlp(1, stage)
-        norm += count.layer_norm(tokens, embed) + count.layer_norm(1, embed)
-    return {"attention": attention, "mlp": mlp, "norm": norm}
-
-
-def tnt_base(
-    *,
-    depth: int = 12,
-    heads: int = 10,
-    head_dim: int | None = None,
-    mlp_ratio: float = 4.0,
-    **settings: Any,
-) -> TNT:
-    """Return a TNT-B/16 of width 640, its pixels 40 wide.
+def tnt_base(**settings: Any) -> TNT:
+    """Return a TNT-B/16 of width 640, by default 12 layers of 10 heads, its pixels 40 wide.
 
     ``tnt_base(depth=8, heads=16, mlp_ratio=2)`` is the lean model of paper L ("Leaner
     Transformers: More Heads, Less Depth", arXiv 2505.20802), table 4: the hidden width printed
-    there, 2560, is four times ``embed_dim``, but the printed count is that of half as much. Other
+    there, 2560, is four times ``embed_dim``, but the printed count is that of half as much. The
     ``settings`` are fields of ``TNT``.
     """
-    return TNT(
-        embed_dim=640, depth=depth, heads=heads, head_dim=head_dim, mlp_ratio=mlp_ratio, **settings
-    )
+    return TNT(**{"embed_dim": 640, "depth": 12, "heads": 10, **settings})

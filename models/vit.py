@@ -1,16 +1,14 @@
 """Vision transformers through timm, with a head width free of the embedding's."""
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from torch import nn
 
 from models import counts as count
 from models.base import Counts
-from models.fields import check_divides, settle, settle_shape
-from models.shape import Stage, stage_of
-
-_WHOLE_NUMBERS: Final = ("image_size", "patch_size", "in_chans", "num_classes")
+from models.fields import check_divides, settle, share
+from models.shape import Stage, check_feed_forward, stage_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,14 +55,9 @@ class ViT:
     skip_unread_tokens: bool = True
 
     def __post_init__(self) -> None:
-        settle(
-            self,
-            whole=_WHOLE_NUMBERS,
-            rates=("drop_path",),
-            switches=("class_token", "skip_unread_tokens"),
-        )
+        settle(self, drop_path=share)
         check_divides("patch_size", "image_size", self)
-        settle_shape(self, self.stage)
+        check_feed_forward([self.stage])
 
     @property
     def stage(self) -> Stage:
@@ -83,11 +76,11 @@ class ViT:
 
     def build(self) -> nn.Module:
         """Return timm's model: (batch, in_chans, height, width) to (batch, num_classes) logits."""
-        from models.timm_vit import Block, ClassTokenBlock, VisionTransformer, attention_of_head_dim
+        from models.timm_blocks import VisionTransformer, ViTBlock, ViTReadBlock, vit_attention
 
-        def block(**settings: Any) -> Block:
+        def block(**settings: Any) -> ViTBlock:
             reads_one_token = self.reads_class_token_only and settings["depth"] == self.depth - 1
-            return (ClassTokenBlock if reads_one_token else Block)(**settings)
+            return (ViTReadBlock if reads_one_token else ViTBlock)(**settings)
 
         return VisionTransformer(
             img_size=self.image_size,
@@ -101,7 +94,7 @@ class ViT:
             num_heads=self.heads,
             mlp_ratio=self.mlp_ratio,
             drop_path_rate=self.drop_path,
-            attn_layer=attention_of_head_dim(self.stage.head_width),
+            attn_layer=vit_attention(self.stage.head_width),
             block_fn=block,  # type: ignore[arg-type]  # timm only calls it
         )
 
@@ -110,14 +103,10 @@ class ViT:
         stage, tokens, embed = self.stage, self.stage.seq_len, self.embed_dim
         patch = self.in_chans * self.patch_size**2
         tokens_and_positions = count.Cost(params=(tokens + self.class_token) * embed)
-        whole_blocks = self.depth - self.reads_class_token_only
-        attention = count.self_attention(stage, qkv_bias=True) * whole_blocks
-        mlp = count.mlp(tokens, stage) * whole_blocks
-        norm = count.layer_norm(tokens, embed) * (2 * whole_blocks)
-        if self.reads_class_token_only:
-            attention += count.class_token_read(stage, tokens=tokens, qkv_bias=True)
-            mlp += count.mlp(1, stage)
-            norm += count.layer_norm(tokens, embed) + count.layer_norm(1, embed)
+        read_only = int(self.reads_class_token_only)
+        blocks = count.pre_norm_blocks(
+            stage, qkv_bias=True, whole=self.depth - read_only, read_only=read_only
+        )
         # timm takes the mean over patches before the last norm, the class token after it: the
         # head's input is then one row of all normalised tokens, and keeps every one alive.
         rows = tokens if self.class_token and not self.reads_class_token_only else 1
@@ -125,48 +114,31 @@ class ViT:
         head += count.Cost(kept=rows * embed)
         return count.total(
             embedding=count.linear(self.num_patches, patch, embed) + tokens_and_positions,
-            attention=attention,
-            mlp=mlp,
-            norm=norm + count.layer_norm(rows, embed),
+            attention=blocks["attention"],
+            mlp=blocks["mlp"],
+            norm=blocks["norm"] + count.layer_norm(rows, embed),
             head=head,
             outputs=self.num_classes,
         )
 
 
-def vit_base(
-    *,
-    depth: int = 12,
-    heads: int = 12,
-    head_dim: int | None = 64,
-    mlp_ratio: float = 4.0,
-    **settings: Any,
-) -> ViT:
-    """Return a ViT-B/16 of width 768, its heads 64 wide however many there are.
+def vit_base(**settings: Any) -> ViT:
+    """Return a ViT-B/16 of width 768, by default 12 layers of 12 heads, each 64 wide however many
+    there are.
 
-    ``vit_base(depth=7, heads=16, mlp_ratio=2)`` is the lean model of paper L, table 4. Other
+    ``vit_base(depth=7, heads=16, mlp_ratio=2)`` is the lean model of paper L, table 4. The
     ``settings`` are fields of ``ViT``; ``head_dim=None`` couples the heads to the width.
     """
-    return ViT(
-        embed_dim=768, depth=depth, heads=heads, head_dim=head_dim, mlp_ratio=mlp_ratio, **settings
-    )
+    return ViT(**{"embed_dim": 768, "depth": 12, "heads": 12, "head_dim": 64, **settings})
 
 
-def vit_large(
-    *,
-    depth: int = 24,
-    heads: int = 16,
-    head_dim: int | None = 64,
-    mlp_ratio: float = 4.0,
-    **settings: Any,
-) -> ViT:
-    """Return a ViT-L/16 of width 1024, its heads 64 wide however many there are.
+def vit_large(**settings: Any) -> ViT:
+    """Return a ViT-L/16 of width 1024, by default 24 layers of 16 heads, each 64 wide.
 
     The large models of paper L, table 5, have ``mlp_ratio=2``, the one called original too:
     its printed count of 203.6 M parameters is that of a hidden width of 2048.
     """
-    return ViT(
-        embed_dim=1024, depth=depth, heads=heads, head_dim=head_dim, mlp_ratio=mlp_ratio, **settings
-    )
+    return ViT(**{"embed_dim": 1024, "depth": 24, "heads": 16, "head_dim": 64, **settings})
 
 
 def deit_base(**settings: Any) -> ViT:

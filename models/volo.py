@@ -9,15 +9,14 @@ from torch import nn
 
 from models import counts as count
 from models.base import Counts
-from models.fields import settle
-from models.shape import PerStage, Stage, every_stage, real_number, stages_of, whole_number
+from models.fields import settle, share, whole_number
+from models.shape import PerStage, Stage, check_feed_forward, settle_stages, stages_of
 
 NUM_STAGES: Final = 4
 PATCH_SIZES: Final = (4, 8, 16)
 OUTLOOK_KERNEL: Final = 3
 OUTLOOK_STRIDE: Final = 2
 NUM_CLASS_BLOCKS: Final = 2
-_WHOLE_NUMBERS: Final = ("image_size", "patch_size", "stem_hidden_dim", "in_chans", "num_classes")
 
 
 def _width_or_none(name: str, value: Any) -> int | None:
@@ -80,24 +79,14 @@ class VOLO:
     drop_path: float = 0.0
 
     def __post_init__(self) -> None:
-        settle(self, whole=_WHOLE_NUMBERS, rates=("drop_path",))
-        for name in ("embed_dim", "depth", "heads"):
-            values = every_stage(name, getattr(self, name), NUM_STAGES, whole_number)
-            object.__setattr__(self, name, values)
-        ratios = every_stage("mlp_ratio", self.mlp_ratio, NUM_STAGES, real_number)
-        object.__setattr__(self, "mlp_ratio", ratios)
-        self._normalise_head_dim()
+        per_stage = isinstance(self.head_dim, tuple | list)
+        settle(self, drop_path=share)
+        settle_stages(self, NUM_STAGES, head_dim=_width_or_none)
+        if isinstance(self.head_dim, tuple):
+            widths = self.head_dim if per_stage else (None, *self.head_dim[1:])
+            object.__setattr__(self, "head_dim", None if set(widths) == {None} else widths)
         self._check_sizes()
-        if any(stage.mlp_dim == 0 for stage in self.stages):
-            raise ValueError(
-                f"mlp_ratio must be positive: a block has a feed-forward part, not {ratios}"
-            )
-
-    def _normalise_head_dim(self) -> None:
-        widths = every_stage("head_dim", self.head_dim, NUM_STAGES, _width_or_none)
-        if not isinstance(self.head_dim, tuple | list):
-            widths = (None, *widths[1:])
-        object.__setattr__(self, "head_dim", None if set(widths) == {None} else widths)
+        check_feed_forward(self.stages)
 
     def _check_sizes(self) -> None:
         if self.patch_size not in PATCH_SIZES:
@@ -150,10 +139,15 @@ class VOLO:
 
     def build(self) -> nn.Module:
         """Return timm's model: (batch, in_chans, height, width) to (batch, num_classes) logits."""
-        from models.timm_volo import ClassAttention, GridAttention, OutlookAttention, timm_volo
+        from models.timm_blocks import (
+            TIMM_VOLO,
+            GridAttention,
+            OutlookAttention,
+            VOLOClassAttention,
+        )
 
         stages = self.stages
-        model = timm_volo.VOLO(
+        model = TIMM_VOLO(
             layers=[stage.depth for stage in stages],
             img_size=self.image_size,
             in_chans=self.in_chans,
@@ -169,7 +163,7 @@ class VOLO:
         blocks = [part for part in model.network if isinstance(part, nn.Sequential)]
         outlook = partial(OutlookAttention, kernel=OUTLOOK_KERNEL, stride=OUTLOOK_STRIDE)
         attentions: tuple[Callable[[int, int, int], nn.Module], ...]
-        attentions = (outlook, GridAttention, GridAttention, GridAttention, ClassAttention)
+        attentions = (outlook, GridAttention, GridAttention, GridAttention, VOLOClassAttention)
         assert model.post_network is not None
         for attention, stage, parts in zip(
             attentions,
@@ -201,8 +195,10 @@ class VOLO:
             groups["norm"] += count.layer_norm(stage.seq_len, stage.embed_dim) * (2 * stage.depth)
         for stage in transformers:
             groups["attention"] += count.self_attention(stage, qkv_bias=False) * stage.depth
-        for name, cost in _class_blocks(self.class_stage).items():
-            groups[name] += cost
+        class_blocks = count.pre_norm_blocks(
+            self.class_stage, qkv_bias=False, whole=0, read_only=NUM_CLASS_BLOCKS
+        )
+        groups = count.by_group([groups, class_blocks])
         groups["norm"] += count.layer_norm(tokens + 1, width)
         groups["head"] = _heads(tokens, width, self.num_classes)
         return count.total(outputs=self.num_classes, **groups)
@@ -244,18 +240,6 @@ def _outlook_attention(stage: Stage) -> count.Cost:
     )
 
 
-def _class_blocks(stage: Stage) -> dict[str, count.Cost]:
-    """Return the cost of the blocks that update the class token alone, by parameter group."""
-    tokens, embed = stage.seq_len, stage.embed_dim
-    attention = count.class_token_read(stage, tokens=tokens, qkv_bias=False)
-    norm = count.layer_norm(tokens, embed) + count.layer_norm(1, embed)
-    return {
-        "attention": attention * stage.depth,
-        "mlp": count.mlp(1, stage) * stage.depth,
-        "norm": norm * stage.depth,
-    }
-
-
 def _heads(tokens: int, width: int, num_classes: int) -> count.Cost:
     """Return the cost of the class token's head and of all other tokens' auxiliary one.
 
@@ -271,48 +255,22 @@ def _heads(tokens: int, width: int, num_classes: int) -> count.Cost:
     )
 
 
-def volo_d3(
-    *,
-    depth: PerStage[int] = (8, 8, 16, 4),
-    heads: PerStage[int] = (8, 16, 16, 16),
-    head_dim: PerStage[int | None] = None,
-    mlp_ratio: PerStage[float] = 3.0,
-    **settings: Any,
-) -> VOLO:
+def volo_d3(**settings: Any) -> VOLO:
     """Return a VOLO-d3, of width 256 and then 512, its heads coupled to the width.
 
     ``volo_d3(depth=(4, 4, 8, 2), heads=(16, 32, 32, 32))`` is the lean model of paper L, table 4.
     The hidden widths printed there, four times the width, are not those of the printed counts,
-    which have three times. Other ``settings`` are fields of ``VOLO``.
+    which have three times. The ``settings`` are fields of ``VOLO``.
     """
-    return VOLO(
-        embed_dim=(256, 512, 512, 512),
-        depth=depth,
-        heads=heads,
-        head_dim=head_dim,
-        mlp_ratio=mlp_ratio,
-        **settings,
-    )
+    shape = {"embed_dim": (256, 512, 512, 512), "depth": (8, 8, 16, 4), "heads": (8, 16, 16, 16)}
+    return VOLO(**{**shape, **settings})
 
 
-def volo_d4(
-    *,
-    depth: PerStage[int] = (8, 8, 16, 4),
-    heads: PerStage[int] = (12, 16, 16, 16),
-    head_dim: PerStage[int | None] = None,
-    mlp_ratio: PerStage[float] = 3.0,
-    **settings: Any,
-) -> VOLO:
+def volo_d4(**settings: Any) -> VOLO:
     """Return a VOLO-d4, of width 384 and then 768, its heads coupled to the width.
 
     ``volo_d4(depth=(4, 4, 8, 2), heads=(24, 32, 32, 32))`` is the lean model of paper L, table 5;
     of its hidden widths the same is to be said as of ``volo_d3``'s.
     """
-    return VOLO(
-        embed_dim=(384, 768, 768, 768),
-        depth=depth,
-        heads=heads,
-        head_dim=head_dim,
-        mlp_ratio=mlp_ratio,
-        **settings,
-    )
+    shape = {"embed_dim": (384, 768, 768, 768), "depth": (8, 8, 16, 4), "heads": (12, 16, 16, 16)}
+    return VOLO(**{**shape, **settings})

@@ -8,12 +8,11 @@ from torch import nn
 
 from models import counts as count
 from models.base import Counts
-from models.fields import check_divides, settle, settle_shape
-from models.shape import Stage, real_number, stage_of
+from models.fields import check_divides, settle, share
+from models.shape import Stage, check_feed_forward, stage_of
 
 PATCH_SIZES: Final = (8, 16)
 FOURIER_FEATURES: Final = 64
-_WHOLE_NUMBERS: Final = ("image_size", "patch_size", "in_chans", "num_classes", "cls_attn_layers")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,12 +68,11 @@ class XCiT:
     tokens_norm: bool = True
 
     def __post_init__(self) -> None:
-        settle(self, whole=_WHOLE_NUMBERS, rates=("drop_path",), switches=("tokens_norm",))
+        settle(self, drop_path=share)
         if self.patch_size not in PATCH_SIZES:
             raise ValueError(f"patch_size must be one of {PATCH_SIZES}, not {self.patch_size}")
         check_divides("patch_size", "image_size", self)
-        object.__setattr__(self, "layer_scale", real_number("layer_scale", self.layer_scale))
-        settle_shape(self, self.stage)
+        check_feed_forward([self.stage])
         if self.embed_dim % self.heads:
             raise ValueError(
                 "heads must divide embed_dim whatever head_dim is, because class attention splits "
@@ -111,15 +109,15 @@ class XCiT:
 
     def build(self) -> nn.Module:
         """Return timm's model: (batch, in_chans, height, width) to (batch, num_classes) logits."""
-        from models.timm_xcit import (
-            ClassAttentionBlock,
+        from models.timm_blocks import (
             CrossCovarianceAttention,
             GridPositions,
-            timm_xcit,
+            Xcit,
+            XCiTClassBlock,
         )
 
         norm = partial(nn.LayerNorm, eps=1e-6)
-        model = timm_xcit.Xcit(
+        model = Xcit(
             img_size=self.image_size,
             patch_size=self.patch_size,
             in_chans=self.in_chans,
@@ -140,7 +138,7 @@ class XCiT:
             block.attn = CrossCovarianceAttention(self.embed_dim, self.heads, self.stage.head_width)
             block.attn.apply(model._init_weights)
         model.cls_attn_blocks = nn.ModuleList(
-            ClassAttentionBlock(
+            XCiTClassBlock(
                 self.embed_dim,
                 last=number == self.cls_attn_layers - 1,
                 num_heads=self.heads,
@@ -160,16 +158,12 @@ class XCiT:
         patches, embed = self.num_patches, self.embed_dim
         positions = count.conv2d(patches, FOURIER_FEATURES, embed, 1, kept=0)
         class_token = count.Cost(params=embed)
-        groups = {
+        ends = {
             "embedding": _stem(self) + positions + class_token,
-            "attention": count.Cost(),
-            "mlp": count.Cost(),
             "norm": count.layer_norm(1, embed),
             "head": count.linear(1, embed, self.num_classes),
         }
-        for blocks in (_cross_covariance_blocks(self), _class_blocks(self)):
-            for name, cost in blocks.items():
-                groups[name] += cost
+        groups = count.by_group([ends, _cross_covariance_blocks(self), _class_blocks(self)])
         return count.total(outputs=self.num_classes, **groups)
 
 
@@ -245,38 +239,20 @@ def _class_blocks(config: XCiT) -> dict[str, count.Cost]:
     }
 
 
-def xcit_medium(
-    *,
-    depth: int = 24,
-    heads: int = 8,
-    head_dim: int | None = None,
-    mlp_ratio: float = 4.0,
-    **settings: Any,
-) -> XCiT:
-    """Return an XCiT-M24/16 of width 512.
+def xcit_medium(**settings: Any) -> XCiT:
+    """Return an XCiT-M24/16 of width 512, by default of 8 heads.
 
     ``xcit_medium(depth=12, heads=16, head_dim=64)`` is the lean model of paper L ("Leaner
     Transformers: More Heads, Less Depth", arXiv 2505.20802), table 4: there, more heads are as
-    wide as before. Other ``settings`` are fields of ``XCiT``.
+    wide as before. The ``settings`` are fields of ``XCiT``.
     """
-    return XCiT(
-        embed_dim=512, depth=depth, heads=heads, head_dim=head_dim, mlp_ratio=mlp_ratio, **settings
-    )
+    return XCiT(**{"embed_dim": 512, "depth": 24, "heads": 8, **settings})
 
 
-def xcit_large(
-    *,
-    depth: int = 24,
-    heads: int = 16,
-    head_dim: int | None = None,
-    mlp_ratio: float = 4.0,
-    **settings: Any,
-) -> XCiT:
-    """Return an XCiT-L24/16 of width 768.
+def xcit_large(**settings: Any) -> XCiT:
+    """Return an XCiT-L24/16 of width 768, by default of 16 heads.
 
     ``xcit_large(depth=12, heads=24)`` is the lean model of paper L, table 5: there, unlike in
-    XCiT-M, more heads are narrower. Other ``settings`` are fields of ``XCiT``.
+    XCiT-M, more heads are narrower. The ``settings`` are fields of ``XCiT``.
     """
-    return XCiT(
-        embed_dim=768, depth=depth, heads=heads, head_dim=head_dim, mlp_ratio=mlp_ratio, **settings
-    )
+    return XCiT(**{"embed_dim": 768, "depth": 24, "heads": 16, **settings})

@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_map
 from tasks.array_store import Part, examples, of_constant
 from tasks.division import own_slices, summed
 from tasks.sampling import EpochData
-from tasks.sources.kept import kept
+from tasks.sources.memory import keep_last
 
 if TYPE_CHECKING:
     from tasks.array_task import ArrayTask
@@ -31,7 +31,7 @@ class Examples(NamedTuple):
     validation: Batch
 
 
-@kept(most=2)
+@keep_last(2)
 def load(content: str, num_inputs: int, validation: float | None, device: torch.device) -> Examples:
     """Return examples on a device.
 

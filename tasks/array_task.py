@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from models.fields import choice, share
 from tasks.base import Metric
 from tasks.metrics import accuracy, error, loss
-from tasks.settings import one_of, share
 
 if TYPE_CHECKING:
     import torch
@@ -229,11 +229,11 @@ def _loss_function(loss: Any) -> LossFunction | None:
 def _check(metric: Any, goal: str | None, targets: "Array") -> None:
     """Refuse a metric or goal that does not fit the targets."""
     if callable(metric):
-        one_of("goal of a metric that is a function", goal or "", ("min", "max"))
+        choice("min", "max")("goal of a metric that is a function", goal or "")
         if not _name_of(metric).isidentifier():
             raise ValueError("a metric needs a name: give a function that `def` defines")
         return
-    one_of("metric", metric, NAMED_METRICS)
+    choice(*NAMED_METRICS)("metric", metric)
     needed = "max" if metric == "top1" else "min"
     if goal not in (None, needed):
         raise ValueError(f"the goal of {metric} is {needed!r}, not {goal!r}; leave it out")

@@ -1,16 +1,17 @@
-"""Which examples make up the batch of a step: a function of seeds and step number alone.
+"""Which examples make up the batch of a step, and batches on their way to the training device.
 
-Everything is drawn from generators made here, never from a global one.
+What is drawn is a function of seeds and step number alone, from generators made here and never from
+a global one; timm's and torchvision's transforms, which know no other, run in ``seeded_globals``.
 """
 
+import random
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-
-from tasks.transfer import to_device
 
 _MASK_63_BITS = (1 << 63) - 1
 
@@ -44,6 +45,50 @@ def generator(*parts: int) -> torch.Generator:
     return torch.Generator().manual_seed(stream_seed(*parts))
 
 
+@contextmanager
+def seeded_globals(seed: int) -> Iterator[None]:
+    """Seed the generators of random, numpy and torch (CPU); put them back as they were at the end.
+
+    Not for use while another thread draws from the same generators.
+
+    Args:
+        seed: a whole number from 0 to 2**63 - 1.
+    """
+    python, numpy, cpu = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    # torch.manual_seed would seed the accelerators too, which are not put back.
+    torch.default_generator.manual_seed(seed)
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)
+        torch.set_rng_state(cpu)
+
+
+def to_device(tensor: Tensor, device: torch.device) -> Tensor:
+    """Return the tensor on the device.
+
+    From the CPU to CUDA it is copied out of pinned memory while both go on: from other memory the
+    caller would wait until the device has done all that it was asked for before.
+    """
+    if tensor.device.type == "cpu" and device.type == "cuda":
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
+
+
+def first_step(start_step: int) -> int:
+    """Return a step that batches may begin with.
+
+    Raises:
+        ValueError: one below 0.
+    """
+    if start_step < 0:
+        raise ValueError(f"start_step must be at least 0, not {start_step}")
+    return start_step
+
+
 def whole_batches(num_examples: int, batch_size: int) -> tuple[int, int]:
     """Return the batch size in use and the number of batches in an epoch.
 
@@ -70,10 +115,8 @@ def epochs_from(
     Raises:
         ValueError: a start step below 0.
     """
-    if start_step < 0:
-        raise ValueError(f"start_step must be at least 0, not {start_step}")
     size, num_batches = whole_batches(num_examples, batch_size)
-    epoch, first_batch = divmod(start_step, num_batches)
+    epoch, first_batch = divmod(first_step(start_step), num_batches)
     while True:
         order = torch.randperm(num_examples, generator=generator(sampling_seed, epoch))
         yield EpochPart(epoch, first_batch, order[: size * num_batches])
@@ -88,15 +131,12 @@ def chosen_rows(count: int, size: int | None, *seed: int) -> Tensor:
 
 
 def held_out_rows(labels: Tensor, share: float, seed: int) -> Tensor:
-    """Return which rows are held out: a share of each class, chosen by ``seed``.
+    """Return which rows are held out, (n,), bool: a share of each class, rounded to whole examples.
 
     Args:
-        labels: (n,), int64.
-        share: of each class, rounded to whole examples, in (0, 1).
-        seed: decides which.
-
-    Returns:
-        (n,), bool.
+        labels: the classes, (n,), int64.
+        share: in (0, 1).
+        seed: decides which rows.
     """
     mask = torch.zeros(len(labels), dtype=torch.bool)
     for label in torch.unique(labels).tolist():
@@ -149,15 +189,10 @@ class EpochData:
 
 
 def of_shape(outputs: Tensor, shape: tuple[int, ...], what: str) -> Tensor:
-    """Return what a model returned.
-
-    Args:
-        outputs: by the model.
-        shape: expected of them.
-        what: they must be, in words.
+    """Return a model's outputs.
 
     Raises:
-        ValueError: they have another shape.
+        ValueError: they have another shape than ``shape``; ``what`` says in words what is needed.
     """
     if outputs.shape != shape:
         raise ValueError(f"the model must return {what}, not {tuple(outputs.shape)}")

@@ -29,7 +29,7 @@ MAY_IMPORT = {
             "models.tracing",
         ),
     ),
-    "tasks": ("tasks", "models.torchvision_compat"),
+    "tasks": ("tasks", "models.fields", "models.torchvision_compat"),
     "models": ("models",),
     "analysis": (
         *("analysis", "hsweep.command_line", "hsweep.errors", "hsweep.paths"),

@@ -97,9 +97,8 @@ def prepare(sweep_file: Path, chosen: SweepOptions, as_json: bool) -> None:
 
     from hsweep.planning.prepare import prepare as prepare_sweep
     from hsweep.seeding import replicate_seeds
-    from tasks.sources.cache import cache_folder
-    from tasks.sources.progress import telling
-    from tasks.sources.seals import inspecting
+    from tasks.sources.cache import cache_folder, inspect_cache
+    from tasks.sources.progress import progress_to
 
     plan = prepare_sweep(sweep_file, chosen).plan
     tasks = _tasks(plan)
@@ -115,7 +114,7 @@ def prepare(sweep_file: Path, chosen: SweepOptions, as_json: bool) -> None:
         Progress(
             *columns, MofNCompleteColumn(), TimeElapsedColumn(), now, console=console
         ) as progress,
-        inspecting() as inspection,
+        inspect_cache() as inspection,
     ):
         bar = progress.add_task("preparing", total=len(tasks), now="")
 
@@ -128,7 +127,7 @@ def prepare(sweep_file: Path, chosen: SweepOptions, as_json: bool) -> None:
             for replicate in range(plan.sweep.replicates):
                 seeds = replicate_seeds(plan.study_seed, replicate)
                 try:
-                    with telling(show):
+                    with progress_to(show):
                         task.open(
                             data_seed=seeds.data,
                             sampling_seed=seeds.sampling,

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tasks.language.glue_texts import Examples
+from tasks.language.glue_tasks import Examples
 from tasks.sampling import epochs_from, stream_seed, whole_batches
 
 if TYPE_CHECKING:

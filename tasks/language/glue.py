@@ -1,20 +1,28 @@
 """GLUE: masked-language-model pre-training, judged by fine-tuning."""
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from statistics import fmean
+from typing import Any, Final, NamedTuple
 
-from tasks.base import DataError, Metric, TaskData, not_in_key
-from tasks.language.glue_tasks import GLUE_TASKS, metric_name
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from models.fields import Rule, at_least, choice, settle, share
+from tasks.base import Batch, DataError, Metric, TaskData, TrainingEvaluated, not_in_key
+from tasks.language.fine_tuning import FineTuning
+from tasks.language.glue_tasks import GLUE_TASKS, Examples, check, examples, metric_name, scored
 from tasks.language.masked_text import MaskedText
+from tasks.language.token_files import evenly_spaced
 from tasks.metrics import accuracy
-from tasks.settings import at_least, one_of, settle, share, whole_number, yes_or_no
+from tasks.sampling import stream_seed
 from tasks.sources.digest import definition_digest
 from tasks.sources.hub import content_digest, resolved
 
-if TYPE_CHECKING:
-    import torch
-
-_VERSION = "2"
+_VERSION: Final = "2"
+_FINE_TUNING: Final = 4
+"""Keeps fine-tuning's seeds apart from those of the pre-training's order and masks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,24 +74,15 @@ class Glue:
     name = "glue"
 
     def __post_init__(self) -> None:
-        if not self.tasks or len(set(self.tasks)) < len(self.tasks):
-            raise ValueError(f"tasks must name at least one task and none twice: {self.tasks!r}")
-        for task in self.tasks:
-            one_of("each of tasks", task, tuple(GLUE_TASKS))
         settle(
             self,
-            {
-                "data": lambda _, data: resolved(data),
-                # Any order is the same study.
-                "tasks": lambda _, tasks: tuple(name for name in GLUE_TASKS if name in tasks),
-                "every_report": yes_or_no,
-                **dict.fromkeys(("epochs", "batch_size", "max_train"), whole_number),
-                # The first token, a separator, and one of each text with its separator.
-                "seq_len": at_least(5),
-                "dropout": share,
-            },
+            data=lambda _, data: resolved(data),
+            tasks=_tasks,
+            # The first token, a separator, and one of each text with its separator.
+            seq_len=at_least(5),
+            dropout=share,
         )
-        if not 0 < self.lr < float("inf"):
+        if self.lr == 0:
             raise ValueError(f"lr must be a positive number, not {self.lr!r}")
 
     @property
@@ -117,8 +116,6 @@ class Glue:
             DataError: the text, the tokenizer or a task is missing or unusable; the message names
                 all such tasks, and of each a split, a column or a row.
         """
-        from tasks.language.glue_texts import check
-
         pretraining = self.pretraining.fingerprint()
         if self.pretraining.tokenizer is not None:
             self.pretraining.subwords().special("first")
@@ -134,19 +131,141 @@ class Glue:
         return definition_digest(self, _VERSION, pretraining, *contents, leave_out=["pretraining"])
 
     def open(
-        self, *, data_seed: int, sampling_seed: int, batch_size: int, device: "torch.device"
-    ) -> TaskData:
+        self, *, data_seed: int, sampling_seed: int, batch_size: int, device: torch.device
+    ) -> "GlueData":
         """Read the text and all tasks, tokenising them if no trial has before."""
-        from tasks.language.fine_tuning import FineTuning
-        from tasks.language.glue_data import GlueData, read_split
-
         pretraining = self.pretraining.open(
             data_seed=data_seed, sampling_seed=sampling_seed, batch_size=batch_size, device=device
         )
+        return GlueData(self, pretraining, sampling_seed, device)
+
+    def split(self, task: str) -> "Split":
+        """Return a task's examples, tokenised.
+
+        Raises:
+            DataError: they are missing or unusable.
+        """
         subwords = self.pretraining.subwords()
-        tuning = FineTuning(self, subwords.special("separator"), device)
-        splits = {
-            task: read_split(self.data, task, subwords, self.seq_len, self.max_train)
-            for task in self.tasks
-        }
-        return GlueData(pretraining, splits, tuning, sampling_seed, every_report=self.every_report)
+        train, *validation = (
+            examples(self.data, task, split, subwords, self.seq_len)
+            for split in ("train", *GLUE_TASKS[task].validation)
+        )
+        named = dict(zip(GLUE_TASKS[task].validation, validation, strict=True))
+        return Split(_fewer(train, self.max_train), named)
+
+
+def _tasks(name: str, tasks: Any) -> tuple[str, ...]:
+    """Return names of tasks in GLUE's order: any order is the same study."""
+    if not tasks or len(set(tasks)) < len(tasks):
+        raise ValueError(f"{name} must name at least one task and none twice: {tasks!r}")
+    known: Rule = choice(*GLUE_TASKS)
+    for task in tasks:
+        known(f"each of {name}", task)
+    return tuple(task for task in GLUE_TASKS if task in tasks)
+
+
+class Split(NamedTuple):
+    """A task's examples: to fine-tune on, and to validate on by the name of their split."""
+
+    train: Examples
+    validation: Mapping[str, Examples]
+
+
+class GlueData:
+    """A text to pre-train on, opened for one trial, and the tasks to fine-tune on."""
+
+    def __init__(
+        self, task: Glue, pretraining: TaskData, sampling_seed: int, device: torch.device
+    ) -> None:
+        self._pretraining = pretraining
+        self._splits = {name: task.split(name) for name in task.tasks}
+        padding = task.pretraining.subwords().special("separator")
+        self._tuning = FineTuning(task, padding, device)
+        self._sampling_seed = sampling_seed
+        self._every_report = task.every_report
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Batches in one pass over the text."""
+        return self._pretraining.steps_per_epoch
+
+    @property
+    def eval_size(self) -> int:
+        """Examples to validate on, of all tasks together."""
+        return sum(
+            len(part.labels)
+            for split in self._splits.values()
+            for part in split.validation.values()
+        )
+
+    def batches(self, start_step: int) -> Iterator[Batch]:
+        """Yield pre-training's batches."""
+        return self._pretraining.batches(start_step)
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Return pre-training's loss."""
+        return self._pretraining.loss(model, batch)
+
+    def evaluate(self, model: nn.Module) -> Mapping[str, float]:
+        """Return pre-training's metrics."""
+        return self._pretraining.evaluate(model)
+
+    def evaluate_training(self, model: nn.Module) -> Mapping[str, float]:
+        """Return pre-training's metrics of training examples."""
+        assert isinstance(self._pretraining, TrainingEvaluated)
+        return self._pretraining.evaluate_training(model)
+
+    def evaluate_further(self, model: nn.Module, *, is_last: bool) -> Mapping[str, float]:
+        """Return the average and every score, where it is time to fine-tune, else nothing."""
+        if not (is_last or self._every_report):
+            return {}
+        scores: dict[str, float] = {}
+        counted = []
+        for number, name in enumerate(GLUE_TASKS):
+            if name not in self._splits:
+                continue
+            split, task = self._splits[name], GLUE_TASKS[name]
+            seed = stream_seed(self._sampling_seed, _FINE_TUNING, number)
+            predicted = self._tuning.predictions(
+                model, task.num_classes, split.train, split.validation, seed
+            )
+            for part, found in predicted.items():
+                values = [
+                    scored(score, found, split.validation[part].labels) for score in task.scores
+                ]
+                names = (metric_name(name, part, score) for score in task.scores)
+                scores.update(zip(names, values, strict=True))
+                counted.append(values[0])
+        return {"glue_average": fmean(counted), **scores}
+
+    def warm_start(self, model: nn.Module) -> None:
+        """Do what pre-training does.
+
+        Raises:
+            ValueError: a model that cannot be pre-trained, or not be fine-tuned on the longest of
+                the examples, before any time is spent on it.
+        """
+        longest = max(
+            _longest(examples)
+            for split in self._splits.values()
+            for examples in (split.train, *split.validation.values())
+        )
+        self._tuning.check_encoder(model, longest)
+        self._pretraining.warm_start(model)
+
+
+def _longest(examples: Examples) -> int:
+    """Return how many tokens the longest of the examples has."""
+    return int(np.diff(examples.ends, prepend=0).max())
+
+
+def _fewer(examples: Examples, most: int | None) -> Examples:
+    """Return at most so many of the examples, evenly spaced."""
+    if most is None or most >= len(examples.labels):
+        return examples
+    rows = evenly_spaced(len(examples.labels), most)
+    ends = np.asarray(examples.ends)
+    starts = np.concatenate(([0], ends[:-1]))
+    pieces = [np.asarray(examples.tokens[starts[row] : ends[row]]) for row in rows]
+    lengths = np.array([len(piece) for piece in pieces])
+    return Examples(np.concatenate(pieces), lengths.cumsum(), np.asarray(examples.labels)[rows])

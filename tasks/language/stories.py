@@ -1,20 +1,32 @@
-"""Language modelling: the next token of a story."""
+"""Language modelling: the next token of a story.
 
+Shapes: B sequences in a batch, T tokens a sequence, V logits.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
 
-from tasks.base import TaskData
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tasks.division import summed
 from tasks.language.subwords import Kind, Role
-from tasks.language.text_data import HoldOut
-from tasks.language.text_task import TOKEN_COUNTS, TextTask
+from tasks.language.text_data import HoldOut, Part
+from tasks.language.text_task import TOKEN_COUNTS, SequenceData, TextTask
 from tasks.metrics import error, loss
-from tasks.settings import choice
+from tasks.sampling import generator, of_shape, to_device
 
-if TYPE_CHECKING:
-    import torch
-
-_BYTES = 256
-_PUBLISHED_STORIES = 12_000
+_BYTES: Final = 256
+_PUBLISHED_STORIES: Final = 12_000
+_LARGEST_EXPONENT: Final = 700.0
+"""Of a float64, nearly."""
+_WINDOWS: Final = 1
+"""Keeps a step's windows apart from an epoch's order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +62,7 @@ class Stories(TextTask):
     )
 
     def __post_init__(self) -> None:
-        self.settle({"layout": choice("packed", "windows")})
+        self.settle()
         if self.tokenizer is None and self.vocab_size <= _BYTES:
             raise ValueError(
                 f"vocab_size must be at least {_BYTES + 1} where a byte-level tokenizer is "
@@ -73,14 +85,12 @@ class Stories(TextTask):
         return "spread" if self.layout == "packed" else "tail"
 
     def open(
-        self, *, data_seed: int, sampling_seed: int, batch_size: int, device: "torch.device"
-    ) -> TaskData:
+        self, *, data_seed: int, sampling_seed: int, batch_size: int, device: torch.device
+    ) -> "StoryData":
         """Map the tokens into memory, after making them if no trial has before.
 
         The data seed decides nothing: all replicates have the same text.
         """
-        from tasks.language.story_data import StoryData
-
         del data_seed
         return StoryData(self, sampling_seed, batch_size, device)
 
@@ -104,3 +114,84 @@ def published_stories(**settings: Any) -> Stories:
         "max_documents": _PUBLISHED_STORIES,
     }
     return Stories(**{**published, **settings})
+
+
+class StoryData(SequenceData[Tensor]):
+    """Stories opened for one trial: batches, cross-entropy, and losses of both parts.
+
+    A batch is tokens (B, T + 1).
+    """
+
+    def __init__(
+        self, task: Stories, sampling_seed: int, batch_size: int, device: torch.device
+    ) -> None:
+        self._is_packed = task.layout == "packed"
+        super().__init__(
+            task,
+            beyond=1,
+            end="end of text" if self._is_packed else None,
+            ending="" if self._is_packed else "\n",
+            sampling_seed=sampling_seed,
+            batch_size=batch_size,
+            device=device,
+        )
+
+    def evaluate(self, model: nn.Module) -> Mapping[str, float]:
+        """Return loss and perplexity on held-out text, and how many tokens were trained on."""
+        validation = self._evaluated(model, "validation")
+        return {
+            "validation_loss": validation,
+            "perplexity": math.exp(validation) if validation < _LARGEST_EXPONENT else math.inf,
+            **self._token_counts(),
+        }
+
+    def evaluate_training(self, model: nn.Module) -> Mapping[str, float]:
+        """Return the loss on the training text."""
+        return {"train_loss": self._evaluated(model, "train")}
+
+    def _batches_from(self, start_step: int) -> Iterator[Tensor]:
+        starts = self._packed if self._is_packed else self._windows
+        return (self._read("train", first) for first in starts(start_step))
+
+    def _blank(self) -> Tensor:
+        return torch.zeros(1, self._seq_len + 1, dtype=torch.int64, device=self._device)
+
+    def _tokens_of(self, batch: Tensor) -> Tensor:
+        return batch
+
+    def _mean_loss(self, model: nn.Module, batch: Tensor) -> Tensor:
+        return self._cross_entropy(model, batch, "mean")
+
+    def _packed(self, start_step: int) -> Iterator[NDArray[np.int64]]:
+        for _, rows in self.rows_from(start_step):
+            yield rows.numpy() * self._seq_len
+
+    def _windows(self, start_step: int) -> Iterator[NDArray[np.int64]]:
+        positions = len(self._lines["train"]) - self._seq_len
+        step = start_step
+        while True:
+            random = generator(self._sampling_seed, step, _WINDOWS)
+            yield torch.randint(positions, (self._batch_size,), generator=random).numpy()
+            step += 1
+
+    def _read(self, part: Part, first: NDArray[np.int64]) -> Tensor:
+        """Return the tokens (B, T + 1) that begin at positions ``first``, (B,)."""
+        return to_device(self._at(part, first, self._seq_len + 1), self._device)
+
+    def _evaluated(self, model: nn.Module, part: Part) -> float:
+        total = torch.zeros((), dtype=torch.float64, device=self._device)
+        for rows in self._evaluated_at_once(part):
+            tokens = self._read(part, rows * self._seq_len)
+            total += self._cross_entropy(model, tokens, "sum").double()
+        return float(summed(total)) / (len(self._to_evaluate(part)) * self._predicted)
+
+    def _cross_entropy(
+        self, model: nn.Module, tokens: Tensor, reduction: Literal["mean", "sum"]
+    ) -> Tensor:
+        inputs, targets = tokens[:, :-1], tokens[:, 1:]
+        shape = (*targets.shape, self._vocab_size)
+        what = f"logits of shape {shape} for tokens of shape {tuple(inputs.shape)}"
+        logits = of_shape(model(inputs), shape, what)
+        return functional.cross_entropy(
+            logits.flatten(0, 1).float(), targets.flatten(), reduction=reduction
+        )

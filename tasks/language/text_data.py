@@ -2,15 +2,14 @@
 
 import hashlib
 from dataclasses import dataclass, fields
-from functools import partial
 from typing import Final, Literal, NamedTuple
 
+from models.fields import settle
 from tasks.base import DataError
 from tasks.language.text_columns import Batches, TextColumn, read_text_table
-from tasks.settings import choice, settle, split_or_share, whole_number
 from tasks.sources.docstrings import DOCSTRINGS, docstrings, text_digest
 from tasks.sources.hub import place
-from tasks.sources.tables import Table
+from tasks.sources.tables import Table, split_or_share
 
 Part = Literal["train", "validation"]
 PARTS: Final[tuple[Part, ...]] = ("train", "validation")
@@ -49,16 +48,8 @@ class Corpus:
     hold_out: HoldOut = "spread"
 
     def __post_init__(self) -> None:
-        undivided = DOCSTRINGS if self.data == DOCSTRINGS else None
-        settle(
-            self,
-            {
-                "data": place(DOCSTRINGS),
-                "validation": partial(split_or_share, undivided=undivided),
-                "max_documents": whole_number,
-                "hold_out": choice("spread", "tail"),
-            },
-        )
+        validation = split_or_share(self.data, DOCSTRINGS)
+        settle(self, data=place(DOCSTRINGS), validation=validation)
 
     @property
     def held_out(self) -> float | None:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tasks.base import DataError
 from tasks.sources.cache import Arrays, cached_folder, cached_part, content_key, remove_parts
-from tasks.sources.progress import tell
+from tasks.sources.progress import report_progress
 
 if TYPE_CHECKING:
     from tasks.language.subwords import Subwords
@@ -63,32 +63,32 @@ def token_line(
 
     def write(folder: Path) -> None:
         count = done = 0
-        wanted = corpus.num_documents(part)
+        total = corpus.num_documents(part)
         documents = corpus.documents(part)
         # The name, given at the end, says what to expect.
         unfinished = folder / "tokens"
-        with unfinished.open("wb") as file:
+        with unfinished.open("wb") as line:
             for number in itertools.count():
                 texts = [*itertools.chain(*itertools.islice(documents, _BATCHES_A_PART))]
                 if not texts:
                     break
                 made = cached_part(key, str(number), functools.partial(tokenised, texts))["tokens"]
-                made.tofile(file)
+                made.tofile(line)
                 count += len(made)
                 done += len(texts)
-                tell(f"documents for {part}", done, wanted)
+                report_progress(f"documents for {part}", done, total)
         if not count:
             raise DataError(f"the texts of {corpus.data!r} for {part} have no tokens")
         unfinished.rename(folder / f"{count}.{kind.name}")
 
     folder = cached_folder(key, write)
     remove_parts(key)
-    found = next(folder.glob(f"*.{kind.name}"), None)
-    if found is None or found.stat().st_size != int(found.stem) * kind.itemsize:
+    file = next(folder.glob(f"*.{kind.name}"), None)
+    if file is None or file.stat().st_size != int(file.stem) * kind.itemsize:
         raise DataError(
             f"{folder} is damaged; delete it, or run `hsweep data prepare`, to have it made again"
         )
-    return np.memmap(found, dtype=kind, mode="c")
+    return np.memmap(file, dtype=kind, mode="c")
 
 
 def evenly_spaced(count: int, most: int | None) -> NDArray[np.int64]:

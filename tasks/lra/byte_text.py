@@ -1,19 +1,28 @@
 """Classifying texts read byte by byte: film reviews (IMDB) in the Long Range Arena."""
 
+import functools
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Final, NamedTuple
 
-from tasks.base import Metric, not_in_key
-from tasks.lra.spec import BYTE_VOCABULARY, BytesTask, TokenSpec, token_metrics
+import numpy as np
+from numpy.typing import NDArray
+
+from models.fields import at_least
+from tasks.base import DataError, Metric, not_in_key
+from tasks.language.text_columns import TextColumn, read_text_table
+from tasks.lra.texts import Examples, Texts, check_share, held_out, joined, numbered, texts_in
+from tasks.lra.tokens import BYTE_VOCABULARY, BytesTask, TokenSpec, token_metrics
 from tasks.metrics import even_shares
-from tasks.settings import at_least, split_or_share
+from tasks.sources.cache import cached_arrays, content_key
 from tasks.sources.digest import definition_digest
 from tasks.sources.hub import content_digest, place
+from tasks.sources.progress import report_progress
+from tasks.sources.tables import split_or_share
 
-if TYPE_CHECKING:
-    from tasks.lra.texts import Examples, Texts
-
-_VERSION = "1"
+_VERSION: Final = "1"
+_READING: Final = "byte-text-2"
+"""To be changed with the code that reads, so that arrays read before are not used again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +62,7 @@ class ByteText(BytesTask):
     name = "byte_text"
 
     def __post_init__(self) -> None:
-        rules = {"data": place(), "num_classes": at_least(2), "validation": split_or_share}
-        self.settle(rules)
+        self.settle(data=place(), num_classes=at_least(2), validation=split_or_share())
 
     def spec(self) -> TokenSpec:
         """Return what a model has to know, from the settings alone."""
@@ -71,15 +79,75 @@ class ByteText(BytesTask):
         Raises:
             DataError: the data are missing, or lack a split or column, or a split has no rows, or a
                 text is missing, empty or not UTF-8, or a label is out of range, or a share held out
-                leaves no text.
+                leaves no text; the message names file and row, where it is about one.
         """
-        from tasks.lra.byte_text_data import splits_in_use
+        digest = content_digest(self.data, self.config)
+        _splits(self, digest)
+        return definition_digest(self, _VERSION, digest)
 
-        splits_in_use(self)
-        return definition_digest(self, _VERSION, content_digest(self.data, self.config))
+    def examples(self, data_seed: int) -> tuple[Texts, dict[str, Examples]]:
+        """Return the texts of all splits, one split after the other, in memory that processes
+        share, and the examples by role."""
+        content = content_digest(self.data, self.config)
+        splits = _splits(self, content)
+        examples = numbered({role: split.labels for role, split in splits.items()})
+        if isinstance(self.validation, float):
+            examples["train"], examples["validation"] = held_out(
+                examples["train"], self.validation, data_seed, f"{self.data}, split 'train'"
+            )
 
-    def examples(self, data_seed: int) -> "tuple[Texts, dict[str, Examples]]":
-        """See ``tasks.lra.byte_text_data.examples``."""
-        from tasks.lra.byte_text_data import examples
+        def read() -> Iterator[bytes]:
+            total = sum(len(split.labels) for split in splits.values())
+            done = 0
+            for split in splits.values():
+                for batch in split.texts.read():
+                    for text in batch:
+                        yield text.encode()[: self.bytes_read]
+                        done += 1
+                        report_progress("texts", done, total, every=1_000)
 
-        return examples(self, data_seed)
+        names = [split.texts.split for split in splits.values()]
+        key = content_key(_READING, content, self.config, names, self.text_column, self.bytes_read)
+        return texts_in(cached_arrays(key, lambda: joined(read())._asdict())), examples
+
+
+class _Split(NamedTuple):
+    """A split that was checked: its texts, read from disk when asked for, and labels, (n,)."""
+
+    texts: TextColumn
+    labels: NDArray[np.int64]
+
+
+@functools.lru_cache(maxsize=4)
+def _splits(task: ByteText, _digest: str) -> dict[str, _Split]:
+    """Return the splits of a task by role: train, validation (if it is a split), test.
+
+    Raises:
+        DataError: as ``ByteText.fingerprint``.
+    """
+    names = {"train": "train"}
+    if isinstance(task.validation, str):
+        names["validation"] = task.validation
+    if task.test is not None:
+        names["test"] = task.test
+    table = read_text_table(task.data, task.config)
+    splits = {}
+    for role, name in names.items():
+        texts = TextColumn.find(table, name, [task.text_column], "text_column")
+        texts.check()
+        _refuse_empty(texts)
+        table.find_column(name, [task.label_column], "label", "label_column")
+        splits[role] = _Split(texts, table.labels(name, task.label_column, task.num_classes))
+    if isinstance(task.validation, float):
+        check_share(splits["train"].labels, task.validation, f"{task.data}, split 'train'")
+    return splits
+
+
+def _refuse_empty(texts: TextColumn) -> None:
+    from pyarrow import compute
+
+    column = texts.table.splits[texts.split].data.column(texts.name)
+    row = compute.index(compute.binary_length(column), 0).as_py()
+    if row >= 0:
+        where = texts.table.row_name(texts.split, row)
+        raise DataError(f"{where}: the text is empty; remove the row")

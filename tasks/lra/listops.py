@@ -1,17 +1,28 @@
 """ListOps: the value of a nested expression of list operations, written as a sequence."""
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any, Final
 
-from tasks.base import Metric
-from tasks.lra.spec import USES, TokenSpec, TokenTask, token_metrics
-from tasks.settings import at_least
+import numpy as np
+
+from models.fields import at_least
+from tasks.base import DataError, Metric
+from tasks.lra.listops_trees import Expression, expressions, value_shares
+from tasks.lra.texts import Examples, Texts, drawn_parts, joined, numbered, texts_in
+from tasks.lra.tokens import USES, TokenSpec, TokenTask, token_metrics
+from tasks.sources.cache import Arrays, cached_arrays, remove_parts
 from tasks.sources.digest import definition_digest
+from tasks.sources.progress import report_progress
 
-if TYPE_CHECKING:
-    from tasks.lra.texts import Examples, Texts
-
-_VERSION = "2"
+_VERSION: Final = "2"
+_SPLITS: Final = ("validation", "test", "train")
+"""In the order they are generated, so that more training expressions leave the others alone."""
+_ROUNDS: Final = 8
+"""Rounds of trees drawn for a part. Part of what a seed means."""
+_BARREN_PARTS: Final = 16
+"""Parts in a row without a new expression, before giving up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +46,7 @@ class ListOps(TokenTask):
     y of shape (batch,), int64. A model maps x to logits (batch, 10).
 
     Attributes:
-        seq_len: tokens a model is given; expressions are padded to it.
+        seq_len: tokens that a model reads; expressions are padded to it.
         num_train: training expressions.
         num_validation: validation expressions.
         num_test: test expressions.
@@ -61,14 +72,7 @@ class ListOps(TokenTask):
     name = "listops"
 
     def __post_init__(self) -> None:
-        counts = ("seq_len", "num_train", "num_validation", "num_test", "max_depth")
-        self.settle(
-            {
-                **dict.fromkeys(counts, at_least(1)),
-                "min_length": at_least(0),
-                **dict.fromkeys(("max_length", "max_args"), at_least(2)),
-            }
-        )
+        self.settle(min_length=at_least(0), max_length=at_least(2), max_args=at_least(2))
         if self.max_length > self.seq_len + 1:
             raise ValueError(
                 f"expressions must fit: max_length must be at most seq_len + 1 = "
@@ -88,6 +92,12 @@ class ListOps(TokenTask):
                 f"than {longest} tokens, and min_length={self.min_length} asks for more"
             )
 
+    @property
+    def bounds(self) -> dict[str, Any]:
+        """The settings that all expressions meet."""
+        names = ("min_length", "max_length", "max_depth", "max_args")
+        return {name: getattr(self, name) for name in names}
+
     def spec(self) -> TokenSpec:
         """Return what a model has to know; 16 tokens occur."""
         return TokenSpec(self.seq_len, vocab_size=16, num_classes=10)
@@ -95,21 +105,83 @@ class ListOps(TokenTask):
     @property
     def metrics(self) -> tuple[Metric, ...]:
         """Accuracy on validation expressions (main), on test and training ones, and losses."""
-        from tasks.lra.listops_trees import value_shares
-
-        bounds = (self.min_length, self.max_length, self.max_depth, self.max_args)
-        return token_metrics(value_shares(*bounds))
+        return token_metrics(value_shares(**self.bounds))
 
     def fingerprint(self) -> str:
         """Return a hash of the definition; the data follow from it and the data seed."""
         return definition_digest(self, _VERSION)
 
-    def set_digest(self) -> str:
-        """Return a hash of what decides the expressions, leaving out how they are used."""
-        return definition_digest(self, _VERSION, leave_out=("seq_len", *USES))
+    def examples(self, data_seed: int) -> tuple[Texts, dict[str, Examples]]:
+        """Return all expressions, and those of each role; generated if they are missing."""
+        key = _key(self, data_seed)
 
-    def examples(self, data_seed: int) -> "tuple[Texts, dict[str, Examples]]":
-        """See ``tasks.lra.listops_data.examples``."""
-        from tasks.lra.listops_data import examples
+        def make() -> Arrays:
+            made = generated(self, data_seed)
+            texts = joined(one.symbols for split in _SPLITS for one in made[split])
+            labels = {
+                split: np.array([one.value for one in made[split]], dtype=np.int64)
+                for split in _SPLITS
+            }
+            return {**texts._asdict(), **labels}
 
-        return examples(self, data_seed)
+        arrays = cached_arrays(key, make)
+        remove_parts(key)
+        return texts_in(arrays), numbered({split: arrays[split] for split in _SPLITS})
+
+
+def generated(task: ListOps, data_seed: int) -> dict[str, list[Expression]]:
+    """Return the expressions of every split, no two of them alike.
+
+    They are drawn part by part, and parts drawn before an interruption are read from the cache.
+
+    Raises:
+        DataError: there are not enough different ones within the bounds, or the cache cannot be
+            written.
+    """
+    counts = {"train": task.num_train, "validation": task.num_validation, "test": task.num_test}
+    seen: set[bytes] = set()
+    made: dict[str, list[Expression]] = {}
+    for split in _SPLITS:
+        unseen = _unseen(task, data_seed, split, seen)
+        made[split] = []
+        while len(made[split]) < counts[split]:
+            missing = counts[split] - len(made[split])
+            new = next(unseen)[:missing]
+            seen.update(expression.symbols for expression in new)
+            made[split] += new
+            report_progress("expressions", len(seen), sum(counts.values()))
+    return made
+
+
+def _unseen(
+    task: ListOps, data_seed: int, split: str, seen: set[bytes]
+) -> Iterator[list[Expression]]:
+    """Yield the expressions of one part after the other that are not in ``seen``."""
+
+    def make(random: np.random.Generator) -> Arrays:
+        drawn = list(expressions(random, **task.bounds, rounds=_ROUNDS))
+        values = np.array([one.value for one in drawn], dtype=np.uint8)
+        return {**joined(one.symbols for one in drawn)._asdict(), "values": values}
+
+    barren = 0
+    for part in drawn_parts(_key(task, data_seed), split, make, data_seed, _SPLITS.index(split)):
+        places = itertools.pairwise(part["offsets"].tolist())
+        values = part["values"].tolist()
+        drawn = {
+            part["symbols"][start:end].tobytes(): value
+            for (start, end), value in zip(places, values, strict=True)
+        }
+        new = [Expression(*one) for one in drawn.items() if one[0] not in seen]
+        barren = 0 if new else barren + 1
+        if barren == _BARREN_PARTS:
+            raise DataError(
+                f"there are hardly more than {len(seen)} different expressions within these bounds "
+                "of length, depth and arguments: loosen them, or ask for fewer expressions"
+            )
+        yield new
+
+
+def _key(task: ListOps, data_seed: int) -> str:
+    """Return the name in the cache of the expressions, however they are used."""
+    digest = definition_digest(task, _VERSION, leave_out=("seq_len", *USES))
+    return f"listops-arrays-{digest[:24]}-{data_seed}"

@@ -1,18 +1,25 @@
 """Pathfinder: do two markers lie on one dashed contour? Read pixel by pixel."""
 
-import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any, Final, cast
 
-from tasks.lra.spec import PIXEL_VOCABULARY, USES, TokenSpec, TokenTask, token_metrics
+import numpy as np
+from numpy.typing import NDArray
+
+from models.fields import at_least, positive_share_or_all
+from tasks.lra.pathfinder_images import draw
+from tasks.lra.texts import Examples, Texts, drawn_parts, numbered, of_equal_length
+from tasks.lra.tokens import PIXEL_VOCABULARY, USES, TokenSpec, TokenTask, token_metrics
 from tasks.metrics import even_shares
-from tasks.settings import at_least
+from tasks.sources.cache import Arrays, cached_arrays, remove_parts
 from tasks.sources.digest import definition_digest
+from tasks.sources.progress import report_progress
 
-if TYPE_CHECKING:
-    from tasks.lra.texts import Examples, Texts
-
-_VERSION = "1"
+_VERSION: Final = "1"
+_SPLITS: Final = ("train", "validation", "test")
+"""Their order numbers the streams of the data seed."""
+_STARTED_AT_ONCE: Final = 8192
+"""Images started at once, of which a few hundred are finished. Part of what a seed means."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,38 +66,27 @@ class Pathfinder(TokenTask):
     image_size = 32
 
     def __post_init__(self) -> None:
-        counts = ("distractor_length", "num_train", "num_validation", "num_test")
         self.settle(
-            {
-                "contour_length": at_least(2),
-                **dict.fromkeys(counts, at_least(1)),
-                "num_distractors": at_least(0),
-            }
+            contour_length=at_least(2),
+            num_distractors=at_least(0),
+            contrast=positive_share_or_all,
         )
+        if self.continuity < 1:
+            raise ValueError(f"continuity must be a number of at least 1, not {self.continuity!r}")
         if self.distractor_length is None:
             object.__setattr__(self, "distractor_length", max(1, self.contour_length // 3))
         if self.num_distractors is None:
             object.__setattr__(self, "num_distractors", 20 // self.short_length)
-        for field, rule, low, high in (
-            ("continuity", "of at least 1", 1.0, math.inf),
-            ("contrast", "in (0, 1]", math.ulp(0.0), 1.0),
-        ):
-            value = getattr(self, field)
-            if isinstance(value, bool | str) or not (low <= value <= high and value < math.inf):
-                raise ValueError(f"{field} must be a number {rule}, not {value!r}")
-            object.__setattr__(self, field, float(value))
 
     @property
     def short_length(self) -> int:
         """Dashes of a short contour."""
-        assert self.distractor_length is not None
-        return self.distractor_length
+        return cast(int, self.distractor_length)
 
     @property
     def num_short(self) -> int:
         """Short contours tried."""
-        assert self.num_distractors is not None
-        return self.num_distractors
+        return cast(int, self.num_distractors)
 
     @property
     def seq_len(self) -> int:
@@ -105,12 +101,43 @@ class Pathfinder(TokenTask):
         """Return a hash of the definition; the data follow from it and the data seed."""
         return definition_digest(self, _VERSION)
 
-    def set_digest(self) -> str:
-        """Return a hash of what decides the images, leaving out how they are used."""
-        return definition_digest(self, _VERSION, leave_out=USES)
+    def examples(self, data_seed: int) -> tuple[Texts, dict[str, Examples]]:
+        """Return the pixels of all images as texts, and the images of each role; drawn if they are
+        missing."""
+        # However the images are used.
+        digest = definition_digest(self, _VERSION, leave_out=USES)
+        key = f"pathfinder-{digest[:24]}-{data_seed}"
+        arrays = cached_arrays(key, lambda: self._drawn(key, data_seed))
+        remove_parts(key)
+        pixels = cast(NDArray[np.uint8], arrays["pixels"])
+        return of_equal_length(pixels), numbered({split: arrays[split] for split in _SPLITS})
 
-    def examples(self, data_seed: int) -> "tuple[Texts, dict[str, Examples]]":
-        """See ``tasks.lra.pathfinder_data.examples``."""
-        from tasks.lra.pathfinder_data import examples
+    def _drawn(self, key: str, data_seed: int) -> Arrays:
+        """Return ``pixels`` of all splits, one after the other, (n, 1024), uint8, and the labels of
+        each split under its name, int64. Parts drawn before an interruption are not drawn again.
 
-        return examples(self, data_seed)
+        Raises:
+            DataError: the cache cannot be written.
+        """
+        counts = (self.num_train, self.num_validation, self.num_test)
+
+        def part(random: np.random.Generator) -> Arrays:
+            drawn = draw(_STARTED_AT_ONCE, self, random)
+            return {"pixels": drawn.pixels.reshape(len(drawn.labels), -1), "labels": drawn.labels}
+
+        pixels: list[Any] = []
+        labels: Arrays = {}
+        before = 0
+        for stream, (split, count) in enumerate(zip(_SPLITS, counts, strict=True)):
+            parts: list[Arrays] = []
+            have = 0
+            for images in drawn_parts(key, split, part, data_seed, stream):
+                parts.append(images)
+                have += len(images["labels"])
+                report_progress("images", before + min(have, count), sum(counts))
+                if have >= count:
+                    break
+            pixels.append(np.concatenate([images["pixels"] for images in parts])[:count])
+            labels[split] = np.concatenate([images["labels"] for images in parts])[:count]
+            before += count
+        return {"pixels": np.concatenate(pixels), **labels}

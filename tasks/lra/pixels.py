@@ -1,26 +1,42 @@
-"""Classifying images read pixel by pixel: grey CIFAR-10 in the Long Range Arena."""
+"""Classifying images read pixel by pixel: grey CIFAR-10 in the Long Range Arena.
+
+Shapes: n images, C channels, H rows, W columns.
+"""
 
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING
+from typing import Final
 
-from tasks.base import Metric, not_in_key
-from tasks.lra.spec import PIXEL_VOCABULARY, ReadTask, TokenSpec, token_metrics
+import numpy as np
+from numpy.typing import NDArray
+
+from models.fields import at_least
+from tasks.base import DataError, Metric, not_in_key
+from tasks.lra.texts import Examples, Texts, held_out, numbered, of_equal_length
+from tasks.lra.tokens import PIXEL_VOCABULARY, ReadTask, TokenSpec, token_metrics
 from tasks.metrics import even_shares
-from tasks.settings import at_least, split_or_share
+from tasks.sampling import stream_seed
 from tasks.sources.digest import definition_digest
 from tasks.sources.hub import place
-from tasks.vision.image_arrays import DIGITS, image_digest
+from tasks.sources.tables import split_or_share
+from tasks.vision.image_arrays import (
+    DIGITS,
+    Columns,
+    ImageArrays,
+    ImageSource,
+    image_digest,
+    image_source,
+)
 
-if TYPE_CHECKING:
-    from tasks.lra.texts import Examples, Texts
-
-_VERSION = "1"
+_VERSION: Final = "1"
+_HELD_OUT_TEST: Final = 11
+"""Keeps the choice of test images apart from that of validation images."""
+_LUMA: Final = np.array([0.299, 0.587, 0.114])
+"""Of red, green and blue (ITU-R BT.601)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pixels(ReadTask):
-    """Classify images given as the sequence of their grey pixels, row by row.
+    """Classify images as the sequence of their grey pixels, row by row.
 
     As in the Long Range Arena (arXiv 2011.04006): colours become grey by ITU-R BT.601's weights, a
     pixel's level is its token, and a tenth of the training images is held out to validate on. The
@@ -60,16 +76,8 @@ class Pixels(ReadTask):
     first_id = 0
 
     def __post_init__(self) -> None:
-        split = partial(split_or_share, undivided=DIGITS if self.data == DIGITS else None)
-        self.settle(
-            {
-                "data": place(DIGITS),
-                "image_size": at_least(1),
-                "num_classes": at_least(2),
-                "validation": split,
-                "test": split,
-            }
-        )
+        split = split_or_share(self.data, DIGITS)
+        self.settle(data=place(DIGITS), num_classes=at_least(2), validation=split, test=split)
 
     @property
     def seq_len(self) -> int:
@@ -91,13 +99,59 @@ class Pixels(ReadTask):
         Raises:
             DataError: the data are missing or unusable, or not of the size and classes announced.
         """
-        from tasks.lra.pixels_data import sources
-
-        sources(self)
+        self._sources()
         return definition_digest(self, _VERSION, image_digest(self.data, self.config))
 
-    def examples(self, data_seed: int) -> "tuple[Texts, dict[str, Examples]]":
-        """See ``tasks.lra.pixels_data.examples``."""
-        from tasks.lra.pixels_data import examples
+    def examples(self, data_seed: int) -> tuple[Texts, dict[str, Examples]]:
+        """Return the rows of pixels of all images, and the images of each role."""
+        train, *others = self._sources().items()
+        parts: dict[str, ImageArrays] = {"train": train[1].read_train()}
+        for role, source in others:
+            assert source.read_validation is not None
+            parts[role] = source.read_validation()
+        examples = numbered({role: part.labels for role, part in parts.items()})
+        where = f"{self.data}, split 'train'"
+        # The test first: the share held out for validation is one of what is left.
+        for role, share, seed in (
+            ("test", self.test, stream_seed(data_seed, _HELD_OUT_TEST)),
+            ("validation", self.validation, data_seed),
+        ):
+            if isinstance(share, float):
+                examples["train"], examples[role] = held_out(examples["train"], share, seed, where)
+        rows = np.concatenate([grey_rows(part.pixels) for part in parts.values()])
+        return of_equal_length(rows), examples
 
-        return examples(self, data_seed)
+    def _sources(self) -> dict[str, ImageSource]:
+        """Return where the images come from, of ``train`` and of every role with a split of its
+        own; reads labels and the first image alone.
+
+        Raises:
+            DataError: the data are missing or unusable, or not of the size and classes announced.
+        """
+
+        def source(split: str | float) -> ImageSource:
+            columns = Columns(self.config, self.image_column, self.label_column, split)
+            return image_source(self.data, columns)
+
+        train = source(0.5)  # a number asks for no split
+        for field in ("image_size", "num_classes"):
+            there, value = getattr(train, field), getattr(self, field)
+            if there != value:
+                raise DataError(f"{field} must be what {self.data!r} has, {there}, not {value}")
+        roles = {"validation": self.validation, "test": self.test}
+        named = {role: source(split) for role, split in roles.items() if isinstance(split, str)}
+        return {"train": train, **named}
+
+
+def grey_rows(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return the grey levels of images (n, C, H, W) of one or three channels, row after row:
+    (n, H * W)."""
+    count, channels = pixels.shape[:2]
+    if channels == 1:
+        return pixels.reshape(count, -1)
+    rows = np.empty((count, pixels[0, 0].size), dtype=np.uint8)
+    for first in range(0, count, 1024):
+        chunk = pixels[first : first + 1024]
+        grey = np.rint(np.einsum("nchw,c->nhw", chunk, _LUMA))
+        rows[first : first + 1024] = grey.reshape(len(chunk), -1)
+    return rows

@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple, cast
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from tasks.base import DataError
+from tasks.sampling import held_out_rows, stream_seed
 from tasks.sources.cache import Arrays, cached_part
 
 PADDING: Final = 0
@@ -49,10 +51,10 @@ class Examples(NamedTuple):
 
 
 def joined(pieces: Iterable[bytes]) -> Texts:
-    """Return the given texts as one array."""
-    held = list(pieces)
-    lengths = np.fromiter(map(len, held), dtype=np.int64, count=len(held))
-    symbols = np.frombuffer(bytearray().join(held), dtype=np.uint8)
+    """Return pieces of text as one array."""
+    texts = list(pieces)
+    lengths = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
+    symbols = np.frombuffer(bytearray().join(texts), dtype=np.uint8)
     return Texts(symbols, np.concatenate(([0], np.cumsum(lengths))).astype(np.int64))
 
 
@@ -63,31 +65,31 @@ def of_equal_length(symbols: NDArray[np.uint8]) -> Texts:
     return Texts(cast(NDArray[np.uint8], symbols.reshape(-1)), offsets)
 
 
-def read_texts(arrays: Mapping[str, NDArray[np.generic]]) -> Texts:
-    """Return the texts kept as arrays ``symbols`` and ``offsets``."""
+def texts_in(arrays: Mapping[str, NDArray[np.generic]]) -> Texts:
+    """Return the texts that lie in arrays ``symbols`` and ``offsets``."""
     return Texts(
         cast(NDArray[np.uint8], arrays["symbols"]), cast(NDArray[np.int64], arrays["offsets"])
     )
 
 
-def numbered(labels: Mapping[str, NDArray[np.int64]]) -> dict[str, Examples]:
+def numbered(labels: Mapping[str, NDArray[np.generic]]) -> dict[str, Examples]:
     """Return examples of one text each, by role; the texts of one role follow those before it."""
     examples = {}
     first = 0
     for role, of_role in labels.items():
         texts = np.arange(first, first + len(of_role), dtype=np.int64)
-        examples[role] = Examples(texts[:, None], of_role)
+        examples[role] = Examples(texts[:, None], cast(NDArray[np.int64], of_role))
         first += len(of_role)
     return examples
 
 
 def check_share(labels: NDArray[np.int64], share: float, where: str) -> None:
-    """See to it that a share of each class, rounded to whole examples, is neither none nor all.
+    """Check that a share of each class, rounded to whole examples, is neither none nor all.
 
     Args:
         labels: of what is divided, (n,).
         share: of each class, in (0, 1).
-        where: how to name the examples in a message.
+        where: what messages call the examples.
 
     Raises:
         DataError: it is.
@@ -104,21 +106,12 @@ def check_share(labels: NDArray[np.int64], share: float, where: str) -> None:
 def held_out(
     examples: Examples, share: float, data_seed: int, where: str
 ) -> tuple[Examples, Examples]:
-    """Return the examples without a share of each class, and that share.
-
-    Args:
-        examples: what is divided.
-        share: of each class, rounded to whole examples, in (0, 1).
-        data_seed: decides which.
-        where: how to name the examples in a message.
+    """Return the examples without a share of each class, and that share; the data seed decides
+    which.
 
     Raises:
-        DataError: one of the two would be empty.
+        DataError: one of the two would be empty; the message calls the examples ``where``.
     """
-    import torch
-
-    from tasks.sampling import held_out_rows
-
     check_share(examples.labels, share, where)
     apart = held_out_rows(torch.from_numpy(examples.labels), share, data_seed).numpy()
     return examples.rows(np.flatnonzero(~apart)), examples.rows(np.flatnonzero(apart))
@@ -127,19 +120,12 @@ def held_out(
 def drawn_parts(
     key: str, split: str, make: Callable[[np.random.Generator], Arrays], *seed: int
 ) -> Iterator[Arrays]:
-    """Yield parts of a split without end, each kept until the set ``key`` is complete.
-
-    Args:
-        key: names the whole set in the cache.
-        split: name of the split.
-        make: draws a part.
-        seed: with the number of a part, decides what is drawn.
+    """Yield parts of a split without end, each cached until the set ``key`` is complete; ``seed``
+    and the number of a part decide what ``make`` draws.
 
     Raises:
         DataError: the cache cannot be written.
     """
-    from tasks.sampling import stream_seed
-
     for number in itertools.count():
         random = np.random.default_rng(stream_seed(*seed, number))
         yield cached_part(key, f"{split}-{number}", functools.partial(make, random))

@@ -12,22 +12,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.base import DataError
-from tasks.ranking.docstring_pairs import docstring_splits
 from tasks.ranking.passage_vectors import mean_vectors
 from tasks.sources.cache import Arrays, cached_arrays
-from tasks.sources.docstrings import DOCSTRINGS
-from tasks.sources.progress import tell
+from tasks.sources.docstrings import DOCSTRINGS, docstrings
+from tasks.sources.progress import report_progress
 from tasks.sources.tables import Table, read_table
 
 if TYPE_CHECKING:
-    from datasets import Dataset
+    from datasets import Dataset, DatasetDict
 
     from tasks.ranking.passages import Passages
 
 _MINING: Final = "passages-1"
 """To be changed with the code that mines or embeds, so that older arrays are not used again."""
 
-_TOLD_EVERY: Final = 100
+_WORDS_OF_QUERY: Final = 3
+_WORDS_OF_PASSAGE: Final = 8
+"""Fewest words of a docstring's first paragraph and of its rest."""
 _QUERIES_AT_ONCE: Final = 20_000
 _TEXTS_AT_ONCE: Final = 50_000
 _VALIDATION_SPLITS: Final = ("dev", "validation")
@@ -237,8 +238,7 @@ class _Pool:
         depth = min(len(self._rows), wanted + max(map(len, relevant)) + 16)
         best = ranked(texts, depth)
         for query, passages in enumerate(relevant):
-            if query % _TOLD_EVERY == 0 or query + 1 == len(relevant):
-                tell("queries", query + 1, len(relevant))
+            report_progress("queries", query + 1, len(relevant), every=100)
             if passages[0] not in place:
                 raise DataError(
                     f"query {names[query]!r} of {self._task.data!r} is answered by passage "
@@ -318,3 +318,42 @@ def _first(queries: dict[str, tuple[str, ...]], most: int | None) -> dict[str, t
 def _chunks(values: Sequence[str], size: int) -> Iterator[tuple[int, Sequence[str]]]:
     for start in range(0, len(values), size):
         yield start, values[start : start + size]
+
+
+@functools.cache
+def docstring_splits(config: str | None) -> "DatasetDict":
+    """Return a configuration of the data in the layout of ``mteb/msmarco``: a query is the first
+    paragraph of a docstring of Python's standard library, its passage the rest of it.
+
+    Docstrings that share a beginning or a rest with an earlier one are left out, and short ones.
+
+    Args:
+        config: ``corpus``, ``queries``, or None for the judgements.
+
+    Raises:
+        DataError: the standard library has no sources here.
+    """
+    from datasets import Dataset, DatasetDict
+
+    pairs: dict[str, str] = {}
+    for text in docstrings():
+        first, _, rest = text.strip().partition("\n\n")
+        query, passage = " ".join(first.split()), " ".join(rest.split())
+        is_long = _is_long(query, _WORDS_OF_QUERY) and _is_long(passage, _WORDS_OF_PASSAGE)
+        if is_long and query not in pairs:
+            pairs[query] = passage
+    # Of equal passages the first.
+    by_passage = {passage: query for query, passage in reversed(pairs.items())}
+    unique = [query for query, passage in pairs.items() if by_passage[passage] == query]
+    names = [f"d{number}" for number in range(len(unique))]
+    columns: dict[str | None, dict[str, list[object]]] = {
+        "corpus": {"_id": [*names], "text": [pairs[query] for query in unique]},
+        "queries": {"_id": [*names], "text": [*unique]},
+        None: {"query-id": [*names], "corpus-id": [*names], "score": [1] * len(names)},
+    }
+    split = "train" if config is None else config
+    return DatasetDict({split: Dataset.from_dict(columns[config])})
+
+
+def _is_long(text: str, words: int) -> bool:
+    return len(text.split()) >= words

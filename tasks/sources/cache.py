@@ -1,22 +1,31 @@
-"""What is made once and then read or memory-mapped, by any number of processes."""
+"""What is made once and then read or memory-mapped, by any number of processes.
+
+An entry of the cache is a folder. The hash of its files is written into it when it is made, and
+compared while ``inspect_cache``.
+"""
 
 import hashlib
 import os
 import platform
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 from filelock import FileLock
 from numpy.typing import NDArray
 
 from tasks.base import DataError
-from tasks.sources.seals import is_whole, note_made_anew, seal_folder
+from tasks.sources.digest import files_digest, folder_digest
 
-CACHE_VARIABLE = "HSWEEP_CACHE"
+CACHE_VARIABLE: Final = "HSWEEP_CACHE"
+_SEAL: Final = ".sha256"
+"""Hidden file with the hash of all the others beside it."""
 
 Arrays: TypeAlias = dict[str, NDArray[np.generic]]
 
@@ -52,8 +61,7 @@ def cached_folder(key: str, write: Callable[[Path], None]) -> Path:
 
     Args:
         key: names the entry, a file name that changes with whatever ``write`` depends on.
-        write: called with an empty folder when there is no such entry, or
-            ``tasks.sources.seals.inspecting`` finds it damaged.
+        write: called with an empty folder where there is no such entry, or it is damaged.
 
     Raises:
         DataError: the cache folder cannot be written.
@@ -62,10 +70,10 @@ def cached_folder(key: str, write: Callable[[Path], None]) -> Path:
     if not key or not key.isprintable() or key.startswith(".") or Path(key).name != key:
         raise ValueError(f"an entry's key names a file in the cache folder, not {key!r}")
     entry = cache_folder() / key
-    if not is_whole(entry):
+    if not _is_whole(entry):
         try:
             with FileLock(entry.with_name(f"{entry.name}.lock")):
-                if not is_whole(entry):
+                if not _is_whole(entry):
                     _clear(entry)
                     _fill(entry, write)
         except OSError as error:
@@ -77,14 +85,8 @@ def cached_folder(key: str, write: Callable[[Path], None]) -> Path:
 
 
 def cached_arrays(key: str, make: Callable[[], Mapping[str, NDArray[np.generic]]]) -> Arrays:
-    """Return the arrays that ``make`` makes, kept as in ``cached_folder``.
-
-    Args:
-        key: names the entry, a file name that changes with whatever ``make`` depends on.
-        make: called when there is no such entry.
-
-    Returns:
-        The arrays by name, memory-mapped copy on write.
+    """Return the arrays that ``make`` makes by name, as ``cached_folder``; memory-mapped copy on
+    write.
 
     Raises:
         DataError: the cache folder cannot be written, or an entry in it is damaged.
@@ -107,16 +109,7 @@ def cached_arrays(key: str, make: Callable[[], Mapping[str, NDArray[np.generic]]
 def cached_part(
     set_key: str, name: str, make: Callable[[], Mapping[str, NDArray[np.generic]]]
 ) -> Arrays:
-    """Return the arrays of one part, kept as in ``cached_arrays`` until ``remove_parts``.
-
-    Args:
-        set_key: names the whole set.
-        name: names the part within it.
-        make: called when there is no such part.
-
-    Raises:
-        DataError: the cache folder cannot be written, or the part is damaged.
-    """
+    """Return the arrays of one part of a set, cached until ``remove_parts``."""
     return cached_arrays(f"{set_key}-part-{name}", make)
 
 
@@ -129,8 +122,94 @@ def remove_parts(set_key: str) -> None:
             part.unlink(missing_ok=True)
 
 
+@dataclass(slots=True)
+class Inspection:
+    """The result of an inspection of the cache.
+
+    Attributes:
+        made_anew: entries that differed from their hash, or had none, and were made again.
+        whole: entries that did not differ, so that each is read once.
+    """
+
+    made_anew: list[Path] = field(default_factory=list)
+    whole: set[Path] = field(default_factory=set)
+
+
+_INSPECTION: ContextVar[Inspection | None] = ContextVar("inspection of the cache", default=None)
+
+
+@contextmanager
+def inspect_cache() -> Iterator[Inspection]:
+    """Have every entry of the cache that is used within the ``with``, in this thread, read whole,
+    compared with the hash taken when it was made, and made again where the two differ.
+
+    Outside, an entry is trusted as long as it can be read: hashing takes longer than mapping.
+    """
+    inspection = Inspection()
+    before = _INSPECTION.set(inspection)
+    try:
+        yield inspection
+    finally:
+        _INSPECTION.reset(before)
+
+
+def note_made_anew(path: Path) -> None:
+    """Tell the inspection under way, if there is one, that ``path`` was damaged."""
+    if inspection := _INSPECTION.get():
+        inspection.made_anew.append(path)
+
+
+def are_whole(files: Sequence[Path], seal: Path) -> bool:
+    """Return whether files that another library keeps in the cache are what they were at first.
+
+    The first call writes their hash into ``seal``; later ones compare while ``inspect_cache``.
+
+    Raises:
+        DataError: a file cannot be read.
+    """
+
+    def digest() -> str:
+        return "-".join(files_digest(path.parent, [path]) for path in files)
+
+    inspection, known = _INSPECTION.get(), _read(seal)
+    if known is None:
+        unfinished = seal.with_name(f"{seal.name}.{os.getpid()}")
+        try:
+            unfinished.write_text(digest(), "ascii")
+            unfinished.replace(seal)
+        except OSError:  # a cache that others filled may be read-only
+            return True
+    elif inspection is not None and seal not in inspection.whole:
+        if digest() != known:
+            return False
+        inspection.whole.add(seal)
+    return True
+
+
+def _is_whole(entry: Path) -> bool:
+    """Return whether there is such an entry and, while ``inspect_cache``, whether its files are
+    those that it was made with."""
+    inspection = _INSPECTION.get()
+    if inspection is None or entry in inspection.whole:
+        return entry.is_dir()
+    try:
+        whole = folder_digest(entry) == _read(entry / _SEAL)
+    except DataError:  # missing, empty or unreadable
+        return False
+    if whole:
+        inspection.whole.add(entry)
+    return whole
+
+
+def _read(seal: Path) -> str | None:
+    try:
+        return seal.read_text("ascii")
+    except (OSError, ValueError):
+        return None
+
+
 def _clear(entry: Path) -> None:
-    """Remove a damaged entry, and what processes of this machine that are gone left unfinished."""
+    """Remove a damaged entry, and the unfinished ones of this machine's processes that are gone."""
     if entry.is_dir():
         with _temporary(entry) as damaged:
             entry.replace(damaged)  # in one step; whoever has mapped its files keeps them
@@ -160,11 +239,12 @@ def _temporary(entry: Path) -> TemporaryDirectory[str]:
 
 
 def _fill(entry: Path, write: Callable[[Path], None]) -> None:
-    with _temporary(entry) as folder:
+    with _temporary(entry) as name:
+        folder = Path(name)
         try:
-            write(Path(folder))
-            seal_folder(Path(folder))
-            Path(folder).replace(entry)
+            write(folder)
+            (folder / _SEAL).write_text(folder_digest(folder), "ascii")
+            folder.replace(entry)
         except OSError:
             if not entry.is_dir():  # otherwise another process was first with the same content
                 raise

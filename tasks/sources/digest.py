@@ -12,7 +12,6 @@ from tasks.base import DataError, is_in_key
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-_CHUNK_BYTES = 1 << 20
 _PLACES: Final = 256
 _PLACE_BYTES: Final = 1 << 14
 
@@ -20,7 +19,7 @@ _PLACE_BYTES: Final = 1 << 14
 def definition_digest(
     task: "DataclassInstance", version: str, *content: str, leave_out: Iterable[str] = ()
 ) -> str:
-    """Return the hash of a task's class name, its fields, a version and the given content hashes.
+    """Return the hash of a task's class name, its fields, a version and hashes of its data.
 
     Fields that are declared as ``tasks.base.not_in_key`` are left out.
 
@@ -64,18 +63,15 @@ def files_digest(root: Path, files: Iterable[Path]) -> str:
             stat = path.stat()
             content = _content_digest(path, stat.st_size, stat.st_mtime_ns)
         except OSError as error:
-            raise DataError(
-                f"cannot read {path}: {error}; check the file and its rights"
-            ) from error
+            raise _unreadable(path, error) from error
         name = path.relative_to(root).as_posix()
         total.update(repr((name, stat.st_size, content)).encode())
     return total.hexdigest()
 
 
 def folder_outline(folder: Path) -> str:
-    """Return the ``sampled_digest`` of all files below ``folder``, hidden ones left out.
-
-    For folders too large to read again and again.
+    """Return the ``sampled_digest`` of all files below ``folder``, hidden ones left out: for
+    folders too large to read again and again.
 
     Raises:
         DataError: the folder holds no file, or one cannot be read.
@@ -112,10 +108,12 @@ def sampled_digest(files: Mapping[str, Path]) -> str:
                         total.update(file.read(_PLACE_BYTES))
             begin += size
     except OSError as error:
-        raise DataError(
-            f"cannot read {error.filename}: {error}; check the file and its rights"
-        ) from error
+        raise _unreadable(error.filename, error) from error
     return total.hexdigest()
+
+
+def _unreadable(path: object, error: OSError) -> DataError:
+    return DataError(f"cannot read {path}: {error}; check the file and its rights")
 
 
 def _visible_files(folder: Path) -> list[Path]:
@@ -135,8 +133,5 @@ def _visible_files(folder: Path) -> list[Path]:
 
 @functools.lru_cache(maxsize=4096)
 def _content_digest(path: Path, _size: int, _mtime_ns: int) -> str:
-    total = hashlib.sha256()
     with path.open("rb") as file:
-        while chunk := file.read(_CHUNK_BYTES):
-            total.update(chunk)
-    return total.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()

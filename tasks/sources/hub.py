@@ -8,11 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from models.fields import Rule
 from tasks.base import DataError
-from tasks.settings import Rule
-from tasks.sources.cache import CACHE_VARIABLE, cache_folder
+from tasks.sources.cache import CACHE_VARIABLE, are_whole, cache_folder, note_made_anew
 from tasks.sources.digest import files_digest, folder_digest, folder_outline, sampled_digest
-from tasks.sources.seals import are_whole, note_made_anew
 
 if TYPE_CHECKING:
     from datasets import DatasetDict

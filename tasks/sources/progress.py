@@ -1,4 +1,4 @@
-"""How far something that takes long has got, for listeners."""
+"""Progress of what takes long, for a listener."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,8 +11,8 @@ _LISTENER: ContextVar[Listener | None] = ContextVar("progress listener", default
 
 
 @contextmanager
-def telling(listener: Listener) -> Iterator[None]:
-    """Have ``listener`` told of all progress made inside the ``with``, in this thread."""
+def progress_to(listener: Listener) -> Iterator[None]:
+    """Report all progress made inside the ``with``, in this thread, to ``listener``."""
     before = _LISTENER.set(listener)
     try:
         yield
@@ -20,8 +20,9 @@ def telling(listener: Listener) -> Iterator[None]:
         _LISTENER.reset(before)
 
 
-def tell(what: str, done: int, wanted: int) -> None:
-    """Tell the listener, if there is one, that ``done`` of ``wanted`` are made."""
+def report_progress(what: str, done: int, total: int, *, every: int = 1) -> None:
+    """Tell the listener, if there is one, that ``done`` of ``total`` are made; when a multiple of
+    ``every`` is, or all are."""
     listener = _LISTENER.get()
-    if listener is not None:
-        listener(what, done, wanted)
+    if listener is not None and (done % every == 0 or done == total):
+        listener(what, done, total)

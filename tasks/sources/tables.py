@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from models.fields import Rule, share
 from tasks.base import DataError
 from tasks.sources.cache import cache_folder
 from tasks.sources.hub import load_splits
@@ -17,6 +18,29 @@ if TYPE_CHECKING:
     from datasets import Dataset
 
 _VALIDATION_SPLITS: Final = ("validation", "valid", "val", "dev", "test")
+
+
+def split_or_share(data: str = "", undivided: str | None = None) -> Rule:
+    """Return the rule of examples to hold out: the name of a split, or a share in (0, 1) of one.
+
+    Args:
+        data: the data set.
+        undivided: the name of the data set that has no splits.
+    """
+
+    def rule(name: str, value: Any) -> str | float:
+        if isinstance(value, str):
+            if data == undivided:
+                raise ValueError(
+                    f"{data} have no splits: {name} must be the share in (0, 1) to hold out, not "
+                    f"{value!r}"
+                )
+            return value
+        if number := share(name, value):
+            return number
+        raise ValueError(f"{name} must be a split or a share in (0, 1), not 0")
+
+    return rule
 
 
 @dataclass(frozen=True, slots=True)

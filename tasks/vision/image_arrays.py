@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from tasks.base import DataError
 from tasks.sources.cache import cached_arrays, content_key
 from tasks.sources.hub import content_digest
-from tasks.sources.progress import tell
+from tasks.sources.progress import report_progress
 from tasks.sources.tables import Table, read_table
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ _DECODING = "images-1"
 
 _IMAGE_COLUMNS = ("img", "image")
 _LABEL_COLUMNS = ("label", "labels", "fine_label")
-_TOLD_EVERY = 1000
 _GREY_MODES = ("1", "L")
 _COLOUR_MODES = ("RGB", "RGBA", "P", "LA", "PA", "CMYK", "YCbCr")
 
@@ -197,8 +196,7 @@ def _decode(table: Table, split: str, image: str, shape: tuple[int, ...]) -> NDA
                 "of several kinds"
             )
         pixels[row] = decoded  # grey among colour images fills all three channels
-        if row % _TOLD_EVERY == 0 or row + 1 == len(pixels):
-            tell("images", row + 1, len(pixels))
+        report_progress("images", row + 1, len(pixels), every=1000)
     return pixels
 
 

@@ -1,10 +1,11 @@
-"""Learning from images, wherever they come from: mixing, cross-entropy and accuracies.
+"""Learning from images, wherever they come from: settings, mixing, cross-entropy and accuracies.
 
 Shapes: B images in a batch, C channels, H rows, W columns, K classes.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import torch
@@ -12,10 +13,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from models.torchvision_compat import make_torchvision_importable
+from tasks.base import Metric
 from tasks.division import summed
-from tasks.global_rng import seeded_globals
-from tasks.metrics import LEAST_CLASSES_FOR_TOP5, Scores
-from tasks.sampling import EpochData, of_shape, stream_seed
+from tasks.metrics import LEAST_CLASSES_FOR_TOP5, Scores, accuracy, constant_scores, loss
+from tasks.sampling import EpochData, of_shape, seeded_globals, stream_seed
 
 if TYPE_CHECKING:
     from tasks.vision.images import Images
@@ -26,6 +27,43 @@ _MIXING: Final = 2
 
 Mixing: TypeAlias = Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]]
 LabelledBatches: TypeAlias = Iterable[tuple[Tensor, Tensor]]
+
+
+@dataclass(frozen=True, slots=True)
+class ImageSpec:
+    """What a model has to know about a task's images, known without training anything.
+
+    Attributes:
+        image_size: height and width the model is given, in pixels.
+        in_chans: colour channels.
+        num_classes: classes, and so logits.
+    """
+
+    image_size: int
+    in_chans: int
+    num_classes: int
+
+
+def image_metrics(validation: Sequence[float], train: Sequence[float]) -> tuple[Metric, ...]:
+    """Return the metrics of an image task, ``top1`` first and ``top5`` from six classes on.
+
+    Args:
+        validation, train: the share of each class among the images of a split, from which follows
+            what a constant predictor scores.
+    """
+    seen, own = constant_scores(validation), constant_scores(train)
+    trained = "training images unaugmented"
+    by_rank = [
+        accuracy("top1", "top-1 accuracy, validation images", seen.top1),
+        accuracy("top5", "top-5 accuracy, validation images", seen.top5),
+        accuracy("train_top1", f"top-1 accuracy, {trained}", own.top1),
+        accuracy("train_top5", f"top-5 accuracy, {trained}", own.top5),
+    ]
+    return (
+        *(metric for metric in by_rank if seen.top5 is not None or "top1" in metric.name),
+        loss("validation_loss", "cross-entropy in nats, validation images", seen.loss),
+        loss("train_loss", f"cross-entropy in nats, {trained}", own.loss),
+    )
 
 
 class ImageLearning(EpochData, ABC):

@@ -7,7 +7,7 @@ from click.testing import CliRunner, Result
 from image_files import random_images, write_split
 
 from hsweep.cli import main
-from tasks.vision.image_data import load
+from tasks.vision.images import load
 
 SWEEP = """
 from hsweep import Recipe, Sweep, epochs, grid

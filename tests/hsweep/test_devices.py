@@ -13,7 +13,7 @@ from hsweep.training.averaging import Average
 from hsweep.training.checkpoints import from_packed, packed
 from hsweep.training.compiled import forget_replays
 from hsweep.training.prefetch import Pace
-from tasks.transfer import to_device
+from tasks.sampling import to_device
 
 CPU = torch.device("cpu")
 

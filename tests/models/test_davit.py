@@ -140,7 +140,7 @@ def test_attention_whose_heads_fill_the_width_equals_timms(name: str) -> None:
     from timm.models import davit as timm_davit
 
     from models.attention import MultiHeadAttention
-    from models.timm_davit import ChannelAttention
+    from models.timm_blocks import ChannelAttention
 
     torch.manual_seed(1)
     attention: nn.Module
@@ -186,7 +186,7 @@ def test_padding_up_to_whole_windows_is_counted(window_size: int) -> None:
 
 def test_a_projection_reads_every_heads_output_side_by_side() -> None:
     """With one head's values at zero, so are its columns of what the projection reads."""
-    from models.timm_davit import ChannelAttention
+    from models.timm_blocks import ChannelAttention
 
     attention = ChannelAttention(6, 2, 5)
     with torch.no_grad():

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from model_contract import ModelContract
 from torch import Tensor
 
-from models.blocks import ACTIVATIONS
 from models.decoder import Decoder, DecoderNetwork, gpt2_tiny_stories
 from models.torchvision_compat import make_torchvision_importable
 
@@ -27,7 +26,7 @@ def configs(draw: st.DrawFn) -> Decoder:
         mlp_ratio=draw(st.floats(1.0, 4.0)),
         seq_len=draw(st.integers(1, 12)),
         vocab_size=draw(st.integers(2, 40)),
-        activation=draw(st.sampled_from(ACTIVATIONS)),
+        activation=draw(st.sampled_from(["gelu", "relu"])),
         qkv_bias=draw(st.booleans()),
         tied=draw(st.booleans()),
         dropout=draw(st.sampled_from([0.0, 0.2])),
@@ -81,7 +80,7 @@ class TestDecoder(ModelContract):
 
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("qkv_bias", [True, False])
-@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("activation", ["gelu", "relu"])
 def test_a_coupled_model_equals_transformers_gpt2(
     activation: str, qkv_bias: bool, tied: bool
 ) -> None:

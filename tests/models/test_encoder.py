@@ -15,7 +15,6 @@ from models.counts import checked_build, train_memory_bytes
 from models.encoder import (
     CrammedBert,
     EncoderNetwork,
-    SequenceClassifier,
     crammed_bert,
     sinusoidal_positions,
 )
@@ -277,23 +276,6 @@ def load_modernbert(theirs: nn.Module, ours: EncoderNetwork) -> None:
             for name, value in module.state_dict().items()
         }
     )
-
-
-def test_a_classifier_reads_the_first_token_and_trains_the_whole_encoder() -> None:
-    torch.manual_seed(0)
-    encoder = SMALL.build()
-    classifier = SequenceClassifier(encoder, 3, pooled_dim=20).eval()
-    tokens, mask = tokens_of(SMALL, 4), torch.ones(4, 9, dtype=torch.bool)
-    mask[:, 5:] = False
-    output = classifier(tokens, mask)
-    first = encoder.features(tokens[:, :5])[:, 0]
-    expected = classifier.head(torch.tanh(classifier.pooler(first)))
-    torch.testing.assert_close(output, expected, atol=1e-6, rtol=1e-5)
-    assert output.shape == (4, 3)
-    F.cross_entropy(output, torch.zeros(4, dtype=torch.long)).backward()
-    for name, parameter in classifier.named_parameters():
-        assert parameter.grad is not None, name
-        assert parameter.grad.isfinite().all(), name
 
 
 def test_fine_tuning_takes_the_weights_of_a_pretraining_without_dropout() -> None:

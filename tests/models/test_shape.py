@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.shape import Stage, every_stage, real_number, whole_number, yes_or_no
+from models.fields import share, whole_number, yes_or_no
+from models.shape import Stage, every_stage
 
 SIZES = st.integers(1, 64)
 
@@ -79,9 +80,9 @@ def test_the_hidden_width_is_rounded_down_and_may_be_absent_but_not_vanish() -> 
 
 
 def test_a_number_below_its_upper_bound_is_required_where_there_is_one() -> None:
-    assert real_number("drop_path", np.float32(0.5), below=1.0) == 0.5
-    with pytest.raises(ValueError, match=r"drop_path must be .* below 1, not 1"):
-        real_number("drop_path", 1, below=1.0)
+    assert share("drop_path", np.float32(0.5)) == 0.5
+    with pytest.raises(ValueError, match=r"drop_path must lie in \[0, 1\), not 1"):
+        share("drop_path", 1)
 
 
 def test_a_switch_takes_only_booleans() -> None:

@@ -207,10 +207,10 @@ def test_attention_is_timms_to_the_bit_in_outputs_and_gradients(masked: bool) ->
     make_torchvision_importable()
     from timm.layers.attention import Attention
 
-    from models.timm_vit import attention_of_head_dim
+    from models.timm_blocks import vit_attention
 
     torch.manual_seed(0)
-    ours = attention_of_head_dim(5)(12, num_heads=3, qkv_bias=True)
+    ours = vit_attention(5)(12, num_heads=3, qkv_bias=True)
     timms = Attention(12, num_heads=3, attn_head_dim=5, qkv_bias=True)
     timms.load_state_dict(ours.state_dict())
     x = torch.randn(4, 7, 12, requires_grad=True)

@@ -157,16 +157,20 @@ def test_a_coupled_model_equals_timms_own_in_training_and_evaluation(training: b
 
 @pytest.mark.parametrize("name", ["OutlookAttention", "GridAttention", "ClassAttention"])
 def test_attention_whose_heads_fill_the_width_equals_timms(name: str) -> None:
-    from models import timm_volo as ours
+    make_torchvision_importable()
+    from timm.models import volo as timm_volo
+
+    from models import timm_blocks as ours
 
     theirs = {
-        "OutlookAttention": lambda: ours.timm_volo.OutlookAttention(24, 3, stride=2),
-        "GridAttention": lambda: ours.timm_volo.Attention(24, 3),
-        "ClassAttention": lambda: ours.timm_volo.ClassAttention(24, 3),
+        "OutlookAttention": lambda: timm_volo.OutlookAttention(24, 3, stride=2),
+        "GridAttention": lambda: timm_volo.Attention(24, 3),
+        "ClassAttention": lambda: timm_volo.ClassAttention(24, 3),
     }[name]()
     torch.manual_seed(1)
     grid = {"kernel": 3, "stride": 2} if name == "OutlookAttention" else {}
-    attention = getattr(ours, name)(24, 3, 8, **grid)
+    own = "VOLOClassAttention" if name == "ClassAttention" else name
+    attention = getattr(ours, own)(24, 3, 8, **grid)
     trained_a_little(attention)
     theirs.load_state_dict(attention.state_dict())
     x = torch.randn(2, 6, 4, 24)
@@ -196,7 +200,7 @@ def test_a_projection_reads_every_heads_output_side_by_side(config: VOLO) -> Non
 
 
 def test_outlook_heads_are_side_by_side_in_the_projections_input() -> None:
-    from models.timm_volo import OutlookAttention
+    from models.timm_blocks import OutlookAttention
 
     attention = OutlookAttention(6, 2, 5, kernel=3, stride=2)
     with torch.no_grad():

@@ -219,7 +219,7 @@ def test_positions_computed_once_are_timms_to_the_bit(grid: int) -> None:
     make_torchvision_importable()
     from timm.models.xcit import PositionalEncodingFourier
 
-    from models.timm_xcit import GridPositions
+    from models.timm_blocks import GridPositions
 
     torch.manual_seed(0)
     timms = PositionalEncodingFourier(dim=12)

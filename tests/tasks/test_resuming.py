@@ -68,7 +68,7 @@ def weights(trial: Trial, folder: Path) -> dict[str, torch.Tensor]:
 def test_a_trial_interrupted_after_every_report_ends_with_equal_weights(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tasks.lra.pathfinder_data._STARTED_AT_ONCE", 64)
+    monkeypatch.setattr("tasks.lra.pathfinder._STARTED_AT_ONCE", 64)
     trial = trial_of(name, tmp_path / "data")
     straight = reports(trial, tmp_path / "straight", 1, 3)
     resumed = [

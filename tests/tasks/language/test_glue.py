@@ -17,10 +17,16 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tasks.base import DataError, FurtherEvaluated, Task
-from tasks.language.glue import Glue
-from tasks.language.glue_data import GlueData
-from tasks.language.glue_tasks import EIGHT_TASKS, GLUE_TASKS, metric_name, scored
-from tasks.language.glue_texts import Examples, check, examples
+from tasks.language.glue import Glue, GlueData
+from tasks.language.glue_tasks import (
+    EIGHT_TASKS,
+    GLUE_TASKS,
+    Examples,
+    check,
+    examples,
+    metric_name,
+    scored,
+)
 from tasks.language.masked_text import MaskedText
 
 Numbers = NDArray[np.float64]

@@ -12,8 +12,7 @@ from text_tables import sentences, write_table
 from torch import Tensor, nn
 
 from tasks.base import DataError, Task
-from tasks.language.masked_text import MaskedText
-from tasks.language.masked_text_data import MaskedTextData, Masking
+from tasks.language.masked_text import MaskedText, MaskedTextData, Masking
 from tasks.language.subwords import train_byte_level_bpe, train_wordpiece
 from tasks.sampling import generator
 

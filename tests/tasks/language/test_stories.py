@@ -16,8 +16,7 @@ from text_tables import sentences
 from torch import Tensor, nn
 
 from tasks.base import DataError, Task
-from tasks.language.stories import Stories, published_stories
-from tasks.language.story_data import StoryData
+from tasks.language.stories import Stories, StoryData, published_stories
 from tasks.language.subwords import train_byte_level_bpe
 
 

@@ -11,7 +11,7 @@ from tasks.language import token_files
 from tasks.language.subwords import Subwords, subwords, train_byte_level_bpe
 from tasks.language.text_data import Corpus
 from tasks.language.token_files import evenly_spaced, token_line
-from tasks.sources.progress import telling
+from tasks.sources.progress import progress_to
 
 END = 0
 
@@ -72,7 +72,7 @@ def test_what_was_made_before_an_interruption_is_not_made_again(
     with pytest.raises(KeyboardInterrupt):
         token_line(corpus, "train", bpe, end=END)
     told: list[tuple[str, int, int]] = []
-    with telling(lambda *progress: told.append(progress)):
+    with progress_to(lambda *progress: told.append(progress)):
         line = token_line(corpus, "train", bpe, end=END)
     texts = [text for batch in corpus.documents("train") for text in batch]
     assert line.tolist() == [token for each in encode(bpe, texts) for token in [*each, END]]

@@ -13,8 +13,8 @@ from torch import nn
 
 from tasks.base import DataError, Task
 from tasks.lra.byte_text import ByteText
-from tasks.lra.token_data import load
-from tasks.sources.progress import telling
+from tasks.lra.tokens import load
+from tasks.sources.progress import progress_to
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def test_texts_are_read_once_and_then_mapped(
     task = ByteText(str(reviews), seq_len=48)
     first = loaded(task)
     load.cache_clear()
-    monkeypatch.setattr("tasks.lra.byte_text_data.joined", None)
+    monkeypatch.setattr("tasks.lra.byte_text.joined", None)
     again = loaded(task)
     assert torch.equal(first.tokens(first.train.texts), again.tokens(again.train.texts))
 
@@ -133,7 +133,7 @@ def test_configurations_of_one_folder_are_told_apart(tmp_path: Path) -> None:
 
 def test_progress_is_told(reviews: Path) -> None:
     told: list[tuple[str, int, int]] = []
-    with telling(lambda *now: told.append(now)):
+    with progress_to(lambda *now: told.append(now)):
         loaded(ByteText(str(reviews), seq_len=48))
     assert told == [("texts", 50, 50)]
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from tasks.base import DataError, Task
 from tasks.lra.document_pairs import DocumentPairs
-from tasks.lra.token_data import TokenTensors, load
+from tasks.lra.tokens import TokenTensors, load
 
 DOCUMENTS = texts(12)
 COUNTS = {"train": 24, "eval": 8, "test": 6}
@@ -84,7 +84,7 @@ def test_files_are_read_once_until_they_change(
     task = DocumentPairs(str(anthology), seq_len=30)
     loaded(task)
     load.cache_clear()
-    monkeypatch.setattr("tasks.lra.document_pairs_data.read_pairs", None)
+    monkeypatch.setattr("tasks.lra.document_pairs.read_pairs", None)
     loaded(task)
     load.cache_clear()
     os.utime(anthology / "new_aan_pairs.test.tsv", (0, 0))

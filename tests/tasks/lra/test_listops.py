@@ -17,8 +17,7 @@ from task_contract import CPU, TaskContract
 from torch import nn
 
 from tasks.base import DataError, Task
-from tasks.lra.listops import ListOps
-from tasks.lra.listops_data import generated, prepare
+from tasks.lra.listops import ListOps, generated
 from tasks.lra.listops_trees import (
     CLOSE,
     DIGITS,
@@ -30,8 +29,8 @@ from tasks.lra.listops_trees import (
     Expression,
     expressions,
 )
-from tasks.lra.token_data import TokenTensors, load
-from tasks.sources.progress import telling
+from tasks.lra.tokens import TokenTensors, load
+from tasks.sources.progress import progress_to
 
 SMALL = {"min_length": 5, "max_length": 33, "max_depth": 4, "max_args": 4}
 COUNTS = {"num_train": 40, "num_validation": 15, "num_test": 10}
@@ -193,7 +192,7 @@ def test_tokens_are_one_more_than_symbols_and_the_rest_is_padding() -> None:
 
 def test_how_a_set_is_used_does_not_have_it_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
     first = loaded(ListOps(seq_len=32, **SMALL, **COUNTS), 5)
-    monkeypatch.setattr("tasks.lra.listops_data.generated", None)
+    monkeypatch.setattr("tasks.lra.listops.generated", None)
     longer = loaded(ListOps(seq_len=64, max_train_eval=7, **SMALL, **COUNTS), 5)
     assert torch.equal(longer.tokens(longer.test.texts)[:, :32], first.tokens(first.test.texts))
     assert len(longer.train_eval.labels) == 7
@@ -202,15 +201,15 @@ def test_how_a_set_is_used_does_not_have_it_made_again(monkeypatch: pytest.Monke
 def test_processes_that_start_together_share_one_set(cache: Path) -> None:
     task = ListOps(seq_len=32, **SMALL, **COUNTS)
     with multiprocessing.get_context("fork").Pool(3) as pool:
-        made = pool.starmap(prepare, [(task, 8)] * 3)
-    assert len({arrays["symbols"].tobytes() for arrays in made}) == 1
+        made = pool.map(task.examples, [8] * 3)
+    assert len({texts.symbols.tobytes() for texts, _ in made}) == 1
     assert len([path for path in cache.iterdir() if path.is_dir()]) == 1
 
 
 def test_parts_drawn_before_an_interruption_are_not_drawn_again(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tasks.lra.listops_data._ROUNDS", 1)
+    monkeypatch.setattr("tasks.lra.listops._ROUNDS", 1)
     bounds = {"min_length": 25, "max_length": 33, "max_depth": 4, "max_args": 4}
     task = ListOps(seq_len=32, **bounds, **COUNTS | {"num_train": 600})
     whole = generated(task, 1)
@@ -227,27 +226,27 @@ def test_parts_drawn_before_an_interruption_are_not_drawn_again(
             raise KeyboardInterrupt
         return expressions(*args, **kwargs)
 
-    monkeypatch.setattr("tasks.lra.listops_data.expressions", interrupted)
+    monkeypatch.setattr("tasks.lra.listops.expressions", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        prepare(task, 1)
+        task.examples(1)
     kept = [path for path in cache.glob("listops-*-part-*") if path.is_dir()]
     assert len(kept) == 3
     assert generated(task, 1) == whole
     assert begun == 1 + len(parts)
-    prepare(task, 1)
+    task.examples(1)
     assert list(cache.glob("listops-*-part-*")) == []
 
 
 def test_progress_is_told() -> None:
     told: list[tuple[str, int, int]] = []
-    with telling(lambda *now: told.append(now)):
-        prepare(ListOps(seq_len=32, **SMALL, **COUNTS), 6)
+    with progress_to(lambda *now: told.append(now)):
+        ListOps(seq_len=32, **SMALL, **COUNTS).examples(6)
     assert told[-1] == ("expressions", 65, 65)
     assert told == sorted(told)
 
 
 def test_running_out_of_different_expressions_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tasks.lra.listops_data._BARREN_PARTS", 2)
+    monkeypatch.setattr("tasks.lra.listops._BARREN_PARTS", 2)
     task = ListOps(seq_len=8, min_length=0, max_length=3, num_validation=5, num_test=4, num_train=5)
     with pytest.raises(DataError, match="hardly more than 10 different expressions"):
         generated(task, 0)

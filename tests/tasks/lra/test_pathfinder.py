@@ -14,10 +14,9 @@ from torch import nn
 from tasks.base import Task
 from tasks.lra.pathfinder import Pathfinder
 from tasks.lra.pathfinder_dashes import REACH, dash_number, dashes, marker
-from tasks.lra.pathfinder_data import prepare
 from tasks.lra.pathfinder_images import Drawn, draw
-from tasks.lra.token_data import load
-from tasks.sources.progress import telling
+from tasks.lra.tokens import load
+from tasks.sources.progress import progress_to
 
 EASY = {"contour_length": 4, "num_train": 50, "num_validation": 12, "num_test": 9}
 HARD = Pathfinder()
@@ -31,7 +30,7 @@ def drawn_by(seed: int = 0, **settings: Any) -> Drawn:
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tasks.lra.pathfinder_data._STARTED_AT_ONCE", 64)
+    monkeypatch.setattr("tasks.lra.pathfinder._STARTED_AT_ONCE", 64)
 
 
 class TestPathfinder(TaskContract):
@@ -246,11 +245,18 @@ class TestAgainstThePublishedGenerator:
             assert model.score(*test) > 0.5 + 4 * chance
 
 
+def arrays_of(task: Pathfinder, data_seed: int) -> dict[str, np.ndarray[Any, Any]]:
+    texts, roles = task.examples(data_seed)
+    return {"pixels": texts.symbols.reshape(-1, 1024)} | {
+        role: examples.labels for role, examples in roles.items()
+    }
+
+
 def test_parts_drawn_before_an_interruption_are_not_drawn_again(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = Pathfinder(**EASY)  # type: ignore[arg-type]
-    whole = {name: array.copy() for name, array in prepare(task, 1).items()}
+    whole = {name: array.copy() for name, array in arrays_of(task, 1).items()}
     begun: list[int] = []
 
     def counted(count: int, task: Pathfinder, random: np.random.Generator) -> Drawn:
@@ -262,20 +268,20 @@ def test_parts_drawn_before_an_interruption_are_not_drawn_again(
     for entry in cache.iterdir():
         if entry.is_dir():
             entry.rename(entry.with_name(f"old-{entry.name}"))
-    monkeypatch.setattr("tasks.lra.pathfinder_data.draw", counted)
+    monkeypatch.setattr("tasks.lra.pathfinder.draw", counted)
     with pytest.raises(KeyboardInterrupt):
-        prepare(task, 1)
+        arrays_of(task, 1)
     assert len([path for path in cache.glob("pathfinder-*-part-*") if path.is_dir()]) == 2
     begun[:] = [0, 0, 0]
-    again = prepare(task, 1)
+    again = arrays_of(task, 1)
     assert all(np.array_equal(again[name], whole[name]) for name in whole)
     assert list(cache.glob("pathfinder-*-part-*")) == []
 
 
 def test_progress_is_told_and_all_images_are_there() -> None:
     told: list[tuple[str, int, int]] = []
-    with telling(lambda *now: told.append(now)):
-        arrays = prepare(Pathfinder(**EASY), 2)  # type: ignore[arg-type]
+    with progress_to(lambda *now: told.append(now)):
+        arrays = arrays_of(Pathfinder(**EASY), 2)  # type: ignore[arg-type]
     assert told[-1] == ("images", 71, 71)
     assert told == sorted(told)
     assert arrays["pixels"].shape == (71, 1024)
@@ -284,7 +290,7 @@ def test_progress_is_told_and_all_images_are_there() -> None:
 
 def test_tokens_are_the_pixels_of_each_split() -> None:
     task = Pathfinder(**EASY)  # type: ignore[arg-type]
-    tensors, arrays = load(task, task.fingerprint(), 3, CPU), prepare(task, 3)
+    tensors, arrays = load(task, task.fingerprint(), 3, CPU), arrays_of(task, 3)
     assert tensors.test is not None
     assert tensors.tokens(tensors.test.texts).tolist() == arrays["pixels"][62:].tolist()
     assert tensors.validation.labels.tolist() == arrays["validation"].tolist()
@@ -293,7 +299,7 @@ def test_tokens_are_the_pixels_of_each_split() -> None:
 
 def test_more_training_images_leave_the_others_as_they_are() -> None:
     few, many = (
-        prepare(Pathfinder(**EASY | {"num_train": count}), 4)  # type: ignore[arg-type]
+        arrays_of(Pathfinder(**EASY | {"num_train": count}), 4)  # type: ignore[arg-type]
         for count in (50, 80)
     )
     assert np.array_equal(few["pixels"][50:], many["pixels"][80:])

@@ -11,9 +11,8 @@ from task_contract import CPU, TaskContract
 from torch import nn
 
 from tasks.base import DataError, Task
-from tasks.lra.pixels import Pixels
-from tasks.lra.pixels_data import grey_rows
-from tasks.lra.token_data import TokenTensors, load
+from tasks.lra.pixels import Pixels, grey_rows
+from tasks.lra.tokens import TokenTensors, load
 
 
 def loaded(task: Pixels, data_seed: int = 0) -> TokenTensors:

@@ -11,9 +11,8 @@ from lra_models import MeanOfTokens
 from task_contract import CPU, measured, same
 from torch import Tensor, nn
 
-from tasks.lra.spec import TokenSpec
 from tasks.lra.texts import Examples, joined, numbered
-from tasks.lra.token_data import TokenData, TokenTensors
+from tasks.lra.tokens import TokenData, TokenSpec, TokenTensors
 
 TEXTS = [b"\x01\x02\x03", b"\x04", b"\x05\x06", b"\x07\x08\x09\x0a", b"\x0b\x00", b"\x02\x02"]
 LABELS = np.array([0, 1, 0, 1, 1, 0])
@@ -113,7 +112,7 @@ def test_other_logits_than_one_a_class_are_refused() -> None:
 def test_what_is_read_is_mapped_into_memory_and_not_copied(
     name: str, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tasks.lra.pathfinder_data._STARTED_AT_ONCE", 64)
+    monkeypatch.setattr("tasks.lra.pathfinder._STARTED_AT_ONCE", 64)
     task = every_task.pair(name, tmp_path / "data").task
     data = task.open(data_seed=0, sampling_seed=0, batch_size=16, device=CPU)
     x, _ = next(iter(data.batches(0)))

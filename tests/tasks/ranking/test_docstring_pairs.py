@@ -7,10 +7,9 @@ import pytest
 from task_contract import CPU, same
 
 from tasks.base import DataError
-from tasks.ranking.docstring_pairs import docstring_splits
-from tasks.ranking.passage_pool import candidates
+from tasks.ranking.passage_pool import candidates, docstring_splits
+from tasks.ranking.passage_vectors import WORDS_WIDTH, word_mean_vectors
 from tasks.ranking.passages import Passages
-from tasks.ranking.word_vectors import WORDS_WIDTH, word_mean_vectors
 from tasks.sources.docstrings import docstrings
 
 

@@ -13,10 +13,9 @@ from torch import Tensor, nn
 
 from hsweep.cli import main
 from tasks.base import DataError, Task
-from tasks.ranking.passage_data import load
 from tasks.ranking.passage_pool import _Pool, candidates, judged
 from tasks.ranking.passage_vectors import mean_vectors
-from tasks.ranking.passages import Passages
+from tasks.ranking.passages import Passages, load
 
 
 class DotProduct(nn.Module):

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from tasks.base import DataError
-from tasks.sources.cache import cache_folder, cached_arrays
-from tasks.sources.seals import inspecting
+from tasks.sources.cache import cache_folder, cached_arrays, inspect_cache
 
 PROJECT = Path(__file__).resolve().parents[3]
 
@@ -69,11 +68,11 @@ def test_an_entry_is_held_against_its_hash_and_made_anew_only_while_inspecting(c
     cached_arrays("numbers", numbers)
     flip_a_bit(cache / "numbers" / "x.npy")
     assert not np.array_equal(cached_arrays("numbers", refuse)["x"], numbers()["x"])
-    with inspecting() as inspection:
+    with inspect_cache() as inspection:
         assert np.array_equal(cached_arrays("numbers", numbers)["x"], numbers()["x"])
         cached_arrays("numbers", refuse)
     assert inspection.made_anew == [cache / "numbers"]
-    with inspecting() as inspection:
+    with inspect_cache() as inspection:
         cached_arrays("numbers", refuse)
     assert inspection.made_anew == []
     assert [path.name for path in cache.iterdir() if path.is_dir()] == ["numbers"]
@@ -83,7 +82,7 @@ def test_an_entry_is_held_against_its_hash_and_made_anew_only_while_inspecting(c
 def test_an_entry_that_lacks_a_file_is_made_anew(cache: Path, lost: str) -> None:
     cached_arrays("numbers", numbers)
     (cache / "numbers" / lost).unlink()
-    with inspecting() as inspection:
+    with inspect_cache() as inspection:
         assert sorted(cached_arrays("numbers", numbers)) == ["x", "y"]
     assert inspection.made_anew == [cache / "numbers"]
 

@@ -6,6 +6,7 @@ import pytest
 from image_files import random_images, write_split
 
 from tasks.base import DataError
+from tasks.sources.cache import inspect_cache
 from tasks.sources.hub import (
     _load_splits,
     content_digest,
@@ -14,7 +15,6 @@ from tasks.sources.hub import (
     outline_digest,
     resolved,
 )
-from tasks.sources.seals import inspecting
 
 
 def test_a_folder_is_read_where_it_lies(tiny_images: Path) -> None:
@@ -112,7 +112,7 @@ def test_a_changed_row_is_noticed_while_inspecting(tiny_images: Path, cache: Pat
     content[place] ^= 1
     file.write_bytes(content)
     _load_splits.cache_clear()
-    with inspecting() as inspection:
+    with inspect_cache() as inspection:
         assert content_of(load_splits(str(tiny_images))) == whole
     assert len(inspection.made_anew) == 1
 

@@ -10,8 +10,13 @@ from torch import Tensor, nn
 
 from tasks.base import Task, TaskData
 from tasks.sampling import generator
-from tasks.synthetic.nearest_neighbor import NearestNeighbor
-from tasks.synthetic.nearest_neighbor_data import Sequences, draw, farthest_points, made_ahead
+from tasks.synthetic.nearest_neighbor import (
+    NearestNeighbor,
+    Sequences,
+    draw,
+    farthest_points,
+    made_ahead,
+)
 
 
 class FullRankHead(nn.Module):
@@ -118,7 +123,7 @@ def test_replayed_batches_are_the_same_whether_they_are_kept_or_drawn_anew(
 ) -> None:
     task = NearestNeighbor(seq_len=4, dim=3, replay_batches=3)
     kept = list(itertools.islice(opened(task).batches(0), 7))
-    monkeypatch.setattr("tasks.synthetic.nearest_neighbor_data._MOST_NUMBERS_KEPT", 0)
+    monkeypatch.setattr("tasks.synthetic.nearest_neighbor._MOST_NUMBERS_KEPT", 0)
     assert same(list(itertools.islice(opened(task).batches(0), 7)), kept)
 
 

@@ -10,8 +10,7 @@ from task_contract import CPU, TaskContract, measured, same
 from torch import Tensor, nn
 
 from tasks.base import Task
-from tasks.synthetic.retrieval import Retrieval
-from tasks.synthetic.retrieval_data import generate, maxima
+from tasks.synthetic.retrieval import Retrieval, generate, maxima
 
 
 class MaxOfLinear(nn.Module):

@@ -13,10 +13,8 @@ from task_contract import CPU, TaskContract, measured, same
 from torch import Tensor, nn
 
 from tasks.base import DataError, Task
-from tasks.global_rng import seeded_globals
-from tasks.sampling import generator, held_out_rows, stream_seed
-from tasks.vision.image_data import ImageData, augmented, channel_statistics, load
-from tasks.vision.images import Images
+from tasks.sampling import generator, held_out_rows, seeded_globals, stream_seed
+from tasks.vision.images import ImageData, Images, augmented, channel_statistics, load
 from tasks.vision.learning import timm_data
 
 

@@ -12,8 +12,7 @@ from torch import nn
 
 from models.torchvision_compat import make_torchvision_importable
 from tasks.base import DataError, Task, TaskData
-from tasks.global_rng import seeded_globals
-from tasks.sampling import generator
+from tasks.sampling import generator, seeded_globals
 from tasks.vision.streamed_images import StreamedImages
 
 

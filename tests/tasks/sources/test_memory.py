@@ -1,6 +1,7 @@
 """Data sets that a process keeps: the last ones, within bounds, and as they were made."""
 
 import threading
+from collections import OrderedDict
 from typing import NamedTuple
 
 import pytest
@@ -8,11 +9,10 @@ import torch
 from task_contract import measured
 from torch import Tensor
 
-from tasks.ranking.passage_data import Tables
-from tasks.sources import kept as keeping
-from tasks.sources.kept import Kept, kept
-from tasks.synthetic.retrieval import Retrieval
-from tasks.synthetic.retrieval_data import generate
+from tasks.ranking.passages import Tables
+from tasks.sources import memory
+from tasks.sources.memory import KeepLast, keep_last
+from tasks.synthetic.retrieval import Retrieval, generate
 
 CPU = torch.device("cpu")
 KIB = 1 << 10
@@ -37,7 +37,7 @@ class Maker:
 
     def __init__(self, most: int = 2) -> None:
         self.made: list[float] = []
-        self.kept: Kept[[float], Held] = kept(most)(self._make)
+        self.load: KeepLast[[float], Held] = keep_last(most)(self._make)
 
     def _make(self, value: float) -> Held:
         self.made.append(value)
@@ -45,34 +45,34 @@ class Maker:
 
 
 @pytest.fixture(autouse=True)
-def shelf(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A shelf of the test's own."""
-    monkeypatch.setattr(keeping, "_SHELF", keeping._Shelf())
+def results(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Results of the test's own."""
+    monkeypatch.setattr(memory, "_RESULTS", OrderedDict())
 
 
 def test_what_was_made_is_handed_out_again_and_the_least_recently_used_goes_first() -> None:
     maker = Maker(most=2)
-    first = maker.kept(1.0)
-    assert maker.kept(1.0) is first
-    maker.kept(2.0), maker.kept(1.0), maker.kept(3.0)
+    first = maker.load(1.0)
+    assert maker.load(1.0) is first
+    maker.load(2.0), maker.load(1.0), maker.load(3.0)
     assert maker.made == [1.0, 2.0, 3.0]
-    assert maker.kept(1.0) is first
-    maker.kept(2.0)
+    assert maker.load(1.0) is first
+    maker.load(2.0)
     assert maker.made == [1.0, 2.0, 3.0, 2.0]
 
 
 def test_named_arguments_are_told_apart() -> None:
     maker = Maker()
-    assert maker.kept(value=1.0) is maker.kept(value=1.0)
-    assert maker.kept(value=2.0).train.x[0, 0] == 2.0
+    assert maker.load(value=1.0) is maker.load(value=1.0)
+    assert maker.load(value=2.0).train.x[0, 0] == 2.0
 
 
 def test_two_functions_do_not_share_what_they_keep() -> None:
     one, other = Maker(most=1), Maker(most=1)
-    assert one.kept(1.0) is not other.kept(1.0)
+    assert one.load(1.0) is not other.load(1.0)
     assert (one.made, other.made) == ([1.0], [1.0])
-    one.kept.cache_clear()
-    other.kept(1.0), one.kept(1.0)
+    one.load.cache_clear()
+    other.load(1.0), one.load(1.0)
     assert (one.made, other.made) == ([1.0, 1.0], [1.0])
 
 
@@ -89,29 +89,29 @@ def test_two_functions_do_not_share_what_they_keep() -> None:
 )
 def test_what_was_written_into_is_made_anew(write: object) -> None:
     maker = Maker()
-    write(maker.kept(1.0))  # type: ignore[operator]
-    anew = maker.kept(1.0)
+    write(maker.load(1.0))  # type: ignore[operator]
+    anew = maker.load(1.0)
     assert maker.made == [1.0, 1.0]
     for tensor, other in zip(
         (*anew.train, anew.rows["train"][0]), (*Held(1.0).train, torch.arange(4)), strict=True
     ):
         assert torch.equal(tensor, other)
-    assert maker.kept(1.0) is anew
+    assert maker.load(1.0) is anew
 
 
 def test_reading_it_is_not_writing() -> None:
     maker = Maker()
-    data = maker.kept(1.0)
+    data = maker.load(1.0)
     (data.train.x * 2).sum()
     data.train.x.clone().zero_()
     data.train.x[[1, 2]].zero_()
-    assert maker.kept(1.0) is data
+    assert maker.load(1.0) is data
 
 
 def test_memory_is_bounded_but_for_what_was_made_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeping, "HOST_BYTES", 10 * KIB)
+    monkeypatch.setattr(memory, "HOST_BYTES", 10 * KIB)
 
-    @kept(most=100)
+    @keep_last(100)
     def zeros(kib: int, _number: int) -> Tensor:
         return torch.zeros(kib * KIB, dtype=torch.uint8)
 
@@ -125,9 +125,9 @@ def test_memory_is_bounded_but_for_what_was_made_last(monkeypatch: pytest.Monkey
 
 
 def test_memory_that_is_shared_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeping, "HOST_BYTES", 10 * KIB)
+    monkeypatch.setattr(memory, "HOST_BYTES", 10 * KIB)
 
-    @kept(most=100)
+    @keep_last(100)
     def halves(_number: int) -> tuple[Tensor, ...]:
         return torch.zeros(8 * KIB, dtype=torch.uint8).split(4 * KIB)
 
@@ -141,7 +141,7 @@ def test_threads_may_ask_at_once() -> None:
     found: list[Held] = []
 
     def ask() -> None:
-        found.extend(maker.kept(float(number % 4)) for number in range(50))
+        found.extend(maker.load(float(number % 4)) for number in range(50))
 
     threads = [threading.Thread(target=ask) for _ in range(4)]
     for thread in threads:
@@ -154,7 +154,7 @@ def test_threads_may_ask_at_once() -> None:
 
 def test_named_tuples_of_the_tasks_are_looked_into() -> None:
     tables = Tables(*(torch.zeros(2) for _ in range(3)), 1, CPU)
-    assert len(list(keeping._tensors(tables))) == 3
+    assert len(list(memory._tensors(tables))) == 3
 
 
 def test_a_trial_that_writes_into_its_validation_set_does_not_change_the_next_ones() -> None:
