@@ -1,14 +1,20 @@
 """`python -m benchmarks`: measure the tool."""
 
 import importlib
+import json
+import subprocess
 import sys
+from collections.abc import Sequence
+from typing import Any
 
 import click
+
+from benchmarks.pairs import HEADER, table_rows
 
 # The benchmarks of speed: each is a module with a click command named `command`, which imports
 # nothing heavy at its top. `suite` runs them in this order.
 SPEED = ("study", "overhead", "tracking", "steps", "analysis", "plan")
-COMMANDS = (*SPEED, "calibration", "effects")
+COMMANDS = (*SPEED, "calibration")
 
 
 class _Lazy(click.Group):
@@ -36,17 +42,45 @@ def main() -> None:
 @click.option("--only", help="Names with commas between; all by default.")
 def suite(quick: bool, strict: bool, only: str | None) -> None:
     """Measure everything that has to be fast, one after another, and end with one table."""
-    from benchmarks.suite import run
-
     names = SPEED if only is None else tuple(only.split(","))
     for name in names:
         if name not in SPEED:
             raise click.BadParameter(
                 f"unknown benchmark {name!r}; there are {', '.join(SPEED)}", param_hint="--only"
             )
-    holds = run(names, quick=quick)
+    holds = _run(names, quick=quick)
     if strict and not holds:
         sys.exit(1)
+
+
+def _run(names: Sequence[str], *, quick: bool) -> bool:
+    """Run benchmarks in this order, each in a process of its own, print their results, and return
+    whether all ran and reached every bar. A benchmark that fails is a bar missed; the others still
+    run."""
+    results: dict[str, dict[str, Any]] = {}
+    failed: list[str] = []
+    for name in names:
+        click.echo(f"# {name}\n")
+        ended = subprocess.run(
+            [sys.executable, "-m", "benchmarks", name, *(["--quick"] if quick else [])],
+            stdout=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+        click.echo(ended.stdout)
+        if ended.returncode == 0:
+            results[name] = json.loads(ended.stdout.strip().splitlines()[-1])
+        else:
+            failed.append(name)
+    click.echo(f"# all\n\n{HEADER}")
+    for name, result in results.items():
+        for row in (*result["pairings"], *result["quantities"]):
+            click.echo(table_rows([{**row, "name": f"{name}: {row['name']}"}])[0])
+    for name in failed:
+        click.echo(f"| {name} | | | | | | failed |")
+    holds = not failed and all(result["holds"] for result in results.values())
+    click.echo(f"\n{json.dumps({'benchmark': 'suite', 'holds': holds, 'failed': failed})}")
+    return holds
 
 
 if __name__ == "__main__":

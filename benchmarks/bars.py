@@ -8,8 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from benchmarks.ladders import SETTLED
-from benchmarks.lean_ladders import LEAN_SETTLED
+from benchmarks.ladders import LEAN_SETTLED, SETTLED
 from benchmarks.outcomes import BudgetFound, Found, FrontFound, LeanFound
 from benchmarks.shapes import (
     LEAN_EQUALS,

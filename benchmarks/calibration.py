@@ -13,8 +13,7 @@ import click
 
 from analysis.questions.transition.result import TransitionSettings
 from benchmarks.bars import Row, budget_rows, front_rows, lean_rows, transition_rows
-from benchmarks.ladders import LADDERS
-from benchmarks.lean_ladders import LEAN_LADDERS
+from benchmarks.ladders import LADDERS, LEAN_LADDERS
 from benchmarks.outcomes import (
     BudgetFound,
     Found,

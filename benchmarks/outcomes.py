@@ -14,8 +14,7 @@ from analysis.questions.transition.training import with_training
 from analysis.runs.ladder import furthest, ladder_of
 from analysis.runs.table import Runs
 from analysis.statistics.dominance import dominated
-from benchmarks.ladders import ladder_sweep
-from benchmarks.lean_ladders import lean_ladder
+from benchmarks.ladders import ladder_sweep, lean_ladder
 from benchmarks.shapes import CHANCE, MARGIN, SHAPE_OPTIONS, lean_sweep, shapes_sweep
 from benchmarks.sweeps import Sweep, transition_sweep
 

@@ -1,4 +1,4 @@
-"""The arrays of this process's tasks, by the hash of their content.
+"""The arrays of this process's tasks, by the hash of their content, and how they are read.
 
 A task is sent to other processes by that hash: small arrays go with it, larger ones lie in the
 cache folder, where the processes of a machine share them.
@@ -19,7 +19,7 @@ Array = NDArray[Any]
 _SENT_WHOLE: Final = 1 << 20
 """Bytes of arrays up to which they go with their task."""
 _SPLIT_SEED: Final = 0
-_HELD: Final[dict[str, dict[str, Array]]] = {}
+_ARRAYS: Final[dict[str, dict[str, Array]]] = {}
 
 
 class Part(NamedTuple):
@@ -30,23 +30,23 @@ class Part(NamedTuple):
 
 
 def put(arrays: Mapping[str, Array]) -> str:
-    """Hold arrays, and return the hash of their names, types, shapes and numbers."""
+    """Keep arrays, and return the hash of their names, types, shapes and numbers."""
     digest = hashlib.sha256()
     for name, array in arrays.items():
         digest.update(repr((name, array.dtype.str, array.shape)).encode())
         digest.update(np.ascontiguousarray(array).data)
     content = digest.hexdigest()
-    _HELD[content] = dict(arrays)
+    _ARRAYS[content] = dict(arrays)
     return content
 
 
-def held(content: str) -> dict[str, Array]:
+def arrays_of(content: str) -> dict[str, Array]:
     """Return the arrays of a hash.
 
     Raises:
-        DataError: this process does not hold them, nor does the cache folder.
+        DataError: neither this process nor the cache folder has them.
     """
-    if content not in _HELD:
+    if content not in _ARRAYS:
 
         def missing() -> dict[str, Array]:
             raise DataError(
@@ -54,8 +54,8 @@ def held(content: str) -> dict[str, Array]:
                 "machine; set HSWEEP_CACHE to a folder that all machines of the study share"
             )
 
-        _HELD[content] = cached_arrays(f"arrays-{content}", missing)
-    return _HELD[content]
+        _ARRAYS[content] = cached_arrays(f"arrays-{content}", missing)
+    return _ARRAYS[content]
 
 
 def to_send(content: str) -> dict[str, Array] | None:
@@ -64,7 +64,7 @@ def to_send(content: str) -> dict[str, Array] | None:
     Raises:
         DataError: that cannot be written.
     """
-    arrays = held(content)
+    arrays = arrays_of(content)
     if sum(array.nbytes for array in arrays.values()) <= _SENT_WHOLE:
         return arrays
     cached_arrays(f"arrays-{content}", lambda: arrays)
@@ -72,9 +72,9 @@ def to_send(content: str) -> dict[str, Array] | None:
 
 
 def receive(content: str, arrays: dict[str, Array] | None) -> None:
-    """Hold what was sent with a task."""
+    """Keep the arrays that were sent with a task."""
     if arrays is not None:
-        _HELD.setdefault(content, arrays)
+        _ARRAYS.setdefault(content, arrays)
 
 
 def examples(content: str, num_inputs: int, validation: float | None) -> tuple[Part, Part]:
@@ -86,25 +86,29 @@ def examples(content: str, num_inputs: int, validation: float | None) -> tuple[P
         validation: the share that is held out, of each class where targets are classes; None where
             there are others to validate on.
     """
-    arrays = held(content)
+    arrays = arrays_of(content)
     names = [f"x{number}" for number in range(num_inputs)]
     whole = Part(tuple(arrays[name] for name in names), arrays["y"])
     if validation is None:
         others = tuple(arrays[f"validation_{name}"] for name in names)
         return whole, Part(others, arrays["validation_y"])
     rows = held_out(whole.targets, validation)
-    return _rows(whole, ~rows), _rows(whole, rows)
+    train, others = (
+        Part(tuple(array[chosen] for array in whole.inputs), whole.targets[chosen])
+        for chosen in (~rows, rows)
+    )
+    return train, others
 
 
-def stored(inputs: Iterable[Array], targets: Array, prefix: str) -> dict[str, Array]:
-    """Return examples as they are stored, by name."""
-    named = {f"{prefix}x{number}": each for number, each in enumerate(inputs)}
-    return named | {f"{prefix}y": targets}
+def named(inputs: Iterable[Array], targets: Array, prefix: str) -> dict[str, Array]:
+    """Return examples by the names under which they are kept."""
+    arrays = {f"{prefix}x{number}": array for number, array in enumerate(inputs)}
+    return arrays | {f"{prefix}y": targets}
 
 
 def has_classes(content: str) -> bool:
     """Whether targets are classes: whole numbers."""
-    return held(content)["y"].dtype.kind == "i"
+    return arrays_of(content)["y"].dtype.kind == "i"
 
 
 def of_constant(metric: str, targets: Array) -> float:
@@ -119,19 +123,115 @@ def of_constant(metric: str, targets: Array) -> float:
     return float(np.square(numbers - numbers.mean(axis=0)).mean())
 
 
-def held_out(targets: Array, part: float) -> NDArray[np.bool_]:
+def held_out(targets: Array, share: float) -> NDArray[np.bool_]:
     """Return which examples are held out: a share of all, or of each class."""
     random = np.random.default_rng(_SPLIT_SEED)
     mask = np.zeros(len(targets), dtype=bool)
     is_classified = targets.dtype.kind == "i" and targets.ndim == 1
-    groups = [np.flatnonzero(targets == each) for each in np.unique(targets)]
+    groups = [np.flatnonzero(targets == target) for target in np.unique(targets)]
     # Of a class with few examples a share may be none.
-    if not is_classified or not all(round(part * len(group)) for group in groups):
+    if not is_classified or not all(round(share * len(group)) for group in groups):
         groups = [np.arange(len(targets))]
     for group in groups:
-        mask[random.permutation(group)[: round(part * len(group))]] = True
+        mask[random.permutation(group)[: round(share * len(group))]] = True
     return mask
 
 
-def _rows(part: Part, rows: NDArray[np.bool_]) -> Part:
-    return Part(tuple(each[rows] for each in part.inputs), part.targets[rows])
+def read_examples(x: Any, y: Any, what: str) -> tuple[dict[str | int, Array], Array]:
+    """Return the inputs of ``tasks.arrays`` by the names of the model's arguments, and the targets,
+    as arrays of few types.
+
+    Raises:
+        ValueError: they are no arrays, do not go together, or hold what cannot be learned from; the
+            message calls them ``{what}x`` and ``{what}y``.
+    """
+    if y is None:
+        x, y = _of_dataset(x, what)
+    if isinstance(x, Mapping):
+        columns: dict[str | int, Any] = {str(name): column for name, column in x.items()}
+    else:
+        columns = dict(enumerate(x if isinstance(x, tuple) else (x,)))
+    if not columns:
+        raise ValueError(f"{what}x holds no array")
+    targets = _array(y, f"{what}y", is_target=True)
+    inputs = {}
+    for name, column in columns.items():
+        label = f"{what}x" if len(columns) == 1 else f"{what}x[{name!r}]"
+        inputs[name] = _array(column, label)
+        if len(inputs[name]) != len(targets):
+            raise ValueError(
+                f"{label} has {len(inputs[name]):,} examples and {what}y {len(targets):,}; "
+                "examples are counted along the first dimension"
+            )
+    return inputs, targets
+
+
+def _of_dataset(dataset: Any, what: str) -> tuple[Any, Any]:
+    """Return the examples of a ``torch.utils.data.Dataset``, read one by one."""
+    is_array = hasattr(dataset, "dtype") or isinstance(dataset, str | Mapping | tuple | list)
+    if is_array or not (hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")):
+        raise ValueError(
+            f"{what}y is missing: give arrays(x, y), or arrays(dataset) with a Dataset of pairs"
+        )
+    pairs = [dataset[row] for row in range(len(dataset))]
+    for pair in pairs:
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise ValueError(
+                f"an example of the {what}data set is a pair (x, y), not {type(pair).__name__}"
+            )
+    if not pairs:
+        raise ValueError(f"the {what}data set is empty")
+    if not np.array_equal(np.asarray(pairs[0][0]), np.asarray(dataset[0][0])):
+        raise ValueError(
+            f"the {what}data set gives another first example when it is asked again, as with a "
+            "random transform, and arrays stay as they are: leave the transform out, or write a "
+            "task of your own"
+        )
+    x, y = (np.stack([np.asarray(part) for part in column]) for column in zip(*pairs, strict=True))
+    return x, y
+
+
+def _array(value: Any, what: str, *, is_target: bool = False) -> Array:
+    """Return a tensor, array or list as an array of float32, int64 or, of inputs, bool."""
+    if hasattr(value, "detach"):
+        value = value.detach().cpu()
+        value = (value.float() if value.is_floating_point() else value).numpy()
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise ValueError(f"{what} is no array: {error}") from None
+    if array.ndim == 0 or len(array) == 0:
+        raise ValueError(f"{what} holds no examples")
+    if array.dtype.kind in "iu" or (array.dtype.kind == "b" and is_target):
+        whole = array.astype(np.int64)
+        if is_target and whole.min() < 0:
+            raise ValueError(f"{what} holds the class {whole.min()}; classes are 0, 1, ...")
+        return whole
+    if array.dtype.kind == "b":
+        return array
+    if array.dtype.kind != "f":
+        raise ValueError(f"{what} must hold numbers, not {array.dtype}")
+    numbers = array.astype(np.float32)
+    if len(odd := np.argwhere(~np.isfinite(numbers))):
+        place = tuple(map(int, odd[0]))
+        raise ValueError(
+            f"{what} holds {numbers[place]} at {list(place)}; replace it, or leave the example out"
+        )
+    return numbers
+
+
+def check_alike(ones: Mapping[Any, Array], others: Mapping[Any, Array]) -> None:
+    """Check that examples to validate on are like those to train on.
+
+    Raises:
+        ValueError: they are not.
+    """
+    for name, one in ones.items():
+        other = others.get(name)
+        if other is None or (one.dtype, one.shape[1:]) != (other.dtype, other.shape[1:]):
+            there = "none" if other is None else f"{other.dtype} of shape {other.shape[1:]}"
+            label = "x" if name == 0 else name if name == "y" else f"x[{name!r}]"
+            raise ValueError(
+                f"an example's {label} is {one.dtype} of shape {one.shape[1:]}, and that of an "
+                f"example to validate on must be like it, not {there}"
+            )

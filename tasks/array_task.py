@@ -7,6 +7,18 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from models.fields import choice, share
+from tasks.array_store import (
+    Array,
+    check_alike,
+    examples,
+    has_classes,
+    named,
+    of_constant,
+    put,
+    read_examples,
+    receive,
+    to_send,
+)
 from tasks.base import Metric
 from tasks.metrics import accuracy, error, loss
 
@@ -15,7 +27,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from tasks.array_data import ArrayData
-    from tasks.array_store import Array
 
 LossFunction = Callable[[Any, "Tensor"], "Tensor"]
 MetricFunction = Callable[[Any, "Tensor"], Any]
@@ -63,8 +74,6 @@ class ArrayTask:
     @property
     def is_classified(self) -> bool:
         """Whether targets are classes: whole numbers."""
-        from tasks.array_store import has_classes
-
         return has_classes(self.arrays)
 
     def fingerprint(self) -> str:
@@ -85,10 +94,8 @@ class ArrayTask:
         """Return the model's input for the first example, as a batch of one."""
         import torch
 
-        from tasks.array_store import examples
-
         train, _ = examples(self.arrays, len(self.inputs), self.validation)
-        first = tuple(torch.tensor(each[:1]) for each in train.inputs)
+        first = tuple(torch.tensor(array[:1]) for array in train.inputs)
         if isinstance(self.inputs[0], str):
             return dict(zip(self.inputs, first, strict=True))
         return first
@@ -109,36 +116,30 @@ class ArrayTask:
         return self.metric if isinstance(self.metric, str) else _name_of(self.metric)
 
     def _declared(self, *, of_training: bool) -> list[Metric]:
-        from tasks.array_store import of_constant
-
         where = f"{'training' if of_training else 'validation'} examples"
         prefix = "train_" if of_training else ""
-        found = []
+        declared = []
         if callable(self.metric):
             scale = accuracy if self.goal == "max" else error
-            found.append(scale(f"{prefix}{self.metric_name}", f"{self.metric_name}, {where}"))
+            declared.append(scale(f"{prefix}{self.metric_name}", f"{self.metric_name}, {where}"))
         elif self.metric != _LOSS:
             chance = None if of_training else of_constant(self.metric, self.validation_targets())
             words = _ERRORS.get(self.metric, "share of targets with the largest output")
             scale = accuracy if self.metric == "top1" else error
-            found.append(scale(f"{prefix}{self.metric}", f"{words}, {where}", chance))
+            declared.append(scale(f"{prefix}{self.metric}", f"{words}, {where}", chance))
         if self.metric != "mse" or self.loss is not None:
             is_error = self.loss is None and not self.is_classified
             words = "cross-entropy in nats" if self.loss is None else "the loss"
             scale, words = (error, _ERRORS["mse"]) if is_error else (loss, words)
-            found.append(scale("train_loss" if of_training else _LOSS, f"{words}, {where}"))
+            declared.append(scale("train_loss" if of_training else _LOSS, f"{words}, {where}"))
         # A function's own name may begin as those of training metrics do.
-        return [replace(metric, of_training=of_training) for metric in found]
+        return [replace(metric, of_training=of_training) for metric in declared]
 
-    def validation_targets(self) -> "Array":
+    def validation_targets(self) -> Array:
         """Return the targets of the examples that are validated on."""
-        from tasks.array_store import examples
-
         return examples(self.arrays, len(self.inputs), self.validation)[1].targets
 
     def __reduce__(self) -> tuple[Any, ...]:
-        from tasks.array_store import to_send
-
         fields = (self.arrays, self.inputs, self.loss, self.metric, self.goal, self.validation)
         return _received, (fields, to_send(self.arrays))
 
@@ -178,11 +179,8 @@ def arrays(
         ValueError: arrays that do not go together, or hold what cannot be learned from, or a loss
             or metric that does not fit them.
     """
-    from tasks.array_inputs import given_examples, refuse_unlike
-    from tasks.array_store import put, stored
-
-    inputs, targets = given_examples(x, y, "")
-    given = stored(inputs.values(), targets, "")
+    inputs, targets = read_examples(x, y, "")
+    kept = named(inputs.values(), targets, "")
     part: float | None = None
     if isinstance(validation, int | float):
         part = share("validation", validation)
@@ -194,39 +192,37 @@ def arrays(
     else:
         is_pair = isinstance(validation, tuple) and len(validation) == 2
         other_x, other_y = validation if is_pair else (validation, None)
-        others, their_targets = given_examples(other_x, other_y, "validation ")
-        refuse_unlike(inputs | {"y": targets}, others | {"y": their_targets})
-        given |= stored(others.values(), their_targets, "validation_")
+        others, their_targets = read_examples(other_x, other_y, "validation ")
+        check_alike(inputs | {"y": targets}, others | {"y": their_targets})
+        kept |= named(others.values(), their_targets, "validation_")
     is_classified = targets.dtype.kind == "i"
     if metric is None:
         metric = _LOSS if loss is not None else "top1" if is_classified else "mse"
     _check(metric, goal, targets)
-    return ArrayTask(put(given), tuple(inputs), _loss_function(loss), metric, goal, part)
+    return ArrayTask(put(kept), tuple(inputs), _loss_function(loss), metric, goal, part)
 
 
-def _received(fields: tuple[Any, ...], sent: "dict[str, Array] | None") -> ArrayTask:
-    from tasks.array_store import receive
-
+def _received(fields: tuple[Any, ...], sent: dict[str, Array] | None) -> ArrayTask:
     receive(fields[0], sent)
     return ArrayTask(*fields)
 
 
 def _loss_function(loss: Any) -> LossFunction | None:
-    """Return a loss that was given as itself or by its name."""
-    found: LossFunction | None = loss
+    """Return a loss, which may be the name of a function of torch."""
+    function: LossFunction | None = loss
     if isinstance(loss, str):
         from torch.nn import functional
 
-        found = getattr(functional, loss, None)
-    if loss is None or callable(found):
-        return found
+        function = getattr(functional, loss, None)
+    if loss is None or callable(function):
+        return function
     raise ValueError(
         "loss must be a function of outputs and targets, a loss of torch.nn, or the name of a "
         f"function of torch.nn.functional, such as 'mse_loss', not {loss!r}"
     )
 
 
-def _check(metric: Any, goal: str | None, targets: "Array") -> None:
+def _check(metric: Any, goal: str | None, targets: Array) -> None:
     """Refuse a metric or goal that does not fit the targets."""
     if callable(metric):
         choice("min", "max")("goal of a metric that is a function", goal or "")

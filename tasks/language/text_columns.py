@@ -3,13 +3,14 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any, Final
 
 from tasks.base import DataError
 from tasks.sources.hub import local_folder
 from tasks.sources.tables import Table, read_table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _ROWS_AT_ONCE: Final = 1000
 _LINES_OF_TEXT: Final = (".txt", ".csv", ".tsv", ".json", ".jsonl")
@@ -56,6 +57,8 @@ class TextColumn:
         Raises:
             DataError: a text is missing or not UTF-8; the message names its row.
         """
+        import pyarrow as pa
+
         values = self._values(most)
         if values.null_count:
             self._text(None, values.is_null().index(True).as_py())
@@ -76,6 +79,8 @@ class TextColumn:
         Raises:
             DataError: a text is missing or not UTF-8; the message names its row.
         """
+        import pyarrow as pa
+
         row = 0
         for chunk in self._values(most).chunks:
             for start in range(0, len(chunk), _ROWS_AT_ONCE):
@@ -87,7 +92,7 @@ class TextColumn:
                 yield [self._text(value, row + i) for i, value in enumerate(values)]
                 row += len(part)
 
-    def _values(self, most: int | None) -> pa.ChunkedArray:
+    def _values(self, most: int | None) -> "pa.ChunkedArray":
         return self.table.splits[self.split].data.column(self.name).slice(0, most)
 
     def _text(self, value: Any, row: int) -> str:
@@ -123,7 +128,7 @@ def read_text_table(data: str, config: str | None = None) -> Table:
 
 def _fault(folder: Path) -> str | None:
     """Return what is wrong with a folder's files that a reader of data sets would not say."""
-    from pyarrow import parquet
+    from pyarrow import ArrowException, parquet
 
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         if path.suffix in _LINES_OF_TEXT:
@@ -138,16 +143,16 @@ def _fault(folder: Path) -> str | None:
         if path.suffix == ".parquet":
             try:
                 rows = parquet.read_metadata(path).num_rows
-            except (OSError, pa.ArrowException) as error:
+            except (OSError, ArrowException) as error:
                 return f"{path} is not a readable parquet file: {error}; replace it"
             if rows == 0:
                 return f"{path} has no rows; it needs at least one"
     return None
 
 
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+def _is_text(kind: "pa.DataType") -> bool:
+    return str(kind) in ("string", "large_string")
 
 
-def _is_bytes(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+def _is_bytes(kind: "pa.DataType") -> bool:
+    return str(kind) in ("binary", "large_binary")

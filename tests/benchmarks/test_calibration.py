@@ -10,8 +10,7 @@ from analysis.questions.transition.result import TransitionSettings
 from benchmarks.__main__ import main
 from benchmarks.bars import Bar, Row, front_rows, lean_rows, transition_rows
 from benchmarks.calibration import EVERY_FAMILY, calibrate
-from benchmarks.ladders import BUDGETS
-from benchmarks.lean_ladders import lean_ladder
+from benchmarks.ladders import BUDGETS, lean_ladder
 from benchmarks.outcomes import Found, FrontFound, LeanFound
 from benchmarks.shapes import MARGIN
 from benchmarks.sweeps import ASHA, FAMILIES, NULLS, SCATTERED, transition_sweep

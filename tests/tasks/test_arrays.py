@@ -239,7 +239,7 @@ def test_large_arrays_reach_another_process_by_the_cache(
     )
     data = task.open(data_seed=0, sampling_seed=0, batch_size=8, device=CPU)
     assert float(found.stdout) == next(data.batches(0))[0][0].sum().item()
-    monkeypatch.setattr(array_store, "_HELD", {})
+    monkeypatch.setattr(array_store, "_ARRAYS", {})
     monkeypatch.setenv("HSWEEP_CACHE", str(tmp_path / "nowhere"))
     with pytest.raises(ValueError, match="set HSWEEP_CACHE to a folder that all machines"):
         pickle.loads(sent).example_input()

@@ -89,7 +89,7 @@ REFUSED: dict[Callable[..., Any], list[tuple[dict[str, Any], str]]] = {
         ({"num_distractors": -1}, "num_distractors must be a whole number of at least 0"),
         ({"continuity": 0.5}, "continuity must be a number of at least 1, not 0.5"),
         ({"contrast": 0.0}, r"contrast must lie in \(0, 1\], not 0.0"),
-        ({"contrast": 1.1}, "contrast must be"),
+        ({"contrast": 1.1}, "contrast must lie in"),
         ({"num_test": 0}, "num_test must be"),
     ],
     Pixels: [

@@ -84,7 +84,7 @@ def test_files_are_read_once_until_they_change(
     task = DocumentPairs(str(anthology), seq_len=30)
     loaded(task)
     load.cache_clear()
-    monkeypatch.setattr("tasks.lra.document_pairs.read_pairs", None)
+    monkeypatch.setattr("tasks.lra.document_pairs._read", None)
     loaded(task)
     load.cache_clear()
     os.utime(anthology / "new_aan_pairs.test.tsv", (0, 0))

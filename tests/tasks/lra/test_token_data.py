@@ -1,5 +1,6 @@
 import itertools
 from pathlib import Path
+from typing import Any
 
 import every_task
 import numpy as np
@@ -12,7 +13,7 @@ from task_contract import CPU, measured, same
 from torch import Tensor, nn
 
 from tasks.lra.texts import Examples, joined, numbered
-from tasks.lra.tokens import TokenData, TokenSpec, TokenTensors
+from tasks.lra.tokens import TokenData, TokenSpec, TokenTask, TokenTensors
 
 TEXTS = [b"\x01\x02\x03", b"\x04", b"\x05\x06", b"\x07\x08\x09\x0a", b"\x0b\x00", b"\x02\x02"]
 LABELS = np.array([0, 1, 0, 1, 1, 0])
@@ -30,6 +31,10 @@ def tensors(seq_len: int = 3, first_id: int = 1, pair: bool = False) -> TokenTen
         data_seed=0,
         device=CPU,
     )
+
+
+def opened(**settings: Any) -> TokenData:
+    return TokenData(TokenTask(**settings), tensors(), 0, 2)
 
 
 class Answers(nn.Module):
@@ -78,7 +83,7 @@ def test_a_pair_is_two_texts() -> None:
 def test_accuracy_and_loss_are_those_of_the_answers() -> None:
     # The first tokens are 2, 5, 6, 8, 12 and 3; the classes are 0, 1, 0, 1, 1, 0.
     model = Answers({2: 0, 5: 1, 6: 1, 8: 1, 12: 1, 3: 0})
-    scores = measured(TokenData(tensors(), 0, 2), model)
+    scores = measured(opened(), model)
     assert scores["train_accuracy"] == pytest.approx(5 / 6)
     assert scores["train_loss"] == pytest.approx(20 / 6, rel=1e-4)
     assert scores["accuracy"] == 0.5
@@ -87,7 +92,7 @@ def test_accuracy_and_loss_are_those_of_the_answers() -> None:
 
 def test_label_smoothing_changes_the_loss_and_not_the_metrics() -> None:
     model = MeanOfTokens(16, 2)
-    plain, smooth = TokenData(tensors(), 0, 2), TokenData(tensors(), 0, 2, label_smoothing=0.3)
+    plain, smooth = opened(), opened(label_smoothing=0.3)
     tokens, labels = batch = next(iter(plain.batches(0)))
     expected = nn.functional.cross_entropy(model(tokens), labels, label_smoothing=0.3)
     assert smooth.loss(model, batch).item() == pytest.approx(expected.item())
@@ -97,13 +102,13 @@ def test_label_smoothing_changes_the_loss_and_not_the_metrics() -> None:
 
 
 def test_an_epoch_may_be_a_number_of_batches() -> None:
-    usual, own = TokenData(tensors(), 0, 2), TokenData(tensors(), 0, 2, steps_per_epoch=7)
+    usual, own = opened(), opened(steps_per_epoch=7)
     assert (usual.steps_per_epoch, own.steps_per_epoch) == (3, 7)
     assert same(*(list(itertools.islice(data.batches(4), 5)) for data in (usual, own)))
 
 
 def test_other_logits_than_one_a_class_are_refused() -> None:
-    data = TokenData(tensors(), 0, 2)
+    data = opened()
     with pytest.raises(ValueError, match=r"logits of shape \(2, 2\) for 2 examples, not \(2, 3\)"):
         data.loss(MeanOfTokens(16, 3), next(iter(data.batches(0))))
 

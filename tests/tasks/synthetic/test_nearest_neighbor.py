@@ -123,7 +123,7 @@ def test_replayed_batches_are_the_same_whether_they_are_kept_or_drawn_anew(
 ) -> None:
     task = NearestNeighbor(seq_len=4, dim=3, replay_batches=3)
     kept = list(itertools.islice(opened(task).batches(0), 7))
-    monkeypatch.setattr("tasks.synthetic.nearest_neighbor._MOST_NUMBERS_KEPT", 0)
+    monkeypatch.setattr("tasks.synthetic.nearest_neighbor._MOST_NUMBERS_ON_DEVICE", 0)
     assert same(list(itertools.islice(opened(task).batches(0), 7)), kept)
 
 
