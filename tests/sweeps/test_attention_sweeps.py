@@ -1,35 +1,13 @@
 """The studies of ranks on the nearest neighbour task, and of the Long Range Arena."""
 
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from shipped_plans import planned
 
 from analysis.published.numbers import printed_counts
 from hsweep.commands.paper import published_presets
-from hsweep.design.domain import AxisValue
-from hsweep.planning.options import SweepOptions
-from hsweep.planning.plan import Plan
-from hsweep.planning.prepare import prepare
-
-SWEEPS = Path(__file__).parents[2] / "sweeps"
-
-Settings = tuple[tuple[str, tuple[AxisValue, ...]], ...]
-
-
-@cache
-def planned(name: str, preset: str | None = None, settings: Settings = ()) -> Plan:
-    chosen = [(axis, list(values)) for axis, values in settings]
-    return prepare(SWEEPS / f"{name}.py", SweepOptions(preset=preset, settings=chosen)).plan
-
-
-@pytest.fixture(autouse=True)
-def no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HSWEEP_CACHE", str(tmp_path / "cache"))
-    for variable in ("HSWEEP_DATA", "HSWEEP_HUB"):
-        monkeypatch.delenv(variable, raising=False)
 
 
 class TestNearestNeighborRank:

@@ -1,21 +1,12 @@
-"""The studies of tables 1 and 2: what they plan without their data, and that they train."""
+"""The studies of tables 1 and 2: what they plan without their data."""
 
-from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
-from driven import driven, to_the_end
-from tiny_runs import assignment_of, content
+from shipped_plans import planned
 
-from hsweep.design.domain import AxisValue
-from hsweep.design.trial import Report, Trial
-from hsweep.planning.options import SweepOptions
 from hsweep.planning.plan import Plan
-from hsweep.planning.prepare import prepare
 
-SWEEPS = Path(__file__).parents[2] / "sweeps"
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 NAMES = ["gpt2_tinystories", "crammed_bert"]
 NEEDS_DATA = [
@@ -25,24 +16,6 @@ NEEDS_DATA = [
     ("crammed_bert", "paper"),
     ("crammed_bert", "equal_tokens"),
 ]
-
-Settings = tuple[tuple[str, tuple[AxisValue, ...]], ...]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _no_data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Nothing is found or downloaded, and caches are the tests' own."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("HSWEEP_DATA", raising=False)
-        patch.delenv("HSWEEP_HUB", raising=False)
-        patch.setenv("HSWEEP_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
-
-
-@cache
-def planned(name: str, preset: str | None = None, settings: Settings = ()) -> Plan:
-    chosen = [(axis, list(values)) for axis, values in settings]
-    return prepare(SWEEPS / f"{name}.py", SweepOptions(preset=preset, settings=chosen)).plan
 
 
 def params(plan: Plan) -> dict[tuple[int, int], int]:
@@ -89,23 +62,6 @@ def test_the_published_learning_rate_peaks_at_three_quarters_of_the_time() -> No
     assert rates == pytest.approx([2.5e-4, 6.25e-4, 1e-3, 5e-4, 0.0])
     assert plan.sweep.budget.unit == "seconds"
     assert planned("crammed_bert", "equal_tokens").sweep.budget.unit == "steps"
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_trial_that_was_interrupted_ends_as_one_that_was_not(name: str, tmp_path: Path) -> None:
-    trial: Trial = planned(name, "smoke", (("steps", (6,)), ("report_every", (2,)))).trials[0]
-    whole = reports_of(trial, tmp_path / "whole")
-    generator = driven(assignment_of(trial, tmp_path / "parts"))
-    first = [next(generator), next(generator)]
-    generator.close()
-    rest = reports_of(trial, tmp_path / "parts", attempt=2, recorded_through=4)
-    assert [content(report) for report in [*first, *rest]] == [content(each) for each in whole]
-    last = whole[-1].metrics
-    assert last["tokens_seen"] == 6 * trial.recipe.batch_size * trial.point["seq_len"]
-
-
-def reports_of(trial: Trial, folder: Path, **where: Any) -> list[Report]:
-    return to_the_end(assignment_of(trial, folder, **where))
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason=f"needs the data sets in {SHARED}")

@@ -1,17 +1,12 @@
 """Studies that compare shapes each at its own learning rate: what they plan."""
 
-from pathlib import Path
-
 import pytest
+from shipped_plans import planned
 
 from hsweep import Lean
 from hsweep.planning.checking import check_trials
-from hsweep.planning.options import SweepOptions
-from hsweep.planning.plan import Plan
-from hsweep.planning.prepare import prepare
 from hsweep.shipped import shipped_sweeps
 
-SWEEPS = Path(__file__).parents[2] / "sweeps"
 TUNED = {
     "cifar10_heads": "tuned",
     "crammed_bert": "tuned",
@@ -23,17 +18,6 @@ TUNED = {
     "vision_large": "tuned",
     "vit_lean": "tuned",
 }
-
-
-def planned(name: str, preset: str | None = None) -> Plan:
-    return prepare(SWEEPS / f"{name}.py", SweepOptions(preset=preset)).plan
-
-
-@pytest.fixture(autouse=True)
-def no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HSWEEP_CACHE", str(tmp_path / "cache"))
-    for variable in ("HSWEEP_DATA", "HSWEEP_HUB"):
-        monkeypatch.delenv(variable, raising=False)
 
 
 @pytest.mark.parametrize("name", TUNED)

@@ -1,32 +1,19 @@
 """The studies of tables 4 and 5: the paper's models, each against the original of its family."""
 
 from dataclasses import replace
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from shipped_plans import planned
 
 from analysis.published.numbers import printed_counts
 from hsweep import UserError
 from hsweep.commands.paper import published_presets
-from hsweep.design.domain import AxisValue
-from hsweep.planning.options import SweepOptions
 from hsweep.planning.plan import Plan
-from hsweep.planning.prepare import prepare
 from models.shape import Stage
 
-SWEEPS = Path(__file__).parents[2] / "sweeps"
 FILES = {"vision_families": "T4", "vision_large": "T5"}
-
-Settings = tuple[tuple[str, tuple[AxisValue, ...]], ...]
-
-
-@cache
-def planned(name: str, preset: str | None = None, settings: Settings = ()) -> Plan:
-    chosen = [(axis, list(values)) for axis, values in settings]
-    return prepare(SWEEPS / f"{name}.py", SweepOptions(preset=preset, settings=chosen)).plan
 
 
 def by_family(plan: Plan) -> dict[str, dict[str, Any]]:
