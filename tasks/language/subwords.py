@@ -1,4 +1,4 @@
-"""Tokenizers: given ones by path or hub name, and ones trained on a task's own training text."""
+"""Tokenizers: from files or the hub by name, or trained on a task's own training text."""
 
 import functools
 import hashlib
@@ -35,10 +35,6 @@ _NAMES: Final[dict[Role, tuple[str, ...]]] = {
 _WORDPIECE_SPECIALS: Final = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
-_SIZES: Final[dict[str, int]] = {}
-"""Of tokenizers by their digests, since counting takes longer than all else where one is known."""
-
-
 class Subwords(NamedTuple):
     """A tokenizer.
 
@@ -53,10 +49,7 @@ class Subwords(NamedTuple):
     @property
     def size(self) -> int:
         """One more than the largest token."""
-        if self.digest not in _SIZES:
-            tokens = self.tokenizer.get_vocab(with_added_tokens=True).values()
-            _SIZES[self.digest] = max(tokens) + 1
-        return _SIZES[self.digest]
+        return max(self.tokenizer.get_vocab(with_added_tokens=True).values()) + 1
 
     def special(self, role: Role) -> int:
         """Return the token with a role.
@@ -76,39 +69,37 @@ class Subwords(NamedTuple):
     def encode(self, texts: list[str]) -> list[list[int]]:
         """Return the tokens of each text, without any special ones around it."""
         encoded = self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-        return [each.ids for each in encoded]
+        return [text.ids for text in encoded]
 
 
 def subwords(tokenizer: str | None, kind: Kind, vocab_size: int, corpus: "Corpus") -> Subwords:
-    """Return the tokenizer called ``tokenizer``, or else one trained on the training text.
+    """Return the tokenizer called ``tokenizer``, or for None one trained on the training text.
 
     Training is done once and kept by the text's content; it gives the same result everywhere.
 
     Args:
-        tokenizer: what ``given`` takes; None to train one.
+        tokenizer: see ``read_tokenizer``.
         kind: of the trained tokenizer: byte-level BPE as GPT-2's, cased, which knows every text;
             or lower-case WordPiece as BERT's.
-        vocab_size: tokens a model tells apart: the most a trained tokenizer may have, and at least
-            as many as a given one has.
+        vocab_size: tokens a model tells apart: the most that a tokenizer may have.
         corpus: what to train it on.
 
     Raises:
-        DataError: a given tokenizer is missing, unreadable or too large, the text is missing or
+        DataError: a tokenizer is missing, unreadable or too large, the text is missing or
             unusable, or it has too many different characters for the size.
     """
     if tokenizer is None:
-        found = _trained(kind, vocab_size, corpus)
-    else:
-        found = given(tokenizer)
-        if found.size > vocab_size:
-            raise DataError(
-                f"vocab_size must be at least the {found.size} tokens of the tokenizer "
-                f"{tokenizer!r}, not {vocab_size}"
-            )
-    return found
+        return _trained(kind, vocab_size, corpus)
+    known = read_tokenizer(tokenizer)
+    if known.size > vocab_size:
+        raise DataError(
+            f"vocab_size must be at least the {known.size} tokens of the tokenizer "
+            f"{tokenizer!r}, not {vocab_size}"
+        )
+    return known
 
 
-def given(tokenizer: str) -> Subwords:
+def read_tokenizer(tokenizer: str) -> Subwords:
     """Return a tokenizer from its files, or, when HSWEEP_HUB is 1, from the Hugging Face hub.
 
     Args:
@@ -122,10 +113,10 @@ def given(tokenizer: str) -> Subwords:
     path = Path(tokenizer).expanduser()
     try:
         if path.is_file():
-            return _given(str(path), path.stat().st_mtime_ns)
+            return _read_tokenizer(str(path), path.stat().st_mtime_ns)
         if path.is_dir():
             newest = max((file.stat().st_mtime_ns for file in path.iterdir()), default=0)
-            return _given(str(path), newest)
+            return _read_tokenizer(str(path), newest)
     except OSError as error:
         raise DataError(f"cannot read the tokenizer {path}: {error}") from error
     if not downloads_allowed():
@@ -135,28 +126,28 @@ def given(tokenizer: str) -> Subwords:
             f"{ROOT_VARIABLE} names, set {HUB_VARIABLE}=1 to have that name downloaded from the "
             "Hugging Face hub, or leave it out to have one trained on the training text"
         )
-    return _given(tokenizer, 0)
+    return _read_tokenizer(tokenizer, 0)
 
 
 @functools.lru_cache(maxsize=4)
-def _given(tokenizer: str, _changed_ns: int) -> Subwords:
+def _read_tokenizer(tokenizer: str, _changed_ns: int) -> Subwords:
     from tokenizers import Tokenizer
 
     path = Path(tokenizer)
     try:
         if path.is_file():
-            found = Tokenizer.from_file(tokenizer)
+            read = Tokenizer.from_file(tokenizer)
         elif path.is_dir():
-            found = _from_folder(path)
+            read = _from_folder(path)
         else:
-            found = Tokenizer.from_pretrained(tokenizer)
+            read = Tokenizer.from_pretrained(tokenizer)
     except DataError:
         raise
     except Exception as error:  # the library raises bare exceptions
         raise DataError(f"the tokenizer {tokenizer!r} cannot be read: {error}") from error
-    found.no_truncation()
-    found.no_padding()
-    return Subwords(found, hashlib.sha256(found.to_str().encode()).hexdigest())
+    read.no_truncation()
+    read.no_padding()
+    return Subwords(read, hashlib.sha256(read.to_str().encode()).hexdigest())
 
 
 def _from_folder(folder: Path) -> "Tokenizer":
@@ -166,29 +157,28 @@ def _from_folder(folder: Path) -> "Tokenizer":
         return Tokenizer.from_file(str(folder / _FILE))
     older = [pair for pair in _GPT2_FILES if all((folder / name).exists() for name in pair)]
     if older:
-        found = Tokenizer(models.BPE.from_file(*(str(folder / name) for name in older[0])))
-        found.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        made = Tokenizer(models.BPE.from_file(*(str(folder / name) for name in older[0])))
+        made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         specials = _NAMES["end of text"]
     elif (folder / "vocab.txt").exists():
-        found = Tokenizer(models.WordPiece.from_file(str(folder / "vocab.txt"), unk_token="[UNK]"))
-        words = [word for word in found.get_vocab() if word not in _WORDPIECE_SPECIALS]
+        made = Tokenizer(models.WordPiece.from_file(str(folder / "vocab.txt"), unk_token="[UNK]"))
+        words = [word for word in made.get_vocab() if word not in _WORDPIECE_SPECIALS]
         uncased = all(word == word.lower() for word in words if not word.startswith("[unused"))
-        found.normalizer = normalizers.BertNormalizer(lowercase=uncased)
-        found.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        made.normalizer = normalizers.BertNormalizer(lowercase=uncased)
+        made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         specials = _WORDPIECE_SPECIALS
     else:
         raise DataError(
             f"{folder} must hold {_FILE}, vocab.json with merges.txt, or vocab.txt; give the "
             "folder of a tokenizer"
         )
-    found.add_special_tokens([name for name in specials if found.token_to_id(name) is not None])
-    return found
+    made.add_special_tokens([name for name in specials if made.token_to_id(name) is not None])
+    return made
 
 
 def _trained(kind: Kind, vocab_size: int, corpus: "Corpus") -> Subwords:
-    digest = hashlib.sha256(
-        repr((_TRAINING, kind, vocab_size, corpus.digest())).encode()
-    ).hexdigest()
+    content = repr((_TRAINING, kind, vocab_size, corpus.digest()))
+    digest = hashlib.sha256(content.encode()).hexdigest()
 
     def write(folder: Path) -> None:
         train = train_byte_level_bpe if kind == "bpe" else train_wordpiece
@@ -226,17 +216,17 @@ def train_byte_level_bpe(documents: Iterable[list[str]], vocab_size: int) -> "To
     (end, *_), alphabet = _NAMES["end of text"], pre_tokenizers.ByteLevel.alphabet()
     if vocab_size <= len(alphabet):
         raise DataError(f"vocab_size must be at least {len(alphabet) + 1}, not {vocab_size}")
-    found = Tokenizer(models.BPE())
-    found.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    found.decoder = decoders.ByteLevel()
+    made = Tokenizer(models.BPE())
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
         special_tokens=[end],
         initial_alphabet=sorted(alphabet),
         show_progress=False,
     )
-    found.train_from_iterator(iter(documents), trainer)
-    return found
+    made.train_from_iterator(iter(documents), trainer)
+    return made
 
 
 def train_wordpiece(documents: Iterable[list[str]], vocab_size: int) -> "Tokenizer":
@@ -273,12 +263,12 @@ def train_wordpiece(documents: Iterable[list[str]], vocab_size: int) -> "Tokeniz
         )
     vocabulary = [*_WORDPIECE_SPECIALS, *pieces][:vocab_size]
     numbered = {piece: number for number, piece in enumerate(vocabulary)}
-    found = Tokenizer(models.WordPiece(numbered, unk_token="[UNK]"))
-    found.normalizer = normalizer
-    found.pre_tokenizer = words
-    found.decoder = decoders.WordPiece()
-    found.add_special_tokens(list(_WORDPIECE_SPECIALS))
-    return found
+    made = Tokenizer(models.WordPiece(numbered, unk_token="[UNK]"))
+    made.normalizer = normalizer
+    made.pre_tokenizer = words
+    made.decoder = decoders.WordPiece()
+    made.add_special_tokens(list(_WORDPIECE_SPECIALS))
+    return made
 
 
 def _pieces(tokens: Iterable[str]) -> Iterator[str]:

@@ -62,16 +62,15 @@ def resolved(data: str) -> str:
         return str(path.resolve())
     if root := data_root():
         for name in (data, path.name, path.name.lower()):
-            found = root / name
+            below = root / name
             # A name leads to what lies under the root, never out of it.
-            if ".." not in Path(name).parts and found.exists():
-                return str(found.resolve())
+            if ".." not in Path(name).parts and below.exists():
+                return str(below.resolve())
     return data
 
 
 def place(*installed: str) -> Rule:
-    """Return the rule of where data lie: a folder, a hub name, or the name of data that come with
-    a package."""
+    """Return the rule of where data lie: a folder, a hub name, or a name among ``installed``."""
     choices = ", ".join([*map(repr, installed), "a folder or a hub name"])
 
     def rule(name: str, value: Any) -> str:
@@ -195,13 +194,13 @@ def _unusable(data: str, config: str | None, error: Exception) -> DataError:
     from datasets.exceptions import DatasetGenerationError
 
     cause = error.__cause__ if isinstance(error, DatasetGenerationError) else None
-    for each in (error, cause):
-        if isinstance(each, OSError) and (
-            each.errno in _UNWRITABLE
-            or (each.errno in _REFUSED and str(cache_folder()) in str(each.filename))
+    for fault in (error, cause):
+        if isinstance(fault, OSError) and (
+            fault.errno in _UNWRITABLE
+            or (fault.errno in _REFUSED and str(cache_folder()) in str(fault.filename))
         ):
             return _UnwritableError(
-                f"cannot write {each.filename or cache_folder()}: {each.strerror}; free some "
+                f"cannot write {fault.filename or cache_folder()}: {fault.strerror}; free some "
                 f"space, or set {CACHE_VARIABLE} to a folder that can be written"
             )
     named = "" if config is None else f" (configuration {config!r})"

@@ -68,7 +68,7 @@ class TestDaViT(ModelContract):
         ({"mlp_ratio": (1, 1, 0.01, 1)}, "^mlp_ratio must leave at least one hidden unit"),
         ({"window_size": 0}, "^window_size must be "),
         ({"num_classes": 2.5}, "^num_classes must be "),
-        ({"drop_path": 1.0}, "^drop_path must be "),
+        ({"drop_path": 1.0}, "^drop_path must lie in "),
         ({"scale_by_tokens": 1}, "^scale_by_tokens must be "),
         ({"image_size": 48}, "^image_size must be a multiple of 32, the stride of .*, not 48"),
     ]

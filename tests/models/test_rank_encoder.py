@@ -67,7 +67,7 @@ class TestRankEncoder(ModelContract):
         ({"embed_dim": (12, 12)}, "^embed_dim must be "),
         ({"seq_len": 0}, "^seq_len must be "),
         ({"mlp_ratio": 0}, "^mlp_ratio must be positive"),
-        ({"norm": "batch"}, r"^norm must be one of \('scalar', 'layer'\), not 'batch'"),
+        ({"norm": "batch"}, r"^norm must be one of 'scalar', 'layer', not 'batch'"),
         ({"positions": None}, "^positions must be one of "),
         ({"position_dim": 0.5}, "^position_dim must be "),
         ({"copy_first_layer": "yes"}, "^copy_first_layer must be True or False"),

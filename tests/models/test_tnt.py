@@ -89,7 +89,7 @@ class TestTNT(ModelContract):
         ({"heads": 0}, "^heads must be "),
         ({"heads": (3, 3)}, r"heads must be a whole number of at least 1, not \(3, 3\)"),
         ({"inner_stride": 0}, "^inner_stride must be "),
-        ({"drop_path": 1.0}, "^drop_path must be "),
+        ({"drop_path": 1.0}, "^drop_path must lie in "),
         ({"mlp_ratio": 0}, "^mlp_ratio must be "),
         ({"skip_unread_tokens": "no"}, "^skip_unread_tokens must be "),
         ({"heads": 7}, "24 is not a multiple of 7; give head_dim to decouple"),

@@ -51,7 +51,7 @@ class TestViT(ModelContract):
         ({"heads": (3, 3)}, r"heads must be a whole number of at least 1, not \(3, 3\)"),
         ({"num_classes": 2.5}, "^num_classes must be "),
         ({"image_size": True}, "^image_size must be "),
-        ({"drop_path": 1.0}, "^drop_path must be "),
+        ({"drop_path": 1.0}, "^drop_path must lie in "),
         ({"mlp_ratio": 0}, "^mlp_ratio must be "),
         ({"class_token": 1}, "^class_token must be "),
         ({"skip_unread_tokens": "no"}, "^skip_unread_tokens must be "),

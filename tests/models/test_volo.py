@@ -75,7 +75,7 @@ class TestVOLO(ModelContract):
         ({"mlp_ratio": 0}, "^mlp_ratio must be positive"),
         ({"mlp_ratio": (1, 1, 0.01, 1)}, "^mlp_ratio must leave at least one hidden unit"),
         ({"num_classes": 2.5}, "^num_classes must be "),
-        ({"drop_path": 1.0}, "^drop_path must be "),
+        ({"drop_path": 1.0}, "^drop_path must lie in "),
         ({"patch_size": 6}, r"^patch_size must be one of \(4, 8, 16\), not 6"),
         ({"image_size": 20}, r"^image_size must be a multiple of .*: 20 is not a multiple of 8"),
     ]

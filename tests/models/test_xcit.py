@@ -70,7 +70,7 @@ class TestXCiT(ModelContract):
         ({"heads": (3, 3)}, r"heads must be a whole number of at least 1, not \(3, 3\)"),
         ({"cls_attn_layers": 0}, "^cls_attn_layers must be "),
         ({"layer_scale": -1}, "^layer_scale must be "),
-        ({"drop_path": 1.0}, "^drop_path must be "),
+        ({"drop_path": 1.0}, "^drop_path must lie in "),
         ({"mlp_ratio": 0}, "^mlp_ratio must be "),
         ({"tokens_norm": 1}, "^tokens_norm must be "),
         ({"heads": 7}, "24 is not a multiple of 7; give head_dim to decouple"),

@@ -10,8 +10,7 @@ from text_tables import WORDS, sentences, write_table
 from tokenizers import Tokenizer
 
 from tasks.base import DataError
-from tasks.language.subwords import given as given_tokenizer
-from tasks.language.subwords import subwords, train_byte_level_bpe, train_wordpiece
+from tasks.language.subwords import read_tokenizer, subwords, train_byte_level_bpe, train_wordpiece
 from tasks.language.text_data import Corpus
 
 TEXTS = sentences(200)
@@ -92,8 +91,8 @@ class TestGivenFiles:
     def test_a_file_and_its_folder_are_the_same(self, tmp_path: Path) -> None:
         BPE.save(str(tmp_path / "tokenizer.json"))
         one, other = (
-            given_tokenizer(str(tmp_path)),
-            given_tokenizer(str(tmp_path / "tokenizer.json")),
+            read_tokenizer(str(tmp_path)),
+            read_tokenizer(str(tmp_path / "tokenizer.json")),
         )
         assert one.digest == other.digest
         assert one.encode(["the cat"]) == [BPE.encode("the cat").ids]
@@ -107,14 +106,14 @@ class TestGivenFiles:
         if names is not None:
             for old, name in zip(("vocab.json", "merges.txt"), names, strict=True):
                 (tmp_path / old).rename(tmp_path / name)
-        found = given_tokenizer(str(tmp_path))
+        found = read_tokenizer(str(tmp_path))
         texts = [*TEXTS[:20], "a\n\nb  c<|endoftext|>d", "éß漢"]
         assert found.encode(texts) == [BPE.encode(text).ids for text in texts]
         assert found.special("end of text") == 0
 
     def test_berts_older_file_gives_the_same_tokens(self, tmp_path: Path) -> None:
         WORDPIECE.model.save(str(tmp_path))
-        found = given_tokenizer(str(tmp_path))
+        found = read_tokenizer(str(tmp_path))
         texts = [*TEXTS[:20], "The CAT [MASK] sat!"]
         assert found.encode(texts) == [
             WORDPIECE.encode(text, add_special_tokens=False).ids for text in texts
@@ -122,22 +121,22 @@ class TestGivenFiles:
 
     def test_capitals_in_its_vocabulary_are_kept_apart(self, tmp_path: Path) -> None:
         (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\ncat\nCat\n")
-        assert given_tokenizer(str(tmp_path)).encode(["Cat cat"]) == [[6, 5]]
+        assert read_tokenizer(str(tmp_path)).encode(["Cat cat"]) == [[6, 5]]
 
     def test_truncation_and_padding_in_its_file_are_off(self, tmp_path: Path) -> None:
         cut = Tokenizer.from_str(WORDPIECE.to_str())
         cut.enable_truncation(2)
         cut.enable_padding(length=8)
         cut.save(str(tmp_path / "tokenizer.json"))
-        assert len(given_tokenizer(str(tmp_path)).encode(["the cat sat"])[0]) == 3
+        assert len(read_tokenizer(str(tmp_path)).encode(["the cat sat"])[0]) == 3
 
     def test_a_file_that_changes_is_read_again(self, tmp_path: Path) -> None:
         BPE.save(str(tmp_path / "tokenizer.json"))
-        first = given_tokenizer(str(tmp_path)).digest
+        first = read_tokenizer(str(tmp_path)).digest
         content = json.loads(BPE.to_str())
         content["pre_tokenizer"]["add_prefix_space"] = True
         (tmp_path / "tokenizer.json").write_text(json.dumps(content))
-        assert given_tokenizer(str(tmp_path)).digest != first
+        assert read_tokenizer(str(tmp_path)).digest != first
 
     def test_it_may_not_have_more_tokens_than_the_model(
         self, tmp_path: Path, tiny_texts: Path
@@ -149,12 +148,12 @@ class TestGivenFiles:
     def test_what_is_no_tokenizer_is_refused_by_name(self, tmp_path: Path) -> None:
         (tmp_path / "empty").mkdir()
         with pytest.raises(DataError, match=r"empty must hold tokenizer\.json, .* vocab\.txt"):
-            given_tokenizer(str(tmp_path / "empty"))
+            read_tokenizer(str(tmp_path / "empty"))
         (tmp_path / "broken.json").write_text("{}")
         with pytest.raises(DataError, match=r"broken\.json' cannot be read"):
-            given_tokenizer(str(tmp_path / "broken.json"))
+            read_tokenizer(str(tmp_path / "broken.json"))
         with pytest.raises(DataError, match=r"HSWEEP_HUB=1 .* leave it out"):
-            given_tokenizer("gpt2")
+            read_tokenizer("gpt2")
 
     def test_a_hub_name_is_asked_for_only_when_downloads_are_turned_on(
         self, monkeypatch: pytest.MonkeyPatch
@@ -169,10 +168,10 @@ class TestGivenFiles:
 
         monkeypatch.setattr("tokenizers.Tokenizer", Hub)
         with pytest.raises(DataError, match="HSWEEP_HUB=1"):
-            given_tokenizer("someone/tokenizer")
+            read_tokenizer("someone/tokenizer")
         assert asked == []
         monkeypatch.setenv("HSWEEP_HUB", "1")
-        assert given_tokenizer("someone/tokenizer").encode(["the cat"]) == [
+        assert read_tokenizer("someone/tokenizer").encode(["the cat"]) == [
             BPE.encode("the cat").ids
         ]
         assert asked == ["someone/tokenizer"]
@@ -180,15 +179,15 @@ class TestGivenFiles:
     def test_a_role_without_a_token_is_named(self, tmp_path: Path) -> None:
         BPE.save(str(tmp_path / "tokenizer.json"))
         with pytest.raises(DataError, match=r"role 'mask', called '\[MASK\]' or '<mask>'"):
-            given_tokenizer(str(tmp_path)).special("mask")
+            read_tokenizer(str(tmp_path)).special("mask")
 
     def test_minilms_files_give_what_its_library_gives(self, minilm: Path, tmp_path: Path) -> None:
         texts = ["The cat sat, unbelievably, on Zürich's mat.", *TEXTS[:5]]
-        modern = given_tokenizer(str(minilm))
+        modern = read_tokenizer(str(minilm))
         older = tmp_path / "older"
         older.mkdir()
         shutil.copy(minilm / "vocab.txt", older)
-        assert modern.encode(texts) == given_tokenizer(str(older)).encode(texts)
+        assert modern.encode(texts) == read_tokenizer(str(older)).encode(texts)
         assert modern.size == 30_522
 
 
