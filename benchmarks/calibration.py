@@ -114,11 +114,11 @@ def calibrate(
     ]
     analyse = partial(_outcomes, settings=settings, varied=varied)
     if processes == 1:
-        found = [analyse(task) for task in tasks]
+        results = [analyse(task) for task in tasks]
     else:
         with ProcessPoolExecutor(processes) as pool:
-            found = list(pool.map(analyse, tasks, chunksize=10))
-    outcomes = [outcome for of_sweep in found for outcome in of_sweep]
+            results = list(pool.map(analyse, tasks, chunksize=10))
+    outcomes = [outcome for of_sweep in results for outcome in of_sweep]
 
     def of(kind: type[Kind]) -> list[Kind]:
         return [outcome for outcome in outcomes if isinstance(outcome, kind)]

@@ -167,7 +167,7 @@ def _record(journal: Journal, metric: str, trials: Sequence[MadeTrial]) -> None:
 
 def main(home: str, kind: str, trials: str, reports: str, name: str) -> None:
     """Write a made-up study and its exported tables."""
-    (known,) = (each for each in KINDS if each == kind)
+    (known,) = (choice for choice in KINDS if choice == kind)
     write_study(Home(Path(home)), known, int(trials), int(reports), name).write_tables()
 
 

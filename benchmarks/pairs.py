@@ -134,14 +134,14 @@ def in_turn(
     """
     if pairs < 1:
         raise ValueError(f"there must be at least 1 pair, not {pairs}")
-    found = []
+    values = []
     for number in range(pairs):
         if number % 2 == 0:
             our_value, their_value = ours(), theirs()
         else:
             their_value, our_value = theirs(), ours()
-        found.append((our_value, their_value))
-    return tuple(found)
+        values.append((our_value, their_value))
+    return tuple(values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,14 +194,14 @@ def in_process(arguments: Sequence[str], *, variables: Mapping[str, str] | None 
         _, status, used = os.wait4(process.pid, 0)
         seconds = time.monotonic() - started
         process.returncode = os.waitstatus_to_exitcode(status)
-        said = []
+        texts = []
         for file in (output, messages):
             file.seek(0)
-            said.append(file.read())
+            texts.append(file.read())
     if process.returncode != 0:
-        tail = "\n".join(said).strip()[-3000:]
+        tail = "\n".join(texts).strip()[-3000:]
         raise RuntimeError(f"{' '.join(arguments)} ended with {process.returncode}:\n{tail}")
-    return Ended(seconds, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024, said[0])
+    return Ended(seconds, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024, texts[0])
 
 
 def environment() -> dict[str, Any]:

@@ -55,14 +55,14 @@ def cases_of(families: Iterable[str] | None) -> "tuple[Case, ...]":
 
     if families is None:
         return CASES
-    found: dict[str, Case] = {}
+    chosen: dict[str, Case] = {}
     for family in families:
         of_family = {c.name: c for c in CASES if c.name.lower().startswith(family.lower())}
         if not of_family:
             names = ", ".join(dict.fromkeys(case.name.split(",")[0] for case in CASES))
             raise ValueError(f"no model family begins with {family!r}; there are {names}")
-        found |= of_family
-    return tuple(found.values())
+        chosen |= of_family
+    return tuple(chosen.values())
 
 
 def _pairing(case: "Case", pairs: int, seconds: float) -> Pairing:

@@ -326,7 +326,7 @@ def command(tutorial_pairs: int, size: str, pairs: int, quick: bool, strict: boo
     """Measure a whole study beside Ray Tune's and Optuna's own scripts."""
     has_bars, pairs = not quick, 1 if quick else pairs
     setting = QUICK if quick else SIZES[size]
-    found = environment()
+    about = environment()
     pairings: list[Pairing] = []
     with tempfile.TemporaryDirectory(prefix="hsweep-study-") as folder:
         sides = Sides(setting, Path(folder))
@@ -337,9 +337,9 @@ def command(tutorial_pairs: int, size: str, pairs: int, quick: bool, strict: boo
             sides.write_data()
             times = _measured(sides, pairs, pairs if size == "short" else tutorial_pairs, size)
             pairings, quantities = _beside(sides, times, has_bars=has_bars)
-            ours = [pair[0] for each in times.values() for pair in each]
+            ours = [pair[0] for both in times.values() for pair in both]
             quantities.append(_over_floor(sides, ours, has_bars=has_bars and size == "whole"))
-        holds = show("study", pairings, found, quantities=quantities)
+        holds = show("study", pairings, about, quantities=quantities)
     conclude(holds, strict=strict)
 
 

@@ -104,7 +104,7 @@ def attended_in_parts(
     most: int, query: Tensor, key: Tensor, value: Tensor, **settings: Any
 ) -> Tensor:
     """Return the same, computed of ``most`` sequences at a time."""
-    parts = zip(*(torch.split(each, most) for each in (query, key, value)), strict=True)
+    parts = zip(*(torch.split(tensor, most) for tensor in (query, key, value)), strict=True)
     return torch.cat([F.scaled_dot_product_attention(*part, **settings) for part in parts])
 
 
@@ -262,7 +262,9 @@ def heads_of_one_query(
         token_map: linear map from F to E that turns features into tokens.
     """
     embed_dim = query_weight.shape[1]
-    key_HNE, value_HNE = (each.view(heads, -1, embed_dim) for each in (key_weight, value_weight))
+    key_HNE, value_HNE = (
+        weight.view(heads, -1, embed_dim) for weight in (key_weight, value_weight)
+    )
     head_dim = key_HNE.shape[1]
 
     query = F.linear(class_token.view(-1, embed_dim), query_weight, query_bias)

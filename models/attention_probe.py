@@ -80,7 +80,7 @@ class Attention:
 
 def find_attention(model: nn.Module) -> list[Attention]:
     """Return a model's attention modules in its own order."""
-    found = []
+    modules = []
     for name, module in model.named_modules():
         heads, head_dim = _stated_heads(module), _number(module, "head_dim")
         projection = None
@@ -92,8 +92,8 @@ def find_attention(model: nn.Module) -> list[Attention]:
             if heads is not None:
                 projection = _linear_map(getattr(module, "output", None), ("dense",))
         if projection is not None:
-            found.append(Attention(name, module, projection, heads, head_dim))
-    return found
+            modules.append(Attention(name, module, projection, heads, head_dim))
+    return modules
 
 
 def _stated_heads(module: nn.Module) -> int | None:
@@ -120,7 +120,7 @@ class _ModelWatch:
 
     def __init__(self, model: nn.Module, examples: int) -> None:
         self.batch: int | None = None
-        self._layers = [_Layer(each, examples, self) for each in find_attention(model)]
+        self._layers = [_Layer(attention, examples, self) for attention in find_attention(model)]
         self._handles: list[RemovableHandle] = []
         attached = [layer.attach() for layer in self._layers]
         if any(attached):

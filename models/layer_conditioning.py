@@ -136,7 +136,7 @@ def summarised(layers: Sequence[LayerConditioning]) -> dict[str, float | None]:
         "effective_rank": mean([layer.effective_rank for layer in probed]),
         "attention_entropy": mean([layer.attention_entropy for layer in probed]),
         "attention_entropy_share": mean([layer.attention_entropy_share for layer in probed]),
-        "predicted_condition_number": mean([each.predicted_condition_number for each in probed]),
+        "predicted_condition_number": mean([layer.predicted_condition_number for layer in probed]),
         "probed_layers": float(len(probed)),
         **{
             layer_metric(index): layer.condition_number

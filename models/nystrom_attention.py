@@ -133,7 +133,8 @@ def nystrom_heads(
     """
     batch, heads, _, head_dim = query_BHTN.shape
     query_BHLN, key_BHLN = (
-        each.view(batch, heads, landmarks, -1, head_dim).mean(3) for each in (query_BHTN, key_BHTN)
+        rows_BHTN.view(batch, heads, landmarks, -1, head_dim).mean(3)
+        for rows_BHTN in (query_BHTN, key_BHTN)
     )
     logits_BHLL = query_BHLN @ key_BHLN.mT * head_dim**-0.5
     inverse_BHLL = iterative_pseudo_inverse(

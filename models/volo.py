@@ -96,7 +96,7 @@ class VOLO:
                 "image_size must be a multiple of 2 * patch_size, since patches are merged two by "
                 f"two: {self.image_size} is not a multiple of {2 * self.patch_size}"
             )
-        widths, heads = (cast(tuple[int, ...], each) for each in (self.embed_dim, self.heads))
+        widths, heads = (cast(tuple[int, ...], values) for values in (self.embed_dim, self.heads))
         if len(set(widths[1:])) > 1:
             raise ValueError(
                 "embed_dim must be the same in the last three stages, between which tokens keep "

@@ -50,7 +50,7 @@ def load(content: str, num_inputs: int, validation: float | None, device: torch.
 
 def _on(part: Part, device: torch.device) -> Batch:
     # Copied, since the user's arrays are not a model's to write into.
-    inputs = tuple(torch.tensor(each, device=device) for each in part.inputs)
+    inputs = tuple(torch.tensor(array, device=device) for array in part.inputs)
     return inputs, torch.tensor(part.targets, device=device)
 
 
@@ -68,7 +68,7 @@ class ArrayData(EpochData):
         """Yield (inputs, targets) without end, beginning with ``start_step``."""
         inputs, targets = self._examples.train
         for _, rows in self.rows_from(start_step, targets.device):
-            chosen = tuple(each.index_select(0, rows) for each in inputs)
+            chosen = tuple(tensor.index_select(0, rows) for tensor in inputs)
             yield chosen, targets.index_select(0, rows)
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
@@ -108,21 +108,21 @@ class ArrayData(EpochData):
         else:
             chunks = [*own_slices(len(targets), _CHUNK)]
         total = torch.zeros(3, dtype=torch.float64, device=targets.device)
-        found = []
+        predictions = []
         for rows in chunks:
-            wanted = targets[rows]
-            outputs = self._outputs(model, tuple(each[rows] for each in inputs))
-            loss = self._loss(outputs, wanted).double() * len(wanted)
+            truth = targets[rows]
+            outputs = self._outputs(model, tuple(tensor[rows] for tensor in inputs))
+            loss = self._loss(outputs, truth).double() * len(truth)
             scored = torch.zeros((), dtype=torch.float64, device=targets.device)
             if callable(metric):
-                found.append(outputs)
+                predictions.append(outputs)
             elif metric != "validation_loss":
-                scored = _score(metric, outputs, wanted).double() * len(wanted)
-            total += torch.stack((loss, scored, scored.new_tensor(len(wanted))))
+                scored = _score(metric, outputs, truth).double() * len(truth)
+            total += torch.stack((loss, scored, scored.new_tensor(len(truth))))
         loss_sum, score_sum, count = (total if callable(metric) else summed(total)).tolist()
         values = {loss_name: loss_sum / count}
         if callable(metric):
-            values[f"{prefix}{name}"] = float(metric(_joined(found), targets))
+            values[f"{prefix}{name}"] = float(metric(_joined(predictions), targets))
         elif metric == "nmse":
             values[f"{prefix}{name}"] = score_sum / count / self._variance
         elif metric != "validation_loss":
@@ -135,7 +135,7 @@ class ArrayData(EpochData):
 def _joined(outputs: list[Any]) -> Any:
     """Return the outputs of several batches as those of one."""
     first, *others = outputs
-    return tree_map(lambda *each: torch.cat(each), first, *others)
+    return tree_map(lambda *parts: torch.cat(parts), first, *others)
 
 
 def main_output(outputs: Any) -> Tensor:
@@ -145,20 +145,20 @@ def main_output(outputs: Any) -> Tensor:
     Raises:
         ValueError: there is no such tensor.
     """
-    found = outputs
+    output = outputs
     if isinstance(outputs, Mapping):
-        found = outputs.get("logits")
+        output = outputs.get("logits")
     elif hasattr(outputs, "logits"):
-        found = outputs.logits
+        output = outputs.logits
     elif isinstance(outputs, tuple | list) and outputs:
-        found = outputs[0]
-    if not isinstance(found, Tensor):
+        output = outputs[0]
+    if not isinstance(output, Tensor):
         raise ValueError(
             "the model must return a tensor, an object or dictionary with logits, or a tuple that "
             f"begins with a tensor, not {type(outputs).__name__}; arrays(..., loss=function) takes "
             "whatever it returns"
         )
-    return found
+    return output
 
 
 def logits_of(outputs: Any, targets: Tensor) -> tuple[Tensor, Tensor]:

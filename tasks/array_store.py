@@ -93,11 +93,11 @@ def examples(content: str, num_inputs: int, validation: float | None) -> tuple[P
         others = tuple(arrays[f"validation_{name}"] for name in names)
         return whole, Part(others, arrays["validation_y"])
     rows = held_out(whole.targets, validation)
-    train, others = (
+    train, validated = (
         Part(tuple(array[chosen] for array in whole.inputs), whole.targets[chosen])
         for chosen in (~rows, rows)
     )
-    return train, others
+    return train, validated
 
 
 def named(inputs: Iterable[Array], targets: Array, prefix: str) -> dict[str, Array]:

@@ -89,12 +89,12 @@ class FineTuning:
         model.eval()
         with torch.no_grad():
             features: Any = model.features
-            found = features(tokens, torch.ones_like(tokens, dtype=torch.bool))
+            outputs = features(tokens, torch.ones_like(tokens, dtype=torch.bool))
         model.train(was_training)
-        if found.ndim != 3 or found.shape[:2] != tokens.shape:
+        if outputs.ndim != 3 or outputs.shape[:2] != tokens.shape:
             raise ValueError(
                 "features(tokens, mask) of a model to be fine-tuned must return (1, "
-                f"{longest}, width) for tokens of shape (1, {longest}), not {tuple(found.shape)}"
+                f"{longest}, width) for tokens of shape (1, {longest}), not {tuple(outputs.shape)}"
             )
 
     def predictions(
@@ -161,11 +161,11 @@ class FineTuning:
             for group in optimizer.param_groups:
                 group["lr"] = _lr_at(task.lr, step, num_steps)
             outputs = tuned(*self._batch(train, rows.numpy())).float()
-            wanted = labels[rows].to(self._device)
+            truth = labels[rows].to(self._device)
             if num_classes:
-                loss = functional.cross_entropy(outputs, wanted)
+                loss = functional.cross_entropy(outputs, truth)
             else:
-                loss = functional.mse_loss(outputs[:, 0], wanted)
+                loss = functional.mse_loss(outputs[:, 0], truth)
             optimizer.zero_grad(set_to_none=True)
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
@@ -178,12 +178,12 @@ class FineTuning:
     def _predicted(
         self, tuned: Classifier, num_classes: int, examples: Examples
     ) -> NDArray[np.generic]:
-        found = []
+        answers = []
         for start in range(0, len(examples.labels), _EXAMPLES_AT_ONCE):
             rows = np.arange(start, min(start + _EXAMPLES_AT_ONCE, len(examples.labels)))
             outputs = tuned(*self._batch(examples, rows)).float()
-            found.append(outputs.argmax(1) if num_classes else outputs[:, 0])
-        return torch.cat(found).cpu().numpy()
+            answers.append(outputs.argmax(1) if num_classes else outputs[:, 0])
+        return torch.cat(answers).cpu().numpy()
 
     def _batch(self, examples: Examples, rows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         """Return tokens (B, T), int64, and which of them are no padding, (B, T), bool; T is the

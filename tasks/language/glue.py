@@ -229,9 +229,9 @@ class GlueData:
             predicted = self._tuning.predictions(
                 model, task.num_classes, split.train, split.validation, seed
             )
-            for part, found in predicted.items():
+            for part, answers in predicted.items():
                 values = [
-                    scored(score, found, split.validation[part].labels) for score in task.scores
+                    scored(score, answers, split.validation[part].labels) for score in task.scores
                 ]
                 names = (metric_name(name, part, score) for score in task.scores)
                 scores.update(zip(names, values, strict=True))

@@ -144,8 +144,8 @@ def examples(data: str, task: str, split: str, subwords: Subwords, seq_len: int)
         encoded = list(_encoded(table, task, split, subwords, seq_len))
         kind = np.uint16 if subwords.size <= 1 << 16 else np.uint32
         return {
-            "tokens": np.concatenate([np.array(each, dtype=kind) for each in encoded]),
-            "ends": np.cumsum([len(each) for each in encoded]),
+            "tokens": np.concatenate([np.array(tokens, dtype=kind) for tokens in encoded]),
+            "ends": np.cumsum([len(tokens) for tokens in encoded]),
             "labels": _labels(table, task, split),
         }
 

@@ -67,7 +67,9 @@ class Corpus:
         """
         content = text_digest(self.data, self.config)
         settings = [
-            (each.name, getattr(self, each.name)) for each in fields(self) if each.name != "data"
+            (field.name, getattr(self, field.name))
+            for field in fields(self)
+            if field.name != "data"
         ]
         return hashlib.sha256(repr((settings, content)).encode()).hexdigest()
 

@@ -126,10 +126,10 @@ class TextTask:
             DataError: it, or the text to train it on, is missing or unusable, or it lacks a
                 special token.
         """
-        found = subwords(self.tokenizer, self.trained, self.vocab_size, self.corpus)
+        tokenizer = subwords(self.tokenizer, self.trained, self.vocab_size, self.corpus)
         for role in self.roles:
-            found.special(role)
-        return found
+            tokenizer.special(role)
+        return tokenizer
 
     def fingerprint(self) -> str:
         """Return a hash of the settings, of the data's contents and of the tokenizer's.

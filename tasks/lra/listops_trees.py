@@ -106,7 +106,7 @@ def value_shares(
         max_args=max_args,
         rounds=_ROUNDS_FOR_SHARES,
     )
-    counts = np.bincount([each.value for each in drawn], minlength=DIGITS)
+    counts = np.bincount([expression.value for expression in drawn], minlength=DIGITS)
     if counts.sum() < _FEWEST_FOR_SHARES:
         return (1 / DIGITS,) * DIGITS
     return tuple((counts / counts.sum()).tolist())

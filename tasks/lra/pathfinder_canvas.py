@@ -57,7 +57,7 @@ class Tips:
 
     def rows(self, chosen: Bools | Ints) -> "Tips":
         """Return some of the contours."""
-        return Tips(*(getattr(self, each.name)[chosen] for each in fields(self)))
+        return Tips(*(getattr(self, field.name)[chosen] for field in fields(self)))
 
 
 class Canvas:

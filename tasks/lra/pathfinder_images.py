@@ -75,10 +75,10 @@ def draw(count: int, task: "Pathfinder", random: np.random.Generator) -> Drawn:
     steps = [(images, tips) for tips in contours]
     for _ in range(task.contour_length - 1):
         for grows in (0, 1):
-            grown, found = extended(canvas, images, contours[grows], task.continuity, random)
-            images = images[found]
-            contours = [tips.rows(found) for tips in contours]
-            starts = [place[found] for place in starts]
+            grown, grew = extended(canvas, images, contours[grows], task.continuity, random)
+            images = images[grew]
+            contours = [tips.rows(grew) for tips in contours]
+            starts = [place[grew] for place in starts]
             # Not before now: a dash has to be free to begin where the one before it ends.
             canvas.claim(images, contours[grows])
             contours[grows] = grown
@@ -111,12 +111,12 @@ def _two_seeds(canvas: Canvas, random: np.random.Generator) -> tuple[Ints, list[
     low, high = 2 * _SEED_DISTANCE, canvas.size - 2 * _SEED_DISTANCE
     tried = random.integers(low, high, (count, _PLACE_TRIALS, 2))
     looked_at = tried[:, :, None] + _cores()[dash_number(angle)][:, None]
-    place, found = _first(tried, np.all((looked_at >= low) & (looked_at < high), axis=(2, 3)))
+    place, has_room = _first(tried, np.all((looked_at >= low) & (looked_at < high), axis=(2, 3)))
     way = _any_angle(count, random)
     steps = _SEED_DISTANCE * np.stack((np.sin(way), np.cos(way)), axis=1)
     beside = place + np.rint(steps).astype(np.int64)
     second = seeded(beside, _any_angle(count, random))
-    return np.flatnonzero(found), [seeded(place, angle).rows(found), second.rows(found)]
+    return np.flatnonzero(has_room), [seeded(place, angle).rows(has_room), second.rows(has_room)]
 
 
 def _scattered(
@@ -130,9 +130,9 @@ def _scattered(
         trial, angle = canvas.copied(waiting[trying]), angle[trying]
         tried = random.integers(0, canvas.size, (len(trying), _PLACE_TRIALS, 2))
         looked_at = tried[:, :, None] + _cores()[dash_number(angle)][:, None]
-        place, found = _first(tried, np.all(trial.taken_at(looked_at) <= _FREE, axis=2))
+        place, has_room = _first(tried, np.all(trial.taken_at(looked_at) <= _FREE, axis=2))
         tips = seeded(place, angle)
-        (rows,) = np.nonzero(found & trial.contains(tips.end) & trial.contains(tips.pivot))
+        (rows,) = np.nonzero(has_room & trial.contains(tips.end) & trial.contains(tips.pivot))
         tips = tips.rows(rows)
         trial.draw(rows, tips, task.contrast)
         for _ in range(task.short_length - 1):
@@ -171,9 +171,9 @@ def _cores() -> Ints:
     They are those that a dash takes up entirely, but one pixel further down and right: that is
     where the published generator looks. Dashes with fewer pixels than others repeat theirs.
     """
-    found = [np.argwhere(room == 1) - REACH + 1 for room in dashes().room]
-    most = max(map(len, found))
-    return np.stack([each[np.arange(most) % len(each)] for each in found])
+    pixels = [np.argwhere(room == 1) - REACH + 1 for room in dashes().room]
+    most = max(map(len, pixels))
+    return np.stack([core[np.arange(most) % len(core)] for core in pixels])
 
 
 @functools.lru_cache(maxsize=1)

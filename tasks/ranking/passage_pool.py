@@ -178,8 +178,8 @@ class _Pool:
         every = {str(name): row for row, name in enumerate(self._corpus["_id"])}
         if self._task.pool is None:
             return every
-        wanted = [name for names in self._queries.values() for name in names if name in every]
-        chosen = dict.fromkeys(wanted)
+        relevant = [name for names in self._queries.values() for name in names if name in every]
+        chosen = dict.fromkeys(relevant)
         for name in every:
             if len(chosen) >= self._task.pool:
                 break
@@ -225,17 +225,17 @@ class _Pool:
 
         relevant = [self._queries[name] for name in names]
         place = {name: number for number, name in enumerate(self._rows)}
-        wanted = self._task.mined
+        count = self._task.mined
         positives = np.empty(len(texts), np.int64)
-        negatives = np.empty((len(texts), wanted), np.int64)
+        negatives = np.empty((len(texts), count), np.int64)
 
         def ranked(queries: Sequence[str], depth: int) -> NDArray[np.int64]:
             tokens = bm25s.tokenize(list(queries), show_progress=False)
-            found, _ = self._index.retrieve(tokens, k=depth, show_progress=False)
-            return np.asarray(found, np.int64)
+            rows, _ = self._index.retrieve(tokens, k=depth, show_progress=False)
+            return np.asarray(rows, np.int64)
 
         # Room for what must be left out: the relevant passages and a few with the same text.
-        depth = min(len(self._rows), wanted + max(map(len, relevant)) + 16)
+        depth = min(len(self._rows), count + max(map(len, relevant)) + 16)
         best = ranked(texts, depth)
         for query, passages in enumerate(relevant):
             report_progress("queries", query + 1, len(relevant), every=100)
@@ -246,16 +246,16 @@ class _Pool:
                 )
             own = np.array([place[name] for name in passages if name in place])
             usable = self._unlike(own, best[query])
-            if len(usable) < wanted:
+            if len(usable) < count:
                 usable = self._unlike(own, ranked([texts[query]], len(self._rows))[0])
-            if len(usable) < wanted:
+            if len(usable) < count:
                 raise DataError(
                     f"query {names[query]!r} of {self._task.data!r} has only {len(usable)} "
-                    f"passages that are not its answer, fewer than mined={wanted}; lower mined "
+                    f"passages that are not its answer, fewer than mined={count}; lower mined "
                     "and seq_len, or enlarge the pool"
                 )
             positives[query] = self._row_numbers[own[0]]
-            negatives[query] = self._row_numbers[usable[:wanted]]
+            negatives[query] = self._row_numbers[usable[:count]]
         return {"positives": positives, "negatives": negatives}
 
     def _unlike(self, own: NDArray[np.int64], ranked: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -273,11 +273,11 @@ def _relevant(table: Table, split: str) -> dict[str, tuple[str, ...]]:
     for column in _JUDGEMENTS:
         table.find_column(split, [column], "judgements'")
     judgements = table.splits[split]
-    found: dict[str, list[str]] = {}
+    relevant: dict[str, list[str]] = {}
     for query, passage, score in zip(*(judgements[name] for name in _JUDGEMENTS), strict=True):
         if score > 0:
-            found.setdefault(str(query), []).append(str(passage))
-    return {query: tuple(passages) for query, passages in found.items()}
+            relevant.setdefault(str(query), []).append(str(passage))
+    return {query: tuple(passages) for query, passages in relevant.items()}
 
 
 def _table(data: str, config: str | None) -> Table:
@@ -294,21 +294,21 @@ def _texts(data: str, config: str) -> "Dataset":
     return table.splits[split]
 
 
-def _by_id(texts: "Dataset", wanted: dict[str, Any], what: str) -> dict[str, str]:
-    found: dict[str, str] = {}
+def _by_id(texts: "Dataset", names: dict[str, Any], what: str) -> dict[str, str]:
+    by_name: dict[str, str] = {}
     for name, text in zip(texts["_id"], texts["text"], strict=True):
-        if str(name) in wanted:
-            found[str(name)] = text or ""
-    missing = [name for name in wanted if name not in found]
+        if str(name) in names:
+            by_name[str(name)] = text or ""
+    missing = [name for name in names if name not in by_name]
     if missing:
         raise DataError(
-            f"{len(missing)} judged of the {len(wanted)} have no text, for example {what} "
+            f"{len(missing)} judged of the {len(names)} have no text, for example {what} "
             f"{missing[0]!r}; data of one release belong together"
         )
-    empty = [name for name, text in found.items() if not text.strip()]
+    empty = [name for name, text in by_name.items() if not text.strip()]
     if empty:
         raise DataError(f"{what} {empty[0]!r} has an empty text; leave it out of the judgements")
-    return found
+    return by_name
 
 
 def _first(queries: dict[str, tuple[str, ...]], most: int | None) -> dict[str, tuple[str, ...]]:

@@ -22,13 +22,13 @@ def docstrings() -> tuple[str, ...]:
     Raises:
         DataError: it has no sources.
     """
-    found: dict[str, None] = {}
+    texts: dict[str, None] = {}
     for path in _files():
         for node in ast.walk(ast.parse(path.read_bytes())):
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
-                found[ast.get_docstring(node) or ""] = None
-    found.pop("", None)
-    return tuple(found)
+                texts[ast.get_docstring(node) or ""] = None
+    texts.pop("", None)
+    return tuple(texts)
 
 
 @functools.cache

@@ -62,7 +62,7 @@ class KeepLast(Generic[P, T]):
                 return cast(T, result.made)
         made = self._make(*args, **kwargs)
         sizes = [0, 0]
-        for tensor in {each.untyped_storage().data_ptr(): each for each in _tensors(made)}.values():
+        for tensor in {part.untyped_storage().data_ptr(): part for part in _tensors(made)}.values():
             sizes[tensor.device.type != "cpu"] += tensor.untyped_storage().nbytes()
         with _LOCK:
             _RESULTS.pop(key, None)

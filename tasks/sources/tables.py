@@ -65,10 +65,10 @@ class Table:
         """
         if split not in self.splits:
             raise DataError(f"{self._named} must have a split {split!r}; it has {self.listed()}")
-        found = self.splits[split]
-        if len(found) == 0:
+        rows = self.splits[split]
+        if len(rows) == 0:
             raise DataError(f"split {split!r} of {self._named} has no rows; it needs at least one")
-        return found
+        return rows
 
     def validation_split(self, name: str | None) -> str:
         """Return the split to validate on: that of this name, or for None one with a usual name.
@@ -76,15 +76,15 @@ class Table:
         Raises:
             DataError: there is none.
         """
-        wanted = _VALIDATION_SPLITS if name is None else (name,)
-        found = next((each for each in wanted if each in self.splits), None)
-        if found is None:
+        names = _VALIDATION_SPLITS if name is None else (name,)
+        split = next((split_name for split_name in names if split_name in self.splits), None)
+        if split is None:
             raise DataError(
-                f"{self._named} must have a split {' or '.join(map(repr, wanted))} to validate "
+                f"{self._named} must have a split {' or '.join(map(repr, names))} to validate "
                 f"on; it has {self.listed()}. Name another one, or give a number such as "
                 "validation=0.1 to hold out that share of the training split"
             )
-        return found
+        return split
 
     def find_column(
         self, split: str, names: "Iterable[str]", role: str, setting: str | None = None
@@ -100,15 +100,15 @@ class Table:
         Raises:
             DataError: there is no such split or column, or the split has no rows.
         """
-        columns, wanted = self.rows(split).column_names, list(names)
-        found = next((name for name in wanted if name in columns), None)
-        if found is None:
+        columns, usual = self.rows(split).column_names, list(names)
+        column = next((name for name in usual if name in columns), None)
+        if column is None:
             raise DataError(
                 f"split {split!r} of {self._named} must have the {role} column "
-                f"{' or '.join(map(repr, wanted))}; it has {', '.join(map(repr, columns))}"
+                f"{' or '.join(map(repr, usual))}; it has {', '.join(map(repr, columns))}"
                 + (f"; name it with {setting}" if setting else "")
             )
-        return found
+        return column
 
     def labels(self, split: str, column: str, num_classes: int) -> NDArray[np.int64]:
         """Return the classes in a column of a split, (n,).

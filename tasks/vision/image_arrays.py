@@ -241,14 +241,14 @@ def _encoded(dataset: "Dataset", image: str) -> "Dataset":
 def _image_column(table: Table, split: str, name: str | None) -> str:
     """Return the column of images, which is of this name, or for None of a usual one."""
     usual = _IMAGE_COLUMNS if name is None else (name,)
-    found = table.find_column(split, usual, "image", "image_column")
-    feature = table.splits[split].features[found]
+    column = table.find_column(split, usual, "image", "image_column")
+    feature = table.splits[split].features[column]
     if not _may_hold_images(feature):
         raise DataError(
-            f"column {found!r} of {table.data!r} must hold images, image files as bytes, or paths "
+            f"column {column!r} of {table.data!r} must hold images, image files as bytes, or paths "
             f"of image files, not {feature}"
         )
-    return found
+    return column
 
 
 def _may_hold_images(feature: Any) -> bool:

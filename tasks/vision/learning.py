@@ -154,7 +154,7 @@ def score(model: nn.Module, batches: LabelledBatches, num_classes: int) -> Score
         )
         examples += len(labels)
     *sums, count = summed(torch.cat((total, total.new_tensor([examples])))).tolist()
-    top1, top5, mean_loss = (each / count for each in sums)
+    top1, top5, mean_loss = (part / count for part in sums)
     return Scores(top1, top5 if guesses == 5 else None, mean_loss)
 
 

@@ -362,7 +362,7 @@ def _hub_readers(task: StreamedImages, folder: Path | None) -> Readers:
     cache = None
     if folder is not None:
         cache = str(cache_folder() / "datasets" / outline_digest(task.location)[:16])
-    found = []
+    made = []
     for split in ("train", task.validation):
         where = f"{task.location}, split {split!r}"
         try:
@@ -395,8 +395,8 @@ def _hub_readers(task: StreamedImages, folder: Path | None) -> Readers:
         table = Table({split: reader.dataset}, task.location)
         table.find_column(split, [task.label_column], "label", "label_column")
         table.labels(split, task.label_column, task.num_classes)
-        found.append(reader)
-    return Readers(*found)
+        made.append(reader)
+    return Readers(*made)
 
 
 def part_rows(count: int, rank: int, size: int, *, paired: bool) -> list[int]:
