@@ -28,7 +28,7 @@ _MOST_POINTS: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
-class SweepFile:
+class LocatedSweep:
     """The file of a sweep.
 
     Attributes:
@@ -70,7 +70,7 @@ class SweepFile:
 
 
 @contextlib.contextmanager
-def sweep_file_of(sweep: Sweep | str | Path) -> Iterator[SweepFile]:
+def sweep_file_of(sweep: Sweep | str | Path) -> Iterator[LocatedSweep]:
     """Yield the file of a sweep; the user's modules it imports are imported anew meanwhile, since
     their files may have changed.
 
@@ -95,24 +95,24 @@ def sweep_file_of(sweep: Sweep | str | Path) -> Iterator[SweepFile]:
         yield file
 
 
-def _file_of(sweep: Sweep | str | Path, stack: contextlib.ExitStack) -> SweepFile:
+def _file_of(sweep: Sweep | str | Path, stack: contextlib.ExitStack) -> LocatedSweep:
     if isinstance(sweep, (str, Path)):
         path = sweep_path(Path(sweep).expanduser())
-        return SweepFile(path, path.parent.absolute())
+        return LocatedSweep(path, path.parent.absolute())
     if not isinstance(sweep, Sweep):
         raise UserError(f"give a Sweep, or the path of a sweep file; got {shown(sweep)}")
     # The last one: a module that has it from another began to be imported before that one.
     for module in [*reversed(sys.modules.values())]:
         path = Path(getattr(module, "__file__", None) or "")
         if vars(module).get("SWEEP") is sweep and path.suffix == ".py" and path.is_file():
-            return SweepFile(path.resolve(), path.resolve().parent, sweep)
+            return LocatedSweep(path.resolve(), path.resolve().parent, sweep)
     main = sys.modules["__main__"]
     cells, name = vars(main).get("In"), _name_in(main, sweep)
     if name and isinstance(cells, list):
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="hsweep-"))
         path = Path(folder, "notebook.py")
         path.write_text(sweep_text(map(str, cells), name), encoding="utf-8")
-        return SweepFile(path, Path.cwd(), sweep, is_copy=True)
+        return LocatedSweep(path, Path.cwd(), sweep, is_copy=True)
     raise UserError(
         f"the sweep {sweep.name!r} has to be loaded again when its study goes on, so it stands "
         "where it can be found: in the variable SWEEP at the top level of a file (this script or "
@@ -128,7 +128,7 @@ def _name_in(main: ModuleType, sweep: Sweep) -> str:
 
 
 @contextlib.contextmanager
-def _imported_anew(file: SweepFile) -> Iterator[None]:
+def _imported_anew(file: LocatedSweep) -> Iterator[None]:
     """Let the user's modules that a sweep imports be imported again, and put back those that the
     rest of the program has."""
     look_again()

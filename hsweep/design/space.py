@@ -234,7 +234,7 @@ class Space(ABC):
 
 
 @dataclass(frozen=True)
-class Grid(Space):
+class Axes(Space):
     """Independent axes, each with its own domain."""
 
     domains: tuple[tuple[str, Domain], ...]
@@ -269,7 +269,7 @@ class Grid(Space):
         domains = dict(self.domains)
         is_tuned = getattr(domains[axis], "is_tuned", False)
         domains[axis] = replace(as_choice(list(values)), is_tuned=is_tuned)
-        return Grid(tuple(domains.items()))
+        return Axes(tuple(domains.items()))
 
 
 @dataclass(frozen=True)
@@ -280,7 +280,7 @@ class Zipped(Space):
     rows: tuple[tuple[AxisValue, ...], ...]
 
     def __post_init__(self) -> None:
-        Grid(tuple((name, ValueList((None,))) for name in self.names))
+        Axes(tuple((name, ValueList((None,))) for name in self.names))
         seen: set[tuple[AxisValue, ...]] = set()
         for row in self.rows:
             if row in seen:
@@ -320,7 +320,7 @@ class Zipped(Space):
         if len(values) > 1:
             return zipped(**{**columns, axis: values})
         del columns[axis]
-        fixed = Grid(((axis, as_choice(list(values))),))
+        fixed = Axes(((axis, as_choice(list(values))),))
         if not columns:
             return fixed
         # Rows that differed on this axis alone are now the same.
@@ -494,7 +494,7 @@ def _require_axis(space: Space, axis: str) -> None:
 def grid(**axes: Sequence[AxisValue] | AxisValue | ValueList) -> Space:
     """Return every combination of the listed values; a single value fixes its axis, and
     ``lr=tuned(1e-3, 1e-1)`` lists values of which each shape takes its best."""
-    return Grid(tuple((name, as_choice(values)) for name, values in axes.items()))
+    return Axes(tuple((name, as_choice(values)) for name, values in axes.items()))
 
 
 choice = grid
@@ -503,17 +503,17 @@ choice = grid
 
 def int_range(**axes: tuple[int, int] | tuple[int, int, int]) -> Space:
     """Return whole-number axes, each given as (low, high) or (low, high, step), ends included."""
-    return Grid(tuple((name, IntRange(*ends)) for name, ends in axes.items()))
+    return Axes(tuple((name, IntRange(*ends)) for name, ends in axes.items()))
 
 
 def log_uniform(**axes: tuple[float, float]) -> Space:
     """Return real axes drawn evenly in their logarithm, each given as (low, high)."""
-    return Grid(tuple((name, RealRange(*ends, log=True)) for name, ends in axes.items()))
+    return Axes(tuple((name, RealRange(*ends, log=True)) for name, ends in axes.items()))
 
 
 def uniform(**axes: tuple[float, float]) -> Space:
     """Return real axes drawn evenly, each given as (low, high)."""
-    return Grid(tuple((name, RealRange(*ends)) for name, ends in axes.items()))
+    return Axes(tuple((name, RealRange(*ends)) for name, ends in axes.items()))
 
 
 def zipped(**axes: Sequence[AxisValue]) -> Space:

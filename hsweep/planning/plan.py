@@ -487,6 +487,8 @@ def _points(sweep: Sweep, study_seed: int) -> Sequence[Point]:
             return list(sweep.space.points())
         assert sweep.search.num_points is not None
         num_points = min(sweep.search.num_points, MAX_TRIALS + 1)
+        if num_points > MAX_TRIALS and not sweep.space.is_finite:
+            raise _too_many()
         first = [point for point, _ in baseline_proposals(sweep)]
         drawn = sweep.space.sample(num_points, study_seed)
         return list(dict.fromkeys([*first, *drawn]))[:num_points]

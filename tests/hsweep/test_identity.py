@@ -237,15 +237,18 @@ class TestTrialKey:
         renamed = tiny_sweep(space=grid(size=[1, 2, 3]), model=lambda p: TinyModel(p.size))
         assert keys(renamed) == keys(tiny_sweep())
 
-    def test_it_is_the_same_in_every_process(self) -> None:
+    def test_it_is_the_same_in_every_process_and_needs_no_ray_gpu_or_tracker(self) -> None:
         program = (
-            "from tiny import *; from hsweep.planning.plan import make_plan\n"
-            "print(*(t.key for t in make_plan(tiny_sweep(), preset='quick', study_seed=0).trials))"
+            "from tiny import *; from hsweep.planning.plan import make_plan; import sys, torch\n"
+            "plan = make_plan(tiny_sweep(), preset='quick', study_seed=0)\n"
+            "assert plan.to_json() and not torch.cuda.is_initialized()\n"
+            "assert not {'ray', 'mlflow', 'optuna', 'pandas'} & set(sys.modules)\n"
+            "print(*(trial.key for trial in plan.trials))"
         )
         planned = make_plan(tiny_sweep(), preset="quick", study_seed=0)
         printed = subprocess.run(
             [sys.executable, "-c", program],
-            env={"PYTHONHASHSEED": "7", "PYTHONPATH": f"{TESTS}"},
+            env={"PYTHONHASHSEED": "7", "PYTHONPATH": f"{TESTS}", "CUDA_VISIBLE_DEVICES": ""},
             capture_output=True,
             text=True,
             check=True,

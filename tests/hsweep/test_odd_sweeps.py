@@ -88,7 +88,7 @@ def planned(**changes: Any) -> None:
         ({"description": "\ud800"}, "description must be UTF-8 text"),
         ({"replicates": True}, "replicates must be .* at least 1, not True"),
         ({"replicates": 10**12}, "a study has at most 100,000 trials"),
-        ({"search": random_search(10**12), "space": uniform(width=(1, 2))}, "width"),
+        ({"search": random_search(10**12), "space": uniform(width=(1, 2))}, "at most 100,000"),
         ({"question": lean({"width": 1}, 0.1, nuisance=("lr",))}, "unknown nuisance axis .* 'lr'"),
         ({"model": leave}, "model function failed at .*: SystemExit"),
         ({"space": grid(width=[1]).where(leave)}, r"a where\(...\) function .* SystemExit"),

@@ -146,20 +146,6 @@ def test_pinning_again_changes_nothing() -> None:
     }
 
 
-def test_the_names_belong_to_the_project_even_where_others_come_first(tmp_path: Path) -> None:
-    for name in ("models", "tasks", "analysis", "sweeps"):
-        written(tmp_path / name, "raise RuntimeError('foreign')\n", "__init__.py")
-    done = python(
-        "from hsweep import Sweep\n"
-        "import models, tasks.synthetic.retrieval, models.retrieval, analysis\n"
-        "print(models.__file__, tasks.__file__, analysis.__file__, sep='\\n')",
-        tmp_path,
-        tmp_path,
-    )
-    assert done.returncode == 0, done.stderr
-    assert [Path(line).parents[1] for line in done.stdout.split()] == [ROOT] * 3
-
-
 @pytest.mark.parametrize("name", ["models", "tasks"])
 def test_a_foreign_module_imported_first_is_an_error_that_names_both(
     tmp_path: Path, name: str
@@ -185,23 +171,6 @@ def test_workers_find_the_same_project_and_the_folder_of_the_sweep(
     assert not {str(ROOT), str(Path(sys.executable).parent)} & set(others)
     assert environment["PYTHONPATH"] == f"{ROOT}{os.pathsep}/elsewhere"
     assert "HSWEEP_SWEEP_FOLDERS" not in worker_environment(None)
-
-
-def test_a_worker_is_set_up_from_its_environment(tmp_path: Path) -> None:
-    for name in ("models", "tasks"):
-        written(tmp_path / name, "raise RuntimeError('foreign')\n", "__init__.py")
-    written(tmp_path, "FACTOR = 3\n", "helper_of_a_worker.py")
-    done = python(
-        "import os, sys\n"
-        f"os.environ['HSWEEP_SWEEP_FOLDERS'] = {str(tmp_path)!r}\n"
-        "from hsweep.workspace import set_up_worker\n"
-        "set_up_worker()\n"
-        "import models, tasks, helper_of_a_worker\n"
-        "print(models.__file__, tasks.__file__)",
-        tmp_path,
-    )
-    assert done.returncode == 0, done.stderr
-    assert str(ROOT / "models") in done.stdout
 
 
 OWN_NET = """from dataclasses import dataclass
@@ -325,15 +294,22 @@ class TestPackagesOfTheUsers:
             with pytest.raises(UserError, match=message):
                 load_sweep(self.sweep(tmp_path, "from models import Net"))
 
-    def test_a_bare_script_has_them_from_its_folder_and_the_working_directory(
-        self, tmp_path: Path
-    ) -> None:
-        script = "from hsweep import Sweep\nimport models.of_script, tasks.of_folder, models.vit\n"
+    def test_a_bare_script_has_them_beside_the_projects_own(self, tmp_path: Path) -> None:
+        """From its folder, which comes first on the path, and from the working directory."""
+        for name in ("models", "tasks", "analysis", "sweeps"):
+            written(tmp_path / "scripts" / name, "raise RuntimeError('foreign')\n", "__init__.py")
         written(tmp_path / "scripts" / "models", "", "of_script.py")
         written(tmp_path / "folder" / "tasks", "", "of_folder.py")
+        script = (
+            "from hsweep import Sweep\n"
+            "import models.of_script, tasks.of_folder, models.vit, tasks.synthetic.retrieval\n"
+            "import analysis\n"
+            "print(models.__file__, tasks.__file__, analysis.__file__, sep='\\n')"
+        )
         file = written(tmp_path / "scripts", script, "script.py")
         done = python(file, tmp_path / "folder")
         assert done.returncode == 0, done.stderr
+        assert [Path(line).parents[1] for line in done.stdout.split()] == [ROOT] * 3
         written(tmp_path / "scripts" / "models", "", "base.py")
         done = python(file, tmp_path / "folder")
         assert done.returncode != 0
@@ -341,12 +317,13 @@ class TestPackagesOfTheUsers:
         assert str(tmp_path / "scripts" / "models" / "base.py") in last
         assert str(ROOT / "models" / "base.py") in last
 
-    def test_a_worker_has_them_where_the_driver_looked(
+    def test_a_worker_has_them_where_the_driver_looked_and_helpers_of_the_sweep(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         project = tmp_path / "project"
         written(project / "models", "VALUE = 3", "of_project.py")
         written(project / "models", "KNOWN = 4", "__init__.py")
+        written(project, "FACTOR = 5\n", "helper_of_a_worker.py")
         written(tmp_path / "models", "", "base.py")  # where the worker starts: not asked
         load_sweep(written(project))
         for name, value in worker_environment(project).items():
@@ -354,8 +331,10 @@ class TestPackagesOfTheUsers:
         done = python(
             "from hsweep.workspace import set_up_worker\n"
             "set_up_worker()\n"
-            "import models, models.of_project\n"
-            "print(models.__file__, models.of_project.VALUE, models.KNOWN)",
+            "import models, models.of_project, helper_of_a_worker\n"
+            "print(models.__file__, models.of_project.VALUE, models.KNOWN)\n"
+            "print(helper_of_a_worker.FACTOR)",
             tmp_path,
         )
-        assert done.stdout.split() == [str(ROOT / "models" / "__init__.py"), "3", "4"], done.stderr
+        ours = str(ROOT / "models" / "__init__.py")
+        assert done.stdout.split() == [ours, "3", "4", "5"], done.stderr
