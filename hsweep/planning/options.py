@@ -1,59 +1,47 @@
 """Which variant of a sweep is planned."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any, Final
 
 import click
 
 from hsweep.errors import UserError
 from hsweep.options import AXIS_VALUES, BYTES, COUNT, SETTING, option
 
-if TYPE_CHECKING:
-    from models.base import Counts
+Limits = Mapping[str, int | None]
+"""Bounds on what a planned trial may cost, by the names in ``LIMITED``; None does not bound."""
+
+LIMITED: Final = {
+    "max_params": "num_params",
+    "min_params": "num_params",
+    "max_memory": "train_memory_bytes",
+    "max_flops": "flops_per_example",
+}
+"""The column of a trial's costs that each limit bounds."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Bounds on what a planned trial may cost; None does not bound.
+def violation(limits: Limits, costs: Mapping[str, int]) -> str:
+    """Return why a trial is out of bounds, empty if it is not.
 
-    Attributes:
-        max_params, min_params: parameters.
-        max_memory: estimated peak training memory, bytes.
-        max_flops: forward operations for one example.
+    Raises:
+        UserError: a bound on what is not known of the trial.
     """
-
-    max_params: int | None = None
-    min_params: int | None = None
-    max_memory: int | None = None
-    max_flops: int | None = None
-
-    def violation(self, counts: "Counts | None", memory: int | None) -> str | None:
-        """Return why a trial is out of bounds, None if it is not.
-
-        Raises:
-            UserError: a bound on what is not known of the trial.
-        """
-        params = None if counts is None else counts.num_params
-        flops = None if counts is None else counts.forward_flops or None
-        checks = (
-            ("num_params", params, self.min_params, self.max_params, "params"),
-            ("train_memory_bytes", memory, None, self.max_memory, "memory"),
-            ("flops_per_example", flops, None, self.max_flops, "flops"),
-        )
-        for name, value, low, high, flag in checks:
-            if low is None and high is None:
-                continue
-            if value is None:
-                raise UserError(
-                    f"--max-{flag} bounds {name}, which is not known here; leave the bound out (of "
-                    "one's own training, describe= may return it)"
-                )
-            if high is not None and value > high:
-                return f"{name} {value:,} is above --max-{flag} {high:,}"
-            if low is not None and value < low:
-                return f"{name} {value:,} is below --min-{flag} {low:,}"
-        return None
+    for name, bound in limits.items():
+        if bound is None:
+            continue
+        cost, option_name = LIMITED[name], f"--{name.replace('_', '-')}"
+        value = costs.get(cost)
+        if value is None:
+            raise UserError(
+                f"{option_name} bounds {cost}, which is not known here; leave the bound out (of a "
+                "user's training, describe= may return it)"
+            )
+        is_upper = name.startswith("max")
+        if (value > bound) if is_upper else (value < bound):
+            word = "above" if is_upper else "below"
+            return f"{cost} {value:,} is {word} {option_name} {bound:,}"
+    return ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,12 +77,12 @@ class SweepOptions:
         None, type=BYTES, help="Skip what needs more training memory: 8G."
     )
     max_flops: int | None = option(
-        None, type=COUNT, help="Skip dearer forward passes, for example 5G."
+        None, type=COUNT, help="Skip more expensive forward passes, for example 5G."
     )
 
     @property
     def limits(self) -> Limits:
-        return Limits(self.max_params, self.min_params, self.max_memory, self.max_flops)
+        return {name: getattr(self, name) for name in LIMITED}
 
     def words(self) -> list[str]:
         """Return what is chosen as the command line takes it."""
@@ -103,7 +91,7 @@ class SweepOptions:
             words += ["--set", setting_text(name, values)]
         for point in self.points:
             words += ["--point", ",".join(f"{axis}={value}" for axis, value in point.items())]
-        for name, bound in {"seed": self.seed, **asdict(self.limits)}.items():
+        for name, bound in {"seed": self.seed, **self.limits}.items():
             words += [f"--{name.replace('_', '-')}", str(bound)] if bound else []
         return words
 

@@ -30,7 +30,7 @@ from hsweep.planning.content import content_hash, describe
 from hsweep.planning.devices import training_memory
 from hsweep.planning.function_models import model_at
 from hsweep.planning.identity import Accepted, key_of, parts_of
-from hsweep.planning.options import Limits
+from hsweep.planning.options import Limits, violation
 from hsweep.planning.recipes import check_recipe, with_task_settings
 from hsweep.planning.user_code import (
     ImpossiblePointError,
@@ -49,7 +49,6 @@ from models.base import AnyModelConfig, Counts, ModelConfig
 from models.counts import checked_build, counts_of
 from tasks.base import DataError, Learnable
 
-_UNLIMITED: Final = Limits()
 _MAX_CHECKED_BUILDS: Final = 300
 _KEPT_DESCRIPTIONS: Final = 256
 _BUILT: Final = ("model", "task")
@@ -91,7 +90,7 @@ class Plan:
     is_adaptive: bool = False
     sweep_module: str = ""
     accepted: Accepted = field(default_factory=dict)
-    limits: Limits = _UNLIMITED
+    limits: Limits = field(default_factory=dict)
 
     def totals(self) -> dict[str, int | None]:
         params = [trial.counts.num_params for trial in self.trials if trial.counts is not None]
@@ -168,7 +167,7 @@ class Planner:
 
     sweep: Sweep
     study_seed: int
-    limits: Limits = _UNLIMITED
+    limits: Limits = field(default_factory=dict)
     sweep_module: str = ""
     accepted: Accepted = field(default_factory=dict)
     skipped: dict[Point, str] = field(default_factory=dict)
@@ -265,12 +264,10 @@ class Planner:
                 check_metrics(task, sweep)
             except DataError as error:  # what is measured depends on data that are not there
                 self.data_problems[str(error)] = None
-        if violation := self.limits.violation(counts, memory):
-            raise ImpossiblePointError(violation)
         parts, origin = called(
             "model, task, recipe or training", lambda: self._parts(point, task, model, recipe)
         )
-        return Trial(
+        trial = Trial(
             key="",
             ordinal=0,
             point=point,
@@ -289,6 +286,9 @@ class Planner:
             parts=parts,
             origin=origin,
         )
+        if reason := violation(self.limits, cost_columns(trial)):
+            raise ImpossiblePointError(reason)
+        return trial
 
     def _trained_by_loop(self, point: Point) -> _Setup:
         """Return what a sweep's functions say of a point.
@@ -441,7 +441,7 @@ def make_plan(
     *,
     preset: str,
     study_seed: int,
-    limits: Limits = _UNLIMITED,
+    limits: Limits | None = None,
     sweep_module: str = "",
     accepted: Accepted | None = None,
 ) -> Plan:
@@ -451,7 +451,7 @@ def make_plan(
         UserError: the space or the sweep's functions cannot be used, or no trial is left.
     """
     sweep = sweep.with_tuned_axes()
-    planner = Planner(sweep, study_seed, limits, sweep_module, accepted or {})
+    planner = Planner(sweep, study_seed, limits or {}, sweep_module, accepted or {})
     points = _points(sweep, study_seed)
     # Refused at once where no doubles and no limits could bring so many down to what is allowed.
     per_point = sweep.replicates * len(sweep.budget.rungs)
@@ -477,7 +477,7 @@ def make_plan(
         is_adaptive=sweep.search.method == "optuna",
         sweep_module=planner.sweep_module,
         accepted=planner.accepted,
-        limits=limits,
+        limits=planner.limits,
     )
 
 

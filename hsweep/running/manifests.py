@@ -3,7 +3,6 @@
 import shlex
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +33,7 @@ def new_manifest(
         sweep=sweep.name,
         preset=plan.preset,
         settings=list(options.settings),
-        limits=asdict(plan.limits),
+        limits=dict(plan.limits),
         seed=plan.study_seed,
         metric=sweep.metric,
         goal=sweep.direction,

@@ -1,7 +1,7 @@
 """A sweep is asked for: as a new study, or as what the study of its name is to be from now on."""
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
@@ -137,7 +137,7 @@ def _refuse_another_choice(study: StudyFolder, chosen: SweepOptions) -> None:
         ("preset", before.preset, chosen.preset or DEFAULT_PRESET),
         ("point", list(before.points), [dict(point) for point in chosen.points]),
         ("seed", before.seed, chosen.seed),
-        *((name, was, getattr(chosen.limits, name)) for name, was in asdict(before.limits).items()),
+        *((name, was, chosen.limits[name]) for name, was in before.limits.items()),
     ):
         if now != was:
             raise UserError(

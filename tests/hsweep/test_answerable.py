@@ -33,7 +33,6 @@ from hsweep.design.question import Concern
 from hsweep.paths import Home
 from hsweep.planning.answerable import analysable, fixed_rate, notes
 from hsweep.planning.baseline import baseline_proposals
-from hsweep.planning.options import Limits
 from hsweep.planning.plan import make_plan
 from tasks.base import Metric
 
@@ -46,9 +45,9 @@ ROOMY: Final[dict[str, Any]] = {
 """A sweep with room for its answer."""
 
 
-def concerns(limits: Limits | None = None, **changes: Any) -> list[Concern]:
+def concerns(limits: dict[str, int | None] | None = None, **changes: Any) -> list[Concern]:
     sweep = tiny_sweep(**{"replicates": 3, **changes})
-    return analysable(make_plan(sweep, preset="quick", study_seed=0, limits=limits or Limits()))
+    return analysable(make_plan(sweep, preset="quick", study_seed=0, limits=limits))
 
 
 def only(found: list[Concern]) -> tuple[str, str, str]:
@@ -160,7 +159,7 @@ class TestTransitions:
     def test_values_that_limits_leave_count(self) -> None:
         question = Transition("width", None)
         space = grid(width=[1, 2, 3, 4, 5, 6])
-        found = concerns(Limits(max_params=6), space=space, question=question)
+        found = concerns({"max_params": 6}, space=space, question=question)
         assert only(found)[1].startswith("width has one value (1), and a test that tells")
 
     def test_one_length_says_nothing_of_growth(self) -> None:
@@ -299,7 +298,7 @@ class TestLeanQuestions:
         assert remedy == "add its values to the axes, or name a planned shape"
 
     def test_a_baseline_that_is_skipped(self) -> None:
-        found = concerns(Limits(max_params=12), question=lean({"width": 3}, 0.1))
+        found = concerns({"max_params": 12}, question=lean({"width": 3}, 0.1))
         assert only(found)[0] == "impossible"
         assert "width=3 is skipped: num_params 18 is above --max-params 12" in found[0].text
 

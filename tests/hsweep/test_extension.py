@@ -23,7 +23,6 @@ from hsweep.errors import UserError
 from hsweep.paths import Home
 from hsweep.planning.content import describe
 from hsweep.planning.extension import carried_over, plan_extension
-from hsweep.planning.options import Limits
 from hsweep.planning.plan import Plan, make_plan
 from hsweep.record.journal import Journal, TrialRow
 from hsweep.record.study import StudyFolder
@@ -352,27 +351,27 @@ def test_every_setting_that_competes_in_a_cell_gets_its_runs() -> None:
     [
         (
             zipped(width=[1, 2, 3], dropout=[0.0, 0.1, 0.2]),
-            Limits(),
+            {},
             cell(4),
             "has 3 points there, more than any cell",
         ),
         (
             grid(width=[1, 2, 3]).where(lambda p: p.width < 4),
-            Limits(),
+            {},
             cell(4),
             "has no point there",
         ),
-        (grid(width=[1, 2, 3]), Limits(max_params=20), cell(8), "num_params 48 is above"),
+        (grid(width=[1, 2, 3]), {"max_params": 20}, cell(8), "num_params 48 is above"),
         (
             grid(half=[1, 2]).derive(width=lambda p: 2 * p.half),
-            Limits(),
+            {},
             cell(6),
             "axis 'width' is derived from half",
         ),
     ],
 )
 def test_what_cannot_be_run_says_why(
-    space: Any, limits: Limits, wanted: Missing, message: str
+    space: Any, limits: dict[str, int | None], wanted: Missing, message: str
 ) -> None:
     plan = planned(space=space)
     extension = plan_extension(replace(plan, limits=limits), recorded(plan), [wanted])

@@ -27,7 +27,6 @@ from hsweep.planning.code import code_of, training_code
 from hsweep.planning.content import content_hash
 from hsweep.planning.devices import on_devices
 from hsweep.planning.identity import key_of
-from hsweep.planning.options import Limits
 from hsweep.planning.plan import Plan, make_plan
 from hsweep.seeding import replicate_seeds
 from models.base import Counts
@@ -37,9 +36,7 @@ from tasks.base import DataError, Metric
 
 
 def plan(sweep: Sweep | None = None, seed: int = 0, **limits: int | None) -> Plan:
-    return make_plan(
-        sweep or tiny_sweep(), preset="quick", study_seed=seed, limits=Limits(**limits)
-    )
+    return make_plan(sweep or tiny_sweep(), preset="quick", study_seed=seed, limits=limits)
 
 
 def impossible_from_two(point: Point) -> TinyModel:
