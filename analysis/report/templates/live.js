@@ -66,7 +66,7 @@
         }),
         yaxis: Object.assign({}, settings.layout.yaxis, {
           title: { text: escaped(now.metric) }, type: now.log ? "log" : "linear",
-          dtick: decades > 2 ? 1 : undefined,
+          dtick: decades > 2 ? 1 : decades > 0.7 ? "D2" : undefined,
         }),
       }),
     };
