@@ -193,18 +193,10 @@ def class_token_heads(
     log_temperature: Tensor | None = None,
     token_map: nn.Linear | None = None,
 ) -> Tensor:
-    """Return the heads' outputs for one query, side by side: (B, H * N).
+    """Return ``heads_of_one_query`` for queries, keys and values that ``qkv`` makes, E to 3 H N.
 
-    ``heads_of_one_query`` for queries, keys and values that one linear map makes. The biases of
-    the keys do not take part: they are the same for every token, which leaves the softmax alone.
-
-    Args:
-        class_token: (E) if all examples share it, else (B, E).
-        tokens_BTF: what is attended to; F = E unless there is a ``token_map``.
-        qkv: queries', keys' and values' projection, E to 3 H N.
-        heads: number of heads, H.
-        log_temperature: (H), logarithm of a factor on each head's logits.
-        token_map: linear map from F to E that turns features into tokens.
+    The biases of the keys do not take part: they are the same for every token, which leaves the
+    softmax alone.
     """
     query_weight, key_weight, value_weight = qkv.weight.view(3, -1, qkv.in_features).unbind(0)
     query_bias = value_bias = None

@@ -23,19 +23,14 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from models.attention_weights import SoftmaxWatch
-from models.layer_conditioning import (
-    LARGEST_CONDITION_NUMBER,
-    LayerConditioning,
-    Watch,
-    summarised,
-)
+from models.conditioning import LARGEST_CONDITION_NUMBER, LayerConditioning, summarised
 
 _HEADS: Final = ("num_heads", "heads", "num_attention_heads", "n_heads")
 _PROJECTIONS: Final = ("proj", "out_proj", "o_proj", "c_proj")
 
 
 @contextmanager
-def watching(model: nn.Module, examples: int = 32) -> Iterator[Watch]:
+def watching(model: nn.Module, examples: int = 32) -> Iterator["Watch"]:
     """Watch the attention of a model while the block runs.
 
     The first ``examples`` examples that pass through an attention layer are looked at; after them
@@ -47,7 +42,7 @@ def watching(model: nn.Module, examples: int = 32) -> Iterator[Watch]:
     ``nn.MultiheadAttention``, whose one fused call leaves nothing to look at, and what
     ``torch.compile`` made, which calls no hooks.
     """
-    watch = _ModelWatch(model, examples)
+    watch = Watch(model, examples)
     try:
         yield watch
     finally:
@@ -115,8 +110,8 @@ def _linear_map(parent: Any, names: tuple[str, ...]) -> nn.Module | None:
     return None
 
 
-class _ModelWatch:
-    """Hooks on a model, and what they saw."""
+class Watch:
+    """Hooks on a model, and what they have seen so far."""
 
     def __init__(self, model: nn.Module, examples: int) -> None:
         self.batch: int | None = None
@@ -160,7 +155,7 @@ def _first_tensor(content: Any) -> Tensor | None:
 class _Layer:
     """One attention module under observation."""
 
-    def __init__(self, attention: Attention, examples: int, watch: _ModelWatch) -> None:
+    def __init__(self, attention: Attention, examples: int, watch: Watch) -> None:
         self._attention, self._wanted, self._watch = attention, examples, watch
         self._handles: list[RemovableHandle] = []
         self._weights = SoftmaxWatch(self._picked)

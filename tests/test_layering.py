@@ -23,7 +23,6 @@ MAY_IMPORT = {
             "models.base",
             "models.conditioning",
             "models.counts",
-            "models.layer_conditioning",
             "models.meta_build",
             "models.torchvision_compat",
             "models.tracing",

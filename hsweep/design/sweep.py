@@ -22,8 +22,7 @@ from hsweep.design.user_training import Command, TrainFunction, UserTraining
 from hsweep.errors import UserError, check_choice, check_whole, shown, unknown_name
 from hsweep.paths import check_study_name
 from models.base import AnyModelConfig
-from models.conditioning import Conditioning
-from models.layer_conditioning import is_probed
+from models.conditioning import Conditioning, is_probed
 from tasks.base import Metric, Task
 
 DEFAULT_PRESET: Final = "quick"

@@ -16,8 +16,8 @@ from hsweep.design.trial import Resources
 from hsweep.design.user_training import Cost
 from hsweep.errors import UserError, format_error, shown, unknown_name
 from models.base import AnyModelConfig, Counts, ModelConfig, TraceableConfig
+from models.conditioning import is_probed
 from models.counts import counts_of
-from models.layer_conditioning import is_probed
 from tasks.base import DataError, Learnable, Task
 
 _KINDS: Final[dict[str, tuple[tuple[type, ...], str]]] = {

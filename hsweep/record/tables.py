@@ -9,7 +9,7 @@ from hsweep.errors import UserError
 from hsweep.files import replacing
 from hsweep.record.index import parsed
 from hsweep.record.rows import FIGURES, SAID_OF_COUNTS, RawReport
-from models import layer_conditioning
+from models import conditioning
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -258,13 +258,13 @@ def _payloads(
 
 
 def is_probed(column: str) -> bool:
-    return layer_conditioning.is_probed(column)
+    return conditioning.is_probed(column)
 
 
 def _probed_besides(metrics: Sequence[str], entries: Sequence[RawReport]) -> list[str]:
     # Looked for as text first: without a probe there is nothing to be read for it.
     text = "\n".join(entry[_PAYLOAD] for entry in entries)
-    if not any(word in text for word in layer_conditioning.PROBED_WORDS if word not in metrics):
+    if not any(word in text for word in conditioning.PROBED_WORDS if word not in metrics):
         return []
     reported = {name for entry in entries for name in json.loads(entry[_PAYLOAD])["metrics"]}
     return [name for name in reported - set(metrics) if is_probed(name)]

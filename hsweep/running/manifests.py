@@ -19,7 +19,7 @@ from hsweep.record.provenance import collect
 from hsweep.record.study import Manifest
 from hsweep.tracking.target import TrackingTarget
 from hsweep.user_packages import folders_in_use
-from models.layer_conditioning import METRICS as PROBED_METRICS
+from models.conditioning import METRICS as PROBED_METRICS
 
 
 def new_manifest(

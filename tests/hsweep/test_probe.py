@@ -25,8 +25,7 @@ from hsweep.design.trial import Assignment, Report, Trial
 from hsweep.paths import Home
 from hsweep.record.journal import JournalReader
 from hsweep.record.study import StudyFolder
-from models.conditioning import Conditioning
-from models.layer_conditioning import METRICS, is_probed, layer_metric
+from models.conditioning import METRICS, Conditioning, is_probed, layer_metric
 from tasks.base import Metric
 
 CPU = torch.device("cpu")

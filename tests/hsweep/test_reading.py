@@ -17,7 +17,7 @@ from hsweep.design.trial import Report, TrialStatus
 from hsweep.record.journal import Journal, TrialRow
 from hsweep.record.reading import StudyTables
 from hsweep.record.tables import axis_kinds, reports_schema, trials_schema
-from models.layer_conditioning import is_probed
+from models.conditioning import is_probed
 
 METRICS = ["nmse", "fit"]
 COUNTS = {"num_params": 6, "flops_per_example": 12}

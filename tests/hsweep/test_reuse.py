@@ -28,8 +28,8 @@ from hsweep.record.reading import mixed_versions_lines
 from hsweep.record.study import StudyFolder
 from hsweep.running.reuse import Reuse
 from hsweep.workspace import load_sweep
+from models.conditioning import METRICS as PROBED
 from models.conditioning import Conditioning
-from models.layer_conditioning import METRICS as PROBED
 
 Invoke = Callable[..., Result]
 

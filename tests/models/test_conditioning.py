@@ -24,19 +24,19 @@ from models.attention_probe import (
     singular_values,
     watching,
 )
-from models.conditioning import Conditioning
-from models.davit import DaViT
-from models.decoder import Decoder
-from models.encoder import CrammedBert
-from models.layer_conditioning import (
+from models.conditioning import (
     LARGEST_CONDITION_NUMBER,
     METRICS,
+    Conditioning,
     LayerConditioning,
     gaussian_condition_number,
     is_probed,
     layer_metric,
     summarised,
 )
+from models.davit import DaViT
+from models.decoder import Decoder
+from models.encoder import CrammedBert
 from models.nystromformer import Nystromformer
 from models.rank_encoder import RankEncoder
 from models.ranker import Ranker
