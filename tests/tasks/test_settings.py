@@ -5,6 +5,9 @@ from typing import Any
 
 import pytest
 
+from tasks.language.glue import Glue
+from tasks.language.masked_text import MaskedText
+from tasks.language.stories import Stories
 from tasks.lra.byte_text import ByteText
 from tasks.lra.document_pairs import DocumentPairs
 from tasks.lra.listops import ListOps
@@ -21,6 +24,7 @@ NEEDED: dict[Any, dict[str, Any]] = {
     NearestNeighbor: {"seq_len": 8},
     StreamedImages: {"data": "x"},
     Passages: {"seq_len": 4, "mined": 6},
+    Glue: {"pretraining": MaskedText()},
 }
 """What a task cannot be made without."""
 
@@ -31,7 +35,6 @@ REFUSED: dict[Callable[..., Any], list[tuple[dict[str, Any], str]]] = {
         ({"dim": True}, "dim must be a whole number"),
         ({"input_dim": 0}, "input_dim must be a whole number"),
         ({"num_train": 0}, "num_train must be a whole number of at least 2, not 0"),
-        ({"num_validation": 1}, "num_validation must be"),
         ({"directions": "random"}, "directions must be one of 'orthonormal', 'iid', not 'random'"),
         ({"dim": 5, "input_dim": 4}, "dim=5 is more than input_dim=4"),
         ({"outer": "max"}, "outer must be one of 'sum', 'squares', 'product', 'sine', not 'max'"),
@@ -47,15 +50,11 @@ REFUSED: dict[Callable[..., Any], list[tuple[dict[str, Any], str]]] = {
         ({"seq_len": 7, "doubled": True}, "seq_len must be even, not 7"),
         ({"dim": 7, "points": "orthonormal"}, "8 are drawn for seq_len=8, more than dim=7"),
         ({"replay_batches": 0}, "replay_batches must be a whole number of at least 1, not 0"),
-        ({"steps_per_epoch": 0.5}, "steps_per_epoch must be"),
-        ({"num_validation": 0}, "num_validation must be"),
     ],
     Images: [
         ({"data": ""}, "data must be"),
         ({"image_size": 0}, "image_size must be a whole number of at least 1, not 0"),
         ({"max_train": 0}, "max_train must be a whole number of at least 1, not 0"),
-        ({"max_validation": -3}, "max_validation must be"),
-        ({"max_train_eval": 1.5}, "max_train_eval must be"),
         ({"crop_padding": -1}, "crop_padding must be a whole number of at least 0"),
         ({"label_smoothing": 1.0}, r"label_smoothing must lie in \[0, 1\), not 1.0"),
         ({"fit": "crop"}, "fit must be one of 'resize', 'border', 'edge', not 'crop'"),
@@ -105,12 +104,29 @@ REFUSED: dict[Callable[..., Any], list[tuple[dict[str, Any], str]]] = {
         ({"validation": 0.0}, r"validation must be a split or a share in \(0, 1\), not 0"),
         ({"validation": 1.5}, r"validation must lie in \[0, 1\), not 1.5"),
         ({"num_classes": 1}, "num_classes must be a whole number of at least 2, not 1"),
-        ({"max_test": 0}, "max_test must be"),
     ],
     DocumentPairs: [
         ({"data": ""}, "data must be the folder"),
         ({"max_bytes": 5_000}, "max_bytes must be at most seq_len=4096, not 5000"),
         ({"seq_len": "long"}, "seq_len must be a whole number"),
+    ],
+    Stories: [
+        ({"layout": "rows"}, "layout must be one of 'packed', 'windows', not 'rows'"),
+        ({"seq_len": 0}, "seq_len must be a whole number of at least 1, not 0"),
+        ({"vocab_size": 256}, "vocab_size must be at least 257"),
+        ({"validation": "test"}, "docstrings have no splits"),
+    ],
+    MaskedText: [({"masked_share": 0}, r"masked_share must lie in \(0, 1\), not 0")],
+    Glue: [
+        ({"tasks": ()}, "tasks must name at least one task"),
+        ({"tasks": ("cola", "cola")}, "none twice"),
+        ({"tasks": ("squad",)}, "each of tasks must be one of 'cola', 'sst2'.*, not 'squad'"),
+        ({"epochs": 0}, "epochs must be a whole number"),
+        ({"lr": 0.0}, "lr must be a positive number, not 0.0"),
+        ({"lr": -1}, "lr must be a finite number of at least 0, not -1"),
+        ({"dropout": 1.0}, "dropout must lie in"),
+        ({"seq_len": 4}, "seq_len must be a whole number of at least 5, not 4"),
+        ({"every_report": "yes"}, "every_report must be True or False, not 'yes'"),
     ],
     Passages: [
         ({"seq_len": 1}, "seq_len must be a whole number of at least 2"),

@@ -231,10 +231,6 @@ class TestWhatIsWrongIsNamed:
         with pytest.raises(DataError, match=r"16 tokens needs 16, and .* for validation"):
             opened(task)
 
-    def test_no_position_to_predict(self) -> None:
-        with pytest.raises(ValueError, match="masked_share must lie in"):
-            MaskedText(masked_share=0)
-
 
 def test_a_given_tokenizer_is_used(text: MaskedText, tmp_path: Path) -> None:
     train_wordpiece([sentences(9)], 130).save(str(tmp_path / "tokenizer.json"))

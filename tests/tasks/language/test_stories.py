@@ -261,15 +261,6 @@ class TestWhatIsWrongIsNamed:
         with pytest.raises(ValueError, match="vocab_size must be at least 257"):
             replace(packed, vocab_size=256)
 
-    def test_an_unknown_layout(self) -> None:
-        with pytest.raises(ValueError, match="'packed', 'windows'"):
-            Stories(layout="rows")  # type: ignore[arg-type]
-
-    @pytest.mark.parametrize("field", ["seq_len", "vocab_size", "max_validation"])
-    def test_a_number_below_one(self, field: str) -> None:
-        with pytest.raises(ValueError, match=field):
-            Stories(**{field: 0})
-
 
 class TestTinyStories:
     def test_its_splits_are_read_as_they_are(self, shared_data: Callable[[str], str]) -> None:
