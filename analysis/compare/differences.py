@@ -4,81 +4,75 @@ import difflib
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from analysis.compare.result import Difference
 from analysis.text.numbers import NONE
 from hsweep.record.study import StudyFolder
 
+Tasks = Mapping[str, Mapping[str, Any]]
+"""The tasks that a study learns, by the fingerprints of their data."""
 _MOST_DIFF_LINES: Final = 400
 _COMMIT_LENGTH: Final = 12
 _MOST_TASKS_NAMED: Final = 4
 _COMPARED: Final = (
-    *("sweep", "preset", "settings", "points", "limits", "seed", "metric", "goal", "budget"),
+    *("sweep", "preset", "points", "limits", "seed", "metric", "goal", "budget"),
     *("question", "axes", "metrics"),
 )
-_OF_PROVENANCE: Final = (*("tool", "sweep", "training", "python", "packages", "hardware", "data"),)
+_OF_PROVENANCE: Final = {
+    **{name: name for name in ("training", "python", "packages")},
+    **{"hardware": "hardware (where it ran)", "tool": "code of the tool"},
+    "sweep": "code of the sweep",
+}
 
 
-def task_text(
-    own: Mapping[str, Mapping[str, Any]], every: Sequence[Mapping[str, Mapping[str, Any]]]
-) -> str:
+def task_text(own: Tasks, every: Sequence[Tasks]) -> str:
     """Return a study's tasks in words, by the settings in which the studies' tasks differ."""
-    contents = [dict(_flattened("", task)) for tasks in every for task in tasks.values()]
-    names = list(dict.fromkeys(name for content in contents for name in content))
+    contents = [_flat(task) for tasks in every for task in tasks.values()]
+    names = dict.fromkeys(name for content in contents for name in content)
     differing = [
         name for name in names if len({content.get(name, NONE) for content in contents}) > 1
     ]
-    found = [
-        ", ".join(f"{name}={content[name]}" for name in differing if name in content)
-        or f"data {fingerprint[:_COMMIT_LENGTH]}"
-        for fingerprint, task in own.items()
-        for content in [dict(_flattened("", task))]
-    ]
+    found = []
+    for fingerprint, task in own.items():
+        content = _flat(task)
+        named = [f"{name}={content[name]}" for name in differing if name in content]
+        found.append(", ".join(named) or f"data {fingerprint[:_COMMIT_LENGTH]}")
     some = " or ".join(found[:_MOST_TASKS_NAMED])
     left = len(found) - _MOST_TASKS_NAMED
     return (f"{some} and {left} more" if left > 0 else some) or "not on record"
 
 
 def differences(
-    studies: Sequence[StudyFolder], tasks: Sequence[Mapping[str, Mapping[str, Any]]]
-) -> list[Difference]:
+    studies: Sequence[StudyFolder], tasks: Sequence[Tasks]
+) -> dict[str, tuple[str, ...]]:
     """Return what is recorded of the studies and not the same in all of them, the task first."""
     sides = []
     for study, own in zip(studies, tasks, strict=True):
         manifest = study.manifest
-        content: dict[str, Any] = {"task": task_text(own, tasks)} if own else {}
-        for name in _COMPARED:
-            if name == "settings":
-                given = manifest.settings or ()
-                content |= {f"--set {key}": ", ".join(map(str, values)) for key, values in given}
-            else:
-                content[name] = getattr(manifest, name)
-        provenance = {
-            f"{name} (where it ran)" if name == "hardware" else name: manifest.provenance.get(name)
-            for name in _OF_PROVENANCE
+        settings = {f"--set {key}": value for key, value in manifest.settings or ()}
+        read = [str(each.get("fingerprint", NONE)) for each in manifest.provenance.get("data", ())]
+        content = {
+            **({"task": task_text(own, tasks)} if own else {}),
+            **{name: getattr(manifest, name) for name in _COMPARED},
+            **settings,
+            "added or edited later": "; ".join(manifest.later_commands),
+            **{shown: manifest.provenance.get(name) for name, shown in _OF_PROVENANCE.items()},
+            "data": ", ".join(sorted(name[:_COMMIT_LENGTH] for name in read)),
         }
-        provenance["code of the tool"] = provenance.pop("tool")
-        provenance["code of the sweep"] = provenance.pop("sweep")
-        read = provenance["data"] or ()
-        provenance["data"] = ", ".join(
-            sorted(str(each.get("fingerprint", NONE))[:_COMMIT_LENGTH] for each in read)
-        )
-        later = "; ".join(manifest.later_commands)
-        content = {**content, "added or edited later": later, **provenance}
-        sides.append(dict(_flattened("", content)))
-    names = list(dict.fromkeys(name for side in sides for name in side))
-    rows = [Difference(name, tuple(side.get(name, NONE) for side in sides)) for name in names]
-    return [row for row in rows if len(set(row.values)) > 1]
+        sides.append(_flat(content))
+    names = dict.fromkeys(name for side in sides for name in side)
+    rows = {name: tuple(side.get(name, NONE) for side in sides) for name in names}
+    return {name: values for name, values in rows.items() if len(set(values)) > 1}
 
 
-def _flattened(prefix: str, content: Mapping[str, Any]) -> list[tuple[str, str]]:
-    rows: list[tuple[str, str]] = []
+def _flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Return nested values in words, their names joined by dots."""
+    rows: dict[str, str] = {}
     for name, value in content.items():
         full = f"{prefix}{name}"
         if isinstance(value, Mapping) and value:
-            rows += _flattened(f"{full}.", value)
+            rows |= _flat(value, f"{full}.")
         else:
             shown = _written(value) or NONE
-            rows.append((full, shown[:_COMMIT_LENGTH] if full.endswith(".commit") else shown))
+            rows[full] = shown[:_COMMIT_LENGTH] if full.endswith(".commit") else shown
     return rows
 
 
@@ -104,8 +98,7 @@ def source_diff(studies: Sequence[StudyFolder], labels: Sequence[str]) -> str:
             texts.append([])
     lines: list[str] = []
     for label, text in zip(labels[1:], texts[1:], strict=True):
-        lines += difflib.unified_diff(
-            texts[0], text, f"{labels[0]}/sweep.py", f"{label}/sweep.py", lineterm="", n=1
-        )
+        names = f"{labels[0]}/sweep.py", f"{label}/sweep.py"
+        lines += difflib.unified_diff(texts[0], text, *names, lineterm="", n=1)
     left = len(lines) - _MOST_DIFF_LINES
     return "\n".join(lines[:_MOST_DIFF_LINES] + ([f"... {left} more lines"] if left > 0 else []))

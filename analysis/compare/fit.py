@@ -2,46 +2,40 @@
 
 import contextlib
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pandas as pd
 
 from analysis.answer import Answer
 from analysis.ask import answer_runs
-from analysis.compare.differences import differences, source_diff, task_text
-from analysis.compare.result import (
-    STUDY,
-    CompareSettings,
-    Comparison,
-    Pair,
-    Places,
-    StudySide,
-)
+from analysis.compare.differences import Tasks, differences, source_diff, task_text
+from analysis.compare.result import STUDY, CollapsePlaces, Comparison, Pair, StudySide
 from analysis.questions.base import StudyRuns
 from analysis.questions.lean.result import LeanGroups, LeanResult, comparisons
-from analysis.questions.pareto.fit import FrontDraws, Volume, fit_front, front_shapes
+from analysis.questions.pareto.fit import FrontDraws, fit_front, front_shapes, volume_interval
 from analysis.questions.pareto.result import ParetoResult, ParetoSettings
 from analysis.questions.transition.result import TransitionResult
 from analysis.runs.grouped import Grouped
 from analysis.runs.statuses import FULL
 from analysis.runs.table import Runs
-from analysis.statistics.values import Interval
+from analysis.statistics.values import FloatArray, Interval
 from analysis.text.numbers import NONE
 from analysis.text.tables import varying_columns
 from hsweep.errors import UserError
+from hsweep.record.manifest import Manifest
 from hsweep.record.study import StudyFolder
 
-_DEFAULT_SETTINGS: Final = CompareSettings()
+_DEFAULT_SETTINGS: Final = ParetoSettings()
 
 
 def compare_studies(
     studies: Sequence[StudyFolder],
     *,
     costs: Sequence[str] = (),
-    settings: CompareSettings = _DEFAULT_SETTINGS,
+    settings: ParetoSettings = _DEFAULT_SETTINGS,
 ) -> Comparison:
     """Lay studies side by side, at the longest budget that all of them have trained to.
 
@@ -52,10 +46,10 @@ def compare_studies(
         studies: two or more.
         costs: what the front is drawn over; empty takes the costs that all lean questions among
             them share. With them every study is on it, whatever its question.
-        settings: draws, levels, seed.
+        settings: of the fronts.
 
     Raises:
-        UserError: fewer than two studies, one given twice, or a cost that a study does not have.
+        UserError: fewer than two studies, one named twice, or a cost that a study does not have.
     """
     if len(studies) < 2:
         raise UserError("comparing takes two studies or more")
@@ -73,39 +67,42 @@ def compare_studies(
         budgets, budget, notes = _budgets(labels, runs, is_apart=bool(apart))
         compared = [replace(each, longest=budget) for each in runs]
         answers = [answer_runs(study, each) for study, each in zip(studies, compared, strict=True)]
-        tables = [each.answering for each in compared]
-    front = _Front(labels, compared, answers, tables, tuple(costs), settings, apart)
+        tables = dict(zip(labels, (each.answering for each in compared), strict=True))
+    named = dict(zip(labels, compared, strict=True))
+    front, volumes, front_note = _front(named, answers, tuple(costs), settings, apart)
     sides = tuple(
         StudySide(
             label=label,
             folder=str(study.paths.root),
             sweep=study.manifest.sweep,
             preset=study.manifest.preset,
-            trials=len(table),
-            finished=int(table["status"].isin(FULL).sum()),
-            budget=budgets[at],
+            trials=len(tables[label]),
+            finished=int(tables[label]["status"].isin(FULL).sum()),
+            budget=at_budget,
             answer=tuple(answer.sentences),
             problem=answer.problem,
             transition=answer.result(TransitionResult),
             lean=_lean(answer),
-            hv=front.volumes[label].interval(settings.confidence)
-            if label in front.volumes
-            else None,
+            hv=volume_interval(volumes[label], settings.confidence) if label in volumes else None,
         )
-        for at, (label, study, table, answer) in enumerate(
-            zip(labels, studies, tables, answers, strict=True)
-        )
+        for label, study, answer, at_budget in zip(labels, studies, answers, budgets, strict=True)
     )
     pairs = [
-        _pair((sides[a], sides[b]), (tables[a], tables[b]), (studies[a], studies[b]), front)
-        for a, b in itertools.combinations(range(len(studies)), 2)
+        Pair(
+            one.label,
+            other.label,
+            *_trials_of_both(named[one.label], named[other.label]),
+            None if apart else _places(one.transition, other.transition),
+            *_volume_difference(volumes.get(one.label), volumes.get(other.label), settings),
+        )
+        for one, other in itertools.combinations(sides, 2)
     ]
     return Comparison(
         studies=sides,
-        front=front.result,
-        front_note=front.note,
+        front=front,
+        front_note=front_note,
         pairs=tuple(pairs),
-        differences=tuple(differences(studies, tasks)),
+        differences=differences(studies, tasks),
         source_diff=source_diff(studies, labels),
         settings=settings,
         warnings=(*notes, *_warnings(sides)),
@@ -126,8 +123,8 @@ def unique_labels(studies: Sequence[StudyFolder]) -> list[str]:
     ]
 
 
-def _tasks(study: StudyFolder) -> dict[str, Mapping[str, Any]]:
-    """Return what a study learns, by the fingerprints of its data; empty where none is recorded."""
+def _tasks(study: StudyFolder) -> Tasks:
+    """Return what a study learns; empty where none is recorded."""
     recorded = [study.manifest.provenance, *(e["provenance"] for e in study.manifest.extensions)]
     return {
         str(entry["fingerprint"]): entry.get("task") or {}
@@ -137,7 +134,7 @@ def _tasks(study: StudyFolder) -> dict[str, Mapping[str, Any]]:
     }
 
 
-def _apart(labels: Sequence[str], tasks: Sequence[Mapping[str, Mapping[str, Any]]]) -> str:
+def _apart(labels: Sequence[str], tasks: Sequence[Tasks]) -> str:
     """Return that the studies learn from other data, and how; empty where all learn the same, or
     where that is not on record."""
     if len({frozenset(each) for each in tasks if each}) < 2:
@@ -166,26 +163,19 @@ def _budgets(
     common, longest = max(shared, default=None), [max(each, default=None) for each in trained]
     at = longest if common is None else [common] * len(studies)
     words = [NONE if b is None else f"{b} {unit}" for b, unit in zip(at, units, strict=True)]
+    notes = [
+        f"{label} was trained to {most} {unit} too; it is compared at {text}, the longest budget "
+        "that all have"
+        for label, most, unit, own, text in zip(labels, longest, units, at, words, strict=True)
+        if own != most
+    ]
     if common is None and None not in longest and not is_apart:
         each = "; ".join(f"{label}: {text}" for label, text in zip(labels, words, strict=True))
-        return (
-            words,
-            common,
-            [
-                f"the studies have no budget in common and each stands at its longest ({each}): a "
-                "difference may be that of the budgets"
-            ],
-        )
-    return (
-        words,
-        common,
-        [
-            f"{label} was trained to {most} {unit} too; it is compared at {text}, the longest "
-            "budget that all have"
-            for label, most, unit, own, text in zip(labels, longest, units, at, words, strict=True)
-            if own != most
-        ],
-    )
+        notes = [
+            f"the studies have no budget in common and each stands at its longest ({each}): a "
+            "difference may be that of the budgets"
+        ]
+    return words, common, notes
 
 
 def _lean(answer: Answer) -> dict[str, LeanResult]:
@@ -194,65 +184,41 @@ def _lean(answer: Answer) -> dict[str, LeanResult]:
     return {each.heading: each for each in compared}
 
 
-class _Front:
-    """The front of the shapes of all studies, with a hypervolume a study.
-
-    Attributes:
-        result: None where none is drawn.
-        volumes: by the study's label.
-        note: how volumes were computed, or why there is no front.
-    """
-
-    def __init__(
-        self,
-        labels: Sequence[str],
-        studies: Sequence[StudyRuns],
-        answers: Sequence[Answer],
-        tables: Sequence[pd.DataFrame],
-        costs: tuple[str, ...],
-        settings: CompareSettings,
-        apart: str,
-    ) -> None:
-        self.is_apart = bool(apart)
-        self.result: ParetoResult | None = None
-        self.volumes: dict[str, Volume] = {}
-        offered = [answer.result(ParetoResult) for answer in answers]
-        asked = [at for at, front in enumerate(offered) if costs or front is not None]
-        if not costs:
-            shared = [front.costs for front in offered if front is not None]
-            costs = tuple(n for n in (shared or [()])[0] if all(n in each for each in shared))
-        manifests = [studies[at].manifest for at in asked]
-        self.note = _no_front(manifests, costs, apart)
-        if self.note:
-            return
-        # A study whose shapes cannot be told apart has none here; the others have.
-        usable = []
-        for at in asked:
-            try:
-                _grouped([labels[at]], [studies[at]], [tables[at]], costs, settings)
-                usable.append(at)
-            except UserError as error:
-                self.note = f"{labels[at]} has no front: {error}"
-        if len(usable) < 2:
-            return
-        shapes = _grouped(
-            [labels[at] for at in usable],
-            [studies[at] for at in usable],
-            [tables[at] for at in usable],
-            costs,
-            settings,
-        )
-        front_settings = _settings(settings)
-        self.result = fit_front(shapes, front_settings)
-        own = [str(shape.config[STUDY]) for shape in shapes.found]
-        drawn = FrontDraws.of(shapes, front_settings, _same_runs(shapes))
-        masks = [np.array([name == labels[at] for name in own]) for at in usable]
-        found, note = drawn.volumes(masks)
-        self.volumes = dict(zip([labels[at] for at in usable], found, strict=False))
-        self.note = f"{note}. {self.note}".strip() if self.note else note
+def _front(
+    studies: dict[str, StudyRuns],
+    answers: Sequence[Answer],
+    costs: tuple[str, ...],
+    settings: ParetoSettings,
+    apart: str,
+) -> tuple[ParetoResult | None, dict[str, FloatArray], str]:
+    """Return the front of the shapes of all studies, the hypervolume of each study's own, and how
+    these were computed or why there is no front."""
+    offered = dict(zip(studies, (answer.result(ParetoResult) for answer in answers), strict=True))
+    asked = {label: studies[label] for label, own in offered.items() if costs or own is not None}
+    if not costs:
+        shared = [own.costs for own in offered.values() if own is not None]
+        costs = tuple(n for n in (shared or [()])[0] if all(n in each for each in shared))
+    if note := _no_front([study.manifest for study in asked.values()], costs, apart):
+        return None, {}, note
+    # A study whose shapes cannot be told apart has none here; the others have.
+    usable = {}
+    for label, study in asked.items():
+        try:
+            _shapes({label: study}, costs, settings)
+            usable[label] = study
+        except UserError as error:
+            note = f"{label} has no front: {error}"
+    if len(usable) < 2:
+        return None, {}, note
+    shapes = _shapes(usable, costs, settings)
+    own = np.array([str(shape.config[STUDY]) for shape in shapes.found])
+    drawn = FrontDraws.of(shapes, settings, _same_runs(shapes))
+    found, how = drawn.volumes([own == label for label in usable])
+    note = f"{how}. {note}" if note else how
+    return fit_front(shapes, settings), dict(zip(usable, found, strict=False)), note
 
 
-def _no_front(manifests: Sequence[Any], costs: tuple[str, ...], apart: str) -> str:
+def _no_front(manifests: Sequence[Manifest], costs: tuple[str, ...], apart: str) -> str:
     """Return why no front of the studies is drawn; empty where one is."""
     metrics = sorted({(manifest.metric, manifest.goal) for manifest in manifests})
     why = ""
@@ -268,41 +234,26 @@ def _no_front(manifests: Sequence[Any], costs: tuple[str, ...], apart: str) -> s
     return f"no fronts are compared: {why}" if why else ""
 
 
-def _settings(settings: CompareSettings) -> ParetoSettings:
-    return ParetoSettings(
-        draws=settings.draws,
-        rng_seed=settings.rng_seed,
-        confidence=settings.confidence,
-        crash_sd=settings.crash_sd,
-    )
-
-
-def _grouped(
-    labels: Sequence[str],
-    studies: Sequence[StudyRuns],
-    tables: Sequence[pd.DataFrame],
-    costs: tuple[str, ...],
-    settings: CompareSettings,
+def _shapes(
+    studies: dict[str, StudyRuns], costs: tuple[str, ...], settings: ParetoSettings
 ) -> Grouped:
     """Return the shapes of studies, named by what varies in any of them."""
-    table = pd.concat(
-        [rows.assign(**{STUDY: label}) for label, rows in zip(labels, tables, strict=True)],
-        ignore_index=True,
-    )
+    first, *_ = studies.values()
+    tables = [study.answering.assign(**{STUDY: label}) for label, study in studies.items()]
     nuisance: dict[str, None] = {}
     config: dict[str, None] = {STUDY: None}
-    for study, rows in zip(studies, tables, strict=True):
+    for study in studies.values():
         axes, question = study.manifest.axes, study.question
-        varying = varying_columns(rows, axes)
+        varying = varying_columns(study.answering, axes)
         own = [axis for axis in question.get("nuisance") or () if axis in varying]
         named = {*varying, *dict(question.get("baseline") or ())}
         nuisance |= dict.fromkeys(own)
         config |= dict.fromkeys(axis for axis in axes if axis in named and axis not in own)
     if len(config) == 1:
-        config |= dict.fromkeys([a for a in studies[0].manifest.axes if a in table][:1])
-    runs, goal = Runs(table, studies[0].manifest.metric), studies[0].goal
+        config |= dict.fromkeys(first.manifest.axes[:1])
+    runs = Runs(pd.concat(tables, ignore_index=True), first.manifest.metric)
     by = [axis for axis in config if axis not in nuisance]
-    return front_shapes(runs, by, list(nuisance), goal, costs, _settings(settings))
+    return front_shapes(runs, by, list(nuisance), first.goal, costs, settings)
 
 
 def _same_runs(shapes: Grouped) -> list[int]:
@@ -316,39 +267,20 @@ def _same_runs(shapes: Grouped) -> list[int]:
     return found
 
 
-def _pair(
-    sides: tuple[StudySide, StudySide],
-    tables: tuple[pd.DataFrame, pd.DataFrame],
-    studies: tuple[StudyFolder, StudyFolder],
-    front: _Front,
-) -> Pair:
-    (one, other), (first, second) = sides, tables
-    axes = [set(study.manifest.axes) for study in studies]
+def _trials_of_both(one: StudyRuns, other: StudyRuns) -> tuple[int, int]:
+    """Return how many trials two studies share, and how many points and seeds of both have another
+    trial in each."""
+    tables, axes = (one.answering, other.answering), sorted(one.manifest.axes)
+    keys, others = (set(table["key"]) for table in tables)
     changed = 0
-    if axes[0] and axes[0] == axes[1]:
-        keys, others = (_keys_by_point(table, sorted(axes[0])) for table in tables)
-        changed = sum(keys[point] != others[point] for point in keys.keys() & others.keys())
-    volume, better = None, None
-    if one.label in front.volumes and other.label in front.volumes:
-        own, rival = front.volumes[one.label], front.volumes[other.label]
-        volume, better = volume_difference(own, rival, front.result)
-    return Pair(
-        one.label,
-        other.label,
-        len(set(first["key"]) & set(second["key"])),
-        changed,
-        None if front.is_apart else _places(one.transition, other.transition),
-        volume,
-        better,
-    )
+    if axes and axes == sorted(other.manifest.axes):
+        first, second = (table.astype(dict.fromkeys(axes, str)) for table in tables)
+        both = first.merge(second, on=[*axes, "seed"])
+        changed = int((both["key_x"] != both["key_y"]).sum())
+    return len(keys & others), changed
 
 
-def _keys_by_point(table: pd.DataFrame, axes: Sequence[str]) -> dict[tuple[str, ...], str]:
-    columns = [table[name].astype(str) for name in (*axes, "seed")]
-    return dict(zip(zip(*columns, strict=True), table["key"], strict=True))
-
-
-def _places(one: TransitionResult | None, other: TransitionResult | None) -> Places | None:
+def _places(one: TransitionResult | None, other: TransitionResult | None) -> CollapsePlaces | None:
     """Return where two studies place the collapse; None unless both look along the same axis."""
     if one is None or other is None or one.x != other.x or not one.p_h or not other.p_h:
         return None
@@ -356,26 +288,28 @@ def _places(one: TransitionResult | None, other: TransitionResult | None) -> Pla
     for (h, p), (g, q) in itertools.product(one.p_h.items(), other.p_h.items()):
         shares["lower" if h < g else "equal" if h == g else "higher"] += p * q
     total = sum(shares.values()) or 1.0
-    return Places(
+    return CollapsePlaces(
         both_claim=one.is_claimed and other.is_claimed,
         common_set=tuple(sorted(set(one.h_set) & set(other.h_set))),
         **{name: share / total for name, share in shares.items()},
     )
 
 
-def volume_difference(
-    first: Volume, second: Volume, front: ParetoResult | None
-) -> tuple[Interval, float | None]:
-    """Return first minus second with its interval, and the share of draws above 0."""
-    estimate = first.estimate - second.estimate
-    if first.draws is None or second.draws is None:
-        return Interval(estimate, np.nan, np.nan), None
-    drawn = first.draws - second.draws
-    shifted = drawn - drawn.mean() + estimate
+def _volume_difference(
+    one: FloatArray | None, other: FloatArray | None, settings: ParetoSettings
+) -> tuple[Interval | None, float | None]:
+    """Return the first hypervolume minus the second with its interval, and the share of draws above
+    0; None where there is none."""
+    if one is None or other is None:
+        return None, None
+    difference = one - other
+    interval = volume_interval(difference, settings.confidence, low=-np.inf)
+    draws = difference[1:]
+    if not draws.size:
+        return interval, None
     # Where nothing differs neither front is the better one.
-    better = float(np.mean(shifted > 1e-12) + 0.5 * np.mean(np.abs(shifted) <= 1e-12))
-    confidence = 0.95 if front is None else front.settings.confidence
-    return Interval(estimate, *Volume(estimate, drawn).ends(confidence)), better
+    better = np.mean(draws > 1e-12) + 0.5 * np.mean(np.abs(draws) <= 1e-12)
+    return interval, float(better)
 
 
 def _warnings(sides: Sequence[StudySide]) -> list[str]:

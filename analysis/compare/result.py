@@ -4,29 +4,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from analysis.questions.lean.result import LeanResult
-from analysis.questions.pareto.result import ParetoResult
+from analysis.questions.pareto.result import ParetoResult, ParetoSettings
 from analysis.questions.transition.result import TransitionResult
 from analysis.statistics.values import Interval
 from analysis.values import Jsonable, Number
 
 STUDY: Final = "study"
 """The axis that tells the studies' shapes apart."""
-
-
-@dataclass(frozen=True, slots=True)
-class CompareSettings(Jsonable):
-    """Every choice the comparison makes.
-
-    Attributes:
-        draws, rng_seed: draws of the fronts, and their seed.
-        confidence: level of every interval.
-        crash_sd: runs this many pooled robust sd below their shape's median are screened.
-    """
-
-    draws: int = 2000
-    confidence: float = 0.95
-    crash_sd: float = 6.0
-    rng_seed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +43,7 @@ class StudySide(Jsonable):
 
 
 @dataclass(frozen=True, slots=True)
-class Places(Jsonable):
+class CollapsePlaces(Jsonable):
     """Where two studies place the collapse.
 
     Attributes:
@@ -93,17 +77,9 @@ class Pair(Jsonable):
     second: str
     same: int
     changed: int
-    places: Places | None
+    places: CollapsePlaces | None
     volume: Interval | None
     p_better: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Difference(Jsonable):
-    """One thing that is not the same in all the studies; a value a study, in their order."""
-
-    what: str
-    values: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +90,9 @@ class Comparison(Jsonable):
         front: of the shapes of all studies together, the study being one more axis; None where
             none is drawn.
         front_note: how hypervolumes were computed, or why there is no front.
+        differences: what is on record and not the same in all the studies, with a value a study.
         source_diff: how each study's sweep file differs from the first one's, as a unified diff.
+        settings: of the fronts.
         apart: that the studies learn from other data, and how: then nothing is ranked. Empty where
             they learn the same.
     """
@@ -123,8 +101,8 @@ class Comparison(Jsonable):
     front: ParetoResult | None
     front_note: str
     pairs: tuple[Pair, ...]
-    differences: tuple[Difference, ...]
+    differences: dict[str, tuple[str, ...]]
     source_diff: str
-    settings: CompareSettings
+    settings: ParetoSettings
     warnings: tuple[str, ...]
     apart: str = ""

@@ -175,7 +175,8 @@ def pairs_table(comparison: Comparison) -> Table:
 
 def differences_table(comparison: Comparison) -> Table:
     header = ("what", *(side.label for side in comparison.studies))
-    return Table(header, tuple((row.what, *row.values) for row in comparison.differences))
+    rows = comparison.differences.items()
+    return Table(header, tuple((what, *values) for what, values in rows))
 
 
 def _interval(interval: Interval | None, confidence: float) -> str:

@@ -23,7 +23,6 @@ from analysis.runs.statuses import FULL, NOT_NEEDED
 from analysis.runs.table import Runs
 from analysis.text.numbers import Tone
 from analysis.text.tables import Table
-from analysis.values import Jsonable
 from hsweep.design.question import Goal, Missing
 from hsweep.errors import UserError
 from hsweep.record.manifest import Manifest
@@ -70,14 +69,12 @@ class Kind(ABC):
         name: of the kind; a sweep's question of the same name is answered by it.
         about: what it asks, as a question.
         settings: the dataclass of its choices.
-        result: what its files hold.
         options: what it asks of ``hsweep analyze``, besides what all kinds do.
     """
 
     name: ClassVar[str]
     about: ClassVar[str]
     settings: ClassVar[type[Any]]
-    result: ClassVar[type[Jsonable]]
     options: ClassVar[tuple[Option, ...]] = ()
 
     def of_table(self, runs: Runs, chosen: Mapping[str, Any]) -> Finding:

@@ -40,12 +40,12 @@ def compare(
     """
     from analysis.compare.fit import compare_studies
     from analysis.compare.page import write_comparison
-    from analysis.compare.result import CompareSettings
     from analysis.compare.text import comparison_sentences, comparison_tables
+    from analysis.questions.pareto.result import ParetoSettings
     from analysis.terminal import print_table
 
     studies = [_study(home, name) for name in names]
-    comparison = compare_studies(studies, costs=costs, settings=CompareSettings(draws=draws))
+    comparison = compare_studies(studies, costs=costs, settings=ParetoSettings(draws=draws))
     console = console_for(as_json=as_json)
     if as_json:
         print_json(comparison.to_json())

@@ -160,7 +160,7 @@ def _study_beside_paper(
     with study.reading() as tables:
         findings = answer_study(study, tables).findings
         runs = StudyRuns(study.manifest, tables)
-        result = beside_published(runs, findings, setup_name=setup, same_data=same_data)
+        result = beside_published(runs, findings, setup, same_data=same_data)
     if result is None:
         raise UserError(
             f"no published result is known to be about the sweep {study.manifest.sweep!r}; name "
@@ -170,20 +170,13 @@ def _study_beside_paper(
 
 
 def _show_study(console: "Console", result: "PublishedResult") -> None:
-    from analysis.questions.published.text import (
-        brief_table,
-        missing_printed_table,
-        published_sentence,
-    )
+    from analysis.questions.published.text import published_sentence, published_tables
     from analysis.terminal import print_table
 
     console.print(published_sentence(result), style="bold")
     if not result.comparable:
         return
-    for title, table in (
-        ("published and run", brief_table(result)),
-        ("published, not run", missing_printed_table(result)),
-    ):
+    for title, table in published_tables(result):
         if table.rows:
             console.print()
             print_table(console, title, table)

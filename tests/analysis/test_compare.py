@@ -13,11 +13,11 @@ from click.testing import CliRunner
 from tiny import tiny_sweep
 from tiny_studies import finish, new_study, recording
 
-from analysis.compare.fit import compare_studies, unique_labels, volume_difference
+from analysis.compare.fit import compare_studies, unique_labels
 from analysis.compare.page import build_comparison_page
-from analysis.compare.result import CompareSettings, Comparison
+from analysis.compare.result import Comparison
 from analysis.compare.text import comparison_sentences, comparison_tables
-from analysis.questions.pareto.fit import FrontDraws, Volume
+from analysis.questions.pareto.fit import FrontDraws, volume_interval
 from analysis.questions.pareto.result import ParetoSettings
 from analysis.runs.grouped import grouped
 from analysis.runs.table import Runs
@@ -29,7 +29,7 @@ from hsweep.errors import UserError
 from hsweep.paths import Home
 from hsweep.record.study import StudyFolder
 
-QUICK = CompareSettings(draws=300)
+QUICK = ParetoSettings(draws=300)
 
 
 def transition_sweep(**changes: Any) -> Sweep:
@@ -232,7 +232,7 @@ class TestOtherData:
         result = compare_studies(apart, settings=QUICK)
         assert places_of(result) == []
         assert [s.transition.h_star for s in result.studies if s.transition] == [3, 4]
-        assert {row.what: row.values for row in result.differences}["task"] == ("dim=3", "dim=4")
+        assert result.differences["task"] == ("dim=3", "dim=4")
 
     def test_the_same_data_are_compared_whatever_else_differs(self, home: Home) -> None:
         studies = [learning(study, dim=3) for study in lean_studies(home, (0.0, 0.04))]
@@ -255,16 +255,9 @@ def test_the_difference_of_volumes_covers_the_true_one() -> None:
         own = np.array([shape.config["study"] for shape in shapes.found])
         drawn = FrontDraws.of(shapes, ParetoSettings(draws=400))
         (one, two), _ = drawn.volumes([own == "one", own == "two"])
-        difference, _ = volume_difference(one, two, None)
+        difference = volume_interval(one - two, 0.95, low=-np.inf)
         inside.append(difference.low <= 0 <= difference.high)
     assert np.mean(inside) >= 0.88
-
-
-def test_volumes_without_draws_have_an_estimate_only() -> None:
-    difference, better = volume_difference(Volume(0.6, None), Volume(0.5, None), None)
-    assert difference.estimate == pytest.approx(0.1)
-    assert np.isnan(difference.low)
-    assert better is None
 
 
 class TestWhatDiffers:
@@ -277,10 +270,7 @@ class TestWhatDiffers:
             other.manifest, seed=7, preset="paper", settings=[("replicates", [3])]
         )
         other.manifest = changed
-        rows = {
-            row.what: row.values
-            for row in compare_studies([one, other], settings=QUICK).differences
-        }
+        rows = compare_studies([one, other], settings=QUICK).differences
         assert rows["seed"] == ("0", "7")
         assert rows["preset"] == ("quick", "paper")
         assert rows["--set replicates"] == (NONE, "3")
@@ -328,8 +318,7 @@ def test_same_studies_same_comparison_and_json_keeps_it(home: Home) -> None:
     studies = lean_studies(home, (0.0, 0.01))
     result = compare_studies(studies, settings=QUICK)
     assert compare_studies(studies, settings=QUICK).to_json() == result.to_json()
-    plain = json.loads(json.dumps(result.to_json(), allow_nan=False))
-    assert Comparison.from_json(plain).to_json() == result.to_json()
+    json.dumps(result.to_json(), allow_nan=False)
 
 
 def test_the_page_holds_every_table_and_fetches_nothing(home: Home) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from simulated_shapes import additive, analysed, grid, interacting, nothing
 
-from analysis.questions.effects import equal_cost
+from analysis.questions.effects import fit as effects
 from analysis.questions.effects.fit import fit
 from analysis.questions.effects.result import EffectsResult, EffectsSettings
 from analysis.questions.effects.text import effects_sentences, effects_table, equal_cost_table
@@ -79,7 +79,9 @@ def test_where_nothing_matters_little_is_established_and_intervals_hold_zero(noi
     results = [run(grid(nothing, seed, noise=noise)) for seed in range(200)]
     wrong = [any(axis.verdict in ("helps", "hurts") for axis in found.axes) for found in results]
     together = [found.interactions[0].verdict in ("helps", "hurts") for found in results]
-    alike = [any(len(g.unbeaten) < len(g.shapes) for g in found.equal_cost) for found in results]
+    alike = [
+        any(shape.established for group in found.equal_cost for shape in group) for found in results
+    ]
     assert np.mean(wrong) <= 0.09
     assert np.mean(together) <= 0.09
     assert np.mean(alike) <= 0.09
@@ -91,7 +93,7 @@ def test_an_interaction_is_found_and_told_from_axes_that_add_up():
     planted = run(grid(interacting, 3, sd=0.1)).interactions[0]
     assert (planted.first, planted.second, planted.verdict) == ("heads", "depth", "helps")
     assert planted.effect.low < 1 < planted.effect.high
-    assert [square.count for square in planted.squares] == [1, 1, 1, 1]
+    assert planted.squares == 4
     assert len(planted.levels) == 9
     found = [run(grid(additive, seed, sd=0.1)).interactions[0].verdict for seed in range(60)]
     assert found.count("unclear") >= 52
@@ -99,24 +101,22 @@ def test_an_interaction_is_found_and_told_from_axes_that_add_up():
 
 def test_at_equal_cost_the_best_shape_is_named_with_its_lead():
     result = run(grid(additive, 4, sd=0.1, seeds=5))
-    assert [group.best for group in result.equal_cost] == [
+    assert [group[0].label for group in result.equal_cost] == [
         "heads=8, depth=1",
         "heads=8, depth=2",
         "heads=8, depth=4",
     ]
     assert result.equal_cost_pairs == 9
     for group in result.equal_cost:
-        last = group.shapes[-1]
-        assert last.established
-        assert last.behind.low < 2 < last.behind.high
-        assert group.unbeaten == (group.best,)
+        assert [shape.established for shape in group] == [False, True, True]
+        assert group[-1].behind.low < 2 < group[-1].behind.high
 
 
 def test_shapes_of_other_cost_are_not_compared():
     frame = grid(additive, 4)
     assert len(run(frame, settings=EffectsSettings(tolerance=0.0)).equal_cost) == 3
     (group,) = run(frame, settings=EffectsSettings(tolerance=0.3)).equal_cost
-    assert len(group.shapes) == 9
+    assert len(group) == 9
     alone = frame.assign(num_params=range(len(frame)))
     prices = alone.groupby(SHAPE)["num_params"].transform("first") * 1000 + 1000
     assert run(alone.assign(num_params=prices)).equal_cost == ()
@@ -127,7 +127,7 @@ def test_lengths_of_the_task_are_not_compared_at_equal_cost():
     frame = grid(additive, 5, sd=0.1).rename(columns={"depth": "seq_len"})
     groups = run(frame, config=["heads", "seq_len"], settings=EffectsSettings(tolerance=0.5))
     for group in groups.equal_cost:
-        assert len({shape.config["seq_len"] for shape in group.shapes}) == 1
+        assert len({shape.config["seq_len"] for shape in group}) == 1
     assert len(groups.equal_cost) == 3
 
 
@@ -223,7 +223,7 @@ def test_names_are_held_and_not_compared():
     assert abs(effect(result, "heads").effect.estimate - 1) < 0.1
     assert effect(result, "heads").pairs == 12
     for group in result.equal_cost:
-        assert len({shape.config["task"] for shape in group.shapes}) == 1
+        assert len({shape.config["task"] for shape in group}) == 1
 
 
 def test_a_width_that_follows_the_heads_does_not_keep_them_from_being_paired():
@@ -269,14 +269,12 @@ def test_holm_pays_for_every_axis_and_every_step():
     assert steps[0][1] == pytest.approx(min(1, 4 * steps[0][0]))
 
 
-def test_it_survives_json_and_repeats_to_the_bit():
+def test_it_is_plain_json_and_repeats_to_the_bit():
     frame = grid(additive, 17)
     result = run(frame)
     text = json.dumps(result.to_json(), allow_nan=False)
-    assert EffectsResult.from_json(json.loads(text)) == result
     assert json.dumps(run(frame).to_json()) == text
-    single = run(grid(additive, 17, seeds=1)).to_json()
-    assert EffectsResult.from_json(json.loads(json.dumps(single))).to_json() == single
+    json.dumps(run(grid(additive, 17, seeds=1)).to_json(), allow_nan=False)
 
 
 @pytest.fixture(scope="module")
@@ -362,19 +360,18 @@ def test_settings_out_of_range_are_refused(wrong):
 
 def test_pairs_of_equal_cost_are_all_counted():
     result = run(grid(nothing, 22))
-    expected = sum(len(list(combinations(group.shapes, 2))) for group in result.equal_cost)
+    expected = sum(len(list(combinations(group, 2))) for group in result.equal_cost)
     assert result.equal_cost_pairs == expected
 
 
 def test_of_very_many_pairs_those_with_the_best_are_tested_and_the_others_count(monkeypatch):
     frame = grid(additive, 1, sd=0.3, seeds=4)
     every = run(frame, settings=EffectsSettings(tolerance=0.5))
-    monkeypatch.setattr(equal_cost, "_MOST_PAIRS", 1)
+    monkeypatch.setattr(effects, "_MOST_PAIRS", 1)
     few = run(frame, settings=EffectsSettings(tolerance=0.5))
     assert few.equal_cost_pairs == every.equal_cost_pairs
     for group, whole in zip(few.equal_cost, every.equal_cost, strict=True):
-        assert (group.best, len(group.shapes)) == (whole.best, len(whole.shapes))
-        for shape, same in zip(group.shapes[1:], whole.shapes[1:], strict=True):
-            assert shape.label == same.label
+        assert [shape.label for shape in group] == [shape.label for shape in whole]
+        for shape, same in zip(group[1:], whole[1:], strict=True):
             assert shape.behind.estimate == pytest.approx(same.behind.estimate)
             assert 0 <= shape.p_holm <= 1

@@ -170,11 +170,10 @@ def test_identical_runs_are_no_certainty():
     assert run(frame).verdict == "unsupported"
 
 
-def test_json_keeps_the_result():
-    for seeds in (1, 5):
-        result = run(lean_sweep("equal_hetero", 2, seeds=seeds))
-        plain = json.loads(json.dumps(result.to_json(), allow_nan=False))
-        assert LeanResult.from_json(plain).to_json() == result.to_json()
+@pytest.mark.parametrize("seeds", [1, 5])
+def test_a_result_is_plain_json(seeds):
+    result = run(lean_sweep("equal_hetero", 2, seeds=seeds))
+    assert json.loads(json.dumps(result.to_json(), allow_nan=False)) == result.to_json()
 
 
 @pytest.mark.parametrize(
@@ -334,8 +333,6 @@ def test_each_shape_stands_at_its_best_setting_of_a_nuisance_axis():
     assert any("2 to 3 settings of lr" in warning for warning in result.warnings)
     assert "(lr = 0.1 for the baseline)" in examples.sentence(result)
     assert "lr=0.01 (of 3)" in lean_table(result).rows[0]
-    plain = json.loads(json.dumps(result.to_json(), allow_nan=False))
-    assert LeanResult.from_json(plain) == result
 
 
 def test_a_seed_has_no_part_in_the_choice_of_its_own_setting():

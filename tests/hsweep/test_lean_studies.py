@@ -14,9 +14,8 @@ from tiny_studies import finish, new_study, recording
 from analysis.answer import Answer
 from analysis.ask import answer_study
 from analysis.compare.fit import compare_studies
-from analysis.compare.result import CompareSettings
 from analysis.questions.lean.result import LeanGroups, LeanResult
-from analysis.questions.pareto.result import ParetoResult
+from analysis.questions.pareto.result import ParetoResult, ParetoSettings
 from analysis.report.build import build_report, report_input
 from analysis.runs.chance import study_chance
 from hsweep import Recipe, Sweep, grid, lean
@@ -162,7 +161,7 @@ def test_a_study_compares_shapes_each_at_its_best_rate(tmp_path: Path) -> None:
     page = build_report(report_input(studies[0], answer, {}))
     assert "<td>lr=0.01 (of 3)</td>" in page
     assert ">lr=0.001 (of 3, lr at the edge)</td>" in page
-    both = compare_studies(studies, settings=CompareSettings(draws=50))
+    both = compare_studies(studies, settings=ParetoSettings(draws=50))
     assert both.front is not None
     assert len(both.front.table) == 4
 

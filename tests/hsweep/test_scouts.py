@@ -13,7 +13,7 @@ from tiny_runs import coordinating, planned
 
 from analysis.ask import answer_study
 from analysis.compare.fit import compare_studies
-from analysis.compare.result import CompareSettings
+from analysis.questions.pareto.result import ParetoSettings
 from hsweep import (
     Asha,
     Point,
@@ -278,7 +278,7 @@ def test_seeds_that_chose_do_not_count_in_the_answer_nor_at_any_budget(
     other = StudyFolder.open(home, "fixed")
     assert other.manifest.scouts == 0
     # Of both what was trained to 10 epochs, and of the tuned one at the rates that won.
-    beside = compare_studies([study, other], settings=CompareSettings(draws=20))
+    beside = compare_studies([study, other], settings=ParetoSettings(draws=20))
     assert [(each.budget, each.trials, each.finished) for each in beside.studies] == [
         ("10 epochs", 18, 18),
         ("10 epochs", 12, 12),

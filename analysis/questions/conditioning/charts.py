@@ -6,7 +6,7 @@ from typing import Final
 
 from analysis.charts import palette
 from analysis.charts.axes import GridAxis, value_axis
-from analysis.charts.chart import Chart, Layer, Mark, Series, Stroke, by_look, symbol_of
+from analysis.charts.chart import Chart, Mark, Series, Stroke, by_look, symbol_of
 from analysis.charts.picks import short_label, varying_axes
 from analysis.questions.conditioning.result import HEAD_DIM, ConditionedShape, ConditioningResult
 from analysis.statistics.values import Interval
@@ -28,8 +28,7 @@ def conditioning_charts(result: ConditioningResult) -> list[Chart]:
 def _series_shades(result: ConditioningResult) -> dict[str, palette.Shade]:
     """Return the colour of each series, the same in all charts."""
     names = [trend.series for trend in result.trends]
-    names += [shape.series[0] for shape in result.shapes]
-    listed = list(dict.fromkeys(names))
+    listed = list(dict.fromkeys([*names, *(shape.series[0] for shape in result.shapes)]))
     return dict(zip(listed, palette.shades_for(listed), strict=True))
 
 
@@ -40,45 +39,32 @@ def _title(result: ConditioningResult) -> str:
 def _heads_chart(result: ConditioningResult) -> Chart:
     axis = GridAxis.of([x for trend in result.trends for x in trend.x])
     shades = _series_shades(result)
-    layers: list[Layer] = []
+    layers: list[Series] = []
     theory: list[Series] = []
     for at, trend in enumerate(result.trends):
         shade, symbol, name = shades[trend.series], symbol_of(at), trend.series or "measured"
-        measured = tuple(
-            Mark(
-                axis.at(x),
-                value,
-                hover=f"{name}\n{result.x} = {number_text(x)}\nmeasured {number_text(value, 4)}",
-            )
-            for x, value in zip(trend.x, trend.measured, strict=True)
-        )
-        layers.append(Series(measured, shade, name, symbol=symbol, line=Stroke()))
-        members = [
-            shape for shape in result.shapes if trend.series in shape.series and shape.x in trend.x
-        ]
+        measured = []
+        for x, value in zip(trend.x, trend.measured, strict=True):
+            text = f"{name}\n{result.x} = {number_text(x)}\nmeasured {number_text(value, 4)}"
+            measured.append(Mark(axis.at(x), value, hover=text))
+        layers.append(Series(tuple(measured), shade, name, symbol=symbol, line=Stroke()))
+        members = [s for s in result.shapes if trend.series in s.series and s.x in trend.x]
         if len(members) > len(trend.x) or any(shape.n > 1 for shape in members):
-            runs = tuple(
-                Mark(
-                    axis.at(shape.x or 0),
-                    value,
-                    hover=f"{number_text(value, 4)}\n{shape.label}",
-                    size=5,
-                    opacity=0.4,
-                )
-                for shape in members
-                for value in shape.condition_values
-            )
-            layers.append(Series(runs, shade, group=name, symbol=symbol))
+            runs = []
+            for shape in members:
+                for value in shape.condition_values:
+                    text = f"{number_text(value, 4)}\n{shape.label}"
+                    place = axis.at(shape.x or 0)
+                    runs.append(Mark(place, value, hover=text, size=5, opacity=0.4))
+            layers.append(Series(tuple(runs), shade, group=name, symbol=symbol))
         if trend.predicted:
             points = tuple(
                 Mark(axis.at(x), value, hover=f"{name}\ntheory {number_text(value, 4)}")
                 for x, value in zip(trend.x, trend.predicted, strict=True)
             )
-            theory.append(
-                Series(points, shade, group="theory", symbol=None, line=Stroke(1.6, "dash"))
-            )
-    if theory:
-        theory[0] = dataclasses.replace(theory[0], name="theory")
+            named = "" if theory else "theory"
+            line = Stroke(1.6, "dash")
+            theory.append(Series(points, shade, named, "theory", symbol=None, line=line))
     shown = [value for trend in result.trends for value in (*trend.measured, *trend.predicted)]
     dashed = "; dashed is what the theory says of Gaussian matrices of the same sizes"
     return Chart(
@@ -124,14 +110,14 @@ def _metric_chart(result: ConditioningResult) -> Chart:
     # Names stand to the right.
     room = (max(known) / min(known) if max(known) > min(known) else 10.0) ** 0.06
     x = value_axis(f"{_title(result)} (log scale)", known, log=True)
-    better = "lower" if result.goal == "min" else "higher"
+    is_min = result.goal == "min"
     metrics = [shape.metric for shape in result.shapes]
     return Chart(
         "condition-metric",
         f"{result.metric} against conditioning",
         f"Each point is one shape, its seeds averaged, with the range of its seeds; "
-        f"{better} is better, and left is better conditioned. By the paper's account points "
-        f"should rise to the {'right' if result.goal == 'min' else 'left'}.",
+        f"{'lower' if is_min else 'higher'} is better, and left is better conditioned. By the "
+        f"paper's account points should rise to the {'right' if is_min else 'left'}.",
         dataclasses.replace(x, range=(min(known) / room, max(known) * room**2)),
         value_axis(result.metric, metrics, log=result.scale == "error"),
         tuple(by_look(looks, zip(own, points, strict=True))),
@@ -158,10 +144,10 @@ def _neighboured(result: ConditioningResult) -> list[bool]:
 
 
 def _hover(shape: ConditionedShape, result: ConditioningResult) -> str:
+    runs = f"{shape.n} run{'' if shape.n == 1 else 's'}{shape.lost.behind}"
     lines = [
         shape.label,
-        f"{result.metric} {number_text(shape.metric, 4)} over {shape.n} "
-        f"run{'' if shape.n == 1 else 's'}{shape.lost.behind}",
+        f"{result.metric} {number_text(shape.metric, 4)} over {runs}",
         f"{_title(result)} {number_text(shape.condition)}",
     ]
     if shape.prediction is not None:

@@ -13,6 +13,7 @@ of fixed width) better conditioned, so the correlation given the size decides.
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final, Unpack
 
 import numpy as np
@@ -26,7 +27,7 @@ from analysis.questions.conditioning.result import (
     ConditioningSettings,
 )
 from analysis.questions.conditioning.trends import heads_trends, theory_check
-from analysis.questions.conditioning.verdict import correlate, judge
+from analysis.questions.conditioning.verdict import correlations, judge
 from analysis.runs.columns import RunColumns
 from analysis.runs.grouped import Shape, grouped
 from analysis.runs.scale import transform
@@ -87,19 +88,23 @@ def fit(
     prediction = prediction or (PREDICTION if PREDICTION in known else None)
     size = size or ("num_params" if "num_params" in known else None)
     layers = tuple(str(name) for name in known if str(name).startswith(LAYER_PREFIX))
-    roles = (prediction, size, CAPPED, EMBED_DIM)
-    extra = [name for name in roles if name in known and name not in config]
-    numbers = list(dict.fromkeys(filter(None, [condition, *extra, *layers])))
+    extra = [name for name in (prediction, size, CAPPED, EMBED_DIM) if name in known]
+    numbers = dict.fromkeys([condition, *(n for n in extra if n and n not in config), *layers])
     chosen = settings or ConditioningSettings()
-    found = grouped(runs, config, goal=goal, numbers=numbers)
+    found = grouped(runs, config, goal=goal, numbers=list(numbers))
     warnings = list(found.warnings)
-    measured = [shape for s in found.found if (shape := _with_condition(s, condition)) is not None]
-    unmeasured = sum(s.values.size for s in found.found) - sum(s.values.size for s in measured)
-    if unmeasured:
+    has_number = [(shape, ~np.isnan(shape.numbers[condition])) for shape in found.found]
+    measured = [shape.some(own) for shape, own in has_number if own.any()]
+    if unmeasured := sum(int((~own).sum()) for _, own in has_number):
         warnings.append(f"{unmeasured} full-budget runs have no {condition} and are left out")
     if not measured:
         raise UserError(f"no run of the table reached its full budget with a {condition}")
-    _need_condition_numbers(measured, condition)
+    least = min(float(shape.numbers[condition].min()) for shape in measured)
+    if least < 1:
+        raise UserError(
+            f"column {condition!r} holds {least!r}; a condition number is at least 1 (is it a "
+            "logarithm?)"
+        )
     shapes = sorted(
         (_conditioned(s, x, scale, (condition, prediction, size), layers) for s in measured),
         key=lambda shape: (shape.x is None, shape.x or 0, shape.size or 0, shape.label),
@@ -113,20 +118,11 @@ def fit(
     if any(shape.n == 1 for shape in shapes):
         warnings.append("some shapes have a single run, so their place is uncertain by its noise")
     rng = np.random.default_rng(chosen.rng_seed)
-    tests = correlate(shapes, goal, chosen, rng)
-    verdict, leading, reason = judge(tests, chosen, runs.metric, size)
-    return ConditioningResult(
-        verdict=verdict,
-        reason=reason,
-        leading=leading,
-        raw=tests.raw,
-        size_controlled=tests.size_controlled,
-        same_size=tests.same_size,
-        same_heads=tests.same_heads,
-        size_share=tests.size_share,
+    tests = correlations(shapes, goal, chosen, rng)
+    result = ConditioningResult(
+        shapes=tuple(shapes),
         trends=heads_trends(shapes, x, config, chosen, rng),
         theory=theory_check(shapes, chosen, rng),
-        shapes=tuple(shapes),
         layer_names=layers,
         x=x,
         condition=condition,
@@ -137,22 +133,10 @@ def fit(
         size=size,
         settings=chosen,
         warnings=tuple(warnings),
+        **tests,
     )
-
-
-def _with_condition(shape: Shape, condition: str) -> Shape | None:
-    """Return a shape with its runs that have a condition number; None without any."""
-    known = ~np.isnan(shape.numbers[condition])
-    return shape.some(known) if known.any() else None
-
-
-def _need_condition_numbers(shapes: Sequence[Shape], name: str) -> None:
-    least = min(float(shape.numbers[name].min()) for shape in shapes)
-    if least < 1:
-        raise UserError(
-            f"column {name!r} holds {least!r}; a condition number is at least 1 (is it a "
-            "logarithm?)"
-        )
+    verdict, leading, reason = judge(result)
+    return replace(result, verdict=verdict, leading=leading, reason=reason)
 
 
 def _conditioned(
@@ -164,18 +148,17 @@ def _conditioned(
 ) -> ConditionedShape:
     condition, prediction, size = roles
     axes = {k: number(v) if isinstance(v, float) else v for k, v in shape.config.items()}
-    heads = axes.get(x)
-    embed_dim = _mean(shape.numbers.get(EMBED_DIM)) or axes.get(EMBED_DIM)
-    values, numbers = shape.values, shape.numbers
+    heads, values, numbers = axes.get(x), shape.values, shape.numbers
+    embed_dim = _mean(numbers.get(EMBED_DIM)) or axes.get(EMBED_DIM)
+    is_error = scale == "error"
+    quality = transform(values, scale, None, x)[0] if is_error else values
     return ConditionedShape(
         config=axes,
         label=shape.label,
         series=_series(axes, x, embed_dim if isinstance(embed_dim, int | float) else math.nan),
         x=number(heads) if isinstance(heads, int | float) else None,
         n=values.size,
-        metric=float(10 ** transform(values, scale, None, x)[0].mean())
-        if scale == "error"
-        else float(values.mean()),
+        metric=float(10 ** quality.mean() if is_error else quality.mean()),
         metric_values=tuple(values.tolist()),
         condition=_geometric_mean(numbers[condition]),
         condition_values=tuple(numbers[condition].tolist()),

@@ -44,12 +44,9 @@ class ConditioningSettings(Jsonable):
             value = getattr(self, name)
             if not 0 < value < 1:
                 raise ValueError(f"{name} must lie between 0 and 1, not {value!r}")
-        if self.draws < 1:
-            raise ValueError(f"draws must be at least 1, not {self.draws!r}")
-        if not self.same_size >= 1:
-            raise ValueError(f"same_size must be at least 1, not {self.same_size!r}")
-        if self.fewest_shapes < 3:
-            raise ValueError(f"fewest_shapes must be at least 3, not {self.fewest_shapes!r}")
+        for name, least in (("draws", 1), ("same_size", 1), ("fewest_shapes", 3)):
+            if not getattr(self, name) >= least:
+                raise ValueError(f"{name} must be at least {least}, not {getattr(self, name)!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,17 +142,9 @@ class ConditioningResult(Jsonable):
         scale: how seeds of the metric are averaged.
     """
 
-    verdict: ConditioningVerdict
-    reason: str
-    leading: Leading | None
-    raw: RankTest | None
-    size_controlled: RankTest | None
-    same_size: RankTest | None
-    same_heads: RankTest | None
-    size_share: tuple[float, float] | None
+    shapes: tuple[ConditionedShape, ...]
     trends: tuple[HeadsTrend, ...]
     theory: TheoryCheck | None
-    shapes: tuple[ConditionedShape, ...]
     layer_names: tuple[str, ...]
     x: str
     condition: str
@@ -166,3 +155,11 @@ class ConditioningResult(Jsonable):
     size: str | None
     settings: ConditioningSettings
     warnings: tuple[str, ...]
+    raw: RankTest | None
+    same_heads: RankTest | None
+    size_controlled: RankTest | None = None
+    same_size: RankTest | None = None
+    size_share: tuple[float, float] | None = None
+    verdict: ConditioningVerdict = "undecided"
+    leading: Leading | None = None
+    reason: str = ""

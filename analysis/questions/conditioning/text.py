@@ -43,122 +43,105 @@ def conditioning_badge(result: ConditioningResult) -> tuple[str, Tone]:
 def conditioning_sentences(result: ConditioningResult) -> tuple[str, ...]:
     """Return the verdict with its reason, and then how condition numbers go with heads."""
     sentences = [f"{result.verdict.capitalize()}: {result.reason}."]
-    sentences += [trend_sentence(trend, result.x) for trend in result.trends]
+    sentences += [_trend_sentence(trend, result.x) for trend in result.trends]
     if result.theory is not None:
-        factor = result.theory.factor
+        factor, low, high = map(number_text, result.theory.factor)
         sentences.append(
-            f"Measured condition numbers are {number_text(factor.estimate)} times the predicted "
-            f"ones ({number_text(factor.low)} to {number_text(factor.high)})."
+            f"Measured condition numbers are {factor} times the predicted ones ({low} to {high})."
         )
     return tuple(sentences)
 
 
-def trend_sentence(trend: HeadsTrend, x: str) -> str:
-    held = f"heads {COUPLED}" if trend.series == COUPLED else trend.series
-    where = f"With {held or f'more {x}'}"
+def _trend_sentence(trend: HeadsTrend, x: str) -> str:
+    held = f"heads {COUPLED}" if trend.series == COUPLED else trend.series or f"more {x}"
     ends = f"from {number_text(trend.x[0])} to {number_text(trend.x[-1])} {x}"
     goes = _course_text(trend.course, trend.change)
-    tested = ""
+    tested = predicted = ""
     if trend.test is not None:
         tested = f" (rank correlation {number_text(trend.test.rho, 2)}, {p_text(trend.test.p)})"
-    predicted = ""
     if trend.predicted_course is not None and trend.predicted_change is not None:
-        same = trend.predicted_course == trend.course
-        predicted = f", {'as' if same else 'where'} the theory says it " + _course_text(
-            trend.predicted_course, trend.predicted_change
-        )
-    return f"{where}, the condition number {goes} {ends}{tested}{predicted}."
+        joint = "as" if trend.predicted_course == trend.course else "where"
+        theory = _course_text(trend.predicted_course, trend.predicted_change)
+        predicted = f", {joint} the theory says it {theory}"
+    return f"With {held}, the condition number {goes} {ends}{tested}{predicted}."
 
 
 def _course_text(course: Course, change: float) -> str:
-    words = {"constant": "stays the same", "has a peak": "has a peak", "varies": "goes up and down"}
     factor = number_text(change if change >= 1 else 1 / change, 2)
-    if course == "falls":
-        return f"falls {factor}-fold"
-    if course == "rises":
-        return f"rises {factor}-fold"
+    if course in ("falls", "rises"):
+        return f"{course} {factor}-fold"
     if course == "constant":
-        return words[course]
-    ends = f"ends {factor} times {'higher' if change >= 1 else 'lower'}"
-    return f"{words.get(course, course)} and {ends}"
+        return "stays the same"
+    goes = "goes up and down" if course == "varies" else course
+    return f"{goes} and ends {factor} times {'higher' if change >= 1 else 'lower'}"
+
+
+def conditioning_tables(result: ConditioningResult) -> list[tuple[str, Table]]:
+    """Return the tables with their titles."""
+    return [
+        ("Correlations", correlations_table(result)),
+        ("Condition numbers", shapes_table(result)),
+    ]
 
 
 def correlations_table(result: ConditioningResult) -> Table:
     size = cost_title(result.size) if result.size else "size"
-    listed: tuple[tuple[str, str, RankTest | None], ...] = (
-        ("raw", "over all shapes", result.raw),
-        ("size_controlled", f"given their {size}", result.size_controlled),
-        ("same_size", f"among shapes of equal {size}", result.same_size),
-        ("same_heads", f"among shapes of equal {result.x}", result.same_heads),
-    )
+    tests = {
+        "raw": ("over all shapes", result.raw),
+        "size_controlled": (f"given their {size}", result.size_controlled),
+        "same_size": (f"among shapes of equal {size}", result.same_size),
+        "same_heads": (f"among shapes of equal {result.x}", result.same_heads),
+    }
     rows = [
-        _test_row(f"{name}{' (decides)' * (key == result.leading)}", test)
-        for key, name, test in listed
-        if test is not None
+        (f"{name}{' (decides)' * (key == result.leading)}", test)
+        for key, (name, test) in tests.items()
     ]
     rows += [
-        _test_row(f"condition number and {result.x}, {trend.series or 'all else held'}", trend.test)
+        (f"condition number and {result.x}, {trend.series or 'all else held'}", trend.test)
         for trend in result.trends
-        if trend.test is not None
     ]
-    if result.theory is not None and result.theory.test is not None:
-        rows.append(_test_row("measured and predicted condition number", result.theory.test))
+    if result.theory is not None:
+        rows.append(("measured and predicted condition number", result.theory.test))
     note = (
         f"Spearman's rank correlations, the first rows of log condition number and how good "
         f"{result.metric} is: negative is what the account expects. Shapes are the units, their "
         f"seeds averaged; p from permuting shapes. {_CAUSES}"
     )
     if result.size_share is not None:
-        of_condition, of_metric = result.size_share
+        of_condition, of_metric = (percent_text(round(share, 2)) for share in result.size_share)
         note += (
-            f" {size[:1].upper()}{size[1:]} account for {percent_text(round(of_condition, 2))} of "
-            f"the order of the condition numbers, and for {percent_text(round(of_metric, 2))} of "
-            f"that of {result.metric}."
+            f" {size[:1].upper()}{size[1:]} account for {of_condition} of the order of the "
+            f"condition numbers, and for {of_metric} of that of {result.metric}."
         )
     header = ("correlation", "rho", "95% interval", "p", "shapes", "groups")
-    return Table(header, tuple(rows), note)
+    return Table(header, tuple(_row(name, test) for name, test in rows if test is not None), note)
 
 
-def _test_row(name: str, test: RankTest) -> tuple[str, ...]:
-    interval = test.interval
-    return (
-        name,
-        number_text(test.rho),
-        NONE
-        if interval is None
-        else f"{number_text(interval.low, 2)} to {number_text(interval.high, 2)}",
-        number_text(test.p, 2),
-        str(test.shapes),
-        str(test.groups),
-    )
+def _row(name: str, test: RankTest) -> tuple[str, ...]:
+    interval = NONE
+    if test.interval is not None:
+        interval = " to ".join(number_text(end, 2) for end in test.interval[1:])
+    numbers = number_text(test.rho), interval, number_text(test.p, 2)
+    return (name, *numbers, str(test.shapes), str(test.groups))
 
 
 def shapes_table(result: ConditioningResult) -> Table:
-    sizes = (cost_title(result.size),) if result.size else ()
-    theory = ("theory", "measured / theory") if result.prediction else ()
     layers = tuple(f"layer {index}" for index in range(len(result.layer_names)))
-    header = ("shape", *sizes, result.metric, "runs", "condition number", *theory, *layers)
-    rows = tuple(
-        (
-            shape.label,
-            *((cost_text(result.size, shape.size),) if result.size else ()),
-            number_text(shape.metric, 4),
-            runs_text(shape.n, shape.lost),
-            number_text(shape.condition),
-            *(
-                (
-                    number_text(shape.prediction),
-                    number_text(shape.condition / shape.prediction if shape.prediction else None),
-                )
-                if theory
-                else ()
-            ),
-            *(number_text(value) for value in shape.layers),
-        )
-        for shape in result.shapes
+    header = (
+        *("shape", *([cost_title(result.size)] if result.size else []), result.metric, "runs"),
+        *("condition number", *(("theory", "measured / theory") if result.prediction else ())),
+        *layers,
     )
-    return Table(
-        header,
-        rows,
-        "Geometric means over seeds of the last report; the whole is the mean over layers.",
-    )
+    rows = []
+    for shape in result.shapes:
+        row = [shape.label]
+        if result.size:
+            row.append(cost_text(result.size, shape.size))
+        row += [number_text(shape.metric, 4), runs_text(shape.n, shape.lost)]
+        row.append(number_text(shape.condition))
+        if result.prediction:
+            ratio = shape.condition / shape.prediction if shape.prediction else None
+            row += [number_text(shape.prediction), number_text(ratio)]
+        rows.append((*row, *map(number_text, shape.layers)))
+    note = "Geometric means over seeds of the last report; the whole is the mean over layers."
+    return Table(header, tuple(rows), note)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from statistics import geometric_mean
 from typing import Final
 
 import numpy as np
@@ -24,6 +25,15 @@ _SAME: Final = 0.02
 values within two standard errors of their difference, or within this if seeds say less."""
 _SAME_WITHOUT_SEEDS: Final = 0.1
 """How far single runs may differ and count as the same."""
+_COURSES: Final[dict[tuple[int, ...], Course]] = {
+    (): "constant",
+    (-1,): "falls",
+    (1,): "rises",
+    (1, -1): "has a peak",
+    (-1, 1): "has a trough",
+}
+Block = Mapping[Number, ConditionedShape]
+"""Shapes that differ in heads alone, by their number of heads."""
 
 
 def heads_trends(
@@ -42,29 +52,22 @@ def heads_trends(
             if name in shape.series and shape.x is not None:
                 held = tuple(shape.config[other] for other in others)
                 blocks.setdefault(held, {})[shape.x] = shape
-        trend = _trend(name, list(blocks.values()), settings, rng)
-        if trend is not None:
-            found.append(trend)
+        if max(map(len, blocks.values()), default=0) > 1:
+            found.append(_trend(name, list(blocks.values()), settings, rng))
     return tuple(found)
 
 
 def _trend(
-    series: str,
-    blocks: Sequence[Mapping[Number, ConditionedShape]],
-    settings: ConditioningSettings,
-    rng: np.random.Generator,
-) -> HeadsTrend | None:
-    most = max((len(block) for block in blocks), default=0)
-    if most < 2:
-        return None
+    series: str, blocks: Sequence[Block], settings: ConditioningSettings, rng: np.random.Generator
+) -> HeadsTrend:
     # Means over blocks are comparable only if every block has every number of heads.
-    grid = next(sorted(block) for block in blocks if len(block) == most)
+    grid = max((sorted(block) for block in blocks), key=len)
     whole = [block for block in blocks if set(grid) <= set(block)]
-    measured = [_mean_log([block[at].condition for block in whole]) for at in grid]
-    predictions = [[block[at].prediction for block in whole] for at in grid]
-    known = [[each for each in values if each is not None] for values in predictions]
+    measured = [geometric_mean(block[at].condition for block in whole) for at in grid]
+    theory = [[block[at].prediction for block in whole] for at in grid]
+    known = [[each for each in values if each is not None] for values in theory]
     complete = all(len(values) == len(whole) for values in known)
-    predicted = [_mean_log(values) for values in known] if complete else []
+    predicted = [geometric_mean(values) for values in known] if complete else []
     listed = [(at, shape) for block in blocks for at, shape in block.items()]
     return HeadsTrend(
         series=series,
@@ -95,26 +98,15 @@ def course(values: Sequence[float], tolerance: float = _SAME) -> Course:
     steps = [math.log(after / before) for before, after in pairwise(values)]
     signs = [1 if step > 0 else -1 for step in steps if abs(step) > tolerance]
     turns = [sign for at, sign in enumerate(signs) if at == 0 or sign != signs[at - 1]]
-    known: dict[tuple[int, ...], Course] = {
-        (): "constant",
-        (-1,): "falls",
-        (1,): "rises",
-        (1, -1): "has a peak",
-        (-1, 1): "has a trough",
-    }
-    return known.get(tuple(turns), "varies")
+    return _COURSES.get(tuple(turns), "varies")
 
 
-def _seed_tolerance(blocks: Sequence[Mapping[Number, ConditionedShape]]) -> float:
+def _seed_tolerance(blocks: Sequence[Block]) -> float:
     """Return two standard errors of the difference of two points of a curve."""
-    seeds = [
-        np.log(np.array(shape.condition_values))
-        for block in blocks
-        for shape in block.values()
-        if shape.n > 1
-    ]
-    if not seeds:
+    shapes = [shape for block in blocks for shape in block.values() if shape.n > 1]
+    if not shapes:
         return _SAME_WITHOUT_SEEDS
+    seeds = [np.log(np.array(shape.condition_values)) for shape in shapes]
     df = sum(each.size - 1 for each in seeds)
     variance = sum(float(((each - each.mean()) ** 2).sum()) for each in seeds) / df
     runs = sum(each.size for each in seeds) / len(seeds) * len(blocks)
@@ -134,12 +126,7 @@ def theory_check(
         return None
     measured, predicted = np.log(np.array(pairs)).T
     ratios = measured - predicted
-    return TheoryCheck(
-        Interval(*(float(np.exp(each)) for each in (ratios.mean(), ratios.min(), ratios.max()))),
-        # Predictions are computed, so what differs by rounding alone is the same.
-        rank_test(np.round(predicted, 9), measured, rng=rng, draws=settings.draws),
-    )
-
-
-def _mean_log(values: Sequence[float]) -> float:
-    return math.exp(sum(map(math.log, values)) / len(values))
+    factor = Interval(*np.exp([ratios.mean(), ratios.min(), ratios.max()]).tolist())
+    # Predictions are computed, so what differs by rounding alone is the same.
+    rounded = np.round(predicted, 9)
+    return TheoryCheck(factor, rank_test(rounded, measured, rng=rng, draws=settings.draws))

@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from analysis.questions.conditioning.result import (
     ConditionedShape,
+    ConditioningResult,
     ConditioningSettings,
     ConditioningVerdict,
     Leading,
@@ -18,47 +19,36 @@ from analysis.text.numbers import cost_title, number_text, p_text, percent_text
 from hsweep.design.question import Goal
 
 
-@dataclass(frozen=True, slots=True)
-class Correlations:
-    """The correlations of condition number and goodness, as `ConditioningResult` names them."""
-
-    num_shapes: int
-    raw: RankTest | None
-    size_controlled: RankTest | None = None
-    same_size: RankTest | None = None
-    size_share: tuple[float, float] | None = None
-    same_heads: RankTest | None = None
-
-
-def correlate(
+def correlations(
     shapes: Sequence[ConditionedShape],
     goal: Goal,
     settings: ConditioningSettings,
     rng: np.random.Generator,
-) -> Correlations:
-    """Correlate over shapes: all of them, given their sizes, and among those of about one size."""
+) -> dict[str, Any]:
+    """Return the correlations over shapes, as `ConditioningResult` names them."""
     condition = np.array([math.log(shape.condition) for shape in shapes])
     good = (1.0 if goal == "max" else -1.0) * np.array([shape.metric for shape in shapes])
 
     def among(groups: Sequence[float] | None) -> RankTest | None:
         return rank_test(condition, good, groups=groups, rng=rng, draws=settings.draws)
 
-    raw = among(None)
+    def explained(values: FloatArray) -> float:
+        # No test is made, so that no arrangement is drawn.
+        test = rank_test(values, classes, rng=np.random.default_rng(0), draws=1)
+        return test.rho**2 if test is not None else 0.0
+
     heads = [shape.x for shape in shapes if shape.x is not None]
     has_heads = len(set(heads)) > 1 and len(heads) == len(shapes)
-    found = Correlations(len(shapes), raw, same_heads=among(heads) if has_heads else None)
-    known = [shape.size for shape in shapes if shape.size is not None]
-    if raw is None or len(known) < len(shapes):
+    found: dict[str, Any] = {"raw": among(None), "same_heads": among(heads) if has_heads else None}
+    sizes = [shape.size for shape in shapes if shape.size is not None]
+    if found["raw"] is None or len(sizes) < len(shapes):
         return found
-    classes = size_classes(np.array(known, dtype=np.float64), settings.same_size)
-    if classes.max() == 0:
-        return found
-    return replace(
-        found,
-        size_controlled=partial_rank_test(condition, good, classes, rng=rng, draws=settings.draws),
-        same_size=among(classes.tolist()),
-        size_share=(_explained(condition, classes), _explained(good, classes)),
-    )
+    classes = size_classes(np.array(sizes, dtype=np.float64), settings.same_size)
+    if classes.max() > 0:
+        given_size = partial_rank_test(condition, good, classes, rng=rng, draws=settings.draws)
+        found |= {"size_controlled": given_size, "same_size": among(classes.tolist())}
+        found["size_share"] = explained(condition), explained(good)
+    return found
 
 
 def size_classes(sizes: FloatArray, factor: float) -> FloatArray:
@@ -77,50 +67,32 @@ def size_classes(sizes: FloatArray, factor: float) -> FloatArray:
     return found
 
 
-def _explained(values: FloatArray, given: FloatArray) -> float:
-    """Return the squared rank correlation."""
-    # No test is made, so that no arrangement is drawn.
-    test = rank_test(values, given, rng=np.random.default_rng(0), draws=1)
-    return test.rho**2 if test is not None else 0.0
-
-
-def judge(
-    found: Correlations, settings: ConditioningSettings, metric: str, size: str | None
-) -> tuple[ConditioningVerdict, Leading | None, str]:
-    if found.num_shapes < settings.fewest_shapes:
-        return (
-            "undecided",
-            None,
-            f"{found.num_shapes} shapes with a condition number are too few for a test: it takes "
-            f"{settings.fewest_shapes}",
-        )
+def judge(found: ConditioningResult) -> tuple[ConditioningVerdict, Leading | None, str]:
+    """Return the verdict of a result's correlations, the test that decides, and the reason."""
+    settings, metric = found.settings, found.metric
+    if len(found.shapes) < settings.fewest_shapes:
+        few = f"{len(found.shapes)} shapes with a condition number are too few for a test"
+        return "undecided", None, f"{few}: it takes {settings.fewest_shapes}"
     if found.raw is None:
         return "undecided", None, f"condition number or {metric} is the same for all shapes"
-    leading, test, given, note = _leading(found, settings, cost_title(size) if size else "size")
-    if test is None or leading is None:
+    leading, test, among, note = _leading(found, found.raw)
+    if test is None:
         return "undecided", None, note
-    numbers = f"{correlation_text(test)}{given}"
+    numbers = f"{_correlation_text(test)}{among}"
     if test.p > settings.alpha:
         gone = ""
         if leading != "raw" and found.raw.p <= settings.alpha:
-            gone = f"; without regard to size it is {correlation_text(found.raw)}"
-        return (
-            "undecided",
-            leading,
-            f"no correlation of condition number and {metric} is established: {numbers}{gone}"
-            f"{note}",
-        )
-    if test.rho > 0:
-        return (
-            "contradicted",
-            leading,
-            f"worse conditioned shapes have the better {metric}: {numbers}{note}",
-        )
-    reason = f"better conditioned shapes have the better {metric}: {numbers}{note}"
+            gone = f"; without regard to size it is {_correlation_text(found.raw)}"
+        none = f"no correlation of condition number and {metric} is established: {numbers}"
+        return "undecided", leading, f"{none}{gone}{note}"
+    which = "better" if test.rho < 0 else "worse"
+    reason = f"{which} conditioned shapes have the better {metric}: {numbers}{note}"
     held = found.same_heads
+    if test.rho > 0:
+        return "contradicted", leading, reason
     if held is None:
         return "supported", leading, reason
-    reason += f"; among shapes of equally many heads {correlation_text(held)}"
+    reason += f"; among shapes of equally many heads {_correlation_text(held)}"
     if held.p > settings.alpha:
         reason += ", so that the condition number is not told apart from the number of heads itself"
     elif held.rho > 0:
@@ -129,39 +101,30 @@ def judge(
 
 
 def _leading(
-    found: Correlations, settings: ConditioningSettings, size: str
+    found: ConditioningResult, raw: RankTest
 ) -> tuple[Leading | None, RankTest | None, str, str]:
     """Return the test that decides, a phrase on what it holds fixed, and a remark."""
     if found.size_share is None:
-        return "raw", found.raw, "", ""
-    of_condition, of_metric = found.size_share
-    same = found.same_size
-    confounded = min(found.size_share) >= settings.confounded or found.size_controlled is None
-    if not confounded:
+        return "raw", raw, "", ""
+    settings, same = found.settings, found.same_size
+    size = cost_title(found.size) if found.size else "size"
+    if min(found.size_share) < settings.confounded and found.size_controlled is not None:
         return "size_controlled", found.size_controlled, f" given their {size}", ""
+    of_condition, of_metric = (percent_text(round(share, 2)) for share in found.size_share)
     shares = (
-        f"{size} account for {percent_text(round(of_condition, 2))} of the order of the condition "
-        f"numbers and {percent_text(round(of_metric, 2))} of that of the results"
+        f"{size} account for {of_condition} of the order of the condition numbers and {of_metric} "
+        "of that of the results"
     )
     if same is not None and same.smallest_p <= settings.alpha:
         return "same_size", same, f" among shapes of equal {size}", f"; over all, {shares}"
-    return (
-        None,
-        None,
-        "",
-        f"size and condition number cannot be told apart: {shares}, and too few shapes have equal "
-        f"{size}",
-    )
+    apart = f"size and condition number cannot be told apart: {shares}"
+    return None, None, "", f"{apart}, and too few shapes have equal {size}"
 
 
-def correlation_text(test: RankTest) -> str:
-    interval = (
-        f", 95% interval {number_text(test.interval.low, 2)} to "
-        f"{number_text(test.interval.high, 2)}"
-        if test.interval is not None
-        else ""
-    )
-    return (
-        f"rank correlation {number_text(test.rho, 2)}{interval} ({p_text(test.p)}, "
-        f"{test.shapes} shapes)"
-    )
+def _correlation_text(test: RankTest) -> str:
+    interval = ""
+    if test.interval is not None:
+        low, high = (number_text(end, 2) for end in test.interval[1:])
+        interval = f", 95% interval {low} to {high}"
+    rho = number_text(test.rho, 2)
+    return f"rank correlation {rho}{interval} ({p_text(test.p)}, {test.shapes} shapes)"

@@ -1,6 +1,5 @@
 """The charts of effects: gains by axis, two axes jointly, shapes of equal cost."""
 
-from dataclasses import dataclass
 from typing import Final
 
 from analysis.charts import palette
@@ -16,10 +15,9 @@ from analysis.charts.chart import (
     by_look,
     symbol_of,
 )
-from analysis.questions.effects.result import EffectsResult, EqualCostShape, Interaction, PairGain
+from analysis.questions.effects.result import AxisEffect, EffectsResult, Interaction, StepEffect
 from analysis.questions.effects.text import gain_unit, interaction_sentence
 from analysis.statistics.bounds import negated
-from analysis.statistics.values import Interval
 from analysis.text.numbers import (
     cost_text,
     cost_title,
@@ -31,14 +29,14 @@ from analysis.text.numbers import (
 
 MAX_ROWS: Final = 40
 _EFFECT_LOOKS: Final = {
-    "established": Series((), palette.BLUE, "established", interval="x"),
-    "not established": Series((), palette.GREY, "not established", is_open=True, interval="x"),
-    "pair": Series((), palette.ORANGE, "a matched pair", symbol="diamond"),
+    True: Series((), palette.BLUE, "established", interval="x"),
+    False: Series((), palette.GREY, "not established", is_open=True, interval="x"),
+    None: Series((), palette.ORANGE, "a matched pair", symbol="diamond"),
 }
 _GROUP_LOOKS: Final = {
-    "best": Series((), palette.BLUE, "best of its group", symbol="star", interval="x"),
-    "worse": Series((), palette.VERMILLION, "established as worse", interval="x"),
-    "open": Series((), palette.GREY, "not told apart", is_open=True, interval="x"),
+    None: Series((), palette.BLUE, "best of its group", symbol="star", interval="x"),
+    True: Series((), palette.VERMILLION, "established as worse", interval="x"),
+    False: Series((), palette.GREY, "not told apart", is_open=True, interval="x"),
 }
 
 
@@ -49,57 +47,42 @@ def effect_charts(result: EffectsResult) -> list[Chart]:
     # The first pair of axes whose combinations are all there.
     if interaction := next((each for each in result.interactions if each.levels), None):
         found.append(_interaction_chart(result, interaction))
-    if shapes := equal_cost_shapes(result):
-        found.append(_equal_cost_chart(result, shapes))
+    if result.equal_cost and len(result.equal_cost[0]) <= MAX_ROWS:
+        found.append(_equal_cost_chart(result))
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class EffectRow:
-    """One line of the chart of effects: a step of an axis, or the mean over its steps."""
-
-    axis: str
-    label: str
-    effect: Interval
-    p_holm: float | None
-    is_established: bool
-    pairs: tuple[PairGain, ...] = ()
-    is_mean: bool = False
-
-
-def effect_rows(result: EffectsResult) -> list[EffectRow]:
-    """Return the axes with their steps, the mean first; beyond `MAX_ROWS` the means alone."""
-    alpha = result.settings.alpha
-    rows = []
+def effect_rows(result: EffectsResult) -> list[tuple[AxisEffect, StepEffect | None]]:
+    """Return the axes and their steps, an axis' mean (None) first; beyond `MAX_ROWS` the means
+    alone."""
+    rows: list[tuple[AxisEffect, StepEffect | None]] = []
     for axis in result.axes:
-        if not axis.pairs or axis.verdict == "answered":
-            continue
-        name, is_established = f"{axis.axis}, mean", axis.verdict in ("helps", "hurts")
-        rows.append(
-            EffectRow(axis.axis, name, axis.effect, axis.p_holm, is_established, is_mean=True)
-        )
-        for step in axis.steps:
-            name = f"{number_text(step.low)} → {number_text(step.high)}"
-            is_established = step.p_holm is not None and step.p_holm <= alpha
-            rows.append(
-                EffectRow(axis.axis, name, step.effect, step.p_holm, is_established, step.pairs)
-            )
-    return rows if len(rows) <= MAX_ROWS else [row for row in rows if row.is_mean][:MAX_ROWS]
+        if axis.pairs and axis.verdict != "answered":
+            rows += [(axis, None), *((axis, step) for step in axis.steps)]
+    return rows if len(rows) <= MAX_ROWS else [row for row in rows if row[1] is None][:MAX_ROWS]
 
 
-def _gain_chart(result: EffectsResult, rows: list[EffectRow]) -> Chart:
-    points: list[tuple[str, Mark]] = []
-    for at, row in enumerate(rows):
-        name = row.label if row.is_mean else f"{row.axis} {row.label}"
+def _gain_chart(result: EffectsResult, rows: list[tuple[AxisEffect, StepEffect | None]]) -> Chart:
+    points: list[tuple[bool | None, Mark]] = []
+    labels = []
+    for at, (axis, step) in enumerate(rows):
+        row = step or axis
+        label = f"{axis.axis}, mean"
+        is_established = axis.verdict in ("helps", "hurts")
+        if step is not None:
+            label = f"{number_text(step.low)} → {number_text(step.high)}"
+            is_established = step.p_holm is not None and step.p_holm <= result.settings.alpha
+        labels.append(label)
         gain = interval_text(row.effect, result.settings.confidence)
+        name = f"{axis.axis} {label}" if step else label
         text = f"{name}\n{gain}\nHolm {p_text(row.p_holm)}"
-        look = "established" if row.is_established else "not established"
-        size = 11 if row.is_mean else 8
-        points.append((look, Mark(row.effect.estimate, at, row.effect, hover=text, size=size)))
-        for pair in row.pairs:
+        size = 8 if step else 11
+        point = Mark(row.effect.estimate, at, row.effect, hover=text, size=size)
+        points.append((is_established, point))
+        for pair in step.pairs if step else ():
             text = f"{number_text(pair.gain)} at {pair.held}"
-            points.append(("pair", Mark(pair.gain, at, hover=text, size=6, opacity=0.7)))
-    unit = gain_unit(result.metric, result.scale)
+            points.append((None, Mark(pair.gain, at, hover=text, size=6, opacity=0.7)))
+    unit = gain_unit(result)
     return Chart(
         "effects",
         f"What each axis does to {result.metric}",
@@ -108,9 +91,7 @@ def _gain_chart(result: EffectsResult, rows: list[EffectRow]) -> Chart:
         f"{percent_text(result.settings.confidence)} interval over seeds; filled blue is told "
         "from 0 (Holm), and the large circles average an axis' steps.",
         Axis("gain (right is better)"),
-        row_axis(
-            [row.label for row in rows], bold=(at for at, row in enumerate(rows) if row.is_mean)
-        ),
+        row_axis(labels, bold=(at for at, (_, step) in enumerate(rows) if step is None)),
         (Reference("x", 0.0), *by_look(_EFFECT_LOOKS, points)),
         is_wide=True,
         key=f"gain in {unit}",
@@ -120,6 +101,7 @@ def _gain_chart(result: EffectsResult, rows: list[EffectRow]) -> Chart:
 def _interaction_chart(result: EffectsResult, found: Interaction) -> Chart:
     axis = GridAxis.of([level.first for level in found.levels])
     others = sorted({level.second for level in found.levels})
+    confidence = result.settings.confidence
     layers = []
     for at, (value, shade) in enumerate(
         zip(others, palette.ordered_shades(len(others)), strict=True)
@@ -131,7 +113,7 @@ def _interaction_chart(result: EffectsResult, found: Interaction) -> Chart:
                 level.metric.estimate,
                 level.metric,
                 hover=f"{name}\n{found.first} = {number_text(level.first)}\n"
-                f"{interval_text(level.metric, result.settings.confidence)}",
+                f"{interval_text(level.metric, confidence)}",
             )
             for level in found.levels
             if level.second == value
@@ -141,7 +123,7 @@ def _interaction_chart(result: EffectsResult, found: Interaction) -> Chart:
     return Chart(
         "interaction",
         f"{found.first} and {found.second} together",
-        f"Mean {result.metric} with its {percent_text(result.settings.confidence)} interval over "
+        f"Mean {result.metric} with its {percent_text(confidence)} interval over "
         f"seeds; parallel lines are axes whose gains add up. "
         f"{interaction_sentence(found, result)}",
         axis.axis(found.first),
@@ -152,43 +134,34 @@ def _interaction_chart(result: EffectsResult, found: Interaction) -> Chart:
     )
 
 
-def equal_cost_shapes(result: EffectsResult) -> list[tuple[int, EqualCostShape]]:
-    """Return the shapes with the number of their group, as many whole groups as have room.
-
-    They stand best first in each group.
-    """
-    found: list[tuple[int, EqualCostShape]] = []
-    for at, group in enumerate(result.equal_cost):
-        if len(found) + len(group.shapes) > MAX_ROWS:
-            break
-        found += [(at, shape) for shape in group.shapes]
-    return found
-
-
-def _equal_cost_chart(result: EffectsResult, rows: list[tuple[int, EqualCostShape]]) -> Chart:
-    cost = result.cost or "cost"
-    unit = gain_unit(result.metric, result.scale)
-    points: list[tuple[str, Mark]] = []
+def _equal_cost_chart(result: EffectsResult) -> Chart:
+    """Return the chart of as many whole groups as have room."""
+    cost, unit = result.cost or "cost", gain_unit(result)
+    points: list[tuple[bool | None, Mark]] = []
     layers: list[Layer] = [Reference("x", 0.0)]
-    for at, (group, shape) in enumerate(rows):
-        if at and group != rows[at - 1][0]:
-            layers.append(Reference("y", at - 0.5, palette.AXIS))
+    labels: list[str] = []
+    for group in result.equal_cost:
+        if len(labels) + len(group) > MAX_ROWS:
+            break
+        if labels:
+            layers.append(Reference("y", len(labels) - 0.5, palette.AXIS))
         # A group's shapes stand at the cost of its first.
-        shared = cost_text(cost, result.equal_cost[group].shapes[0].cost)
-        text = (
-            f"{shape.label}\n{cost_title(cost)}: {shared}\n"
-            f"{result.metric} {number_text(shape.metric, 4)}, {shape.n} runs"
-        )
-        if shape.behind is None:
-            best = Mark(0.0, at, hover=text, size=12, label=shared, label_side="left")
-            points.append(("best", best))
-        else:
-            gain = negated(shape.behind)
-            text += f"\nHolm {p_text(shape.p_holm)}"
-            look = "worse" if shape.established else "open"
-            points.append((look, Mark(gain.estimate, at, gain, hover=text)))
-    layers += by_look(_GROUP_LOOKS, points)
-    left_out = sum(len(group.shapes) for group in result.equal_cost) - len(rows)
+        shared = cost_text(cost, group[0].cost)
+        for shape in group:
+            at = len(labels)
+            labels.append(shape.label)
+            text = (
+                f"{shape.label}\n{cost_title(cost)}: {shared}\n"
+                f"{result.metric} {number_text(shape.metric, 4)}, {shape.n} runs"
+            )
+            if shape.behind is None:
+                best = Mark(0.0, at, hover=text, size=12, label=shared, label_side="left")
+                points.append((None, best))
+            else:
+                gain = negated(shape.behind)
+                text += f"\nHolm {p_text(shape.p_holm)}"
+                points.append((shape.established, Mark(gain.estimate, at, gain, hover=text)))
+    left_out = sum(map(len, result.equal_cost)) - len(labels)
     some = f" {left_out} further shapes are in the table only." if left_out else ""
     return Chart(
         "equal-cost",
@@ -197,8 +170,8 @@ def _equal_cost_chart(result: EffectsResult, rows: list[tuple[int, EqualCostShap
         f"cheapest block at the top, and how far they are behind its best in {unit}; intervals "
         f"hold for all {result.equal_cost_pairs} pairs together.{some}",
         Axis("behind the best (left is worse)"),
-        row_axis([shape.label for _, shape in rows]),
-        tuple(layers),
+        row_axis(labels),
+        (*layers, *by_look(_GROUP_LOOKS, points)),
         is_wide=True,
         key=f"blocks of equal {cost_title(cost)}, in {unit}",
     )

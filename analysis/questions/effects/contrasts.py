@@ -11,6 +11,7 @@ residuals of single runs gave up to 27% false positives where the seed's effect 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -18,15 +19,13 @@ from numpy.typing import NDArray
 from scipy import special
 
 from analysis.runs.grouped import Shape
-from analysis.statistics.moderated import Moderated, moderate
+from analysis.statistics.moderated import Moderated, moderate, moderate_variances
 from analysis.statistics.values import FloatArray, Interval, Mask
 
 IntArray = NDArray[np.integer[Any]]
 LOST: Final = ("", "no full-budget run", "stopped early", "fewer than two seeds in common")
 """Why a unit cannot be used; shapes have the first three as well."""
-_NO_WEIGHT: Final = 1e-12
-_AT_ONCE: Final = 10_000_000
-"""Values of units times replicates that are looked at together, which bounds the memory."""
+ROUNDING: Final = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +64,8 @@ class Units:
     def __len__(self) -> int:
         return len(self.plus)
 
-    def __getitem__(self, some: "slice | IntArray | Mask") -> "Units":
+    def __getitem__(self, some: IntArray | Mask) -> "Units":
         return Units(self.plus[some], self.minus[some])
-
-    @property
-    def shapes(self) -> IntArray:
-        return np.concatenate([self.plus, self.minus], axis=1)
 
 
 class Quality:
@@ -80,106 +75,128 @@ class Quality:
         lost: the number in `LOST` of why each shape cannot be compared; 0 where it can.
         size, mean: of each shape's runs.
         by_seed: shape [shapes, replicates that several shapes have]; NaN where there is no run.
+        matched: whether replicates of one name are compared with each other; if not, runs count as
+            independent.
     """
 
     def __init__(self, shapes: Sequence[Shape]) -> None:
         self.lost = np.array([2 if s.stopped else 0 if s.values.size else 1 for s in shapes])
         self.size = np.array([shape.quality.size for shape in shapes])
         self.mean = np.array([s.quality.mean() if s.quality.size else math.nan for s in shapes])
-        self.seeds = len({name for shape in shapes for name in shape.replicates})
         own = np.repeat(np.arange(len(shapes)), self.size)
         names = np.array([name for shape in shapes for name in shape.replicates], dtype=object)
         every = np.concatenate([np.empty(0), *(shape.quality for shape in shapes)])
         self.largest = float(np.abs(every).max(initial=0.0))
-        _, seed, counts = np.unique(names, return_inverse=True, return_counts=True)
+        named, seed, counts = np.unique(names, return_inverse=True, return_counts=True)
+        self.seeds = len(named)
         # One that a single shape has tells nothing of a difference.
         is_shared = counts[seed] > 1
         column = np.cumsum(counts > 1) - 1
         self.by_seed = np.full((len(shapes), int((counts > 1).sum())), np.nan)
         self.by_seed[own[is_shared], column[seed[is_shared]]] = every[is_shared]
+        self.matched = True
         self._groups = [shape.quality for shape in shapes]
-        self._moderated: Moderated | None = None
 
-    @property
+    @cached_property
     def moderated(self) -> Moderated:
-        """Seed sd of every shape, for replicates that cannot be matched."""
-        if self._moderated is None:
-            self._moderated = moderate(self._groups)
-        return self._moderated
+        """Seed sd of every shape, for replicates that are not matched."""
+        return moderate(self._groups)
 
-    def differences(self, units: Units) -> FloatArray:
-        """Return the units replicate by replicate, NaN where not all shapes have it."""
-        found: FloatArray = self.by_seed[units.plus].sum(axis=1)
-        if units.minus.shape[1]:
-            found = found - self.by_seed[units.minus].sum(axis=1)
-        return found
+    def matching(self, units: Units) -> tuple[IntArray, FloatArray, FloatArray]:
+        """Return of each unit how many replicates all its shapes have, their mean, and what each
+        lies from it, shape [units, replicates]; 0 where it is missing."""
+        found = self.by_seed[units.plus].sum(axis=1) - self.by_seed[units.minus].sum(axis=1)
+        known = ~np.isnan(found)
+        number = known.sum(axis=1)
+        mean = np.where(known, found, 0.0).sum(axis=1) / np.maximum(number, 1)
+        return number, mean, np.where(known, found - mean[:, None], 0.0)
 
-    def moments(self, units: Units) -> tuple[IntArray, FloatArray, FloatArray]:
-        """Return of each unit how many replicates all its shapes have, their mean, and the sum of
-        squares about it."""
-        step = max(1, _AT_ONCE // max(1, self.by_seed.shape[1]))
-        parts = []
-        for first in range(0, len(units), step):
-            found = self.differences(units[first : first + step])
-            known = ~np.isnan(found)
-            number = known.sum(axis=1)
-            mean = np.where(known, found, 0.0).sum(axis=1) / np.maximum(number, 1)
-            about = np.where(known, found - mean[:, None], 0.0)
-            parts.append((number, mean, (about**2).sum(axis=1)))
-        if not parts:
-            return np.empty(0, np.int64), np.empty(0), np.empty(0)
-        number, mean, squares = (np.concatenate(each) for each in zip(*parts, strict=True))
-        return number, mean, squares
-
-    def lost_of(self, units: Units, *, matched: bool) -> IntArray:
+    def lost_of(self, units: Units) -> IntArray:
         """Return the number in `LOST` of why each unit cannot be used; 0 where it can."""
-        found: IntArray = self.lost[units.shapes].max(axis=1, initial=0)
-        if matched:
-            number, _, _ = self.moments(units)
+        shapes = np.concatenate([units.plus, units.minus], axis=1)
+        found: IntArray = self.lost[shapes].max(axis=1, initial=0)
+        if self.matched:
+            number, _, _ = self.matching(units)
             found = np.where((found == 0) & (number < 2), 3, found)
         return found
 
-    def estimates(self, units: Units, *, matched: bool) -> FloatArray:
-        if matched:
-            return self.moments(units)[1]
+    def estimates(self, units: Units) -> FloatArray:
+        if self.matched:
+            return self.matching(units)[1]
         found: FloatArray = self.mean[units.plus].sum(axis=1) - self.mean[units.minus].sum(axis=1)
         return found
 
-    def average(self, units: Units, *, matched: bool) -> Contrast:
-        """Return the mean of ``units``, each counting once, none of them lost; NaN of none.
-
-        Matched, the variance is that of the replicates' contrasts: with every unit in every
-        replicate exactly the one-sample t test over replicates, with gaps its cluster-robust form,
-        each unit's residuals scaled by its own number of seeds n as 1/sqrt(n (n - 1)) and the
-        degrees of freedom their harmonic mean. Unmatched, shapes are independent with moderated
-        variances and Satterthwaite's degrees of freedom.
-        """
+    def average(self, units: Units) -> Contrast:
+        """Return the mean of ``units``, each counting once, none of them lost; NaN of none."""
         if not len(units):
             return Contrast(math.nan, math.nan, math.nan)
-        if not matched:
-            return self._independent(units)
-        found = self.differences(units)
-        known = ~np.isnan(found)
-        number = known.sum(axis=1)
-        mean = np.where(known, found, 0.0).sum(axis=1) / number
-        share = np.where(known, found - mean[:, None], 0.0)
-        share /= np.sqrt(number * (number - 1))[:, None]
-        se = float(np.sqrt(((share.sum(axis=0) / len(units)) ** 2).sum()))
+        return self._by_replicate(units) if self.matched else self._independent(units)
+
+    def mean_of(self, shapes: IntArray) -> Contrast:
+        """Return the mean of shapes, by replicate where all of them have two of several shapes."""
+        units = Units(shapes[:, None], np.empty((len(shapes), 0), np.int64))
+        is_matched = bool((self.matching(units)[0] >= 2).all())
+        return self._by_replicate(units) if is_matched else self._independent(units)
+
+    def _by_replicate(self, units: Units) -> Contrast:
+        """Return the mean with the variance of the replicates' contrasts.
+
+        With every unit in every replicate it is exactly the one-sample t test over replicates, with
+        gaps its cluster-robust form, each unit's residuals scaled by its own number of seeds n as
+        1/sqrt(n (n - 1)) and the degrees of freedom their harmonic mean.
+        """
+        number, mean, residual = self.matching(units)
+        share = (residual / np.sqrt(number * (number - 1))[:, None]).sum(axis=0) / len(units)
+        se = float(np.sqrt((share**2).sum()))
         # Replicates that agree exactly, but for rounding, do not tell how far they scatter.
-        if se <= _NO_WEIGHT * self.largest:
+        if se <= ROUNDING * self.largest:
             se = math.nan
         return Contrast(float(mean.mean()), se, len(units) / float((1 / (number - 1)).sum()))
 
     def _independent(self, units: Units) -> Contrast:
-        estimate = float(self.estimates(units, matched=False).mean())
+        """Return the mean of independent shapes with moderated variances and Satterthwaite's
+        degrees of freedom."""
         weight = np.bincount(units.plus.ravel(), minlength=len(self.size)).astype(float)
         weight -= np.bincount(units.minus.ravel(), minlength=len(self.size))
         weight /= len(units)
         # One in the middle of a line is added once and taken once.
-        used = np.abs(weight) > _NO_WEIGHT
+        used = np.abs(weight) > ROUNDING
+        estimate = float(weight[used] @ self.mean[used])
         if (self.size[used] < 2).any():
             return Contrast(estimate, math.nan, math.nan)
         sd, df = self.moderated.sd[used], self.moderated.df[used]
         parts = weight[used] ** 2 * sd**2 / self.size[used]
         variance, below = float(parts.sum()), float((parts**2 / df).sum())
         return Contrast(estimate, math.sqrt(variance), variance**2 / below if below else 1.0)
+
+    def each(self, units: Units, prior_share: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return the difference of each pair with its standard error, moderated over all pairs, and
+        degrees of freedom; NaN where seeds cannot tell.
+
+        Args:
+            units: pairs.
+            prior_share: how much of the prior's degrees of freedom counts where replicates are
+                matched.
+        """
+        alone = self.mean[units.plus[:, 0]] - self.mean[units.minus[:, 0]]
+        if not self.matched:
+            sd, df, size = self.moderated.sd, self.moderated.df, self.size
+            ends = np.stack([units.plus[:, 0], units.minus[:, 0]])
+            parts = sd[ends] ** 2 / np.maximum(size[ends], 1)
+            with np.errstate(invalid="ignore", divide="ignore"):
+                joint = parts.sum(axis=0) ** 2 / (parts**2 / df[ends]).sum(axis=0)
+            known = size[ends].min(axis=0, initial=2) > 1
+            return alone, np.where(known, np.sqrt(parts.sum(axis=0)), np.nan), joint
+        number, mean, residual = self.matching(units)
+        own = np.maximum(number - 1, 0)
+        squares = (residual**2).sum(axis=1)
+        variance = squares / np.maximum(own, 1)
+        # But for rounding, as of seeds that agree exactly.
+        variance[np.sqrt(squares) <= ROUNDING * self.largest] = 0.0
+        prior = moderate_variances(np.where(own > 0, variance, np.nan), own.astype(np.float64))
+        shared = prior_share * min(prior.prior_df or 0.0, float(own.sum()))
+        pooled = shared * (prior.prior_sd or 0.0) ** 2 + own * variance
+        with np.errstate(invalid="ignore", divide="ignore"):
+            se = np.sqrt(pooled / (shared + own) / number)
+        se[(own < 1) | (se == 0)] = np.nan
+        return np.where(own < 1, alone, mean), se, shared + own

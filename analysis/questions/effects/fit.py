@@ -7,34 +7,32 @@ to are lost, and counted as such.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import combinations, pairwise
+from itertools import combinations
 from typing import Final
 
 import numpy as np
+import pandas as pd
 
-from analysis.questions.effects.axes import Axes
 from analysis.questions.effects.contrasts import LOST, Contrast, IntArray, Quality, Units
-from analysis.questions.effects.equal_cost import equal_cost_groups
+from analysis.questions.effects.grid import ShapeGrid
 from analysis.questions.effects.result import (
     AxisEffect,
     EffectsResult,
     EffectsSettings,
     EffectVerdict,
+    EqualCostShape,
     Interaction,
     Level,
     PairGain,
-    Square,
     StepEffect,
 )
 from analysis.runs.grouped import TASK_AXES, Grouped
 from analysis.runs.scale import metric_span, to_metric
 from analysis.statistics.bounds import ANYWHERE, Span, clipped, difference_span, mean_interval
 from analysis.statistics.noninferiority import holm
-from analysis.statistics.values import Interval
-from hsweep.design.question import Goal, Scale
+from analysis.statistics.values import FloatArray, Interval
 from hsweep.errors import UserError
 
 _DEFAULT_SETTINGS: Final = EffectsSettings()
@@ -46,6 +44,16 @@ _UNMATCHED: Final = (
     "two-sided t test of independent runs with moderated seed variances and Satterthwaite's degrees"
     " of freedom (no two shapes have two seeds in common)"
 )
+_PRIOR_SHARE: Final = 1 / 3
+"""How much of the prior's degrees of freedom counts in pairs of equal cost. Pairs share shapes, so
+their variances look more alike than shapes are: with all of it, a difference was found in 11 % of
+sweeps without one where shapes scatter unevenly, with a third in 5 to 7 %; without a prior hardly
+any true one is found."""
+_MOST_PAIRS: Final = 200_000
+"""Pairs of equal cost that are tested; of more, those of each group's best alone, and the others
+count in Holm's family as not rejected."""
+_MOST_VALUES: Final = 10_000_000
+"""The same of pairs times replicates, which bounds the memory."""
 
 
 def fit(
@@ -68,91 +76,83 @@ def fit(
     Raises:
         UserError: fewer than two axes that vary, an axis that is not finite, or no matched pair.
     """
-    axes, quality = Axes.of(shapes), Quality(shapes.shapes)
-    if len(axes.ordered) + len(axes.names) < 2 or not axes.ordered:
-        varying = ", ".join((*axes.ordered, *axes.names)) or "nothing"
+    grid, quality = ShapeGrid.of(shapes), Quality(shapes.shapes)
+    if len(grid.ordered) + len(grid.names) < 2 or not grid.ordered:
+        varying = ", ".join((*grid.ordered, *grid.names)) or "nothing"
         raise UserError(
             f"effects need two axes that vary, at least one of numbers; what varies is {varying}"
         )
-    pairs = {axis: axes.pairs(axis) for axis in axes.ordered}
-    _need_pairs(axes, pairs, quality)
-    matched = shapes.are_replicates_named and any(
-        (quality.lost_of(units, matched=True) == 0).any() for units in pairs.values()
+    pairs = {axis: grid.pairs(axis) for axis in grid.ordered}
+    lost = np.concatenate([quality.lost_of(units) for units in pairs.values()])
+    quality.matched = shapes.are_replicates_named and bool((lost == 0).any())
+    if not quality.matched:
+        lost = np.concatenate([quality.lost_of(units) for units in pairs.values()])
+    _need_pairs(grid, lost)
+    ends = [float(end(s.values)) for s in shapes.found for end in (np.min, np.max)]
+    span = metric_span(ends, shapes.goal, shapes.scale)
+    # The range of a gain: unbounded in decades, that of a difference in the metric's unit.
+    gains = (-100.0, 100.0) if shapes.scale == "accuracy" else difference_span(span)
+    compared = _Compared(
+        shapes, grid, quality, span, ANYWHERE if shapes.scale == "error" else gains, settings
     )
-    asked = _Asked(shapes, axes, quality, matched, tuple(answered), settings)
-    effects = _axes(asked, pairs)
-    alike = tuple(dict.fromkeys((*within, *answered)))
-    equal_cost, compared = equal_cost_groups(
-        shapes, axes, quality, alike, matched, asked.gain_span, settings
-    )
-    gap = _noise_gap(quality, effects)
+    effects = _axes(compared, pairs, answered)
+    equal_cost, number = _equal_cost(compared, [*within, *answered])
+    tested = [axis for axis in effects if axis.verdict != "answered"]
+    gap = ""
+    if tested and all(axis.p is None for axis in tested):
+        gap = "no spread between seeds" if (quality.size > 1).any() else "single runs"
     return EffectsResult(
         axes=effects,
-        interactions=_interactions(asked),
+        interactions=_interactions(compared, pairs, answered),
         equal_cost=equal_cost,
-        equal_cost_pairs=compared,
-        test=_MATCHED if matched else _UNMATCHED,
-        matched=matched,
+        equal_cost_pairs=number,
+        test=_MATCHED if quality.matched else _UNMATCHED,
+        matched=quality.matched,
         replicates=quality.seeds,
         tried=len(shapes.shapes),
         lost=_reasons(quality.lost),
-        held=axes.names,
-        follows=axes.follows,
+        held=grid.names,
+        follows=grid.follows,
         metric=shapes.metric,
         goal=shapes.goal,
         scale=shapes.scale,
         cost=next(iter(shapes.costs), None),
         settings=settings,
-        warnings=(*shapes.warnings, *_warnings(axes, effects, quality, matched, gap)),
+        warnings=(*shapes.warnings, *_warnings(grid, effects, quality, gap)),
         nuisance=shapes.nuisance,
         noise_gap=gap,
     )
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """The shapes and how they are compared."""
+class _Compared:
+    """The shapes and how they are compared; ``span`` and ``gains`` are the ranges of the metric and
+    of a gain."""
 
     shapes: Grouped
-    axes: Axes
+    grid: ShapeGrid
     quality: Quality
-    matched: bool
-    answered: tuple[str, ...]
+    span: Span
+    gains: Span
     settings: EffectsSettings
 
-    @cached_property
-    def span(self) -> Span:
-        """The range of the metric."""
-        ends = (float(end(s.values)) for s in self.shapes.found for end in (np.min, np.max))
-        return metric_span(ends, self.shapes.goal, self.shapes.scale)
-
-    @property
-    def gain_span(self) -> Span:
-        """The range of a gain: unbounded in decades, that of a difference in the metric's unit."""
-        if self.shapes.scale == "accuracy":
-            return (-100.0, 100.0)
-        return ANYWHERE if self.shapes.scale == "error" else difference_span(self.span)
-
-    def kept(self, units: Units) -> tuple[Units, dict[str, int]]:
+    def usable(self, units: Units) -> tuple[Units, dict[str, int]]:
         """Return the units that are not lost, and why the others are, with their number."""
-        lost = self.quality.lost_of(units, matched=self.matched)
+        lost = self.quality.lost_of(units)
         return units[lost == 0], _reasons(lost)
 
-    def average(self, units: Units) -> Contrast:
-        return self.quality.average(units, matched=self.matched)
 
-
-def _need_pairs(axes: Axes, pairs: dict[str, Units], quality: Quality) -> None:
-    number = sum(map(len, pairs.values()))
-    if not number:
+def _need_pairs(grid: ShapeGrid, lost: IntArray) -> None:
+    if not lost.size:
         raise UserError(
-            f"no two shapes differ in one axis alone (axes: {', '.join(axes.ordered)}); a grid has"
+            f"no two shapes differ in one axis alone (axes: {', '.join(grid.ordered)}); a grid has"
             " such pairs, a random search seldom does"
         )
-    lost = np.concatenate([quality.lost_of(units, matched=False) for units in pairs.values()])
     if (lost > 0).all():
         reasons = ", ".join(f"{count} to {reason}" for reason, count in _reasons(lost).items())
-        raise UserError(f"all {number} pairs of shapes that differ in one axis are lost: {reasons}")
+        raise UserError(
+            f"all {lost.size} pairs of shapes that differ in one axis are lost: {reasons}"
+        )
 
 
 def _reasons(lost: IntArray) -> dict[str, int]:
@@ -169,158 +169,198 @@ def _verdict(contrast: Contrast, p_holm: float | None, alpha: float) -> EffectVe
     return "helps" if contrast.estimate > 0 else "hurts"
 
 
-def _runs_of(*keys: IntArray) -> Iterator[slice]:
-    """Yield the slices along which sorted keys stay the same."""
-    if not len(keys[0]):
-        return
-    changes = np.logical_or.reduce([np.diff(key, prepend=-1) != 0 for key in keys])
-    starts = [*np.flatnonzero(changes).tolist(), len(keys[0])]
-    yield from (slice(a, b) for a, b in pairwise(starts))
-
-
-def _axes(asked: _Asked, pairs: dict[str, Units]) -> tuple[AxisEffect, ...]:
-    axes, settings, span = asked.axes, asked.settings, asked.gain_span
-    kept, lost = {}, {}
-    for axis, units in pairs.items():
-        kept[axis], lost[axis] = asked.kept(units)
+def _axes(
+    compared: _Compared, pairs: dict[str, Units], answered: Sequence[str]
+) -> tuple[AxisEffect, ...]:
+    grid, quality, settings = compared.grid, compared.quality, compared.settings
+    used = {axis: compared.usable(units) for axis, units in pairs.items()}
 
     def mean_of(axis: str, units: Units) -> Contrast:
-        found = asked.average(units)
+        found = quality.average(units)
         # Of what the question tests itself, nothing that could pass for a test.
-        is_answered = axis in asked.answered
-        return Contrast(found.estimate, math.nan, math.nan) if is_answered else found
+        return Contrast(found.estimate, math.nan, math.nan) if axis in answered else found
 
-    steps = {
-        (axis, some.start): (units[some], mean_of(axis, units[some]))
-        for axis, units in kept.items()
-        for some in _runs_of(axes.rank[axis][units.minus[:, 0]], axes.rank[axis][units.plus[:, 0]])
-    }
-    step_holm = dict(zip(steps, holm([c.p for _, c in steps.values()]), strict=True))
-    means = {axis: mean_of(axis, units) for axis, units in kept.items()}
+    steps = []
+    for axis, (units, _) in used.items():
+        ends = {"low": units.minus[:, 0], "high": units.plus[:, 0]}
+        ranks = pd.DataFrame({end: grid.ranks[axis][shapes] for end, shapes in ends.items()})
+        step = ranks.groupby(["low", "high"]).ngroup().to_numpy()
+        for some in (units[step == at] for at in range(step.max(initial=-1) + 1)):
+            steps.append((axis, some, mean_of(axis, some)))
+    means = {axis: mean_of(axis, units) for axis, (units, _) in used.items()}
+    found: dict[str, list[StepEffect]] = {axis: [] for axis in pairs}
+    for (axis, units, mean), p_holm in zip(steps, holm([c.p for *_, c in steps]), strict=True):
+        effect = clipped(mean.interval(settings.confidence), compared.gains)
+        low, high = (grid.values(axis, ends[:1, 0])[0] for ends in (units.minus, units.plus))
+        gains, seeds = quality.estimates(units), quality.matching(units)[0]
+        each = zip(units.minus[:, 0].tolist(), gains.tolist(), seeds.tolist(), strict=True)
+        own = tuple(PairGain(grid.held(axis, shape), gain, n) for shape, gain, n in each)
+        found[axis].append(StepEffect(low, high, effect, mean.p, p_holm, own))
     effects = []
     for (axis, mean), p_holm in zip(
         means.items(), holm([c.p for c in means.values()]), strict=True
     ):
-        own = {key: found for key, found in steps.items() if key[0] == axis}
-        done = tuple(
-            _step(asked, axis, units, contrast, step_holm[key])
-            for key, (units, contrast) in own.items()
-        )
-        gains = [pair.gain for step in done for pair in step.pairs]
-        is_answered = axis in asked.answered
-        tried = sorted({*pairs[axis].plus.ravel().tolist(), *pairs[axis].minus.ravel().tolist()})
+        tried = np.unique(np.concatenate([pairs[axis].plus, pairs[axis].minus]))
+        verdict = _verdict(mean, p_holm, settings.alpha)
+        units, lost = used[axis]
         effects.append(
             AxisEffect(
                 axis=axis,
-                values=tuple(sorted(set(axes.values(axis, np.array(tried, dtype=np.int64))))),
-                effect=clipped(mean.interval(settings.confidence), span),
+                values=tuple(sorted(set(grid.values(axis, tried)))),
+                effect=clipped(mean.interval(settings.confidence), compared.gains),
                 df=mean.df if math.isfinite(mean.df) else None,
                 p=mean.p,
                 p_holm=p_holm,
-                verdict="answered" if is_answered else _verdict(mean, p_holm, settings.alpha),
-                pairs=len(gains),
-                improved=sum(gain > 0 for gain in gains),
-                lost=lost[axis],
-                steps=done,
+                verdict="answered" if axis in answered else verdict,
+                pairs=len(units),
+                improved=sum(pair.gain > 0 for step in found[axis] for pair in step.pairs),
+                lost=lost,
+                steps=tuple(found[axis]),
             )
         )
     return tuple(effects)
 
 
-def _step(
-    asked: _Asked, axis: str, units: Units, contrast: Contrast, p_holm: float | None
-) -> StepEffect:
-    low, high = (asked.axes.values(axis, shapes[:1, 0])[0] for shapes in (units.minus, units.plus))
-    gains = asked.quality.estimates(units, matched=asked.matched).tolist()
-    seeds = asked.quality.moments(units)[0].tolist()
-    return StepEffect(
-        low,
-        high,
-        clipped(contrast.interval(asked.settings.confidence), asked.gain_span),
-        contrast.p,
-        p_holm,
-        tuple(
-            PairGain(asked.axes.held(axis, shape), gain, number)
-            for shape, gain, number in zip(units.minus[:, 0].tolist(), gains, seeds, strict=True)
-        ),
-    )
-
-
-def _interactions(asked: _Asked) -> tuple[Interaction, ...]:
-    axes, settings = asked.axes, asked.settings
-    named = [p for p in combinations(axes.ordered, 2) if not set(p) <= set(asked.answered)]
-    named.sort(key=lambda pair: set(pair) != {"heads", "depth"})
-    grids = {pair: units for pair in named if len(units := axes.squares(*pair))}
-    kept = {pair: asked.kept(units) for pair, units in grids.items()}
-    means = {pair: asked.average(units) for pair, (units, _) in kept.items()}
-    span = difference_span(asked.gain_span)
+def _interactions(
+    compared: _Compared, pairs: dict[str, Units], answered: Sequence[str]
+) -> tuple[Interaction, ...]:
+    grid, settings = compared.grid, compared.settings
+    named = [both for both in combinations(grid.ordered, 2) if not set(both) <= set(answered)]
+    named.sort(key=lambda both: set(both) != {"heads", "depth"})
+    squares = {(a, b): grid.squares(pairs[a], pairs[b]) for a, b in named}
+    used = {both: compared.usable(units) for both, units in squares.items() if len(units)}
+    means = {both: compared.quality.average(units) for both, (units, _) in used.items()}
+    span = difference_span(compared.gains)
     return tuple(
         Interaction(
-            first=pair[0],
-            second=pair[1],
+            *both,
             effect=clipped(mean.interval(settings.confidence), span),
             p=mean.p,
             p_holm=p_holm,
             verdict=_verdict(mean, p_holm, settings.alpha),
-            squares=tuple(_squares(asked, pair, kept[pair][0], span)),
-            lost=kept[pair][1],
-            levels=_levels(asked, pair),
+            squares=len(used[both][0]),
+            lost=used[both][1],
+            levels=_levels(compared, *both),
         )
-        for (pair, mean), p_holm in zip(
+        for (both, mean), p_holm in zip(
             means.items(), holm([c.p for c in means.values()]), strict=True
         )
     )
 
 
-def _squares(asked: _Asked, pair: tuple[str, str], units: Units, span: Span) -> Iterator[Square]:
-    corners = [(name, units.plus[:, at]) for name in pair for at in (1, 0)]
-    for some in _runs_of(*(asked.axes.rank[name][shapes] for name, shapes in corners)):
-        a, b, c, d = (asked.axes.values(name, shapes[some][:1])[0] for name, shapes in corners)
-        mean = asked.average(units[some]).interval(asked.settings.confidence)
-        yield Square((a, b), (c, d), clipped(mean, span), some.stop - some.start)
-
-
-def _levels(asked: _Asked, pair: tuple[str, str]) -> tuple[Level, ...]:
+def _levels(compared: _Compared, first: str, second: str) -> tuple[Level, ...]:
     """Return the mean metric of each combination over the settings that hold them all."""
-    axes, quality = asked.axes, asked.quality
+    grid, quality = compared.grid, compared.quality
     usable = np.flatnonzero(quality.lost == 0)
-    plane = axes.group(axes.others(*pair))[usable]
-    place = axes.group(pair)[usable]
+    place = grid.group([first, second])[usable]
+    plane = grid.group(grid.others(first, second))[usable]
     whole = np.bincount(plane)[plane] == len(set(place.tolist()))
-    found, span = [], asked.span
-    order = np.argsort(place[whole], kind="stable")
-    shapes, places = usable[whole][order], place[whole][order]
-    for some in _runs_of(places):
-        units = Units(shapes[some, None], np.empty((some.stop - some.start, 0), np.int64))
-        matched = bool((quality.lost_of(units, matched=True) == 0).all())
-        mean = quality.average(units, matched=matched).interval(asked.settings.confidence)
-        first, second = (axes.values(name, shapes[some][:1])[0] for name in pair)
-        metric = _as_metric(mean, asked.shapes.goal, asked.shapes.scale, span)
-        found.append(Level(first, second, metric))
+    found = []
+    for some in np.unique(place[whole]):
+        shapes = usable[whole & (place == some)]
+        mean = quality.mean_of(shapes).interval(compared.settings.confidence)
+        one, other = (grid.values(axis, shapes[:1])[0] for axis in (first, second))
+        found.append(Level(one, other, _as_metric(mean, compared)))
     return tuple(found)
 
 
-def _as_metric(quality: Interval, goal: Goal, scale: Scale | None, span: Span) -> Interval:
+def _as_metric(quality: Interval, compared: _Compared) -> Interval:
     """Return the interval of a mean quality as one of the metric, inside the metric's range.
 
     A mean error's is symmetric in decades as it stands; an accuracy's is in points.
     """
+    goal, scale = compared.shapes.goal, compared.shapes.scale
     metric = to_metric(quality.estimate, goal, scale)
-    reach = quality.high - quality.estimate
     if scale == "error":
         ends = (to_metric(end, goal, scale) for end in (quality.high, quality.low))
         return Interval(metric, *ends)
-    return mean_interval(metric, reach / 100 if scale == "accuracy" else reach, span)
+    reach = (quality.high - quality.estimate) / (100 if scale == "accuracy" else 1)
+    return mean_interval(metric, reach, compared.span)
+
+
+def _equal_cost(
+    compared: _Compared, within: Sequence[str]
+) -> tuple[tuple[tuple[EqualCostShape, ...], ...], int]:
+    """Return the groups of equal cost, cheapest first, and how many pairs were tested.
+
+    Every pair within a group is tested and Holm runs over all pairs of all groups, so that picking
+    the best after the fact is paid for. Variances of the differences are moderated over all pairs;
+    the intervals hold for all pairs together (Bonferroni). Only shapes with the same names and the
+    same values of ``within`` are grouped.
+    """
+    shapes, quality, settings = compared.shapes, compared.quality, compared.settings
+    if not shapes.costs:
+        return (), 0
+    cost = np.array([shape.costs[shapes.costs[0]] for shape in shapes.shapes])
+    groups = _cost_groups(compared, cost, within)
+    every = sum(len(group) * (len(group) - 1) // 2 for group in groups)
+    all_tested = every <= min(_MOST_PAIRS, _MOST_VALUES // max(1, quality.by_seed.shape[1]))
+    ends = []
+    for group in groups:
+        both = np.array(np.triu_indices(len(group), 1))
+        ends.append(group[both if all_tested else both[:, : len(group) - 1]])
+    plus, minus = np.concatenate([np.empty((2, 0), np.int64), *ends], axis=1)[:, :, None]
+    estimate, se, df = quality.each(Units(plus, minus), _PRIOR_SHARE)
+    contrasts = [
+        Contrast(*row) for row in zip(estimate.tolist(), se.tolist(), df.tolist(), strict=True)
+    ]
+    p_values = [contrast.p for contrast in contrasts]
+    untested = every - len(contrasts)
+    adjusted = holm(p_values, untested)
+    number = sum(p is not None for p in p_values) + untested
+    level = 1 - (1 - settings.confidence) / max(number, 1)
+    found, first = [], 0
+    for group, own in zip(groups, ends, strict=True):
+        rows = []
+        for at, shape in enumerate(group.tolist(), first - 1):
+            tried = shapes.shapes[shape]
+            metric = to_metric(float(quality.mean[shape]), shapes.goal, shapes.scale)
+            row = tried.config, tried.label, float(cost[shape]), metric, int(quality.size[shape])
+            if at < first:
+                rows.append(EqualCostShape(*row))
+                continue
+            behind = clipped(contrasts[at].interval(level), compared.gains)
+            p_holm = adjusted[at]
+            is_worse = p_holm is not None and p_holm <= settings.alpha
+            is_worse = is_worse and contrasts[at].estimate > 0
+            rows.append(EqualCostShape(*row, behind, p_holm, is_worse))
+        found.append(tuple(rows))
+        first += own.shape[1]
+    return tuple(found), number
+
+
+def _cost_groups(compared: _Compared, cost: FloatArray, within: Sequence[str]) -> list[IntArray]:
+    """Return groups of two or more shapes that are alike and lie within the tolerance of their
+    cheapest: the cheapest group first, in each the best mean first."""
+    grid, quality = compared.grid, compared.quality
+    held = dict.fromkeys([*grid.names, *(name for name in within if name in grid.ordered)])
+    alike = grid.group(list(held)).tolist()
+    labels = [shape.label for shape in compared.shapes.shapes]
+    groups: list[list[int]] = []
+    known = np.flatnonzero((quality.lost == 0) & np.isfinite(cost)).tolist()
+    for at in sorted(known, key=lambda at: (alike[at], cost[at], labels[at])):
+        cheapest = groups[-1][0] if groups else at
+        is_near = cost[at] <= cost[cheapest] * (1 + compared.settings.tolerance)
+        if groups and alike[at] == alike[cheapest] and is_near:
+            groups[-1].append(at)
+        else:
+            groups.append([at])
+    groups.sort(key=lambda group: (cost[group[0]], labels[group[0]]))
+    return [
+        np.array(sorted(group, key=lambda at: (-quality.mean[at], labels[at])))
+        for group in groups
+        if len(group) > 1
+    ]
 
 
 def _warnings(
-    axes: Axes, effects: Sequence[AxisEffect], quality: Quality, matched: bool, gap: str
+    grid: ShapeGrid, effects: Sequence[AxisEffect], quality: Quality, gap: str
 ) -> list[str]:
     found = [
-        f"{name} moves with {by}; what {by} does includes it" for name, by in axes.follows.items()
+        f"{name} moves with {by}; what {by} does includes it" for name, by in grid.follows.items()
     ]
-    if axes.names:
-        named = ", ".join(axes.names)
+    if grid.names:
+        named = ", ".join(grid.names)
         found.append(f"{named} holds names: pairs agree in it, and it has no steps of its own")
     if lost := int((quality.lost > 0).sum()):
         pairs = sum(sum(axis.lost.values()) for axis in effects)
@@ -331,14 +371,6 @@ def _warnings(
     tested = any(axis.verdict != "answered" for axis in effects)
     if gap:
         found.append(f"{gap}: no effect can be tested without seeds that tell how far they scatter")
-    elif tested and matched and quality.seeds == 2:
+    elif tested and quality.matched and quality.seeds == 2:
         found.append("two seeds leave one degree of freedom: only huge effects can be established")
     return found
-
-
-def _noise_gap(quality: Quality, effects: Sequence[AxisEffect]) -> str:
-    """Return why no effect could be tested; empty where one was, or none was asked for."""
-    tested = [axis for axis in effects if axis.verdict != "answered"]
-    if not tested or any(axis.p is not None for axis in tested):
-        return ""
-    return "no spread between seeds" if (quality.size > 1).any() else "single runs"

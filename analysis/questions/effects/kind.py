@@ -7,12 +7,7 @@ from analysis.questions.base import Finding, Kind, Section, StudyRuns
 from analysis.questions.effects.charts import effect_charts
 from analysis.questions.effects.fit import fit
 from analysis.questions.effects.result import EffectsResult, EffectsSettings
-from analysis.questions.effects.text import (
-    effects_sentences,
-    effects_table,
-    equal_cost_table,
-    interaction_table,
-)
+from analysis.questions.effects.text import effects_sentences, effects_tables
 from analysis.questions.settings import with_settings
 from analysis.questions.shapes import CONFIG, COSTS, EVAL_SIZE, NUISANCE
 from analysis.questions.study_shapes import (
@@ -33,7 +28,6 @@ class EffectsKind(Kind):
     name = "effects"
     about = "What does each axis do with the others held?"
     settings = EffectsSettings
-    result = EffectsResult
     options = (AXES, EVAL_SIZE, CONFIG, COSTS, NUISANCE)
 
     def of_table(self, runs: Runs, chosen: Mapping[str, Any]) -> Finding:
@@ -57,18 +51,9 @@ class EffectsKind(Kind):
 
     def finding(self, result: EffectsResult) -> Finding:
         """Return what is said of the effects."""
-        tables = (
-            Section("Effects of single axes", effects_table(result)),
-            Section("Axes together", interaction_table(result)),
-            Section("Shapes of equal cost", equal_cost_table(result)),
-        )
-        return Finding(
-            self,
-            result,
-            effects_sentences(result),
-            tables=tuple(section for section in tables if section.table.rows),
-            charts=lambda: effect_charts(result),
-        )
+        tables = (Section(title, table) for title, table in effects_tables(result) if table.rows)
+        words, drawn = effects_sentences(result), lambda: effect_charts(result)
+        return Finding(self, result, words, tables=tuple(tables), charts=drawn)
 
 
 EFFECTS = EffectsKind()

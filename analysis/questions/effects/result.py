@@ -5,7 +5,7 @@ Every effect is a gain: positive is better whatever the goal, in decades of the 
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import pandas as pd
 
@@ -96,16 +96,6 @@ class AxisEffect:
 
 
 @dataclass(frozen=True, slots=True)
-class Square:
-    """A difference of differences on one 2 x 2 square of neighbouring values."""
-
-    first: tuple[Number, Number]
-    second: tuple[Number, Number]
-    effect: Interval
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
 class Level:
     """The mean metric at one value of each of two axes, over the settings of all others that hold
     every combination of the two."""
@@ -121,9 +111,10 @@ class Interaction:
 
     Attributes:
         effect: how much more a step of one axis gains where the other stands one step higher,
-            averaged over all squares.
+            averaged over all 2 x 2 squares of neighbouring values.
         p, p_holm: two-sided, None where seeds cannot tell; Holm's family is the pairs of axes.
         verdict: helps (each makes the other worth more), hurts, unclear or untested.
+        squares: how many there are.
         lost: why other squares of tried shapes could not be used, with their number.
         levels: mean metric of each combination, for a chart; empty if no setting has them all.
     """
@@ -134,7 +125,7 @@ class Interaction:
     p: float | None
     p_holm: float | None
     verdict: EffectVerdict
-    squares: tuple[Square, ...]
+    squares: int
     lost: dict[str, int]
     levels: tuple[Level, ...]
 
@@ -155,23 +146,9 @@ class EqualCostShape:
     cost: float
     metric: float
     n: int
-    behind: Interval | None
-    p_holm: float | None
-    established: bool
-
-
-@dataclass(frozen=True, slots=True)
-class EqualCostGroup:
-    """Shapes whose costs lie within the tolerance.
-
-    Attributes:
-        shapes: best mean first.
-        unbeaten: labels that are not established as worse than the best, the best included.
-    """
-
-    shapes: tuple[EqualCostShape, ...]
-    best: str
-    unbeaten: tuple[str, ...]
+    behind: Interval | None = None
+    p_holm: float | None = None
+    established: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +157,8 @@ class EffectsResult(Jsonable):
 
     Attributes:
         interactions: pairs of axes, but for those of the question's own; heads and depth first.
-        equal_cost: groups of at least two shapes of equal cost, cheapest first.
+        equal_cost: groups of at least two shapes whose costs lie within the tolerance, the
+            cheapest group first and in it the best mean first.
         equal_cost_pairs: pairs compared in them, the size of Holm's family.
         matched: whether replicates of the same name were compared with each other.
         lost: why shapes cannot be compared, with their number.
@@ -192,7 +170,7 @@ class EffectsResult(Jsonable):
 
     axes: tuple[AxisEffect, ...]
     interactions: tuple[Interaction, ...]
-    equal_cost: tuple[EqualCostGroup, ...]
+    equal_cost: tuple[tuple[EqualCostShape, ...], ...]
     equal_cost_pairs: int
     test: str
     matched: bool
@@ -212,17 +190,13 @@ class EffectsResult(Jsonable):
 
     def rows(self) -> pd.DataFrame:
         """Return one row an axis, which has no ends, and one for each of its steps."""
-        return pd.DataFrame([row for axis in self.axes for row in _rows(axis)])
-
-
-def _rows(axis: AxisEffect) -> list[dict[str, Any]]:
-    own = (None, None, axis.effect, axis.p, axis.p_holm, axis.pairs)
-    steps = [
-        (step.low, step.high, step.effect, step.p, step.p_holm, len(step.pairs))
-        for step in axis.steps
-    ]
-    names = ("from", "to", "gain", "gain_low", "gain_high", "p", "p_holm", "pairs")
-    return [
-        {"axis": axis.axis, **dict(zip(names, (low, high, *gain, *rest), strict=True))}
-        for low, high, gain, *rest in (own, *steps)
-    ]
+        rows = []
+        for axis in self.axes:
+            own = axis.axis, None, None, *axis.effect, axis.p, axis.p_holm, axis.pairs
+            steps = [
+                (axis.axis, step.low, step.high, *step.effect, step.p, step.p_holm, len(step.pairs))
+                for step in axis.steps
+            ]
+            rows += [own, *steps]
+        names = ("axis", "from", "to", "gain", "gain_low", "gain_high", "p", "p_holm", "pairs")
+        return pd.DataFrame(rows, columns=list(names))

@@ -1,11 +1,13 @@
 """What single axes do, in words and tables."""
 
 import math
+from collections.abc import Sequence
+from typing import Final
 
 from analysis.questions.effects.result import (
     AxisEffect,
     EffectsResult,
-    EqualCostGroup,
+    EqualCostShape,
     Interaction,
 )
 from analysis.statistics.bounds import negated
@@ -22,17 +24,14 @@ from analysis.text.numbers import (
     percent_text,
 )
 from analysis.text.tables import Table
-from hsweep.design.question import Scale
 
-_MOST_NAMED = 3
+_MOST_NAMED: Final = 3
 
 
-def gain_unit(metric: str, scale: Scale | None) -> str:
-    if scale == "error":
-        return f"decades of {metric_title(metric, scale)}"
-    if scale == "accuracy":
-        return "points"
-    return "nats" if scale == "loss" else metric
+def gain_unit(result: EffectsResult) -> str:
+    if result.scale == "error":
+        return f"decades of {metric_title(result.metric, result.scale)}"
+    return {"accuracy": "points", "loss": "nats"}.get(result.scale or "", result.metric)
 
 
 def effects_sentences(result: EffectsResult) -> tuple[str, ...]:
@@ -45,10 +44,10 @@ def effects_sentences(result: EffectsResult) -> tuple[str, ...]:
             "the tables show means alone."
         )
     else:
-        parts += [axis_sentence(axis, result) for axis in result.axes if axis.axis not in answered]
+        parts += [_axis_sentence(axis, result) for axis in result.axes if axis.axis not in answered]
         parts += [interaction_sentence(found, result) for found in result.interactions[:1]]
         if result.equal_cost:
-            parts.append(equal_cost_sentence(result))
+            parts.append(_equal_cost_sentence(result))
     if answered:
         parts.append(
             f"The question asks about {' and '.join(answered)}: its answer says what they do, and"
@@ -59,35 +58,30 @@ def effects_sentences(result: EffectsResult) -> tuple[str, ...]:
     return tuple(parts)
 
 
-def axis_sentence(axis: AxisEffect, result: EffectsResult) -> str:
-    listed = ", ".join(number_text(value) for value in axis.values)
-    where = f"{axis.axis} ({listed})"
+def _axis_sentence(axis: AxisEffect, result: EffectsResult) -> str:
+    where = f"{axis.axis} ({', '.join(map(number_text, axis.values))})"
+    lost, reasons = sum(axis.lost.values()), _reasons(axis.lost)
     if axis.verdict == "untested":
-        lost = sum(axis.lost.values())
-        why = (
-            "no spread between seeds, so their noise is not measured"
-            if axis.pairs
-            else f"all {lost} matched pairs are lost ({_reasons(axis.lost)})"
-            if lost
-            else "no two shapes differ in it alone"
-        )
+        why = "no two shapes differ in it alone"
+        if axis.pairs:
+            why = "no spread between seeds, so their noise is not measured"
+        elif lost:
+            why = f"all {lost} matched pairs are lost ({reasons})"
         return f"{where} is not tested: {why}."
     pairs = f"{axis.pairs} matched pair{'' if axis.pairs == 1 else 's'}, {axis.improved} improved"
-    if axis.lost:
-        pairs += f", {sum(axis.lost.values())} lost ({_reasons(axis.lost)})"
-    unit = gain_unit(result.metric, result.scale)
+    pairs += f", {lost} lost ({reasons})" if lost else ""
     details = f"Holm {p_text(axis.p_holm)}; {pairs}"
-    interval = ends_text(axis.effect, result.settings.confidence)
+    size = negated(axis.effect) if axis.verdict == "hurts" else axis.effect
+    amount, ends = number_text(size.estimate), ends_text(size, result.settings.confidence)
+    unit = gain_unit(result)
     if axis.verdict == "unclear":
         return (
-            f"No effect of {where} is established: {number_text(axis.effect.estimate)} {unit} a"
-            f" step, positive being better ({interval}; {details})."
+            f"No effect of {where} is established: {amount} {unit} a step, positive being better"
+            f" ({ends}; {details})."
         )
-    better = axis.verdict == "helps"
-    size = axis.effect if better else negated(axis.effect)
+    better = "better" if axis.verdict == "helps" else "worse"
     return (
-        f"One step up in {where} makes {result.metric} {'better' if better else 'worse'} by"
-        f" {number_text(size.estimate)} {unit} ({ends_text(size, result.settings.confidence)};"
+        f"One step up in {where} makes {result.metric} {better} by {amount} {unit} ({ends};"
         f" {details})."
     )
 
@@ -96,45 +90,42 @@ def interaction_sentence(found: Interaction, result: EffectsResult) -> str:
     both = f"{found.first} and {found.second}"
     if found.verdict == "untested":
         return f"Whether {both} change each other's effect could not be tested."
-    details = f"{ends_text(found.effect, result.settings.confidence)}; {p_text(found.p_holm)}"
-    unit = gain_unit(result.metric, result.scale)
+    size = negated(found.effect) if found.verdict == "hurts" else found.effect
+    details = f"{ends_text(size, result.settings.confidence)}; {p_text(found.p_holm)}"
+    amount = f"{number_text(size.estimate)} {gain_unit(result)}"
     if found.verdict == "unclear":
         return (
             f"That {both} change each other's effect is not established (difference of differences"
-            f" {number_text(found.effect.estimate)} {unit}, {details})."
+            f" {amount}, {details})."
         )
-    more = found.verdict == "helps"
-    size = found.effect if more else negated(found.effect)
-    details = f"{ends_text(size, result.settings.confidence)}; {p_text(found.p_holm)}"
+    more = "more" if found.verdict == "helps" else "less"
     return (
-        f"A step up in {found.first} gains {number_text(size.estimate)} {unit}"
-        f" {'more' if more else 'less'} where {found.second} stands one step higher, and the other"
-        f" way round ({details})."
+        f"A step up in {found.first} gains {amount} {more} where {found.second} stands one"
+        f" step higher, and the other way round ({details})."
     )
 
 
-def equal_cost_sentence(result: EffectsResult) -> str:
-    cost = cost_title(result.cost or "cost")
-    tolerance = percent_text(result.settings.tolerance)
-    count = len(result.equal_cost)
-    groups = (
-        f"{count} group{'' if count == 1 else 's'} of shapes of equal {cost} (within {tolerance})"
+def _equal_cost_sentence(result: EffectsResult) -> str:
+    groups = result.equal_cost
+    named = (
+        f"{len(groups)} group{'' if len(groups) == 1 else 's'} of shapes of equal "
+        f"{cost_title(result.cost or 'cost')} (within {percent_text(result.settings.tolerance)})"
     )
-    decided = [group for group in result.equal_cost if len(group.unbeaten) < len(group.shapes)]
+    decided = [group for group in groups if any(shape.established for shape in group)]
     if not decided:
-        return f"In {groups} no shape is established as better than another."
-    named = "; ".join(_group_text(group, result) for group in decided[:_MOST_NAMED])
+        return f"In {named} no shape is established as better than another."
+    leads = "; ".join(_lead(group, result) for group in decided[:_MOST_NAMED])
     rest = f"; {len(decided) - _MOST_NAMED} more" if len(decided) > _MOST_NAMED else ""
-    return f"Of {groups}, {len(decided)} hold an established difference: {named}{rest}."
+    return f"Of {named}, {len(decided)} hold an established difference: {leads}{rest}."
 
 
-def _group_text(group: EqualCostGroup, result: EffectsResult) -> str:
-    beaten = [shape for shape in group.shapes if shape.established]
-    worst = beaten[-1]
+def _lead(group: Sequence[EqualCostShape], result: EffectsResult) -> str:
+    """Return how much the best of a group is better than the last that is established as worse."""
+    worst = [shape for shape in group if shape.established][-1]
     assert worst.behind is not None
     return (
-        f"{group.best} is better than {worst.label} by {number_text(worst.behind.estimate)}"
-        f" {gain_unit(result.metric, result.scale)} (Holm {p_text(worst.p_holm)})"
+        f"{group[0].label} is better than {worst.label} by {number_text(worst.behind.estimate)}"
+        f" {gain_unit(result)} (Holm {p_text(worst.p_holm)})"
     )
 
 
@@ -142,22 +133,25 @@ def _reasons(lost: dict[str, int]) -> str:
     return ", ".join(f"{count} {reason}" for reason, count in lost.items())
 
 
+def effects_tables(result: EffectsResult) -> list[tuple[str, Table]]:
+    """Return the tables with their titles."""
+    return [
+        ("Effects of single axes", effects_table(result)),
+        ("Axes together", _interaction_table(result)),
+        ("Shapes of equal cost", equal_cost_table(result)),
+    ]
+
+
 def effects_table(result: EffectsResult) -> Table:
+    interval = f"{percent_text(result.settings.confidence)} interval"
     header = (
-        "axis",
-        "step",
-        f"gain ({gain_unit(result.metric, result.scale)})",
-        f"{percent_text(result.settings.confidence)} interval",
-        "p",
-        "Holm p",
-        "pairs",
-        "improved",
-        "lost",
+        *("axis", "step", f"gain ({gain_unit(result)})", interval, "p", "Holm p", "pairs"),
+        *("improved", "lost"),
     )
     rows: list[tuple[str, ...]] = []
     for axis in result.axes:
-        numbers = _numbers(axis.effect, axis.p, axis.p_holm)
         counts = (str(axis.pairs), str(axis.improved), _reasons(axis.lost) or "0")
+        numbers = _numbers(axis.effect, axis.p, axis.p_holm)
         rows.append((axis.axis, "mean of all", *numbers, *counts))
         for step in axis.steps:
             name = f"{number_text(step.low)} to {number_text(step.high)}"
@@ -179,62 +173,41 @@ def _numbers(interval: Interval, *p_values: float | None) -> tuple[str, ...]:
     )
 
 
-def interaction_table(result: EffectsResult) -> Table:
+def _interaction_table(result: EffectsResult) -> Table:
     rows = tuple(
         (
             f"{found.first} and {found.second}",
             *_numbers(found.effect, found.p, found.p_holm),
-            str(sum(square.count for square in found.squares)),
+            str(found.squares),
             _reasons(found.lost) or "0",
         )
         for found in result.interactions
     )
-    header = (
-        "axes",
-        f"difference of differences ({gain_unit(result.metric, result.scale)})",
-        f"{percent_text(result.settings.confidence)} interval",
-        "p",
-        "Holm p",
-        "squares",
-        "lost",
-    )
-    return Table(
-        header,
-        rows,
+    interval = f"{percent_text(result.settings.confidence)} interval"
+    header = ("axes", f"difference of differences ({gain_unit(result)})", interval, "p", "Holm p")
+    note = (
         "Above 0 a step of one axis gains more where the other stands one step higher; 0 is two"
-        " axes whose gains add up.",
+        " axes whose gains add up."
     )
+    return Table((*header, "squares", "lost"), rows, note)
 
 
 def equal_cost_table(result: EffectsResult) -> Table:
     cost = result.cost or "cost"
-    rows = [
-        (
-            str(at + 1),
-            shape.label,
-            cost_text(cost, shape.cost),
-            number_text(shape.metric, 4),
-            str(shape.n),
-            *(
-                ("best", NONE, NONE)
-                if shape.behind is None
-                else _numbers(shape.behind, shape.p_holm)
-            ),
-            "worse" if shape.established else "not told apart" if shape.behind else "",
-        )
-        for at, group in enumerate(result.equal_cost)
-        for shape in group.shapes
-    ]
+    rows = []
+    for number, group in enumerate(result.equal_cost, 1):
+        for shape in group:
+            behind: tuple[str, ...] = ("best", NONE, NONE)
+            told = ""
+            if shape.behind is not None:
+                behind = _numbers(shape.behind, shape.p_holm)
+                told = "worse" if shape.established else "not told apart"
+            named = (str(number), shape.label, cost_text(cost, shape.cost))
+            rows.append((*named, number_text(shape.metric, 4), str(shape.n), *behind, told))
     header = (
-        "group",
-        "shape",
-        cost_title(cost),
-        result.metric,
-        "runs",
-        f"behind the best ({gain_unit(result.metric, result.scale)})",
-        "interval, for all pairs together",
-        "Holm p",
-        "established",
+        *("group", "shape", cost_title(cost), result.metric, "runs"),
+        f"behind the best ({gain_unit(result)})",
+        *("interval, for all pairs together", "Holm p", "established"),
     )
     note = (
         f"Shapes whose {cost_title(cost)} lie within {percent_text(result.settings.tolerance)}."

@@ -63,7 +63,6 @@ class LeanKind(Kind):
     name = "lean"
     about = "Which cheaper shapes are no worse than a baseline by a margin?"
     settings = LeanSettings
-    result = LeanResult
     options = (CONFIG, COSTS, NUISANCE, BASELINE, MARGIN)
 
     def of_table(self, runs: Runs, chosen: Mapping[str, Any]) -> Finding:

@@ -1,12 +1,13 @@
 """The charts of a front: metric against each cost."""
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from analysis.charts import palette
 from analysis.charts.axes import cost_axis
-from analysis.charts.chart import Axis, Chart, Mark, Pick, Series, Stroke, by_look
+from analysis.charts.chart import Axis, Chart, Mark, Pick, Series, Stroke, Symbol, by_look
 from analysis.questions.pareto.result import FrontClass, ParetoResult, ParetoRow
 from analysis.questions.pareto.text import CLASS_NAMES
 from analysis.text.numbers import (
@@ -21,18 +22,20 @@ from analysis.values import Config
 from hsweep.design.question import Goal
 
 _MANY: Final = 60
-_CLASS_LOOKS: Final[dict[FrontClass, Series]] = {
-    "on": Series((), palette.BLUE, CLASS_NAMES["on"], is_thin=True),
-    "undecided": Series(
-        (), palette.ORANGE, CLASS_NAMES["undecided"], symbol="diamond", is_thin=True
-    ),
-    "off": Series((), palette.GREY, CLASS_NAMES["off"], symbol="square", is_thin=True),
-    "untested_on": Series((), palette.BLUE, CLASS_NAMES["untested_on"], is_thin=True, is_open=True),
-    "untested_off": Series(
-        (), palette.GREY, CLASS_NAMES["untested_off"], symbol="square", is_thin=True, is_open=True
-    ),
+_SHADES: Final[dict[FrontClass, tuple[palette.Shade, Symbol]]] = {
+    "on": (palette.BLUE, "circle"),
+    "undecided": (palette.ORANGE, "diamond"),
+    "off": (palette.GREY, "square"),
+    "untested_on": (palette.BLUE, "circle"),
+    "untested_off": (palette.GREY, "square"),
 }
-_MARK_LOOKS: Final = {
+_LOOKS: Final = {
+    **{
+        CLASS_NAMES[name]: Series(
+            (), shade, CLASS_NAMES[name], "", symbol, name.startswith("untested"), is_thin=True
+        )
+        for name, (shade, symbol) in _SHADES.items()
+    },
     "baseline": Series((), palette.INK, "baseline", is_open=True),
     "chosen": Series((), palette.INK, "chosen", symbol="star", is_open=True),
     "runs lost": Series((), palette.INK, "runs lost", symbol="x-thin"),
@@ -40,7 +43,7 @@ _MARK_LOOKS: Final = {
 
 
 def front_charts(
-    pareto: ParetoResult, role_of: Callable[[Config], str] | None = None
+    pareto: ParetoResult, role_of: Callable[[Config], str] = lambda _: ""
 ) -> list[Chart]:
     """Return a front's charts, leaving out costs that no shape has.
 
@@ -57,62 +60,56 @@ def front_charts(
 
 
 def _front_chart(
-    pareto: ParetoResult,
-    cost: str,
-    rows: list[ParetoRow],
-    role_of: Callable[[Config], str] | None,
+    pareto: ParetoResult, cost: str, rows: list[ParetoRow], role_of: Callable[[Config], str]
 ) -> Chart:
     costs = [row.costs[cost] for row in rows]
     places = side_by_side(costs)
     size = 11 if len(rows) <= _MANY else 7
-    shapes: list[tuple[FrontClass, Mark]] = []
-    marks: list[tuple[str, Mark]] = []
-    picks = []
+    points: list[tuple[str, Mark]] = []
     for at, (row, place) in enumerate(zip(rows, places, strict=True)):
-        role = role_of(row.config) if role_of else ""
-        hover = _hover(row, role, pareto.metric)
+        role, middle = role_of(row.config), row.ci.estimate
         # The fainter the less likely it is on the front.
         opacity = 0.7 if math.isnan(row.p_front) else 0.25 + 0.75 * row.p_front
-        point = Mark(place, row.ci.estimate, row.ci, hover, at, size, opacity)
-        shapes.append((row.class_, point))
-        picks.append(Pick(row.label, tuple(row.config.items())))
+        hover = _hover(row, role, pareto.metric)
+        point = Mark(place, middle, row.ci, hover, at, size, opacity)
+        points.append((CLASS_NAMES[row.class_], point))
         if role:
-            marks.append((role, Mark(point.x, point.y, size=20)))
+            points.append((role, Mark(place, middle, size=20)))
         if row.lost.total:
-            marks.append(("runs lost", Mark(point.x, point.y, size=11)))
+            points.append(("runs lost", Mark(place, middle, size=11)))
     steps: list[Series] = []
     if len(pareto.costs) == 1:
         pairs = [(value, row.ci.estimate) for value, row in zip(costs, rows, strict=True)]
         corners = tuple(Mark(x, y) for x, y in mean_front(pairs, pareto.goal))
         line = Stroke(1.4, is_step=True, opacity=0.6)
         steps.append(Series(corners, palette.BLUE, "mean front", symbol=None, line=line))
-    better = "lower" if pareto.goal == "min" else "higher"
-    joint = ", all costs taken together" if len(pareto.costs) > 1 else ""
-    tied = "; shapes of equal cost stand side by side" if places != costs else ""
-    crossed = (
-        "; a cross marks a shape whose mean is that of the runs left, as others were lost"
-        if any(row.lost.total for row in rows)
-        else ""
-    )
-    confidence = percent_text(pareto.settings.confidence)
-    shown = (
-        f"Each point is one shape with its {confidence} interval over seeds; left and {better} is "
-        f"better, and the fainter a point the smaller P(front), the chance that nothing beats it"
-    )
-    if pareto.is_untested:
+    better = f"left and {'lower' if pareto.goal == 'min' else 'higher'} is better"
+    if pareto.noise_gap:
         shown = (
-            f"Each point is one shape as measured; left and {better} is better, and the front is "
-            f"shown, not tested: {pareto.noise_gap}"
+            f"Each point is one shape as measured; {better}, and the front is shown, not tested: "
+            f"{pareto.noise_gap}"
         )
+    else:
+        shown = (
+            f"Each point is one shape with its {percent_text(pareto.settings.confidence)} interval "
+            f"over seeds; {better}, and the fainter a point the smaller P(front), the chance that "
+            "nothing beats it"
+        )
+    if len(pareto.costs) > 1:
+        shown += ", all costs taken together"
+    if places != costs:
+        shown += "; shapes of equal cost stand side by side"
+    if any(row.lost.total for row in rows):
+        shown += "; a cross marks a shape whose mean is that of the runs left, as others were lost"
     return Chart(
         f"front-{file_part(cost)}",
         f"{pareto.metric} against {cost_title(cost)}",
-        f"{shown}{joint}{tied}{crossed}. Click a point for its runs.",
+        f"{shown}. Click a point for its runs.",
         cost_axis(cost, places),
         Axis(pareto.metric),
-        (*steps, *by_look(_CLASS_LOOKS, shapes), *by_look(_MARK_LOOKS, marks)),
+        (*steps, *by_look(_LOOKS, points)),
         is_wide=True,
-        picks=tuple(picks),
+        picks=tuple(Pick(row.label, tuple(row.config.items())) for row in rows),
         legend="beside",
     )
 
@@ -158,9 +155,9 @@ def side_by_side(costs: Sequence[float]) -> list[float]:
     if not costs or min(costs) <= 0:
         return places
     span = math.log10(max(costs) / min(costs)) or 1.0
-    ties: dict[float, list[int]] = {}
+    ties: dict[str, list[int]] = defaultdict(list)
     for index, cost in enumerate(costs):
-        ties.setdefault(float(f"{cost:.9g}"), []).append(index)
+        ties[f"{cost:.9g}"].append(index)
     for members in ties.values():
         step = min(0.02, 0.05 / len(members)) * span
         for rank, index in enumerate(members):

@@ -1,4 +1,4 @@
-"""Which shapes lie on the front of metric and cost, given what the seeds can tell?
+"""Which shapes lie on the front of metric and cost, as far as the seeds can tell?
 
 Seed means are drawn from their moderated t distributions; a shape's P_front is the share of draws
 in which no other shape costs at most as much and is at least as good, with one of the two strict.
@@ -14,7 +14,7 @@ from scipy import special
 
 from analysis.questions.pareto.result import FrontClass, ParetoResult, ParetoRow, ParetoSettings
 from analysis.runs.columns import RunColumns
-from analysis.runs.grouped import Grouped, Shape, grouped, seed_spread
+from analysis.runs.grouped import Grouped, grouped, seed_spread
 from analysis.runs.scale import metric_span
 from analysis.runs.table import Runs
 from analysis.statistics.bounds import clipped
@@ -25,7 +25,7 @@ from analysis.statistics.values import FloatArray, Interval, Mask
 from hsweep.design.question import Goal
 from hsweep.errors import UserError
 
-_DEFAULT_SETTINGS = ParetoSettings()
+_DEFAULT_SETTINGS: Final = ParetoSettings()
 MOST_NAMED: Final = 1000
 """Shapes up to which every one that dominates another is named."""
 _AT_ONCE: Final = 1_000_000
@@ -83,43 +83,45 @@ def fit_front(shapes: Grouped, settings: ParetoSettings) -> ParetoResult:
     """Return the front of shapes with its uncertainty."""
     found, sign = shapes.found, 1.0 if shapes.goal == "max" else -1.0
     drawn = FrontDraws.of(shapes, settings)
-    mean, spread = drawn.mean, drawn.spread
-    warnings, gap = [*shapes.warnings, *drawn.notes], ""
+    spread, warnings, gap = drawn.spread, [*shapes.warnings, *drawn.notes], ""
+    p_front = np.full(len(found), np.nan)
     if drawn.is_known:
         p_front = 1 - dominated_share(drawn.means, drawn.costs)
     else:
-        p_front = np.full(len(found), np.nan)
         gap = why_unmeasured([shape.values for shape in found])
         warnings.append(
             f"how far seeds scatter is not known ({gap}): no probability can be given, and the"
             " front is that of the means as measured"
         )
     volumes, hv_note = drawn.volumes([np.ones(len(found), bool)])
-    se = spread.sd / np.sqrt(drawn.size)
-    reach = se * special.stdtrit(spread.df, (1 + settings.confidence) / 2)
+    means = (sign * drawn.mean).tolist()
+    reach = special.stdtrit(spread.df, (1 + settings.confidence) / 2)
+    reach *= spread.sd / np.sqrt(drawn.size)
     bounds = metric_span(np.concatenate([shape.values for shape in found]), shapes.goal, None)
-    beaten_by = _dominators([shape.label for shape in found], mean, drawn.cost)
+    beaten_by = _dominators([shape.label for shape in found], drawn.mean, drawn.cost)
     rows = tuple(
         ParetoRow(
             config=shape.config,
             label=shape.label,
-            mean=float(sign * mean[k]),
-            ci=clipped(_interval(float(sign * mean[k]), float(reach[k])), bounds),
+            mean=mean,
+            ci=clipped(Interval(mean, mean - half, mean + half), bounds),
             n=shape.values.size,
             values=tuple(shape.values.tolist()),
             crash_share=shape.crash_share,
             costs=shape.costs,
-            p_front=float(p_front[k]),
-            class_=_front_class(p_front[k], beaten_by[k], settings),
-            dominated_by=beaten_by[k],
+            p_front=chance,
+            class_=_front_class(chance, beaten, settings),
+            dominated_by=beaten,
             lost=shape.lost,
             setting=shape.tuned.setting if shape.tuned else None,
         )
-        for k, shape in enumerate(found)
+        for shape, mean, half, chance, beaten in zip(
+            found, means, reach.tolist(), p_front.tolist(), beaten_by, strict=True
+        )
     )
     return ParetoResult(
         table=rows,
-        hv=volumes[0].interval(settings.confidence) if volumes else None,
+        hv=volume_interval(volumes[0], settings.confidence) if volumes else None,
         hv_note=hv_note,
         metric=shapes.metric,
         goal=shapes.goal,
@@ -131,30 +133,6 @@ def fit_front(shapes: Grouped, settings: ParetoSettings) -> ParetoResult:
         nuisance=shapes.nuisance,
         noise_gap=gap,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Volume:
-    """The hypervolume of one front: of the seed means, and of every draw (None: no seed sd)."""
-
-    estimate: float
-    draws: FloatArray | None
-
-    def interval(self, confidence: float) -> Interval:
-        """Return it with the interval over the draws.
-
-        A draw adds noise to means that hold some already, so its front is too good on average; the
-        draws are shifted to the estimate before the interval is taken.
-        """
-        low, high = self.ends(confidence)
-        return Interval(self.estimate, max(0.0, low) if low < 0 else low, high)
-
-    def ends(self, confidence: float) -> tuple[float, float]:
-        if self.draws is None:
-            return np.nan, np.nan
-        tail = (1 - confidence) / 2
-        ends = np.quantile(self.draws, [tail, 1 - tail]) - self.draws.mean() + self.estimate
-        return float(ends[0]), float(ends[1])
 
 
 @dataclass(frozen=True)
@@ -197,18 +175,20 @@ class FrontDraws:
         notes: list[str] = []
         if is_known:
             means = _draw(mean, size, spread, settings.draws, rng)
-            costs, notes = _cost_draws(found, shapes.costs, cost, settings.draws, rng)
+            costs, notes = _cost_draws(shapes, cost, settings.draws, rng)
         if same is not None:
-            means = means[:, list(same)]
-            costs = costs[:, list(same)]
+            means, costs = means[:, list(same)], costs[:, list(same)]
         return cls(mean, size, cost, spread, means, costs, is_known, tuple(notes))
 
-    def volumes(self, parts: Sequence[Mask]) -> tuple[list[Volume], str]:
+    def volumes(self, parts: Sequence[Mask]) -> tuple[list[FloatArray], str]:
         """Return the hypervolume of the front of each part of the shapes, all in one frame, and how
         they were computed.
 
-        Best-of-seeds fronts and averages of per-seed fronts are biased upwards; the front of seed
-        means hardly is.
+        Each is an array: the volume of the seed means, and then that of every draw, of which there
+        are none where no seed sd is known. A draw adds noise to means that hold some already, so
+        its front is too good on average; the draws are centred on the first. (Best-of-seeds
+        fronts and averages of per-seed fronts are biased upwards; the front of seed means hardly
+        is.)
         """
         if len(self.mean) < 2:
             return [], "a hypervolume needs at least two shapes"
@@ -216,8 +196,8 @@ class FrontDraws:
         if self.cost.shape[1] > 1 and library is None:
             missing = "a hypervolume of three or more objectives needs the optional package moocore"
             return [], missing
-        losses = np.concatenate([-self.mean[:, None], self.cost], axis=1)
-        best, worst = losses.min(axis=0), losses.max(axis=0)
+        losses = _losses(self.mean[None], self.cost[None])
+        best, worst = losses[0].min(axis=0), losses[0].max(axis=0)
         extent = np.where(worst > best, worst - best, 1.0)
 
         def measured(points: FloatArray) -> FloatArray:
@@ -227,26 +207,35 @@ class FrontDraws:
             reference = np.ones(scaled.shape[2])
             return np.array([float(library.hypervolume(row, ref=reference)) for row in scaled])
 
+        step = max(1, _AT_ONCE // len(self.mean))
+        some = [slice(first, first + step) for first in range(0, len(self.means), step)]
+        costs = np.broadcast_to(self.costs, (len(self.means), *self.cost.shape))
         found = []
         for part in parts:
-            draws = None
+            volume = measured(losses[:, part])
             if self.is_known:
-                step = max(1, _AT_ONCE // len(self.mean))
-                firsts = range(0, len(self.means), step)
-                draws = np.concatenate([measured(self._losses(part, f, f + step)) for f in firsts])
-            found.append(Volume(float(measured(losses[None, part])[0]), draws))
+                drawn = [measured(_losses(self.means[at, part], costs[at, part])) for at in some]
+                draws = np.concatenate(drawn)
+                volume = np.concatenate([volume, draws - draws.mean() + volume])
+            found.append(volume)
         note = (
             "front of seed means; metric and costs scaled to [0, 1] over the shapes, reference"
             " point at the worst of each"
         )
         return found, note if self.is_known else note + "; no interval without a seed spread"
 
-    def _losses(self, part: Mask, first: int, end: int) -> FloatArray:
-        """Return what is minimised in some draws, shape [draws, shapes of the part, 1 + costs]."""
-        means = self.means[first:end, part]
-        costs = self.costs if len(self.costs) == 1 else self.costs[first:end]
-        alike = np.broadcast_to(costs[:, part], (len(means), *costs[:, part].shape[1:]))
-        return np.concatenate([-means[:, :, None], alike], axis=2)
+
+def volume_interval(volume: FloatArray, confidence: float, low: float = 0.0) -> Interval:
+    """Return a hypervolume (see `FrontDraws.volumes`) with its interval, at least ``low``; NaN
+    without draws."""
+    tail = (1 - confidence) / 2
+    ends = np.quantile(volume[1:], [tail, 1 - tail]) if volume.size > 1 else np.full(2, np.nan)
+    return Interval(*(float(end) for end in (volume[0], np.maximum(ends[0], low), ends[1])))
+
+
+def _losses(means: FloatArray, costs: FloatArray) -> FloatArray:
+    """Return what is minimised, shape [draws, shapes, 1 + costs]."""
+    return np.concatenate([-means[:, :, None], costs], axis=2)
 
 
 def _draw(
@@ -262,50 +251,43 @@ def _draw(
 
 
 def _cost_draws(
-    found: list[Shape],
-    costs: Sequence[str],
-    cost: FloatArray,
-    draws: int,
-    rng: np.random.Generator,
+    shapes: Grouped, cost: FloatArray, draws: int, rng: np.random.Generator
 ) -> tuple[FloatArray, list[str]]:
     """Return costs [draws or 1, shapes, costs], and what to know of those that vary.
 
     Times scatter in proportion to their size, so positive costs are drawn by the moderated
     deviations of their logarithms: cost * exp(sd / sqrt(n) * t).
     """
-    noisy = [name for name in costs if any(np.ptp(item.cost_values[name]) > 0 for item in found)]
-    if draws == 1 or not noisy:
-        return cost[None], []
-    drawn = np.repeat(cost[None], draws, axis=0)
+    drawn = cost[None]
     known: list[str] = []
-    for column, name in enumerate(costs):
-        if name not in noisy:
+    unknown: list[str] = []
+    for column, name in enumerate(shapes.costs):
+        groups = [shape.cost_values[name] for shape in shapes.found]
+        if not any(np.ptp(group) > 0 for group in groups):
             continue
-        groups = [item.cost_values[name] for item in found]
         size = np.array([group.size for group in groups], dtype=np.float64)
         is_positive = all((group > 0).all() for group in groups)
         spread = moderate([np.log(group) for group in groups] if is_positive else groups)
         if not np.isfinite(spread.sd).all():
+            unknown.append(name)
             continue
+        if not known:
+            drawn = np.repeat(drawn, draws, axis=0)
         known.append(name)
+        own = cost[:, column]
         if is_positive:
-            relative = _draw(np.zeros(len(found)), size, spread, draws, rng)
-            drawn[:, :, column] = cost[:, column] * np.exp(relative)
+            drawn[:, :, column] = own * np.exp(_draw(0 * own, size, spread, draws, rng))
         else:
-            drawn[:, :, column] = _draw(cost[:, column], size, spread, draws, rng)
+            drawn[:, :, column] = _draw(own, size, spread, draws, rng)
     notes = []
     if known:
         notes.append(f"costs that vary between seeds are drawn too: {', '.join(known)}")
-    if unknown := [name for name in noisy if name not in known]:
+    if unknown:
         notes.append(
             f"costs that vary between seeds, by how much is not known (single runs), so their "
             f"means are taken as exact: {', '.join(unknown)}"
         )
     return drawn, notes
-
-
-def _interval(centre: float, reach: float) -> Interval:
-    return Interval(centre, centre - reach, centre + reach)
 
 
 def _dominators(labels: Sequence[str], mean: FloatArray, cost: FloatArray) -> list[tuple[str, ...]]:

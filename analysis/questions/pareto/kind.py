@@ -24,14 +24,11 @@ class ParetoKind(Kind):
     name = "pareto"
     about = "Which shapes lie on the front of metric and cost?"
     settings = ParetoSettings
-    result = ParetoResult
     options = (CONFIG, COSTS, NUISANCE)
 
     def of_table(self, runs: Runs, chosen: Mapping[str, Any]) -> Finding:
-        asked = front_question(runs, chosen)
-        return self.finding(
-            fit(runs, settings=with_settings(ParetoSettings(), chosen["settings"]), **asked)
-        )
+        settings = with_settings(ParetoSettings(), chosen["settings"])
+        return self.finding(fit(runs, settings=settings, **front_question(runs, chosen)))
 
     def of_study(
         self, study: StudyRuns, chosen: Mapping[str, Any] | None, found: Sequence[Finding]
@@ -41,22 +38,17 @@ class ParetoKind(Kind):
         is_apart = study.question.get("within") is not None and several_tasks
         if chosen is None and (study.question.get("type") != "Lean" or is_apart):
             return None
-        settings = ParetoSettings()
+        settings, axes = ParetoSettings(), study.manifest.axes
+        named = set(dict(study.question.get("baseline") or {})) if chosen is None else set()
         if chosen is not None:
             study, settings = asked_of(study, chosen), with_settings(settings, chosen["settings"])
-        nuisance, axes = nuisance_axes(study), study.manifest.axes
-        baseline = dict(study.question.get("baseline") or {}) if chosen is None else {}
-        varying = varying_columns(study.trials, axes)
-        result = fit(
-            study.runs,
-            config=[a for a in axes if (a in varying or a in baseline) and a not in nuisance]
-            or list(axes),
-            goal=study.goal,
-            costs=study.question.get("costs") or ("num_params",),
-            nuisance=nuisance,
-            settings=settings,
-        )
-        if (apart := parting_axis(study)) in result.table[0].config:
+        nuisance = nuisance_axes(study)
+        named |= set(varying_columns(study.trials, axes))
+        config = [axis for axis in axes if axis in named and axis not in nuisance] or list(axes)
+        costs = study.question.get("costs") or ("num_params",)
+        asked: dict[str, Any] = {"config": config, "costs": costs, "nuisance": nuisance}
+        result = fit(study.runs, goal=study.goal, settings=settings, **asked)
+        if (apart := parting_axis(study)) in config:
             note = f"{apart} changes the task, and results at its values are compared all the same"
             result = replace(result, warnings=(note, *result.warnings))
         return self.finding(result, found)
@@ -64,15 +56,10 @@ class ParetoKind(Kind):
     def finding(self, result: ParetoResult, found: Sequence[Finding] = ()) -> Finding:
         """Return what is said of a front, on which lean results mark baseline and choice."""
         lean = [each.result for each in found if isinstance(each.result, LeanResult | LeanGroups)]
-        compared = [each for result in lean for each in comparisons(result)]
-        return Finding(
-            self,
-            result,
-            pareto_sentences(result),
-            pareto_badge(result),
-            (Section("Shapes", pareto_table(result)),),
-            lambda: front_charts(result, roles_in(compared)),
-        )
+        roles = roles_in([each for result in lean for each in comparisons(result)])
+        words, badge = pareto_sentences(result), pareto_badge(result)
+        shapes = Section("Shapes", pareto_table(result))
+        return Finding(self, result, words, badge, (shapes,), lambda: front_charts(result, roles))
 
 
 PARETO = ParetoKind()

@@ -108,9 +108,5 @@ class ParetoResult(Jsonable):
         """Labels of the configurations on the front, tested or not, cheapest first."""
         return tuple(row.label for row in self.table if row.class_ in ("on", "untested_on"))
 
-    @property
-    def is_untested(self) -> bool:
-        return any(row.class_.startswith("untested") for row in self.table)
-
     def to_json(self) -> dict[str, Any]:
         return Jsonable.to_json(self) | {"front": list(self.front)}

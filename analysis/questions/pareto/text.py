@@ -29,9 +29,7 @@ CLASS_NAMES: Final[dict[FrontClass, str]] = {
 
 
 def pareto_badge(result: ParetoResult) -> tuple[str, Tone]:
-    if not result.table:
-        return "nothing to compare", "unknown"
-    if result.is_untested:
+    if result.noise_gap:
         return "front shown, not tested", "unknown"
     if any(row.class_ == "undecided" for row in result.table):
         return "front partly decided", "partial"
@@ -40,39 +38,28 @@ def pareto_badge(result: ParetoResult) -> tuple[str, Tone]:
 
 def pareto_sentences(result: ParetoResult) -> tuple[str, ...]:
     """Return what was found, and then what qualifies it."""
-    if not result.table:
-        return ("No shape has a finished trial, so there is no front to show.",)
     counted = [row.class_ for row in result.table]
     costs = " and ".join(cost_title(cost) for cost in result.costs)
     undecided = counted.count("undecided")
     likely = number_text(result.settings.on)
-    tested = f" (each with a probability of at least {likely})"
-    found = (
+    tested = "" if result.noise_gap else f" (each with a probability of at least {likely})"
+    sentences = [
         f"{len(result.front)} of {len(counted)} shapes lie on the front: no other shape has both a "
-        f"better {result.metric} and lower {costs}{'' if result.is_untested else tested}."
-    )
-    untested = (
-        "This is shown, not tested: the noise between seeds is not measured "
-        f"({result.noise_gap}), so other seeds may tell otherwise."
-    )
-    return (
-        found,
-        *([untested] if result.is_untested else []),
-        *([f"Of {undecided} more these seeds do not tell."] if undecided else []),
-        *([all_at_best(result.nuisance)] if result.nuisance else []),
-        *_shapes_with_losses(result),
-    )
-
-
-def _shapes_with_losses(result: ParetoResult) -> list[str]:
-    lossy = [(row.label, row.lost) for row in result.table if row.lost.total]
-    if not lossy:
-        return []
-    one = len(lossy) == 1
-    return [
-        f"{'The mean of one shape is' if one else f'The means of {len(lossy)} shapes are'} "
-        f"over the seeds that are left ({losses_named(lossy)})."
+        f"better {result.metric} and lower {costs}{tested}."
     ]
+    if result.noise_gap:
+        sentences.append(
+            "This is shown, not tested: the noise between seeds is not measured "
+            f"({result.noise_gap}), so other seeds may tell otherwise."
+        )
+    if undecided:
+        sentences.append(f"Of {undecided} more these seeds do not tell.")
+    if result.nuisance:
+        sentences.append(all_at_best(result.nuisance))
+    if lossy := [(row.label, row.lost) for row in result.table if row.lost.total]:
+        whose = "mean of one shape is" if len(lossy) == 1 else f"means of {len(lossy)} shapes are"
+        sentences.append(f"The {whose} over the seeds that are left ({losses_named(lossy)}).")
+    return tuple(sentences)
 
 
 def _likelihood(row: ParetoRow) -> float:

@@ -1,7 +1,7 @@
 """A study's results beside the papers' printed ones, cell by cell."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -46,7 +46,6 @@ Wanted = Mapping[str, Any]
 class _Cell:
     """The runs of one point of the study."""
 
-    point: Mapping[str, Any]
     label: str
     settings: Mapping[str, Any]
     rows: pd.DataFrame
@@ -71,7 +70,6 @@ def fit(
     tasks: Tasks = (),
     transition: TransitionResult | None = None,
     budget: str = "",
-    replicate: str | None = "seed",
     settings: PublishedSettings | None = None,
 ) -> PublishedResult:
     """Lay a study's table of trials beside the results of a setup.
@@ -86,21 +84,20 @@ def fit(
         UserError: a bad table (see `analysis.runs.table.Runs.rows`).
     """
     chosen = settings or PublishedSettings()
-    cells = _cells(frame, setup, [axis for axis in axes if axis in frame.columns], tasks, replicate)
+    cells = _cells(frame, setup, [axis for axis in axes if axis in frame.columns], tasks)
     vouched = _DATA if chosen.same_data else ()
-    asked: list[tuple[PrintedValue, Wanted]] = [
-        (value, {k: v for k, v in setup.wanted(value).items() if k not in vouched})
-        for value in setup.values
-        if value.metric != CRITICAL
-    ]
     rows: list[PublishedRow] = []
     missing: list[PrintedValue] = []
-    for value, wanted in asked:
+    asked: list[Wanted] = []
+    for value in setup.values:
+        if value.metric == CRITICAL:
+            continue
+        wanted = {k: v for k, v in setup.wanted(value).items() if k not in vouched}
+        asked.append(wanted)
         fitting = [cell for cell in cells if not cell.differs(wanted)]
         found = [row for cell in fitting if (row := _row(setup, value, cell, cells, chosen))]
         rows += found
-        if not found:
-            missing.append(value)
+        missing += [] if found else [value]
     is_unlike = any(
         all(cell.settings.get(name) != held for cell in cells)
         for name, held in setup.fixed.items()
@@ -110,7 +107,7 @@ def fit(
         setup=setup.name,
         title=setup.title,
         comparable=bool(rows),
-        reason="" if rows else _why_not(setup, [wanted for _, wanted in asked], cells),
+        reason="" if rows else _why_not(setup, asked, cells),
         rows=tuple(rows),
         critical=tuple(
             _critical(value, None if is_unlike else transition)
@@ -123,50 +120,35 @@ def fit(
     )
 
 
-def _cells(
-    frame: pd.DataFrame, setup: Setup, axes: list[str], tasks: Tasks, replicate: str | None
-) -> list[_Cell]:
+def _cells(frame: pd.DataFrame, setup: Setup, axes: list[str], tasks: Tasks) -> list[_Cell]:
     if frame.empty:
         raise UserError("the table is empty: it has no rows")
     if not axes:
         raise UserError("the table has none of the study's axes, so no run can be told apart")
-    published = [value.metric for value in setup.values]
-    metrics = dict.fromkeys(
-        each for name in published for each in (name, setup.instead.get(name, name))
-    )
+    published = {value.metric for value in setup.values}
+    metrics = [name for name in (*published, *setup.instead.values()) if name in frame.columns]
     keys = {name: frame[name].astype(object).where(frame[name].notna(), "none") for name in axes}
-    columns = RunColumns(replicate=replicate if replicate in frame.columns else None)
-    runs, _ = Runs(frame.assign(**keys, _any=0.0), "_any", columns).rows(
-        axes, [name for name in metrics if name in frame.columns]
-    )
-    points = [
-        (
-            {
-                name: None if isinstance(value, str) and value == "none" else _plain(value)
-                for name, value in zip(axes, key, strict=True)
-            },
-            rows,
+    columns = RunColumns(replicate="seed" if "seed" in frame.columns else None)
+    runs, _ = Runs(frame.assign(**keys, _any=0.0), "_any", columns).rows(axes, sorted(set(metrics)))
+    varying = [name for name in axes if runs[name].nunique() > 1] or axes
+    cells = []
+    for key, rows in runs.groupby(axes, sort=False):
+        named = {
+            name: value.item() if isinstance(value, np.generic) else value
+            for name, value in zip(axes, key, strict=True)
+        }
+        point = {name: None if value == "none" else value for name, value in named.items()}
+        lost = rows.loc[~rows["complete"], "status"].isin([*DROPPED, AT_CHANCE, *LOST_WORDS])
+        cells.append(
+            _Cell(
+                ", ".join(f"{name}={named[name]}" for name in varying),
+                setup.settings(point, tasks),
+                rows.loc[rows["complete"]],
+                int(lost.sum()),
+                Losses.of(rows["status"]).text,
+            )
         )
-        for key, rows in runs.groupby(axes, sort=False)
-    ]
-    varying = [
-        name for name in axes if len(_distinct(point[name] for point, _ in points)) > 1
-    ] or axes
-    return [
-        _Cell(
-            point,
-            ", ".join(
-                f"{name}={'none' if point[name] is None else point[name]}" for name in varying
-            ),
-            setup.settings(point, tasks),
-            rows.loc[rows["complete"]],
-            int(
-                rows.loc[~rows["complete"], "status"].isin([*DROPPED, AT_CHANCE, *LOST_WORDS]).sum()
-            ),
-            Losses.of(rows["status"]).text,
-        )
-        for point, rows in points
-    ]
+    return cells
 
 
 def _row(
@@ -187,6 +169,10 @@ def _row(
     raw: FloatArray = cell.rows[metric].dropna().to_numpy(np.float64)
     if raw.size == 0 or (is_error and (raw <= 0).any()):
         return None
+
+    def back(value: float) -> float:
+        return 10.0**value if is_error else value
+
     measured = [each for each in cells if each.rows[metric].notna().any()]
     moderated = moderate([each.values(metric, scale) for each in measured])
     at = next(at for at, each in enumerate(measured) if each is cell)
@@ -208,21 +194,18 @@ def _row(
         reading_sd=math.log10(1 + error) if is_error else error * abs(printed.value),
         alpha=settings.alpha,
     )
-    note = ""
+    notes = []
     if printed.reading == "approximate":
-        near = abs(found.difference) <= math.log10(settings.order)
+        met = "met" if abs(found.difference) <= math.log10(settings.order) else "not met"
         found = replace(found, se=None, in_se=None, p=None, outcome="untested")
-        note = (
-            f"published as an order of magnitude, {'met' if near else 'not met'} within a factor "
-            f"of {settings.order:g}"
+        notes.append(
+            f"published as an order of magnitude, {met} within a factor of {settings.order:g}"
         )
     elif found.se is None:
-        note = "no cell of the study has two runs, so its seed noise is unknown"
+        notes.append("no cell of the study has two runs, so its seed noise is unknown")
     if cell.lost:
-        short = f"{cell.lost} runs of this cell did not reach their full budget"
-        why = f"{short} ({cell.why_lost})" if cell.why_lost else short
-        note = "; ".join(filter(None, (note, why)))
-    mean = float(y.mean())
+        why = f" ({cell.why_lost})" if cell.why_lost else ""
+        notes.append(f"{cell.lost} runs of this cell did not reach their full budget{why}")
     return PublishedRow(
         printed=printed,
         label=cell.label,
@@ -230,20 +213,20 @@ def _row(
         scale=scale,
         goal=goal,
         n=int(raw.size),
-        values=tuple(float(value) for value in raw),
+        values=tuple(raw.tolist()),
         lost=cell.lost,
-        mean=10.0**mean if is_error else mean,
+        mean=back(float(y.mean())),
         seed_sd=sd if known else None,
         df=df if known else None,
         best_of=best_of,
-        expected=10.0**found.expected if is_error else found.expected,
+        expected=back(found.expected),
         difference=found.difference,
         se=found.se,
         in_se=found.in_se,
         p=found.p,
         factor=10.0**found.difference if is_error else None,
         standing=found.outcome,
-        note=note,
+        note="; ".join(notes),
     )
 
 
@@ -252,65 +235,43 @@ def _why_not(setup: Setup, wanted: Sequence[Wanted], cells: Sequence[_Cell]) -> 
         return "no run with a published setting has reached its full budget yet"
     parts: dict[str, str] = {}
     for name in dict.fromkeys(name for each in wanted for name in each):
-        there = _distinct(each.get(name) for each in wanted)
-        here = _distinct(cell.settings.get(name) for cell in cells)
-        there = [value for value in there if value is not None] or there
+        there = [each.get(name) for each in wanted]
+        here = [cell.settings.get(name) for cell in cells]
         # Of several tasks some have no such setting.
-        here = [value for value in here if value is not None] or here
+        here, there = ([v for v in side if v is not None] or side for side in (here, there))
         if not any(one in there for one in here):
             parts[name] = _difference_text(name, here, there)
-    held = [part for name, part in parts.items() if name in setup.fixed]
-    if held or parts:
-        return _shortened(held or list(parts.values()))
-    closest, cell = min(
-        ((each, cell) for each in wanted for cell in cells),
-        key=lambda pair: len(pair[1].differs(pair[0])),
-    )
-    return _shortened(
-        [
+    listed = [part for name, part in parts.items() if name in setup.fixed] or list(parts.values())
+    if not listed:
+        every = ((each, cell) for each in wanted for cell in cells)
+        closest, cell = min(every, key=lambda pair: len(pair[1].differs(pair[0])))
+        listed = [
             _difference_text(name, [cell.settings.get(name)], [closest[name]])
             for name in cell.differs(closest)
         ]
-    )
-
-
-def _shortened(parts: Sequence[str]) -> str:
-    """Return the first differences in words, those of known values first, and how many more."""
-    known_first = sorted(parts, key=lambda part: "not known" in part)
-    shown, more = known_first[:_MOST_DIFFERENCES], len(parts) - _MOST_DIFFERENCES
-    others = f"; {more} more settings differ" if more > 1 else "; another setting differs"
-    return "; ".join(shown) + (others if more > 0 else "")
+    known_first = sorted(listed, key=lambda part: "not known" in part)
+    shown, more = known_first[:_MOST_DIFFERENCES], len(listed) - _MOST_DIFFERENCES
+    if more > 0:
+        shown.append(f"{more} more settings differ" if more > 1 else "another setting differs")
+    return "; ".join(shown)
 
 
 def _difference_text(name: str, here: Sequence[Any], there: Sequence[Any]) -> str:
     def named(values: Sequence[Any]) -> str:
         words = ["not known" if value is None else str(value) for value in values]
+        words = list(dict.fromkeys(words))
         return ", ".join(words[:6]) + (", ..." if len(words) > 6 else "")
 
     return f"{name} is {named(here)} here and {named(there)} in the paper"
 
 
-def _distinct(values: Iterable[Any]) -> list[Any]:
-    found: list[Any] = []
-    for value in values:
-        if value not in found:
-            found.append(value)
-    return found
-
-
 def _critical(printed: PrintedValue, transition: TransitionResult | None) -> CriticalHeads:
-    if transition is None:
-        return CriticalHeads(printed, verdict="", h_star=None, h_set=(), agrees=None)
-    if not transition.is_claimed:
-        return CriticalHeads(printed, transition.verdict, h_star=None, h_set=(), agrees=None)
+    verdict = "" if transition is None else transition.verdict
+    if transition is None or not transition.is_claimed:
+        return CriticalHeads(printed, verdict, h_star=None, h_set=(), agrees=None)
     h_star, h_set = transition.h_star, tuple(float(h) for h in transition.h_set)
-    return CriticalHeads(
-        printed=printed,
-        verdict=transition.verdict,
-        h_star=None if h_star is None else float(h_star),
-        h_set=h_set,
-        agrees=printed.value in h_set,
-    )
+    agrees = printed.value in h_set
+    return CriticalHeads(printed, verdict, None if h_star is None else float(h_star), h_set, agrees)
 
 
 def _assumptions(
@@ -318,6 +279,7 @@ def _assumptions(
 ) -> tuple[str, ...]:
     if not rows:
         return ()
+    rule = f"printed values are the best of {setup.best_of} seeds"
     if setup.best_of is None:
         rule = (
             "printed values are the best of a number of seeds that is not given: taken to be as "
@@ -325,8 +287,6 @@ def _assumptions(
         )
     elif setup.best_of == 1:
         rule = "printed values are taken for single runs"
-    else:
-        rule = f"printed values are the best of {setup.best_of} seeds"
     spread = "the paper gives no spread, so its seeds are taken to scatter as the study's do"
     found = [rule, spread, *setup.notes]
     found += dict.fromkeys(
@@ -344,7 +304,3 @@ def _assumptions(
             f"{tested} values are tested at {settings.alpha:g} each: some differ by chance"
         )
     return tuple(found)
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value

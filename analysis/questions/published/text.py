@@ -1,9 +1,11 @@
 """A study beside the printed results, in words and tables."""
 
+from collections import Counter
 from typing import Final
 
 from analysis.published.numbers import PrintedValue
 from analysis.questions.published.result import CriticalHeads, PublishedResult, PublishedRow
+from analysis.runs.grouped import describe
 from analysis.statistics.printed import Outcome
 from analysis.text.numbers import NONE, number_text, p_text
 from analysis.text.tables import Table
@@ -17,31 +19,19 @@ _OUTCOMES: Final[dict[Outcome, str]] = {
 
 
 def published_sentence(result: PublishedResult) -> str:
-    if not result.comparable:
-        refusal = f"Not comparable with {result.title}: {result.reason}."
-        return " ".join([refusal, *map(critical_sentence, _placed(result))])
-    counted = {
-        outcome: sum(row.standing == outcome for row in result.rows) for outcome in _OUTCOMES
-    }
-    listed = ", ".join(
-        f"{number} {_OUTCOMES[outcome]}" for outcome, number in counted.items() if number
-    )
-    cells = "comparison" if len(result.rows) == 1 else "comparisons"
-    lacking = (
-        f" {len(result.missing)} published value{'' if len(result.missing) == 1 else 's'} of it "
-        f"{'was' if len(result.missing) == 1 else 'were'} not run."
-        if result.missing
-        else ""
-    )
-    parts = [f"Beside {result.title}: {len(result.rows)} {cells}, {listed}.{lacking}"]
-    return " ".join([*parts, *map(critical_sentence, _placed(result))])
+    parts = [f"Not comparable with {result.title}: {result.reason}."]
+    if result.comparable:
+        counted = Counter(row.standing for row in result.rows)
+        listed = [f"{counted[name]} {text}" for name, text in _OUTCOMES.items() if counted[name]]
+        cells = "comparison" if len(result.rows) == 1 else "comparisons"
+        parts = [f"Beside {result.title}: {len(result.rows)} {cells}, {', '.join(listed)}."]
+        if number := len(result.missing):
+            values = "value of it was" if number == 1 else "values of it were"
+            parts.append(f"{number} published {values} not run.")
+    return " ".join([*parts, *(_critical_sentence(row) for row in result.critical if row.verdict)])
 
 
-def _placed(result: PublishedResult) -> list[CriticalHeads]:
-    return [row for row in result.critical if row.verdict]
-
-
-def critical_sentence(row: CriticalHeads) -> str:
+def _critical_sentence(row: CriticalHeads) -> str:
     printed = f"The paper sees the transition at about {number_text(row.printed.value)} heads"
     if row.h_star is None:
         return f"{printed}; the study establishes none ({row.verdict.replace('_', ' ')})."
@@ -56,8 +46,12 @@ def printed_text(value: PrintedValue) -> str:
     return f"{mark}{number_text(value.value)}{upper}"
 
 
-def settings_text(value: PrintedValue) -> str:
-    return ", ".join(f"{name}={setting}" for name, setting in value.settings.items())
+def published_tables(result: PublishedResult) -> list[tuple[str, Table]]:
+    """Return the tables with their titles."""
+    return [
+        ("Published and run", published_table(result)),
+        ("Published, not run", missing_printed_table(result)),
+    ]
 
 
 def published_table(result: PublishedResult) -> Table:
@@ -87,24 +81,12 @@ def published_table(result: PublishedResult) -> Table:
     return Table(tuple(columns), tuple(zip(*columns.values(), strict=True)), note)
 
 
-def brief_table(result: PublishedResult) -> Table:
-    whole = published_table(result)
-    kept = [at for at, name in enumerate(whole.header) if name not in ("by the paper's rule", "p")]
-    metrics = {row.printed.metric for row in result.rows}
-    names = {"printed": f"{metrics.pop()}, printed"} if len(metrics) == 1 else {}
-    return Table(
-        tuple(names.get(whole.header[at], whole.header[at]) for at in kept),
-        tuple(tuple(row[at] for at in kept) for row in whole.rows),
-        "; ".join(result.assumptions),
-    )
-
-
 def missing_printed_table(result: PublishedResult) -> Table:
     """Return what was published and not run; the note says what is the same for all."""
     columns = {
         "published in": [_source(value) for value in result.missing],
         "metric": [value.metric for value in result.missing],
-        "settings": [settings_text(value) for value in result.missing],
+        "settings": [describe(value.settings) for value in result.missing],
         "printed": [printed_text(value) for value in result.missing],
         "remark": [value.note for value in result.missing],
     }
@@ -131,11 +113,8 @@ def _source(value: PrintedValue) -> str:
 
 
 def _difference_text(row: PublishedRow) -> str:
-    return (
-        f"{number_text(row.factor)} times"
-        if row.factor is not None
-        else number_text(row.difference)
-    )
+    factor = row.factor
+    return number_text(row.difference) if factor is None else f"{number_text(factor)} times"
 
 
 def _p_cell(p: float | None) -> str:
@@ -143,6 +122,6 @@ def _p_cell(p: float | None) -> str:
 
 
 def _outcome(row: PublishedRow) -> str:
-    if row.standing == "untested":
-        return row.note or _OUTCOMES[row.standing]
-    return f"{_OUTCOMES[row.standing]}{f' ({row.note})' if row.note else ''}"
+    if not row.note:
+        return _OUTCOMES[row.standing]
+    return row.note if row.standing == "untested" else f"{_OUTCOMES[row.standing]} ({row.note})"

@@ -35,7 +35,6 @@ class TransitionKind(Kind):
     name = "transition"
     about = "At which value of an axis does the error collapse?"
     settings = TransitionSettings
-    result = TransitionResult
     options = (
         Option("x", "The axis that is searched.  [default: heads]"),
         Option("by", "The modulating axis; '' for none.  [default: seq_len if there]"),

@@ -1,6 +1,5 @@
-"""The axes that shapes vary in, and the pairs, squares and groups that they make."""
+"""The axes that shapes vary in, and the pairs and squares of neighbours that they make."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -10,14 +9,13 @@ import pandas as pd
 
 from analysis.questions.effects.contrasts import IntArray, Units
 from analysis.runs.columns import in_order
-from analysis.runs.grouped import Grouped
-from analysis.statistics.values import FloatArray
+from analysis.runs.grouped import Grouped, describe
 from analysis.values import AxisValue, Number, number
 from hsweep.errors import UserError
 
 
 @dataclass(frozen=True)
-class Axes:
+class ShapeGrid:
     """What shapes vary in.
 
     Attributes:
@@ -25,17 +23,17 @@ class Axes:
         names: axes that vary and hold names; shapes are compared within one value of each.
         follows: axis to the axes that determine it; it is no axis of its own.
         levels: the values of each axis, ascending.
-        rank: of each shape's value among them, by axis.
+        ranks: of each shape's value among them, by axis.
     """
 
     ordered: tuple[str, ...]
     names: tuple[str, ...]
     follows: dict[str, str]
     levels: dict[str, list[AxisValue]]
-    rank: dict[str, IntArray]
+    ranks: dict[str, IntArray]
 
     @classmethod
-    def of(cls, shapes: Grouped) -> "Axes":
+    def of(cls, shapes: Grouped) -> "ShapeGrid":
         """Return the axes of shapes.
 
         Raises:
@@ -53,22 +51,20 @@ class Axes:
         follows = _follows(frame, numbers)
         ordered = tuple(name for name in numbers if name not in follows)
         names = tuple(name for name in varying if name not in numbers)
-        levels, rank = {}, {}
+        levels, ranks = {}, {}
         for name in (*ordered, *names):
             values = sorted(set(frame[name].tolist()), key=in_order)
             levels[name] = [number(v) if isinstance(v, int | float) else v for v in values]
             place = {value: at for at, value in enumerate(values)}
-            rank[name] = frame[name].map(place).to_numpy(np.int64)
-        return cls(ordered, names, follows, levels, rank)
+            ranks[name] = frame[name].map(place).to_numpy(np.int64)
+        return cls(ordered, names, follows, levels, ranks)
 
     def group(self, held: Sequence[str]) -> IntArray:
         """Return the number of the group of each shape, of those that agree in every axis held."""
-        found = np.zeros(len(next(iter(self.rank.values()))), dtype=np.int64)
-        for name in held:
-            _, found = np.unique(
-                found * len(self.levels[name]) + self.rank[name], return_inverse=True
-            )
-        return found
+        ranks = pd.DataFrame(self.ranks)
+        if not held:
+            return np.zeros(len(ranks), dtype=np.int64)
+        return ranks.groupby(list(held)).ngroup().to_numpy()
 
     def others(self, *own: str) -> list[str]:
         return [name for name in (*self.ordered, *self.names) if name not in own]
@@ -80,84 +76,33 @@ class Axes:
         Where a shape of a line cannot be compared its pairs are there too, so that they can be
         counted as lost.
         """
-        line, rank = self.group(self.others(axis)), self.rank[axis]
+        line, rank = self.group(self.others(axis)), self.ranks[axis]
         order = np.lexsort((rank, line))
         beside = line[order][1:] == line[order][:-1]
         low, high = order[:-1][beside], order[1:][beside]
         steps = np.lexsort((low, rank[high], rank[low]))
         return Units(high[steps, None], low[steps, None])
 
-    def squares(self, first: str, second: str) -> Units:
-        """Return the 2 x 2 squares of neighbouring values of two axes, all others held, in the
-        order of their steps: both high and both low less one high and one low."""
-        plane = self.group(self.others(first, second))
-        a, b = (_dense(plane, self.rank[name]) for name in (first, second))
-        wide = int(b.max()) + 2
-        key = (plane * (int(a.max()) + 2) + a) * wide + b
-        order = np.argsort(key)
-        corners = []
-        for more in (0, wide, 1, wide + 1):
-            at = np.searchsorted(key[order], key + more)
-            inside = np.minimum(at, len(key) - 1)
-            found = order[inside]
-            corners.append(np.where((at < len(key)) & (key[found] == key + more), found, -1))
-        low, up, right, both = corners
-        whole = (up >= 0) & (right >= 0) & (both >= 0)
-        units = Units(
-            np.stack([both[whole], low[whole]], axis=1),
-            np.stack([right[whole], up[whole]], axis=1),
-        )
-        one, other = self.rank[first], self.rank[second]
-        corner, far = units.plus[:, 1], units.plus[:, 0]
-        return units[np.lexsort((other[far], other[corner], one[far], one[corner]))]
+    def squares(self, first: Units, second: Units) -> Units:
+        """Return the squares that the pairs of two axes make: both high and both low less one high
+        and one low."""
+        along = np.full((2, len(next(iter(self.ranks.values()))) + 1), -1)
+        for nearest, pairs in zip(along, (first, second), strict=True):
+            nearest[pairs.minus[:, 0]] = pairs.plus[:, 0]
+        # The last place stands for no neighbour, and has none.
+        one, other = along
+        both = one[other]
+        low = np.flatnonzero((both >= 0) & (both == other[one]))
+        return Units(np.stack([both[low], low], axis=1), np.stack([one[low], other[low]], axis=1))
 
     def held(self, axis: str, shape: int) -> str:
         """Return a shape's values of all other axes in words."""
-        return ", ".join(
-            f"{name}={_text(self.levels[name][self.rank[name][shape]])}"
-            for name in self.others(axis)
-        )
+        names = self.others(axis)
+        return describe({name: self.levels[name][self.ranks[name][shape]] for name in names})
 
     def values(self, axis: str, shapes: IntArray) -> list[Number]:
         """Return the values of an ordered axis that shapes have."""
-        return [number(float(self.levels[axis][at])) for at in self.rank[axis][shapes].tolist()]
-
-
-def cost_groups(
-    alike: IntArray, cost: FloatArray, labels: Sequence[str], tolerance: float
-) -> list[IntArray]:
-    """Return groups of two or more shapes that are ``alike`` and lie within ``tolerance`` of their
-    cheapest, the cheapest group first.
-
-    Args:
-        alike: number of the group of each shape within which they may be compared; -1 for none.
-        cost: of each shape.
-    """
-    groups: list[list[int]] = []
-    known = [at for at in range(len(cost)) if alike[at] >= 0 and math.isfinite(cost[at])]
-    first = (-1, math.nan)
-    for at in sorted(known, key=lambda at: (alike[at], cost[at], labels[at])):
-        if alike[at] == first[0] and cost[at] <= first[1] * (1 + tolerance):
-            groups[-1].append(at)
-        else:
-            groups.append([at])
-            first = int(alike[at]), float(cost[at])
-    groups.sort(key=lambda group: (cost[group[0]], labels[group[0]]))
-    return [np.array(group) for group in groups if len(group) > 1]
-
-
-def _text(value: AxisValue) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _dense(plane: IntArray, rank: IntArray) -> IntArray:
-    """Return the rank of each shape's value among those of its plane."""
-    wide = int(rank.max()) + 1
-    key = plane * wide + rank
-    values, at = np.unique(key, return_inverse=True)
-    starts = np.searchsorted(values, np.arange(int(plane.max()) + 1) * wide)
-    dense: IntArray = at - starts[plane]
-    return dense
+        return [number(float(self.levels[axis][at])) for at in self.ranks[axis][shapes].tolist()]
 
 
 def _holds_numbers(column: "pd.Series[AxisValue]") -> bool:
