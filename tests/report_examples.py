@@ -12,7 +12,9 @@ from analysis.answer import Answer
 from analysis.charts.chart import Chart
 from analysis.questions.base import Finding
 from analysis.questions.conditioning.kind import CONDITIONING
+from analysis.questions.conditioning.result import ConditioningResult
 from analysis.questions.effects.kind import EFFECTS
+from analysis.questions.effects.result import EffectsResult
 from analysis.questions.lean.kind import LEAN
 from analysis.questions.lean.result import LeanGroups, LeanResult, LeanRow, LeanSettings
 from analysis.questions.pareto.kind import PARETO
@@ -370,8 +372,9 @@ def finding(result: Any, *before: Any) -> Finding:
         return LEAN.finding(result)
     if isinstance(result, ParetoResult):
         return PARETO.finding(result, list(map(finding, before)))
-    kinds = {kind.result: kind for kind in (CONDITIONING, EFFECTS, PUBLISHED)}
-    return kinds[type(result)].finding(result)
+    if isinstance(result, ConditioningResult):
+        return CONDITIONING.finding(result)
+    return (EFFECTS if isinstance(result, EffectsResult) else PUBLISHED).finding(result)
 
 
 def sentence(result: Any) -> str:

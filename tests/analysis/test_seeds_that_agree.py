@@ -79,7 +79,7 @@ def test_gains_that_agree_between_seeds_are_not_tested(seed_step: float) -> None
     assert [axis.verdict for axis in found.axes] == ["untested"] * 2
     assert found.noise_gap == "no spread between seeds"
     assert "single run" not in " ".join([" ".join(effects_sentences(found)), *found.warnings])
-    assert not any(shape.established for group in found.equal_cost for shape in group.shapes)
+    assert not any(shape.established for group in found.equal_cost for shape in group)
 
 
 def test_shapes_whose_seeds_agree_are_shown_and_not_tested() -> None:
