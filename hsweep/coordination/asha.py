@@ -154,7 +154,7 @@ class StratifiedAsha:
         if self._by_points:
             name = json.dumps(dict(trial.point), default=str)
         else:
-            name = group.contenders.get(trial.shorter, trial.key)
+            name = group.contenders.get(trial.previous, trial.key)
         group.contenders[trial.key] = name
         group.decided.clear()
         if is_exempt and not self._by_points:

@@ -54,8 +54,8 @@ class TrialTable:
         new = [trial for trial in trials if trial.key not in self.trials]
         for trial in new:
             self.trials[trial.key] = trial
-            if trial.shorter in self.trials:
-                self.longer[trial.shorter] = trial.key
+            if trial.previous in self.trials:
+                self.longer[trial.previous] = trial.key
             self.note(trial.key)
         return new
 
@@ -89,7 +89,7 @@ class TrialTable:
 
     def shorter(self, key: str) -> str:
         """Return the trial of the same ladder with the next smaller budget; empty for none."""
-        shorter = self.trials[key].shorter
+        shorter = self.trials[key].previous
         return shorter if shorter in self.trials else ""
 
     def is_due(self, key: str) -> bool:

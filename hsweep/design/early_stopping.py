@@ -150,8 +150,8 @@ class Asha:
         if isinstance(self.strata, SizeBand):
             if num_params is None:
                 raise UserError(
-                    "SizeBand compares trials of about one size, and how many parameters one's "
-                    "own training has is not known; let the sweep's describe= return it, or give "
+                    "SizeBand compares trials of about one size, and how many parameters your "
+                    "training has is not known; let the sweep's describe= return it, or give "
                     "early_stopping axes as strata"
                 )
             return self.strata.label(num_params)

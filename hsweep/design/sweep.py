@@ -112,21 +112,21 @@ class Sweep:
         name: also the default name of its studies.
         space: the points.
         budget: how long a trial trains when nothing stops it; a ladder has a trial of each length.
-        metric: the metric that decides; by default the task's first. One's own training names one.
+        metric: the metric that decides; by default the task's first. A user's training names one.
         goal: whether smaller or larger is better; by default as the metric is declared, or as its
             name tells.
         task: what is learned.
         model: how a point becomes a model.
-        train: one's own training in place of task, model and recipe: a function ``train(point,
+        train: a user's training in place of task, model and recipe: a function ``train(point,
             run)`` (see ``hsweep.Run``), or ``command(...)``.
-        describe: what a point costs, known before its own training: a function of the point that
+        describe: what a point costs, known before it is trained: a function of the point that
             returns the number of parameters, a ``Cost``, a model configuration, an ``nn.Module``
             (which may be on the meta device) or ``models.base.Counts``.
-        metrics: what is known of metrics of one's own training: their scales and chance levels. A
+        metrics: what is known of metrics of a user's training: their scales and chance levels. A
             metric to be maximised counts as an accuracy where nothing is said, others as a loss.
-        depends_on: files and folders, from the sweep's folder, whose content the results of one's
-            own training depend on, such as data and configurations. The code of a function, and the
-            script and the files of up to 1 MiB that a command names, count without.
+        depends_on: files and folders, from the sweep's folder, whose content the results of a
+            user's training depend on, such as data and configurations. The code of a function, and
+            the script and the files of up to 1 MiB that a command names, count without.
         question: what the analysis shall answer; None draws curves only.
         recipe: optimizer and schedule.
         replicates: seeds a point runs with.
@@ -293,7 +293,7 @@ class Sweep:
             for name in ("describe", "metrics", "depends_on"):
                 if getattr(self, name):
                     raise UserError(
-                        f"{name} belongs to training of one's own (train=...); a task and a model "
+                        f"{name} belongs to training of your own (train=...); a task and a model "
                         "say it themselves"
                     )
             return
@@ -306,7 +306,7 @@ class Sweep:
             )
         if self.train_metrics != "last":
             raise UserError(
-                "training of one's own reports what it measures; leave train_metrics out"
+                "training of your own reports what it measures; leave train_metrics out"
             )
         if not (self.describe is None or callable(self.describe)):
             raise UserError(f"describe must be a function of the point, not {shown(self.describe)}")
@@ -326,7 +326,7 @@ class Sweep:
         self.user_training()
 
     def user_training(self) -> UserTraining:
-        """Return one's own training as what is learned.
+        """Return the user's training as what is learned.
 
         Raises:
             UserError: ``train`` is nothing that can train.

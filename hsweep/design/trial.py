@@ -101,14 +101,14 @@ class Trial:
         point: the axis values.
         replicate: number of the seed, from 0.
         stratum: the group whose trials compete in early stopping; empty when all do.
-        task: what is learned; one's own training where there is no model.
-        counts: what the model costs; None where one's own training does not say.
+        task: what is learned; a user's training where there is no model.
+        counts: what the model costs; None where a user's training does not say.
         train_memory_bytes: expected at most; None where that is not known.
         parts: what the key is made of, part by part (see ``hsweep.planning.identity``).
         origin: what it is trained with in this process, code and versions, as text; empty where
             that is not known.
-        shorter: key of the trial that is the same but for the next smaller budget of the ladder;
-            empty for none.
+        previous: key of the trial that is the same but for the previous budget of the ladder; empty
+            for none.
         shared: budget units that both have in common, so that this one goes on from there.
     """
 
@@ -129,7 +129,7 @@ class Trial:
     train_memory_bytes: int | None
     parts: Mapping[str, str] = field(default_factory=dict)
     origin: str = ""
-    shorter: str = ""
+    previous: str = ""
     shared: int = 0
 
     @property
@@ -137,7 +137,7 @@ class Trial:
         """Why trainings of other lengths have no beginning in common with this one; empty if they
         have."""
         if self.model is None:
-            return "one's own training knows its budget, and may train otherwise from the start"
+            return "training of your own knows its budget, and may train otherwise from the start"
         if self.budget.unit == "seconds":
             return "how many updates a second holds depends on the machine"
         return self.recipe.length_dependence
@@ -152,14 +152,14 @@ class Trial:
         return self.recipe.shared(min(amount, self.budget.amount)) // every * every
 
     @property
-    def trunk(self) -> int:
+    def branch_point(self) -> int:
         """Budget units after which a longer training can go on from this one's checkpoint, which is
         written and kept; 0 for none."""
         return self.shared_with(self.budget.amount)
 
     @property
     def units_to_train(self) -> int:
-        """Budget units that are trained for this trial alone, where the shorter one is there."""
+        """Budget units that are trained for this trial alone, where the previous one is there."""
         return self.budget.amount - self.shared
 
     @property
@@ -303,7 +303,7 @@ class Report:
         note: what a reader of the record should know of this report; empty for nothing.
         learning_rate: of the last update before the report; where a layer decay lowers it with
             depth, the highest. None, as are the next three, where no update was done since the last
-            report, or one's own training reports.
+            report, or a user's training reports.
         grad_norm: of that update's gradient before it was clipped; None also where not finite.
         running_loss: the mean loss of the updates since the last report, each before its update and
             with all that training does to examples and model (augmentation, dropout); None also

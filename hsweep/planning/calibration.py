@@ -97,7 +97,7 @@ def _flops(trial: Trial) -> int:
 
 
 def _kind(trial: Trial) -> str:
-    """Trials of one kind differ in their model alone, as far as speed is concerned: of one's own
+    """Trials of one kind differ in their model alone, as far as speed is concerned: of a user's
     training, in their point."""
     recipe, resources = trial.recipe, trial.resources
     own = [trial.parts[part] for part in TRAINING_PARTS.values() if part in trial.parts]

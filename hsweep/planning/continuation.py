@@ -77,7 +77,7 @@ def continuation_of(
         accepted: code that is taken for other code in keys.
         same_rungs: whether early stopping is as it was.
     """
-    if trial.shorter in rows:
+    if trial.previous in rows:
         return None
     same: list[tuple[Budget, TrialRow]] = []
     for content in budgets:

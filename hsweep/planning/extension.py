@@ -233,7 +233,7 @@ def _at_own_budget(
         key = row.key
         while key in by_key:
             runs.append((trials[key], _TAKEN_UP[by_key[key].status]))
-            key = trials[key].shorter
+            key = trials[key].previous
     lacking = missing.seeds - len(usable)
     if not lacking:
         return runs, ""

@@ -129,8 +129,8 @@ class Plan:
         keys = {trial.key: key_of(trial.parts, accepted) for trial in self.trials}
         trials: dict[str, Trial] = {}
         for trial in self.trials:
-            key, shorter = keys[trial.key], keys.get(trial.shorter, trial.shorter)
-            trials.setdefault(key, replace(trial, key=key, shorter=shorter, ordinal=len(trials)))
+            key, previous = keys[trial.key], keys.get(trial.previous, trial.previous)
+            trials.setdefault(key, replace(trial, key=key, previous=previous, ordinal=len(trials)))
         merged = self.merged + len(self.trials) - len(trials)
         return replace(self, trials=tuple(trials.values()), merged=merged, accepted=accepted)
 
@@ -236,7 +236,7 @@ class Planner:
                 )
                 if below is not None:
                     shared = trial.shared_with(below.budget.amount)
-                    trial = replace(trial, shorter=below.key, shared=shared)
+                    trial = replace(trial, previous=below.key, shared=shared)
                 below = trial
                 if trial.key in self._keys:
                     self.merged += 1
@@ -420,7 +420,7 @@ def _seeds_of(study_seed: int, replicate: int) -> tuple[Seeds, str]:
 
 def _why_not_shared(trial: Trial) -> str:
     """Return why a trial of a ladder does not go on from the shorter one; empty if it does."""
-    if not trial.shorter or trial.shared:
+    if not trial.previous or trial.shared:
         return ""
     budget = trial.budget
     return trial.length_dependence or (

@@ -443,7 +443,7 @@ def remove_checkpoints(study: StudyFolder, coordinator: Coordinator) -> None:
     finished = {
         row.key for row in coordinator.journal.trials() if row.status is TrialStatus.FINISHED
     }
-    trunks = {trial.key: trial.trunk for trial in coordinator.planned_trials()}
+    trunks = {trial.key: trial.branch_point for trial in coordinator.planned_trials()}
     with contextlib.suppress(OSError):
         for key in coordinator.final_keys():
             store = CheckpointStore(root, key, attempt=0, trunk=trunks[key])

@@ -58,7 +58,9 @@ class TrialState:
         self.train_seconds = 0.0
         self.data_seconds = 0.0
         self._assignment, self._trial, self._world = assignment, trial, world
-        self._store = _store(assignment.checkpoints, trial.key, assignment.attempt, trial.trunk)
+        self._store = _store(
+            assignment.checkpoints, trial.key, assignment.attempt, trial.branch_point
+        )
         self._writer = BackgroundWriter(self._store)
         self._contents: Contents | None = None
         self._base = 0
@@ -154,7 +156,7 @@ class TrialState:
         return None
 
     def _keep(self, report: Report, until_next: float) -> None:
-        if report.unit == self._trial.trunk and report.diverged_at is None:
+        if report.unit == self._trial.branch_point and report.diverged_at is None:
             self._save_now()
         elif not report.is_last:
             self._bound_risk(until_next)
@@ -220,7 +222,7 @@ class TrialState:
 
     def keep_branch_point(self, contents: Contents) -> None:
         """Write what was taken up of a shorter training, where a longer one yet looks for it."""
-        if not self._is_own and self.unit == self._trial.trunk:
+        if not self._is_own and self.unit == self._trial.branch_point:
             self._saved_unit, self._contents = 0, contents
             self.save_if_possible()
 

@@ -128,7 +128,7 @@ def test_each_rung_is_a_plain_run_to_the_bit_and_what_they_share_is_trained_once
 def test_trunks_that_end_at_one_report_are_handed_on(tmp_path: Path) -> None:
     task = CountingTask(folder=str(tmp_path))
     sweep = ladder(task=task, budget=epochs(20, report_every=4, ladder=[6, 7, 8]))
-    assert [trial.trunk for trial in planned(sweep)] == [4, 4, 4, 16]
+    assert [trial.branch_point for trial in planned(sweep)] == [4, 4, 4, 16]
     rows = run(sweep, tmp_path / "study")
     assert [row.unit for row in rows] == [6, 7, 8, 20]
     assert task.num_updates() == 4 * (6 + 3 + 4 + 16)
@@ -203,7 +203,7 @@ def test_without_the_shorter_ones_checkpoint_it_trains_from_the_start_and_says_s
     short, *_ = planned(ladder())
     run(ladder(), tmp_path, most=5)
     store = CheckpointStore(str(tmp_path / "checkpoints"), short.key, 9)
-    assert short.trunk == 4 in store.units()
+    assert short.branch_point == 4 in store.units()
     store.remove()
     run(ladder(), tmp_path)
     assert histories(tmp_path) == histories(tmp_path / "calm")

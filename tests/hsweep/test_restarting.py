@@ -390,8 +390,8 @@ def test_a_budget_of_seconds_cannot_be_lengthened_to_the_same_result(
     budget: Any, can_be: bool
 ) -> None:
     constant = Recipe(batch_size=8, schedule="constant")
-    assert trial_of(recipe=constant, budget=budget).trunk == (budget.amount if can_be else 0)
-    assert not trial_of(budget=budget).trunk
+    assert trial_of(recipe=constant, budget=budget).branch_point == (budget.amount if can_be else 0)
+    assert not trial_of(budget=budget).branch_point
 
 
 def open_ended(budget: Any, optimizer: Any = "sgd", schedule: Any = "constant") -> Trial:
@@ -431,10 +431,10 @@ def test_a_longer_budget_goes_on_to_what_it_would_have_been_at_once_to_the_bit(
     # No checkpoint but that of the trunk is due.
     first, found = lasting(begun_with, tmp_path)
     trunks = {"constant": {2: 2, 8: 8}, "wsd": {2: 1, 8: 6}}
-    assert found.unit == begun_with.trunk == trunks[schedule][short.amount]
-    more, end = lasting(longer, tmp_path, begun_with, recorded_through=begun_with.trunk)
+    assert found.unit == begun_with.branch_point == trunks[schedule][short.amount]
+    more, end = lasting(longer, tmp_path, begun_with, recorded_through=begun_with.branch_point)
     at_once, same = lasting(longer, tmp_path / "at once")
-    taken = sum(report[0] <= begun_with.trunk for report in first)
+    taken = sum(report[0] <= begun_with.branch_point for report in first)
     assert [report[:3] for report in first[:taken]] == [report[:3] for report in at_once[:taken]]
     assert more == at_once[taken:]
     for name, weight in same.state["model"].items():

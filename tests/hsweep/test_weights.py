@@ -336,7 +336,7 @@ class TestWhichStay:
     ) -> None:
         # Its checkpoint at the end is kept, since a longer budget may go on from there.
         trial = planned(tiny_sweep(recipe=Recipe(schedule="constant", batch_size=8)))[0]
-        assert trial.trunk
+        assert trial.branch_point
         for attempt in (1, 2):
             assignment = replace(
                 assignment_of(trial, tmp_path / "checkpoints", attempt=attempt),
