@@ -20,7 +20,8 @@ from hsweep.design.question import Missing
 from hsweep.design.trial import Report, Trial, TrialStatus
 from hsweep.errors import UserError
 from hsweep.paths import Home
-from hsweep.planning.extension import carried_over, plan_extension, with_extensions
+from hsweep.planning.content import describe
+from hsweep.planning.extension import carried_over, plan_extension
 from hsweep.planning.plan import make_plan
 from hsweep.record.composition import budgets_in_words
 from hsweep.record.journal import TrialRow
@@ -269,17 +270,16 @@ def test_a_cell_that_lacks_seeds_is_given_whole_ladders(tmp_path: Path) -> None:
     lost = rows[1].replicate if rows[1].unit == 0 else rows[4].replicate
     extension = plan_extension(plan, rows, [Missing({"width": 2}, 2, "too few seeds")])
     added = [
-        (each.trial.replicate, each.trial.budget.amount, each.is_recorded)
-        for each in extension.additions
+        (trial.replicate, trial.budget.amount, trial in plan.trials) for trial in extension.trials
     ]
     assert added == [
         (lost, 20, True), (lost, 10, True), (2, 5, False), (2, 10, False), (2, 20, False),
     ]  # fmt: skip
-    again = with_extensions(plan, [extension.to_json()])
+    again, _ = carried_over([extension.to_json()], plan, describe(sweep.budget))
     assert [trial.key for trial in again.trials] == [trial.key for trial in extension.plan.trials]
     with coordinating(sweep, tmp_path) as coordinator:
         coordinator.journal.reopen([row.key for row in rows if not row.unit], "asked for")
-    keys = extension.keys
+    keys = frozenset(trial.key for trial in extension.trials)
     done = run(sweep, tmp_path, trials=extension.plan.trials, only=keys, exempt=keys)
     assert [row.unit for row in done] == [5, 10, 20] * 3
 
@@ -302,7 +302,7 @@ def test_seeds_are_trained_to_another_budget_once_from_the_trunk_there_is(tmp_pa
         nonlocal rows, plan
         extension = plan_extension(plan, rows, [Missing({"width": 2}, trials, "", budget)])
         entries.append(extension.to_json())
-        keys, plan = extension.keys, extension.plan
+        keys, plan = frozenset(trial.key for trial in extension.trials), extension.plan
         if not keys:
             return 0.0, 0
         rows = run(sweep, study, trials=plan.trials, only=keys, exempt=keys)
@@ -325,7 +325,8 @@ def test_seeds_are_trained_to_another_budget_once_from_the_trunk_there_is(tmp_pa
     task.num_updates()
     ask(1 + sum(row.status is TrialStatus.STOPPED_EARLY for row in rows), None)
     assert sorted(row.budget for row in rows if row.replicate == 3) == [10, 20, 40, 80]
-    again = with_extensions(make_plan(sweep, preset="quick", study_seed=0), entries)
+    plain_plan = make_plan(sweep, preset="quick", study_seed=0)
+    again, _ = carried_over(entries, plain_plan, describe(sweep.budget))
     assert [trial.key for trial in again.trials] == [trial.key for trial in plan.trials]
     # An edited sweep keeps budgets that were asked for, and those of its own become its own of now.
     longer = make_plan(replace(sweep, budget=epochs(30)), preset="quick", study_seed=0)
