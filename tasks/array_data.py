@@ -12,7 +12,7 @@ from torch.nn import functional
 from torch.utils._pytree import tree_map
 
 from tasks.array_store import Part, examples, of_constant
-from tasks.division import own_slices, summed
+from tasks.division import own_slices, sum_over_processes
 from tasks.sampling import EpochData
 from tasks.sources.memory import keep_last
 
@@ -119,7 +119,9 @@ class ArrayData(EpochData):
             elif metric != "validation_loss":
                 scored = _score(metric, outputs, truth).double() * len(truth)
             total += torch.stack((loss, scored, scored.new_tensor(len(truth))))
-        loss_sum, score_sum, count = (total if callable(metric) else summed(total)).tolist()
+        loss_sum, score_sum, count = (
+            total if callable(metric) else sum_over_processes(total)
+        ).tolist()
         values = {loss_name: loss_sum / count}
         if callable(metric):
             values[f"{prefix}{name}"] = float(metric(_joined(predictions), targets))

@@ -1,8 +1,8 @@
 """Evaluation divided among the processes that train one trial.
 
 A task that evaluates example by example asks ``own_slices`` which of them are this process's, and
-has ``summed`` add up what all processes found. A process alone has every row. A task that asks
-neither is evaluated whole by every process: the same numbers, only no sooner.
+adds up the scores of all processes by ``sum_over_processes``. A process alone has every row. A task
+that asks neither is evaluated whole by every process: the same numbers, only no sooner.
 """
 
 from collections.abc import Callable, Iterator
@@ -34,8 +34,8 @@ _share: ContextVar[Share | None] = ContextVar("share", default=None)
 
 
 @contextmanager
-def divided(share: Share | None) -> Iterator[None]:
-    """Divide what is evaluated meanwhile; None leaves it as it is."""
+def divide_evaluation(share: Share | None) -> Iterator[None]:
+    """Divide every evaluation within the ``with``; None leaves it whole."""
     if share is None:
         yield
         return
@@ -58,6 +58,6 @@ def own_slices(count: int, at_once: int) -> Iterator[slice]:
         yield slice(start, min(start + at_once, end))
 
 
-def summed(sums: Tensor) -> Tensor:
+def sum_over_processes(sums: Tensor) -> Tensor:
     """Return the sum of ``sums`` over all processes; every process calls this equally often."""
     return (_share.get() or _WHOLE).add(sums)

@@ -17,7 +17,7 @@ from hsweep.training.division import evaluation_share
 from hsweep.training.memory import held_at_most, is_out_of_memory, with_room
 from hsweep.training.precision import Autocast
 from tasks.base import Batch, FurtherEvaluated, TaskData, TrainingEvaluated
-from tasks.division import divided
+from tasks.division import divide_evaluation
 
 if TYPE_CHECKING:
     from hsweep.training.opening import Opened
@@ -191,7 +191,7 @@ class Reporter:
             watching = watching_attention(model, self._probe.examples)
             share = None  # it watches the first examples of the whole evaluation
         with_training = is_last or self._every
-        with torch.no_grad(), autocast, divided(share), watching as watch:
+        with torch.no_grad(), autocast, divide_evaluation(share), watching as watch:
             metrics = evaluated(trial, data, model, with_training=with_training)
         diverged_at = _first_bad_step(losses, metrics, step)
         if isinstance(data, FurtherEvaluated) and diverged_at is None:

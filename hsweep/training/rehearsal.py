@@ -34,7 +34,7 @@ from hsweep.training.process_state import ProcessState, seed_all
 from hsweep.training.trial_run import TrialRun
 from models.counts import train_memory_bytes
 from tasks.base import Batch, DataError, TaskData
-from tasks.division import Share, divided
+from tasks.division import Share, divide_evaluation
 
 MAX_FLOPS: Final = 3e11
 """Operations of the update that is tried; a few seconds of one CPU core."""
@@ -184,7 +184,7 @@ class _Rehearsal:
                 with opened.autocast:
                     loss = data.loss(model, batch)
                 self._check_loss(loss, list(model.parameters()))
-            part = divided(Share(_PARTS - 1, _PARTS, lambda sums: sums))
+            part = divide_evaluation(Share(_PARTS - 1, _PARTS, lambda sums: sums))
             try:
                 with _accusing("training", batch), _watched(model), part:
                     train_opened(run, opened)

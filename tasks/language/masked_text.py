@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from models.fields import positive_share
-from tasks.division import own_slices, summed
+from tasks.division import own_slices, sum_over_processes
 from tasks.language.subwords import Kind, Role
 from tasks.language.text_data import Part
 from tasks.language.text_task import TOKEN_COUNTS, SequenceData, TextTask
@@ -200,7 +200,7 @@ class MaskedTextData(SequenceData[MaskedBatch]):
                 loss = functional.cross_entropy(logits, targets, reduction="sum")
                 right = (logits.argmax(1) == targets).sum()
                 total += torch.stack((loss.double(), right.double()))
-        loss_sum, hits = summed(total).tolist()
+        loss_sum, hits = sum_over_processes(total).tolist()
         predictions = len(self._to_evaluate(part)) * self._predicted
         return loss_sum / predictions, hits / predictions
 

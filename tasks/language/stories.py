@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tasks.division import summed
+from tasks.division import sum_over_processes
 from tasks.language.subwords import Kind, Role
 from tasks.language.text_data import HoldOut, Part
 from tasks.language.text_task import TOKEN_COUNTS, SequenceData, TextTask
@@ -183,7 +183,7 @@ class StoryData(SequenceData[Tensor]):
         for rows in self._evaluated_at_once(part):
             tokens = self._read(part, rows * self._seq_len)
             total += self._cross_entropy(model, tokens, "sum").double()
-        return float(summed(total)) / (len(self._to_evaluate(part)) * self._predicted)
+        return float(sum_over_processes(total)) / (len(self._to_evaluate(part)) * self._predicted)
 
     def _cross_entropy(
         self, model: nn.Module, tokens: Tensor, reduction: Literal["mean", "sum"]

@@ -11,7 +11,15 @@ from numpy.typing import NDArray
 from models.fields import at_least
 from tasks.base import DataError, Metric, not_in_key
 from tasks.language.text_columns import TextColumn, read_text_table
-from tasks.lra.texts import Examples, Texts, check_share, held_out, joined, numbered, texts_in
+from tasks.lra.texts import (
+    Examples,
+    Texts,
+    check_share,
+    hold_out,
+    join_texts,
+    number_texts,
+    texts_in,
+)
 from tasks.lra.tokens import BYTE_VOCABULARY, BytesTask, TokenSpec, token_metrics
 from tasks.metrics import even_shares
 from tasks.sources.cache import cached_arrays, content_key
@@ -90,9 +98,9 @@ class ByteText(BytesTask):
         share, and the examples by role."""
         content = content_digest(self.data, self.config)
         splits = _splits(self, content)
-        examples = numbered({role: split.labels for role, split in splits.items()})
+        examples = number_texts({role: split.labels for role, split in splits.items()})
         if isinstance(self.validation, float):
-            examples["train"], examples["validation"] = held_out(
+            examples["train"], examples["validation"] = hold_out(
                 examples["train"], self.validation, data_seed, f"{self.data}, split 'train'"
             )
 
@@ -108,7 +116,7 @@ class ByteText(BytesTask):
 
         names = [split.texts.split for split in splits.values()]
         key = content_key(_READING, content, self.config, names, self.text_column, self.bytes_read)
-        return texts_in(cached_arrays(key, lambda: joined(read())._asdict())), examples
+        return texts_in(cached_arrays(key, lambda: join_texts(read())._asdict())), examples
 
 
 class _Split(NamedTuple):

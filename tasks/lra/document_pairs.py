@@ -8,7 +8,7 @@ from typing import Any, BinaryIO, Final, NamedTuple
 import numpy as np
 
 from tasks.base import DataError, not_in_key
-from tasks.lra.texts import Examples, Texts, joined, texts_in
+from tasks.lra.texts import Examples, Texts, join_texts, texts_in
 from tasks.lra.tokens import BYTE_VOCABULARY, BytesTask, TokenSpec, token_metrics
 from tasks.metrics import even_shares
 from tasks.sources.cache import Arrays, cached_arrays, content_key
@@ -144,7 +144,7 @@ def _read(files: dict[str, Path], bytes_read: int) -> Arrays:
             ]
         table = np.array(rows, dtype=np.int64)
         arrays[role], arrays[f"{role}_labels"] = table[:, 1:], table[:, 0]
-    return {**arrays, **joined(numbers)._asdict()}
+    return {**arrays, **join_texts(numbers)._asdict()}
 
 
 def _pairs(file: BinaryIO, path: Path) -> Iterator[_Pair]:

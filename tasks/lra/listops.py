@@ -10,7 +10,7 @@ import numpy as np
 from models.fields import at_least
 from tasks.base import DataError, Metric
 from tasks.lra.listops_trees import Expression, expressions, value_shares
-from tasks.lra.texts import Examples, Texts, drawn_parts, joined, numbered, texts_in
+from tasks.lra.texts import Examples, Texts, drawn_parts, join_texts, number_texts, texts_in
 from tasks.lra.tokens import USES, TokenSpec, TokenTask, token_metrics
 from tasks.sources.cache import Arrays, cached_arrays, remove_parts
 from tasks.sources.digest import definition_digest
@@ -117,7 +117,7 @@ class ListOps(TokenTask):
 
         def make() -> Arrays:
             made = generated(self, data_seed)
-            texts = joined(one.symbols for split in _SPLITS for one in made[split])
+            texts = join_texts(one.symbols for split in _SPLITS for one in made[split])
             labels = {
                 split: np.array([one.value for one in made[split]], dtype=np.int64)
                 for split in _SPLITS
@@ -126,7 +126,7 @@ class ListOps(TokenTask):
 
         arrays = cached_arrays(key, make)
         remove_parts(key)
-        return texts_in(arrays), numbered({split: arrays[split] for split in _SPLITS})
+        return texts_in(arrays), number_texts({split: arrays[split] for split in _SPLITS})
 
 
 def generated(task: ListOps, data_seed: int) -> dict[str, list[Expression]]:
@@ -161,7 +161,7 @@ def _unseen(
     def make(random: np.random.Generator) -> Arrays:
         drawn = list(expressions(random, **task.bounds, rounds=_ROUNDS))
         values = np.array([one.value for one in drawn], dtype=np.uint8)
-        return {**joined(one.symbols for one in drawn)._asdict(), "values": values}
+        return {**join_texts(one.symbols for one in drawn)._asdict(), "values": values}
 
     barren = 0
     for part in drawn_parts(_key(task, data_seed), split, make, data_seed, _SPLITS.index(split)):

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from models.fields import at_least, positive_share_or_all
 from tasks.lra.pathfinder_images import draw
-from tasks.lra.texts import Examples, Texts, drawn_parts, numbered, of_equal_length
+from tasks.lra.texts import Examples, Texts, drawn_parts, number_texts, of_equal_length
 from tasks.lra.tokens import PIXEL_VOCABULARY, USES, TokenSpec, TokenTask, token_metrics
 from tasks.metrics import even_shares
 from tasks.sources.cache import Arrays, cached_arrays, remove_parts
@@ -110,7 +110,7 @@ class Pathfinder(TokenTask):
         arrays = cached_arrays(key, lambda: self._drawn(key, data_seed))
         remove_parts(key)
         pixels = cast(NDArray[np.uint8], arrays["pixels"])
-        return of_equal_length(pixels), numbered({split: arrays[split] for split in _SPLITS})
+        return of_equal_length(pixels), number_texts({split: arrays[split] for split in _SPLITS})
 
     def _drawn(self, key: str, data_seed: int) -> Arrays:
         """Return ``pixels`` of all splits, one after the other, (n, 1024), uint8, and the labels of

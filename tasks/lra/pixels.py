@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from models.fields import at_least
 from tasks.base import DataError, Metric, not_in_key
-from tasks.lra.texts import Examples, Texts, held_out, numbered, of_equal_length
+from tasks.lra.texts import Examples, Texts, hold_out, number_texts, of_equal_length
 from tasks.lra.tokens import PIXEL_VOCABULARY, ReadTask, TokenSpec, token_metrics
 from tasks.metrics import even_shares
 from tasks.sampling import stream_seed
@@ -109,7 +109,7 @@ class Pixels(ReadTask):
         for role, source in others:
             assert source.read_validation is not None
             parts[role] = source.read_validation()
-        examples = numbered({role: part.labels for role, part in parts.items()})
+        examples = number_texts({role: part.labels for role, part in parts.items()})
         where = f"{self.data}, split 'train'"
         # The test first: the share held out for validation is one of what is left.
         for role, share, seed in (
@@ -117,7 +117,7 @@ class Pixels(ReadTask):
             ("validation", self.validation, data_seed),
         ):
             if isinstance(share, float):
-                examples["train"], examples[role] = held_out(examples["train"], share, seed, where)
+                examples["train"], examples[role] = hold_out(examples["train"], share, seed, where)
         rows = np.concatenate([grey_rows(part.pixels) for part in parts.values()])
         return of_equal_length(rows), examples
 

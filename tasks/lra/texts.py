@@ -50,7 +50,7 @@ class Examples(NamedTuple):
         return Examples(self.texts[rows], self.labels[rows])
 
 
-def joined(pieces: Iterable[bytes]) -> Texts:
+def join_texts(pieces: Iterable[bytes]) -> Texts:
     """Return pieces of text as one array."""
     texts = list(pieces)
     lengths = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
@@ -72,7 +72,7 @@ def texts_in(arrays: Mapping[str, NDArray[np.generic]]) -> Texts:
     )
 
 
-def numbered(labels: Mapping[str, NDArray[np.generic]]) -> dict[str, Examples]:
+def number_texts(labels: Mapping[str, NDArray[np.generic]]) -> dict[str, Examples]:
     """Return examples of one text each, by role; the texts of one role follow those before it."""
     examples = {}
     first = 0
@@ -103,7 +103,7 @@ def check_share(labels: NDArray[np.int64], share: float, where: str) -> None:
         )
 
 
-def held_out(
+def hold_out(
     examples: Examples, share: float, data_seed: int, where: str
 ) -> tuple[Examples, Examples]:
     """Return the examples without a share of each class, and that share; the data seed decides

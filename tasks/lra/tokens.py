@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from models.fields import Rule, settle, share
 from tasks.base import Metric
-from tasks.division import own_slices, summed
+from tasks.division import own_slices, sum_over_processes
 from tasks.lra.texts import PADDING, Examples, Texts
 from tasks.metrics import accuracy, constant_scores, loss
 from tasks.sampling import EpochData, chosen_rows, of_shape
@@ -319,5 +319,5 @@ class TokenData(EpochData):
             right = (logits.argmax(1) == labels).sum().double()
             loss = functional.cross_entropy(logits, labels, reduction="none").double().sum()
             total += torch.stack((right, loss))
-        accuracy, mean_loss = (summed(total) / len(examples.labels)).tolist()
+        accuracy, mean_loss = (sum_over_processes(total) / len(examples.labels)).tolist()
         return accuracy, mean_loss

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from models.fields import at_least, positive_share, settle
 from tasks.base import DataError, Metric, not_in_key
-from tasks.division import own_slices, summed
+from tasks.division import own_slices, sum_over_processes
 from tasks.metrics import accuracy, loss
 from tasks.ranking.passage_pool import candidates, judged, pool_size
 from tasks.ranking.passage_vectors import WORDS, embedding_width, encoder_digest
@@ -276,7 +276,7 @@ class PassageData(EpochData):
                 total = total.to(x.device) + torch.stack(
                     ((rank == 1).sum().double(), reciprocal.sum(), loss.sum())
                 )
-        top1, mrr, loss = (summed(total) / len(rows)).tolist()
+        top1, mrr, loss = (sum_over_processes(total) / len(rows)).tolist()
         return top1, mrr, loss
 
 

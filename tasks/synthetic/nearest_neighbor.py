@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from models.fields import at_least, settle
 from tasks.base import Metric
-from tasks.division import own_slices, summed
+from tasks.division import own_slices, sum_over_processes
 from tasks.metrics import error
 from tasks.sampling import first_step, generator, of_shape, to_device, whole_batches
 from tasks.sources.digest import definition_digest
@@ -263,7 +263,7 @@ class NearestNeighborData:
             for own in own_slices(len(x), rows):
                 total += _squared_errors(model, x[own], y[own]).double().sum()
             count += len(x) * self._task.seq_len
-        return (summed(total) / count).item()
+        return (sum_over_processes(total) / count).item()
 
 
 def made_ahead(make: Callable[[int], Sequences], start_step: int) -> Iterator[Sequences]:

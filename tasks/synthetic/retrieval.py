@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from models.fields import at_least, settle
-from tasks.division import own_slices, summed
+from tasks.division import own_slices, sum_over_processes
 from tasks.metrics import error
 from tasks.sampling import EpochData, epochs_from, generator, to_device
 from tasks.sources.digest import definition_digest
@@ -316,4 +316,4 @@ def _nmse(model: nn.Module, sequences: Sequences) -> float:
     for own in own_slices(len(y), rows):
         squared_error += (_predict(model, x[own]).double() - y[own].double()).square().sum()
     variance = y.double().var(correction=0)
-    return (summed(squared_error) / len(y) / variance).item()
+    return (sum_over_processes(squared_error) / len(y) / variance).item()

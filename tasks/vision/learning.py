@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from models.torchvision_compat import make_torchvision_importable
 from tasks.base import Metric
-from tasks.division import summed
+from tasks.division import sum_over_processes
 from tasks.metrics import LEAST_CLASSES_FOR_TOP5, Scores, accuracy, constant_scores, loss
 from tasks.sampling import EpochData, of_shape, seeded_globals, stream_seed
 
@@ -153,7 +153,7 @@ def score(model: nn.Module, batches: LabelledBatches, num_classes: int) -> Score
             (hit[:, 0].sum().double(), hit.sum().double(), loss)
         )
         examples += len(labels)
-    *sums, count = summed(torch.cat((total, total.new_tensor([examples])))).tolist()
+    *sums, count = sum_over_processes(torch.cat((total, total.new_tensor([examples])))).tolist()
     top1, top5, mean_loss = (part / count for part in sums)
     return Scores(top1, top5 if guesses == 5 else None, mean_loss)
 

@@ -25,7 +25,7 @@ from hsweep.planning.plan import make_plan
 from hsweep.training import rehearsal
 from models.base import PARAM_GROUPS, Counts
 from tasks.base import Metric
-from tasks.division import own_slices, summed
+from tasks.division import own_slices, sum_over_processes
 
 Invoke = Callable[..., Result]
 HERE = Path(__file__)
@@ -200,7 +200,7 @@ class WordsData:
         for rows in own_slices(len(self._held_out), at_once=8):
             texts = self._held_out[rows]
             losses += nn.functional.cross_entropy(model(texts), texts[:, -1], reduction="sum")
-        return {"loss": float(summed(losses)) / len(self._held_out)}
+        return {"loss": float(sum_over_processes(losses)) / len(self._held_out)}
 
     def warm_start(self, model: nn.Module) -> None:
         pass

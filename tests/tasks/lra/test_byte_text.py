@@ -106,7 +106,7 @@ def test_texts_are_read_once_and_then_mapped(
     task = ByteText(str(reviews), seq_len=48)
     first = loaded(task)
     load.cache_clear()
-    monkeypatch.setattr("tasks.lra.byte_text.joined", None)
+    monkeypatch.setattr("tasks.lra.byte_text.join_texts", None)
     again = loaded(task)
     assert torch.equal(first.tokens(first.train.texts), again.tokens(again.train.texts))
 

@@ -12,7 +12,7 @@ from lra_models import MeanOfTokens
 from task_contract import CPU, measured, same
 from torch import Tensor, nn
 
-from tasks.lra.texts import Examples, joined, numbered
+from tasks.lra.texts import Examples, join_texts, number_texts
 from tasks.lra.tokens import TokenData, TokenSpec, TokenTask, TokenTensors
 
 TEXTS = [b"\x01\x02\x03", b"\x04", b"\x05\x06", b"\x07\x08\x09\x0a", b"\x0b\x00", b"\x02\x02"]
@@ -23,7 +23,7 @@ def tensors(seq_len: int = 3, first_id: int = 1, pair: bool = False) -> TokenTen
     texts = np.array([[0, 1], [2, 3], [1, 4], [5, 0]]) if pair else np.arange(6)[:, None]
     examples = Examples(texts, LABELS[: len(texts)])
     return TokenTensors(
-        joined(TEXTS),
+        join_texts(TEXTS),
         {"train": examples, "validation": examples.rows(np.array([1, 2]))},
         spec=TokenSpec(seq_len, 16, 2, num_texts=texts.shape[1]),
         first_id=first_id,
@@ -58,9 +58,9 @@ class Answers(nn.Module):
 def test_every_text_is_cut_or_padded_to_the_length(
     pieces: list[bytes], seq_len: int, first_id: int
 ) -> None:
-    examples = numbered({"train": np.zeros(len(pieces), dtype=np.int64)})
+    examples = number_texts({"train": np.zeros(len(pieces), dtype=np.int64)})
     held = TokenTensors(
-        joined(pieces),
+        join_texts(pieces),
         {**examples, "validation": examples["train"]},
         spec=TokenSpec(seq_len, 258, 2),
         first_id=first_id,
