@@ -69,7 +69,7 @@ def with_replaced(value: T, changes: Mapping[str, Any]) -> T:
 
 
 def as_bool(name: str, values: Sequence[AxisValue]) -> bool:
-    """Return the truth value that was typed; UserError for anything else."""
+    """Return a typed truth value; UserError for anything else."""
     words = {"true": True, "false": False}
     found = words.get(str(values[0]).lower()) if len(values) == 1 else None
     if found is None:
@@ -78,7 +78,7 @@ def as_bool(name: str, values: Sequence[AxisValue]) -> bool:
 
 
 def _parts_of(field: object) -> Mapping[str, Any] | None:
-    """Return what a field holds by names, as a mapping or as pairs; None for any other."""
+    """Return a field that is a mapping, or pairs of names and values, as a mapping; else None."""
     if isinstance(field, Mapping):
         return field
     is_pairs = isinstance(field, tuple) and field and all(isinstance(each, tuple) for each in field)

@@ -58,7 +58,7 @@ class TrialLabels:
 
 
 def strata_apart(strata: Iterable[str]) -> dict[str, str]:
-    """Return what strata are called: by the axes in which they differ."""
+    """Return the label of each stratum, by the axes in which the strata differ."""
     axes = {stratum: stratum.split(",") for stratum in strata}
     shared = set.intersection(*map(set, axes.values())) if len(axes) > 1 else set()
     return {

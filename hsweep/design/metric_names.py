@@ -28,7 +28,7 @@ def goal_of(metric: str) -> Goal | None:
 
 
 def scale_of(metric: str, goal: Goal) -> Scale:
-    """Return how a metric of this name and goal is put on an axis: what is minimised as an error,
+    """Return the scale of a metric of this name and goal: a metric that is minimised is an error,
     unless its name says that it is a loss alone."""
     if goal == "max":
         return "accuracy"
@@ -36,7 +36,7 @@ def scale_of(metric: str, goal: Goal) -> Scale:
 
 
 def counts_examples(metric: str) -> bool:
-    """Whether a metric of this name is the share of examples that are answered rightly."""
+    """Whether a metric of this name is the share of examples that are answered correctly."""
     return any(re.fullmatch(_SHARES, word) for word in _words(metric))
 
 

@@ -26,7 +26,7 @@ def origin_text(code: Mapping[str, str], versions: Mapping[str, str]) -> str:
 
 
 def versions_of(libraries: Collection[str]) -> dict[str, str]:
-    """Return the versions of what computes, by the packages' names, Python's without its patch.
+    """Return the versions of packages that compute, by their names, and Python's without its patch.
 
     Args:
         libraries: import names of installed packages, beside those that always compute.

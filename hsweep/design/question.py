@@ -225,7 +225,7 @@ def logarithmic_scale(question: Question | None) -> Scale | None:
 
 
 def _check_nuisance(axes: object, taken: Mapping[str | None, str]) -> None:
-    """Refuse what are no nuisance axes; ``taken`` says what other axes are in the question."""
+    """Refuse nuisance axes that cannot be; ``taken`` says what other axes are in the question."""
     if not isinstance(axes, tuple):
         raise UserError(f"nuisance must be a tuple of axes, as ('lr',), not {shown(axes)}")
     _check_axes("nuisance", *axes)

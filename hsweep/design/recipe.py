@@ -231,8 +231,8 @@ class Recipe:
         return ""
 
     def shared(self, length: int) -> int:
-        """Return how much of a training of this length, in steps or in units of whole steps, any
-        longer one begins with."""
+        """Return how much of a training of this length is also the beginning of every longer one,
+        in the unit of ``length`` (steps, or units of whole steps)."""
         if self.length_dependence:
             return 0
         if self.schedule == "constant":

@@ -380,8 +380,8 @@ class Sweep:
         return 0 if self.early_stopping is None else self.early_stopping.scouts or 0
 
     def with_tuned_axes(self) -> "Sweep":
-        """Return the sweep with the axes of its space that are to be tuned as nuisance axes of its
-        question, and with scouts that tune them where nothing else is said of early stopping.
+        """Return the sweep whose question has the tuned axes of its space as nuisance axes, and
+        which tunes them by scouts where it says nothing else of early stopping.
 
         Raises:
             UserError: an axis that has another part in the question.
@@ -420,8 +420,8 @@ class Sweep:
         return self.with_settings([(name, values)])
 
     def with_settings(self, settings: Sequence[tuple[str, Sequence[AxisValue]]]) -> "Sweep":
-        """Return the sweep with axes, the budget, fields of the recipe or of the question and what
-        else ``--set NAME=VALUE`` names replaced.
+        """Return the sweep with the settings of ``--set NAME=VALUE`` replaced: axes, the budget,
+        fields of the recipe or of the question, resources, and the like.
 
         Fields of the recipe (``recipe.lr``) are replaced together, and so are those of the question
         (``margin``): some hold only with others. Of equal names the last counts.
@@ -559,7 +559,7 @@ def _with_resource(
 
 
 def _changed(value: PerPoint[T], kind: type[T], change: Callable[[T], T]) -> PerPoint[T]:
-    """Return a field of a sweep changed, at every point where it depends on the point."""
+    """Return a field of a sweep with a change, made at every point if it depends on the point."""
     if isinstance(value, kind):
         return change(value)
     per_point = cast(Callable[[Point], T], value)

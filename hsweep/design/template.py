@@ -69,7 +69,7 @@ def _pieces(part: str) -> tuple[_Piece, ...]:
 
 
 def _filled(part: str, fields: Mapping[str, object]) -> Iterator[tuple[str, bool]]:
-    """Yield the texts that an argument is made of, and whether there is a value for each."""
+    """Yield the pieces of text of an argument, and whether each has a value."""
     for text, name, form, conversion in _pieces(part):
         yield text, True
         if name is None:

@@ -143,9 +143,9 @@ class Trial:
         return self.recipe.length_dependence
 
     def shared_with(self, amount: int) -> int:
-        """Return how many budget units this trial and one of ``amount`` units, the same else, have
-        in common, to the bit: up to the last report that both have before the learning rate of the
-        shorter one begins to depend on its length."""
+        """Return how many budget units this trial shares, to the bit, with the same trial of
+        ``amount`` units: up to the last report of both before the learning rate of the shorter one
+        begins to depend on its length."""
         if self.length_dependence:
             return 0
         every = self.budget.report_every
@@ -169,7 +169,7 @@ class Trial:
 
     @property
     def is_decided_in_training(self) -> bool:
-        """Whether the metric that decides is one of those."""
+        """Whether the metric that decides is of training examples."""
         return self.metric in self.training_metrics
 
     @property
@@ -194,7 +194,7 @@ class Trial:
         return 1 if self.is_command else self.resources.processes
 
     def result_at(self, report: "Report") -> dict[str, Any]:
-        """Return what a file of final weights says of them."""
+        """Return the header of a file of final weights."""
         return {
             "trial": self.key,
             "point": dict(self.point),
@@ -213,7 +213,7 @@ class Trial:
 
 
 def trial_labels(trials: Iterable[Trial]) -> TrialLabels:
-    """Return what calls trials of one study by the axes in which these differ."""
+    """Return the labels of a study's trials, by the axes in which they differ."""
     known = list(trials)
     return TrialLabels((each.point for each in known), (each.budget.amount for each in known))
 
@@ -272,7 +272,7 @@ class Assignment:
 
     @property
     def patience_seconds(self) -> float | None:
-        """Seconds without a report after which the process is ended from outside; None for never.
+        """Seconds without a report after which the driver ends the process; None for never.
 
         A script that hangs is ended by its worker first, which takes its time.
         """
@@ -331,7 +331,7 @@ class Report:
     peak_memory_bytes: int | None = None
 
     def remembered(self) -> dict[str, Any]:
-        """Return what a checkpoint remembers of it."""
+        """Return the fields that a checkpoint holds."""
         return {name: each for name, each in asdict(self).items() if name not in _NOT_REMEMBERED}
 
 

@@ -201,7 +201,7 @@ class UserTraining:
 
     @property
     def ending_seconds(self) -> float:
-        """Seconds that it may take at most to end a trial that hangs."""
+        """The most seconds that ending a hung trial may take."""
         return self.train.grace_seconds + _DYING_SECONDS if isinstance(self.train, Command) else 0.0
 
     @property
@@ -229,7 +229,7 @@ class UserTraining:
         return {self.part: self.train}
 
     def record_content(self) -> Mapping[str, Any]:
-        """Return what the record says of it besides: metrics, and files that it depends on."""
+        """Return what the record has of it: its content, metrics, and files that it depends on."""
         return {**self.key_content(), "metrics": self.metrics, "depends_on": self.depends_on}
 
 

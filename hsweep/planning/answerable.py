@@ -23,7 +23,7 @@ _NOT_REPORTED: Final = (
     *("flops_per_example", "train_flops_per_example", "train_memory_bytes"),
     "latency_seconds",
 )
-"""Costs that no report of one's own training can tell."""
+"""Costs that no report of a user's training can tell."""
 _COSTS: Final = ("num_params", *_NOT_REPORTED, "wall_seconds", "train_seconds", "data_seconds")
 """What a trial of this project's loop costs, besides axes and metrics."""
 _RATES: Final = ("lr", "learning_rate")
@@ -57,7 +57,7 @@ def analysable(plan: Plan) -> list[Concern]:
 def fixed_rate(plan: Plan) -> float | None:
     """Return the one learning rate that all trials have; None where they differ in it.
 
-    Of one's own training only an axis called ``lr`` or ``learning_rate`` tells.
+    Of a user's training only an axis called ``lr`` or ``learning_rate`` tells.
     """
     rates = {rate for trial in plan.trials for rate in _rates_of(trial)}
     return float(rate) if len(rates) == 1 and (rate := rates.pop()) is not None else None
@@ -280,8 +280,8 @@ def _of_a_lean_question(plan: Plan, question: Lean) -> Iterator[Concern]:
 
 
 def _of_unknown_costs(plan: Plan, question: Lean) -> Iterator[Concern]:
-    """Yield which costs no trial has, and which of one's own training are not known before it, and
-    may never be."""
+    """Yield the costs that no trial has, and those of a user's training that are not known before
+    it and may never be."""
     if plan.sweep.train is None:
         metrics = (metric.name for metric in plan.trials[0].task.metrics)
         named = (*_COSTS, *plan.sweep.space.axes, *metrics)

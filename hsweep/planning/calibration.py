@@ -51,8 +51,8 @@ class Calibration:
         write_text(self._path, json.dumps(self._content))
 
     def estimate(self, trials: Iterable[tuple[Trial, float]]) -> float | None:
-        """Return the training seconds of all trials together, given with the budget units that each
-        is trained for; None where any is unknown."""
+        """Return the training seconds of all trials together, each given with its budget units;
+        None where the speed of one is not known."""
         kinds = self._content.get(self._machine, {})
         speeds: dict[str, tuple[float, float]] = {}
         total = 0.0
@@ -80,7 +80,7 @@ def fitted(samples: Samples) -> tuple[float, float]:
 
 
 def _checked(content: Any) -> dict[str, dict[str, Samples]]:
-    """Return what a file holds, by machine and kind of training.
+    """Return the samples in a file, by machine and kind of training.
 
     Raises:
         ValueError, TypeError, AttributeError: it holds something else.
@@ -92,7 +92,7 @@ def _checked(content: Any) -> dict[str, dict[str, Samples]]:
 
 
 def _flops(trial: Trial) -> int:
-    """Return a measure of a training step: what is not known is taken to be equal."""
+    """Return the FLOPs of training on one example, 1 where they are not known."""
     return trial.counts.train_flops if trial.counts and trial.counts.train_flops else 1
 
 

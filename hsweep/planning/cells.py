@@ -34,7 +34,7 @@ def _is_of_future(statement: Statement) -> bool:
 
 
 def _nodes(cells: Iterable[str]) -> Iterator[tuple[ast.stmt, str]]:
-    """Yield the statements of cells as they were written, comments within them included."""
+    """Yield the statements of cells, each with its text as written, comments included."""
     for cell in cells:
         try:
             tree = ast.parse(cell)

@@ -65,8 +65,8 @@ class Code:
 
 
 def code_of(value: Any, sweep_module: str = "") -> Code:
-    """Return the code behind a model, a task or a training function: of its class and base classes,
-    and of those of all that its fields hold.
+    """Return the code behind a model, a task or a training function: the files of its class and
+    base classes, and of the classes of all values in its fields.
 
     Statements of the sweep file that act on import count even where none of its classes is used.
 
@@ -100,7 +100,7 @@ def named_code(command: Command, folder: Path, point: Mapping[str, Any]) -> tupl
 
 
 def _filled(word: str, point: Mapping[str, Any]) -> str:
-    """Return a word of a command with the axes that it names; one with other fields as it is."""
+    """Return a word of a command, its axes filled in; a word with other fields as it is."""
     try:
         return word.format(**point)
     except (KeyError, IndexError, ValueError, AttributeError):
@@ -108,8 +108,8 @@ def _filled(word: str, point: Mapping[str, Any]) -> str:
 
 
 def code_of_script(named: Iterable[str], folder: Path) -> Code:
-    """Return the code that a command names (see ``named_code``), and what that of Python imports:
-    from beside itself first."""
+    """Return the code that a command names (see ``named_code``), and the modules that its Python
+    files import, from their own folder first."""
     imports = _Imports()
     for name in named:
         if name.startswith("-m "):
@@ -162,7 +162,7 @@ def files_of(digest: str) -> Mapping[str, str] | None:
 
 
 def changed_files(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
-    """Return the files that differ, the sweep file first, or are there but once."""
+    """Return the files that differ or that only one of the two has, the sweep file first."""
     names = [name for name in before.keys() | after.keys() if before.get(name) != after.get(name)]
     return sorted(names, key=lambda name: (name != SWEEP_FILE, name))
 
@@ -256,8 +256,7 @@ class _Imports:
         return code
 
     def follow(self, *names: str) -> None:
-        """Add modules and all that they import; what is no module of the user's or this project's
-        is passed over."""
+        """Add modules and all that they import, as far as they are the user's or this project's."""
         queue = list(names)
         while queue:
             name = queue.pop()
@@ -274,7 +273,7 @@ class _Imports:
                     queue += self._add_module(init.name, init)
 
     def follow_sweep(self, module: str, definitions: set[str]) -> None:
-        """Add what of a sweep file trials can reach, and what that imports."""
+        """Add the part of a sweep file that trials can reach, and the modules that it imports."""
         file = getattr(sys.modules.get(module), "__file__", None)
         if file is None or not Path(file).is_file():
             return
@@ -304,7 +303,7 @@ class _Imports:
         return self.add(label, path, name if is_package else name.rpartition(".")[0])
 
     def _spec(self, name: str) -> ModuleSpec | None:
-        """Return where a module is whose code counts; None for any other."""
+        """Return where a module lies if its code counts, else None."""
         beside = _found(name, self.places) if self.places else None
         if beside is not None and beside.origin is not None:
             return beside

@@ -60,7 +60,7 @@ def changed_code(
     files: Files,
     accepted: Accepted | None = None,
 ) -> dict[str, list[str]]:
-    """Return which code differs, by its part, and the files that do, as far as they are known
+    """Return the changed files by the part of the code that differs, as far as files are known
     (``files``: behind the digests of ``before``)."""
     changed: dict[str, list[str]] = {}
     for part in CODE_PARTS:
@@ -123,7 +123,7 @@ def accepted_change(
 def _taken_for(
     rows: Iterable[TrialRow], trials: Iterable[Trial], accepted: Accepted
 ) -> dict[str, str]:
-    """Return which code of planned trials is to be taken for which on record.
+    """Return the digests of planned code, each with the recorded digest that it counts as.
 
     Code of a model is compared where models are equal, that of a task where tasks are.
     """
@@ -148,7 +148,7 @@ def _taken_for(
 def acceptance(
     code: Accepted, number: int, files: Mapping[str, Sequence[str]], *, what: str
 ) -> dict[str, Any]:
-    """Return what is recorded of code taken for other code, but for time and command; ``what`` is
+    """Return the record of code that counts as other code, without time and command; ``what`` is
     ``kept``, or the study that the trials are taken from."""
     return {
         "what": what,

@@ -66,8 +66,10 @@ def continuation_of(
     *,
     same_rungs: bool,
 ) -> Continuation | None:
-    """Return what a planned trial can go on from; None if no other budget trained it, or if the
-    previous budget is one of the same ladder, so that it goes on from there as it is handed out.
+    """Return the recorded training that a planned trial can go on from.
+
+    None if it was trained with no other budget, or if its previous budget is part of the same
+    ladder: then the coordinator lets it go on from there.
 
     Args:
         trial: one that is not on record.

@@ -14,7 +14,7 @@ _LARGE: Final = 80_000_000
 
 
 def training_memory(counts: Counts, recipe: Recipe, processes: int, *, is_sharded: bool) -> int:
-    """Return the bytes that each of the processes is expected to need at most.
+    """Return the peak memory that each process is expected to need, in bytes.
 
     Args:
         counts: of the model.
@@ -34,8 +34,8 @@ def training_memory(counts: Counts, recipe: Recipe, processes: int, *, is_sharde
 
 
 def on_devices(trials: Sequence[Trial]) -> dict[str, Any] | None:
-    """Return what the trial with most memory takes of one device, and of each of eight; None where
-    no trial is as large as ViT-B, or that is not known."""
+    """Return the memory and FLOPs of the largest trial on one device, and on each of eight; None
+    where no trial is as large as ViT-B, or its memory is not known."""
     counted = [each for each in trials if each.model is not None and each.train_memory_bytes]
     large = [each for each in counted if each.counts and each.counts.num_params >= _LARGE]
     if not large:

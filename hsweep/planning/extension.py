@@ -217,7 +217,7 @@ def _at_own_budget(
     trials: Mapping[str, Trial],
     planner: Planner,
 ) -> tuple[_Runs, str]:
-    """Return the trials one point is given, and why there are fewer than asked for.
+    """Return the runs that a point gets, and why they are fewer than asked for.
 
     Those with the sweep's longest budget are asked for; the shorter ones that they go on from come
     with them, and a new seed has every budget that others of its point have.
@@ -252,8 +252,8 @@ def _at_another_budget(
     trials: Mapping[str, Trial],
     planner: Planner,
 ) -> tuple[_Runs, str]:
-    """Return the trials of another budget that one point is given, those of its first seeds that
-    have finished with the sweep's own, and why there are fewer than asked for."""
+    """Return the runs of another budget that a point gets: its first seeds that have finished with
+    the sweep's own budget; and why they are fewer than asked for."""
     assert missing.budget is not None
     sweep, budget = planner.sweep, planner.sweep.budget.of(missing.budget)
     seeds: dict[int, dict[int, TrialRow]] = {}

@@ -88,8 +88,8 @@ def _cost_of(module: "nn.Module", task: Any) -> Counts:
 
 
 def _read_by(function: Callable[[Point], Any], point: Point) -> tuple[Any, dict[str, Any]]:
-    """Return what a function returns at a point, and the axes that it reads, with their values:
-    all of them where what it returns holds the point, which may be read later."""
+    """Return the value of a function at a point, and the axes that it reads, with their values: all
+    axes where the value holds the point, which may be read later."""
     values = _WatchedValues(dict(point))
     read, holder = values.read, weakref.ref(values)
     watched = Point({})

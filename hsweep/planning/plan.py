@@ -320,7 +320,7 @@ class Planner:
         return task, model, recipe, resources, counts, memory
 
     def _trained_by_user(self, point: Point) -> _Setup:
-        """Return what is said of a point that a user's training trains.
+        """Return what a sweep with a user's training says of a point.
 
         Raises:
             ImpossiblePointError: it cannot be trained.
@@ -391,7 +391,7 @@ class Planner:
         return self._counts[identity]
 
     def _hash_of(self, value: Any, *, for_key: bool = False) -> str:
-        """Describe a value: once, if it is needed again soon, as what all points share is."""
+        """Return the hash of a value; of one that points share it is worked out once."""
         known = self._described.get((id(value), for_key))
         if known is None:
             if len(self._described) >= _KEPT_DESCRIPTIONS:
@@ -419,7 +419,7 @@ def _seeds_of(study_seed: int, replicate: int) -> tuple[Seeds, str]:
 
 
 def _why_not_shared(trial: Trial) -> str:
-    """Return why a trial of a ladder does not go on from the shorter one; empty if it does."""
+    """Return why a trial of a ladder does not go on from its previous budget; empty if it does."""
     if not trial.previous or trial.shared:
         return ""
     budget = trial.budget

@@ -105,7 +105,7 @@ def loaded_sweep(sweep_file: Path, siblings: Path | None = None) -> LoadedSweep:
 
 
 def own_sweep(study: StudyFolder) -> LoadedSweep:
-    """Import a study's own sweep file, so that its classes and those beside the original can be.
+    """Import a study's own sweep file, so that its classes and those beside the original are there.
 
     Raises:
         UserError: it can no longer be loaded.
@@ -122,8 +122,12 @@ def refuse_unread_data(plan: Plan) -> None:
 def accepting_code(
     prepared: Prepared, journal: JournalReader
 ) -> tuple[Prepared, dict[str, Any] | None]:
-    """Take the code of planned trials for that on record, where they are the same but for it;
-    return the plan with the keys on record, and what is to be recorded if code has changed."""
+    """Let the code of planned trials count as the code on record, where nothing else differs.
+
+    Returns:
+        The plan with the keys on record, and the acceptance to be recorded; None if no code has
+        changed.
+    """
     plan = prepared.plan
     trials = [*plan.trials, *proposed_trials(plan, journal)]
     files = recorded_files(journal).get

@@ -61,7 +61,7 @@ def statements_of(nodes: Iterable[tuple[ast.stmt, str]]) -> Iterator[Statement]:
 
 
 def statement_of(node: ast.stmt, text: str, imported: Iterable[str] = ()) -> Statement:
-    """Return what a statement that is no import does.
+    """Return a statement that is no import, with the names that it binds, changes and reads.
 
     A method that is called as a statement may change its object, but for a module's functions.
     """
