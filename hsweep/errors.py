@@ -22,7 +22,7 @@ NESTED: Final = "a model, task or recipe holds itself, or nests without end"
 
 
 class UserError(ValueError):
-    """Something the user gave cannot be used.
+    """A file, an option or a value of the user cannot be used.
 
     The message states the rule, the offending value and what to do. The command line prints it
     alone, without a traceback, and exits with code 2.

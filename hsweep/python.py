@@ -273,12 +273,12 @@ class Study:
     def answer(self) -> "Answer":
         """Return what the study says to its question so far: ``print`` shows it in words,
         ``to_json()`` has the numbers."""
-        return self._analysed()[0]
+        return self._analysis()[0]
 
     @property
     def figures(self) -> tuple[str, ...]:
         """The kinds of figure that the study has numbers for, as its report shows them."""
-        return tuple(chart.name for chart in self._analysed()[1])
+        return tuple(chart.name for chart in self._analysis()[1])
 
     def figure(self, kind: str | None = None) -> "go.Figure":
         """Return a figure of the report; a notebook shows it.
@@ -291,7 +291,7 @@ class Study:
         """
         from analysis.charts.plotly_page import standalone_figure
 
-        charts = {chart.name: chart for chart in self._analysed()[1]}
+        charts = {chart.name: chart for chart in self._analysis()[1]}
         name = next(iter(charts), "") if kind is None else kind
         if name not in charts:
             raise unknown_name(f"figure of the study {self.name!r}", name, charts)
@@ -330,7 +330,7 @@ class Study:
     def _axes(self, trials: "pd.DataFrame") -> list[str]:
         return [axis for axis in self._record.manifest.axes if axis in trials]
 
-    def _analysed(self) -> "tuple[Answer, list[Chart]]":
+    def _analysis(self) -> "tuple[Answer, list[Chart]]":
         """Return the answer and the charts, worked out again where there is news on record."""
         from analysis.ask import answer_study
         from analysis.report.build import report_charts, report_input

@@ -71,7 +71,7 @@ class Check:
 
 
 class ProbeError(Exception):
-    """A library does not work; says why."""
+    """A library does not work, with the reason."""
 
 
 @click.command()
@@ -179,8 +179,8 @@ def ray() -> Check:
 
 
 def mlflow(home: Home, tracking_uri: str | None = None) -> Check:
-    """Open the MLflow store ``tracking_uri``, else the home's own; in place of an SQLite file that
-    does not exist yet, one in a temporary folder."""
+    """Open the MLflow store at ``tracking_uri``, else the home's own; where its SQLite file is not
+    there yet, open a new one in a temporary folder."""
     uri = tracking_uri or home.default_tracking_uri
     shown = redact(uri)
     file = uri.removeprefix("sqlite:///")

@@ -1,6 +1,7 @@
 """``hsweep watch``."""
 
 import contextlib
+import functools
 
 import click
 
@@ -36,8 +37,14 @@ def watch(
     time that is left. It renews itself and changes nothing; the study may have ended.
     """
     from hsweep.record.study import StudyFolder
-    from hsweep.watching.pages import HomePages
+    from hsweep.watching.pages import StudyPages, home_page
     from hsweep.watching.server import serve
+
+    @functools.cache
+    def study_pages(name: str) -> StudyPages:
+        pages = StudyPages(home, name, price, tracking_uri)
+        pages.now()  # refuses an unknown study
+        return pages
 
     if study_name is not None:
         StudyFolder.open(home, study_name)
@@ -46,4 +53,4 @@ def watch(
     with listen(host, port) as bound:
         announce("watch it", host, port, "" if study_name is None else f"studies/{study_name}")
         with contextlib.suppress(KeyboardInterrupt):
-            serve(HomePages(home, price, tracking_uri), host, bound)
+            serve(functools.partial(home_page, home), study_pages, host, bound)

@@ -211,7 +211,7 @@ def trial_dataset(study: Manifest, trial: TrialRow) -> dict[str, str] | None:
 
 def note_tags(note: str, present: Mapping[str, str]) -> dict[str, str]:
     """Return the tags that give a study's run its description; none where the user has edited the
-    one among the ``present`` tags."""
+    description that is among the ``present`` tags."""
     known = present.get(NOTE)
     if known and _digest(known) != present.get(_NOTE_DIGEST):
         return {}

@@ -259,9 +259,9 @@ class Outbox:
     # Entries.
 
     def _check_cursor(self) -> None:
-        """Move the cursor back to what a store refused, or to the beginning if the log is not the
-        one along which it was moved: a power cut may take the end of a log, and what is recorded
-        then has the same numbers."""
+        """Move the cursor back to the first entry that the store refused, or to the beginning where
+        its entry is not in the log: a power cut may take the end of a log, and later entries then
+        have the same numbers."""
         state = self._state
         at_cursor = self._journal.log_after(state.cursor - 1, 1)
         if [(row.seq, row.time) for row in at_cursor] != [(state.cursor, state.cursor_time)]:

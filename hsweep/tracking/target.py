@@ -24,7 +24,7 @@ _SQLITE: Final = "sqlite:///"
 
 @dataclass(frozen=True, slots=True)
 class TrackingTarget:
-    """Where runs go.
+    """The MLflow store and the experiment that a study reports to.
 
     Attributes:
         uri: MLflow tracking URI, a SQLite file's path being absolute.

@@ -124,50 +124,25 @@ class StudyPages:
 
 
 def _next_time(began: float) -> float:
-    """Return when work that began then, and ends now, may be done again."""
+    """Return when work that began at a time and ends now may be done again, so that it takes no
+    more than its share of a core."""
     now = time.monotonic()
     return now + max(_MIN_SECONDS, (now - began) / _SHARE)
 
 
-class HomePages:
-    """The pages of a home: one for each study, and one that lists them.
+def home_page(home: Home) -> str:
+    """Return the page that lists the studies of a home."""
+    from analysis.report.page import render
 
-    Args:
-        price: of a GPU for an hour; None for not to speak of money.
-        tracking_uri: of the store whose runs the pages link; None for each study's own.
-    """
-
-    def __init__(
-        self, home: Home, price: float | None = None, tracking_uri: str | None = None
-    ) -> None:
-        self._home, self._price, self._tracking_uri = home, price, tracking_uri
-        self._studies: dict[str, StudyPages] = {}
-
-    def study(self, name: str) -> StudyPages:
-        """Return the pages of a study.
-
-        Raises:
-            UserError: there is none of that name, or it cannot be read.
-        """
-        if name not in self._studies:
-            pages = StudyPages(self._home, name, self._price, self._tracking_uri)
-            pages.now()
-            self._studies[name] = pages
-        return self._studies[name]
-
-    def list(self) -> str:
-        """Return the page that lists the studies."""
-        from analysis.report.page import render
-
-        return render(
-            "studies.html.j2",
-            [],
-            ("page",),
-            title="Studies · hsweep",
-            explored=False,
-            home=str(self._home.root),
-            studies=[_study_row(self._home, paths.name) for paths in list_studies(self._home)],
-        )
+    return render(
+        "studies.html.j2",
+        [],
+        ("page",),
+        title="Studies · hsweep",
+        explored=False,
+        home=str(home.root),
+        studies=[_study_row(home, paths.name) for paths in list_studies(home)],
+    )
 
 
 def _study_row(home: Home, name: str) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Final
 
 import uvicorn
@@ -19,7 +19,7 @@ from starlette.routing import Route
 from hsweep.errors import UserError
 
 if TYPE_CHECKING:
-    from hsweep.watching.pages import HomePages, StudyPages
+    from hsweep.watching.pages import StudyPages
 
 _POLL_SECONDS: Final = 1.0
 _SILENT_SECONDS: Final = 15.0
@@ -35,22 +35,29 @@ _HEADERS: Final = {
 }
 
 
-def serve(pages: "HomePages", host: str, listening: socket.socket) -> None:
+def serve(
+    home_page: Callable[[], str],
+    study_pages: Callable[[str], "StudyPages"],
+    host: str,
+    listening: socket.socket,
+) -> None:
     """Serve the pages of a home's studies until this process is asked to end.
 
     Args:
+        home_page: returns the page that lists the studies.
+        study_pages: returns the pages of a study by its name; raises UserError where there is none.
         host: names this server besides those of the loopback interface.
     """
 
-    async def home_page(_request: Request) -> Response:
-        return HTMLResponse(await run_in_threadpool(pages.list), headers=_HEADERS)
+    async def list_page(_request: Request) -> Response:
+        return HTMLResponse(await run_in_threadpool(home_page), headers=_HEADERS)
 
     async def study_page(request: Request) -> Response:
-        study = await run_in_threadpool(pages.study, request.path_params["name"])
+        study = await run_in_threadpool(study_pages, request.path_params["name"])
         return HTMLResponse(await run_in_threadpool(study.page), headers=_HEADERS)
 
     async def study_events(request: Request) -> Response:
-        study = await run_in_threadpool(pages.study, request.path_params["name"])
+        study = await run_in_threadpool(study_pages, request.path_params["name"])
         stream = _events(study, server)
         return StreamingResponse(stream, media_type="text/event-stream", headers=_HEADERS)
 
@@ -59,7 +66,7 @@ def serve(pages: "HomePages", host: str, listening: socket.socket) -> None:
     names = ["*"] if host in _ANY_HOST else ["127.0.0.1", "localhost", "[", host]
     app = Starlette(
         routes=[
-            Route("/", home_page),
+            Route("/", list_page),
             Route("/studies/{name}", study_page),
             Route("/studies/{name}/events", study_events),
         ],

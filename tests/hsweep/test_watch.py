@@ -94,6 +94,10 @@ def test_a_page_follows_its_study_to_the_end(watched: Watched, browser: Any) -> 
     assert [cell.text for cell in cells][:2] == ["width=4 #0", "2 of 4 epochs"]
     assert "so far" in browser.find_element("id", "answer").text
     assert "The study is running." in browser.find_element("id", "next").text
+    with urllib.request.urlopen(f"{watched.address}/studies/live/events", timeout=60) as stream:
+        event = json.loads(stream.readline().decode().removeprefix("data: "))
+    assert event["now"]["state"] == "running"
+    assert event["now"]["curves"][0]["units"] == [1, 2]
     browser.execute_script("window.marked = true; document.getElementById('lately').open = true")
     watched.workplace.let_go()
     assert driver.wait() == 0
@@ -127,16 +131,6 @@ def test_who_types_is_not_interrupted(watched: Watched, browser: Any) -> None:
     wait_for(browser, "the new page", "return window.marked === undefined")
     wait_for(browser, "the table", "return Boolean(document.getElementById('text-filter').value)")
     assert browser.find_element("id", "shown-count").text.startswith("1 of 3")
-
-
-def test_events_are_plain_numbers_and_words(watched: Watched) -> None:
-    watched.starts("heard")
-    with urllib.request.urlopen(f"{watched.address}/studies/heard/events", timeout=60) as stream:
-        line = stream.readline().decode()
-    watched.workplace.let_go()
-    told = json.loads(line.removeprefix("data: "))
-    assert told["now"]["state"] == "running"
-    assert told["now"]["curves"][0]["units"] == [1, 2]
 
 
 def test_only_its_own_pages_are_served_and_only_under_its_own_name(watched: Watched) -> None:
@@ -178,7 +172,7 @@ def test_what_cannot_be_served_is_refused_before(
             assert "choose another with --port" in refused.output
     assert not home.mlflow_database.exists()
     assert hsweep("watch", "--price-per-gpu-hour", "0").exit_code == 2
-    monkeypatch.setattr("hsweep.watching.server.serve", lambda *_: None)
+    monkeypatch.setattr("hsweep.watching.server.serve", lambda *_, **__: None)
     public = hsweep("watch", "mine", "--host", "0.0.0.0", "--port", free_port())
     assert public.exit_code == 0, public.output
     assert "anyone who reaches 0.0.0.0:" in public.output
