@@ -4,14 +4,18 @@ A key covers the model, the task and its data, the recipe, the budget, the seeds
 a trial runs (``hsweep.planning.code``). It does not cover the axis names of the point: two points
 that lead to the same model and training are one trial. (A user's training is given the point
 itself, with its names, which stands for the model.) Nor does it cover fields that are declared
-as changing no result (``tasks.base.not_in_key``), or versions of installed packages.
+as changing no result (``tasks.base.not_in_key``), or versions of installed packages: a study goes
+on with what it has. But a result is taken from another study only if the versions agree, so these
+are recorded beside the code, as a trial's origin.
 """
 
-from collections.abc import Callable, Mapping
+import importlib.metadata
+import json
+import sys
+from collections.abc import Callable, Collection, Mapping
 from functools import cache, partial
 from typing import Any, Final
 
-from hsweep.design.origin import origin_text, versions_of
 from hsweep.design.user_training import TRAINING_PARTS
 from hsweep.planning.code import Code
 from hsweep.planning.content import content_hash
@@ -28,6 +32,9 @@ of training has."""
 Accepted = Mapping[str, str]
 """Digests of code that a study accepts as doing the same, each with that of the code whose keys
 its trials have."""
+
+_COMPUTE: Final = ("torch", "timm", "transformers", "numpy")
+"""Packages whose versions are always recorded."""
 
 hash_for_key: Final = partial(content_hash, for_key=True)
 
@@ -62,8 +69,7 @@ def parts_of(
         hashed: hashes one part of the content.
 
     Returns:
-        The parts, and what the trials are trained with in this process (see
-        ``hsweep.design.origin``).
+        The parts, and the origin of what is trained in this process (see ``origin_text``).
 
     Raises:
         UserError: a part with no content to compare, or a number that is not finite.
@@ -78,3 +84,53 @@ def _origin(code: tuple[tuple[str, Code], ...]) -> str:
     # What every training imports is told in any case.
     libraries = {name for part, each in code if part != "training_code" for name in each.libraries}
     return origin_text({part: each.digest for part, each in code}, versions_of(libraries))
+
+
+def origin_text(code: Mapping[str, str], versions: Mapping[str, str]) -> str:
+    """Return what trained a trial as JSON in one form.
+
+    Args:
+        code: digest of the code, by the parts of a key.
+        versions: of Python and of the installed packages that compute.
+    """
+    content = {"code": dict(code), "versions": dict(versions)}
+    return json.dumps(content, sort_keys=True, separators=(",", ":"))
+
+
+def versions_of(libraries: Collection[str]) -> dict[str, str]:
+    """Return the versions of packages that compute, by their names, and Python's without its patch.
+
+    Args:
+        libraries: import names of installed packages, beside those that always compute.
+    """
+    names = {name for each in libraries for name in _packages(each)}
+    found = {name: _version(name) for name in sorted({*_COMPUTE, *names})}
+    python = ".".join(map(str, sys.version_info[:2]))
+    return {"python": python, **{name: text for name, text in found.items() if text}}
+
+
+def differing(mine: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
+    """Return the names that both have with different versions."""
+    return [name for name in mine if name in other and mine[name] != other[name]]
+
+
+@cache
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+@cache
+def _packages(library: str) -> tuple[str, ...]:
+    """Return the packages that an import name comes from."""
+    if _version(library):
+        return (library,)
+    return tuple(dict.fromkeys(_by_import_name().get(library, ())))
+
+
+@cache
+def _by_import_name() -> Mapping[str, list[str]]:
+    # Reads what every installed package holds, which takes some tenths of a second.
+    return importlib.metadata.packages_distributions()

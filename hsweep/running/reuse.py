@@ -16,7 +16,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from hsweep.design.labels import listed
-from hsweep.design.origin import differing
 from hsweep.design.trial import Trial, TrialStatus
 from hsweep.errors import UserError
 from hsweep.paths import Home, StudyPaths
@@ -29,7 +28,7 @@ from hsweep.planning.code_changes import (
     recorded_files,
 )
 from hsweep.planning.content import describe
-from hsweep.planning.identity import CONTENT_PARTS
+from hsweep.planning.identity import CONTENT_PARTS, differing
 from hsweep.record.journal import Journal, JournalReader, LogRow
 from hsweep.record.study import Manifest, StudyFolder, list_studies
 from hsweep.record.tables import is_probed

@@ -18,11 +18,11 @@ from tiny_studies import new_study
 
 from hsweep import Sweep, lean, seconds
 from hsweep.coordination.coordinator import planned_row
-from hsweep.design.origin import origin_text
 from hsweep.design.trial import Report, Trial, TrialStatus
 from hsweep.paths import Home
 from hsweep.planning.code_changes import code_metas
 from hsweep.planning.content import describe
+from hsweep.planning.identity import origin_text
 from hsweep.record.journal import LogRow, TrialRow
 from hsweep.record.reading import mixed_versions_lines
 from hsweep.record.study import StudyFolder
