@@ -32,7 +32,7 @@ def collect_as_usual() -> None:
 
 
 @contextlib.contextmanager
-def uncollected() -> Iterator[None]:
+def no_collection() -> Iterator[None]:
     """Let no thread look for garbage meanwhile."""
     was_enabled = gc.isenabled()
     gc.disable()

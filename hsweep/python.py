@@ -59,12 +59,12 @@ def plan(
         sweep: a ``SWEEP`` of this script, of a module or of a notebook's cells, the path of a
             sweep file, or the name of one that comes with hsweep.
         home: where measured speeds are kept; by default HSWEEP_HOME, else ``hsweep-home`` here.
-        options: those of ``hsweep plan`` that choose of a sweep, by their names in Python: preset,
+        options: those of ``hsweep plan`` about the sweep, by their names in Python: preset,
             settings (a dictionary: ``{"heads": [1, 2], "epochs": 5}``), points, seed, max_params,
             min_params, max_memory, max_flops.
 
     Raises:
-        UserError: anything about the sweep, the options or the plan.
+        UserError: the sweep, an option or the plan cannot be used.
     """
     from hsweep.options import options_from
     from hsweep.planning.options import SweepOptions
@@ -90,10 +90,10 @@ def run(
 ) -> "Study":
     """Plan a sweep, train it, print the answer to its question and return the study.
 
-    A study of that name that is there goes on: finished trials stay. If the sweep or what is
-    chosen of it has changed since, what that makes of its trials is shown first; those that are no
-    longer in it are set aside with their results. Of a sweep in a notebook the study keeps the
-    statements of the cells that it leads to, so that ``hsweep resume`` can go on with it, too.
+    An existing study of that name goes on: finished trials stay. If the sweep or its options have
+    changed since, the changes to its trials are printed first; trials that are no longer in the
+    sweep are set aside with their results. The study of a notebook keeps the statements that its
+    sweep needs, so that ``hsweep resume`` can go on with it.
 
     Args:
         sweep: as for ``plan``.

@@ -73,9 +73,9 @@ def run(
     """Plan SWEEP, train it and answer its question. SWEEP is code and runs with your rights.
 
     A study of that name goes on: finished trials stay, the others continue from their checkpoints.
-    Where SWEEP or its settings have changed since, what that makes of it is said first: new points
-    are added, trials whose model, task, recipe, budget and code are unchanged stay, the others are
-    set aside with their results.
+    Where SWEEP or its settings have changed since, the changes are printed first: new points are
+    added, trials whose model, task, recipe, budget and code are unchanged stay, the others are set
+    aside with their results.
     """
     from hsweep.terminal import print_step
 
@@ -115,7 +115,7 @@ def run(
 
 
 def _show_edit(order: "Request", options: RunOptions, console: "Console", as_json: bool) -> None:
-    """Show what a sweep would make of the study that is there."""
+    """Print how a sweep would change the study that is there."""
     if order.study is None:
         raise UserError(
             f"there is no study called {order.name!r} yet; `hsweep plan` shows the trials of a new "

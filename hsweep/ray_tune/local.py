@@ -13,7 +13,7 @@ from typing import Any, Final
 import ray
 
 from hsweep.errors import UserError
-from hsweep.garbage import uncollected
+from hsweep.garbage import no_collection
 from hsweep.ray_tune.private import without_idle_helpers
 from hsweep.record.provenance import usable_cores
 
@@ -125,7 +125,7 @@ def shut_down() -> None:
         return
     # Ray ends the whole process, without a word, where an object of its own is forgotten in another
     # thread at this moment, as those in cycles are by whoever looks for garbage.
-    with uncollected():
+    with no_collection():
         ray.shutdown()
 
 
