@@ -210,8 +210,9 @@ def test_lean_equivalents_by_name(analyze: Analyze) -> None:
     frame = lean_sweep("equal", 2).drop(columns="true").rename(columns={"shape": "config"})
     asked = ("--kind", "lean", "--metric", "top1", "--baseline", "s08", "--margin", str(MARGIN))
     found = json.loads(analyze(frame, *asked, "--json").stdout)
-    assert found["choice"] == found["accepted"][0]
-    assert found["choice_config"] == {"config": found["choice"]}
+    established = [row for row in found["table"] if row["outcome"] == "established"]
+    assert found["choice"] == established[0]["label"]
+    assert established[0]["config"] == {"config": found["choice"]}
     missing = refusal(analyze(frame, *asked[:5], "s99", *asked[6:]))
     assert "picks 0 shapes" in missing
 
@@ -377,7 +378,7 @@ def test_many_seeds_are_no_obstacle(analyze: Analyze) -> None:
         nmse=frame["nmse"] * 10 ** rng.normal(0, 0.1, len(frame)),
     )
     found = transition(analyze, frame, "--metric", "nmse")
-    assert (found["verdict"], found["counts"][0]["complete"]) == ("collapse", 150)
+    assert (found["verdict"], found["counts"][0]["ended"]) == ("collapse", {"finished": 150})
 
 
 def test_options_of_a_table_are_refused_for_a_study() -> None:
