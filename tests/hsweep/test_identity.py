@@ -21,6 +21,7 @@ from hsweep.planning.code import (
     SWEEP_FILE,
     changed_files,
     code_of,
+    files_of,
     training_code,
     user_training_code,
 )
@@ -365,6 +366,15 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
     forget()
 
 
+WRITTEN: list[Any] = []
+
+
+def as_written(project: Callable[..., Any]) -> Any:
+    """The first trial of the project with nothing replaced, wherever it lies."""
+    WRITTEN[:] = WRITTEN or [project()]
+    return WRITTEN[0]
+
+
 def differing(one: Any, other: Any) -> set[str]:
     return {part for part in one.parts if one.parts[part] != other.parts[part]}
 
@@ -389,16 +399,12 @@ class TestUserCode:
     def test_what_a_trial_can_run_counts_and_the_file_is_known(
         self, project: Callable[..., Any], file: str, old: str, new: str, parts: set[str]
     ) -> None:
-        before = project()
-        model = code_of(before.model).files, code_of(before.task).files
-        after = project(file, old, new)
+        before, after = as_written(project), project(file, old, new)
         assert differing(before, after) == parts
         assert after.key != before.key
-        now = code_of(after.model).files, code_of(after.task).files
-        if parts != BOTH:
-            which = 0 if parts == MODEL_CODE else 1
-            name = SWEEP_FILE if file == "question.py" else file
-            assert changed_files(model[which], now[which]) == [name]
+        for part in parts if parts != BOTH else ():
+            was, now = (files_of(each.parts[part]) or {} for each in (before, after))
+            assert changed_files(was, now) == [SWEEP_FILE if file == "question.py" else file]
 
     @pytest.mark.parametrize(
         ("file", "old", "new"),
@@ -422,10 +428,17 @@ class TestUserCode:
     def test_what_it_cannot_run_does_not_nor_do_words(
         self, project: Callable[..., Any], file: str, old: str, new: str
     ) -> None:
-        assert project(file, old, new).key == project().key
+        assert project(file, old, new).key == as_written(project).key
 
     def test_nor_does_the_name_of_the_sweep_file(self, project: Callable[..., Any]) -> None:
-        assert project(name="renamed.py").key == project().key
+        assert project(name="renamed.py").key == as_written(project).key
+
+    def test_a_module_whose_names_are_all_imported_counts(
+        self, project: Callable[..., Any]
+    ) -> None:
+        star = ("question.py", "import key_helper", "import key_helper\nfrom key_star import *")
+        trials = [project(*star, key_star=f"VALUE = {value}\n") for value in (1, 2)]
+        assert differing(*trials) == BOTH
 
     def test_code_outside_of_the_installed_packages_counts_wherever_it_lies(
         self, project: Callable[..., Any], tmp_path: Path
