@@ -30,7 +30,7 @@ _OTHER_STATES: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one block adds.
+    """The cost of one block of a model.
 
     Attributes:
         params: number of parameters.

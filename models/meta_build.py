@@ -25,7 +25,7 @@ _RANDOM: Final = frozenset({"rand", "randn"})
 
 
 class _WithoutNumbers(TorchFunctionMode):
-    """Leaves out what would set numbers that a meta tensor does not have.
+    """Skips the operations that initialise a tensor, of meta tensors, which have no numbers.
 
     An initialisation on the meta device changes nothing, but is traced operation by operation,
     which takes seconds for a model of a hundred layers. Random numbers are asked for by way of

