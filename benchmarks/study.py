@@ -77,10 +77,9 @@ class Setting:
 
 SIZES: Final = {
     "whole": Setting(),
-    "short": Setting(lengths=(32,)),
     "nothing": Setting(heads=(1, 2), lengths=(8,), epochs=1, sequences=2048),
 }
-"""Thirty trials; ten of a few seconds; four of eight updates."""
+"""Thirty trials; four of eight updates."""
 QUICK: Final = Setting(heads=(1, 2), lengths=(8,), epochs=2, sequences=1024)
 
 
@@ -319,8 +318,7 @@ def _fixed_cost(sides: Sides, ours: Sequence[float], *, has_bars: bool) -> Quant
 @click.option("--tutorial-pairs", type=click.IntRange(0), default=1, show_default=True,
               help="How often the tutorial-style script is run; it takes minutes.")  # fmt: skip
 @click.option("--size", type=click.Choice(tuple(SIZES)), default="whole", show_default=True,
-              help="short: ten trials of a few seconds, beside the tutorial-style script alone; "
-              "nothing: what ours takes where next to nothing is trained.")  # fmt: skip
+              help="nothing: what ours takes where next to nothing is trained.")  # fmt: skip
 @measured(pairs=3)
 def command(tutorial_pairs: int, size: str, pairs: int, quick: bool, strict: bool) -> None:
     """Measure a whole study beside Ray Tune's and Optuna's own scripts."""
@@ -335,19 +333,19 @@ def command(tutorial_pairs: int, size: str, pairs: int, quick: bool, strict: boo
             quantities = [_fixed_cost(sides, ours, has_bars=has_bars)]
         else:
             sides.write_data()
-            times = _measured(sides, pairs, pairs if size == "short" else tutorial_pairs, size)
+            times = _measured(sides, pairs, tutorial_pairs)
             pairings, quantities = _beside(sides, times, has_bars=has_bars)
             ours = [pair[0] for both in times.values() for pair in both]
-            quantities.append(_over_floor(sides, ours, has_bars=has_bars and size == "whole"))
+            quantities.append(_over_floor(sides, ours, has_bars=has_bars))
         holds = show("study", pairings, about, quantities=quantities)
     conclude(holds, strict=strict)
 
 
 def _measured(
-    sides: Sides, pairs: int, tutorial_pairs: int, size: str
+    sides: Sides, pairs: int, tutorial_pairs: int
 ) -> dict[str, Sequence[tuple[float, float]]]:
     """Return the seconds of our side and of another, of each pair, by the other side."""
-    numbers = dict.fromkeys(RIVALS, pairs if size == "whole" else 0) | {TUTORIAL: tutorial_pairs}
+    numbers = dict.fromkeys(RIVALS, pairs) | {TUTORIAL: tutorial_pairs}
     return {
         side: in_turn(
             functools.partial(sides.ours, *RIVALS[side].options),

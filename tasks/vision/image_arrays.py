@@ -100,14 +100,9 @@ def digits_digest() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """How a hub-style image data set is to be read; None leaves the choice to its layout.
+    """Where the images of a hub-style data set lie in it: fields of ``tasks.vision.images.Images``.
 
-    Attributes:
-        config: configuration (subset) name.
-        image: column of images; None for ``img`` or ``image``.
-        label: column of labels; None for ``label``, ``labels`` or ``fine_label``.
-        validation: split to validate on; None for ``validation`` and, without one, ``test``; a
-            number when it is held out from the training split by the caller.
+    A ``validation`` that is a number says that the caller holds out a share of the training split.
     """
 
     config: str | None = None
