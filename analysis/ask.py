@@ -102,11 +102,6 @@ def ask_study(study: StudyFolder, kind: Kind, chosen: Mapping[str, Any]) -> Answ
         return Answer((finding,), unfinished=runs.unfinished)
 
 
-def ask_table(path: Path, kind: Kind | None, chosen: Mapping[str, Any]) -> Answer:
-    """Answer a question from the table at ``path`` (see `read_runs`)."""
-    return ask_runs(read_runs(path, kind, chosen), kind, chosen)
-
-
 def ask_runs(runs: Runs, kind: Kind | None, chosen: Mapping[str, Any]) -> Answer:
     """Answer a question from the runs of a table.
 
@@ -149,14 +144,8 @@ def read_runs(path: Path, kind: Kind | None, chosen: Mapping[str, Any]) -> Runs:
     words = chosen["status_column"] or "status"
     if (chosen["pruned"] or chosen["failed"]) and words not in frame:
         raise UserError(f"--pruned and --failed need the column of the words; there is no {words}")
-    columns = RunColumns(
-        status_column=chosen["status_column"],
-        complete=chosen["complete"],
-        pruned=chosen["pruned"],
-        failed=chosen["failed"],
-        budget_column=chosen["budget_column"],
-        target_budget=chosen["target_budget"],
-    )
+    ends: Any = {name: chosen[name] for name in RunColumns.__annotations__ if name != "replicate"}
+    columns = RunColumns(**ends)
     if replicate is not None:
         columns["replicate"] = replicate or None
     return Runs(frame, metric, columns, tuple(notes))

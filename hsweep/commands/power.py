@@ -9,7 +9,7 @@ from hsweep.errors import UserError
 from hsweep.paths import Home
 
 if TYPE_CHECKING:
-    from analysis.questions.power.result import Choice, LeanPowerResult, PowerResult
+    from analysis.questions.power.result import LeanPowerResult, PowerResult, SettingChoice
     from hsweep.planning.plan import Plan
     from hsweep.record.study import StudyFolder
 
@@ -110,15 +110,15 @@ def _transition_power(
         )
 
 
-def _choice(plan: "Plan", question: Any) -> "Choice":
+def _choice(plan: "Plan", question: Any) -> "SettingChoice":
     """Return how many settings of the nuisance axes compete for a cell, and how many scouts
     choose."""
-    from analysis.questions.power.result import Choice
+    from analysis.questions.power.result import SettingChoice
     from hsweep.record.composition import Size
 
     scouts = plan.sweep.num_scouts
     size = Size.of(plan.trials, {"nuisance": question.nuisance}, scouts)
-    return Choice(max(1, size.settings), scouts)
+    return SettingChoice(max(1, size.settings), scouts)
 
 
 def _lean_power(plan: "Plan", question: Any, study: "StudyFolder | None") -> "LeanPowerResult":

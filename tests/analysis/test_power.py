@@ -98,7 +98,7 @@ def test_the_recommended_design_is_the_smallest_with_enough_power(
 
 def test_simulated_sweeps_hold_what_they_were_made_with() -> None:
     design = Design(HEADS, (8, 128), 4)
-    truth = Collapse(decline=0.5, slope_below=0.4, slope_above=0.0, h_star=3)
+    truth = Collapse(decline=0.5, slope=0.4, h_star=3)
     y = simulate(design, 1.0, truth, Noise(1e-9, 1e-9, 1e-9, "none"), (0, 0))
     assert y.shape == (5, 2, 4)
     level = y.mean(axis=(1, 2))
@@ -120,7 +120,7 @@ def runs_of(design: Design, y: np.ndarray) -> pd.DataFrame:
 
 
 def test_the_noise_of_a_study_is_what_it_was_made_with() -> None:
-    truth = Collapse(0.5, 0.4, 0.0, 3)
+    truth = Collapse(0.5, 0.4, 3)
     design = Design((1, 2, 3, 4, 5, 6), (8, 16, 32, 64, 128), 6)
     found = []
     for sweep in range(6):
@@ -135,7 +135,7 @@ def test_the_noise_of_a_study_is_what_it_was_made_with() -> None:
 
 def test_single_runs_show_no_noise_so_it_is_assumed_and_said() -> None:
     design = Design(HEADS, LENGTHS, 1)
-    y = simulate(design, 1.0, Collapse(0.5, 0.4, 0, 3), Noise(0.1, 0, 0, ""), (0,))
+    y = simulate(design, 1.0, Collapse(0.5, 0.4, 3), Noise(0.1, 0, 0, ""), (0,))
     noise = noise_of(transition.fit(runs_of(design, y), metric="nmse"))
     assert noise.seed_sd == default_noise("error").seed_sd
     assert "assumed" in noise.source

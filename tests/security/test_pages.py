@@ -15,7 +15,7 @@ from click.testing import Result
 from planted import ATTACK, WEB, named, runs
 
 from analysis.answer import Answer
-from analysis.ask import KINDS, ask_table, table_kinds
+from analysis.ask import KINDS, ask_runs, read_runs, table_kinds
 from analysis.charts.matplotlib_print import save_figures
 from analysis.charts.plotly_page import figure_json
 from analysis.report.build import Live, ReportInput, build_report, report_charts, write_report
@@ -100,7 +100,7 @@ def ask(table: Path, kind: str, **changes: Any) -> Answer:
         "budget_column": None, "target_budget": None, "settings": (), "where": (),
         **none, **changes,
     }  # fmt: skip
-    return ask_table(table, chosen, asked)
+    return ask_runs(read_runs(table, chosen, asked), chosen, asked)
 
 
 def answers(table: Path) -> dict[str, Answer]:

@@ -1,7 +1,7 @@
 """How many lengths and seeds does a sweep need to show a collapse of a given size?
 
 Sweeps with a jump of known size are simulated at the noise seen so far (or an assumed one) and
-fitted as real ones are; the power of a design is the share that comes out as a transition. For lean
+fitted as real ones are; the power of a design is the share that comes out as a collapse. For lean
 questions the power of Holm's first step is known in closed form and is tabulated.
 """
 
@@ -9,14 +9,13 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 
 from analysis.questions.lean.result import LeanResult
 from analysis.questions.power.result import (
-    Choice,
     Collapse,
     Design,
     LeanPowerResult,
@@ -24,6 +23,7 @@ from analysis.questions.power.result import (
     PowerResult,
     PowerRow,
     PowerSettings,
+    SettingChoice,
 )
 from analysis.questions.transition import fit as transition
 from analysis.questions.transition.result import TransitionResult, TransitionSettings
@@ -35,7 +35,7 @@ from analysis.statistics.noninferiority import power, seeds_for
 from analysis.statistics.values import FloatArray, Interval
 from analysis.text.numbers import y_unit
 from analysis.values import Number, number
-from hsweep.design.question import Goal, Scale
+from hsweep.design.question import Scale
 from hsweep.errors import UserError
 
 _DECADES_OF_MIN_DROP: Final = 0.5
@@ -89,7 +89,7 @@ def plan_transition(
     jumps: Sequence[float] | None = None,
     settings: PowerSettings | None = None,
     fit_settings: TransitionSettings | None = None,
-    choice: Choice = Choice(),  # noqa: B008
+    choice: SettingChoice = SettingChoice(),  # noqa: B008
     progressed: Progressed | None = None,
 ) -> PowerResult:
     """Return the power of a sweep's design and of others at jumps of the given sizes.
@@ -118,15 +118,15 @@ def plan_transition(
     if not jumps or min(jumps) <= 0:
         raise UserError(f"a jump must be above 0, not {min(jumps, default=None)!r}")
     if len(heads) < _FEWEST_HEADS:
-        step = heads[-1] - heads[-2]
-        more = _FEWEST_HEADS + 1 - len(heads)
-        extended = (*heads, *(number(heads[-1] + step * k) for k in range(1, more + 1)))
+        few, step = len(heads), heads[-1] - heads[-2]
+        more = range(1, _FEWEST_HEADS + 2 - few)
+        heads = (*heads, *(number(heads[-1] + step * k) for k in more))
         warnings.append(
-            f"{len(heads)} values of {x} can never show a transition, which needs "
-            f"{_FEWEST_HEADS}; the table is for {', '.join(f'{head:g}' for head in extended)}"
+            f"{few} values of {x} can never show a transition, which needs {_FEWEST_HEADS}; the "
+            f"table is for {', '.join(f'{head:g}' for head in heads)}"
         )
-        heads = extended
-    truth = _truth(heads, h_star, unit)
+    at = heads.index(h_star) if h_star in heads else len(heads) // 2
+    truth = Collapse(0.7 * unit, 0.4 * unit, heads[max(2, min(at, len(heads) - 1))])
     if h_star is not None and truth.h_star != h_star:
         warnings.append(
             f"the jump is put at {x} = {truth.h_star:g}: one at {h_star:g} has too few values "
@@ -142,16 +142,36 @@ def plan_transition(
     asked = [(design, float(jump)) for design in designs for jump in jumps]
     table: list[PowerRow] = []
     for design, jump in asked:
-        found: list[TransitionResult] = []
+        verdicts: Counter[str] = Counter()
+        located = 0
         for sweep in range(settings.sweeps):
             drawn = replace(design, seeds=design.seeds * choice.crossed)
             y = simulate(drawn, jump, truth, noise, (settings.rng_seed, sweep))
-            runs = _table(design, y, x, by, scale)
-            found.append(transition.fit(runs, settings=fit_settings))
+            found = transition.fit(_table(design, y, x, by, scale), settings=fit_settings)
+            verdicts[found.verdict] += 1
+            located += found.is_claimed and found.h_star == truth.h_star
             if progressed is not None:
                 done = len(table) * settings.sweeps + sweep + 1
                 progressed(done, len(asked) * settings.sweeps)
-        table.append(_row(design, jump, truth, found, choice))
+        hits = verdicts["collapse"]
+        table.append(
+            PowerRow(
+                design=design,
+                trials=choice.trials(len(design.heads) * len(design.lengths), design.seeds),
+                jump=jump,
+                power=_share(hits, settings.sweeps),
+                located=located / hits if hits else None,
+                verdicts={name: n / settings.sweeps for name, n in sorted(verdicts.items())},
+            )
+        )
+    recommended = {}
+    for jump in map(float, jumps):
+        enough = [
+            (row.trials, k)
+            for k, row in enumerate(table)
+            if row.jump == jump and row.power.estimate >= settings.target
+        ]
+        recommended[jump] = min(enough, default=(0, -1))[1]
     return PowerResult(
         x=x,
         by=by,
@@ -159,7 +179,7 @@ def plan_transition(
         noise=noise,
         collapse=truth,
         table=tuple(table),
-        recommended={float(jump): _smallest(table, float(jump), settings) for jump in jumps},
+        recommended=recommended,
         settings=settings,
         warnings=tuple(warnings),
         choice=choice,
@@ -174,7 +194,7 @@ def plan_lean(
     alpha: float = 0.05,
     seen: LeanResult | None = None,
     target: float = 0.8,
-    choice: Choice = Choice(),  # noqa: B008
+    choice: SettingChoice = SettingChoice(),  # noqa: B008
 ) -> LeanPowerResult:
     """Return the power to establish an exactly equal candidate.
 
@@ -246,44 +266,21 @@ def simulate(
     level = level + noise.head_sd * of_heads.standard_normal(len(h))
     lengths = np.array([1.0 if length is None else length for length in design.lengths])
     centred = np.log10(lengths) - np.log10(lengths).mean()
-    slope = np.where(np.arange(len(h)) < star, truth.slope_below, truth.slope_above)
+    slope = np.where(np.arange(len(h)) < star, truth.slope, 0.0)
     cells = level[:, None] + slope[:, None] * centred
     cells = cells + noise.cell_sd * of_cells.standard_normal(cells.shape)
     seeds = noise.seed_sd * of_seeds.standard_normal((design.seeds, *cells.shape))
     return np.asarray(cells[:, :, None] + np.moveaxis(seeds, 0, -1), dtype=np.float64)
 
 
-def _row(
-    design: Design,
-    jump: float,
-    truth: Collapse,
-    found: Sequence[TransitionResult],
-    choice: Choice,
-) -> PowerRow:
-    verdicts = Counter(str(each.verdict) for each in found)
-    hits = verdicts["collapse"]
-    located = sum(each.is_claimed and each.h_star == truth.h_star for each in found)
-    return PowerRow(
-        design=design,
-        trials=choice.trials(len(design.heads) * len(design.lengths), design.seeds),
-        jump=jump,
-        power=_share(hits, len(found)),
-        located=located / hits if hits else None,
-        verdicts={name: count / len(found) for name, count in sorted(verdicts.items())},
-    )
-
-
 def _table(design: Design, y: FloatArray, x: str, by: str | None, scale: Scale) -> RunTable:
     """Return the runs of y, shape [heads, lengths, settings * seeds]."""
-    shape = y.shape
-    heads, lengths, runs = (index.ravel() for index in np.indices(shape))
-    length_values = np.array(
-        [np.nan if length is None else length for length in design.lengths], dtype=np.float64
-    )
+    heads, lengths, runs = (index.ravel() for index in np.indices(y.shape))
+    length_values = [np.nan if length is None else length for length in design.lengths]
     frame = pd.DataFrame(
         {
             "x": np.array(design.heads, dtype=np.float64)[heads],
-            "by": length_values[lengths],
+            "by": np.array(length_values, dtype=np.float64)[lengths],
             "setting": runs // design.seeds,
             "replicate": (runs % design.seeds).astype(str),
             "value": y.ravel(),
@@ -292,42 +289,31 @@ def _table(design: Design, y: FloatArray, x: str, by: str | None, scale: Scale) 
             "complete": True,
         }
     )
-    goal: Goal = "max" if scale == "accuracy" else "min"
-    whole = RunTable(frame, x, by, "simulated", goal, scale, ())
-    if shape[2] == design.seeds:
+    whole = RunTable(frame, x, by, "simulated", "max" if scale == "accuracy" else "min", scale, ())
+    if y.shape[2] == design.seeds:
         return whole
-    rows, tuned, _ = tuned_runs(
-        frame,
-        config=["x"] if by is None else ["x", "by"],
-        nuisance=["setting"],
-        goal="min",
-        value="y",
-        what="cell",
-    )
+    config = ["x"] if by is None else ["x", "by"]
+    asked: dict[str, Any] = {"goal": "min", "value": "y", "what": "cell"}
+    rows, tuned, _ = tuned_runs(frame, config=config, nuisance=["setting"], **asked)
     aside = frame.drop(index=rows.index)
     return replace(whole, frame=rows, nuisance=("setting",), aside=aside, tuned=tuned)
-
-
-def _truth(heads: tuple[Number, ...], h_star: Number | None, unit: float) -> Collapse:
-    at = heads.index(h_star) if h_star in heads else len(heads) // 2
-    at = max(2, min(at, len(heads) - 1))
-    # The plateau's slope is that of a law whose growth with T is gone.
-    return Collapse(0.7 * unit, 0.4 * unit, 0.0, heads[at])
 
 
 def _designs(
     heads: tuple[Number, ...], lengths: tuple[Number | None, ...], seeds: int, by: str | None
 ) -> list[Design]:
     """Return the sweep's own design and the alternatives, smallest first."""
-    own_lengths = tuple(sorted({length for length in lengths if length is not None}))
-    if by is None or not own_lengths:
-        found = [Design(heads, (None,), seeds, is_own=True)]
-        found += [Design(heads, (None,), n) for n in (2, 3, 5, 8, 12) if n != seeds]
-        return sorted(found, key=lambda design: design.trials)
-    found = [Design(heads, own_lengths, seeds, is_own=True)]
-    for count, n in _ALTERNATIVES:
-        if (count, n) != (len(own_lengths), seeds):
-            found.append(Design(heads, _spread(own_lengths, count), n))
+    own = tuple(sorted({length for length in lengths if length is not None}))
+    if by is None or not own:
+        others = [Design(heads, (None,), n) for n in (2, 3, 5, 8, 12) if n != seeds]
+        found = [Design(heads, (None,), seeds, is_own=True), *others]
+    else:
+        others = [
+            Design(heads, _spread(own, count), n)
+            for count, n in _ALTERNATIVES
+            if (count, n) != (len(own), seeds)
+        ]
+        found = [Design(heads, own, seeds, is_own=True), *others]
     return sorted(found, key=lambda design: design.trials)
 
 
@@ -342,19 +328,10 @@ def _spread(own: tuple[Number, ...], count: int) -> tuple[Number, ...]:
 
 def _share(hits: int, of: int) -> Interval:
     """Return a share with its 95 % Wilson interval."""
-    share, z = hits / of, 1.959964
-    centre = (share + z * z / (2 * of)) / (1 + z * z / of)
-    reach = z * math.sqrt(share * (1 - share) / of + z * z / (4 * of * of)) / (1 + z * z / of)
-    return Interval(share, max(0.0, centre - reach), min(1.0, centre + reach))
+    from scipy.stats import binomtest  # slow to import
 
-
-def _smallest(table: Sequence[PowerRow], jump: float, settings: PowerSettings) -> int:
-    enough = [
-        k
-        for k, row in enumerate(table)
-        if row.jump == jump and row.power.estimate >= settings.target
-    ]
-    return min(enough, key=lambda k: table[k].trials, default=-1)
+    ends = binomtest(hits, of).proportion_ci(method="wilson")
+    return Interval(hits / of, float(ends.low), float(ends.high))
 
 
 def _unit(scale: Scale) -> float:

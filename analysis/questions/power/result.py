@@ -48,7 +48,7 @@ class Noise(Jsonable):
 
 
 @dataclass(frozen=True, slots=True)
-class Choice(Jsonable):
+class SettingChoice(Jsonable):
     """How the settings of nuisance axes are chosen.
 
     Attributes:
@@ -74,12 +74,10 @@ class Choice(Jsonable):
         """A sentence on it; empty without a choice."""
         if self.settings == 1:
             return ""
-        how = (
-            f"by {self.scouts} seed{'' if self.scouts == 1 else 's'} each, which the seeds here do"
-            " not include"
-            if self.scouts
-            else "by the other seeds, all settings taken to be equally good"
-        )
+        how = "by the other seeds, all settings taken to be equally good"
+        if self.scouts:
+            seeds = f"{self.scouts} seed{'' if self.scouts == 1 else 's'}"
+            how = f"by {seeds} each, which the seeds here do not include"
         return f" Of {self.settings} settings one is chosen {how}."
 
 
@@ -90,12 +88,11 @@ class Collapse(Jsonable):
     Attributes:
         decline: how far y falls from one value of the searched axis to the next before the jump,
             on average over the grid.
-        slope_below: growth of y per tenfold T before the jump.
+        slope: growth of y per tenfold T before the jump; it is gone from there on.
     """
 
     decline: float
-    slope_below: float
-    slope_above: float
+    slope: float
     h_star: Number
 
 
@@ -125,7 +122,7 @@ class PowerRow(Jsonable):
 
     Attributes:
         jump: what y falls at the jump beyond the decline before it.
-        power: share of sweeps with the verdict transition, and its 95 % interval.
+        power: share of sweeps with the verdict collapse, and its 95 % interval.
         located: share of those whose h* is the true one; None where there is none.
         verdicts: share of each verdict.
     """
@@ -156,7 +153,7 @@ class PowerResult(Jsonable):
     recommended: dict[float, int]
     settings: PowerSettings
     warnings: tuple[str, ...] = ()
-    choice: Choice = Choice()
+    choice: SettingChoice = SettingChoice()
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,4 +183,4 @@ class LeanPowerResult(Jsonable):
     enough: dict[float, int | None]
     target: float
     source: str
-    choice: Choice = Choice()
+    choice: SettingChoice = SettingChoice()

@@ -1,62 +1,51 @@
 """The planner's findings as a sentence and a table, for the terminal and for pages."""
 
-from analysis.questions.power.result import LeanPowerResult, PowerResult, PowerRow
+from analysis.questions.power.result import Design, LeanPowerResult, PowerResult, PowerRow
 from analysis.text.numbers import NONE, number_text, percent_text
 from analysis.text.tables import Table
 
 
 def power_sentence(result: PowerResult) -> str:
     sentences = []
+    target = percent_text(result.settings.target)
     for jump, index in result.recommended.items():
-        size = f"a jump of {number_text(jump)} {result.unit}"
+        size = f"For a jump of {number_text(jump)} {result.unit}"
         if index < 0:
-            best = max(
-                (row for row in result.table if row.jump == jump),
-                key=lambda row: row.power.estimate,
-            )
+            rows = (row for row in result.table if row.jump == jump)
+            best = max(rows, key=lambda row: row.power.estimate)
+            share = percent_text(best.power.estimate)
             sentences.append(
-                f"For {size} none of these designs reaches {percent_text(result.settings.target)}"
-                f" (best: {_design(result, best)}, {percent_text(best.power.estimate)})."
+                f"{size} none of these designs reaches {target} (best: {_design(result, best)}, "
+                f"{share})."
             )
         else:
             row = result.table[index]
             own = ", the sweep's own design" if row.design.is_own else ""
             sentences.append(
-                f"For {size} the smallest design with power of at least "
-                f"{percent_text(result.settings.target)} is {_design(result, row)}: {row.trials} "
-                f"trials{own}."
+                f"{size} the smallest design with power of at least {target} is "
+                f"{_design(result, row)}: {row.trials} trials{own}."
             )
     return " ".join(sentences)
 
 
 def power_table(result: PowerResult) -> Table:
-    jumps = list(result.recommended)
-    header = (
-        "design",
-        "trials",
-        *(f"jump {number_text(jump)} {result.unit}" for jump in jumps),
-    )
-    rows = []
-    for design in dict.fromkeys(row.design for row in result.table):
-        found = {row.jump: row for row in result.table if row.design == design}
-        own = " (this sweep)" if design.is_own else ""
-        rows.append(
-            (
-                _design(result, found[jumps[0]]) + own,
-                str(found[jumps[0]].trials),
-                *(_power(found[jump]) for jump in jumps),
-            )
-        )
+    jumps = [f"jump {number_text(jump)} {result.unit}" for jump in result.recommended]
+    rows: dict[Design, list[str]] = {}
+    for row in result.table:
+        own = " (this sweep)" if row.design.is_own else ""
+        cells = rows.setdefault(row.design, [_design(result, row) + own, str(row.trials)])
+        low, high = (percent_text(round(end, 2)) for end in row.power[1:])
+        cells.append(f"{percent_text(row.power.estimate)} ({low} to {high})")
     noise, truth, settings = result.noise, result.collapse, result.settings
     note = (
-        f"Share of {settings.sweeps} simulated sweeps with the verdict transition, 95% interval "
+        f"Share of {settings.sweeps} simulated sweeps with the verdict collapse, 95% interval "
         f"beside it. Noise {noise.source}: {number_text(noise.seed_sd)} {result.unit} between "
         f"seeds, {number_text(noise.cell_sd)} between cells, {number_text(noise.head_sd)} between "
         f"values of {result.x}. The jump is at {result.x} = {number_text(truth.h_star)} and comes "
         f"on top of a decline of {number_text(truth.decline)} a step before it. Each fit takes "
         f"{settings.n_mc} draws of the null (an analysis takes 999).{result.choice.words}"
     )
-    return Table(header, tuple(rows), note)
+    return Table(("design", "trials", *jumps), tuple(map(tuple, rows.values())), note)
 
 
 def lean_power_sentence(result: LeanPowerResult) -> str:
@@ -109,8 +98,3 @@ def _design(result: PowerResult, row: PowerRow) -> str:
         return seeds
     listed = ", ".join(NONE if length is None else f"{length:g}" for length in design.lengths)
     return f"{len(design.lengths)} {result.by} ({listed}) x {seeds}"
-
-
-def _power(row: PowerRow) -> str:
-    low, high = percent_text(round(row.power.low, 2)), percent_text(round(row.power.high, 2))
-    return f"{percent_text(row.power.estimate)} ({low} to {high})"
