@@ -66,7 +66,7 @@ def test_what_a_probe_measured_is_no_part_of_the_shape(study_table: Path) -> Non
 
 def test_a_lean_question_names_its_baseline_by_axis(study_table: Path) -> None:
     answer = found(study_table, kind="lean", baseline="heads=2", margin=0.05)
-    assert answer["choice_config"] == {"heads": 1}
+    assert answer["choice"] == "heads=1"
 
 
 @pytest.mark.parametrize(
