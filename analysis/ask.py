@@ -144,8 +144,8 @@ def read_runs(path: Path, kind: Kind | None, chosen: Mapping[str, Any]) -> Runs:
     words = chosen["status_column"] or "status"
     if (chosen["pruned"] or chosen["failed"]) and words not in frame:
         raise UserError(f"--pruned and --failed need the column of the words; there is no {words}")
-    names = [name for name in RunColumns.__annotations__ if name != "replicate"]
-    columns: Any = {name: chosen[name] for name in names}
+    ends = set(RunColumns.__annotations__) - {"replicate"}
+    columns: Any = {column: chosen[column] for column in ends}
     if replicate is not None:
         columns["replicate"] = replicate or None
     return Runs(frame, metric, columns, tuple(notes))
