@@ -18,7 +18,7 @@ from analysis.text.numbers import NONE, at_best, number_text, si_text
 from analysis.text.tables import TERMINAL_ROWS, Table, first_rows, varying_columns
 from analysis.values import AxisValue
 from hsweep.errors import UserError
-from hsweep.record.endings import first_line
+from hsweep.record.summary import first_line
 
 _REST: Final = "the page has them all"
 _BEST: Final = 5

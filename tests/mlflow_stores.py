@@ -200,7 +200,7 @@ def history(target: TrackingTarget, run: Run, metric: str) -> History:
 def recorded(journal: Journal, key: str, metric: str = "nmse") -> History:
     return sorted(
         (row.unit or 0, int(row.time * 1000), row.payload["metrics"][metric])
-        for row in journal.reports(key)
+        for row in journal.reports([key])
     )
 
 

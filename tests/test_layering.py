@@ -41,7 +41,7 @@ MAY_IMPORT = {
             "hsweep.record.journal",
             "hsweep.record.manifest",
         ),
-        *("hsweep.record.endings", "hsweep.record.composition"),
+        *("hsweep.record.summary", "hsweep.record.summary"),
     ),
 }
 # The commands, one of which compares every family of models with what is printed of it.

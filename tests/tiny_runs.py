@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,13 @@ from driven import driven
 
 from hsweep import Sweep
 from hsweep.coordination.coordinator import Coordinator
+from hsweep.coordination.recording import record_trials
+from hsweep.coordination.runner import InlineRunner
 from hsweep.design.trial import Assignment, Report, Resources, Trial, TrialStatus
 from hsweep.planning.plan import make_plan
 from hsweep.record.journal import Journal, JournalReader
 from hsweep.running.forecast import play_out
+from hsweep.running.pace import Outlook
 from hsweep.training.checkpoints import THREAD_NAME, CheckpointStore
 
 History = list[tuple[int, int, dict[str, float | None]]]
@@ -42,12 +46,42 @@ def coordinating(sweep: Sweep, folder: Path, **parts: Any) -> Iterator[Coordinat
     folder.mkdir(parents=True, exist_ok=True)
     with Journal(folder / "journal.db", create=True) as journal:
         parts = {"trials": planned(sweep), "checkpoints": str(folder / "checkpoints")} | parts
-        if sweep.early_stopping is not None and not {"proposer", "only"} & parts.keys():
-            trained = play_out(sweep, parts["trials"])
-            parts["expected"] = len(trained), sum(trained.values())
+        record_trials(journal, parts["trials"])
         coordinator = Coordinator(journal=journal, sweep=sweep, **parts)
         yield coordinator
         coordinator.settle()
+
+
+def outlook_of(coordinator: Coordinator) -> Outlook:
+    """What is likely to be trained of a sweep."""
+    if coordinator.sweep.early_stopping is None or coordinator.proposer is not None:
+        return Outlook(coordinator)
+    trained = play_out(coordinator.sweep, coordinator.planned_trials())
+    return Outlook(coordinator, (len(trained), sum(trained.values())))
+
+
+@dataclass
+class StopsAfter:
+    """An observer that asks a run to end once there were so many reports."""
+
+    coordinator: Coordinator
+    left: int
+
+    def started(self, *_: object) -> None: ...
+
+    def reported(self, *_: object) -> None:
+        self.left -= 1
+        if not self.left:
+            self.coordinator.request_stop("enough")
+
+    def ended(self, *_: object) -> None: ...
+
+
+def run_inline(coordinator: Coordinator, most_reports: int | None = None) -> None:
+    """Train all that is left, or so many reports of it."""
+    if most_reports is not None:
+        coordinator.observer = StopsAfter(coordinator, most_reports)
+    InlineRunner().run(coordinator)
 
 
 def take_one(coordinator: Coordinator, size: Resources | None = None) -> Assignment | None:

@@ -9,6 +9,7 @@ from tiny import tiny_sweep
 
 from hsweep import Point, Recipe, Sweep, int_range, log_uniform, optuna_search
 from hsweep.coordination.coordinator import Coordinator
+from hsweep.coordination.recording import record_trials
 from hsweep.coordination.search import OptunaProposer
 from hsweep.planning.plan import Planner
 from hsweep.record.journal import Journal
@@ -30,6 +31,7 @@ def searching(sweep: Sweep, folder: Path, **parts: Any) -> Iterator[Coordinator]
     folder.mkdir(exist_ok=True)
     with Journal(folder / "journal.db", create=True) as journal:
         proposer = OptunaProposer(sweep, Planner(sweep, 0), journal, seed=0)
+        record_trials(journal, proposer.known_trials)
         coordinator = Coordinator(
             journal=journal,
             sweep=sweep,

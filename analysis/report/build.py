@@ -24,9 +24,9 @@ from analysis.text import trials as trials_text
 from analysis.text.numbers import direction_text, number_text, sentence
 from hsweep.command_line import command
 from hsweep.design.question import Goal
-from hsweep.record.composition import composition_lines
 from hsweep.record.reading import StudyTables
 from hsweep.record.study import StudyFolder
+from hsweep.record.summary import composition_lines
 from hsweep.record.tables import frame
 
 _TITLE_LENGTH: Final = 120

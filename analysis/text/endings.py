@@ -8,7 +8,7 @@ import pandas as pd
 
 from analysis.text.numbers import number_text
 from analysis.text.tables import Table, varying_columns
-from hsweep.record.endings import TrialEnd, remarks
+from hsweep.record.summary import TrialOutcome, remarks
 
 _ASKED: Final = ("key", "status", "reason", "failures", "micro_batch", "reused_from")
 _COUNTS: Final = {
@@ -76,7 +76,7 @@ def _notes(reports: pd.DataFrame) -> dict[str, tuple[str, ...]]:
 
 def _ends(
     trials: pd.DataFrame, notes: Mapping[str, tuple[str, ...]], axes: Sequence[str]
-) -> list[TrialEnd]:
+) -> list[TrialOutcome]:
     shapes: dict[tuple[Any, ...], str] = {}
     ends = []
     for values, key, status, reason, failures, micro_batch, reused_from in zip(
@@ -90,7 +90,7 @@ def _ends(
             pairs = zip(axes, values, strict=True)
             shapes[alike] = ", ".join(f"{axis}={_value(value)}" for axis, value in pairs)
         ends.append(
-            TrialEnd(
+            TrialOutcome(
                 shape=shapes[alike],
                 status=str(status or ""),
                 reason=str(reason or ""),

@@ -187,7 +187,7 @@ def _of_study(
     from hsweep.commands.conclusion import write_study_report
     from hsweep.files import write_json
     from hsweep.record.study import StudyFolder
-    from hsweep.running.resume import target_of
+    from hsweep.tracking.target import target_of
 
     asking = [] if kind is None else [each.name for each in kind.options if not each.of_table]
     known = ["kind", *asking, *([] if kind is None else ["settings", "scale"])]

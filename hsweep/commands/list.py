@@ -60,7 +60,7 @@ def _with(number: int, others: int, words: str) -> str:
 
 def _lost_in_words(study: Mapping[str, Any]) -> str:
     """Return how many trials gave no number, and why: ``3: 2 diverged, 1 too large``."""
-    from hsweep.record.endings import counts_in_words
+    from hsweep.record.summary import counts_in_words
 
     lost = [(word, study[word]) for word in ("failed", "diverged", "too_large") if study[word]]
     number = sum(count for _, count in lost)

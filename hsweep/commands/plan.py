@@ -118,7 +118,7 @@ def show_plan(console: "Console", plan: "Plan", expected: "Forecast") -> None:
     from hsweep.planning.answerable import analysable, notes
     from hsweep.planning.devices import on_devices
     from hsweep.planning.weights import planned_weights
-    from hsweep.record.composition import counted
+    from hsweep.record.summary import counted
 
     axes = varying_axes(trial.point for trial in plan.trials)
     size = expected.size

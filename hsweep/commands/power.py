@@ -114,7 +114,7 @@ def _choice(plan: "Plan", question: Any) -> "SettingChoice":
     """Return how many settings of the nuisance axes compete for a cell, and how many scouts
     choose."""
     from analysis.questions.power.result import SettingChoice
-    from hsweep.record.composition import Size
+    from hsweep.record.summary import Size
 
     scouts = plan.sweep.num_scouts
     size = Size.of(plan.trials, {"nuisance": question.nuisance}, scouts)

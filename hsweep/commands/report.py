@@ -22,7 +22,7 @@ def report(
     from analysis.ask import answer_study
     from hsweep.commands.conclusion import write_study_report
     from hsweep.record.study import StudyFolder
-    from hsweep.running.resume import target_of
+    from hsweep.tracking.target import target_of
 
     study = StudyFolder.open(home, study_name)
     target = target_of(study, home, tracking_uri)

@@ -35,7 +35,7 @@ def resume(study_name: str, options: RunOptions, home: Home, as_json: bool) -> N
     from hsweep.record.study import StudyFolder
     from hsweep.running.change import resume as resume_study
     from hsweep.running.early import start_early
-    from hsweep.running.resume import target_of
+    from hsweep.tracking.target import target_of
 
     study = StudyFolder.open_to_run(home, study_name)
     loaded = own_sweep(study)
@@ -45,7 +45,7 @@ def resume(study_name: str, options: RunOptions, home: Home, as_json: bool) -> N
     from hsweep.running.run import run as run_job
 
     console = console_for(as_json=as_json)
-    job = resume_study(study, loaded, target, accepts_code=options.accept_code)
+    job = resume_study(study, loaded, target, options)
     for entry in job.manifest.accepted[len(study.manifest.accepted) :]:
         console.print(acceptance_line(entry), soft_wrap=True)
     conclusion = Conclusion(job.target, console)

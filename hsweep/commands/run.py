@@ -152,9 +152,9 @@ def _run_missing(
     from hsweep.commands.conclusion import Conclusion, conclude
     from hsweep.design.question import Missing
     from hsweep.running.change import missing
-    from hsweep.running.resume import target_of
     from hsweep.running.run import run as run_job
     from hsweep.running.start import study_of
+    from hsweep.tracking.target import target_of
 
     given = given_options(SweepOptions.__dataclass_fields__)
     if more_seeds:
@@ -181,7 +181,7 @@ def _run_missing(
         if as_json:
             print_json({**study.status(), **answer.to_json(), "added": None})
         return
-    job, extension = missing(study, runs, target)
+    job, extension = missing(study, runs, target, options)
     console.print(answer.text)
     for line in _extension_lines(study, extension, home):
         console.print(line)
@@ -200,8 +200,8 @@ def _run_missing(
 def _extension_lines(study: "StudyFolder", extension: "Extension", home: Home) -> Iterator[str]:
     """Yield which runs are added to a study, and what they cost."""
     from hsweep.planning.calibration import Calibration
-    from hsweep.record.composition import counted
     from hsweep.record.provenance import hardware
+    from hsweep.record.summary import counted
     from hsweep.running.progress import duration
 
     budget, trials = extension.plan.sweep.budget, extension.trials

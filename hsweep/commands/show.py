@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from hsweep.record.endings import TrialEnd
     from hsweep.record.journal_reader import JournalReader
     from hsweep.record.rows import TrialRow
     from hsweep.record.study import StudyFolder
+    from hsweep.record.summary import TrialOutcome
 
 T = TypeVar("T")
 
@@ -171,7 +171,7 @@ def _failed_attempts(study: "StudyFolder") -> list[dict[str, Any]]:
 
 def _show_trial(console: "Console", study: "StudyFolder", name: str, *, as_json: bool) -> None:
     """Print what the record has of a trial, then its failed attempts."""
-    from hsweep.record.endings import first_line
+    from hsweep.record.summary import first_line
     from hsweep.record.trial_names import trial_named
 
     key = trial_named(study, name).key
@@ -238,10 +238,16 @@ def _show_study(
     from hsweep.design.labels import point_label, varying_axes
     from hsweep.design.trial import TrialStatus
     from hsweep.planning.code_changes import acceptance_line
-    from hsweep.record.composition import composition_lines, run_counts
-    from hsweep.record.endings import counts_in_words, orphaned_lines, remarks, trial_ends
     from hsweep.record.reading import mixed_versions_lines
     from hsweep.record.study import CLOSELY
+    from hsweep.record.summary import (
+        composition_lines,
+        counts_in_words,
+        orphaned_lines,
+        remarks,
+        run_counts,
+        trial_outcomes,
+    )
     from hsweep.running.outcome import errors_line
 
     manifest, status = study.manifest, study.status()
@@ -256,7 +262,7 @@ def _show_study(
             rows = journal.trials()
             remarked, trained = list(journal.remarked_reports()), [row.key for row in rows]
         varying = varying_axes(journal.points(_MAX_POINTS if is_best else -1))
-        ends = trial_ends(rows, remarked, lambda point: point_label(point, varying))
+        ends = trial_outcomes(rows, remarked, lambda point: point_label(point, varying))
         lines = [
             *(_losses(journal, status) if is_best else [remark.line for remark in remarks(ends)])
         ]
@@ -312,7 +318,7 @@ def _show_study(
 
 def _losses(journal: "JournalReader", status: Mapping[str, Any]) -> Iterator[str]:
     """Yield what became of very many trials, none of them named."""
-    from hsweep.record.endings import loss_line
+    from hsweep.record.summary import loss_line
 
     for lost, reasons in journal.losses().items():
         yield loss_line(str(lost).replace("_", " "), reasons)
@@ -340,7 +346,7 @@ def _folders_lines(study: "StudyFolder") -> Iterator[str]:
 
 
 def _trials_table(
-    trials: Sequence[tuple["TrialRow", "TrialEnd"]],
+    trials: Sequence[tuple["TrialRow", "TrialOutcome"]],
     varying: tuple[str, ...],
     study: "StudyFolder",
     order: _Order | None,
@@ -352,7 +358,7 @@ def _trials_table(
 
     from hsweep.design.labels import point_label
     from hsweep.design.trial import TrialStatus
-    from hsweep.record.endings import INTERRUPTED, first_line
+    from hsweep.record.summary import INTERRUPTED, first_line
     from hsweep.running.progress import STATUS_STYLES, duration, number
 
     metric, scouts = study.manifest.metric, study.manifest.scouts

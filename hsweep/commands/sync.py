@@ -62,7 +62,7 @@ def _sync(
     """Deliver one study and return how that went; a problem with it is returned, so that the others
     are delivered too."""
     from hsweep.record.study import StudyFolder
-    from hsweep.running.resume import target_of
+    from hsweep.tracking.target import target_of
     from hsweep.tracking.tracker import Tracker
 
     row: dict[str, Any] = {

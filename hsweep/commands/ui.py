@@ -21,8 +21,7 @@ def ui(study_name: str | None, host: str, port: int, home: Home, tracking_uri: s
     They open on the charts of STUDY, or of the home's only study, else on the list of experiments.
     """
     from hsweep.record.study import StudyFolder, list_studies
-    from hsweep.running.resume import target_of
-    from hsweep.tracking.target import tracking_target
+    from hsweep.tracking.target import target_of, tracking_target
     from hsweep.tracking.ui import EXPERIMENTS, charts_page, serve_ui
 
     if host not in LOOPBACK:

@@ -12,13 +12,11 @@ all its contenders are there: a trial that comes early waits on disk while its w
 others, so which trials are stopped depends on their values alone, never on how many run at once or
 which is done first.
 
-On a ladder of budgets the rungs are its shorter budgets. There a contender is what the trials of
-its budgets are together, and is judged by the value at the end of its trial of that budget: a
-decayed one, which tells more of the end than a report in mid-schedule. Its trial of the next budget
-waits before its start, and those that do not go on are never started.
-
-Where scouts compete for their points (``Asha.scouts``), the other replicates wait before their
-start, and those of one point train: that of the setting that won.
+Every trial has its values at some rungs and waits at one before it goes on. Most do both in
+training, at each rung. On a ladder of budgets the rungs are the shorter budgets: a trial has its
+value at its end, which tells more than a report in mid-schedule, and the trial of the next budget
+waits there before its start. Where seeds are set apart to select a setting (``Asha.scouts``), they
+alone have values, and the other seeds wait before their start until one setting is left.
 """
 
 import json
@@ -37,7 +35,7 @@ from hsweep.design.trial import Trial, TrialStatus
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a trial does after a report, and why: stop, wait for others, or else go on."""
+    """What a trial does at a rung, and why: stop, wait for others, or else go on."""
 
     stop: bool
     reason: str = ""
@@ -67,7 +65,7 @@ class _Rung:
         self.rivals.add(name)
 
     def arrive(self, name: str, key: str, value: float | None) -> None:
-        """Note that a trial has reported, or with no value that it never will."""
+        """Note the value that a trial has reported here; None: it will never report one."""
         if value is not None:
             self.values[name].setdefault(key, value)
             self.rivals.add(name)
@@ -77,6 +75,9 @@ class _Rung:
                 del self.pending[name]
                 if name not in self.values:
                     self.rivals.remove(name)
+
+    def means(self, names: Collection[str]) -> dict[str, float]:
+        return {name: fmean(self.values[name].values()) for name in names}
 
 
 @dataclass(slots=True)
@@ -121,14 +122,13 @@ class StratifiedAsha:
         self, settings: Asha | None, budget: Budget, goal: Goal, *, knows_all: bool = True
     ) -> None:
         self._settings = settings
+        self._unit, self._ladder = budget.unit, sorted(each.amount for each in budget.rungs)
         self._is_ladder = bool(budget.ladder)
-        self._amounts = frozenset(each.amount for each in budget.rungs)
-        self._unit = budget.unit
         self._milestones = frozenset(settings.milestones(budget) if settings else ())
         self._waits = settings is not None and settings.decide == "together" and knows_all
         self._scouts = None if settings is None else settings.scouts
-        # Where no rung leaves a single one, the ends of the scouts decide.
-        self._deciding = sorted(self._milestones | ({budget.amount} if self._scouts else set()))
+        # Where no rung leaves a single setting, the ends of the scouts decide.
+        self._rungs = sorted(self._milestones | ({budget.amount} if self._scouts else set()))
         self._by_points = settings is not None and (
             settings.compete == "points" or self._scouts is not None
         )
@@ -136,18 +136,13 @@ class StratifiedAsha:
         self._strata: defaultdict[str, _Stratum] = defaultdict(_Stratum)
         self._exempt: set[str] = set()
 
-    def enter(self, trial: Trial, *, is_exempt: bool = False, is_trained: bool = True) -> None:
-        """Announce a planned trial: what it competes as is a possible survivor. One of a budget
-        that is none of the sweep's was asked for later and competes with no other.
-
-        Args:
-            trial: what is announced.
-            is_exempt: early stopping never ends it.
-            is_trained: it may still report; what does not is not waited for.
-        """
+    def enter(self, trial: Trial, *, is_exempt: bool = False) -> None:
+        """Announce a planned trial, whose contender is a possible survivor unless the trial is
+        exempt from early stopping. A trial with a budget that the sweep does not have was added
+        later and competes with no other."""
         if is_exempt:
             self._exempt.add(trial.key)
-        if self._settings is None or trial.budget.amount not in self._amounts:
+        if self._settings is None or trial.budget.amount not in self._ladder:
             return
         group = self._strata[trial.stratum]
         # A point competes with all its replicates.
@@ -159,13 +154,20 @@ class StratifiedAsha:
         group.decided.clear()
         if is_exempt and not self._by_points:
             group.exempt.add(name)
-        for unit in self._deciding if is_trained and not self._follows(trial) else ():
-            if not self._is_ladder or unit == trial.budget.amount:
+        for unit in self._rungs:
+            if self._has_value_at(trial, unit):
                 group.rungs[unit].expect(name, trial.key)
 
     def _follows(self, trial: Trial) -> bool:
-        """Whether a trial trains only if the scouts of its point have won."""
+        """Whether a trial trains only once the scouts of its point have won."""
         return self._scouts is not None and trial.replicate >= self._scouts
+
+    def _has_value_at(self, trial: Trial, unit: int) -> bool:
+        return (
+            unit in self._rungs
+            and not self._follows(trial)
+            and (not self._is_ladder or unit == trial.budget.amount)
+        )
 
     def end(self, trial: Trial, status: TrialStatus, reason: str) -> None:
         """Note how a trial has ended: the replicates of a point that was stopped end as well."""
@@ -185,22 +187,33 @@ class StratifiedAsha:
         """Enter a recorded report without asking for a decision."""
         group = self._strata[trial.stratum]
         name = group.contenders.get(trial.key)
-        is_counted = unit in self._deciding and not self._follows(trial)
-        if name is None or not is_counted or (self._is_ladder and unit != trial.budget.amount):
+        if name is None or not self._has_value_at(trial, unit):
             return
-        is_value = value is not None and math.isfinite(value)
-        rung = group.rungs[unit]
-        rung.arrive(name, trial.key, self._sign * value if is_value and value is not None else None)
-        group.may_release = group.may_release or not is_value or not rung.pending
+        finite = self._sign * value if value is not None and math.isfinite(value) else None
+        group.rungs[unit].arrive(name, trial.key, finite)
+        group.may_release |= finite is None or not group.rungs[unit].pending
 
     def milestones(self, trial: Trial) -> frozenset[int]:
         """Return the units at which a trial in training may be stopped or have to wait."""
-        return frozenset() if self._is_ladder else self._rungs_of(trial)
-
-    def _rungs_of(self, trial: Trial) -> frozenset[int]:
-        is_safe = trial.key in self._exempt or trial.stratum == PROTECTED or self._follows(trial)
         competes = trial.key in self._strata[trial.stratum].contenders
-        return self._milestones if competes and not is_safe else frozenset()
+        is_judged = competes and not (self._is_safe(trial) or self._follows(trial))
+        return self._milestones if is_judged and not self._is_ladder else frozenset()
+
+    def _is_safe(self, trial: Trial) -> bool:
+        return trial.key in self._exempt or trial.stratum == PROTECTED
+
+    def gate(self, trial: Trial, unit: int) -> int | None:
+        """Return the rung that a trial has to pass before it trains on from ``unit``, or starts
+        (0); None if it need not wait."""
+        contenders = self._strata[trial.stratum].contenders
+        if not self._waits or trial.key not in contenders or trial.key in self._exempt:
+            return None
+        if self._follows(trial):
+            return None if unit else self._rungs[-1]
+        if self._is_ladder:
+            place = self._ladder.index(trial.budget.amount)
+            unit = self._ladder[place - 1] if trial.previous in contenders else 0
+        return unit if unit in self._milestones and not self._is_safe(trial) else None
 
     def lost(self, trial: Trial) -> str:
         """Return why a trial will be stopped at its next rung, empty if nothing is known yet."""
@@ -229,12 +242,6 @@ class StratifiedAsha:
         group.waiting[trial.key] = trial, unit
         group.may_release = group.may_release or not is_undecided
 
-    def may_wait(self, trial: Trial, unit: int, *, has_reported: bool) -> bool:
-        """Whether a trial that goes on from a rung may have to wait there."""
-        if self._follows(trial):
-            return self._waits and trial.key not in self._exempt and not has_reported
-        return self._waits and unit in self._rungs_of(trial)
-
     @property
     def any_waits(self) -> bool:
         return any(group.waiting for group in self._strata.values())
@@ -245,95 +252,90 @@ class StratifiedAsha:
         if not group.may_release:
             return []
         group.may_release = False
-        released = []
-        for trial, unit in [*group.waiting.values()]:
-            verdict = self._verdict_at(trial, unit)
-            if not verdict.wait:
-                del group.waiting[trial.key]
-                released.append((trial, verdict))
+        verdicts = [(trial, self._verdict_at(trial, at)) for trial, at in group.waiting.values()]
+        released = [(trial, verdict) for trial, verdict in verdicts if not verdict.wait]
+        for trial, _ in released:
+            del group.waiting[trial.key]
         return released
 
     def _verdict_at(self, trial: Trial, unit: int) -> Verdict:
-        """Say what becomes of a trial at a rung; of one that follows scouts, at those that these
-        have to pass."""
-        follows = self._follows(trial)
+        """Say whether a trial that waits at its gate goes on."""
         if lost := self.lost(trial):
             return Verdict(True, lost)
-        group = self._strata[trial.stratum]
-        name, left = group.contenders[trial.key], set[str]()
-        for at in self._deciding if follows else [unit]:
-            where = self._where(at, trial.stratum)
-            losers = self._losers(group, at, trial.stratum)
-            if losers is None:
-                whom = "for the scouts" if follows else f"at {where} for the others"
-                return Verdict(False, f"waits {whom}", wait=True)
-            if reason := losers.get(name, ""):
-                return Verdict(True, reason)
-            left = group.rungs[at].rivals - losers.keys()
-            if self._scouts is not None and len(left) == 1:
-                if follows:
-                    break
-                rivals = len(group.rungs[at].values)
-                return Verdict(True, f"the best of {rivals} at {where}; its other seeds confirm it")
+        group, follows = self._strata[trial.stratum], self._follows(trial)
+        name = group.contenders[trial.key]
+        decided = self._decide(group, unit, trial.stratum)
+        if decided is None:
+            at = self._where(unit, trial.stratum)
+            whom = "for the scouts" if follows else f"at {at} for the others"
+            return Verdict(False, f"waits {whom}", wait=True)
+        losers, last = decided
+        if reason := losers.get(name, ""):
+            return Verdict(True, reason)
+        where, left = self._where(last, trial.stratum), group.rungs[last].rivals - losers.keys()
         if follows and name not in left:
             return Verdict(True, f"its scouts have no value at {where}")
+        if self._scouts is not None and not follows and len(left) == 1:
+            rivals = len(group.rungs[last].values)
+            return Verdict(True, f"the best of {rivals} at {where}; its other seeds confirm it")
         return _GO_ON
 
-    def _losers(self, group: _Stratum, unit: int, stratum: str) -> dict[str, str] | None:
-        """Return who has lost up to a rung and why, None while that rung cannot be decided.
+    def _decide(
+        self, group: _Stratum, unit: int, stratum: str
+    ) -> tuple[dict[str, str], int] | None:
+        """Return the contenders that have lost up to a rung, with the reasons, and the last rung
+        that counts: where scouts select, the first one that leaves a single setting. Return None
+        while the rung cannot be decided.
 
-        Those that an earlier rung dropped are no rivals, though results of other studies may have
-        brought them their values here.
+        Contenders that an earlier rung dropped are no rivals, even if results of other studies give
+        them values here.
         """
-        found: dict[str, str] = {}
-        for at in self._deciding:
-            if at > unit:
-                break
+        lost: dict[str, str] = {}
+        at = unit
+        for at in self._rungs[: self._rungs.index(unit) + 1]:
             losers = group.decided.get(at)
             if losers is None:
-                losers = self._losers_at(group, at, found, stratum)
+                losers = self._losers_at(group, at, lost, stratum)
             if losers is None:
                 if at == unit:
                     return None
                 continue
             group.decided[at] = losers
-            found |= losers
-        return found
+            lost |= losers
+            if self._scouts is not None and len(group.rungs[at].rivals - lost.keys()) == 1:
+                break
+        return lost, at
 
     def _losers_at(
         self, group: _Stratum, unit: int, gone: Collection[str], stratum: str
     ) -> dict[str, str] | None:
+        assert self._settings is not None
         rung = group.rungs[unit]
         rivals = rung.rivals.difference(gone) if gone else rung.rivals
-        if self._num_stops(group, rivals, unit) == 0:
+        if unit in self._milestones:
+            kept = self._settings.num_kept(len(rivals), len(group.exempt & rivals))
+        else:  # the end, where scouts leave one
+            kept = min(1, len(rivals))
+        if kept == len(rivals):
             return {}
         if rung.pending.keys() - gone if gone else rung.pending:
             return None
-        means = {name: fmean(rung.values[name].values()) for name in rivals}
+        means, where = rung.means(rivals), self._where(unit, stratum)
         ranked = sorted(means.keys() - group.exempt, key=lambda name: (-means[name], name))
-        losers = ranked[: self._num_stops(group, rivals, unit)]
-        where, kept = self._where(unit, stratum), len(means) - len(losers)
         return {
             name: _rank(len(means) - place, len(means), where, kept)
-            for place, name in enumerate(losers)
+            for place, name in enumerate(ranked[: len(rivals) - kept])
         }
-
-    def _num_stops(self, group: _Stratum, rivals: set[str], unit: int) -> int:
-        """Return how many of a rung's rivals do not go on."""
-        assert self._settings is not None
-        if unit not in self._milestones:  # the end, where scouts leave one
-            return max(0, len(rivals) - 1)
-        return len(rivals) - self._settings.num_kept(len(rivals), len(group.exempt & rivals))
 
     def _on_arrival(self, trial: Trial, unit: int) -> Verdict:
         assert self._settings is not None
         if lost := self.lost(trial):
             return Verdict(True, lost)
         group = self._strata[trial.stratum]
-        name, values = group.contenders[trial.key], group.rungs[unit].values
-        if name not in values:
+        name, rung = group.contenders[trial.key], group.rungs[unit]
+        if name not in rung.values:
             return _GO_ON
-        means = {each: fmean(of_trials.values()) for each, of_trials in values.items()}
+        means = rung.means(rung.values)
         rank = sum(other < means[name] for other in means.values())
         kept = max(1, len(means) // self._settings.reduction_factor)
         if rank < kept or len(self._survivors(group) - {name}) < self._settings.num_survivors:

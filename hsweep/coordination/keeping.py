@@ -1,5 +1,4 @@
-"""Which final weights stay while a study runs: the driver decides, once the record has a trial's
-end."""
+"""Removes final weights that a study does not keep, once a trial's end is on record."""
 
 import contextlib
 from collections.abc import Iterable
@@ -39,7 +38,7 @@ class Keeping:
         self._attempts: dict[str, int] = {}
 
     def recall(self, rows: Iterable[TrialRow]) -> None:
-        """Take up the trials that are finished already, and remove what they have to spare."""
+        """Add trials that have finished before this run, and remove their superfluous weights."""
         for row in rows:
             self._add(row)
         # What cannot be removed costs only space.
@@ -51,7 +50,7 @@ class Keeping:
                     self._folder.remove((key, attempt))
 
     def ended(self, row: TrialRow) -> None:
-        """Note that a trial has ended, which is on record, and remove what is not kept now."""
+        """Note that a trial has ended, and remove the weights that are superfluous now."""
         if row.status is TrialStatus.FINISHED:
             for key in self._add(row):
                 if not self._keeps_all:

@@ -14,7 +14,7 @@ order counts, each time, and with ten thousand trials for a few microseconds eac
 
 @dataclass(slots=True)
 class TrialQueue:
-    """The trials that could be handed out, those that need everything for themselves apart.
+    """The trials that wait for a worker, with those that must train alone in a queue of their own.
 
     Args:
         rows: of the record, by key.
@@ -28,7 +28,7 @@ class TrialQueue:
     _num_handed_out: int = 0
 
     def add(self, key: str, *, first: bool = False) -> None:
-        """Let a trial wait, behind all others unless it shall be ``first``."""
+        """Let a trial wait, behind all others or ``first``."""
         queue = self._of(key)
         if first:
             queue.appendleft(key)
@@ -58,7 +58,7 @@ class TrialQueue:
 
     @property
     def num_shared(self) -> int:
-        """How many wait that may train beside others."""
+        """Number of waiting trials that may train beside others."""
         return len(self._shared)
 
     @property
@@ -69,7 +69,7 @@ class TrialQueue:
         return self._exclusive if self.rows[key].exclusive else self._shared
 
     def _put_in_order(self) -> None:
-        """Let the trials that have never begun change places, by what was measured meanwhile."""
+        """Sort the trials that have never begun anew, by the times measured meanwhile."""
         self._num_handed_out = 0
         fresh = iter(sorted((key for key in self._shared if not self._begun(key)), key=self.order))
         self._shared = deque(key if self._begun(key) else next(fresh) for key in self._shared)

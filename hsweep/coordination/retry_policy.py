@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
 
-from hsweep.record.endings import first_line
+from hsweep.record.summary import first_line
 
 _MAX_LOST: Final = 5
 """How often in a row a trial may lose its place without a report before that counts against it."""
@@ -16,14 +16,14 @@ _SAME_FAILURES: Final = 3
 
 @dataclass(slots=True)
 class RetryPolicy:
-    """What has gone wrong in one run of a study, as far as it bears on the next attempts."""
+    """The failures of one run of a study that decide about further attempts."""
 
     _lost: Counter[str] = field(default_factory=Counter)
     _alike: dict[str, set[str]] | None = field(default_factory=dict)
 
     def has_reported(self, key: str) -> None:
-        """Note a report: what this trial could do the others can, so from here on a failure is a
-        trial's own."""
+        """Note that a trial has reported: the study works, so a later failure is the trial's
+        own."""
         self._lost.pop(key, None)
         self._alike = None
 
@@ -52,7 +52,7 @@ class RetryPolicy:
 
 
 def shortened(reason: str) -> str:
-    """Return a reason with its first line whole, and of very much else the end."""
+    """Return a reason, cut to its first line and its end if it is very long."""
     if len(reason) <= _REASON_LENGTH:
         return reason
     first, _, rest = reason.partition("\n")

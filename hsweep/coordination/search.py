@@ -11,21 +11,22 @@ import math
 import re
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import optuna
 from optuna.trial import TrialState
 
+from hsweep.coordination.recording import record_trials
 from hsweep.design.space import Point
 from hsweep.design.sweep import Sweep
 from hsweep.design.trial import Trial, TrialStatus, cost_columns
 from hsweep.errors import UserError
 from hsweep.planning.baseline import baseline_proposals
 from hsweep.planning.plan import Planner
-from hsweep.record.endings import PROPOSALS, SEARCH_END
 from hsweep.record.journal import Journal
+from hsweep.record.summary import PROPOSALS, SEARCH_END
 
 _MAX_REJECTIONS: Final = 1_000
 _NUMBER: Final = re.compile(r"\d[\d.,]*(?:e[+-]?\d+)?")
@@ -44,6 +45,9 @@ class _Proposal:
 class OptunaProposer:
     """Proposes points of an Optuna study, and tells it how they ended.
 
+    Args:
+        reuse: gives trials on record the results that are known from elsewhere.
+
     Attributes:
         study: Optuna's, in memory.
         known_trials: trials of proposals made by earlier runs of the study.
@@ -52,11 +56,18 @@ class OptunaProposer:
         UserError: an axis whose values Optuna cannot hold.
     """
 
-    def __init__(self, sweep: Sweep, planner: Planner, journal: Journal, seed: int) -> None:
+    def __init__(
+        self,
+        sweep: Sweep,
+        planner: Planner,
+        journal: Journal,
+        seed: int,
+        reuse: Callable[[Sequence[Trial]], object] = lambda _trials: None,
+    ) -> None:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         objectives = [(sweep.metric, sweep.direction), *sweep.search.also]
         self._sweep, self._planner, self._journal = sweep, planner, journal
-        self._objectives = objectives
+        self._objectives, self._reuse = objectives, reuse
         try:
             self._space = sweep.space.to_optuna()
         except ValueError as error:
@@ -84,7 +95,7 @@ class OptunaProposer:
         return max(0, points) * self._sweep.replicates
 
     def propose(self) -> list[Trial]:
-        """Return the trials of the next point.
+        """Return the trials of the next point, which are on record.
 
         None once all points are proposed, or once so many proposals in a row were refused that the
         space seems to hold no further point; the record then says so.
@@ -111,6 +122,8 @@ class OptunaProposer:
                 continue
             record = {"parameters": asked.params, "point": decoded}
             self._journal.set_meta(f"{PROPOSALS}{self._num_proposed:06d}", json.dumps(record))
+            record_trials(self._journal, trials)
+            self._reuse(trials)
             self._enter(asked, trials)
             return trials
         return []
@@ -129,7 +142,7 @@ class OptunaProposer:
         )
 
     def tell(self, trial: Trial, status: TrialStatus, unit: int, value: float | None) -> None:
-        """Learn how a trial ended; the point is told when all its replicates have."""
+        """Note how a trial ended; Optuna is told of its point once all replicates have ended."""
         proposal = self._by_key.pop(trial.key, None)
         if proposal is None:
             return
@@ -159,7 +172,7 @@ class OptunaProposer:
         costs = cost_columns(trial)
         if name in costs:
             return float(costs[name])
-        for entry in reversed(list(self._journal.reports(trial.key))):
+        for entry in reversed(list(self._journal.reports([trial.key]))):
             if name in entry.payload["metrics"]:
                 found = entry.payload["metrics"][name]
                 return math.nan if found is None else float(found)
@@ -189,7 +202,8 @@ class OptunaProposer:
 
 
 def _summary(refusals: Sequence[str]) -> str:
-    """Return how many there were and the reason for most; numbers make no other reason of it."""
+    """Return the number of refusals and the most common reason; reasons that differ only in their
+    numbers count as one."""
     kinds = [_NUMBER.sub("#", why) for why in refusals]
     kind, most = Counter(kinds).most_common(1)[0]
     example = refusals[kinds.index(kind)]

@@ -1,8 +1,8 @@
-"""How long trials take, from those that have trained: the longest are handed out first, and what is
-left takes so long.
+"""How long trials take, measured on those that have trained: the longest are handed out first, and
+the time left is estimated from it.
 
-Operations alone mislead where a small model is bound by something else, and one's own training may
-have none to tell.
+The number of operations alone misleads where memory or overhead bounds a small model, and is not
+known of a user's own training.
 """
 
 import math
@@ -24,7 +24,8 @@ class Speeds:
         self._all_operations = 0.0
 
     def note(self, trial: Trial, seconds: float, units: int) -> None:
-        """Note what the ``units`` took that a trial has trained; of a shape the latest counts."""
+        """Note that a trial has trained ``units`` in so many seconds; of a shape the latest time
+        counts."""
         if not (units > 0 and seconds > 0):
             return
         shape, each = _shape(trial), seconds / units
@@ -36,9 +37,9 @@ class Speeds:
             self._all_operations += trial.forward_flops if before is None else 0
 
     def expected(self, trial: Trial) -> float:
-        """Return the seconds of a budget unit: those of its shape, or by its operations and what
-        the others took for theirs; before any are known a number that only compares. Infinite where
-        nothing says it: what may be long comes first."""
+        """Return the seconds of a budget unit, for comparisons: as measured for the trial's shape,
+        else in proportion to its operations (without any measurement, the operations themselves).
+        Infinite for unknown operations: a trial that may be long comes first."""
         known = self._seconds.get(_shape(trial))
         if known is not None:
             return known
@@ -54,8 +55,8 @@ class Speeds:
         return fmean(self._seconds.values()) if self._seconds else None
 
     def seconds(self, trial: Trial) -> float | None:
-        """Return the seconds of a budget unit: those of its shape, or what a line through those of
-        the others says for its operations; None before any are known."""
+        """Return the seconds of a budget unit: as measured for the trial's shape, else from a line
+        fitted to the times of other shapes over their operations; None before any measurement."""
         if (known := self._seconds.get(_shape(trial))) is not None:
             return known
         if not self._seconds:
@@ -70,8 +71,7 @@ class Speeds:
 
 
 def _shape(trial: Trial) -> Hashable:
-    """Return what trials have in common that take equally long: all but the seed and the recipe,
-    of which the size of a batch counts."""
+    """Return a key that trials share which take equally long: model, task and batch size."""
     parts = trial.parts
     shape = parts.get("model") or parts.get("point") or repr(sorted(trial.point.items()))
     return shape, parts.get("task"), trial.budget.unit, trial.recipe.batch_size

@@ -17,9 +17,9 @@ from hsweep.planning.code_changes import Files, changed_code, part_in_words
 from hsweep.planning.continuation import Continuation
 from hsweep.planning.identity import CONTENT_PARTS
 from hsweep.planning.plan import Plan, Planner
-from hsweep.record.endings import PROPOSALS
 from hsweep.record.journal_reader import JournalReader
 from hsweep.record.rows import TrialRow
+from hsweep.record.summary import PROPOSALS
 
 NOT_IN_SPACE: Final = "no longer in the space"
 _NOT_A_REPLICATE: Final = "its seed is no longer one of the sweep's"

@@ -73,57 +73,51 @@ _NO_ACCESS: Final = (
 )  # fmt: skip
 
 
-class Index:
-    """An open index of a log.
+def open_index(
+    path: Path, log: Log, resources: contextlib.ExitStack
+) -> tuple[sqlite3.Connection, int]:
+    """Open the index at a path, up to date; return it and how much of the log it holds, in bytes.
+
+    It is built where it cannot be used, and where none can be made at that path, in a temporary
+    folder for as long as the ``resources`` last.
 
     Raises:
         UserError: the log has no whole line.
         OSError, sqlite3.Error: the index cannot be read or built.
     """
-
-    def __init__(self, path: Path, log: Log) -> None:
-        self.path = path
-        self._log = log
-        self._end = -1
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
-        try:
-            self.connection = self._opened(path)
-        except (OSError, sqlite3.OperationalError) as error:
-            if isinstance(error, sqlite3.Error) and _code(error) not in _NO_ACCESS:
-                raise
-            self._folder = tempfile.TemporaryDirectory(prefix="hsweep-", ignore_cleanup_errors=True)
-            self.connection = self._opened(Path(self._folder.name) / path.name)
-
-    def close(self) -> None:
-        self.connection.close()
-        if self._folder is not None:
-            self._folder.cleanup()
-
-    def catch_up(self) -> None:
-        """Add what the log has gained; several processes may at once."""
-        if self._log.size == self._end:
-            return
-        with _transaction(self.connection, "BEGIN IMMEDIATE"):
-            self._end = _add_lines(self.connection, self._log)
-
-    def _opened(self, path: Path) -> sqlite3.Connection:
-        fault = _fault(path, self._log)
-        if fault:
-            if self._log.size and all(line.entries is None for line in self._log.lines()):
-                raise unreadable(self._log.path, "it holds no whole line")
-            # What the log has lost nothing else holds.
-            kept = f", kept as {set_aside(path, 'old')}" if fault == _AHEAD else ""
-            if fault != _MISSING:
-                print_step(f"{path} {fault}{kept}: building it from {self._log.path.name}")
-            _build(path, self._log)
-        self.connection = _connect(path, "mode=rw")
-        try:
-            self.connection.execute("PRAGMA synchronous=NORMAL")
-            self.catch_up()
-        except BaseException:
-            self.connection.close()
+    try:
+        return _opened(path, log)
+    except (OSError, sqlite3.OperationalError) as error:
+        if isinstance(error, sqlite3.Error) and _code(error) not in _NO_ACCESS:
             raise
-        return self.connection
+        temporary = tempfile.TemporaryDirectory(prefix="hsweep-", ignore_cleanup_errors=True)
+        return _opened(Path(resources.enter_context(temporary)) / path.name, log)
+
+
+def _opened(path: Path, log: Log) -> tuple[sqlite3.Connection, int]:
+    fault = _fault(path, log)
+    if fault:
+        if log.size and all(line.entries is None for line in log.lines()):
+            raise unreadable(log.path, "it holds no whole line")
+        # What the log has lost nothing else holds.
+        kept = f", kept as {set_aside(path, 'old')}" if fault == _AHEAD else ""
+        if fault != _MISSING:
+            print_step(f"{path} {fault}{kept}: building it from {log.path.name}")
+        _build(path, log)
+    connection = _connect(path, "mode=rw")
+    try:
+        connection.execute("PRAGMA synchronous=NORMAL")
+        return connection, catch_up(connection, log)
+    except BaseException:
+        connection.close()
+        raise
+
+
+def catch_up(connection: sqlite3.Connection, log: Log) -> int:
+    """Add what a log has gained to its index, as several processes may at once; return how much of
+    it the index holds, in bytes."""
+    with _transaction(connection, "BEGIN IMMEDIATE"):
+        return _add_lines(connection, log)
 
 
 def remove_index(path: Path) -> None:
@@ -147,7 +141,7 @@ def rows_from(columns: dict[str, list[Any]]) -> list[TrialRow]:
 
 
 def parsed(texts: Iterable[str]) -> list[Any]:
-    """Return what JSON texts hold, equal ones once: the replicates of a shape share theirs."""
+    """Return the values of JSON texts; equal texts, such as those of replicates, share one."""
     texts = list(texts)
     read = {text: json.loads(text) for text in set(texts)}
     return [read[text] for text in texts]
@@ -241,8 +235,11 @@ def _held(connection: sqlite3.Connection) -> tuple[int, int, str]:
 
 
 def _fault(path: Path, log: Log) -> str:
-    """Return why the index at a path cannot be used, empty if it can; raise what SQLite does where
-    it cannot be read here."""
+    """Return why the index at a path cannot be used, empty if it can.
+
+    Raises:
+        sqlite3.Error: the file cannot be read here.
+    """
     if not path.exists():
         return _MISSING
     with contextlib.closing(_connect(path, "mode=rw")) as connection:

@@ -22,11 +22,12 @@ from hsweep.terminal import warn
 
 __all__ = ["Journal", "JournalReader", "LogRow", "TrialRow"]
 
-_ALWAYS_TOLD: Final = (
+_ALWAYS: Final = (
     *("step", "metrics", "wall_seconds"),
     *("train_seconds", "data_seconds", "latency_seconds"),
 )
-_TOLD_IF_ANY: Final = ("micro_batch", "note", "peak_memory_bytes", *FIGURES)
+_WHERE_ANY: Final = ("micro_batch", "note", "peak_memory_bytes", *FIGURES)
+"""What a report says always, and what where there is anything to say."""
 
 
 class Journal(JournalReader):
@@ -95,8 +96,8 @@ class Journal(JournalReader):
         return self._state.metas.get(name)
 
     def metas(self, prefix: str) -> dict[str, str]:
-        found = self._state.metas.items()
-        return {name[len(prefix) :]: text for name, text in found if name.startswith(prefix)}
+        metas = self._state.metas.items()
+        return {name[len(prefix) :]: text for name, text in metas if name.startswith(prefix)}
 
     def trials(self, *, orphaned: bool = False) -> list[TrialRow]:
         """Return the study's trials in the order of the plan: the rows themselves, which change
@@ -129,14 +130,14 @@ class Journal(JournalReader):
         ]
 
     def add_trials(self, rows: Iterable[TrialRow]) -> None:
-        """Add planned trials, each as a line of its own, which damage would cost alone; those
-        already there are left as they are."""
+        """Add planned trials, each as a line of its own, so that damage to a line costs one trial;
+        trials on record stay as they are."""
         for row in rows:
             if self.is_new(row.key):
                 self.append([row.plan_entry()])
 
     def is_new(self, key: str) -> bool:
-        """Whether no plan of a trial is on record."""
+        """Whether the record does not hold the plan of a trial."""
         return key not in self.rows or self.rows[key].ordinal < 0
 
     def begin_attempt(
@@ -149,13 +150,13 @@ class Journal(JournalReader):
             continues: key of the shorter training that it goes on from.
             gpus: devices that it holds, or its share of one.
         """
-        more: dict[str, Any] = {"continues": continues, GPUS: gpus}
         origins = [origin] if origin else []
         if continues:
             origins += self.origins(continues).get(continues, [])
-        more = {name: value for name, value in more.items() if value}
+        changed = {"continues": continues, GPUS: gpus, **_trained_with(origins)}
+        changed = {name: value for name, value in changed.items() if value}
         attempt = self.rows[key].attempt + 1
-        status = self._status(key, attempt, TrialStatus.RUNNING, **more, **_trained_with(origins))
+        status = _status(key, attempt, TrialStatus.RUNNING, **changed)
         self.append([*self._origin_entries(origins), status])
         return attempt
 
@@ -172,64 +173,30 @@ class Journal(JournalReader):
         A unit that is already on record, or behind the last, keeps its first report: on a resumed
         trial the second is the same training again. Return whether the report was new.
         """
-        payload = {name: getattr(report, name) for name in _ALWAYS_TOLD}
-        payload |= {name: told for name in _TOLD_IF_ANY if (told := getattr(report, name))}
+        payload = {name: getattr(report, name) for name in _ALWAYS}
+        payload |= {name: value for name in _WHERE_ANY if (value := getattr(report, name))}
         is_new = report.unit > self.rows[key].unit
-        entries: list[Entry] = [_report(key, time.time(), attempt, report.unit, payload)]
-        if not is_new:
-            entries = []
+        entries: list[Entry] = []
+        if is_new:
+            entries.append(_report(key, time.time(), attempt, report.unit, payload))
         if status is not TrialStatus.RUNNING:
-            entries.append(self._status(key, attempt, status, reason))
+            entries.append(_status(key, attempt, status, reason))
         self.append(entries)
         return is_new
 
     def set_status(
         self, key: str, attempt: int, status: TrialStatus, reason: str = "", **changed: Any
     ) -> None:
-        """Record a change of status that no report led to, and what else ``changed`` with it."""
+        """Record a status without a report, and what else ``changed`` of the trial's state."""
         self.rows[key]  # which must be on record
-        self.append([self._status(key, attempt, status, reason, **changed)])
+        self.append([_status(key, attempt, status, reason, **changed)])
 
-    def note_failure(self, key: str, attempt: int, max_failures: int, reason: str) -> int:
-        """Record that an attempt failed: the trial is planned again, or failed beyond the limit;
-        return how many of its attempts have failed."""
-        failures = self.rows[key].failures + 1
-        status = TrialStatus.PLANNED if failures <= max_failures else TrialStatus.FAILED
-        self.set_status(key, attempt, status, reason, failures=failures)
-        return failures
+    def adopt(self, key: str, reports: Iterable[LogRow], **how: Any) -> None:
+        """Give a planned trial the reports of the same training elsewhere (see
+        `adoption_entries`)."""
+        self.append(self.adoption_entries(key, reports, **how))
 
-    def adopt(
-        self,
-        key: str,
-        reports: Iterable[LogRow],
-        *,
-        status: TrialStatus,
-        reason: str = "",
-        reused_from: str = "",
-        continues: str = "",
-        origins: Iterable[str] = (),
-    ) -> None:
-        """Give a planned trial that has no report the reports of the same training elsewhere.
-
-        Args:
-            reports: of the other trial, in their order; they keep their times.
-            reused_from: the study that holds the other trial; empty for this one.
-            continues: the other trial's key, if its budget is shorter.
-            origins: what the other trial was trained with.
-        """
-        self.append(
-            self.adoption(
-                key,
-                reports,
-                status=status,
-                reason=reason,
-                reused_from=reused_from,
-                continues=continues,
-                origins=origins,
-            )
-        )
-
-    def adoption(
+    def adoption_entries(
         self,
         key: str,
         reports: Iterable[LogRow],
@@ -238,53 +205,43 @@ class Journal(JournalReader):
         origins: Iterable[str] = (),
         **changed: Any,
     ) -> list[Entry]:
-        """Return the entries by which a trial has the reports of the same training elsewhere."""
+        """Return the entries that give a planned trial without a report those of the same training
+        elsewhere.
+
+        Args:
+            reports: of the other trial, in their order; they keep their times.
+            status: where they leave the trial.
+            origins: what the other trial was trained with.
+            changed: of the trial's state: ``reason``; ``reused_from``, the study that holds the
+                other trial; ``continues``, the other trial's key, if its budget is shorter.
+        """
         origins = list(origins)
-        told = [_report(key, each.time, 0, each.unit or 0, each.payload) for each in reports]
-        moved = self._status(key, 0, status, **changed, **_trained_with(origins))
-        return [*self._origin_entries(origins), *told, moved]
+        adopted = [_report(key, each.time, 0, each.unit or 0, each.payload) for each in reports]
+        moved = _status(key, 0, status, **changed, **_trained_with(origins))
+        return [*self._origin_entries(origins), *adopted, moved]
 
-    def continuation(
-        self, key: str, source: str, *, through: int, status: TrialStatus, **changed: Any
-    ) -> list[Entry]:
-        """Return the entries by which a planned trial has what a shorter one of this record has
-        reported ``through`` a unit."""
-        reports = [each for each in self.reports(source) if (each.unit or 0) <= through]
-        origins = self.origins(source).get(source, [])
-        return self.adoption(key, reports, status=status, origins=origins, **changed)
-
-    def orphaning(self, keys: Iterable[str], why: str) -> list[Entry]:
+    def removal_entries(self, keys: Iterable[str], why: str) -> list[Entry]:
         """Return the entries that take trials out of the study (or back into it, with an empty
         ``why``); their status and what they reported stay."""
         rows = (self.rows[key] for key in keys)
-        return [
-            self._status(row.key, row.attempt, row.status, row.reason, orphaned=why) for row in rows
-        ]
+        return [_status(row.key, row.attempt, row.status, row.reason, orphaned=why) for row in rows]
 
-    def set_orphaned(self, keys: Iterable[str], why: str) -> None:
-        self.append(self.orphaning(keys, why))
-
-    def reopen(self, keys: Iterable[str], reason: str) -> None:
-        """Plan trials again that had ended; what they reported stays, and failures are forgiven."""
-        self.append(self.reopening(keys, reason))
-
-    def reopening(self, keys: Iterable[str], reason: str) -> list[Entry]:
-        """Return the entries that `reopen` records."""
+    def reopening_entries(self, keys: Iterable[str], reason: str) -> list[Entry]:
+        """Return the entries that plan ended trials again; their reports stay, and their failures
+        no longer count."""
         afresh = {"failures": 0, "exclusive": False}
         rows = (self.rows[key] for key in keys)
         return [
-            self._status(row.key, row.attempt, TrialStatus.PLANNED, reason, **afresh)
-            for row in rows
+            _status(row.key, row.attempt, TrialStatus.PLANNED, reason, **afresh) for row in rows
         ]
-
-    def _status(
-        self, key: str, attempt: int, status: TrialStatus, reason: str = "", **changed: Any
-    ) -> Entry:
-        payload = {"status": status, "reason": reason, **changed}
-        return {"status": key, "time": time.time(), "attempt": attempt, "payload": payload}
 
     def _origin_entries(self, texts: Iterable[str]) -> list[Entry]:
         return self.meta_entries({f"{ORIGIN_META}{_digest(text)}": text for text in texts})
+
+
+def _status(key: str, attempt: int, status: TrialStatus, reason: str = "", **changed: Any) -> Entry:
+    payload = {"status": status, "reason": reason, **changed}
+    return {"status": key, "time": time.time(), "attempt": attempt, "payload": payload}
 
 
 def _trained_with(texts: Sequence[str]) -> dict[str, Any]:
@@ -295,13 +252,5 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
-def _report(
-    key: str, moment: float, attempt: int, unit: int, payload: Mapping[str, Any]
-) -> dict[str, Any]:
-    return {
-        "report": key,
-        "time": moment,
-        "attempt": attempt,
-        "unit": unit,
-        "payload": payload,
-    }
+def _report(key: str, moment: float, attempt: int, unit: int, payload: Mapping[str, Any]) -> Entry:
+    return {"report": key, "time": moment, "attempt": attempt, "unit": unit, "payload": payload}

@@ -3,7 +3,7 @@
 import json
 import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -13,9 +13,10 @@ from hsweep.files import cause
 from hsweep.record.index import (
     REMARKED,
     SELECT_TRIALS,
-    Index,
     by_column,
+    catch_up,
     is_damage,
+    open_index,
     remove_index,
     rows_from,
 )
@@ -64,13 +65,16 @@ class JournalReader:
             raise
 
     def _attach(self, log: Log) -> None:
-        self._log = log
-        self._index: Index | None = None
+        self._log, self._index_path = log, log.path.with_suffix(".db")
+        self._index: sqlite3.Connection | None = None
+        self._indexed = -1
+        self._resources = ExitStack()
         self._is_snapshot = False
 
     def close(self) -> None:
         if self._index is not None:
             self._index.close()
+        self._resources.close()
         self._log.close()
 
     def __enter__(self) -> Self:
@@ -79,10 +83,11 @@ class JournalReader:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _open_index(self) -> Index:
+    def _open_index(self) -> sqlite3.Connection:
         if self._index is None:
             try:
-                self._index = Index(self._log.path.with_suffix(".db"), self._log)
+                opened = open_index(self._index_path, self._log, self._resources)
+                self._index, self._indexed = opened
             except (OSError, sqlite3.Error) as error:
                 raise UserError(
                     f"the record {self._log.path} cannot be read ({cause(error)}); make its folder "
@@ -91,50 +96,49 @@ class JournalReader:
         return self._index
 
     @contextmanager
-    def _readable(self) -> Iterator[Index]:
+    def _readable(self) -> Iterator[sqlite3.Connection]:
         """Yield the index, up to date; what reading it raises becomes a UserError."""
-        index = self._open_index()
+        index, path = self._open_index(), self._index_path
         try:
-            if not self._is_snapshot:
-                index.catch_up()
+            if not self._is_snapshot and self._log.size != self._indexed:
+                self._indexed = catch_up(index, self._log)
             yield index
         except (sqlite3.DatabaseError, ValueError, TypeError) as error:
             if isinstance(error, UserError):
                 raise
             if not is_damage(error):
-                raise UserError(f"the index {index.path} cannot be read ({error})") from error
+                raise UserError(f"the index {path} cannot be read ({error})") from error
             with suppress(OSError):
-                remove_index(index.path)
+                remove_index(path)
             raise UserError(
-                f"the index {index.path} was damaged ({error}) and is removed; give the command "
+                f"the index {path} was damaged ({error}) and is removed; give the command "
                 "again: it is built from the study's log then, and nothing is lost"
             ) from error
 
     def _rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
         with self._readable() as index:
-            return index.connection.execute(query, values).fetchall()
+            return index.execute(query, values).fetchall()
 
     def _batches(self, query: str, *values: object) -> Iterator[list[tuple[Any, ...]]]:
         with self._readable() as index:
-            rows = index.connection.execute(query, values)
+            rows = index.execute(query, values)
             while some := rows.fetchmany(_ROWS_AT_ONCE):
                 yield some
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
-        """Let all that is read within be of one instant, whatever is recorded meanwhile."""
+        """Read the record as of one instant within this context, whatever is recorded meanwhile."""
         with self._readable() as index:
-            connection = index.connection
-            connection.execute("BEGIN")
+            index.execute("BEGIN")
             # SQLite takes the instant at the first reading.
-            connection.execute("SELECT 1 FROM held").fetchone()
+            index.execute("SELECT 1 FROM held").fetchone()
         self._is_snapshot = True
         try:
             yield
         finally:
             self._is_snapshot = False
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
+            if index.in_transaction:
+                index.execute("ROLLBACK")
 
     def meta(self, name: str) -> str | None:
         """Return a value of the study as a whole, None if it was never set."""
@@ -221,8 +225,8 @@ class JournalReader:
         return by_column(self._rows(f"{SELECT_TRIALS} {where}", *values))
 
     def gpus(self) -> dict[str, float]:
-        """Return what each trial holds, or held in its last attempt, of GPUs, by key; without those
-        that train on the CPU."""
+        """Return the GPUs (or the share of one) that each trial holds, or held in its last attempt,
+        by key; trials on the CPU are left out."""
         rows = self._rows(
             f"SELECT key, json_extract(payload, '$.{GPUS}') FROM log"
             f" WHERE kind = 'status' AND instr(payload, '\"{GPUS}\"') ORDER BY seq"
@@ -261,8 +265,8 @@ class JournalReader:
         return [(str(key), str(study), json.loads(text)) for key, study, text in rows]
 
     def origins(self, key: str | None = None) -> dict[str, list[str]]:
-        """Return what all trials, or one, were trained with, as texts, in the order of the record;
-        without those of which nothing was trained or it is not known."""
+        """Return the origins (code and versions, see ``Trial.origin``) that trained all trials, or
+        one, by key, in the order of the record; trials whose origin is not known are left out."""
         texts = self.metas(ORIGIN_META)
         if not texts:
             return {}
@@ -311,12 +315,11 @@ class JournalReader:
                 read = [LogRow(*(*entry, json.loads(text))) for *entry, text in batch]
             yield from read
 
-    def reports(self, key: str | None = None) -> Iterator[LogRow]:
-        where, values = ("", ()) if key is None else (" AND key = ?", (key,))
-        return self._select(f"kind = 'report'{where} ORDER BY seq", *values)
-
-    def reports_of(self, keys: Iterable[str]) -> Iterator[LogRow]:
-        """Yield the reports of some trials, trial by trial, in the order they were recorded."""
+    def reports(self, keys: Iterable[str] | None = None) -> Iterator[LogRow]:
+        """Yield the reports of all trials in the order they were recorded, or of the trials with
+        these keys, trial by trial."""
+        if keys is None:
+            return self._select("kind = 'report' ORDER BY seq")
         where = f"kind = 'report' AND {_OF_KEYS} ORDER BY key, seq"
         return self._select(where, json.dumps([*keys]))
 
@@ -359,9 +362,6 @@ class JournalReader:
             text = str(entry.payload["reason"]).strip()
             if "\n" in text or entry.payload["status"] == TrialStatus.FAILED:
                 yield entry
-
-    def log(self) -> Iterator[LogRow]:
-        return self._select("TRUE ORDER BY seq")
 
     def log_after(self, seq: int, limit: int) -> list[LogRow]:
         return list(self._select("seq > ? ORDER BY seq LIMIT ?", seq, limit))

@@ -10,9 +10,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from hsweep.record.endings import SEARCH_END
 from hsweep.record.journal_reader import ORIGIN_META, JournalReader
 from hsweep.record.rows import TrialRow
+from hsweep.record.summary import SEARCH_END
 from hsweep.record.tables import frame, is_probed, reports_schema, reports_table, trials_table
 
 if TYPE_CHECKING:

@@ -17,7 +17,6 @@ from hsweep.design.trial import TrialStatus
 from hsweep.errors import UserError
 from hsweep.files import cause, set_aside, write_text
 from hsweep.paths import Home, StudyPaths, weights_file
-from hsweep.record.endings import PROPOSALS, SEARCH_END
 from hsweep.record.index import remove_index
 from hsweep.record.journal import Journal, JournalReader
 from hsweep.record.kept import FinalWeights, Kept, kept_weights
@@ -25,6 +24,7 @@ from hsweep.record.log import Entry
 from hsweep.record.manifest import Manifest, manifest_text, parse_manifest
 from hsweep.record.reading import StudyTables
 from hsweep.record.study_lock import Held, held, holding, is_held, note_time_left
+from hsweep.record.summary import PROPOSALS, SEARCH_END
 from hsweep.record.tables import write_table
 from hsweep.record.weights import WeightsFolder
 from hsweep.secrets import redact_command

@@ -1,4 +1,4 @@
-"""What a study is to be from now on, beside what it has on record.
+"""The difference between a study on record and what it shall be.
 
 A new study, an edited sweep, a study that goes on as it is and runs that its answer lacks are one
 thing: what is wanted (the sweep and the runs that were asked for) is planned and compared with the
@@ -15,7 +15,7 @@ from typing import Any, Final
 from rich.console import Console
 
 from hsweep.command_line import command
-from hsweep.coordination.coordinator import planned_row
+from hsweep.coordination.recording import planned_row
 from hsweep.design.question import Missing
 from hsweep.design.sweep import Sweep
 from hsweep.design.trial import Trial, TrialStatus
@@ -36,13 +36,14 @@ from hsweep.planning.prepare import (
     variant,
 )
 from hsweep.planning.revision import Revision, compare, proposed_trials
-from hsweep.record.endings import PROPOSALS
-from hsweep.record.journal import Journal
+from hsweep.record.journal import Journal, TrialRow
 from hsweep.record.journal_reader import JournalReader
 from hsweep.record.log import Entry
 from hsweep.record.manifest import Manifest, manifest_text
 from hsweep.record.study import StudyFolder, dated
+from hsweep.record.summary import PROPOSALS
 from hsweep.running.manifests import extension_entry, new_manifest, sweep_source
+from hsweep.running.options import RunOptions
 from hsweep.tracking.target import TrackingTarget
 from hsweep.workspace import LoadedSweep
 
@@ -51,6 +52,8 @@ _REPLACED: Final = (
     *("sweep_folder", "own_folders", "extensions", "probe", "keep", "fixed_rate", "scouts"),
 )
 """What of a manifest an edited sweep replaces."""
+_GIVEN_UP: Final = (TrialStatus.FAILED, TrialStatus.TOO_LARGE)
+_RESULTS: Final = (TrialStatus.FINISHED, TrialStatus.STOPPED_EARLY)
 _ADAPTIVE: Final = (
     "the study {name!r} proposes its points one by one, each building on how those before it "
     "ended, so what it has tried must stay what it is: {what}. Its number of points, replicates, "
@@ -61,7 +64,7 @@ _ADAPTIVE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What is to be run of a study, and what its record takes over first.
+    """A change of a study: what its record takes over, and what is trained then.
 
     Attributes:
         prepared: the sweep and its plan, the runs that answers asked for included.
@@ -75,6 +78,7 @@ class Change:
         new: trials that are tried out before anything is recorded.
         again: keys of the trials that had ended and are to run to their end.
         only: keys of the trials to run; None for all that are not finished.
+        is_over: whether nothing is left to be trained.
         last_seq: the newest entry of the record that was compared.
     """
 
@@ -89,6 +93,7 @@ class Change:
     new: Sequence[Trial] = ()
     again: Sequence[str] = ()
     only: frozenset[str] | None = None
+    is_over: bool = False
     last_seq: int = 0
 
     @property
@@ -102,13 +107,12 @@ class Change:
 
     @property
     def is_change(self) -> bool:
-        """Whether anything differs from what the study is."""
+        """Whether the study's trials or manifest change."""
         assert self.revision is not None
         return self.manifest is not self.before or self.revision.changes_trials
 
     def record(self) -> StudyFolder:
-        """Enter into the record what the change brings, once nothing stands in the way of the
-        first trial; return the study.
+        """Record the change, when nothing stands in the way of the first trial; return the study.
 
         Raises:
             UserError: it cannot be written, or another process has run the study meanwhile.
@@ -118,12 +122,12 @@ class Change:
             return StudyFolder.create(self.home, self.manifest, sweep_source=self.source, plan=plan)
         with self.study.locked():
             self._refuse_moved_on(self.study)
-            if self.is_change:
+            if self.is_change or self.again:
                 self.take_over()
         return self.study
 
     def take_over(self) -> None:
-        """Make the study what it is to be, as one line of its log; its lock must be held."""
+        """Record the change of an existing study as one line of its log; its lock must be held."""
         study = self.study
         assert study is not None
         try:
@@ -140,7 +144,7 @@ class Change:
             ) from error
 
     def _trial_entries(self, journal: Journal) -> list[Entry]:
-        """Return what makes a study's trials those that are wanted."""
+        """Return the entries that change the study's trials."""
         entries: list[Entry] = []
         revision = self.revision
         assert revision is not None
@@ -156,18 +160,19 @@ class Change:
             entries.append(row.plan_entry())
         for each in revision.extended:
             assert each.status is not None, "it goes on from the previous training"
-            entries += journal.continuation(
+            source = each.previous.key
+            entries += journal.adoption_entries(
                 each.trial.key,
-                each.previous.key,
-                through=each.through,
+                [entry for entry in journal.reports([source]) if (entry.unit or 0) <= each.through],
                 status=each.status,
                 reason=each.reason,
                 continues=each.checkpoints,
+                origins=journal.origins(source).get(source, []),
             )
-        entries += journal.orphaning([row.key for row in revision.restored], "")
+        entries += journal.removal_entries([row.key for row in revision.restored], "")
         for why, rows in revision.orphaned.items():
-            entries += journal.orphaning([row.key for row in rows], why)
-        return [*entries, *journal.reopening(self.again, "asked for at its full budget")]
+            entries += journal.removal_entries([row.key for row in rows], why)
+        return [*entries, *journal.reopening_entries(self.again, "asked for again")]
 
     def _refuse_moved_on(self, study: StudyFolder) -> None:
         with study.journal() as journal:
@@ -178,7 +183,7 @@ class Change:
                 )
 
     def announce(self, console: Console) -> None:
-        """Print what the change makes of the study that is there."""
+        """Print the change of an existing study."""
         study, revision = self.study, self.revision
         assert study is not None
         assert revision is not None
@@ -221,7 +226,8 @@ def new_study(
     storage: str | None,
     target: TrackingTarget,
 ) -> Change:
-    """Return a new study; UserError if the sweep cannot be planned, or its data not be read."""
+    """Return the change that makes a new study; UserError if the sweep cannot be planned, or its
+    data cannot be read."""
     prepared = planned(loaded, options)
     refuse_unread_data(prepared.plan)
     manifest = new_manifest(name, prepared, storage=storage, target=target)
@@ -234,10 +240,9 @@ def edit(
     loaded: LoadedSweep,
     options: SweepOptions,
     target: TrackingTarget,
-    *,
-    accepts_code: bool = False,
+    how: RunOptions,
 ) -> Change:
-    """Return what a sweep makes of the study that is there; nothing is written.
+    """Return the change of an existing study to a sweep; nothing is written.
 
     Raises:
         UserError: the sweep cannot be planned, or is not one this study can go on with.
@@ -255,7 +260,7 @@ def edit(
             f"{loaded.sweep.name!r}: call it so again, or begin another study with --study NAME"
         )
     is_same = source == before and list(options.settings) == _settings(manifest)
-    change = _compared(study, loaded, options, target, source, is_same, accepts_code=accepts_code)
+    change = _compared(study, loaded, options, target, source, is_same, how)
     assert change.revision is not None
     plan = change.prepared.plan
     _refuse_orphans_of_search(study, plan, change.revision)
@@ -269,28 +274,28 @@ def edit(
 
 
 def resume(
-    study: StudyFolder, loaded: LoadedSweep, target: TrackingTarget, *, accepts_code: bool = False
+    study: StudyFolder, loaded: LoadedSweep, target: TrackingTarget, how: RunOptions
 ) -> Change:
-    """Return a study that goes on as it is.
+    """Return the change of a study that goes on with its own sweep.
 
     Raises:
         UserError: its code or data have changed, so that its trials are no longer the same.
     """
     options, source = recorded_options(study.manifest), study.sweep_text()
-    change = _compared(study, loaded, options, target, source, True, accepts_code=accepts_code)
+    change = _compared(study, loaded, options, target, source, True, how)
     _refuse_changed(study, change)
     return change
 
 
 def missing(
-    study: StudyFolder, asked: Iterable[Missing], target: TrackingTarget
+    study: StudyFolder, asked: Iterable[Missing], target: TrackingTarget, how: RunOptions
 ) -> tuple[Change, Extension]:
-    """Return a study with the runs that an analysis lists as missing, and no others to be trained.
+    """Return the change that adds the runs an analysis lists as missing, and trains no others.
 
     Raises:
         UserError: the study's trials cannot be planned again, or are no longer the same.
     """
-    change = resume(study, own_sweep(study), target)
+    change = resume(study, own_sweep(study), target, how)
     with study.journal() as journal:
         rows = journal.trials(orphaned=True)
     plan = change.prepared.plan
@@ -307,8 +312,9 @@ def missing(
         manifest=replace(manifest, extensions=[*manifest.extensions, entry]),
         revision=compare(extension.plan, rows, lambda _digest: None),
         new=extension.trials,
-        again=sorted(ended & keys),
+        again=sorted({*change.again, *(ended & keys)}),
         only=keys,
+        is_over=False,
     )
     return extended, extension
 
@@ -320,8 +326,7 @@ def _compared(
     target: TrackingTarget,
     source: str,
     is_same: bool,
-    *,
-    accepts_code: bool,
+    how: RunOptions,
 ) -> Change:
     """Plan a sweep, with the runs that the study's answers asked for, and compare it with the
     record; ``is_same`` says that it is the study's own."""
@@ -334,12 +339,14 @@ def _compared(
         last_seq, rows = journal.last_seq(), journal.trials(orphaned=True)
         files = recorded_files(journal).get
         _refuse_another_search(study, prepared.plan, journal, old_sweep)
-        if accepts_code:
+        if how.accept_code:
             prepared, accepted = accepting_code(prepared, journal)
             if accepted is not None:
                 entries = [*manifest.accepted, dated(accepted)]
                 manifest = replace(manifest, accepted=entries)
+        to_come = 0
         if prepared.plan.is_adaptive:
+            to_come = (sweep.search.num_points or 0) - len(journal.metas(PROPOSALS))
             proposed = proposed_trials(prepared.plan, journal)
             revision = compare(replace(prepared.plan, trials=tuple(proposed)), rows, files)
         else:
@@ -358,6 +365,9 @@ def _compared(
                 and old_sweep.early_stopping == sweep.early_stopping,
             )
             revision = compare(plan, rows, files, continuation)
+    stay = [*revision.kept, *revision.restored]
+    again = _failed(stay, is_asked=how.retry_failed)
+    is_ended = all(row.status.is_final for row in stay)
     return Change(
         prepared,
         target,
@@ -368,13 +378,22 @@ def _compared(
         study.manifest,
         revision,
         new=revision.new if not prepared.plan.is_adaptive else (),
+        again=again,
+        is_over=is_ended and not (again or revision.new or to_come > 0),
         last_seq=last_seq,
     )
 
 
+def _failed(rows: Sequence[TrialRow], *, is_asked: bool) -> list[str]:
+    """Return the keys of failed trials that are tried again: if the user asks for it, or if the
+    study has no result, since its user must have mended something."""
+    has_results = any(row.status in _RESULTS for row in rows)
+    return [row.key for row in rows if row.status in _GIVEN_UP and (is_asked or not has_results)]
+
+
 def _refuse_changed(study: StudyFolder, change: Change) -> None:
-    """Refuse to go on with trials that are no longer the same as those on record, and say what has
-    changed and how to go on all the same."""
+    """Refuse to go on if trials on record are no longer planned; the error says what has changed
+    and how to go on all the same."""
     revision, paths = change.revision, study.paths
     assert revision is not None
     # A study killed before its first trial has nothing on record to differ from.
@@ -492,6 +511,6 @@ def _settings(manifest: Manifest) -> list[tuple[str, list[Any]]]:
 
 
 def _replaced(manifest: Manifest) -> Any:
-    """Return what an edited sweep may replace, as it is on record."""
+    """Return the values of a manifest that an edited sweep may replace."""
     content = json.loads(manifest_text(manifest))
     return [content[name] for name in _REPLACED]

@@ -1,4 +1,4 @@
-"""What a run takes whatever its trials are, begun before they are planned."""
+"""Starts Ray while the trials are planned."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,9 +13,8 @@ if TYPE_CHECKING:
 
 
 def start_early(options: RunOptions, folder: Path) -> "StartingRay | None":
-    """Begin to start the Ray that a run will need, and return meanwhile: the sweep is planned here
-    while it starts, and while its workers import what training needs. A process that ends without
-    having waited for it, since the plan is refused, waits neither for its start nor for its end.
+    """Start Ray in a thread, and its workers, which import what training needs, while the caller
+    plans the sweep. A process that ends because the plan is refused does not wait for it.
 
     Args:
         folder: of the sweep, which is loaded: workers have what it has set in the environment.

@@ -1,21 +1,22 @@
-"""What a plan comes to: how many runs, and how long they take by what was measured here."""
+"""How many runs a plan leads to, and how long they take by what was measured on this machine."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from hsweep.coordination.coordinator import Coordinator
+from hsweep.coordination.recording import planned_row
 from hsweep.design.sweep import Sweep
 from hsweep.design.trial import Report, Trial
 from hsweep.paths import Home
 from hsweep.planning.calibration import Calibration
 from hsweep.planning.content import describe
 from hsweep.planning.plan import Plan
-from hsweep.record.composition import Size, budgets_in_words, counted
 from hsweep.record.journal import Journal
 from hsweep.record.log import Entry
 from hsweep.record.provenance import hardware
 from hsweep.record.state import StudyState
+from hsweep.record.summary import Size, budgets_in_words, counted
 from hsweep.running.progress import about
 
 _WHOLE: Final = 0.995
@@ -24,7 +25,7 @@ _WHOLE: Final = 0.995
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What is trained of a plan, if no trial fails.
+    """The training that a plan leads to, if no trial fails.
 
     Where a rung waits for all its contenders, how many go on does not depend on which; where it
     does not, each trial is counted to its end, and ``is_at_most`` says so.
@@ -88,7 +89,7 @@ class Forecast:
 
 
 def forecast(plan: Plan, home: Home) -> Forecast:
-    """Return what a plan comes to on this machine."""
+    """Return the training that a plan leads to on this machine."""
     sweep, machine, trials = plan.sweep, hardware(), plan.trials
     stopping = sweep.early_stopping
     waits = stopping is None or (stopping.decide == "together" and not plan.is_adaptive)
@@ -118,16 +119,18 @@ def forecast(plan: Plan, home: Home) -> Forecast:
 def play_out(
     sweep: Sweep, trials: Sequence[Trial], exempt: frozenset[str] = frozenset()
 ) -> dict[str, int]:
-    """Return the budget units that are trained of each trial that is started, by key.
+    """Return the budget units that each trial trains, by key, without trials that never start.
 
     Where a rung waits for all its contenders, how many go on does not depend on which, so the study
     is played through with made-up values.
     """
     if sweep.early_stopping is None:
         return {trial.key: trial.units_to_train for trial in trials}
+    journal = _Unrecorded()
+    journal.add_trials(map(planned_row, trials))
     # Where nothing is known of what trains a trial, nothing is asked of a record.
     unknown = [replace(trial, origin="") for trial in trials]
-    coordinator = Coordinator(_Unrecorded(), sweep, unknown, "", exempt=exempt)
+    coordinator = Coordinator(journal, sweep, unknown, "", exempt=exempt)
     while (assignment := coordinator.next_assignment()) is not None:
         trial = assignment.trial
         for unit in sorted({*assignment.waits_at, trial.budget.amount}):
@@ -137,11 +140,11 @@ def play_out(
             report = Report(unit, 0, metrics, 0.0, is_last=unit == trial.budget.amount)
             if not coordinator.report(assignment, report):
                 break
-    return coordinator.units_trained()
+    return coordinator.table.units_trained()
 
 
 class _Unrecorded(Journal):
-    """A record that is kept nowhere."""
+    """A record in memory alone."""
 
     def __init__(self) -> None:
         self._state = StudyState()
@@ -155,8 +158,8 @@ class _Unrecorded(Journal):
 def _spread(
     sweep: Sweep, trials: Sequence[Trial], trained: Mapping[str, int]
 ) -> list[tuple[Trial, float]]:
-    """Return trials with the units that each is likely to be trained: which ones go on is not
-    known, so those that compete at one budget have equal shares."""
+    """Return trials with the mean number of units that each trains: which ones go on is not known,
+    so all that compete at one budget have equal shares."""
     groups: dict[tuple[str, int, bool], list[Trial]] = {}
     for trial in trials:
         rivals = (trial.stratum, trial.budget.amount, trial.replicate < sweep.num_scouts)

@@ -81,7 +81,7 @@ def _provenance(sweep_file: Path, trials: Sequence[Trial]) -> dict[str, Any]:
 
 
 def _own_training(trial: Trial) -> dict[str, Any]:
-    """Return what is recorded of training of the user's own: what it is, and its code."""
+    """Return the provenance of a user's own training: the training and its code; else nothing."""
     if not isinstance(trial.task, UserTraining):
         return {}
     code = trial.parts[TRAINING_PARTS[trial.task.part]]
@@ -90,8 +90,8 @@ def _own_training(trial: Trial) -> dict[str, Any]:
 
 
 def _tasks(trials: Sequence[Trial]) -> list[dict[str, Any]]:
-    """Return what is recorded of each task: its content, its data, what a constant predictor
-    scores, and at which axis values it is learned where other points learn another task."""
+    """Return the provenance of each task: content, fingerprint of the data, scores of a constant
+    predictor, and the axis values of its trials where points have different tasks."""
     tasks = {repr(trial.task): trial.task for trial in trials}
     points = {name: [t.point for t in trials if repr(t.task) == name] for name in tasks}
     found = []

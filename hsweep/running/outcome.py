@@ -6,15 +6,16 @@ from hsweep.command_line import command
 from hsweep.design.labels import point_label, varying_axes
 from hsweep.design.trial import TrialStatus
 from hsweep.paths import Home
-from hsweep.record.composition import counted, run_counts
-from hsweep.record.endings import (
+from hsweep.record.study import StudyFolder
+from hsweep.record.summary import (
     SEARCH_END,
+    counted,
     counts_in_words,
     orphaned_lines,
     remarks,
-    trial_ends,
+    run_counts,
+    trial_outcomes,
 )
-from hsweep.record.study import StudyFolder
 from hsweep.running.progress import duration
 from hsweep.tracking.target import TrackingTarget
 from hsweep.tracking.tracker import TrackingSummary
@@ -81,13 +82,13 @@ def errors_line(study: StudyFolder) -> str:
 
 
 def closing_lines(outcome: Outcome, study: StudyFolder) -> list[str]:
-    """Return how many trials ended how, and what is to be said of them."""
+    """Return the last lines of a run: counts of trials by status, losses and how to go on."""
     with study.journal() as journal:
         rows, orphaned = journal.trials(), journal.orphaned_counts()
         remarked = list(journal.remarked_reports())
         search_end = journal.meta(SEARCH_END)
     varying = varying_axes(row.point for row in rows)
-    ends = trial_ends(rows, remarked, lambda point: point_label(point, varying))
+    ends = trial_outcomes(rows, remarked, lambda point: point_label(point, varying))
     counts = counts_in_words(
         run_counts(outcome.counts, outcome.num_runs),
         [end.reused_from for end in ends if end.reused_from],

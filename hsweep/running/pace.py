@@ -1,24 +1,65 @@
-"""How fast a run trains, and so how long the rest takes."""
+"""What a run is likely to train still, and how long that takes."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from statistics import fmean
 
-from hsweep.coordination.coordinator import Outlook
+from hsweep.coordination.coordinator import Coordinator
 from hsweep.design.trial import Trial
 
 
 @dataclass(slots=True)
-class Pace:
-    """How much training a run gets done in a second, and so how long the rest takes.
+class Outlook:
+    """What a run is likely to train still if no trial fails, and how long that takes at its pace so
+    far.
 
-    What trials in training have done since they were heard of counts as well: where reports are
+    What trials in training have done since their last report counts as well: where reports are
     far apart it is most of what has been done.
+
+    Args:
+        coordinator: of the run.
+        expected: runs and budget units that early stopping leaves of the plan, where it is known;
+            None where it leaves all.
     """
 
+    coordinator: Coordinator
+    expected: tuple[int, int] | None = None
     _began: float | None = None
     _trained: float = 0.0
     _heard: dict[str, float] = field(default_factory=dict)
     _seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def num_runs(self) -> int:
+        """How many trials will have been started in all."""
+        with self.coordinator.lock:
+            table = self.coordinator.table
+            begun = table.num_ended + len(table.running)
+            most = table.num_ended + sum(not table.is_done(key) for key in table.trials)
+            expected = most if self.expected is None else self.expected[0]
+            return max(begun, min(expected, most)) + self.coordinator.num_to_come
+
+    def units_left(self) -> int:
+        """Return the budget units that are likely to be trained still."""
+        with self.coordinator.lock:
+            left, share, to_come = self._rest()
+            return round(share * sum(left.values()) + to_come)
+
+    def _rest(self) -> tuple[dict[str, int], float, float]:
+        """Return the budget units that each trial may still train, which share of them early
+        stopping leaves, and the units of trials that a search has yet to propose: each counts as
+        those that have ended, where early stopping shortens some."""
+        coordinator, table = self.coordinator, self.coordinator.table
+        left = {key: units for key in table.trials if (units := table.units_left(key))}
+        share = 1.0
+        if self.expected is not None and left:
+            expected = self.expected[1] - table.overview().units_done
+            share = min(1.0, max(0, expected) / sum(left.values()))
+        length: float = coordinator.sweep.budget.amount
+        if coordinator.num_to_come and coordinator.sweep.early_stopping is not None:
+            rows = (coordinator.journal.rows[key] for key in table.trials)
+            length = fmean([row.unit for row in rows if row.status.is_final] or [length])
+        return left, share, coordinator.num_to_come * length
 
     def started(self, trial: Trial, now: float) -> None:
         """Note that a trial was handed to a worker; ``now`` in seconds, by any clock."""
@@ -34,19 +75,26 @@ class Pace:
         self._trained += step
         self._heard[trial.key], self._seconds[trial.key] = now, seconds
 
-    def seconds_left(self, outlook: Outlook, running: Collection[str], now: float) -> float | None:
+    def seconds_left(self, running: Collection[str], now: float) -> float | None:
         """Return how long the rest takes; None before anything is trained, or where nothing says
         how long trials take.
 
         Args:
-            outlook: of the run.
             running: keys of the trials in training.
             now: by the clock of the others.
         """
         began = self._began
-        if began is None or outlook.seconds is None or now <= began:
+        if began is None or now <= began:
             return None
+        with self.coordinator.lock:
+            trials, speeds = self.coordinator.table.trials, self.coordinator.speeds
+            left, share, to_come = self._rest()
+            known = {key: speeds.seconds(trials[key]) for key in left}
+            if None in known.values() or (to_come and speeds.mean is None):
+                return None
+            seconds = [left[key] * speed for key, speed in known.items() if speed is not None]
+            rest = share * sum(seconds) + to_come * (speeds.mean or 0.0)
         in_training = sum(now - max(began, self._heard.get(key, now)) for key in running)
         workers = (self._trained + in_training) / (now - began)
-        left = max(0.0, outlook.seconds - in_training)
-        return max(left / workers, outlook.longest - in_training) if workers else None
+        longest = max(seconds, default=0.0)
+        return max((rest - in_training) / workers, longest - in_training, 0.0) if workers else None

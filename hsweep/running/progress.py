@@ -3,19 +3,20 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from hsweep.coordination.coordinator import Coordinator
-from hsweep.coordination.trial_table import Overview
 from hsweep.design.labels import strata_apart
 from hsweep.design.trial import Report, Trial, TrialStatus
-from hsweep.record.endings import first_line
-from hsweep.running.pace import Pace
+from hsweep.record.summary import first_line
+
+if TYPE_CHECKING:
+    from hsweep.coordination.run_trials import Overview
+    from hsweep.running.pace import Outlook
 
 _MAX_STRATA: Final = 12
 ENDING: Final = "ending cleanly: trials write their checkpoints (again: stop at once)"
@@ -63,6 +64,7 @@ class Progress:
     """Shows a study while it runs; an observer of its coordinator.
 
     Args:
+        outlook: of the run.
         note_time_left: is told every few seconds how long all is likely to take still.
 
     Attributes:
@@ -72,15 +74,15 @@ class Progress:
     def __init__(
         self,
         console: Console,
-        coordinator: Coordinator,
+        outlook: "Outlook",
         note_time_left: Callable[[float], None] = lambda _seconds: None,
     ) -> None:
         self._console = console
-        self._coordinator = coordinator
+        self._outlook = outlook
+        self._coordinator = coordinator = outlook.coordinator
         self._metric = coordinator.sweep.metric
         self._labels = coordinator.labels
         self._started = time.monotonic()
-        self._pace = Pace()
         self.is_live = False
         self._seen: set[str] = set()
         self._tried_again: set[str] = set()
@@ -113,15 +115,15 @@ class Progress:
 
         A first start shows in the table, and one that waited at a rung just goes on.
         """
-        self._pace.started(trial, time.monotonic())
+        self._outlook.started(trial, time.monotonic())
         is_news = trial.key in self._tried_again or trial.key not in self._seen
         self._seen.add(trial.key)
         if attempt > 1 and is_news and not self.is_live:
             self._line(trial, f"attempt {attempt} starts")
 
     def reported(self, trial: Trial, report: Report) -> None:
-        """Say what a report remarks; the table shows how far each trial is."""
-        self._pace.reported(trial, report.wall_seconds, time.monotonic())
+        """Print the note of a report; the table shows how far each trial is."""
+        self._outlook.reported(trial, report.wall_seconds, time.monotonic())
         if (now := time.monotonic()) - self._told > _TELL_SECONDS:
             self._told = now
             if (seconds := self._seconds_left()) is not None:
@@ -151,7 +153,7 @@ class Progress:
         )
 
     def _line(self, trial: Trial, what: str, style: str = "default") -> None:
-        done, total = self._coordinator.num_ended, self._coordinator.num_runs
+        done, total = self._coordinator.table.num_ended, self._outlook.num_runs
         text = Text(f"[{done:>{len(str(total))}}/{total}] {self._label(trial)}  ")
         self._console.print(text.append(what, style=style), soft_wrap=True)
 
@@ -169,14 +171,14 @@ class Progress:
             parts.append(self._best_table(overview))
         return Group(*parts)
 
-    def _summary(self, overview: Overview) -> Text:
-        """Return how the study stands in one line, without what the terminal has no room for."""
+    def _summary(self, overview: "Overview") -> Text:
+        """Return the study's counts and times in one line, shortened to the terminal's width."""
         elapsed = time.monotonic() - self._started
         seconds = self._seconds_left()
         remaining = "" if seconds is None else f"remaining about {duration(seconds)}"
         counts = dict(overview.counts)
-        begun = self._coordinator.num_ended + counts[TrialStatus.RUNNING]
-        counts[TrialStatus.PLANNED] = max(0, self._coordinator.num_runs - begun)
+        begun = self._coordinator.table.num_ended + counts[TrialStatus.RUNNING]
+        counts[TrialStatus.PLANNED] = max(0, self._outlook.num_runs - begun)
         parts = []
         for status, style in STATUS_STYLES.items():
             if status is TrialStatus.NOT_NEEDED:
@@ -198,11 +200,10 @@ class Progress:
 
     def _seconds_left(self) -> float | None:
         """Return how long the rest takes; None before that is known."""
-        coordinator = self._coordinator
-        running = coordinator.overview().running
-        return self._pace.seconds_left(coordinator.outlook(), running, time.monotonic())
+        running = self._coordinator.overview().running
+        return self._outlook.seconds_left(running, time.monotonic())
 
-    def _running_table(self, overview: Overview) -> Table:
+    def _running_table(self, overview: "Overview") -> Table:
         trials = {trial.key: trial for trial in self._coordinator.planned_trials()}
         table = Table(box=None, pad_edge=False)
         for heading in ("running", "done", self._metric):
@@ -217,7 +218,7 @@ class Progress:
             )
         return table
 
-    def _best_table(self, overview: Overview) -> Table:
+    def _best_table(self, overview: "Overview") -> Table:
         table = Table(box=None, pad_edge=False)
         table.add_column("best so far", no_wrap=True)
         table.add_column(self._metric, justify="right", no_wrap=True)

@@ -48,8 +48,8 @@ _Content = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """Another study: its finished trials by their content, each with the study that trained it
-    (empty: itself). Several are the same but for their code where an edit has set some aside."""
+    """Another study, and its finished trials by their content, each with the study that trained it
+    (empty: this one). After an edit several trials may differ in their code alone."""
 
     paths: StudyPaths
     manifest: Manifest
@@ -94,7 +94,7 @@ class Reuse:
     without_weights: int = 0
 
     def __call__(self, trials: Sequence[Trial]) -> frozenset[str]:
-        """Take what is finished elsewhere, and return its keys.
+        """Take trials that are finished elsewhere, and return their keys.
 
         The trials must be planned in this study's record.
         """
@@ -180,7 +180,7 @@ class Reuse:
                     )
                 if why_not:
                     reasons.setdefault(trial.key, (name, why_not))
-                elif reports := self._usable(trial, list(journal.reports(key))):
+                elif reports := self._usable(trial, list(journal.reports([key]))):
                     found[trial.key] = {"reports": reports, "reused_from": by, "origins": origins}
                     trained[trial.key] = key, journal.trials_of([key])[key].attempt
                     changes.setdefault(by, []).append(changed)
@@ -225,8 +225,8 @@ class Reuse:
         return reports if reports[-1].payload["metrics"][self.manifest.metric] is not None else []
 
     def _are_complete(self, trial: Trial, reports: Sequence[LogRow]) -> bool:
-        """Whether reports are all that this study asks for; one's own training may leave out units
-        at which nothing is decided."""
+        """Whether the reports have all units and metrics that this study needs; a user's own
+        training may leave out units at which nothing is decided."""
         units = [report.unit for report in reports]
         is_decided = all(self.manifest.metric in report.payload["metrics"] for report in reports)
         if trial.model is not None:
@@ -281,10 +281,8 @@ def reuse_for(
     accepts_code: bool = False,
     rungs: frozenset[int] = frozenset(),
 ) -> Reuse | None:
-    """Return what takes trials from other studies; None if this study shall train all itself.
-
-    That it shall is recorded (``is_wanted`` is False) and holds whenever the study is resumed.
-    """
+    """Return the reuse of other studies' trials; None if this study shall train all itself, which
+    is recorded (``is_wanted`` is False) and holds whenever the study is resumed."""
     if not is_wanted:
         journal.set_meta(_ASKED, "no")
     if journal.meta(_ASKED) == "no":
@@ -298,7 +296,7 @@ def compared_times(question: Mapping[str, Any] | None) -> list[str]:
 
 
 def studies_in_words(trained_by: Iterable[str]) -> str:
-    """Return the studies that trained something: one by name, several each with its number."""
+    """Return the names of studies in words; several with the number of trials that each trained."""
     counted = Counter(trained_by)
     if len(counted) == 1:
         return f"study {next(iter(counted))}"
@@ -320,8 +318,9 @@ def _without(names: Iterable[str], payload: Mapping[str, Any]) -> dict[str, Any]
 def _compared(
     trial: Trial, origins: Sequence[str], files: Mapping[str, Mapping[str, str]]
 ) -> tuple[dict[str, Sequence[str]], str]:
-    """Compare what trained a trial elsewhere with what would train it here; return the files that
-    differ by the part of the code, and what forbids taking it, whatever the user accepts."""
+    """Compare the code and versions that trained a trial elsewhere with those of this process;
+    return the changed files by the part of the code, and why the trial cannot be taken even if the
+    user accepts changed code (empty if it can)."""
     mine = json.loads(trial.origin)
     changed: dict[str, Sequence[str]] = {}
     why_not = "" if origins else "it is not on record what trained it"

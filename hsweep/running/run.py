@@ -1,7 +1,5 @@
-"""The one path of a study from a plan to its answer, however it was asked for.
-
-What is to be run is a ``Change`` of a study; the lines from there are the same for all of them.
-"""
+"""Runs a ``Change`` of a study, from the plan to the answer: the same for a new study, an edited
+one, one that goes on and one that gets missing runs."""
 
 import contextlib
 import functools
@@ -10,7 +8,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -18,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from rich.console import Console
 
-from hsweep.coordination.coordinator import Coordinator, stop_after
+from hsweep.coordination.coordinator import Coordinator
 from hsweep.coordination.keeping import Keeping
-from hsweep.coordination.protocols import Proposer
+from hsweep.coordination.recording import record_trials
 from hsweep.coordination.runner import InlineRunner, Runner
 from hsweep.design.function_model import FunctionModel
 from hsweep.design.trial import Trial, TrialStatus
@@ -30,17 +28,17 @@ from hsweep.paths import Home, StudyPaths
 from hsweep.planning.calibration import Calibration
 from hsweep.planning.checking import check_trials
 from hsweep.planning.plan import Plan, Planner
-from hsweep.planning.revision import proposed_trials
 from hsweep.ray_tune.environment import prepare_ray
-from hsweep.record.composition import budgets_in_words, counted
-from hsweep.record.endings import PROPOSALS
-from hsweep.record.journal import Journal, TrialRow
+from hsweep.record.journal import Journal
+from hsweep.record.journal_reader import RUNS
 from hsweep.record.provenance import hardware
 from hsweep.record.study import StudyFolder
+from hsweep.record.summary import budgets_in_words, counted
 from hsweep.running.change import Change
 from hsweep.running.forecast import forecast, play_out
 from hsweep.running.options import RunOptions
 from hsweep.running.outcome import Outcome, browse_line, resume_line
+from hsweep.running.pace import Outlook
 from hsweep.running.progress import ENDING, Progress
 from hsweep.running.reuse import Reuse, reuse_for
 from hsweep.signals import EXIT_INTERRUPTED, explain_interrupt
@@ -57,17 +55,15 @@ if TYPE_CHECKING:
 _INTERRUPTED: Final = "interrupted"
 _SHOW_CURSOR: Final = "\x1b[?25h"
 _MAX_SKIPPED: Final = 5
-_GIVEN_UP: Final = (TrialStatus.FAILED, TrialStatus.TOO_LARGE)
-_RESULTS: Final = (TrialStatus.FINISHED, TrialStatus.STOPPED_EARLY)
 _UNTIL_PREPARED: Final = 8.0
 """Seconds: until then the study's start has the cores, and MLflow is imported."""
 
 
 class Conclude(Protocol):
-    """Tells the answer of a study that has run."""
+    """Answers a study's question once it has run."""
 
     def prepare(self) -> None:
-        """Import what the others need; called in a thread of its own while trials train."""
+        """Import what the other methods need; called in a thread while trials train."""
 
     def answer(self, study: StudyFolder, outcome: Outcome) -> None:
         """Find the answer and print it."""
@@ -86,8 +82,8 @@ def run(
     is_guest: bool = False,
     started: "StartingRay | None" = None,
 ) -> tuple[StudyFolder, Outcome]:
-    """Run what a study is to be: check, connect, record, train, conclude; UserError if anything
-    stands in the way before the first trial.
+    """Run a change of a study: check, connect, record, train, answer; UserError if anything stands
+    in the way before the first trial.
 
     Args:
         is_guest: the process has more to do than this, so a second interrupt raises
@@ -104,7 +100,7 @@ def run(
             console.print(line, soft_wrap=True)
     home.create()
     runner: RayRunner | InlineRunner = InlineRunner()
-    if is_over := _is_over(change, options, home):
+    if change.is_over:
         counts = StudyFolder.open(home, change.name).status()
         hint = "; --retry-failed tries again what failed" if counts["failed"] else ""
         console.print(f"every trial has ended: there is nothing to train{hint}")
@@ -112,7 +108,7 @@ def run(
         paths = home.study(change.name)
         runner = make_runner(options, paths, change.storage, change.prepared.loaded, started)
     try:
-        if not is_over:
+        if not change.is_over:
             connect(runner, change.prepared.plan)
         if not isinstance(runner, InlineRunner):
             runner.announce = functools.partial(_print_dashboard, console)
@@ -127,33 +123,6 @@ def run(
                 )
     finally:
         runner.close()
-
-
-def _tried_again(rows: Iterable[TrialRow], options: RunOptions) -> list[str]:
-    """Return the keys of trials that had failed and are tried again: all of a study in which
-    nothing has come to its end, whose user has mended something."""
-    by_status: dict[TrialStatus, list[str]] = {}
-    for row in rows:
-        by_status.setdefault(row.status, []).append(row.key)
-    failed = [key for status in _GIVEN_UP for key in by_status.get(status, ())]
-    is_asked = options.retry_failed or by_status.keys().isdisjoint(_RESULTS)
-    return failed if is_asked else []
-
-
-def _is_over(change: Change, options: RunOptions, home: Home) -> bool:
-    """Whether nothing of a study is left to be trained."""
-    if change.new:
-        return False
-    plan, study = change.prepared.plan, StudyFolder.open(home, change.name)
-    with study.journal() as journal:
-        rows = {row.key: row for row in journal.trials(orphaned=True)}
-        planned = proposed_trials(plan, journal) if plan.is_adaptive else plan.trials
-        if len(journal.metas(PROPOSALS)) < (plan.sweep.search.num_points or 0) * plan.is_adaptive:
-            return False
-    if not all(trial.key in rows for trial in planned):
-        return False
-    part = [rows[trial.key] for trial in planned]
-    return all(row.status.is_final for row in part) and not _tried_again(part, options)
 
 
 def make_runner(
@@ -261,10 +230,9 @@ def _train(
     *,
     is_guest: bool,
 ) -> Outcome:
-    """Run what is not finished of a study, then conclude it; the study's lock must be held."""
+    """Train the unfinished trials of a study, then answer it; the study's lock must be held."""
     started = time.monotonic()
     plan = change.prepared.plan
-    journal.reopen(_tried_again(journal.trials(), options), "asked for again")
     stopping = plan.sweep.early_stopping
     budget = plan.sweep.budget
     # On a ladder nothing is decided within a trial.
@@ -279,7 +247,8 @@ def _train(
         accepts_code=options.accept_code,
         rungs=rungs,
     )
-    coordinator = _coordinator(study, journal, change, reuse)
+    coordinator, outlook = _coordinator(study, journal, change, reuse)
+    _note_runs(journal, outlook)
     if options.report_timeout is not None:
         coordinator.sweep = replace(coordinator.sweep, report_timeout=options.report_timeout)
     trials = coordinator.planned_trials()
@@ -287,15 +256,19 @@ def _train(
         for line in reuse.lines(len(trials)):
             console.print(line, soft_wrap=True)
         _record_accepted(study, journal, reuse)
-    progress = Progress(console, coordinator, study.note_time_left)
+    progress = Progress(console, outlook, study.note_time_left)
     coordinator.observer = progress
     tracker = Tracker(study.paths.journal, change.target, study.manifest)
     study.export(plan.to_json())
     tracker.attach(study.paths.plan)
     tracker.start()
-    timer = stop_after(coordinator, options.time_budget) if options.time_budget else None
+    ending = threading.Timer(
+        options.time_budget or 0.0, coordinator.request_stop, ("the time budget is used up",)
+    )
     preparing = threading.Timer(_UNTIL_PREPARED, conclude.prepare)
-    preparing.daemon = True
+    ending.daemon = preparing.daemon = True
+    if options.time_budget:
+        ending.start()
     if not isinstance(runner, InlineRunner):
         preparing.start()
     try:
@@ -312,9 +285,9 @@ def _train(
         raise
     finally:
         preparing.cancel()
-        if timer is not None:
-            timer.cancel()
+        ending.cancel()
         coordinator.settle()
+        _note_runs(journal, outlook)
     if reuse is not None:
         _record_accepted(study, journal, reuse)
     was_interrupted = coordinator.stop_reason == _INTERRUPTED
@@ -330,7 +303,7 @@ def _train(
             is_in_trouble=coordinator.is_in_trouble,
             problem=problem,
             wall_seconds=time.monotonic() - started,
-            num_runs=coordinator.num_runs,
+            num_runs=outlook.num_runs,
         )
         conclude.answer(study, outcome)
         shutdown = Shutdown(tracker, console, is_interrupted=was_interrupted)
@@ -350,37 +323,48 @@ def _train(
 
 def _coordinator(
     study: StudyFolder, journal: Journal, change: Change, reuse: Reuse | None
-) -> Coordinator:
+) -> tuple[Coordinator, Outlook]:
+    """Put the planned trials on record, with results of other studies, and return what hands them
+    out and what is left of them."""
     plan = change.prepared.plan
     trials: list[Trial] = list(plan.trials)
-    proposer: Proposer | None = None
+    proposer = None
+    look_up = reuse if reuse is not None else lambda _trials: None
     if plan.is_adaptive:
         from hsweep.coordination.search import OptunaProposer
 
-        adaptive = OptunaProposer(plan.sweep, Planner.like(plan), journal, plan.study_seed)
-        trials, proposer = adaptive.known_trials, adaptive
+        proposer = OptunaProposer(plan.sweep, Planner.like(plan), journal, plan.study_seed, look_up)
+        trials = proposer.known_trials
+    record_trials(journal, trials)
+    look_up(trials)
     expected = None
     if plan.sweep.early_stopping is not None and proposer is None and change.only is None:
         trained = play_out(plan.sweep, trials, study.manifest.added_keys)
         expected = len(trained), sum(trained.values())
-    return Coordinator(
+    coordinator = Coordinator(
         journal=journal,
         sweep=plan.sweep,
         trials=trials,
         checkpoints=study.checkpoints(),
         proposer=proposer,
         only=change.only,
-        expected=expected,
         exempt=study.manifest.added_keys,
-        reuse=reuse,
         # An adaptive search knows its trials only as it goes; the plan's draws stand in for them.
         named_by=trials or plan.trials,
         keeping=None if plan.sweep.keep == "none" else Keeping(plan.sweep, study.weights().root),
     )
+    return coordinator, Outlook(coordinator, expected)
+
+
+def _note_runs(journal: Journal, outlook: Outlook) -> None:
+    """Record how many trials the study will have trained, for those who read it; a record that
+    cannot be written ends the run elsewhere."""
+    with contextlib.suppress(OSError):
+        journal.set_meta(RUNS, str(outlook.num_runs))
 
 
 def _record_accepted(study: StudyFolder, journal: Journal, reuse: Reuse) -> None:
-    """Record what was taken from other studies although their code was another."""
+    """Record the trials that were taken from other studies although their code has changed."""
     while reuse.accepted:
         study.accept(journal, reuse.accepted.pop(0))
 
@@ -437,19 +421,19 @@ def _write_tables(study: StudyFolder) -> str:
 
 
 def remove_checkpoints(study: StudyFolder, coordinator: Coordinator) -> None:
-    """Remove what no trial can go on from, in this study or under a longer budget; a failure to
-    remove costs only space."""
+    """Remove checkpoints that no trial, not even one with a larger budget, can continue; a failure
+    to remove costs only space."""
     root = study.checkpoints()
     finished = {
         row.key for row in coordinator.journal.trials() if row.status is TrialStatus.FINISHED
     }
     trunks = {trial.key: trial.branch_point for trial in coordinator.planned_trials()}
     with contextlib.suppress(OSError):
-        for key in coordinator.final_keys():
-            store = CheckpointStore(root, key, attempt=0, trunk=trunks[key])
-            if key in finished and trunks[key]:
+        for key, trunk in trunks.items():
+            store = CheckpointStore(root, key, attempt=0, trunk=trunk)
+            if key in finished and trunk:
                 store.remove_but_trunk()
-            else:
+            elif coordinator.journal.rows[key].status.is_final:
                 store.remove()
 
 

@@ -1,4 +1,4 @@
-"""A sweep is asked for: as a new study, or as what the study of its name is to be from now on."""
+"""Opens the study that a sweep file is run as: a new one, or the existing one of that name."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -20,15 +20,14 @@ from hsweep.record.study import StudyFolder, holds_a_study
 from hsweep.running.change import Change, edit, new_study
 from hsweep.running.manifests import sweep_source
 from hsweep.running.options import RunOptions
-from hsweep.running.resume import target_of
 from hsweep.secrets import refuse_secrets
-from hsweep.tracking.target import TrackingTarget, tracking_target
+from hsweep.tracking.target import TrackingTarget, target_of, tracking_target
 from hsweep.workspace import LoadedSweep
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A sweep, what is chosen of it, and the study that it is to be.
+    """A sweep with its options, and the study that it is run as.
 
     Attributes:
         name: of the study.
@@ -47,8 +46,8 @@ class Request:
 
     @property
     def is_answered(self) -> bool:
-        """Whether nothing is likely to be trained: the study is complete, and asked for as it is.
-        Other files of the user's may have changed all the same."""
+        """Whether the study is complete and its sweep unchanged, so that probably nothing is left
+        to train (other files of the user's may have changed)."""
         study = self.study
         return (
             study is not None
@@ -58,8 +57,7 @@ class Request:
         )
 
     def change(self, options: RunOptions) -> Change:
-        """Return what the sweep is as a new study, or makes of the one that is there; nothing is
-        written.
+        """Return the change to a new study, or of the existing one; nothing is written.
 
         Raises:
             UserError: the sweep cannot be planned, or is none that the study can go on with.
@@ -68,13 +66,10 @@ class Request:
             return new_study(
                 self.name, self.loaded, self.chosen, self.home, self.storage, self.target
             )
-        return edit(
-            self.study, self.loaded, self.chosen, self.target, accepts_code=options.accept_code
-        )
+        return edit(self.study, self.loaded, self.chosen, self.target, options)
 
     def job(self, options: RunOptions, console: Console) -> Change:
-        """Return the change; what makes the answer weak is printed, or what it makes of the study
-        that is there.
+        """Return the change, and print it, or for a new study what makes its answer weak.
 
         Raises:
             UserError: as above, or what is new can never be answered as it is planned.
@@ -100,7 +95,7 @@ def request(
     siblings: Path | None = None,
     to_run: bool = True,
 ) -> Request:
-    """Load a sweep that is asked for, and open the study it is to be, if that is there.
+    """Load a sweep, and open the study that it is run as, if that exists.
 
     Args:
         name: of the study; None for that of the sweep and its preset.
@@ -131,7 +126,7 @@ def request(
 
 
 def _refuse_another_choice(study: StudyFolder, chosen: SweepOptions) -> None:
-    """Refuse to go on with a study for which something else was chosen than a setting."""
+    """Refuse options that differ from those the study was started with; settings may differ."""
     before = recorded_options(study.manifest)
     for name, was, now in (
         ("preset", before.preset, chosen.preset or DEFAULT_PRESET),
@@ -148,7 +143,7 @@ def _refuse_another_choice(study: StudyFolder, chosen: SweepOptions) -> None:
 
 
 def _absolute(storage: str | None) -> str | None:
-    """A relative folder would mean another place on every node."""
+    """Return a storage as an absolute path or a URI: a relative folder differs between nodes."""
     if storage == "":
         raise UserError("--storage is a folder or a URI, not an empty text; leave it out for none")
     if storage is None or "://" in storage:
@@ -170,8 +165,8 @@ def study_of(
     given: Iterable[str],
     console: Console,
 ) -> StudyFolder:
-    """Return the study of a sweep file, whose own copy of the sweep is what runs; by default the
-    one that ``hsweep run`` would begin.
+    """Open the study of a sweep file, which runs its own copy of the sweep; by default the one that
+    ``hsweep run`` would begin.
 
     Raises:
         UserError: there is no such study, or one of the options given is not as the study has it.

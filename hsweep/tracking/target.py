@@ -6,13 +6,16 @@ import json
 import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from hsweep.errors import UserError
 from hsweep.files import write_text
 from hsweep.paths import Home, StudyPaths
 from hsweep.secrets import HIDDEN, redact, redact_patterns
+
+if TYPE_CHECKING:
+    from hsweep.record.study import StudyFolder
 
 PARENT: Final = "parent"
 """Stands for the study's own run where runs are listed by trial key."""
@@ -92,6 +95,23 @@ def tracking_target(uri: str | None, home: Home, experiment: str) -> TrackingTar
         "--tracking-uri must be http://HOST, https://HOST, sqlite:////PATH, or a "
         f"{', '.join(_DATABASES)} database; got {redact(uri)!r}"
     )
+
+
+def target_of(study: "StudyFolder", home: Home, uri: str | None = None) -> TrackingTarget:
+    """Return the MLflow store at ``uri``, else the one that a study reports to; UserError for a URI
+    of no use, or if the study's held a secret, which is not recorded."""
+    manifest = study.manifest
+    if not uri:
+        uri = manifest.tracking_uri
+        if has_login() and uri.startswith("http"):
+            uri = uri.replace(f"://{HIDDEN}@", "://")
+        if HIDDEN in uri:
+            raise UserError(
+                f"the study {study.name!r} reports to {uri}, whose password is not kept; give it "
+                "again with --tracking-uri, or a server's in MLFLOW_TRACKING_USERNAME and "
+                "MLFLOW_TRACKING_PASSWORD"
+            )
+    return tracking_target(uri, home, manifest.sweep)
 
 
 def has_login() -> bool:

@@ -9,12 +9,11 @@ from typing import Any, Final
 
 from hsweep.design.labels import strata_apart
 from hsweep.design.trial import TrialStatus
-from hsweep.record.composition import counted, run_counts
-from hsweep.record.endings import WAITS_AT_RUNG, first_line
 from hsweep.record.journal_reader import JournalReader
 from hsweep.record.rows import TrialRow, labels_of
 from hsweep.record.study import StudyFolder
 from hsweep.record.study_lock import Held
+from hsweep.record.summary import WAITS_AT_RUNG, counted, first_line, run_counts
 from hsweep.running.progress import duration, number
 
 _MAX_TRAINING: Final = 24
@@ -197,7 +196,7 @@ def _curves(
     journal: JournalReader, rows: Sequence[TrialRow], labels: Mapping[str, str], metric: str
 ) -> Iterator[LiveCurve]:
     points: dict[str, list[tuple[int, float | None]]] = {row.key: [] for row in rows}
-    for report in journal.reports_of(points):
+    for report in journal.reports(points):
         value = report.payload["metrics"].get(metric)
         is_finite = value is not None and math.isfinite(value)
         points[report.key].append((int(report.unit or 0), value if is_finite else None))

@@ -113,7 +113,7 @@ class StudyPages:
         self._next_building = _next_time(began)
 
     def _run_urls(self, study: StudyFolder) -> dict[str, str]:
-        from hsweep.running.resume import target_of
+        from hsweep.tracking.target import target_of
         from hsweep.tracking.ui import reachable_run_urls
 
         try:

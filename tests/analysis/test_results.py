@@ -130,6 +130,6 @@ def test_where_all_failed_that_is_the_answer_with_the_commonest_reason(
     assert answer_study(study).text == f"No answer: {told}."
     # One that is still to come may have a result.
     with recording(study, sweep) as (journal, trials):
-        journal.reopen([trials[0].key], "asked for again")
+        journal.append(journal.reopening_entries([trials[0].key], "asked for again"))
     with study.reading() as tables:
         assert no_results(StudyRuns(study.manifest, tables)) == ""

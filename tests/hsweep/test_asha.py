@@ -35,7 +35,6 @@ class Entered:
 
     trial: Trial
     is_exempt: bool = False
-    is_trained: bool = True
     unit: int = 0
 
 
@@ -55,7 +54,7 @@ class Rungs:
     def enter(self, *rows: Entered) -> "Rungs":
         for row in rows:
             self.rows[row.trial.key] = row
-            self.asha.enter(row.trial, is_exempt=row.is_exempt, is_trained=row.is_trained)
+            self.asha.enter(row.trial, is_exempt=row.is_exempt)
         return self
 
     def record(self, key: str, unit: int, value: float | None) -> None:
@@ -393,12 +392,6 @@ class TestDecidedTogether:
         assert rungs.report("b", 3, 0.5).wait
         assert rungs.report("c", 3, 0.7).stop
         assert rungs.verdict("b", 3) == Verdict(False)
-
-    def test_a_trial_that_is_not_trained_is_not_waited_for(self) -> None:
-        rungs = Rungs(Asha(grace=3, min_survivors=1))
-        rungs.enter(row_of("a"), row_of("b"), row_of("c", is_trained=False))
-        assert rungs.report("a", 3, 0.9).wait
-        assert not rungs.report("b", 3, 0.5).wait
 
     def test_a_search_that_does_not_know_which_will_come_decides_on_arrival(self) -> None:
         rungs = Rungs(Asha(grace=3, min_survivors=1), knows_all=False).enter(*map(row_of, "abc"))

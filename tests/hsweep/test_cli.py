@@ -20,6 +20,7 @@ from tiny_studies import SWEEP_FILE, finish, new_study, put_on_record, recording
 from hsweep.command_line import command
 from hsweep.coordination.coordinator import Coordinator
 from hsweep.coordination.runner import InlineRunner
+from hsweep.design.trial import TrialStatus
 from hsweep.errors import UserError
 from hsweep.paths import Home
 from hsweep.running import run
@@ -454,7 +455,13 @@ class TestStudies:
         with recording(study) as (journal, trials):
             finish(journal, trials[0], 0.25)
             attempt = journal.begin_attempt(trials[1].key)
-            journal.note_failure(trials[1].key, attempt, 0, "OSError: no space\nTraceback")
+            journal.set_status(
+                trials[1].key,
+                attempt,
+                TrialStatus.FAILED,
+                "OSError: no space\nTraceback",
+                failures=1,
+            )
         whole = hsweep("show", "mine").stdout
         before = json.loads(hsweep("show", "mine", "--json").stdout)
         monkeypatch.setattr("hsweep.record.study.CLOSELY", 2)

@@ -3,7 +3,7 @@
 import math
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny import TinyTask, tiny_sweep
-from tiny_runs import coordinating, histories, planned, status_log, statuses, take_one, values
+from tiny_runs import (
+    coordinating,
+    histories,
+    outlook_of,
+    planned,
+    status_log,
+    statuses,
+    take_one,
+    values,
+)
 
 from hsweep import Asha, Sweep, Transition, epochs, grid, lean
-from hsweep.coordination.coordinator import Coordinator, stop_after
+from hsweep.coordination.coordinator import Coordinator
+from hsweep.coordination.recording import record_trials
 from hsweep.coordination.speeds import Speeds
 from hsweep.design.trial import (
     Assignment,
@@ -366,19 +376,12 @@ def test_a_stop_request_ends_the_handing_out_and_the_first_reason_stays(tmp_path
     assert set(statuses(tmp_path).values()) == {TrialStatus.PLANNED}
 
 
-def test_a_time_budget_asks_for_the_stop(tmp_path: Path) -> None:
-    with coordinating(SWEEP, tmp_path) as coordinator:
-        timer = stop_after(coordinator, 0.0)
-        timer.join(timeout=30)
-        assert coordinator.stop_reason == "the time budget is used up"
-        stop_after(coordinator, 1e6).cancel()
-
-
 @pytest.mark.parametrize("moment", ["take", "report", "last report", "failed", "settle"])
 def test_a_record_that_cannot_be_written_ends_the_run_with_a_reason_and_raises_nothing(
     tmp_path: Path, moment: str
 ) -> None:
     journal = Journal(tmp_path / "journal.db", create=True)
+    record_trials(journal, planned(SWEEP))
     coordinator = Coordinator(
         journal=journal, sweep=SWEEP, trials=planned(SWEEP), checkpoints=str(tmp_path)
     )
@@ -512,13 +515,13 @@ def test_a_settled_study_goes_on_where_it_was(tmp_path: Path) -> None:
         done, half = take(coordinator), take(coordinator)
         train_through(coordinator, done, 0.3)
         coordinator.report(half, said(half, 1, 0.7))
-        before, left = coordinator.overview(), coordinator.outlook().units
+        before, left = coordinator.overview(), outlook_of(coordinator).units_left()
     with coordinating(SWEEP, tmp_path) as coordinator:
         after = coordinator.overview()
-        assert (after.units_done, coordinator.outlook().units) == (5, 7)
+        assert (after.units_done, outlook_of(coordinator).units_left()) == (5, 7)
         assert (before.units_done, left) == (5, 7)
         assert after.best == before.best == {"": (0.3, done.trial.key)}
-        assert coordinator.final_keys() == [done.trial.key]
+        assert coordinator.table.num_ended == 1
         assert coordinator.value(half.trial.key) == 0.7
         remaining = [take(coordinator) for _ in range(2)]
         assert take_one(coordinator) is None
@@ -533,6 +536,7 @@ def test_a_coordinator_whose_predecessor_was_killed_takes_its_running_trials_up(
     tmp_path: Path,
 ) -> None:
     with Journal(tmp_path / "journal.db", create=True) as journal:
+        record_trials(journal, planned(SWEEP))
         killed = Coordinator(journal, SWEEP, planned(SWEEP), str(tmp_path))
         lost = take(killed)
         killed.report(lost, said(lost, 2))
@@ -553,7 +557,7 @@ def test_what_is_running_and_left_is_known_at_any_time(tmp_path: Path) -> None:
         snapshot = coordinator.overview()
         assert snapshot.running == {first.trial.key: 3}
         # Of the diverged trial nothing is left to do.
-        assert (snapshot.units_done, coordinator.outlook().units) == (5, 5)
+        assert (snapshot.units_done, outlook_of(coordinator).units_left()) == (5, 5)
         assert snapshot.counts[TrialStatus.DIVERGED] == 1
         assert snapshot.counts[TrialStatus.PLANNED] == 1
 
@@ -569,13 +573,14 @@ def test_what_is_left_knows_how_many_the_rungs_will_stop(tmp_path: Path, compete
         replicates=2,
     )
     with coordinating(sweep, tmp_path) as coordinator:
-        expected = [coordinator.outlook().units]
+        outlook = outlook_of(coordinator)
+        expected = [outlook.units_left()]
         while assignment := take_one(coordinator):
             value = float(assignment.trial.ordinal)
             for unit in range(assignment.recorded_through + 1, 10):
                 if not coordinator.report(assignment, said(assignment, unit, value)):
                     break
-            expected.append(coordinator.outlook().units + coordinator.overview().units_done)
+            expected.append(outlook.units_left() + coordinator.overview().units_done)
     assert 0 < expected[0] < 24 * 9
     assert set(expected) == {expected[0]}
 
@@ -700,15 +705,12 @@ def test_what_is_known_from_elsewhere_is_not_handed_out(tmp_path: Path) -> None:
     trials = planned(SWEEP)
     known = trials[1].key
 
-    def reuse(added: Sequence[Trial]) -> set[str]:
-        assert [trial.key for trial in added] == [trial.key for trial in trials]
-        payload = {"step": 4, "metrics": {"nmse": 0.25}, "wall_seconds": 1.0}
-        entry = LogRow(1, 7.0, known, 1, "report", 4, payload)
-        coordinator_journal.adopt(known, [entry], status=TrialStatus.FINISHED, reused_from="other")
-        return {known}
-
-    with Journal(tmp_path / "journal.db", create=True) as coordinator_journal:
-        coordinator = Coordinator(coordinator_journal, SWEEP, trials, str(tmp_path), reuse=reuse)
+    payload = {"step": 4, "metrics": {"nmse": 0.25}, "wall_seconds": 1.0}
+    entry = LogRow(1, 7.0, known, 1, "report", 4, payload)
+    with Journal(tmp_path / "journal.db", create=True) as journal:
+        record_trials(journal, trials)
+        journal.adopt(known, [entry], status=TrialStatus.FINISHED, reused_from="other")
+        coordinator = Coordinator(journal, SWEEP, trials, str(tmp_path))
         assert coordinator.value(known) == 0.25
         handed_out = [take(coordinator).trial.key for _ in range(2)]
         assert take_one(coordinator) is None

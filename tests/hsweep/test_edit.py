@@ -2,11 +2,13 @@
 and what happens is said before it does."""
 
 import errno
+import io
 import json
 import os
 import shutil
 import signal
 import sys
+import tarfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,11 +17,11 @@ from typing import Any
 import pytest
 import tiny
 from click.testing import Result
-from tiny_runs import History, histories
+from tiny_runs import History, histories, run_inline
 from tiny_studies import put_on_record
 
 from hsweep.coordination.coordinator import Coordinator
-from hsweep.coordination.runner import InlineRunner
+from hsweep.coordination.recording import record_trials
 from hsweep.design.trial import TrialStatus
 from hsweep.errors import UserError
 from hsweep.paths import Home
@@ -31,6 +33,7 @@ from hsweep.record.journal import TrialRow
 from hsweep.record.study import StudyFolder
 from hsweep.running.change import Change, edit, resume
 from hsweep.running.manifests import new_manifest
+from hsweep.running.options import RunOptions
 from hsweep.tracking.target import TrackingTarget, tracking_target
 from hsweep.user_packages import add_user_packages, default_folders
 
@@ -71,8 +74,9 @@ Invoke = Callable[..., Result]
 class Bench:
     """Studies that are begun, edited and run without a tracker."""
 
-    def __init__(self, home: Home, folder: Path) -> None:
+    def __init__(self, home: Home, folder: Path, finished: dict[Any, bytes] | None = None) -> None:
         self.home, self.folder = home, folder
+        self.finished = {} if finished is None else finished
         self.target: TrackingTarget = tracking_target(None, home, "tiny")
 
     def file(self, source: str, name: str = "question.py") -> Path:
@@ -102,7 +106,7 @@ class Bench:
         chosen = recorded_options(study.manifest)
         merged = dict(chosen.settings) | {name: [value] for name, value in settings.items()}
         options = replace(chosen, settings=list(merged.items()))
-        return edit(study, loaded_sweep(path), options, self.target, accepts_code=accept)
+        return edit(study, loaded_sweep(path), options, self.target, RunOptions(accept_code=accept))
 
     def edit(self, study: StudyFolder, source: str | None = None, **settings: Any) -> Change:
         change = self.plan_edit(study, source, **settings)
@@ -115,55 +119,50 @@ class Bench:
 
     def plan(self, study: StudyFolder) -> Plan:
         """Plan what the study is by its own record."""
-        return resume(study, own_sweep(study), self.target).prepared.plan
+        return resume(study, own_sweep(study), self.target, RunOptions()).prepared.plan
 
     def run(self, study: StudyFolder, most: int | None = None) -> None:
         """Train everything that is left, or so many reports of it."""
         plan = self.plan(study)
         with study.writer() as journal:
+            record_trials(journal, plan.trials)
             coordinator = Coordinator(
                 journal=journal,
                 sweep=plan.sweep,
                 trials=plan.trials,
                 checkpoints=study.checkpoints(),
                 exempt=study.manifest.added_keys,
-                observer=Stopping(most) if most is not None else None,
             )
-            if isinstance(coordinator.observer, Stopping):
-                coordinator.observer.coordinator = coordinator
-            InlineRunner().run(coordinator)
+            run_inline(coordinator, most)
             coordinator.settle()
 
     def ran(self, source: str, name: str = "mine", **settings: Any) -> StudyFolder:
-        study = self.begin(source, name, **settings)
-        self.run(study)
-        return study
+        """Return a finished study, trained once for all tests that ask for the same."""
+        kind = source, name, *settings.items()
+        if kind not in self.finished:
+            study = self.begin(source, name, **settings)
+            self.run(study)
+            packed = shutil.make_archive(str(self.folder / "packed"), "tar", study.paths.root)
+            self.finished[kind] = Path(packed).read_bytes()
+            return study
+        self.file(source)
+        with tarfile.open(fileobj=io.BytesIO(self.finished[kind])) as archive:
+            archive.extractall(self.home.create().study(name).root, filter="fully_trusted")
+        return StudyFolder.open(self.home, name)
 
 
-class Stopping:
-    """Asks for a stop after so many reports."""
-
-    def __init__(self, most: int) -> None:
-        self.left = most
-        self.coordinator: Coordinator | None = None
-
-    def started(self, trial: Any, attempt: int) -> None:
-        pass
-
-    def reported(self, trial: Any, report: Any) -> None:
-        self.left -= 1
-        if self.left == 0:
-            assert self.coordinator is not None
-            self.coordinator.request_stop("enough")
-
-    def ended(self, trial: Any, status: TrialStatus, reason: str) -> None:
-        pass
+@pytest.fixture(scope="module")
+def finished() -> dict[Any, bytes]:
+    """Archives of finished studies, by what they are."""
+    return {}
 
 
 @pytest.fixture
-def bench(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+def bench(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, finished: dict[Any, bytes]
+) -> Bench:
     monkeypatch.setattr(sys, "path", list(sys.path))
-    return Bench(home, tmp_path)
+    return Bench(home, tmp_path, finished)
 
 
 def rows_of(study: StudyFolder) -> dict[str, TrialRow]:

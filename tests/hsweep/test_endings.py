@@ -12,14 +12,14 @@ from tiny_studies import new_study, recording
 from hsweep import Sweep, Transition, grid
 from hsweep.design.trial import Report, Trial, TrialStatus
 from hsweep.paths import Home
-from hsweep.record.endings import TrialEnd, counts_in_words, first_line, remarks
 from hsweep.record.study import StudyFolder
+from hsweep.record.summary import TrialOutcome, counts_in_words, first_line, remarks
 
 Invoke = Callable[..., Result]
 
 
-def ends(shape: str, *statuses: str, **more: Any) -> list[TrialEnd]:
-    return [TrialEnd(shape, status, **more) for status in statuses]
+def ends(shape: str, *statuses: str, **more: Any) -> list[TrialOutcome]:
+    return [TrialOutcome(shape, status, **more) for status in statuses]
 
 
 class TestRemarks:
@@ -144,12 +144,14 @@ def study(home: Home) -> StudyFolder:
                     )
                 case 4, 1:
                     attempt = journal.begin_attempt(trial.key)
-                    journal.note_failure(trial.key, attempt, 3, "the worker died")
+                    journal.set_status(
+                        trial.key, attempt, TrialStatus.PLANNED, "the worker died", failures=1
+                    )
                     train(trial)
                 case 3, 0:
                     train(trial, micro_batch=2, note="the checkpoint was damaged")
                 case 3, 2:
-                    journal.set_orphaned([trial.key], "no longer in the space")
+                    journal.append(journal.removal_entries([trial.key], "no longer in the space"))
                 case _:
                     train(trial)
     study.write_tables()

@@ -14,7 +14,8 @@ from tiny_runs import status_log
 from tiny_studies import finish, new_study, recording
 
 from hsweep import grid, zipped
-from hsweep.coordination.coordinator import Coordinator, planned_row
+from hsweep.coordination.coordinator import Coordinator
+from hsweep.coordination.recording import planned_row, record_trials
 from hsweep.coordination.runner import InlineRunner
 from hsweep.design.early_stopping import Asha
 from hsweep.design.question import Missing
@@ -414,6 +415,7 @@ def run(journal: Journal, plan: Plan, tmp_path: Path) -> Callable[..., dict[str,
     """Run trials of the plan; return what the record has of all."""
 
     def run(**which: frozenset[str]) -> dict[str, TrialRow]:
+        record_trials(journal, plan.trials)
         InlineRunner().run(
             Coordinator(
                 journal=journal,
@@ -446,7 +448,7 @@ def test_an_interrupted_extension_goes_on_unstopped(
     weak = next(trial for trial in plan.trials if trial.point.width == 1)
     rows = run()
     assert rows[weak.key].status is TrialStatus.STOPPED_EARLY
-    journal.reopen([weak.key], "asked for at its full budget")
+    journal.append(journal.reopening_entries([weak.key], "asked for at its full budget"))
     after = run(exempt=frozenset({weak.key}))
     again = after.pop(weak.key)
     before = rows.pop(weak.key)

@@ -79,7 +79,7 @@ class TestReports:
     def test_the_first_report_of_a_unit_stays(self, journal: Journal) -> None:
         assert journal.record("ta", 1, report(3, 0.5))
         assert not journal.record("ta", 2, report(3, 0.7))
-        [kept] = journal.reports("ta")
+        [kept] = journal.reports(["ta"])
         assert (kept.attempt, kept.payload["metrics"]) == (1, {"nmse": 0.5})
         assert journal.trials()[0].metrics["nmse"] == 0.5
 
@@ -93,7 +93,7 @@ class TestReports:
                 journal.record(key, 1, report(unit, unit / 10))
             for kept in journal.trials():
                 units = [unit for key, unit in told if key == kept.key]
-                recorded = [entry.unit for entry in journal.reports(kept.key)]
+                recorded = [entry.unit for entry in journal.reports([kept.key])]
                 # What lies behind the last report is the same training again.
                 assert recorded == [u for at, u in enumerate(units) if u > max([0, *units[:at]])]
                 assert kept.unit == max(units, default=0)
@@ -139,9 +139,9 @@ class TestTogether:
         journal.record("ta", 1, report(2))
         before = log.read_text()
         with JournalReader(tmp_path / "journal.db") as reader:
-            reports = list(journal.reports("ta"))
+            reports = list(journal.reports(["ta"]))
             journal.adopt("tb", reports, status=TrialStatus.FINISHED, origins=["torch 2"])
-            assert [entry.unit for entry in reader.reports("tb")] == [1, 2]
+            assert [entry.unit for entry in reader.reports(["tb"])] == [1, 2]
             assert reader.origins("tb") == {"tb": ["torch 2"]}
         assert log.read_text().removeprefix(before).count("\n") == 1
 
@@ -161,7 +161,7 @@ class TestTogether:
         attempt = journal.begin_attempt("ta", "torch 2", gpus=0.5)
         journal.record("ta", attempt, report(3), TrialStatus.STOPPED_EARLY, "worst")
         journal.set_status("tb", 0, TrialStatus.PLANNED, "alone", exclusive=True)
-        journal.set_orphaned(["tc"], "gone")
+        journal.append(journal.removal_entries(["tc"], "gone"))
         with JournalReader(tmp_path / "journal.db") as reader:
             assert reader.trials(orphaned=True) == journal.trials(orphaned=True)
             assert reader.trials() == journal.trials()
@@ -199,7 +199,7 @@ def test_values_are_set_and_forgotten_together_and_found_by_prefix(journal: Jour
 def test_trials_asked_for_by_key_are_those_of_the_whole(journal: Journal) -> None:
     keys = [f"{number}" for number in range(1203)]
     journal.add_trials(row(key, ordinal) for ordinal, key in enumerate(keys))
-    journal.set_orphaned(["7"], "gone")
+    journal.append(journal.removal_entries(["7"], "gone"))
     assert journal.trials_of(["9", "7", "9", "nobody"]).keys() == {"7", "9"}
     everything = {row.key: row for row in journal.trials(orphaned=True)}
     assert journal.trials_of(reversed([*keys, *KEYS])) == everything
@@ -209,7 +209,7 @@ def test_the_last_report_before_an_entry(journal: Journal) -> None:
     for key in KEYS:
         for unit in range(1, 4):
             journal.record(key, 1, report(unit))
-    reports = list(journal.reports("ta"))
+    reports = list(journal.reports(["ta"]))
     assert journal.last_report("ta", before=10**9) == reports[-1]
     assert journal.last_report("ta", before=reports[-1].seq) == reports[-2]
     assert journal.last_report("ta", before=reports[0].seq) is None

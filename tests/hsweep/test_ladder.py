@@ -9,23 +9,21 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from tiny import TinyTask, tiny_sweep
-from tiny_runs import coordinating, histories, planned
+from tiny_runs import coordinating, histories, outlook_of, planned, run_inline
 
 from hsweep import Asha, Recipe, Sweep, epochs, grid, optuna_search, seconds, steps
-from hsweep.coordination.coordinator import Coordinator
 from hsweep.coordination.keeping import Keeping
-from hsweep.coordination.runner import InlineRunner
 from hsweep.design.budget import Budget
 from hsweep.design.question import Missing
-from hsweep.design.trial import Report, Trial, TrialStatus
+from hsweep.design.trial import TrialStatus
 from hsweep.errors import UserError
 from hsweep.paths import Home
 from hsweep.planning.content import describe
 from hsweep.planning.extension import carried_over, plan_extension
 from hsweep.planning.plan import make_plan
-from hsweep.record.composition import budgets_in_words
 from hsweep.record.journal import TrialRow
 from hsweep.record.study import StudyFolder
+from hsweep.record.summary import budgets_in_words
 from hsweep.training.checkpoints import CheckpointStore
 
 RECIPE = Recipe(lr=0.05, batch_size=8, schedule="wsd", warmup_steps=3)
@@ -62,22 +60,6 @@ class CountingTask(TinyTask):
         return number
 
 
-class Stopping:
-    """Asks a run to end after so many reports."""
-
-    def __init__(self, coordinator: Coordinator, most: int) -> None:
-        self._coordinator, self._left = coordinator, most
-
-    def started(self, trial: Trial, attempt: int) -> None: ...
-
-    def reported(self, trial: Trial, report: Report) -> None:
-        self._left -= 1
-        if not self._left:
-            self._coordinator.request_stop("enough")
-
-    def ended(self, trial: Trial, status: TrialStatus, reason: str) -> None: ...
-
-
 def ladder(**changes: Any) -> Sweep:
     return tiny_sweep(**{"space": grid(width=[2]), "recipe": RECIPE, "budget": LADDER} | changes)
 
@@ -85,9 +67,7 @@ def ladder(**changes: Any) -> Sweep:
 def run(sweep: Sweep, folder: Path, most: int | None = None, **parts: Any) -> list[TrialRow]:
     """Train a sweep in a folder, or so many reports more of it; return its trials."""
     with coordinating(sweep, folder, **parts) as coordinator:
-        if most is not None:
-            coordinator.observer = Stopping(coordinator, most)
-        InlineRunner().run(coordinator)
+        run_inline(coordinator, most)
         return coordinator.journal.trials()
 
 
@@ -140,8 +120,8 @@ def test_what_was_counted_beforehand_is_what_is_trained(tmp_path: Path) -> None:
     plan = make_plan(sweep, preset="quick", study_seed=0)
     assert plan.totals()["budget"] == 4 * 23
     with coordinating(sweep, tmp_path) as coordinator:
-        assert coordinator.outlook().units == 4 * 23
-        InlineRunner().run(coordinator)
+        assert outlook_of(coordinator).units_left() == 4 * 23
+        run_inline(coordinator)
         assert coordinator.overview().units_done == 4 * 23
     assert plan.ladder() == {
         "budgets": [5, 10, 20], "unit": "epochs", "cost": 1.15, "cost_apart": 1.75,
@@ -175,26 +155,14 @@ def test_interrupted_in_trunk_or_decay_it_goes_on_to_the_same(tmp_path: Path) ->
         (18, [(5, "diverged", 5), (10, "diverged", 5), (20, "diverged", 5)]),
     ],
 )
-def test_what_diverged_in_common_has_diverged_for_all(
+def test_what_diverges_does_so_at_every_budget(
     tmp_path: Path, diverges_at: int, expected: list[tuple[int, str, int]]
 ) -> None:
     task = TinyTask(diverges_at=diverges_at)
-    rows = run(ladder(task=task), tmp_path / "ladder")
-    assert ends(rows) == expected
-    # Within the decay of the shortest only its own end is known.
-    attempts = {13: [1, 0, 0], 18: [1, 1, 0]}
-    assert [row.attempt for row in rows] == attempts[diverges_at]
-    assert "not finite at step" in rows[2].reason
+    assert ends(run(ladder(task=task), tmp_path / "ladder")) == expected
     for budget in LADDER.rungs:
         run(ladder(task=task, budget=budget), tmp_path / "plain")
     assert histories(tmp_path / "ladder") == histories(tmp_path / "plain")
-
-
-def test_what_does_not_fit_is_tried_with_the_shortest_budget_alone(tmp_path: Path) -> None:
-    rows = run(ladder(task=TinyTask(fits=0)), tmp_path)
-    assert ends(rows) == [(budget, "too_large", 0) for budget in (5, 10, 20)]
-    assert [bool(row.attempt) for row in rows] == [True, False, False]
-    assert rows[2].reason.startswith("as with 5 epochs: one example at once does not fit")
 
 
 def test_without_the_shorter_ones_checkpoint_it_trains_from_the_start_and_says_so(
@@ -255,7 +223,9 @@ def test_shapes_compete_with_all_their_seeds_and_asked_for_trials_go_on(tmp_path
     rows = run(sweep, tmp_path)
     assert [row.unit for row in rows] == [5, 0, 0, 5, 0, 0, 5, 10, 20, 5, 10, 20]
     with coordinating(sweep, tmp_path) as coordinator:
-        coordinator.journal.reopen([exempt.key], "asked for at its full budget")
+        coordinator.journal.append(
+            coordinator.journal.reopening_entries([exempt.key], "asked for at its full budget")
+        )
     rows = run(sweep, tmp_path, exempt=frozenset({exempt.key}))
     assert [row.unit for row in rows] == [5, 0, 0, 5, 0, 20, 5, 10, 20, 5, 10, 20]
     # It goes on from the trunk of the longest there is.
@@ -278,7 +248,9 @@ def test_a_cell_that_lacks_seeds_is_given_whole_ladders(tmp_path: Path) -> None:
     again, _ = carried_over([extension.to_json()], plan, describe(sweep.budget))
     assert [trial.key for trial in again.trials] == [trial.key for trial in extension.plan.trials]
     with coordinating(sweep, tmp_path) as coordinator:
-        coordinator.journal.reopen([row.key for row in rows if not row.unit], "asked for")
+        journal = coordinator.journal
+        lost = [row.key for row in rows if not row.unit]
+        journal.append(journal.reopening_entries(lost, "asked for"))
     keys = frozenset(trial.key for trial in extension.trials)
     done = run(sweep, tmp_path, trials=extension.plan.trials, only=keys, exempt=keys)
     assert [row.unit for row in done] == [5, 10, 20] * 3

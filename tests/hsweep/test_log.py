@@ -48,7 +48,7 @@ def write_record(path: Path) -> None:
                 if unit == 1:
                     journal.begin_attempt(key)
                 journal.record(key, 1, report(unit))
-        journal.note_failure("trial-a", 1, 2, "boom\nlast line")
+        journal.set_status("trial-a", 1, TrialStatus.PLANNED, "boom\nlast line", failures=1)
         journal.set_status(
             "trial-a", 1, TrialStatus.PLANNED, "too large beside others", exclusive=True
         )
@@ -57,11 +57,11 @@ def write_record(path: Path) -> None:
         journal.set_meta("proposal:000000", '{"id": "0:0"}')
         journal.set_meta("forgotten:1", "x")
         journal.set_metas({"forgotten:1": None})
-        journal.set_orphaned(["trial-c"], "no longer in the space")
+        journal.append(journal.removal_entries(["trial-c"], "no longer in the space"))
         journal.add_trials([row("trial-d", 3)])
-        reports = list(journal.reports("trial-b"))
+        reports = list(journal.reports(["trial-b"]))
         journal.adopt("trial-d", reports, status=TrialStatus.FINISHED, reused_from="other")
-        journal.reopen(["trial-d"], "asked for again")
+        journal.append(journal.reopening_entries(["trial-d"], "asked for again"))
 
 
 Record = tuple[list[TrialRow], list[LogRow], dict[str, str]]
@@ -69,7 +69,7 @@ Record = tuple[list[TrialRow], list[LogRow], dict[str, str]]
 
 def read(path: Path) -> Record:
     with JournalReader(path) as journal:
-        return list(journal.trials(orphaned=True)), list(journal.log()), journal.metas("")
+        return list(journal.trials(orphaned=True)), journal.log_after(0, 10**9), journal.metas("")
 
 
 @pytest.fixture(scope="module")

@@ -191,7 +191,7 @@ def test_a_trial_that_is_planned_again_has_not_ended(study: StudyFolder) -> None
         journal.set_status(one.key, attempt, TrialStatus.FAILED, "RuntimeError: no\nmore")
         (row,) = now_of(study).lately.rows
         assert row[1:] == ("width=1 #0", "failed", "-", "RuntimeError: no")
-        journal.reopen([one.key], "asked for again")
+        journal.append(journal.reopening_entries([one.key], "asked for again"))
         assert now_of(study).lately.rows == ()
 
 

@@ -5,6 +5,7 @@ import os
 import shutil
 import struct
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -36,7 +37,7 @@ from hsweep import (
     zipped,
 )
 from hsweep.commands.output import quantity
-from hsweep.coordination.coordinator import Coordinator, stop_after
+from hsweep.coordination.coordinator import Coordinator
 from hsweep.coordination.runner import InlineRunner
 from hsweep.design.sources import MetricSource
 from hsweep.design.trial import Event, Report, TrialStatus
@@ -430,7 +431,8 @@ def test_a_run_that_is_to_end_waits_for_no_report(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import signal; signal.pause()")
     sweep = sweep_of(tmp_path, "python train.py {heads}")
     with coordinating(sweep, tmp_path / "study") as coordinator:
-        timer = stop_after(coordinator, 0.5)
+        timer = threading.Timer(0.5, coordinator.request_stop, ("enough",))
+        timer.start()
         InlineRunner().run(coordinator)
         timer.join()
         coordinator.settle()

@@ -9,14 +9,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console, Group
 from tiny import TinyTask, tiny_sweep
-from tiny_runs import coordinating, planned, take_one
+from tiny_runs import coordinating, outlook_of, planned, take_one
 
 from hsweep import Asha, Recipe, Sweep, Transition, epochs, grid
 from hsweep.coordination.coordinator import Coordinator
 from hsweep.coordination.runner import InlineRunner
 from hsweep.design.labels import point_label, varying_axes
 from hsweep.design.trial import Assignment, Report, TrialStatus
-from hsweep.running.pace import Pace
 from hsweep.running.progress import STATUS_STYLES, Progress, duration, number
 
 SWEEP = tiny_sweep(space=grid(width=[1, 2, 3], lr=[0.05]), budget=epochs(4), max_failures=1)
@@ -31,7 +30,7 @@ def console(*, terminal: bool) -> Console:
 def run(sweep: Sweep, folder: Path, shown: Console) -> list[str]:
     """Run a sweep to its end and return the lines it showed."""
     with coordinating(sweep, folder) as coordinator:
-        progress = Progress(shown, coordinator)
+        progress = Progress(shown, outlook_of(coordinator))
         coordinator.observer = progress
         with progress.showing():
             InlineRunner().run(coordinator)
@@ -95,7 +94,7 @@ def rendered(coordinator: Coordinator, progress: Progress) -> str:
 def test_the_live_table_shows_what_runs_what_is_best_and_what_is_left(tmp_path: Path) -> None:
     shown = console(terminal=True)
     with coordinating(SWEEP, tmp_path) as coordinator:
-        progress = Progress(shown, coordinator)
+        progress = Progress(shown, outlook_of(coordinator))
         coordinator.observer = progress
         with progress.showing():
             first, second = take_one(coordinator), take_one(coordinator)
@@ -179,7 +178,7 @@ def test_the_status_line_fits_the_terminal_and_leaves_no_copy_behind(
     with coordinating(sweep, tmp_path) as coordinator:
         progress = Progress(
             Console(file=screen, force_terminal=True, width=columns, height=30),
-            coordinator,
+            outlook_of(coordinator),
         )
         coordinator.observer = progress
         with progress.showing():
@@ -217,10 +216,11 @@ class Replay:
     told: list[tuple[float, float | None]] = field(default_factory=list)
 
     def run(self) -> None:
-        pace, coordinator, training = Pace(), self.coordinator, dict[str, Ahead]()
+        coordinator, training = self.coordinator, dict[str, Ahead]()
+        outlook = outlook_of(coordinator)
         while True:
             while len(training) < 2 and (given := take_one(coordinator)):
-                pace.started(given.trial, self.now)
+                outlook.started(given.trial, self.now)
                 training[given.trial.key] = Ahead(given, self.now)
             if not training:
                 return
@@ -228,12 +228,12 @@ class Replay:
             ahead = training[key]
             self.now = ahead.due
             goes_on = coordinator.report(ahead.assignment, ahead.report())
-            pace.reported(ahead.assignment.trial, ahead.seconds, self.now)
+            outlook.reported(ahead.assignment.trial, ahead.seconds, self.now)
             if goes_on:
                 ahead.advance()
             else:
                 del training[key]
-            left = pace.seconds_left(coordinator.outlook(), training, self.now)
+            left = outlook.seconds_left(training, self.now)
             self.told.append((self.now, left))
 
 
@@ -284,17 +284,17 @@ def test_the_time_left_is_right_from_a_quarter_of_a_study_on(
 def test_what_is_in_training_counts_where_reports_are_far_apart(tmp_path: Path) -> None:
     sweep = tiny_sweep(space=grid(width=[1, 2, 3, 4]), budget=epochs(1))
     with coordinating(sweep, tmp_path) as coordinator:
-        pace = Pace()
+        outlook = outlook_of(coordinator)
         first, second = take_one(coordinator), take_one(coordinator)
         assert first is not None
         assert second is not None
         for each in (first, second):
-            pace.started(each.trial, 0.0)
-        assert pace.seconds_left(coordinator.outlook(), [], 50.0) is None
+            outlook.started(each.trial, 0.0)
+        assert outlook.seconds_left([], 50.0) is None
         coordinator.report(first, Report(1, 4, {"nmse": 0.5, "fit": None}, 100.0, is_last=True))
-        pace.reported(first.trial, 100.0, 100.0)
+        outlook.reported(first.trial, 100.0, 100.0)
         # One is as good as done, and two are left for two workers.
-        left = pace.seconds_left(coordinator.outlook(), [second.trial.key], 100.0)
+        left = outlook.seconds_left([second.trial.key], 100.0)
         assert left == pytest.approx(100, rel=0.05)
 
 
@@ -305,7 +305,7 @@ def test_many_strata_are_cut_and_ordered_as_people_count(tmp_path: Path) -> None
         early_stopping=Asha(grace=1, strata=("width",)),
     )
     with coordinating(sweep, tmp_path) as coordinator:
-        progress = Progress(console(terminal=True), coordinator)
+        progress = Progress(console(terminal=True), outlook_of(coordinator))
         with progress.showing():
             while (assignment := take_one(coordinator)) is not None:
                 coordinator.report(assignment, said(4, 0.5))
@@ -317,7 +317,7 @@ def test_many_strata_are_cut_and_ordered_as_people_count(tmp_path: Path) -> None
 
 def test_nothing_is_rendered_of_an_empty_study(tmp_path: Path) -> None:
     with coordinating(SWEEP, tmp_path, trials=[]) as coordinator:
-        progress = Progress(console(terminal=True), coordinator)
+        progress = Progress(console(terminal=True), outlook_of(coordinator))
         with progress.showing():
             assert "0 finished" in rendered(coordinator, progress)
 
@@ -349,7 +349,7 @@ def test_every_status_has_a_style() -> None:
 def test_parts_of_a_batch_and_remarks_are_told_once(tmp_path: Path) -> None:
     shown = console(terminal=False)
     with coordinating(SWEEP, tmp_path) as coordinator:
-        progress = Progress(shown, coordinator)
+        progress = Progress(shown, outlook_of(coordinator))
         with progress.showing():
             trial = planned(SWEEP)[0]
             parts = Report(1, 4, {"nmse": 0.5}, 1.0, is_last=False, micro_batch=2)
@@ -366,7 +366,7 @@ def test_parts_of_a_batch_and_remarks_are_told_once(tmp_path: Path) -> None:
 def test_a_trial_that_only_waited_at_a_rung_goes_on_without_a_word(tmp_path: Path) -> None:
     shown = console(terminal=False)
     with coordinating(SWEEP, tmp_path) as coordinator:
-        progress = Progress(shown, coordinator)
+        progress = Progress(shown, outlook_of(coordinator))
         with progress.showing():
             paused, interrupted, failed = planned(SWEEP)
             progress.started(paused, 1)

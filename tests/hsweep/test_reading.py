@@ -134,7 +134,7 @@ def test_tables_are_what_entry_by_entry_gives(
     metrics = [*METRICS, *(["condition_number"] if probed else [])]
     with TemporaryDirectory() as folder, Journal(Path(folder) / "j.db", create=True) as journal:
         write(journal, told)
-        journal.set_orphaned([row.key for row, *_ in told[:1]], "gone")
+        journal.append(journal.removal_entries([row.key for row, *_ in told[:1]], "gone"))
         trials, reports = entry_by_entry(journal, metrics, orphaned=orphaned)
         found = tables_of(journal, metrics, orphaned=orphaned)
         # Without a probe no report is read for columns that only a probe has.
@@ -167,7 +167,7 @@ def test_tables_are_what_entry_by_entry_gives(
 def test_totals_are_the_sums_over_the_trials(told: list[Any]) -> None:
     with TemporaryDirectory() as folder, Journal(Path(folder) / "j.db", create=True) as journal:
         write(journal, told)
-        journal.set_orphaned([row.key for row, *_ in told[:1]], "gone")
+        journal.append(journal.removal_entries([row.key for row, *_ in told[:1]], "gone"))
         everything = journal.trials(orphaned=True)
         rows = [row for row in everything if not row.orphaned]
         totals = journal.totals()

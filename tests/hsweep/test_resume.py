@@ -80,20 +80,17 @@ INLINE = ("--runner", "inline")
 ON_RAY = ("--max-concurrent", "1", "--no-dashboard")
 
 
-@pytest.mark.parametrize(
-    ("study", "runner"),
-    [("killed", INLINE), pytest.param("deserted", ON_RAY, marks=pytest.mark.slow)],
-)
-def test_a_study_whose_driver_was_killed_goes_on_without_a_gap(
-    held: Workplace, calm: dict[str, History], study: str, runner: tuple[str, ...]
+@pytest.mark.slow
+def test_a_study_whose_driver_was_killed_goes_on_without_a_gap_on_ray(
+    held: Workplace, calm: dict[str, History]
 ) -> None:
-    driver = held.start("run", "outside.py", "--no-reuse", "--study", study, *runner)
-    wait_for_waiting(driver, held, study, 1)
+    driver = held.start("run", "outside.py", "--no-reuse", "--study", "deserted", *ON_RAY)
+    wait_for_waiting(driver, held, "deserted", 1)
     driver.kill()
-    assert_interrupted(held, study, units_done=2)
+    assert_interrupted(held, "deserted", units_done=2)
     held.let_go()
-    held.run("resume", study, *runner)
-    assert_complete(held, study, calm)
+    held.run("resume", "deserted", *ON_RAY)
+    assert_complete(held, "deserted", calm)
 
 
 def test_one_interrupt_ends_a_study_cleanly_and_says_how_to_go_on(
@@ -192,6 +189,7 @@ def test_a_driver_killed_in_a_decay_costs_a_ladder_the_way_back_to_its_trunk(
         )
     )
     driver.kill()
+    assert held.json("show", study)["state"] == "interrupted"
     held.let_go()
     held.run("resume", study, *runner)
     undisturbed = tiny_sweep(

@@ -17,7 +17,7 @@ from tiny_runs import planned
 from tiny_studies import new_study
 
 from hsweep import Sweep, lean, seconds
-from hsweep.coordination.coordinator import planned_row
+from hsweep.coordination.recording import planned_row
 from hsweep.design.trial import Report, Trial, TrialStatus
 from hsweep.paths import Home
 from hsweep.planning.code_changes import code_metas
@@ -64,7 +64,7 @@ def rows(study: StudyFolder) -> dict[str, TrialRow]:
 
 def reports(study: StudyFolder, key: str) -> list[LogRow]:
     with study.journal() as journal:
-        return list(journal.reports(key))
+        return list(journal.reports([key]))
 
 
 def take(home: Home, study: StudyFolder, sweep: Sweep, **how: Any) -> tuple[frozenset[str], Reuse]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 from tiny import tiny_sweep
-from tiny_runs import coordinating, planned
+from tiny_runs import coordinating, outlook_of, planned, run_inline
 
 from analysis.ask import answer_study
 from analysis.compare.fit import compare_studies
@@ -26,8 +26,6 @@ from hsweep import (
     optuna_search,
     tuned,
 )
-from hsweep.coordination.coordinator import Coordinator
-from hsweep.coordination.runner import InlineRunner
 from hsweep.design.budget import Budget
 from hsweep.design.trial import TrialStatus
 from hsweep.errors import UserError
@@ -36,6 +34,7 @@ from hsweep.planning.plan import make_plan
 from hsweep.record.journal import JournalReader, TrialRow
 from hsweep.record.study import StudyFolder
 from hsweep.running.forecast import forecast
+from hsweep.running.pace import Outlook
 
 Invoke = Callable[..., Result]
 FINISHED, NOT_NEEDED = TrialStatus.FINISHED, TrialStatus.NOT_NEEDED
@@ -63,43 +62,25 @@ def sweep(budget: Budget = SIX, stopping: Asha | None = None, **parts: Any) -> S
 
 
 @dataclass
-class Stopping:
-    """Asks a run to end once there were so many reports."""
-
-    coordinator: Coordinator
-    left: int
-
-    def started(self, *_: object) -> None: ...
-
-    def reported(self, *_: object) -> None:
-        self.left -= 1
-        if not self.left:
-            self.coordinator.request_stop("enough")
-
-    def ended(self, *_: object) -> None: ...
-
-
-@dataclass
 class Denominators:
     """Of how many runs each was told to be one."""
 
-    coordinator: Coordinator
+    outlook: Outlook
     found: set[int] = field(default_factory=set)
 
     def started(self, *_: object) -> None:
-        self.found.add(self.coordinator.num_runs)
+        self.found.add(self.outlook.num_runs)
 
     def reported(self, *_: object) -> None: ...
 
     def ended(self, _trial: object, status: TrialStatus, _reason: str) -> None:
         if status is not NOT_NEEDED:
-            self.found.add(self.coordinator.num_runs)
+            self.found.add(self.outlook.num_runs)
 
 
-def run(asked: Sweep, folder: Path, most_reports: int = 0) -> None:
+def run(asked: Sweep, folder: Path, most_reports: int | None = None) -> None:
     with coordinating(asked, folder) as coordinator:
-        coordinator.observer = Stopping(coordinator, most_reports)
-        InlineRunner().run(coordinator)
+        run_inline(coordinator, most_reports)
 
 
 def rows(folder: Path) -> list[TrialRow]:
@@ -171,10 +152,11 @@ def test_what_the_plan_says_of_early_stopping_is_what_is_trained(
     asked = sweep(budget, stopping)
     expected = forecast(make_plan(asked, preset="quick", study_seed=0), home)
     with coordinating(asked, tmp_path) as coordinator:
-        told = Denominators(coordinator)
+        outlook = outlook_of(coordinator)
+        told = Denominators(outlook)
         coordinator.observer = told
-        left, runs = coordinator.outlook().units, coordinator.num_runs
-        InlineRunner().run(coordinator)
+        left, runs = outlook.units_left(), outlook.num_runs
+        run_inline(coordinator)
         assert coordinator.overview().units_done == expected.units == left
     assert sum(row.attempt > 0 for row in rows(tmp_path)) == expected.runs == runs
     # What is never started is in no denominator, at no time, and is not called stopped.

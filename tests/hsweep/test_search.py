@@ -13,7 +13,7 @@ from click.testing import Result
 from optuna.trial import FrozenTrial, TrialState
 from runner_contract import StopAt
 from tiny import TinyTask
-from tiny_runs import histories, statuses
+from tiny_runs import histories, outlook_of, statuses
 from tiny_searches import SPACE, adaptive, searching
 
 from hsweep import Asha, Recipe, choice, epochs, int_range, lean, optuna_search
@@ -24,8 +24,8 @@ from hsweep.coordination.search import OptunaProposer
 from hsweep.design.trial import TrialStatus
 from hsweep.errors import UserError
 from hsweep.paths import Home
-from hsweep.record.endings import SEARCH_END
 from hsweep.record.journal import JournalReader
+from hsweep.record.summary import SEARCH_END
 from models.conditioning import Conditioning
 
 
@@ -124,12 +124,12 @@ def test_a_space_without_further_points_ends_the_search_and_the_record_says_why(
     sweep = adaptive(30, space=space, recipe=Recipe(), replicates=2)
     with searching(sweep, tmp_path) as coordinator:
         assert coordinator.num_to_come == 60
-        assert coordinator.outlook().units == 60 * 3
+        assert outlook_of(coordinator).units_left() == 60 * 3
         InlineRunner().run(coordinator)
         assert coordinator.stop_reason is None
         assert coordinator.record_error is None
         assert len(coordinator.journal.trials()) == 16
-        assert coordinator.num_to_come == coordinator.outlook().units == 0
+        assert coordinator.num_to_come == outlook_of(coordinator).units_left() == 0
         said = coordinator.journal.meta(SEARCH_END) or ""
     assert said.startswith(
         "the search ended with 8 of 30 points: 1,000 proposals in a row were refused, "
@@ -237,12 +237,15 @@ def test_a_search_proposes_the_baseline_of_a_lean_question_first_and_once(
     assert (len(widths), widths[0], proposed[0], proposed.count(40)) == (4, 40, 40, 1)
 
 
-def test_a_driver_killed_between_proposal_and_start_does_not_lose_the_point(tmp_path: Path) -> None:
+def test_a_driver_killed_between_proposal_and_start_does_not_lose_the_point(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sweep = adaptive(3)
-    with searching(sweep, tmp_path) as coordinator:
+    with searching(sweep, tmp_path) as coordinator, monkeypatch.context() as patch:
+        # The driver dies before the proposal's trials are on record.
+        patch.setattr("hsweep.coordination.search.record_trials", lambda *_: None)
         assert coordinator.proposer is not None
         (proposed,) = coordinator.proposer.propose()
-        # The driver dies before the coordinator enters it.
     assert points(tmp_path) == []
     with searching(sweep, tmp_path) as coordinator:
         InlineRunner().run(coordinator)

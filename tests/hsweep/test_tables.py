@@ -112,13 +112,13 @@ class TestStudyTables:
     ) -> None:
         journal.add_trials(rows({"width": 1}, {"width": 2}, {"width": 3}, {"width": 4}))
         attempt = journal.begin_attempt("t2")
-        journal.note_failure("t2", attempt, 3, "lost its way")
+        journal.set_status("t2", attempt, TrialStatus.PLANNED, "lost its way", failures=1)
         whole = Report(3, 12, {"nmse": 0.5}, 1.5, False)
         parts = Report(9, 36, {"nmse": 0.2}, 4.5, True, micro_batch=2, note="parts from step 20 on")
         attempt = journal.begin_attempt("t2")
         journal.record("t2", attempt, whole)
         journal.record("t2", attempt, parts, TrialStatus.FINISHED)
-        told = list(journal.reports("t2"))
+        told = list(journal.reports(["t2"]))
         journal.adopt("t3", told, status=TrialStatus.FINISHED, reused_from="theirs")
         trials, reports = tables_of(journal, ["nmse"])
         found = {row["key"]: row for row in trials.to_pylist()}

@@ -154,9 +154,11 @@ class TestWhatIsDelivered:
         journal = tracked.journal
         journal.set_status("large", 1, TrialStatus.TOO_LARGE, "needs 9 GB")
         report(journal, "gone", range(1, 3))
-        journal.set_orphaned(["gone", "back"], "heads=2 is no longer in the sweep")
+        journal.append(
+            journal.removal_entries(["gone", "back"], "heads=2 is no longer in the sweep")
+        )
         tracked.sync()
-        journal.set_orphaned(["back"], "")
+        journal.append(journal.removal_entries(["back"], ""))
         metrics = {"nmse": 0.5}
         journal.record(
             "parts", 1, Report(1, 10, metrics, 0.5, False, micro_batch=4, note="in parts of 4")
@@ -179,7 +181,7 @@ class TestWhatIsDelivered:
         with Journal(tmp_path / "other" / "journal.db", create=True) as other:
             plan(other, "a")
             report(other, "a", range(1, 4), FINISHED)
-            reports = list(other.reports("a"))
+            reports = list(other.reports(["a"]))
         tracked.plan("a", "b")
         adopt = tracked.journal.adopt
         adopt("a", reports, status=FINISHED, reused_from="heads-0")

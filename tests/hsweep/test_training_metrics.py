@@ -160,7 +160,7 @@ def test_a_trial_is_taken_from_a_study_that_has_measured_what_is_asked_for(
     assert len(taken) == (3 if units else 0)
     for key in taken:
         with study.journal() as journal:
-            found = list(journal.reports(key))
+            found = list(journal.reports([key]))
         assert [row.unit for row in found if "train_nmse" in row.payload["metrics"]] == units
 
 

@@ -14,8 +14,7 @@ from driving import Workplace
 from tiny_studies import new_study
 
 from hsweep.paths import Home
-from hsweep.running.resume import target_of
-from hsweep.tracking.target import StoreState
+from hsweep.tracking.target import StoreState, target_of
 
 CHARTS = "#/experiments/7/runs?compareRunsMode=CHART"
 

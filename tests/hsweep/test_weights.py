@@ -37,8 +37,9 @@ from hsweep import (
     lean,
     steps,
 )
-from hsweep.coordination.coordinator import Coordinator, planned_row
+from hsweep.coordination.coordinator import Coordinator
 from hsweep.coordination.keeping import Keeping
+from hsweep.coordination.recording import planned_row
 from hsweep.coordination.runner import InlineRunner
 from hsweep.design.configuration import decoded, encoded
 from hsweep.design.trial import TrialStatus
@@ -171,7 +172,7 @@ class TestWhatIsLoaded:
         study, (trial,) = run_here(home, sweep), planned(sweep)
         assert names(home) == {weights_file(trial.key, 1)}
         with study._record.journal() as journal:
-            (*_, last) = journal.reports(trial.key)
+            (*_, last) = journal.reports([trial.key])
         with torch.no_grad():
             found = measured(data_of(trial, CPU), study.trial(trial.key[:9]).load_model())
         # How much was seen in training is no number of the model's.

@@ -27,7 +27,7 @@ class Overview:
 
 
 @dataclass(slots=True)
-class TrialTable:
+class RunTrials:
     """All trials of a run, by key and in the order they were planned.
 
     Args:
@@ -60,7 +60,7 @@ class TrialTable:
         return new
 
     def note(self, key: str) -> None:
-        """Take a change of a trial's row into the sums."""
+        """Update the sums after a trial's row has changed."""
         row, trial = self.rows[key], self.trials[key]
         trained = max(0, row.unit - self.shared(key))
         status, before = self._noted.get(key, (None, 0))
@@ -79,13 +79,10 @@ class TrialTable:
             if best is None or sign * value < sign * best[0]:
                 self._best[trial.stratum] = (value, key)
 
-    def is_trained(self, key: str) -> bool:
-        """Whether this run trains a trial, unless it has ended."""
-        return self.only is None or key in self.only
-
     def is_done(self, key: str) -> bool:
         """Whether a trial reports no more in this run."""
-        return self.rows[key].status.is_final or not self.is_trained(key)
+        is_left_out = self.only is not None and key not in self.only
+        return is_left_out or self.rows[key].status.is_final
 
     def shorter(self, key: str) -> str:
         """Return the trial of the same ladder with the next smaller budget; empty for none."""
@@ -93,28 +90,26 @@ class TrialTable:
         return shorter if shorter in self.trials else ""
 
     def is_due(self, key: str) -> bool:
-        """Whether a trial need not wait for the shorter training that it goes on from."""
+        """Whether the trial with the next smaller budget, from which this one goes on, has
+        ended."""
         shorter = self.shorter(key)
         return not shorter or self.is_done(shorter)
 
     def shared(self, key: str) -> int:
-        """Return the budget units that a trial need not train, since a shorter one has."""
+        """Return the budget units that a trial with a smaller budget has trained for this one."""
         row, trial = self.rows[key], self.trials[key]
         if row.continues in self.rows:
             return trial.shared_with(self.rows[row.continues].budget)
         return trial.shared if self.shorter(key) and not row.attempt else 0
 
-    def reached(self, key: str) -> int:
-        """Return the budget units of a trial that need no training of its own any more."""
-        return max(self.rows[key].unit, self.shared(key))
-
     def units_left(self, key: str) -> int:
         """Return the budget units of a trial that this run may still train."""
-        return 0 if self.is_done(key) else self.trials[key].budget.amount - self.reached(key)
+        reached = max(self.rows[key].unit, self.shared(key))
+        return 0 if self.is_done(key) else self.trials[key].budget.amount - reached
 
     def start_of(self, key: str) -> str:
-        """Return the longest training of a trial's ladder that it can go on from; empty for
-        none."""
+        """Return the key of the trial with the largest smaller budget whose training this one can
+        continue; empty for none."""
         trial, known = self.trials[key], self.rows[key].continues
         source = self.shorter(key)
         while source and not (self.rows[source].attempt and self.rows[source].unit):
@@ -125,7 +120,7 @@ class TrialTable:
         return best if units.get(best) else ""
 
     def units_trained(self) -> dict[str, int]:
-        """Return the budget units that each trial that has begun was trained for itself."""
+        """Return the budget units trained for each trial that has begun, without shared ones."""
         begun = ((key, row) for key in self.trials if (row := self.rows[key]).has_begun)
         return {key: max(0, row.unit - self.shared(key)) for key, row in begun}
 

@@ -1,0 +1,352 @@
+"""A study in words: what its trials are, and what became of them besides their numbers.
+
+Trials are counted as cells, shapes or points with their seeds and budgets; those that only select a
+setting and those that were not needed are named apart. A trial that gave no number is named with
+how many of its replicates gave none (2 of 5 diverged), and one whose number came about in another
+way than planned says in which.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from hsweep.design.budget import unit_word
+from hsweep.design.labels import listed
+from hsweep.design.trial import Trial, TrialStatus
+from hsweep.record.manifest import Manifest
+from hsweep.record.rows import LogRow, TrialRow
+
+WAITS_AT_RUNG: Final = "waits at rung"
+"""How the reason of a planned trial begins that early stopping has paused."""
+INTERRUPTED: Final = "interrupted"
+"""The reason of a planned trial that was in training when its run ended."""
+PROPOSALS: Final = "proposal:"
+"""How the names of the record's notes begin that hold what a search has proposed."""
+SEARCH_END: Final = "search-end"
+"""Name of the record's note that a search proposed fewer points than it was asked for, and why."""
+
+_MAX_SHAPES: Final = 8
+_MAX_REASONS: Final = 3
+_MAX_REASON_LENGTH: Final = 200
+_PLACES: Final = {"Transition": "cell", "Lean": "shape"}
+"""What the trials with the same axis values but for the nuisance axes are called, by the type of
+the question."""
+_RATES: Final = ("lr", "learning_rate")
+_LOST: Final = (
+    (TrialStatus.DIVERGED, "diverged"),
+    (TrialStatus.FAILED, "failed"),
+    (TrialStatus.TOO_LARGE, "too large for the device"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TrialOutcome:
+    """How a trial stands.
+
+    Attributes:
+        shape: its point in words, the same for all its replicates.
+        failures: attempts that failed.
+        micro_batch: examples computed at once in the last report; None for whole batches.
+        reused_from: the study that trained it, if another one did; else empty.
+        notes: of its reports.
+    """
+
+    shape: str
+    status: str
+    reason: str = ""
+    failures: int = 0
+    micro_batch: int | None = None
+    reused_from: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def is_interrupted(self) -> bool:
+        return self.status == TrialStatus.PLANNED and self.reason == INTERRUPTED
+
+    @property
+    def is_waiting(self) -> bool:
+        return self.status == TrialStatus.PLANNED and self.reason.startswith(WAITS_AT_RUNG)
+
+
+class Remark(NamedTuple):
+    """Something that several trials have in common.
+
+    Attributes:
+        what: it is, after a number of trials: ``diverged``, ``computed 8 examples at once``.
+        trials: how many.
+        details: which trials, and why.
+    """
+
+    what: str
+    trials: int
+    details: str
+
+    @property
+    def line(self) -> str:
+        return f"{self.trials} {self.what}: {self.details}"
+
+
+def trial_outcomes(
+    rows: Iterable[TrialRow],
+    remarked: Iterable[LogRow],
+    label: Callable[[Mapping[str, Any]], str],
+) -> list[TrialOutcome]:
+    """Return how trials stand.
+
+    Args:
+        rows: of the trials.
+        remarked: their reports with a note or a batch computed in parts, in the record's order.
+        label: names a point.
+    """
+    micro_batches: dict[tuple[str, int | None], int | None] = {}
+    notes: dict[str, list[str]] = {}
+    for report in remarked:
+        micro_batches[report.key, report.unit] = report.payload.get("micro_batch")
+        if note := report.payload.get("note"):
+            notes.setdefault(report.key, []).append(note)
+    return [
+        TrialOutcome(
+            shape=label(row.point),
+            status=row.status,
+            reason=row.reason,
+            failures=row.failures,
+            micro_batch=micro_batches.get((row.key, row.unit)),
+            reused_from=row.reused_from,
+            notes=tuple(notes.get(row.key, ())),
+        )
+        for row in rows
+    ]
+
+
+def remarks(outcomes: Iterable[TrialOutcome]) -> list[Remark]:
+    """Return what happened to the trials of a study, losses first; nothing where all went as
+    planned."""
+    outcomes = list(outcomes)
+    sizes = Counter(end.shape for end in outcomes if end.status != TrialStatus.PLANNED)
+    lines = []
+    for status, what in _LOST:
+        if lost := [end for end in outcomes if end.status == status]:
+            reasons = _most_common(Counter(end.reason for end in lost), "; ")
+            lines.append(Remark(what, len(lost), f"{_shapes(lost, sizes)}{reasons}"))
+    if again := [end for end in outcomes if end.failures and end.status != TrialStatus.FAILED]:
+        failures = sum(end.failures for end in again)
+        times = f"{failures} failed attempt{'' if failures == 1 else 's'} in all"
+        details = f"{_shapes(again)}; {times}"
+        lines.append(Remark("tried again after failing", len(again), details))
+    groups: dict[str, list[TrialOutcome]] = {}
+    for size in sorted({end.micro_batch for end in outcomes if end.micro_batch is not None}):
+        examples = f"{size} example{'' if size == 1 else 's'}"
+        what = f"computed {examples} at once (memory did not suffice for a whole batch)"
+        groups[what] = [end for end in outcomes if end.micro_batch == size]
+    for study in sorted({end.reused_from for end in outcomes} - {""}):
+        what = f"taken from study {study} (trained there)"
+        groups[what] = [end for end in outcomes if end.reused_from == study]
+    waiting = "waiting at a rung for the others of their stratum"
+    groups[waiting] = [end for end in outcomes if end.is_waiting]
+    for end in outcomes:
+        for note in dict.fromkeys(end.notes):
+            groups.setdefault(f"with the note “{note}”", []).append(end)
+    for what, group in groups.items():
+        if group:
+            is_all = len(group) == len(outcomes) > 1
+            lines.append(Remark(what, len(group), "all of them" if is_all else _shapes(group)))
+    return lines
+
+
+def orphaned_lines(counts: Mapping[str, int]) -> list[str]:
+    return [
+        f"{number} orphaned: {why} (kept; export --orphaned shows them)"
+        for why, number in counts.items()
+    ]
+
+
+def loss_line(what: str, reasons: Mapping[str, int]) -> str:
+    return f"{sum(reasons.values())} {what}{_most_common(reasons, ': ')}"
+
+
+def counts_in_words(
+    counts: Sequence[tuple[str, int]],
+    reused_from: Iterable[str] = (),
+    waiting: int = 0,
+    interrupted: int = 0,
+) -> str:
+    """Return how many trials ended how: ``3 finished (2 taken from study first), 1 diverged``.
+
+    Args:
+        counts: words and numbers, in order; zeros are left out.
+        reused_from: the study that trained it, of each trial that another one trained.
+        waiting, interrupted: how many of the planned trials are that.
+    """
+    reused = Counter(reused_from).items()
+    details: dict[str, dict[str, int]] = {
+        TrialStatus.FINISHED: {f"taken from study {study}": number for study, number in reused},
+        TrialStatus.PLANNED: {"waiting at a rung": waiting, INTERRUPTED: interrupted},
+    }
+    parts = []
+    for word, number in counts:
+        more = ", ".join(f"{some} {how}" for how, some in details.get(word, {}).items() if some)
+        if number:
+            parts.append(f"{number} {word.replace('_', ' ')}{f' ({more})' if more else ''}")
+    return ", ".join(parts)
+
+
+def first_line(reason: str) -> str:
+    """Return what a reason says before it goes into details, such as a traceback.
+
+    A very long line loses its middle: an error says what it is first and where it happened last.
+    """
+    line = reason.strip().partition("\n")[0].strip()
+    if len(line) <= _MAX_REASON_LENGTH:
+        return line
+    half = _MAX_REASON_LENGTH // 2
+    return f"{line[: half - 1]}…{line[-half:]}"
+
+
+def _shapes(outcomes: Sequence[TrialOutcome], sizes: "Counter[str] | None" = None) -> str:
+    numbers = Counter(end.shape for end in outcomes)
+    parts = [
+        (f"{number} of {sizes[shape]} at " if sizes is not None else "")
+        + (shape or "the only point")
+        + (f" ({number} times)" if sizes is None and number > 1 else "")
+        for shape, number in list(numbers.items())[:_MAX_SHAPES]
+    ]
+    more = len(numbers) - len(parts)
+    return ", ".join([*parts, *([f"and {more} more points"] if more else [])])
+
+
+def _most_common(reasons: Mapping[str, int], before: str) -> str:
+    """Return the most common reasons behind ``before``; nothing where there is none."""
+    numbers: Counter[str] = Counter()
+    for reason, number in reasons.items():
+        if reason.strip():
+            numbers[first_line(reason)] += number
+    if not numbers:
+        return ""
+    parts = [
+        f"{reason} ({number} times)" if number > 1 else reason
+        for reason, number in numbers.most_common(_MAX_REASONS)
+    ]
+    more = len(numbers) - len(parts)
+    return before + "; ".join([*parts, *([f"and {more} other reasons"] if more else [])])
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How large a study is, in the units of its question.
+
+    Attributes:
+        place: what it counts: cells of a transition, shapes, or points without a question.
+        places: how many.
+        seeds: the most seeds of a place that count.
+        settings: the most values of the nuisance axes in one place.
+        nuisance: these axes.
+    """
+
+    place: str
+    places: int
+    seeds: int
+    settings: int
+    nuisance: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls, trials: Iterable[Trial | TrialRow], question: Mapping[str, Any], scouts: int
+    ) -> "Size":
+        """Return the size of a study with these trials.
+
+        Args:
+            trials: planned or recorded.
+            question: as plain content, with its ``type``; empty for none.
+            scouts: how many seeds of a point, the first ones, only select its setting.
+        """
+        nuisance = tuple(question.get("nuisance", ()))
+        # Replicates may share their point.
+        names: dict[int, tuple[str, str]] = {}
+        places: dict[str, set[str]] = {}
+        seeds: set[int] = set()
+        for trial in trials:
+            if id(trial.point) not in names:
+                own = {axis: trial.point[axis] for axis in trial.point if axis not in nuisance}
+                names[id(trial.point)] = _text(own), _text(trial.point)
+            place, point = names[id(trial.point)]
+            places.setdefault(place, set()).add(point)
+            seeds.add(trial.replicate)
+        return cls(
+            _PLACES.get(question.get("type", ""), "point"),
+            len(places),
+            sum(seed >= scouts for seed in seeds),
+            max(map(len, places.values()), default=0),
+            nuisance,
+        )
+
+    def __str__(self) -> str:
+        """Return it in words: ``10 cells x 2 seeds, each at its best of 3 learning rates``."""
+        words = counted(self.places, self.place)
+        if self.seeds > 1:
+            words += f" x {self.seeds} seeds"
+        if self.settings < 2:
+            return words
+        is_rate = len(self.nuisance) == 1 and self.nuisance[0] in _RATES
+        settings = "learning rates" if is_rate else f"settings of {listed(self.nuisance)}"
+        return f"{words}, each at its best of {self.settings} {settings}"
+
+
+def run_counts(counts: Mapping[Any, int], runs: int) -> list[tuple[str, int]]:
+    """Return how many of a study's ``runs`` have which status, in order.
+
+    Trials that are not needed are no runs, nor those that are not likely to be; those that a search
+    has yet to propose count as planned.
+
+    Args:
+        counts: the study's trials by status.
+        runs: trials that will have been started when the study is complete.
+    """
+    numbers = {status: counts[status] for status in TrialStatus}
+    del numbers[TrialStatus.NOT_NEEDED]
+    begun = sum(numbers.values()) - numbers[TrialStatus.PLANNED]
+    numbers[TrialStatus.PLANNED] = max(0, runs - begun)
+    return [(str(status), number) for status, number in numbers.items()]
+
+
+def counted(number: int, what: str) -> str:
+    """Return a number of things: ``1 run``, ``90 runs``."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def budgets_in_words(amounts: Iterable[int], unit: str) -> str:
+    """Return the budgets of some runs: ``of 40 or 80 epochs``."""
+    different = sorted(set(amounts))
+    return f"of {listed(different, 'or')} {unit_word(unit, different[-1])}"
+
+
+def composition_lines(trials: Sequence[TrialRow], manifest: Manifest, runs: int) -> list[str]:
+    """Return what a study's trials are, those that were not needed apart.
+
+    Args:
+        trials: of one study.
+        manifest: of it.
+        runs: trials that will have been started when the study is complete.
+    """
+    scouts, unit = manifest.scouts, str(manifest.budget["unit"])
+    size = Size.of(trials, manifest.question or {}, scouts)
+    budgets = budgets_in_words((trial.budget for trial in trials), unit)
+    lines = [f"{size}: {counted(runs, 'run')} {budgets}"] if trials else []
+    if scouts:
+        which = "seed 0" if scouts == 1 else f"seeds 0 to {scouts - 1}"
+        lines.append(
+            f"{which} of each setting {'is a scout' if scouts == 1 else 'are scouts'}: only to "
+            "choose among the settings, and counted in no answer"
+        )
+    if unneeded := sum(trial.status == TrialStatus.NOT_NEEDED for trial in trials):
+        were = "was" if unneeded == 1 else "were"
+        lines.append(
+            f"{counted(unneeded, 'further run')} {were} planned and not needed: what loses by its "
+            "scouts, or at a shorter budget, is trained no further"
+        )
+    return lines
+
+
+def _text(point: Mapping[str, Any]) -> str:
+    return json.dumps(dict(point), default=str, sort_keys=True)
