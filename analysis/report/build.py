@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -54,7 +54,7 @@ class ReportInput:
         revisions: how the study's sweep was edited while it ran (see ``hsweep.running.change``).
         reported: keys of the trials that have a report, where ``reports`` holds only those of the
             trials whose learning curves are drawn; None where it holds all.
-        notes: of the reports, by trial; None where ``reports`` has them.
+        notes: of the reports, by trial.
         composition: what the trials are.
         counted: the trials that answers rest on; None for all.
         resume_command: what goes on with trials that have not ended; empty without any.
@@ -77,7 +77,7 @@ class ReportInput:
     orphaned: Mapping[str, int] = field(default_factory=dict)
     revisions: Sequence[Mapping[str, Any]] = ()
     reported: Collection[str] | None = None
-    notes: Mapping[str, tuple[str, ...]] | None = None
+    notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     composition: tuple[str, ...] = ()
     counted: pd.DataFrame | None = None
     resume_command: str = ""
@@ -192,17 +192,12 @@ def _shown(value: object) -> str:
     return number_text(value, 6) if isinstance(value, int | float) else str(value)
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):
     """What the page shows of one finding."""
 
     finding: Finding
     charts: list[Chart]
     sections: list[Section]
-
-    @property
-    def title(self) -> str:
-        return self.finding.kind.about
 
     @property
     def hint(self) -> str:
@@ -238,18 +233,11 @@ def build_report(report_input: ReportInput, live: Live | None = None) -> str:
     badge, tone = (leading and leading.badge) or ("no verdict", "unknown")
     note = paragraphs(report_input.question)
     counts = trials_text.status_counts(shown)
-    endings_shown = endings.endings_table(
-        shown, report_input.reports, axes, report_input.orphaned, report_input.notes
-    )
+    endings_shown = endings.endings_table(shown, axes, report_input.orphaned, report_input.notes)
     (*by_finding, curves), no_curves = _charts_by_part(report_input)
     parts = [
         Part(
-            finding,
-            charts,
-            [
-                section._replace(table=tables.first_rows(section.table))
-                for section in finding.tables
-            ],
+            finding, charts, [s._replace(table=tables.first_rows(s.table)) for s in finding.tables]
         )
         for finding, charts in zip(answer.findings, by_finding, strict=True)
     ]
@@ -264,9 +252,9 @@ def build_report(report_input: ReportInput, live: Live | None = None) -> str:
         cells = dataclasses.replace(cells, note=f"{which}: {budgets}. {cells.note}".strip())
     own = [text for text in report_input.warnings if sentence(text) not in answer.sentences]
     swept = tables.varying_columns(shown, axes)
-    table = trials_text.trial_table(shown, axes, report_input.metric)
+    columns = trials_text.trial_columns(shown, axes, report_input.metric)
     best = trials_text.best_table(shown, axes, report_input.metric, report_input.goal)
-    views = explored(table, swept, report_input.metric, report_input.goal)
+    views = explored(columns, swept, report_input.metric, report_input.goal)
     return render(
         "report.html.j2",
         [*chain(*by_finding, curves if first is not None else ()), *filter(None, [picture])],
@@ -301,9 +289,9 @@ def build_report(report_input: ReportInput, live: Live | None = None) -> str:
         warnings=list(dict.fromkeys([*own, *answer.warnings])),
         settings=settings_table(answer),
         provenance=tables.provenance_table(report_input.provenance),
-        statuses=[count for count in counts if count.count],
+        statuses=[count for count in counts if count.trials],
         explored=views is not None,
-        trials_json=embed({**trials_text.embedded(table), "explored": views}),
+        trials_json=embed({**trials_text.embedded(columns), "explored": views}),
     )
 
 
@@ -360,8 +348,7 @@ def write_report(report_input: ReportInput, path: Path) -> Path:
     return write_page(build_report(report_input), path)
 
 
-@dataclass(frozen=True, slots=True)
-class Paragraph:
+class Paragraph(NamedTuple):
     """A block of a docstring: prose without its line breaks, or indented text as it stands."""
 
     text: str

@@ -2,12 +2,11 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from analysis.charts import palette
 from analysis.charts.axes import log_ticks, short_cost
-from analysis.text.trials import TrialTable
+from analysis.text.trials import Columns, column_kind, column_label
 from hsweep.design.question import Goal
 
 MOST_DIMENSIONS: Final = 8
@@ -21,8 +20,7 @@ _NOT_SHOWN: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Scale:
+class Scale(NamedTuple):
     """How the values of a column are placed.
 
     Attributes:
@@ -43,38 +41,38 @@ class Scale:
 
 
 def explored(
-    table: TrialTable, swept: Sequence[str], metric: str, goal: Goal
+    columns: Columns, swept: Sequence[str], metric: str, goal: Goal
 ) -> Mapping[str, Any] | None:
     """Return what the page needs to draw the trials with a metric over all axes and metrics.
 
     None where fewer than two columns of theirs vary, or no trial has the metric.
     """
-    at = {column.name: number for number, column in enumerate(table.columns)}
-    if metric not in at:
+    if metric not in columns:
         return None
-    rows = [row for row in table.rows if row[at[metric]] is not None]
+    at = {name: number for number, name in enumerate(columns)}
+    rows = [row for row, value in enumerate(columns[metric]) if value is not None]
     others = [
-        column.name
-        for column in table.columns
-        if column.kind == "number" and column.name not in (*swept, metric, *_NOT_SHOWN)
+        name
+        for name, values in columns.items()
+        if name not in (*swept, metric, *_NOT_SHOWN) and column_kind(name, values) == "number"
     ]
-    found: list[Scale] = []
-    for name in (*swept, metric, *others):
-        values = {row[at[name]] for row in rows} - {None} if name in at else set()
+    found: dict[str, Scale] = {}
+    for name in filter(columns.__contains__, (*swept, metric, *others)):
+        values = {columns[name][row] for row in rows} - {None}
         if len(values) > 1:
-            found.append(_scale(at[name], table.columns[at[name]].label, values))
-    own = next((number for number, each in enumerate(found) if each.at == at[metric]), None)
-    if own is None or len(found) < 2:
+            found[name] = _scale(at[name], column_label(name), values)
+    if metric not in found or len(found) < 2:
         return None
     # The metric stands last, its axes before it in their order, and what costs come to behind them.
-    axes, rest = found[:own], found[own + 1 :]
-    axes = axes[: MOST_DIMENSIONS - 1]
-    chosen = [*axes, *rest[: MOST_DIMENSIONS - 1 - len(axes)], found[own]]
+    own = found.pop(metric)
+    axes = [scale for name, scale in found.items() if name in swept][: MOST_DIMENSIONS - 1]
+    rest = [scale for name, scale in found.items() if name not in swept]
+    chosen = [*axes, *rest[: MOST_DIMENSIONS - 1 - len(axes)], own]
     first = [*range(min(len(axes), MOST_IN_MATRIX - 2))]
     costs = [*range(len(axes), len(chosen) - 1)]
     shades = [shade.light for shade in palette.ordered_shades(_SHADES)]
     return {
-        "scales": [asdict(each) for each in chosen],
+        "scales": [scale._asdict() for scale in chosen],
         "matrix": sorted({*first, *costs[: MOST_IN_MATRIX - 1 - len(first)], len(chosen) - 1}),
         "shades": shades if goal == "min" else shades[::-1],
         "rest": palette.GRID.light,

@@ -60,15 +60,6 @@ def p_text(p: float | None) -> str:
     return "p < 0.001" if p < 0.001 else f"p = {p:.2g}"
 
 
-def chance_text(p: float) -> str:
-    """Return a p value as a count of studies: ``fewer than 1 in 1,000``, ``about 1 in 25``."""
-    if p < 0.001:
-        return "fewer than 1 in 1,000"
-    if p >= 0.1:
-        return f"about {max(1, round(10 * p))} in 10"
-    return f"about 1 in {float(f'{1 / p:.2g}'):,.0f}"
-
-
 def fold_text(decades: float) -> str:
     """Return how much smaller an error is that has dropped by so many decades."""
     fold = 10**decades

@@ -1,10 +1,10 @@
-"""Whether an answer would survive more training, in words."""
+"""Whether an answer would survive more training, in words, and the runs that it lacks."""
 
 from collections.abc import Sequence
 from typing import Final
 
 from analysis.sensitivity import SHORTER, SURE, Sensitivity, Settled
-from analysis.text.numbers import Tone, percent_text
+from analysis.text.numbers import Tone, axis_text, percent_text, sentence
 from analysis.text.tables import Table
 from hsweep.design.question import Missing
 
@@ -64,3 +64,20 @@ def budgets_table(found: Sensitivity | None) -> Table:
         )
     rows = tuple((f"{each.budget:g}", str(each.runs), each.says) for each in found.answers)
     return Table((found.unit or found.column, "runs", "answer"), rows, note)
+
+
+def missing_table(missing: Sequence[Missing], told: Sensitivity | None) -> Table:
+    """Return the runs that would settle an answer; ``told`` knows what a budget counts."""
+    unit = told.unit if told is not None else ""
+    axes = list(dict.fromkeys(axis for each in missing for axis in each.at))
+    has_budgets = any(each.budget is not None for each in missing)
+    rows = tuple(
+        (
+            *(axis_text(each.at[axis]) if axis in each.at else "" for axis in axes),
+            *([f"{each.budget or ''} {unit}".strip()] if has_budgets else []),
+            str(each.seeds),
+            sentence(each.why),
+        )
+        for each in missing
+    )
+    return Table((*axes, *(["budget"] if has_budgets else []), "runs to add", "why"), rows)

@@ -1,12 +1,10 @@
 """The report page's tables of trials: every trial with its values, and how they ended."""
 
-import dataclasses
 import math
 import os.path
 from collections import Counter
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -16,6 +14,9 @@ from analysis.text.numbers import NONE, number_text
 from analysis.text.tables import Table, varying_columns
 from hsweep.design.question import Goal
 
+Cell = str | float | int | None
+Columns = Mapping[str, Sequence[Cell]]
+"""A table by its columns, as plain JSON values; None where nothing was recorded."""
 STATUS_LABELS: Final = {
     "finished": "finished",
     "at_chance": "at chance",
@@ -27,58 +28,46 @@ STATUS_LABELS: Final = {
     "running": "running",
     "planned": "planned",
 }
+_COLUMN_LABELS: Final = {
+    "mlflow_url": "MLflow run",
+    "num_params": "parameters",
+    "reused_from": "trained by study",
+    "micro_batch": "examples at once",
+    "failures": "failed attempts",
+    "wall_seconds": "wall time (s)",
+    "latency_seconds": "latency (s)",
+    "train_memory_bytes": "training memory (B)",
+    "flops_per_example": "FLOPs per example",
+    "train_flops_per_example": "training FLOPs per example",
+}
 _BEST: Final = 5
 _ALWAYS_COUNTED: Final = ("finished", "stopped_early", "failed", "diverged")
 
-ColumnKind = Literal["number", "text", "status", "link"]
 
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """One column of the table of trials."""
-
-    name: str
-    label: str
-    kind: ColumnKind
-
-
-@dataclass(frozen=True, slots=True)
-class TrialTable:
-    """Every trial, as plain JSON values; None where nothing was recorded."""
-
-    columns: tuple[Column, ...]
-    rows: tuple[tuple[str | float | int | None, ...], ...]
-
-
-def embedded(table: TrialTable) -> dict[str, Any]:
-    """Return the table as the page holds it: what all addresses of a column begin with once."""
-    cells = list(zip(*table.rows, strict=True)) or [()] * len(table.columns)
-    columns: list[dict[str, Any]] = []
-    for at, column in enumerate(table.columns):
-        prefix = ""
-        if column.kind == "link":
-            texts = [text for text in cells[at] if isinstance(text, str)]
-            prefix = os.path.commonprefix(texts)  # noqa: RUF071 - of characters
-            cells[at] = tuple(
-                text[len(prefix) :] if isinstance(text, str) else text for text in cells[at]
-            )
-        columns.append({**dataclasses.asdict(column), "prefix": prefix})
-    rows = list(zip(*cells, strict=True)) if table.rows else []
-    return {"columns": columns, "rows": rows, "statusLabels": STATUS_LABELS}
-
-
-@dataclass(frozen=True, slots=True)
-class StatusCount:
+class StatusCount(NamedTuple):
     """How many trials ended one way."""
 
     status: str
     label: str
-    count: int
+    trials: int
 
     @property
     def class_name(self) -> str:
         """The class of its style on the page; empty for a status of another program."""
         return self.status if self.status in STATUS_LABELS else ""
+
+
+def status_counts(trials: pd.DataFrame) -> list[StatusCount]:
+    """Return how many trials ended in each way; the four endings always, others where they occur.
+
+    An unknown status is counted under its own name, never dropped.
+    """
+    found = Counter(map(str, trials["status"]) if "status" in trials.columns else ())
+    return [
+        StatusCount(name, STATUS_LABELS.get(name, name), found[name])
+        for name in dict.fromkeys([*STATUS_LABELS, *found])
+        if name in _ALWAYS_COUNTED or found[name]
+    ]
 
 
 def fixed_axes(trials: pd.DataFrame, axes: Sequence[str]) -> list[tuple[str, str]]:
@@ -92,22 +81,8 @@ def fixed_axes(trials: pd.DataFrame, axes: Sequence[str]) -> list[tuple[str, str
     ]
 
 
-def status_counts(trials: pd.DataFrame) -> list[StatusCount]:
-    """Return how many trials ended in each way; the four endings always, others where they occur.
-
-    An unknown status is counted under its own name, never dropped.
-    """
-    found = Counter(map(str, trials["status"]) if "status" in trials.columns else ())
-    names = [*STATUS_LABELS, *(name for name in found if name not in STATUS_LABELS)]
-    return [
-        StatusCount(name, STATUS_LABELS.get(name, name), found[name])
-        for name in names
-        if name in _ALWAYS_COUNTED or found[name]
-    ]
-
-
-def trial_table(trials: pd.DataFrame, axes: Sequence[str], metric: str) -> TrialTable:
-    """Return every trial with its columns in reading order, empty columns left out.
+def trial_columns(trials: pd.DataFrame, axes: Sequence[str], metric: str) -> Columns:
+    """Return every trial by its columns in reading order, empty columns left out.
 
     The status comes first, then what varies of the shape, seed and result, then costs, and the keys
     last. The study's own name, the page's title, is not repeated.
@@ -117,38 +92,42 @@ def trial_table(trials: pd.DataFrame, axes: Sequence[str], metric: str) -> Trial
     leading = ["status", *varying, "seed", "role", metric, "reached", "budget", "num_params"]
     trailing = ["reason", "reused_from", "mlflow_url", *fixed, "stratum", "ordinal"]
     trailing += ["attempt", "failures", "key"]
-    names = [str(name) for name in trials.columns]
-    middle = [name for name in names if name not in (*leading, *trailing, "study")]
-    ordered = [name for name in dict.fromkeys([*leading, *middle, *trailing]) if name in names]
-    columns = []
-    cells = []
-    for name in ordered:
-        values = [_plain_cell(value) for value in trials[name].tolist()]
-        if name == "failures" and not any(values):
-            continue
-        distinct = set(values)
-        if distinct - {None, ""} or name == "status":
-            columns.append(Column(name, _column_label(name), _kind(name, distinct)))
-            cells.append(values)
-    return TrialTable(tuple(columns), tuple(zip(*cells, strict=True)) if cells else ())
+    middle = [name for name in trials.columns if name not in (*leading, *trailing, "study")]
+    found = {}
+    for name in dict.fromkeys([*leading, *map(str, middle), *trailing]):
+        cells = [_cell(value) for value in trials[name].tolist()] if name in trials else []
+        is_told = any(cells) if name == "failures" else bool(set(cells) - {None, ""})
+        if is_told or (name == "status" and name in trials):
+            found[name] = cells
+    return found
 
 
-def _column_label(name: str) -> str:
-    return {
-        "mlflow_url": "MLflow run",
-        "num_params": "parameters",
-        "reused_from": "trained by study",
-        "micro_batch": "examples at once",
-        "failures": "failed attempts",
-        "wall_seconds": "wall time (s)",
-        "latency_seconds": "latency (s)",
-        "train_memory_bytes": "training memory (B)",
-        "flops_per_example": "FLOPs per example",
-        "train_flops_per_example": "training FLOPs per example",
-    }.get(name, name)
+def embedded(columns: Columns) -> dict[str, Any]:
+    """Return the trials as the page holds them: what all addresses of a column begin with once."""
+    told, cells = [], []
+    for name, values in columns.items():
+        kind, prefix = column_kind(name, values), ""
+        if kind == "link":
+            texts = [text for text in values if isinstance(text, str)]
+            prefix = os.path.commonprefix(texts)  # noqa: RUF071 - of characters
+            values = [text[len(prefix) :] if isinstance(text, str) else text for text in values]
+        told.append({"name": name, "label": column_label(name), "kind": kind, "prefix": prefix})
+        cells.append(values)
+    return {"columns": told, "rows": [*zip(*cells, strict=True)], "statusLabels": STATUS_LABELS}
 
 
-def _plain_cell(value: Any) -> str | float | int | None:
+def column_label(name: str) -> str:
+    return _COLUMN_LABELS.get(name, name)
+
+
+def column_kind(name: str, values: Sequence[Cell]) -> str:
+    """Return ``status``, ``link``, ``number`` or ``text``."""
+    named = {"status": "status", "mlflow_url": "link"}
+    are_numbers = all(value is None or isinstance(value, int | float) for value in values)
+    return named.get(name, "number" if are_numbers else "text")
+
+
+def _cell(value: Any) -> Cell:
     if isinstance(value, str):
         return value
     if isinstance(value, np.generic):
@@ -166,13 +145,9 @@ def _plain_cell(value: Any) -> str | float | int | None:
     return str(value)
 
 
-def _kind(name: str, values: Collection[str | float | int | None]) -> ColumnKind:
-    if name == "status":
-        return "status"
-    if name == "mlflow_url":
-        return "link"
-    present = [value for value in values if value is not None]
-    return "number" if all(isinstance(value, int | float) for value in present) else "text"
+def _value_text(value: Any, digits: int = 3) -> str:
+    cell = _cell(value)
+    return number_text(cell, digits) if isinstance(cell, int | float) else (cell or NONE)
 
 
 def best_table(trials: pd.DataFrame, axes: Sequence[str], metric: str, goal: Goal) -> Table:
@@ -182,23 +157,17 @@ def best_table(trials: pd.DataFrame, axes: Sequence[str], metric: str, goal: Goa
     finished = trials.loc[trials["status"].eq("finished") & trials[metric].notna()]
     best = finished.sort_values(metric, ascending=goal == "min", kind="stable").head(_BEST)
     names = [metric, *varying_columns(trials, axes), "seed", "num_params", "wall_seconds", "key"]
-    names = [name for name in names if name in best.columns and best[name].notna().any()]
-    rows = tuple(
-        (str(rank), *(_best_text(name, value) for name, value in zip(names, row, strict=True)))
-        for rank, row in enumerate(best[names].itertuples(index=False), 1)
-    )
+    best = best[[name for name in names if name in best and best[name].notna().any()]]
+    rows = [
+        [str(value)[:12] if name == "key" else _value_text(value, 4) for name, value in row.items()]
+        for row in best.to_dict("records")
+    ]
     note = (
         f"The best of {len(finished):,} single runs are partly lucky ones: compare repeated runs "
         "before you choose one."
     )
-    return Table(("", *map(_column_label, names)), rows, note)
-
-
-def _best_text(name: str, value: Any) -> str:
-    if name == "key":
-        return str(value)[:12]
-    plain = _plain_cell(value)
-    return number_text(plain, 4) if isinstance(plain, int | float) else (plain or NONE)
+    header = ("", *map(column_label, best))
+    return Table(header, tuple((str(at), *row) for at, row in enumerate(rows, 1)), note)
 
 
 def cell_table(trials: pd.DataFrame, axes: Sequence[str]) -> Table:
@@ -207,34 +176,26 @@ def cell_table(trials: pd.DataFrame, axes: Sequence[str]) -> Table:
     A cell is a stratum where there are several, else a shape. Those that were not needed are
     counted apart.
     """
-    found = set(trials["status"]) if "status" in trials.columns else set()
-    others = (way for way in ("at_chance", NOT_NEEDED, "too_large") if way in found)
-    ways = (*_ALWAYS_COUNTED, *others)
-    endings = ("started", "complete", *(STATUS_LABELS[way] for way in ways[1:]))
     names = varying_columns(trials, axes) or [name for name in axes if name in trials.columns]
     if "stratum" in trials.columns and trials["stratum"].astype(str).nunique() > 1:
         names = ["stratum"]
     if trials.empty or not names or "status" not in trials.columns:
         return Table((), ())
     statuses = trials[names].assign(status=trials["status"].astype(str))
+    others = {"at_chance", NOT_NEEDED, "too_large"} & set(statuses["status"])
+    ways = (*_ALWAYS_COUNTED, *(way for way in STATUS_LABELS if way in others))
     # Strata are words, which stand in the plan's order.
-    counts = statuses.groupby([*names, "status"], sort=names != ["stratum"], dropna=False).size()
-    cells: dict[tuple[Any, ...], dict[str, int]] = {}
-    for index, count in zip(counts.index.tolist(), counts.tolist(), strict=True):
-        cells.setdefault(tuple(map(_value_text, index[:-1])), {})[index[-1]] = count
+    sizes = statuses.groupby([*names, "status"], sort=names != ["stratum"], dropna=False).size()
+    cells: dict[tuple[str, ...], Counter[str]] = {}
+    for (*key, status), size in zip(sizes.index.tolist(), sizes.tolist(), strict=True):
+        cells.setdefault(tuple(map(_value_text, key)), Counter())[status] = size
     rows = tuple(
         (
             *key,
-            str(
-                sum(count for name, count in numbers.items() if name not in ("planned", NOT_NEEDED))
-            ),
-            *(str(numbers.get(name, 0)) for name in ways),
+            str(ends.total() - ends["planned"] - ends[NOT_NEEDED]),
+            *(str(ends[way]) for way in ways),
         )
-        for key, numbers in cells.items()
+        for key, ends in cells.items()
     )
-    return Table((*names, *endings), rows)
-
-
-def _value_text(value: Any) -> str:
-    plain = _plain_cell(value)
-    return number_text(plain) if isinstance(plain, int | float) else (plain or NONE)
+    header = (*names, "started", "complete", *(STATUS_LABELS[way] for way in ways[1:]))
+    return Table(header, rows)

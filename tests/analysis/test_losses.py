@@ -25,7 +25,7 @@ from analysis.questions.transition.result import CellCounts, TransitionResult
 from analysis.questions.transition.text import cells_table
 from analysis.runs.losses import Losses, losses_named, runs_text
 from analysis.text.endings import endings_table, revisions_table
-from analysis.text.trials import status_counts, trial_table
+from analysis.text.trials import status_counts, trial_columns
 
 
 def runs(lost: dict[tuple[int, int], str], seeds: int = 5) -> pd.DataFrame:
@@ -184,7 +184,7 @@ class TestShapes:
 
 class TestReport:
     def test_what_was_too_large_has_its_own_tile_and_word(self) -> None:
-        counts = {each.label: each.count for each in status_counts(runs(LOST))}
+        counts = {each.label: each.trials for each in status_counts(runs(LOST))}
         assert counts == {
             "finished": 26, "stopped early": 0, "failed": 1, "diverged": 2, "too large": 1,
         }  # fmt: skip
@@ -192,18 +192,17 @@ class TestReport:
 
     def test_the_table_of_trials_shows_how_numbers_came_about_only_where_it_matters(self) -> None:
         table = runs({}).assign(failures=0, reused_from=None, micro_batch=None)
-        names = [column.name for column in trial_table(table, ["heads"], "nmse").columns]
-        assert not {"failures", "reused_from", "micro_batch"} & set(names)
+        names = {"failures", "reused_from", "micro_batch"}
+        assert not names & set(trial_columns(table, ["heads"], "nmse"))
         table.loc[3, ["failures", "reused_from", "micro_batch"]] = [1, "first", 8]
-        names = [column.name for column in trial_table(table, ["heads"], "nmse").columns]
-        assert {"failures", "reused_from", "micro_batch"} <= set(names)
+        assert names <= set(trial_columns(table, ["heads"], "nmse"))
 
     def test_endings_come_from_the_tables(self) -> None:
         trials = runs(LOST).assign(reason="", failures=0, reused_from=None, micro_batch=math.nan)
         trials.loc[0, ["reused_from", "failures"]] = ["first", 2]
         trials.loc[1, "micro_batch"] = 8
-        reports = pd.DataFrame({"key": ["1/2", "1/3"], "note": ["damaged", None]})
-        table = endings_table(trials, reports, ["heads"], {"no longer in the space": 3})
+        gone = {"no longer in the space": 3}
+        table = endings_table(trials, ["heads"], gone, {"1/2": ("damaged",)})
         rows = {(what, number): details for what, number, details in table.rows}
         assert rows["diverged", "2"] == "2 of 5 at heads=3"
         assert rows["taken from study first (trained there)", "1"] == "heads=1"
@@ -215,7 +214,7 @@ class TestReport:
 
     def test_a_table_of_another_tool_has_endings_too(self) -> None:
         trials = pd.DataFrame({"heads": [1, 1], "status": ["finished", "failed"]})
-        table = endings_table(trials, pd.DataFrame(), ["heads"], {})
+        table = endings_table(trials, ["heads"], {}, {})
         assert table.rows == (("failed", "1", "1 of 2 at heads=1"),)
 
     def test_edits_are_listed(self) -> None:

@@ -31,46 +31,43 @@ from analysis.report.explore import explored
 from analysis.sensitivity import Sensitivity
 from analysis.text import tables
 from analysis.text import trials as trial_tables
-from analysis.text.missing import missing_table
 from analysis.text.numbers import MINUS, NONE
+from analysis.text.settled import missing_table
 from hsweep.design.question import Missing
 
 
 def test_every_ending_is_counted_even_at_zero() -> None:
     counts = {
-        item.status: item.count for item in trial_tables.status_counts(examples.trials_frame())
+        item.status: item.trials for item in trial_tables.status_counts(examples.trials_frame())
     }
     assert counts == {"finished": 51, "stopped_early": 1, "failed": 1, "diverged": 1}
     none = trial_tables.status_counts(examples.trials_frame().iloc[:0])
-    assert [item.count for item in none] == [0, 0, 0, 0]
+    assert [item.trials for item in none] == [0, 0, 0, 0]
 
 
 @given(st.lists(st.sampled_from([*trial_tables.STATUS_LABELS, "odd"]), max_size=30))
 def test_the_counts_add_up_to_the_trials(statuses: list[str]) -> None:
     counted = trial_tables.status_counts(pd.DataFrame({"status": statuses}))
-    assert sum(item.count for item in counted) == len(statuses)
+    assert sum(item.trials for item in counted) == len(statuses)
 
 
-def test_a_missing_metric_stays_missing_in_the_table_of_trials() -> None:
-    table = trial_tables.trial_table(examples.trials_frame(), ("heads", "seq_len"), "nmse")
-    names = [column.name for column in table.columns]
-    assert names[:5] == ["status", "heads", "seq_len", "seed", "nmse"]
-    failed = next(row for row in table.rows if row[0] == "failed")
-    assert failed[names.index("nmse")] is None
-    assert failed[names.index("reason")] == "ValueError: no such file"
-
-
-def test_every_trial_is_a_row_and_empty_columns_are_left_out() -> None:
-    trials = examples.trials_frame().assign(reason="", note=np.nan)
-    table = trial_tables.trial_table(trials, ("heads",), "nmse")
-    assert len(table.rows) == len(trials)
-    assert not {"reason", "note"} & {column.name for column in table.columns}
-
-
-def test_infinite_values_become_missing_since_json_has_none() -> None:
-    trials = pd.DataFrame({"status": ["finished"], "nmse": [np.inf], "heads": [np.int64(4)]})
-    table = trial_tables.trial_table(trials, ("heads",), "nmse")
-    assert table.rows == (("finished", 4),)
+def test_every_trial_is_a_row_a_missing_value_stays_missing_and_empty_columns_are_left_out() -> (
+    None
+):
+    trials = examples.trials_frame().assign(empty="", note=np.nan)
+    columns = trial_tables.trial_columns(trials, ("heads", "seq_len"), "nmse")
+    assert list(columns)[:5] == ["status", "heads", "seq_len", "seed", "nmse"]
+    assert {len(cells) for cells in columns.values()} == {len(trials)}
+    assert not {"empty", "note"} & set(columns)
+    failed = columns["status"].index("failed")
+    assert columns["nmse"][failed] is None
+    assert columns["reason"][failed] == "ValueError: no such file"
+    # JSON has no infinity.
+    odd = pd.DataFrame({"status": ["finished"], "nmse": [np.inf], "heads": [np.int64(4)]})
+    assert trial_tables.trial_columns(odd, ("heads",), "nmse") == {
+        "status": ["finished"],
+        "heads": [4],
+    }
 
 
 def test_cells_come_from_the_transition_and_else_from_the_strata() -> None:
@@ -363,7 +360,7 @@ def test_axes_that_never_change_are_told_apart_from_those_that_were_swept() -> N
     axes = ("depth", "heads", "seq_len")
     assert tables.varying_columns(trials, axes) == ["heads", "seq_len"]
     assert trial_tables.fixed_axes(trials, axes) == [("depth", "1")]
-    names = [column.name for column in trial_tables.trial_table(trials, axes, "nmse").columns]
+    names = list(trial_tables.trial_columns(trials, axes, "nmse"))
     assert names.index("depth") > names.index("num_params")
 
 
@@ -376,20 +373,16 @@ def test_addresses_stand_in_the_page_by_what_tells_them_apart() -> None:
             "mlflow_url": [f"{base}01ab", None, f"{base}01cd"],
         }
     )
-    table = trial_tables.trial_table(frame, (), "nmse")
-    page = trial_tables.embedded(table)
-    assert [column["name"] for column in page["columns"]] == [c.name for c in table.columns]
-    again = [
-        tuple(
-            column["prefix"] + value if column["prefix"] and value is not None else value
-            for column, value in zip(page["columns"], row, strict=True)
-        )
-        for row in page["rows"]
-    ]
-    assert again == list(table.rows)
-    (address,) = (column for column in page["columns"] if column["kind"] == "link")
-    assert address["prefix"] == f"{base}01"
-    none = trial_tables.embedded(trial_tables.trial_table(frame.iloc[:0], (), "nmse"))
+    columns = trial_tables.trial_columns(frame, (), "nmse")
+    page = trial_tables.embedded(columns)
+    again = {
+        column["name"]: [value and column["prefix"] + value for value in values]
+        for column, values in zip(page["columns"], zip(*page["rows"], strict=True), strict=True)
+    }
+    assert again == columns
+    prefixes = {column["name"]: column["prefix"] for column in page["columns"]}
+    assert prefixes == {"status": "", "key": "", "mlflow_url": f"{base}01"}
+    none = trial_tables.embedded(trial_tables.trial_columns(frame.iloc[:0], (), "nmse"))
     assert none["rows"] == []
 
 
@@ -406,7 +399,7 @@ def test_the_best_trials_are_those_that_finished_with_the_best_metric() -> None:
 
 def test_all_axes_and_metrics_become_scales_and_the_metric_stands_last() -> None:
     trials = examples.trials_frame().assign(family=["vit", "xcit"] * 27, constant=1.0)
-    table = trial_tables.trial_table(trials, ("heads", "family"), "nmse")
+    table = trial_tables.trial_columns(trials, ("heads", "family"), "nmse")
     found = explored(table, ("heads", "family"), "nmse", "min")
     assert found is not None
     scales = {scale["label"]: scale for scale in found["scales"]}
@@ -422,9 +415,9 @@ def test_all_axes_and_metrics_become_scales_and_the_metric_stands_last() -> None
         for scale in scales.values()
         for place, _ in scale["ticks"]
     )
-    assert explored(trial_tables.trial_table(trials, (), "top1"), (), "top1", "max") is None
+    assert explored(trial_tables.trial_columns(trials, (), "top1"), (), "top1", "max") is None
     one = trials.assign(nmse=0.5)
-    assert explored(trial_tables.trial_table(one, ("heads",), "nmse"), (), "nmse", "min") is None
+    assert explored(trial_tables.trial_columns(one, ("heads",), "nmse"), (), "nmse", "min") is None
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,6 @@ from analysis.terminal import show_answer
 from analysis.text.numbers import (
     MINUS,
     NONE,
-    chance_text,
     cost_text,
     number_text,
     p_text,
@@ -299,11 +298,3 @@ def test_what_is_below_a_limit_reads_as_below_it(limit: float, share: float) -> 
 def test_a_value_below_a_limit_has_no_more_decimals_than_it_needs() -> None:
     assert text_below(0.4961, 0.5) == "0.496"
     assert text_below(0.31, 0.5) == "0.31"
-
-
-@pytest.mark.parametrize(
-    ("p", "text"),
-    [(0.0004, "fewer than 1 in 1,000"), (0.004, "about 1 in 250"), (0.31, "about 3 in 10")],
-)
-def test_a_p_value_is_a_count_of_studies(p: float, text: str) -> None:
-    assert chance_text(p) == text

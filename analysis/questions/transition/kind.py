@@ -20,9 +20,8 @@ from analysis.questions.transition.text import (
 from analysis.questions.transition.training import with_training
 from analysis.runs.ladder import Ladder, ladder_of
 from analysis.runs.table import Runs
-from analysis.text.missing import missing_table
 from analysis.text.numbers import sentence
-from analysis.text.settled import budgets_table, sensitivity_badge
+from analysis.text.settled import budgets_table, missing_table, sensitivity_badge
 from analysis.text.tables import varying_columns
 from hsweep.design.labels import listed
 from hsweep.design.metric_names import scale_of
