@@ -140,26 +140,21 @@ def _are_numbers(words: Iterable[str], decimal: str) -> bool:
 
 def _with_numbers(frame: pd.DataFrame, decimal: str) -> tuple[pd.DataFrame, list[str]]:
     """Return a table whose columns of written numbers are numbers, and a note on unusual ones."""
-    found: dict[Hashable, pd.Series[Any]] = {}
+    found: dict[str, pd.Series[Any]] = {}
     examples: list[str] = []
-    for name in frame:
-        column = frame[name]
-        if not _is_text(column):
-            continue
-        words = _words(column)
+    for name, column in frame.items():
+        words = _words(column) if _is_text(column) else []
         sign = next((each for each in (decimal, *".,") if _are_numbers(words, each)), None)
-        if sign is None:
-            continue
-        matched = {word: _WRITTEN[sign].fullmatch(word) for word in words}
-        percent = {match[2] is not None for match in matched.values() if match}
-        if len(percent) > 1:
-            continue  # whether 93 is 93 % is not known
-        values = {word: _value(word, sign) if match else None for word, match in matched.items()}
-        found[name] = pd.to_numeric(column.str.strip().map(values))
-        if example := _example(values, decimal):
-            examples.append(f"{name} ({example})")
+        if sign is None or len({word.endswith("%") for word in words if word not in _MISSING}) > 1:
+            continue  # whether 93 beside 94% is 93 % is not known
+        values = {word: None if word in _MISSING else _value(word, sign) for word in words}
+        found[str(name)] = pd.to_numeric(column.str.strip().map(values))
+        for word in words:
+            if _is_unusual(word, values[word], decimal):
+                examples.append(f"{name} ({word!r} as {values[word]!r})")
+                break
     notes = [f"read as numbers: {', '.join(examples)}"] if examples else []
-    return frame.assign(**{str(name): column for name, column in found.items()}), notes
+    return frame.assign(**found), notes
 
 
 def _value(word: str, decimal: str) -> float | int:
@@ -174,16 +169,14 @@ def _value(word: str, decimal: str) -> float | int:
     return int(number) if re.fullmatch(r"[+-]?\d+", number) else float(number)
 
 
-def _example(values: dict[str, float | int | None], decimal: str) -> str:
-    """Return an entry that is more than digits and the table's decimal sign, and its number."""
-    for word, value in values.items():
-        try:
-            is_usual = value is None or float(word.replace(decimal, ".")) == value
-        except ValueError:
-            is_usual = False
-        if not is_usual and not math.isnan(value or 0):
-            return f"{word!r} as {value!r}"
-    return ""
+def _is_unusual(word: str, value: float | None, decimal: str) -> bool:
+    """Whether a number is written as more than digits and the table's decimal sign."""
+    if value is None or math.isnan(value):
+        return False
+    try:
+        return float(word.replace(decimal, ".")) != value
+    except ValueError:
+        return True
 
 
 def _texts_if_nested(column: "pd.Series[Any]") -> "pd.Series[Any]":

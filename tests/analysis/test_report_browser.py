@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 import pytest
 import report_examples as examples
-from browsing import open_browser, open_page, requested, wait_for
+from browsing import DRAWN, open_browser, open_page, requested, wait_for
 
 from analysis.report.build import ReportInput, write_report
 from analysis.text.numbers import NONE
@@ -136,28 +136,19 @@ def hover(browser: Any, figure: str, points: str) -> str:
     return "\n".join(texts)
 
 
-@pytest.mark.parametrize("make", [examples.report_input, examples.lean_input])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_opens_from_a_file_without_network_or_console_errors(
-    show: Any, make: Any, scheme: str
+@pytest.mark.parametrize(
+    ("make", "figures"), [(examples.report_input, 7), (examples.lean_input, 4)]
+)
+@pytest.mark.parametrize(("width", "scheme"), [(320, "light"), (400, "dark"), (1600, "light")])
+def test_it_opens_from_a_file_without_network_errors_or_scrolling_sideways(
+    show: Any, make: Make, figures: int, width: int, scheme: str
 ) -> None:
-    browser = show(make, scheme=scheme)
+    browser = show(make, width=width, scheme=scheme)
     assert [url for url in requested(browser) if not url.startswith(("file:", "data:"))] == []
     assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
-
-
-@pytest.mark.parametrize("make", [examples.report_input, examples.lean_input])
-@pytest.mark.parametrize("width", [320, 400, 1600])
-def test_the_page_never_scrolls_sideways(show: Any, make: Any, width: int) -> None:
-    browser = show(make, width=width)
-    wide = browser.execute_script("return document.documentElement.scrollWidth")
-    assert wide <= width
-
-
-def test_every_figure_is_drawn(look: Any) -> None:
-    browser = look(examples.report_input)
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
     holders = browser.find_elements("css selector", "[data-figure]")
-    assert len(holders) == 7
+    assert len(holders) == figures
     for holder in holders:
         assert holder.find_elements("css selector", "svg.main-svg :is(.xtick, .annotation)")
 
@@ -195,21 +186,15 @@ def test_question_answer_picture_limits_and_next_step_fit_the_first_screen(
     assert len(browser.find_elements("css selector", "[data-figure].js-plotly-plot")) == 1
 
 
-def test_a_fold_opens_by_a_click_and_draws_what_it_holds(show: Any) -> None:
+def test_a_fold_opens_by_a_click_and_a_term_leads_to_its_meaning(show: Any) -> None:
     browser = show(examples.report_input, unfolded=False)
     browser.find_element("css selector", "#curves > summary").click()
-    wait_for(
-        browser,
-        "the curves",
-        "return document.querySelector('#figure-learning-curves .xtick') !== null",
-    )
-
-
-def test_a_term_leads_to_its_meaning_and_says_it_on_hover(show: Any) -> None:
-    browser = show(examples.report_input, unfolded=False)
+    drawn = "return document.querySelector('#figure-learning-curves .xtick') !== null"
+    wait_for(browser, "the curves", drawn)
     term = browser.find_element("css selector", "#answer a.term, #limits a.term")
     assert term.text.lower() in ("seeds", "abrupt", "cell", "95% set")
     meaning = term.get_attribute("title")
+    browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", term)
     term.click()
     wait_for(browser, "the words", "return document.getElementById('words').open")
     assert meaning in browser.find_element("id", "words").text
@@ -275,32 +260,20 @@ def test_points_of_the_matrix_that_are_dragged_over_find_their_trials(show: Any)
     assert len(column(browser, 0)) == 9
 
 
-def test_the_status_filter_shows_that_status_alone(look: Any) -> None:
+def test_trials_are_found_by_status_by_words_and_by_values_of_a_column(look: Any) -> None:
     from selenium.webdriver.support.select import Select
 
     browser = look(examples.report_input)
-    Select(browser.find_element("id", "status-filter")).select_by_visible_text("failed")
+    status = Select(browser.find_element("id", "status-filter"))
+    status.select_by_visible_text("failed")
     assert column(browser, 0) == ["failed"]
     assert browser.find_element("id", "shown-count").text == "1 of 54 trials"
-
-
-def test_text_is_found_in_any_column_and_values_in_one(look: Any) -> None:
-    browser = look(examples.report_input)
+    status.select_by_visible_text("all")
     find = browser.find_element("id", "text-filter")
     find.send_keys("no such file")
     assert column(browser, 0) == ["failed"]
-    find.clear()
-    find.send_keys("heads=4 seed=1")
-    assert set(column(browser, 1)) == {"4"}
-    assert len(column(browser, 1)) == 3
-    find.clear()
-    find.send_keys("nowhere")
-    assert column(browser, 0) == []
-
-
-@pytest.mark.parametrize(
-    ("asked", "heads"),
-    [
+    for asked, heads in (
+        ("heads=4 seed=1", {"4"}),
         ("heads>=5", {"5", "6"}),
         ("heads<2 seq_len>8", {"1"}),
         ("heads!=1 nmse>1e-3", {"2", "3"}),
@@ -308,43 +281,48 @@ def test_text_is_found_in_any_column_and_values_in_one(look: Any) -> None:
         ('stratum="heads=3, seq_len=8"', {"3"}),
         ("nmse=none", {"1", "2"}),
         ("heads=2|4|none", {"2", "4"}),
-    ],
-)
-def test_a_column_can_be_compared_with_a_value(look: Any, asked: str, heads: set[str]) -> None:
-    browser = look(examples.report_input)
-    browser.find_element("id", "text-filter").send_keys(asked)
-    assert set(column(browser, 1)) == heads
+        ("nowhere", set()),
+    ):
+        find.clear()
+        find.send_keys(asked)
+        assert set(column(browser, 1)) == heads, asked
 
 
-def test_a_dark_page_draws_its_figures_in_dark_partners(show: Any, look: Any) -> None:
-    script = (
+def test_figures_have_dark_partners_on_a_dark_page_also_where_it_turns_dark(show: Any) -> None:
+    fills = (
         "return [getComputedStyle(document.body).backgroundColor,"
         "document.querySelector('#figure-drops .xtick text').style.fill]"
     )
-    light = look(examples.report_input).execute_script(script)
-    dark = show(examples.report_input, scheme="dark").execute_script(script)
-    assert light == ["rgb(255, 255, 255)", "rgb(31, 35, 40)"]
-    assert dark == ["rgb(21, 24, 28)", "rgb(228, 231, 235)"]
-
-
-def test_a_click_on_a_header_sorts_and_a_second_one_turns_it_round(show: Any) -> None:
     browser = show(examples.report_input)
-    click_header(browser, "nmse")
-    ascending = column(browser, 4)
-    numbers = [float(text) for text in ascending if text != NONE]
-    assert numbers == sorted(numbers)
-    assert ascending[-3:] == [NONE, NONE, NONE]
-    click_header(browser, "nmse")
-    descending = column(browser, 4)
-    numbers = [float(text) for text in descending if text != NONE]
-    assert numbers == sorted(numbers, reverse=True)
-    assert descending[-3:] == [NONE, NONE, NONE]
+    assert browser.execute_script(fills) == ["rgb(255, 255, 255)", "rgb(31, 35, 40)"]
+    dark = ["rgb(21, 24, 28)", "rgb(228, 231, 235)"]
+    features = [{"name": "prefers-color-scheme", "value": "dark"}]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+    tick = "document.querySelector('#figure-drops .xtick text').style.fill"
+    wait_for(browser, "dark ticks", f"return {tick} === '{dark[1]}'")
+    assert browser.execute_script(fills) == dark
+    assert show(examples.report_input, scheme="dark").execute_script(fills) == dark
+    # In print all are light and fit the paper.
+    browser.execute_script("window.dispatchEvent(new Event('beforeprint'))")
+    printed, widths = browser.execute_script(
+        "const plots = Array.from(document.querySelectorAll('[data-figure]:not(.made)'));"
+        "return [plots.map((plot) => plot.querySelector('.xtick text').style.fill),"
+        "plots.map((plot) => plot.querySelector('svg.main-svg').clientWidth)]"
+    )
+    assert set(printed) == {"rgb(31, 35, 40)"}
+    assert set(widths) == {680}
 
 
-def test_numbers_sort_as_numbers(show: Any) -> None:
-    browser = show(examples.report_input)
+def test_a_click_on_a_header_sorts_numbers_and_a_second_one_turns_them_round(look: Any) -> None:
+    browser = look(examples.report_input)
     click_header(browser, "seq_len")
     assert list(dict.fromkeys(column(browser, 2))) == ["8", "32", "128"]
+    for is_reversed in (False, True):
+        click_header(browser, "nmse")
+        shown = column(browser, 4)
+        numbers = [float(text) for text in shown if text != NONE]
+        assert numbers == sorted(numbers, reverse=is_reversed)
+        assert shown[-3:] == [NONE, NONE, NONE]
 
 
 def test_the_table_is_sorted_and_filtered_with_the_keyboard_alone(show: Any) -> None:
@@ -373,103 +351,16 @@ def test_every_control_and_region_has_a_name(look: Any) -> None:
     assert nameless == []
 
 
-def test_a_page_that_turns_dark_redraws_its_figures(show: Any) -> None:
-    browser = show(examples.report_input)
-    browser.execute_cdp_cmd(
-        "Emulation.setEmulatedMedia",
-        {"features": [{"name": "prefers-color-scheme", "value": "dark"}]},
-    )
-    wait_for(
-        browser,
-        "dark ticks",
-        "return document.querySelector('#figure-drops .xtick text').style.fill"
-        " === 'rgb(228, 231, 235)'",
-    )
-
-
-def test_in_print_every_figure_is_light_and_fits_the_paper(show: Any) -> None:
-    browser = show(examples.report_input, scheme="dark")
-    browser.execute_script("window.dispatchEvent(new Event('beforeprint'))")
-    fills, widths = browser.execute_script(
-        "const plots = Array.from(document.querySelectorAll('[data-figure]:not(.made)'));"
-        "return [plots.map((plot) => plot.querySelector('.xtick text').style.fill),"
-        "plots.map((plot) => plot.querySelector('svg.main-svg').clientWidth)]"
-    )
-    assert set(fills) == {"rgb(31, 35, 40)"}
-    assert set(widths) == {680}
-
-
-def test_a_study_of_ten_thousand_trials_stays_light(show: Any) -> None:
+def test_a_study_of_ten_thousand_trials_stays_light_and_makes_rows_when_needed(show: Any) -> None:
     browser = show(large_study, unfolded=False)
     count = "return document.getElementsByTagName('*').length"
     assert browser.execute_script(count) < 3_000
-    browser = show(large_study)
+    folds = "document.querySelectorAll('details').forEach((fold) => { fold.open = true; })"
+    browser.execute_script(folds)
+    wait_for(browser, "the figures", DRAWN)
     assert browser.execute_script(count) < 10_000
-    assert "1,500 lines and 300 points of 9,486 trials" in browser.find_element(
-        "id", "explored-note"
-    ).get_attribute("textContent")
-    click_header(browser, "nmse")
-    assert float(column(browser, 4)[0]) == pytest.approx(
-        examples.trials_frame()["nmse"].min(), rel=1e-3
-    )
-
-
-def test_a_click_on_a_shape_finds_its_trials(show: Any) -> None:
-    browser = show(examples.lean_input)
-    click_point(browser, "front-num_params", 0)
-    assert len(column(browser, 0)) == len(examples.SEEDS)
-    assert browser.find_element("id", "text-filter").get_property("value") == "heads=4 depth=2"
-
-
-def test_a_clicked_shape_names_its_runs_with_links_to_them(show: Any) -> None:
-    browser = show(examples.lean_input)
-    click_point(browser, "front-num_params", 0)
-    said = browser.find_element("css selector", "#figure-front-num_params ~ .picked")
-    assert said.text == "heads=4, depth=2 MLflow: seed 0, seed 1, seed 2 · in the table of trials"
-    links = [link.get_attribute("href") for link in said.find_elements("tag name", "a")]
-    assert links[:3] == [f"https://mlflow.example/runs/24{seed}abcdef" for seed in range(3)]
-    assert links[3].endswith("#trials")
-
-
-@pytest.mark.parametrize(
-    ("url", "opened"),
-    [
-        ("https://mlflow.example/#/experiments/1/runs/abc", True),
-        ("javascript:window.injected=1", False),
-    ],
-)
-def test_a_click_on_one_run_opens_its_page_where_that_is_a_web_address(
-    show: Any, url: str, opened: bool
-) -> None:
-    trials = examples.trials_frame().assign(mlflow_url=url)
-    browser = show(partial(examples.report_input, trials=trials))
-    browser.execute_script("window.opened = []; window.open = (url) => window.opened.push(url)")
-    click_point(browser, "error", 0)
-    # A median is of several runs, of which none is opened; they are listed.
-    click_point(browser, "learning-curves", 0)
-    assert browser.execute_script("return window.opened") == ([url] if opened else [])
-    assert browser.execute_script("return window.injected === undefined")
-
-
-def test_hovering_over_a_shape_shows_it_with_its_uncertainty_and_its_runs(show: Any) -> None:
-    browser = show(examples.lean_input)
-    text = hover(browser, "figure-front-num_params", ".points path")
-    assert "heads=4, depth=2" in text
-    assert "top1 0.764, 95% interval 0.754 to 0.774" in text
-    assert "P(front) 0.99, on the front" in text
-    assert "parameters: 1.4 M" in text
-    assert "3 full-budget runs" in text
-
-
-def test_hovering_over_a_run_names_its_cell_its_seed_and_its_error(show: Any) -> None:
-    text = hover(show(examples.report_input), "figure-error", ".points path.point")
-    assert "seq_len=" in text
-    assert "seed=" in text
-    assert "nmse " in text
-
-
-def test_rows_of_a_large_study_are_made_when_they_are_needed(show: Any) -> None:
-    browser = show(large_study)
+    drawn = browser.find_element("id", "explored-note").get_attribute("textContent")
+    assert "1,500 lines and 300 points of 9,486 trials" in drawn
     assert browser.find_element("id", "shown-count").text == "10,044 of 10,044 trials"
     assert len(column(browser, 0)) < 100
     numbers = "return Array.from(document.querySelectorAll('#trials-table td:last-child'), "
@@ -488,15 +379,52 @@ def test_rows_of_a_large_study_are_made_when_they_are_needed(show: Any) -> None:
         assert len(shown) < 100
         assert shown[0] < 10_044 * share <= shown[-1] + 1
     assert shown[-1] == 10_044
+    click_header(browser, "nmse")
+    best = examples.trials_frame()["nmse"].min()
+    assert float(column(browser, 4)[0]) == pytest.approx(best, rel=1e-3)
 
 
-def test_only_web_addresses_become_links(show: Any) -> None:
+def test_a_shape_tells_its_uncertainty_and_a_click_finds_its_trials_and_pages(look: Any) -> None:
+    browser = look(examples.lean_input)
+    text = hover(browser, "figure-front-num_params", ".points path")
+    assert "heads=4, depth=2" in text
+    assert "top1 0.764, 95% interval 0.754 to 0.774" in text
+    assert "P(front) 0.99, on the front" in text
+    assert "parameters: 1.4 M" in text
+    assert "3 full-budget runs" in text
+    click_point(browser, "front-num_params", 0)
+    assert len(column(browser, 0)) == len(examples.SEEDS)
+    assert found(browser) == "heads=4 depth=2"
+    said = browser.find_element("css selector", "#figure-front-num_params ~ .picked")
+    assert said.text == "heads=4, depth=2 MLflow: seed 0, seed 1, seed 2 · in the table of trials"
+    links = [link.get_attribute("href") for link in said.find_elements("tag name", "a")]
+    assert links[:3] == [f"https://mlflow.example/runs/24{seed}abcdef" for seed in range(3)]
+    assert links[3].endswith("#trials")
+
+
+def test_hovering_over_a_run_names_its_cell_its_seed_and_its_error(look: Any) -> None:
+    text = hover(look(examples.report_input), "figure-error", ".points path.point")
+    assert "seq_len=" in text
+    assert "seed=" in text
+    assert "nmse " in text
+
+
+def test_only_web_addresses_become_links_and_a_click_on_one_run_opens_its_page(show: Any) -> None:
     trials = examples.trials_frame()
+    addresses = trials["mlflow_url"].tolist()
     trials.loc[0, "mlflow_url"] = "javascript:window.injected=1"
     browser = show(partial(examples.report_input, trials=trials))
     links = browser.find_elements("css selector", "#trials-table a")
     assert len(links) == len(trials) - 1
     assert all(link.get_attribute("href").startswith("https://") for link in links)
+    browser.execute_script("window.opened = []; window.open = (url) => window.opened.push(url)")
+    click_point(browser, "error", 0)
+    assert browser.execute_script("return window.opened") == []
+    click_point(browser, "error", 1)
+    # A median is of several runs, of which none is opened; they are listed.
+    click_point(browser, "learning-curves", 0)
+    assert browser.execute_script("return window.opened") == [addresses[1]]
+    assert browser.execute_script("return window.injected === undefined")
 
 
 def test_script_in_names_and_values_never_runs(show: Any) -> None:
