@@ -7,7 +7,6 @@ import subprocess
 import sys
 from itertools import combinations
 from pathlib import Path
-from typing import NamedTuple
 
 import pandas as pd
 import pytest
@@ -38,8 +37,9 @@ MAGIC = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """The files of a transition."""
-    return save_figures(report_charts(examples.report_input()), tmp_path_factory.mktemp("saved"))
+    """The files of a transition, panels in their figure alone."""
+    charts = report_charts(examples.report_input())
+    return save_figures(charts, tmp_path_factory.mktemp("saved"), each_once=True)
 
 
 PROGRAM = """
@@ -56,41 +56,24 @@ lean, transition = (
 )
 # What was drawn before must not show in the files that follow.
 assert save_figures(lean, Path(sys.argv[1], "before"), formats=("svg",))
-assert save_figures(transition, Path(sys.argv[1]))
+assert save_figures(transition, Path(sys.argv[1]), each_once=True)
 assert "matplotlib.pyplot" not in sys.modules
 assert settings() == before
 """
 
 
-class Elsewhere(NamedTuple):
-    """What a process of its own wrote of the same transition, and how it ended."""
-
-    folder: Path
-    ended: subprocess.CompletedProcess[str]
-
-
-@pytest.fixture(scope="module")
-def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Elsewhere:
-    folder = tmp_path_factory.mktemp("elsewhere")
-    root = Path(__file__).parents[2]
-    environment = {**os.environ, "PYTHONPATH": f"{root}{os.pathsep}{root / 'tests'}"}
-    ended = subprocess.run(
-        [sys.executable, "-c", PROGRAM, folder],
-        check=False,
-        env=environment,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    return Elsewhere(folder, ended)
-
-
-@pytest.mark.xdist_group("saved")
 def test_a_transition_is_saved_in_every_format(saved: list[Path]) -> None:
-    panels = ("error", "slopes", "drops", "location")
-    stems = ("transition", *panels, "learning-curves")
+    stems = ("transition", "learning-curves")
     assert [path.name for path in saved] == [f"{s}.{f}" for s in stems for f in FORMATS]
     for path in saved:
-        assert path.read_bytes().startswith(MAGIC[path.suffix[1:]])
+        content = path.read_bytes()
+        assert content.startswith(MAGIC[path.suffix[1:]])
+        # Fonts are in the file.
+        if path.suffix == ".svg":
+            assert b"<text" not in content
+        if path.suffix == ".pdf":
+            assert b"/FontFile2" in content
+            assert b"/Type3" not in content
 
 
 def test_shapes_are_saved_as_front_and_candidates(tmp_path: Path) -> None:
@@ -153,32 +136,20 @@ def within(box: Bbox, axis: Axis, axes: Axes) -> bool:
     return bool(frame.x0 - 1 <= at <= frame.x1 + 1)
 
 
-def test_fonts_are_in_the_file(tmp_path: Path) -> None:
-    written = save_figures(report_charts(examples.lean_input()), tmp_path, formats=("svg", "pdf"))
-    for path in written:
-        content = path.read_bytes()
-        if path.suffix == ".svg":
-            assert b"<text" not in content
-        if path.suffix == ".pdf":
-            assert b"/FontFile2" in content
-            assert b"/Type3" not in content
-
-
 def test_several_comparisons_are_drawn_as_one_forest(tmp_path: Path) -> None:
     written = save_figures(report_charts(examples.groups_input()), tmp_path, formats=("svg",))
     assert [path.name for path in written] == ["candidates.svg", "front-num_params.svg"]
     assert "family = xcit" in written[0].read_text("utf-8")
 
 
-@pytest.mark.xdist_group("saved")
-@pytest.mark.parametrize("suffix", FORMATS)
-def test_the_same_study_gives_the_same_file(
-    saved: list[Path], elsewhere: Elsewhere, suffix: str
+def test_the_same_study_gives_the_same_files_and_matplotlib_stays_as_it_was(
+    saved: list[Path], tmp_path: Path
 ) -> None:
-    first = {path.name: path.read_bytes() for path in saved if path.suffix == f".{suffix}"}
-    again = {path.name: path.read_bytes() for path in elsewhere.folder.glob(f"*.{suffix}")}
-    assert first.keys() == again.keys()
-    assert [name for name in first if first[name] != again[name]] == []
+    root = Path(__file__).parents[2]
+    environment = {**os.environ, "PYTHONPATH": f"{root}{os.pathsep}{root / 'tests'}"}
+    subprocess.run([sys.executable, "-c", PROGRAM, tmp_path], check=True, env=environment)
+    for path in saved:
+        assert path.read_bytes() == (tmp_path / path.name).read_bytes(), path.name
 
 
 def test_a_study_without_results_saves_nothing(tmp_path: Path) -> None:
@@ -199,11 +170,6 @@ def test_an_unknown_format_is_refused_before_anything_is_drawn(tmp_path: Path) -
     with pytest.raises(ValueError, match="png, svg, pdf"):
         save_figures([], tmp_path / "new", formats=("gif",))
     assert not (tmp_path / "new").exists()
-
-
-@pytest.mark.xdist_group("saved")
-def test_drawing_leaves_matplotlib_as_it_was_and_never_needs_pyplot(elsewhere: Elsewhere) -> None:
-    assert elsewhere.ended.returncode == 0, elsewhere.ended.stderr
 
 
 def test_the_command_writes_what_it_lists_for_every_chart_of_the_page(tmp_path: Path) -> None:

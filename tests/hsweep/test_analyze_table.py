@@ -56,26 +56,20 @@ def as_options(sweep: Sweep) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("name", "verdict", "h_star"),
-    [("D4", "collapse", 4), ("E32", "collapse", 4), ("D3", "collapse", 3),
-     ("two_layers", "collapse", 2)],
-)  # fmt: skip
-@pytest.mark.parametrize("ending", ["csv", "parquet"])
-def test_the_published_tables(
-    analyze: Analyze, name: str, verdict: str, h_star: int, ending: str
-) -> None:
+    ("name", "h_star", "ending"),
+    [("D4", 4, "csv"), ("E32", 4, "parquet"), ("D3", 3, "csv"), ("two_layers", 2, "csv")],
+)
+def test_the_published_tables(analyze: Analyze, name: str, h_star: int, ending: str) -> None:
     asked = ("--metric", "nmse", "--setting", "n_mc=499")
     found = transition(analyze, published(name), *asked, ending=ending)
     assert (found["verdict"], found["suggested"], found["h_star"]) == ("open", True, h_star)
     assert found["n1_assumed_sd"] == 0.1
-    stated = transition(
-        analyze, published(name), *asked, "--setting", "assumed_sd=0.1", ending=ending
-    )
-    assert (stated["verdict"], stated["h_star"]) == (verdict, h_star)
+    sure = ("--setting", "assumed_sd=0.1")
+    stated = transition(analyze, published(name), *asked, *sure, ending=ending)
+    assert (stated["verdict"], stated["h_star"]) == ("collapse", h_star)
     assert stated["answer"].startswith("With a stated seed sd of 0.1 decades: ")
 
 
-@pytest.mark.parametrize("ending", ["csv", "parquet"])
 @pytest.mark.parametrize(
     ("family", "verdicts"),
     [
@@ -88,10 +82,10 @@ def test_the_published_tables(
     ],
 )
 def test_sweeps_of_every_scale_and_status(
-    analyze: Analyze, family: str, verdicts: set[str], ending: str
+    analyze: Analyze, family: str, verdicts: set[str]
 ) -> None:
     sweep = transition_sweep(family, 7)
-    found = transition(analyze, sweep.frame, *as_options(sweep), ending=ending)
+    found = transition(analyze, sweep.frame, *as_options(sweep), ending="parquet")
     assert found["verdict"] in verdicts
     if found["verdict"] == "collapse":
         assert found["h_star"] == sweep.h_star
@@ -295,22 +289,14 @@ def first(value: float) -> pd.DataFrame:
     ("frame", "options", "message"),
     [
         (b"", "", "is empty"),
-        (sharp().iloc[:0], "", "no rows"),
-        (bytes(range(256)) * 4, "", "cannot read"),
         (sharp().drop(columns="heads"), "", "name the searched axis with --x COLUMN"),
         (sharp().drop(columns="nmse"), "", "unknown column 'nmse'"),
-        (sharp(nmse="good"), "", "'nmse' is not numeric: it holds 'good'"),
-        (first(np.inf), "", "infinity in row 1"),
         (first(-0.1), "", "holds -0.1; an error cannot be below 0"),
         (sharp(nmse=0.0), "", "every run has nmse = 0; give eval_size"),
         (sharp().rename(columns={"nmse": "score"}), "--metric score", "--goal min or --goal max"),
-        (sharp(nmse=93.0), "--scale accuracy", "cannot be above 1 (divide percentages by 100)"),
-        (sharp(nmse=1.0), "--scale accuracy", "give eval_size"),
-        (sharp(), "--goal max --scale error", "goal 'max' contradicts scale 'error'"),
         (pd.concat([sharp(), sharp()]), "", "repeat a run"),
         (sharp(), "--x heads --by heads", "'heads' is asked for in two roles"),
         (sharp(), "--replicate rep", "unknown column 'rep'"),
-        (sharp(status="odd"), "", "unknown status in column 'status': 'odd'"),
         (sharp(), "--pruned cut", "need the column of the words"),
         (sharp(), "--setting alpha=3", "alpha must lie between 0 and 1"),
         (sharp(epoch=1), "--budget-column epoch --target-budget 0", "above 0, not 0.0"),
@@ -357,14 +343,11 @@ def test_one_length_shows_a_collapse_and_says_nothing_of_growth(analyze: Analyze
     assert "Growth with seq_len cannot be judged by one value of it." in found["qualifications"]
 
 
-def test_a_finished_run_without_a_value_is_counted_as_failed(analyze: Analyze) -> None:
+def test_runs_without_a_value_are_no_obstacle(analyze: Analyze) -> None:
     found = transition(analyze, first(np.nan), "--metric", "nmse")
     assert found["verdict"] == "collapse"
     said = [*found["qualifications"], *found["warnings"]]
     assert any("counted as failed" in text for text in said)
-
-
-def test_an_infinite_value_of_a_failed_run_is_no_obstacle(analyze: Analyze) -> None:
     frame = first(np.inf)
     frame["status"] = np.where(frame.index > 0, "COMPLETE", "FAIL")
     assert transition(analyze, frame, "--metric", "nmse")["verdict"] == "collapse"
