@@ -41,8 +41,7 @@ from analysis.runs.ladder import Ladder, ladder_of
 from analysis.runs.statuses import FULL
 from analysis.runs.table import Runs
 from analysis.statistics.noninferiority import confirming_seeds
-from analysis.text.settled import missing_table
-from analysis.text.settled import budgets_table
+from analysis.text.settled import budgets_table, missing_table
 from analysis.text.tables import TERMINAL_ROWS, varying_columns
 from hsweep.design.question import ALPHA, Missing
 from hsweep.errors import UserError
