@@ -166,7 +166,7 @@ def best_table(trials: pd.DataFrame, axes: Sequence[str], metric: str, goal: Goa
         f"The best of {len(finished):,} single runs are partly lucky ones: compare repeated runs "
         "before you choose one."
     )
-    header = ("", *map(column_label, best))
+    header = ("", *map(column_label, map(str, best)))
     return Table(header, tuple((str(at), *row) for at, row in enumerate(rows, 1)), note)
 
 
