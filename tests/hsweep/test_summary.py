@@ -202,10 +202,13 @@ class TestOnTheCommandLine:
             "1 of 3 too large at width=4."
         ) in said
         content = json.loads(hsweep("analyze", "mine", "--json").stdout)
-        counts = {cell["x"]: cell for cell in content["counts"]}
-        assert (counts[2]["complete"], counts[2]["diverged"]) == (1, 2)
-        assert (counts[4]["complete"], counts[4]["too_large"]) == (2, 1)
-        assert counts[3]["started"] == 2
+        ended = {cell["x"]: cell["ended"] for cell in content["counts"]}
+        assert ended == {
+            1: {"finished": 3},
+            2: {"finished": 1, "diverged": 2},
+            3: {"finished": 2},
+            4: {"finished": 2, "too_large": 1},
+        }
 
     def test_the_report_says_it_all(self, hsweep: Invoke, study: StudyFolder) -> None:
         assert hsweep("report", "mine").exit_code == 0
