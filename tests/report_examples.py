@@ -268,7 +268,10 @@ def lean_groups() -> LeanGroups:
         dataclasses.replace(row, outcome="excluded", p_worse=0.01) for row in lean_result().table
     )
     none = {"verdict": "excluded", "choice": None, "table": nothing}
-    found = {"vit": lean_result(), "xcit": lean_result(**none)}
+    found = {
+        "vit": lean_result(at={"family": "vit"}),
+        "xcit": lean_result(at={"family": "xcit"}, **none),
+    }
     return LeanGroups("family", found, {"deit": "the baseline has no full-budget run"})
 
 

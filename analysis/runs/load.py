@@ -1,6 +1,5 @@
 """Tables of runs as files: parquet, and text with whatever separator, decimal sign and encoding."""
 
-import contextlib
 import csv
 import gzip
 import io
@@ -88,33 +87,30 @@ def _text_table(text: str) -> tuple[pd.DataFrame, list[str]]:
     separator = excel[1] if excel else _separator(text)
     # Below a table spreadsheets write lines of nothing but separators.
     text = re.sub(rf"(?m)^[{re.escape(separator)} \t\r]+$\n?", "", text)
-    frame: pd.DataFrame = pd.read_csv(
-        io.StringIO(text), sep=separator, dtype=str, keep_default_na=False, na_values=[""],
-        skipinitialspace=True,
-    )  # fmt: skip
+
+    def read(**more: Any) -> pd.DataFrame:
+        frame: pd.DataFrame = pd.read_csv(
+            io.StringIO(text), sep=separator, keep_default_na=False, na_values=[""],
+            skipinitialspace=True, low_memory=False, **more,
+        )  # fmt: skip
+        return frame
+
+    frame = read()
     if not isinstance(frame.index, pd.RangeIndex) and not frame.index.is_unique:
         raise ValueError("its rows have more entries than its first line has names")
+    decimal = "."
+    texts = [_words(frame[name]) for name in frame if _is_text(frame[name])]
+    if separator != "," and any(_are_numbers(w, ",") and not _are_numbers(w, ".") for w in texts):
+        decimal, written = ",", read(dtype=str)
+        # As written: 1.234 is no fraction here.
+        numbers = [name for name in frame.select_dtypes("number") if frame[name].notna().any()]
+        frame = frame.assign(**{str(name): written[name] for name in numbers})
     unnamed = [name for name in frame if str(name).startswith("Unnamed: ")]
     # Row numbers, or what stands behind a separator at the end of each line.
     frame = frame.drop(
         columns=[name for name in unnamed if frame[name].isna().all() or frame[name].is_unique]
     )
-    plain = frame.apply(_plain)
-    others = [_words(plain[name]) for name in plain if _is_text(plain[name])]
-    if separator != "," and any(_are_numbers(w, ",") and not _are_numbers(w, ".") for w in others):
-        # As written: 1.234 is no fraction here.
-        return _with_numbers(frame, ",")
-    return _with_numbers(plain, ".")
-
-
-def _plain(column: "pd.Series[Any]") -> "pd.Series[Any]":
-    """Return a column of numbers, or of true and false, as such; any other as it is."""
-    words = column.str.strip()
-    if words.str.lower().isin(["true", "false"]).all():
-        return words.str.lower().eq("true")
-    with contextlib.suppress(ValueError):
-        return pd.to_numeric(words)
-    return column
+    return _with_numbers(frame, decimal)
 
 
 def _separator(text: str) -> str:

@@ -226,10 +226,6 @@ def test_a_front_counts_the_shapes_of_each_class() -> None:
     assert "Of 2 more these seeds do not tell." in sentence
 
 
-def test_an_empty_front_says_so() -> None:
-    assert "no front" in examples.sentence(examples.pareto_result(table=()))
-
-
 def test_a_sweep_without_a_question_gets_no_verdict() -> None:
     assert "no question" in Answer().text
     page = build_report(examples.report_input(transition=None))
