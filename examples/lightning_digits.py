@@ -22,7 +22,7 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset, random_split
 
 from hsweep import Asha, Point, Run, Sweep, epochs, grid
-from hsweep.integrations.lightning import ReportCallback
+from hsweep.integrations.lightning import LightningCallback
 
 NUM_TEST = 360
 
@@ -74,7 +74,7 @@ def loaders() -> tuple[DataLoader[list[Tensor]], DataLoader[list[Tensor]]]:
 def train(point: Point, run: Run) -> None:
     """Train one trial, from its last checkpoint if it has one."""
     lightning.seed_everything(run.seeds.init, verbose=False)
-    report = ReportCallback(run)
+    report = LightningCallback(run)
     trainer = Trainer(
         max_epochs=run.budget,
         accelerator=run.device.type,

@@ -24,7 +24,7 @@ from torch.utils.data import Dataset
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
 from hsweep import Asha, Point, Run, Sweep, epochs, grid
-from hsweep.integrations.transformers import ReportCallback
+from hsweep.integrations.transformers import TransformersCallback
 from tasks.language.stories import Stories
 from tasks.language.text_data import Part
 from tasks.language.token_files import token_line
@@ -70,7 +70,7 @@ def build(point: Point) -> GPT2LMHeadModel:
 
 def train(point: Point, run: Run) -> None:
     """Train one trial, from its last checkpoint if it has one."""
-    report = ReportCallback(run)
+    report = TransformersCallback(run)
     arguments = TrainingArguments(
         output_dir=str(run.folder),
         num_train_epochs=run.budget,

@@ -5,21 +5,24 @@ import threading
 from collections.abc import Generator
 
 from hsweep.design.trial import Assignment, Event
+from hsweep.training.run import Channel
 from hsweep.training.train import train
 from hsweep.training.world import ALONE, World
 
 
-class Steps:
+class Steps(Channel):
     """The channel of a trial whose next report is trained when it is asked for."""
 
     def __init__(self) -> None:
-        self.is_stopped = False
+        self.has_to_stop = False
         self.events: queue.SimpleQueue[Event | BaseException | None] = queue.SimpleQueue()
         self.answers: queue.SimpleQueue[bool] = queue.SimpleQueue()
 
-    def begins(self) -> None: ...
+    @property
+    def is_stopped(self) -> bool:
+        return self.has_to_stop
 
-    def put(self, event: Event) -> bool:
+    def put(self, event: Event, /) -> bool:
         self.events.put(event)
         return not self.is_stopped and self.answers.get()
 
@@ -47,7 +50,7 @@ def driven(assignment: Assignment, world: World = ALONE) -> Generator[Event, Non
         if event is not None:
             raise event
     finally:
-        steps.is_stopped = True
+        steps.has_to_stop = True
         steps.answers.put(False)
         thread.join()
 
@@ -57,7 +60,7 @@ def to_the_end(assignment: Assignment, world: World = ALONE) -> list[Event]:
     events: list[Event] = []
 
     class Listening(Steps):
-        def put(self, event: Event) -> bool:
+        def put(self, event: Event, /) -> bool:
             events.append(event)
             return True
 

@@ -264,11 +264,6 @@ class Bad:
         os.chdir(self.folder)
         run.report(6, loss=1)
 
-    # Those that end their process, or none at all.
-
-    def ends_the_process(self, run: Run) -> None:
-        os._exit(3)
-
     def hangs(self, run: Run) -> None:
         run.report(1, loss=1)
         waits_for_ever()
@@ -279,9 +274,9 @@ def waits_for_ever() -> None:
 
 
 def deeds() -> Iterator[str]:
-    """All that can be done without ending the process."""
+    """All that can be done without hanging."""
     for name in vars(Bad):
-        if name == "ends_the_process":
+        if name == "hangs":
             return
         if not name.startswith("_") and name != "folder":
             yield name
@@ -335,7 +330,7 @@ def one_after_another(histories: Mapping[str, list[Any]]) -> bool:
 
 @dataclass(frozen=True)
 class Troubled:
-    """Walks, with or without trouble, or ends its process, by the ``deed`` of its point.
+    """Walks, or does something bad, by the ``deed`` of its point.
 
     Attributes:
         folder: with a folder for each deed, where traces are left (see ``Walk``).
@@ -345,7 +340,7 @@ class Troubled:
 
     def __call__(self, point: Point, run: Run) -> None:
         traces = str(Path(self.folder, point.deed))
-        if point.deed in ("walks", "walks_bare"):
-            Walk("folder" if point.deed == "walks" else "nothing", traces=traces)(point, run)
+        if point.deed == "walks":
+            Walk(traces=traces)(point, run)
         else:
             getattr(Bad(traces), point.deed)(run)

@@ -66,21 +66,16 @@ OWNERS = {
     "uvicorn": ("hsweep/watching/server.py", "hsweep/tracking/ui.py"),
 }
 TORCH_AT_THE_TOP = (
-    *("models/*.py", "tasks/*.py"),
-    *("hsweep/training/loop.py", "hsweep/training/trial_state.py"),
-    *("hsweep/training/trial_run.py", "hsweep/training/learned.py"),
-    *("hsweep/training/own/files.py", "hsweep/training/own/function.py"),
-    *("hsweep/training/checkpoints.py", "hsweep/training/memory.py"),
-    *("hsweep/training/micro_batches.py", "hsweep/training/evaluation.py"),
-    *("hsweep/training/division.py", "hsweep/training/batch_norm.py"),
-    "hsweep/training/sharding.py",
-    *("hsweep/training/batches.py", "hsweep/training/opening.py"),
-    *("hsweep/training/compiled.py", "hsweep/training/process_state.py"),
-    *("hsweep/training/optimizers.py", "hsweep/training/rehearsal.py"),
-    *("hsweep/training/averaging.py", "hsweep/training/layers.py"),
-    *("hsweep/training/memory_format.py", "hsweep/training/optimizer_check.py"),
-    *("hsweep/training/precision.py", "hsweep/training/prefetch.py", "hsweep/training/updates.py"),
-    "hsweep/integrations/*.py",
+    *("models/*.py", "tasks/*.py", "hsweep/integrations/*.py"),
+    *(
+        f"hsweep/training/{name}.py"
+        for name in (
+            *("batch_norm", "batches", "checkpoints", "division", "evaluation", "layers", "loop"),
+            *("memory", "micro_batches", "opening", "optimizer_check", "optimizers", "prefetch"),
+            *("process_state", "rehearsal", "sharding", "trial_run", "trial_state"),
+            *("own/files", "own/function"),
+        )
+    ),
 )
 ROOMS = (
     *("design", "training", "integrations", "record", "planning", "coordination", "tracking"),

@@ -5,6 +5,7 @@ from typing import Protocol
 from hsweep.coordination.coordinator import Coordinator
 from hsweep.design.trial import Assignment, Event
 from hsweep.errors import RefusedReportError, failure_text
+from hsweep.training.run import Channel
 from hsweep.training.train import train
 
 
@@ -39,7 +40,7 @@ class InlineRunner:
         """Do nothing: nothing is held."""
 
 
-class _Channel:
+class _Channel(Channel):
     """Where the events of a trial go: the coordinator, which decides at once."""
 
     def __init__(self, coordinator: Coordinator, assignment: Assignment) -> None:
@@ -49,9 +50,6 @@ class _Channel:
     def is_stopped(self) -> bool:
         return self._coordinator.stop_requested
 
-    def begins(self) -> None:
-        """Do nothing: nothing is watched over."""
-
-    def put(self, event: Event) -> bool:
+    def put(self, event: Event, /) -> bool:
         goes_on = self._coordinator.report(self._assignment, event)
         return goes_on and not self._coordinator.stop_requested

@@ -9,7 +9,7 @@ from hsweep.integrations import counts_epochs
 from hsweep.training.run import Run, StopTrial
 
 
-class ReportCallback(TrainerCallback):
+class TransformersCallback(TrainerCallback):
     """Reports each evaluation with a checkpoint; those within an epoch only if the budget counts
     steps.
 

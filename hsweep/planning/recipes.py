@@ -90,7 +90,7 @@ def check_recipe(
 
 def _check_structure(recipe: Recipe, model: AnyModelConfig) -> None:
     from hsweep.training.layers import layers_of
-    from hsweep.training.memory_format import has_images
+    from hsweep.training.opening import has_images
     from models.meta_build import without_numbers
 
     with without_numbers():

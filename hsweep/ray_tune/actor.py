@@ -1,25 +1,16 @@
 """What runs in Ray's worker processes; imports no more than training needs."""
 
 import contextlib
-import faulthandler
-import sys
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Any, Final
 
 from ray import tune
 from ray.tune.execution.placement_groups import PlacementGroupFactory
 
 from hsweep.design.trial import Assignment
-from hsweep.ray_tune.messages import (
-    MESSAGES,
-    PLACE,
-    START,
-    START_SECONDS,
-    WorkerStart,
-    hang_file,
-)
+from hsweep.ray_tune.messages import MESSAGES, PLACE, START, WorkerStart
 from hsweep.ray_tune.peers import Peers, own_place
+from hsweep.training.hanging import HangWatch
 from hsweep.training.run import Channel
 from hsweep.training.train import train
 from hsweep.training.worker_queue import WorkerQueue
@@ -55,18 +46,21 @@ class TrialActor(tune.Trainable):
         self._place = own_place()
         first = config[START].assignments[0]
         is_several = first.trial.num_ranks > 1
-        self._peers = Peers(first.resources, train) if is_several else None
-        self._queue = WorkerQueue(self._train, HangWatch(self.logdir))
+        self._peers = Peers(first.resources) if is_several else None
+        self._watch = HangWatch()
+        self._queue = WorkerQueue(self._train, self._watch)
         self._take(config)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        # What went wrong with keeping the trials before is no failure of these.
+        # An error in ending the trials before is no failure of the new ones.
         with contextlib.suppress(Exception):
             self.cleanup()
         self._take(new_config)
         return True
 
     def _take(self, config: dict[str, Any]) -> None:
+        # A process that is used again has another folder, and the driver looks there.
+        self._watch.folder = self.logdir
         self._queue.give(config[START].assignments)
         # Tune adds it to everything this process returns, with each assignment in it.
         self.config: dict[str, Any] = {}
@@ -84,7 +78,8 @@ class TrialActor(tune.Trainable):
         self._queue.drop(key)
 
     def halt(self) -> None:
-        """End all trials at their next reports; what they report until then is still asked for."""
+        """End all trials at their next reports; ``step`` still returns what they report until
+        then."""
         self._queue.halt()
 
     def cleanup(self) -> None:
@@ -98,45 +93,5 @@ class TrialActor(tune.Trainable):
             self._peers.train(assignment, channel, self._queue.interrupt)
 
     def __repr__(self) -> str:
-        # Shown in Ray's dashboard. An actor outlives its trials, so it is named as what it is.
+        # Shown in Ray's dashboard. An actor outlives its trials, so it has the name of its kind.
         return "hsweep-worker"
-
-
-class HangWatch:
-    """Ends this process if work for a trial takes longer than a report may, or than beginning or
-    ending a trial may; leaves in a file where the work was.
-
-    A thread keeps watch that needs no interpreter lock: it notices foreign code that never returns.
-
-    Args:
-        folder: for the file.
-    """
-
-    def __init__(self, folder: str) -> None:
-        self._folder = folder
-        self._file: TextIO | None = None
-        self._path: Path | None = None
-
-    def begin(self, assignment: Assignment, *, is_turn: bool) -> None:
-        timeout = assignment.patience_seconds
-        if timeout is None:
-            return
-        seconds = max(timeout, START_SECONDS) if is_turn else timeout
-        file = self._opened(hang_file(self._folder, assignment))
-        faulthandler.dump_traceback_later(seconds, exit=True, file=file)
-
-    def end(self) -> None:
-        faulthandler.cancel_dump_traceback_later()
-
-    def _opened(self, path: Path) -> TextIO:
-        """Return a file that is open for writing, or standard error where it cannot be."""
-        if self._file is None or path != self._path:
-            if self._file is not None:
-                self._file.close()
-            self._file, self._path = None, path
-            try:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                self._file = path.open("w")
-            except OSError:
-                return sys.stderr
-        return self._file

@@ -1,4 +1,4 @@
-"""Why an attempt ended, read from what Ray and the worker left of it."""
+"""Why an attempt ended, read from Ray's errors and from the files of the worker."""
 
 import contextlib
 import re
@@ -20,8 +20,9 @@ from ray.exceptions import (
 )
 
 from hsweep.design.trial import Assignment
-from hsweep.ray_tune.messages import START_SECONDS, Place, hang_file
-from hsweep.ray_tune.nodes import on_node
+from hsweep.ray_tune.messages import Place
+from hsweep.ray_tune.nodes import alive_nodes, on_node
+from hsweep.training.hanging import START_SECONDS, hang_file
 
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
 _PLACE_LOST: Final = (
@@ -42,43 +43,66 @@ _READ_SECONDS: Final = 20.0
 
 
 @dataclass(frozen=True, slots=True)
+class EndedProcess:
+    """A process that ended before its trial did.
+
+    Attributes:
+        error: what Ray raised, as far as known.
+        place: where it ran, as far as known.
+        folder: the Tune trial's, where a process that hangs leaves its traceback; None for none.
+        rank: above 0 for a process beside the worker.
+        was_silenced: the driver ended it because it was silent for too long.
+    """
+
+    error: BaseException | None
+    place: Place | None = None
+    folder: str | None = None
+    rank: int = 0
+    was_silenced: bool = False
+
+    def is_node_alive(self) -> bool:
+        """Whether its node still belongs to the cluster. Asks Ray, which may take its time."""
+        try:
+            nodes = {node["NodeID"] for node in alive_nodes()}
+        except Exception:
+            return False  # Ray itself does not answer
+        return self.place is None or self.place.node in nodes
+
+
+@dataclass(frozen=True, slots=True)
 class Failure:
     """How an attempt ended.
 
     Attributes:
         text: what happened, a line for people first.
         is_own_fault: False if the place it ran in was lost.
-        leaves_node: its process died there, so the next attempt shall be placed elsewhere.
+        leaves_node: its process died there, so the next attempt is placed elsewhere.
+        hung: the process has ended itself, and said that it was at this trial.
     """
 
     text: str
     is_own_fault: bool = True
     leaves_node: bool = False
+    hung: bool = False
 
 
 def failure_of(
     assignment: Assignment,
-    error: BaseException | None,
+    process: EndedProcess,
     *,
-    place: Place | None,
     has_started: bool,
-    process: str = "process",
-    was_silenced: bool = False,
     is_node_alive: bool = True,
-    trace: str = "",
 ) -> Failure:
     """Return how an attempt ended.
 
     Args:
         assignment: the attempt.
-        error: what Ray raised, as far as known.
-        place: where its process ran, as far as known.
-        process: what that is called, where a trial has several.
+        process: where it was trained, or was to be.
         has_started: whether the process may have come to it.
-        was_silenced: the driver ended the process because it was silent for too long.
         is_node_alive: of the node it ran on.
-        trace: what it left when it ended itself because it hung.
     """
+    error, place = process.error, process.place
+    name = f"process of rank {process.rank}" if process.rank else "process"
     where = f" (process {place.pid} on {place.host})" if place else ""
     if error is None:
         return Failure("the worker failed, and Ray did not say how")
@@ -86,19 +110,22 @@ def failure_of(
     if not isinstance(error, RayActorError) or error.actor_init_failed:
         # A traceback, whose last line says what was raised.
         return Failure(f"{text.strip().rpartition(chr(10))[2].strip()}\n{text}")
-    if trace or was_silenced:
+    trace = ""
+    if process.folder and is_node_alive and assignment.report_timeout is not None:
+        trace = hang_trace(process.folder, assignment, place)
+    if trace or process.was_silenced:
         timeout = assignment.report_timeout or 0.0
         late = f"no report for {timeout:g} s"
         if not has_started:
             late = f"not ready for the trial within {max(timeout, START_SECONDS):g} s"
-        late = f"{late} (report_timeout): the {process} was ended{where}"
-        return Failure(f"{late}; {_position(trace)}", leaves_node=True)
+        late = f"{late} (report_timeout): the {name} was ended{where}"
+        return Failure(f"{late}; {_position(trace)}", leaves_node=True, hung=bool(trace))
     is_low = isinstance(error.__cause__, OutOfMemoryError) or _LOW_MEMORY in text
     is_lost = not is_node_alive or error.preempted or _NODE_DIED in text
     text = text if len(text) <= _TEXT_LENGTH else f"{text[:_TEXT_LENGTH]} ..."
     if is_low:
         return Failure(
-            f"out of host memory: Ray's memory monitor ended the {process}{where}, because its "
+            f"out of host memory: Ray's memory monitor ended the {name}{where}, because its "
             "node was running low on memory; let fewer trials run at once (--max-concurrent, or "
             f"more cpus for each: --set cpus=...) or take a smaller batch\n{text}",
             leaves_node=True,
@@ -106,13 +133,11 @@ def failure_of(
     if is_lost:
         return Failure(f"the node was lost{where}\n{text}", is_own_fault=False)
     if isinstance(error, _PLACE_LOST) or isinstance(error.__cause__, _PLACE_LOST):
-        return Failure(f"the {process} could not be reached{where}\n{text}", is_own_fault=False)
+        return Failure(f"the {name} could not be reached{where}\n{text}", is_own_fault=False)
     if not has_started:
-        return Failure(
-            f"the {process} died before the trial began{where}\n{text}", is_own_fault=False
-        )
+        return Failure(f"the {name} died before the trial began{where}\n{text}", is_own_fault=False)
     return Failure(
-        f"the {process} died{where}: killed by a signal, by the system for want of memory, "
+        f"the {name} died{where}: killed by a signal, by the system for want of memory, "
         f"crashed, or ended by os._exit\n{text}",
         leaves_node=True,
     )
@@ -121,12 +146,12 @@ def failure_of(
 def hang_trace(folder: str, assignment: Assignment, place: Place | None) -> str:
     """Return what a process that hung wrote before it ended itself; empty if there is nothing.
 
-    ``folder`` is the Tune trial's; where the place is not known, this machine alone is looked at.
+    ``folder`` is the Tune trial's. Where the place is not known, only this machine is searched.
     """
     path = str(hang_file(folder, assignment))
-    found = _text(path)
-    if found or place is None or place.node == ray.get_runtime_context().get_node_id():
-        return found
+    text = _text(path)
+    if text or place is None or place.node == ray.get_runtime_context().get_node_id():
+        return text
     with contextlib.suppress(RayError):
         return str(ray.get(on_node(place.node, _text, path), timeout=_READ_SECONDS))
     return ""
@@ -150,7 +175,7 @@ def _position(trace: str) -> str:
 
 
 def _main_stack(trace: str) -> list[str]:
-    """Return the innermost frames first of the thread that trained."""
+    """Return the frames of the thread that trained, the innermost first."""
     blocks = [block.splitlines() for block in re.split(r"\n(?=Thread |Current thread )", trace)]
     training = [block for block in blocks if any(_TRAINS.search(line) for line in block)]
     chosen = training[0] if training else blocks[-1]

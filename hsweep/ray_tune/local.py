@@ -5,7 +5,7 @@ import contextlib
 import logging
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +16,7 @@ from hsweep.errors import UserError
 from hsweep.garbage import no_collection
 from hsweep.ray_tune.private import without_idle_helpers
 from hsweep.record.provenance import usable_cores
+from hsweep.training.processes import with_variables
 
 QUIET: Final[Mapping[str, Any]] = {"log_to_driver": False, "logging_level": logging.WARNING}
 MOST_EARLY: Final = 8
@@ -25,11 +26,27 @@ _IDLE_SECONDS: Final = 60
 be ended in the moment in which cores are set aside for the trial that it was started for."""
 
 
+def in_thread(name: str, action: Callable[[], object], *, stays: bool = False) -> Future[object]:
+    """Run an action in a daemon thread, which may stay afterwards; return its result to come."""
+    result = Future[object]()
+
+    def run() -> None:
+        try:
+            result.set_result(action())
+        except BaseException as error:
+            result.set_exception(error)
+        if stays:
+            threading.Event().wait()
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return result
+
+
 class StartingRay:
     """A Ray that starts in a thread of its own while this one does something else.
 
-    The thread stays: Ray's processes end with the one that starts them. Where nobody has waited for
-    it they are killed as this process ends.
+    The thread stays: Ray's processes end with the one that starts them. They are killed as this
+    process ends if nothing has waited for them.
 
     Args:
         environment: see ``start_local``.
@@ -37,21 +54,11 @@ class StartingRay:
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._is_awaited = False
-        self._started = Future[None]()
         # It is registered after Ray's, and so called before that.
         atexit.register(self._kill_unless_awaited)
         # For good: nobody shall see them come and go in another thread.
         os.environ.update(_variables(environment))
-        threading.Thread(target=self._start, name="starting Ray", daemon=True).start()
-
-    def _start(self) -> None:
-        try:
-            _start()
-        except BaseException as error:
-            self._started.set_exception(error)
-        else:
-            self._started.set_result(None)
-        threading.Event().wait()
+        self._started = in_thread("starting Ray", _start, stays=True)
 
     def wait(self) -> None:
         """Return when it has started.
@@ -73,9 +80,9 @@ class StartingRay:
             with contextlib.suppress(psutil.Error):
                 if any(ours in word for word in process.cmdline()):
                     process.suspend()  # it may be about to start others, which would outlive it
-                    for each in [*process.children(recursive=True), process]:
+                    for descendant in [*process.children(recursive=True), process]:
                         with contextlib.suppress(psutil.Error):
-                            each.kill()
+                            descendant.kill()
 
 
 def start_local(environment: Mapping[str, str]) -> None:
@@ -88,7 +95,7 @@ def start_local(environment: Mapping[str, str]) -> None:
     Raises:
         UserError: it does not start.
     """
-    with _in_environment(_variables(environment)):
+    with with_variables(_variables(environment)):
         _start()
 
 
@@ -127,18 +134,3 @@ def shut_down() -> None:
     # thread at this moment, as those in cycles are by whoever looks for garbage.
     with no_collection():
         ray.shutdown()
-
-
-@contextlib.contextmanager
-def _in_environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Let processes that are started meanwhile have these variables."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value

@@ -20,8 +20,8 @@ def slots_of(available: Mapping[str, float], request: Resources) -> int:
 def slots_of_all(nodes: Iterable[Mapping[str, float]], request: Resources) -> int:
     """Return how many trials fit what several nodes have."""
     if request.spread:
-        return sum(_process_slots(each, request) for each in nodes) // request.processes
-    return sum(slots_of(each, request) for each in nodes)
+        return sum(_process_slots(node, request) for node in nodes) // request.processes
+    return sum(slots_of(node, request) for node in nodes)
 
 
 def _process_slots(available: Mapping[str, float], request: Resources) -> int:
@@ -30,8 +30,8 @@ def _process_slots(available: Mapping[str, float], request: Resources) -> int:
         fits.append(int(available.get("CPU", 0) / request.cpus + 1e-9))
     if request.gpus > 0:
         # A share never spans two devices.
-        each = request.gpus / request.processes
-        fits.append(int(available.get("GPU", 0)) * int(1 / each + 1e-9))
+        share = request.gpus / request.processes
+        fits.append(int(available.get("GPU", 0)) * int(1 / share + 1e-9))
     return min(fits)
 
 

@@ -18,30 +18,24 @@ import ray
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from hsweep.design.trial import Assignment, Event, Resources
+from hsweep.design.trial import Assignment, Resources
 from hsweep.errors import failure_text
 from hsweep.ray_tune.messages import Place
 from hsweep.ray_tune.pickling import send_whole
 from hsweep.ray_tune.private import as_actor_error
 from hsweep.secrets import redact
-from hsweep.training.processes import find_store, joined, open_store
-from hsweep.training.run import Channel
-from hsweep.training.worker_queue import ProcessDied, TrialError
-from hsweep.training.world import World
+from hsweep.training.processes import connected, find_store, open_store
+from hsweep.training.run import CannotGoOnError, Channel
+from hsweep.training.train import train
+from hsweep.training.worker_queue import Failure, ProcessDied, TrialError
 
 _CAUSE_SECONDS: Final = 3.0
 """How long an error in rank 0 waits for the end of another process, which may have caused it."""
 _ENDING_SECONDS: Final = 60.0
 """How long other processes may take to end a trial after rank 0 has ended it."""
 
-Failure = TrialError | Event | ProcessDied
-"""Why a process cannot train its part of a trial."""
-
-Train = Callable[[Assignment, Channel, World], Event | None]
-"""Trains a trial in one of its processes; returns why it cannot go on."""
-
 Interrupt = Callable[[Assignment, Failure | None], None]
-"""Gives a trial up that is in training."""
+"""Gives up the trial in training."""
 
 
 def own_place() -> Place:
@@ -51,71 +45,52 @@ def own_place() -> Place:
     return Place(node=node, host=socket.gethostname(), pid=os.getpid())
 
 
-class _PeerChannel:
-    """In place of a driver, to whom ranks above 0 have nothing to report: these agree with rank 0.
-
-    Why one of them cannot go on is what its training returns."""
-
-    is_stopped = False
-
-    def begins(self) -> None:
-        """Do nothing."""
-
-    def put(self, event: Event) -> bool:
-        """Do nothing."""
-        return False
-
-
 class Peer:
     """A process of a rank above 0."""
 
-    def __init__(self, rank: int, size: int, train: Train) -> None:
+    def __init__(self, rank: int, size: int) -> None:
         import torch  # noqa: F401 - while rank 0 does the same
 
-        self._rank, self._size, self._train = rank, size, train
+        self._rank, self._size = rank, size
 
     def place(self) -> Place:
         return own_place()
 
-    def train(
-        self, assignment: Assignment, host: str, port: int, name: str
-    ) -> TrialError | Event | None:
+    def train(self, assignment: Assignment, host: str, port: int, name: str) -> Failure | None:
         """Train this rank's part of a trial; return why that cannot be, None at its end."""
         try:
             store = find_store(host, port)
             uses_cuda = assignment.resources.gpus != 0
-            group = joined(self._rank, self._size, store, name, uses_cuda=uses_cuda)
-            with group as world:
-                ending = self._train(assignment, _PeerChannel(), world)
+            with connected(self._rank, self._size, store, name, uses_cuda=uses_cuda) as world:
+                ending = train(assignment, Channel(), world)
                 if ending is not None:
-                    raise _EndedError  # the group stays, as where rank 0 fails
-        except _EndedError:
-            return ending
+                    raise CannotGoOnError(ending)  # the group stays, as where rank 0 fails
+        except CannotGoOnError as error:
+            return error.event
         except BaseException as error:
             what, _, rest = redact(failure_text(error)).partition("\n")
             return TrialError(f"{what} (in rank {self._rank} of {self._size})\n{rest}")
         return None
 
 
-class _EndedError(Exception):
-    """Leaves the group of a trial that cannot go on."""
-
-
 class Peers:
-    """The other processes of a worker's trials, seen from it."""
+    """The other processes of a worker's trials, seen from it.
 
-    def __init__(self, resources: Resources, train: Train) -> None:
-        self._train = train
+    Args:
+        resources: of each trial that they train.
+    """
+
+    def __init__(self, resources: Resources) -> None:
         # What came here by value goes on in the same way.
         send_whole(())
-        self.size = resources.processes
+        self._size = resources.processes
         group = ray.util.get_current_placement_group()
-        amounts = {"num_cpus": resources.cpus, "num_gpus": resources.gpus / self.size}
+        amounts = {"num_cpus": resources.cpus, "num_gpus": resources.gpus / self._size}
         self._actors = [
             ray.remote(**amounts)(Peer)
             .options(scheduling_strategy=PlacementGroupSchedulingStrategy(group, rank))
-            .remote(rank, self.size, train)
-            for rank in range(1, self.size)
+            .remote(rank, self._size)
+            for rank in range(1, self._size)
         ]
         self._places = [actor.place.remote() for actor in self._actors]
         self._host = ray.util.get_node_ip_address()
@@ -133,8 +108,8 @@ class Peers:
         watch.start()
         uses_cuda = assignment.resources.gpus != 0
         try:
-            with joined(0, self.size, self._store, name, uses_cuda=uses_cuda) as world:
-                ending = self._train(assignment, channel, world)
+            with connected(0, self._size, self._store, name, uses_cuda=uses_cuda) as world:
+                ending = train(assignment, channel, world)
                 # Others may not know that this one cannot go on, and wait for it.
                 watch.wait(_ENDING_SECONDS if ending is None else _CAUSE_SECONDS)
         except BaseException:
@@ -184,18 +159,18 @@ class _Watch(threading.Thread):
         return failure
 
     def give_up(self, failure: Failure | None) -> None:
-        """End the other processes; no trial is trained here any more."""
+        """End the other processes; no trial trains here any more."""
         if not self._is_known:
             self._interrupt(self._assignment, failure)
         self._peers.kill()
 
     def leave(self) -> None:
-        """End the other processes because this one has failed, which it tells itself."""
+        """End the other processes because this one has failed, which it reports itself."""
         self._is_known = True
         self._peers.kill()
 
     def wait(self, seconds: float) -> None:
-        """Return when the others have ended the trial; end them if they do not within so long."""
+        """Return when the others have ended the trial; end them if they do not in time."""
         self.join(seconds)
         if self.is_alive():
             self.give_up(None)

@@ -7,10 +7,10 @@ never read back.
 """
 
 import logging
-import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -24,12 +24,12 @@ from hsweep.design.trial import Resources
 from hsweep.errors import UserError
 from hsweep.ray_tune.actor import TrialActor
 from hsweep.ray_tune.health import RayHealth
-from hsweep.ray_tune.local import QUIET, StartingRay, shut_down, start_local
+from hsweep.ray_tune.local import QUIET, StartingRay, in_thread, shut_down, start_local
 from hsweep.ray_tune.messages import START
 from hsweep.ray_tune.nodes import alive_nodes, on_node, slots_of_all
 from hsweep.ray_tune.pickling import check_sent, send_whole
 from hsweep.ray_tune.private import add_no_variables, repair_tune, start_dashboard
-from hsweep.ray_tune.scheduler import CoordinatedScheduler, CoordinatedSearcher, StopWhenAsked
+from hsweep.ray_tune.scheduler import CoordinatedScheduler, CoordinatedSearcher
 from hsweep.ray_tune.workers import Worker
 from hsweep.workspace import worker_environment
 
@@ -105,7 +105,8 @@ class RayRunner:
                 f"cannot connect to the cluster at {address}: {error}. Is it running, and does "
                 "RAY_AUTH_TOKEN or ~/.ray/auth_token hold its token?"
             ) from error
-        self.dashboard_url = _url(context.dashboard_url)
+        url = context.dashboard_url
+        self.dashboard_url = f"http://{url}" if url else None
 
     def start_dashboard(self) -> None:
         """Start the dashboard of the Ray that was started here, if it shall have one."""
@@ -154,18 +155,18 @@ class RayRunner:
             (self.slots(request) for request in requests), default=1
         )
         scheduler = CoordinatedScheduler(coordinator, max(1, concurrent))
-        tune_thread = _TuneThread(self.scratch, scheduler)
-        tune_thread.start()
+        tuning = in_thread("tune", lambda: _tuner(self.scratch, scheduler).fit())
         try:
             health = RayHealth(is_ours=self.address is None)
-            _watch(tune_thread, scheduler, health, self._show_dashboard)
+            _wait(tuning, scheduler, health, self._show_dashboard)
         except BaseException:
             # An interrupt that was not turned into a request: Tune shall not go on by itself.
             coordinator.request_stop("interrupted")
             raise
         scheduler.wait_for_explanations(_EXPLAINING_SECONDS)
-        if tune_thread.error is not None and not coordinator.is_exhausted:
-            coordinator.request_stop(_ending(tune_thread.error), is_trouble=True)
+        error = tuning.exception() if tuning.done() else None
+        if error is not None and not coordinator.is_exhausted:
+            coordinator.request_stop(_ending(error), is_trouble=True)
 
     def _show_dashboard(self) -> None:
         if self._lacks_dashboard:
@@ -177,56 +178,33 @@ class RayRunner:
         shut_down()
 
 
-def _url(address: str | None) -> str | None:
-    return f"http://{address}" if address else None
+def _tuner(scratch: str, scheduler: CoordinatedScheduler) -> tune.Tuner:
+    return tune.Tuner(
+        TrialActor,
+        tune_config=tune.TuneConfig(
+            search_alg=CoordinatedSearcher(scheduler),
+            scheduler=scheduler,
+            num_samples=-1,
+            max_concurrent_trials=scheduler.workers.max_workers,
+            reuse_actors=not scheduler.coordinator.sweep.isolate,
+            trial_name_creator=_trial_name,
+            trial_dirname_creator=_trial_name,
+        ),
+        run_config=tune.RunConfig(
+            name=f"run-{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:6]}",
+            storage_path=scratch,
+            verbose=0,
+            failure_config=tune.FailureConfig(max_failures=0),
+            # Asked for by default, which fails every trial as it ends: ours are our own.
+            checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
+            stop=scheduler,
+            log_to_file=False,
+        ),
+    )
 
 
-class _TuneThread(threading.Thread):
-    """Runs Tune beside the main thread, which can leave it if it never returns.
-
-    Attributes:
-        error: what ended it before its time; None if nothing did.
-    """
-
-    def __init__(self, scratch: str, scheduler: CoordinatedScheduler) -> None:
-        super().__init__(name="tune", daemon=True)
-        self.error: BaseException | None = None
-        self._scratch, self._scheduler = scratch, scheduler
-
-    def run(self) -> None:
-        try:
-            self._tuner().fit()
-        except BaseException as error:
-            self.error = error
-
-    def _tuner(self) -> tune.Tuner:
-        scheduler = self._scheduler
-        return tune.Tuner(
-            TrialActor,
-            tune_config=tune.TuneConfig(
-                search_alg=CoordinatedSearcher(scheduler),
-                scheduler=scheduler,
-                num_samples=-1,
-                max_concurrent_trials=scheduler.workers.most,
-                reuse_actors=not scheduler.coordinator.sweep.isolate,
-                trial_name_creator=_trial_name,
-                trial_dirname_creator=_trial_name,
-            ),
-            run_config=tune.RunConfig(
-                name=f"run-{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:6]}",
-                storage_path=self._scratch,
-                verbose=0,
-                failure_config=tune.FailureConfig(max_failures=0),
-                # Asked for by default, which fails every trial as it ends: ours are our own.
-                checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
-                stop=StopWhenAsked(scheduler),
-                log_to_file=False,
-            ),
-        )
-
-
-def _watch(
-    tune_thread: threading.Thread,
+def _wait(
+    tuning: Future[object],
     scheduler: CoordinatedScheduler,
     health: RayHealth,
     show_dashboard: Callable[[], None],
@@ -234,10 +212,10 @@ def _watch(
     """Wait for Tune; ask for the end, and at last do not wait for it, where it can never go on."""
     without_room = 0.0
     until_dashboard = _UNTIL_DASHBOARD
-    while tune_thread.is_alive():
-        tune_thread.join(_LOOK_SECONDS)
+    while not tuning.done():
+        wait([tuning], _LOOK_SECONDS)
         until_dashboard -= 1
-        if until_dashboard == 0 and tune_thread.is_alive():
+        if until_dashboard == 0 and not tuning.done():
             show_dashboard()
         trouble = health.trouble()
         waiting = scheduler.workers.without_process()
@@ -247,7 +225,7 @@ def _watch(
             trouble = _no_room(waiting)
         if trouble is not None:
             scheduler.coordinator.request_stop(trouble, is_trouble=True)
-            tune_thread.join(_LEAVE_SECONDS)
+            wait([tuning], _LEAVE_SECONDS)
             return
 
 
@@ -307,7 +285,7 @@ def _trial_name(trial: TuneTrial) -> str:
 
 def _check_shared(scratch: str, nodes: list[dict[str, Any]]) -> None:
     """Write a marker and let every node read it."""
-    from hsweep.training.checkpoints import file_system
+    from hsweep.training.storage import file_system
 
     files, base = file_system(scratch)
     files.create_dir(base, recursive=True)

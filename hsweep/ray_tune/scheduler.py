@@ -1,13 +1,11 @@
 """Between the coordinator and the worker processes: what Tune asks in the thread that runs it.
 
-Nothing is decided here: what happens in workers is passed on, and what the coordinator
-says of that.
+Nothing is decided here: events of workers go to the coordinator, and its decisions to them.
 """
 
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import ray
@@ -19,18 +17,11 @@ from ray.tune.search import Searcher
 
 from hsweep.coordination.coordinator import Coordinator
 from hsweep.design.trial import Assignment, Report
-from hsweep.ray_tune.failures import failure_of, hang_trace
-from hsweep.ray_tune.messages import MESSAGES, PLACE, START, Place
-from hsweep.ray_tune.nodes import alive_nodes
+from hsweep.ray_tune.failures import EndedProcess, failure_of
+from hsweep.ray_tune.messages import MESSAGES, PLACE, START
 from hsweep.ray_tune.private import error_of, name_next_task, working_folder
 from hsweep.ray_tune.workers import Worker, Workers
-from hsweep.training.worker_queue import (
-    BrokenWorkerError,
-    Message,
-    ProcessDied,
-    Started,
-    TrialError,
-)
+from hsweep.training.worker_queue import BrokenWorkerError, Message, ProcessDied, TrialError
 
 GRACE_SECONDS: Final = 15.0
 """How much later than a worker's own watch the driver ends it: its watch can say where it was."""
@@ -42,41 +33,18 @@ _HALTING_SECONDS: Final = 60.0
 _EXPLAINING_SECONDS: Final = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class _Ended:
-    """A process that ended, and the trials that ended with it.
+class CoordinatedScheduler(FIFOScheduler, tune.Stopper):
+    """Asks the coordinator what becomes of trials, and of the run.
 
-    Attributes:
-        error: what Ray raised, as far as known.
-        place: where it ran, as far as known.
-        folder: where it left what it was at, if it hung; None for nowhere.
-        rank: above 0 for one beside the worker's own.
+    Args:
+        coordinator: decides.
+        max_workers: how many there are at once.
     """
 
-    worker: Worker
-    undone: Sequence[Assignment]
-    error: BaseException | None
-    place: Place | None
-    folder: str | None = None
-    rank: int = 0
-
-    @property
-    def is_peer(self) -> bool:
-        return self.rank > 0
-
-    @property
-    def process(self) -> str:
-        return f"process of rank {self.rank}" if self.is_peer else "process"
-
-
-class CoordinatedScheduler(FIFOScheduler):
-    """Asks the coordinator, and so the rungs, what becomes of trials."""
-
-    def __init__(self, coordinator: Coordinator, most_workers: int = 1) -> None:
+    def __init__(self, coordinator: Coordinator, max_workers: int = 1) -> None:
         super().__init__()
         self.coordinator = coordinator
-        self.workers = Workers(coordinator, most_workers)
-        self._unexplained: list[_Ended] = []
+        self.workers = Workers(coordinator, max_workers)
         self._explaining: list[threading.Thread] = []
         self._ticked = time.monotonic()
         self._halting_since: float | None = None
@@ -101,9 +69,9 @@ class CoordinatedScheduler(FIFOScheduler):
         return chosen
 
     def tick(self) -> None:
-        """End processes that have been silent for too long, and those in which a trial goes on that
-        was told to end. Only time in which this process ran counts as silence: a driver that was
-        stopped itself hears first what was sent meanwhile."""
+        """End processes that have been silent for too long, and those in which a trial goes on
+        after the time that it has for ending. Only time in which this process ran counts as
+        silence: a driver that was stopped itself hears first what was sent meanwhile."""
         now = time.monotonic()
         passed, self._ticked = min(now - self._ticked, _LONGEST_TICK), now
         for worker in self.workers.with_process():
@@ -128,22 +96,18 @@ class CoordinatedScheduler(FIFOScheduler):
         worker.silent_seconds, worker.place = 0.0, result[PLACE]
         actor = worker.actor
         ended: list[Assignment] = []
-        more: list[Assignment] = []
         for message in result[MESSAGES]:
             assignment = worker.undone.get(message.key)
             if assignment is not None and self._ends_trial(worker, assignment, message):
                 ended.append(assignment)
         if not result[MESSAGES]:
-            # It is idle, so whatever is not done with there is not trained there either.
+            # It is idle, so no trial that is left there will report any more.
             if not self.coordinator.stop_requested:
                 self.coordinator.no_more_events(worker.undone.values())
             worker.undone.clear()
-        # A broken worker ends when it is asked once more; others train what it had not started.
-        if actor is not None and not worker.is_broken:
-            more = self.workers.more(worker)
-        while self._unexplained:
-            self._explain(self._unexplained.pop())
         if actor is not None:
+            # A broken worker ends when it is asked once more; others train what it had not started.
+            more = [] if worker.is_broken else self.workers.more(worker)
             for assignment in ended:
                 # It may be handed out again, and must not before its checkpoint is there.
                 reference = actor.drop.remote(assignment.trial.key)
@@ -163,29 +127,28 @@ class CoordinatedScheduler(FIFOScheduler):
             # It was ended here, and had reported more before it learned so.
             return False
         event = message.event
-        if isinstance(event, Started):
+        if event is None:
             worker.started.add(message.key)
-            return False
-        if isinstance(event, TrialError):
+        elif isinstance(event, TrialError | ProcessDied):
             worker.is_done_with(message.key)
             worker.is_broken = True
-            self.coordinator.failed(assignment, event.text, is_final=event.is_final)
-            return False
-        if isinstance(event, ProcessDied):
+            if isinstance(event, TrialError):
+                self.coordinator.failed(assignment, event.text, is_final=event.is_final)
+            else:
+                process = EndedProcess(event.error, event.place, rank=event.rank)
+                self._explain(worker, [assignment], process)
+        elif not self.coordinator.report(assignment, event):
             worker.is_done_with(message.key)
-            worker.is_broken = True
-            ended = _Ended(worker, [assignment], event.error, event.place, rank=event.rank)
-            self._unexplained.append(ended)
-            return False
-        if self.coordinator.report(assignment, event):
-            return False
-        worker.is_done_with(message.key)
-        if isinstance(event, Report) and event.is_last:
+            if not isinstance(event, Report) or not event.is_last:
+                return True
             self.workers.note_duration(event.wall_seconds)
-            return False
-        return True
+        return False
 
-    def may_stop(self) -> bool:
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        """Return whether Tune has to stop a single worker: never, as a stopper."""
+        return False
+
+    def stop_all(self) -> bool:
         """Return whether the run can end now that it was asked to.
 
         Workers are told to end first, and what they report until then is recorded: a report that
@@ -214,54 +177,38 @@ class CoordinatedScheduler(FIFOScheduler):
             for assignment in reversed(worker.undone.values()):
                 self.coordinator.requeue(assignment)
         else:
-            undone = list(worker.undone.values())
             folder = working_folder(trial) if isinstance(error, RayActorError) else None
-            self._explain(_Ended(worker, undone, error, worker.place, folder))
+            process = EndedProcess(
+                error, worker.place, folder=folder, was_silenced=worker.was_silenced
+            )
+            self._explain(worker, list(worker.undone.values()), process)
 
-    def _explain(self, ended: "_Ended") -> None:
-        if not isinstance(ended.error, RayActorError):
-            self._pass_on(ended)
+    def _explain(self, worker: Worker, undone: Sequence[Assignment], process: EndedProcess) -> None:
+        """Tell the coordinator why trials ended with their process."""
+        if not isinstance(process.error, RayActorError):
+            self._pass_on(worker, undone, process)
             return
-        # Asking other machines takes time that other trials shall not wait.
-        thread = threading.Thread(target=self._pass_on, args=(ended,), daemon=True)
-        self._explaining = [each for each in self._explaining if each.is_alive()] + [thread]
+        # Questions to other machines take time that other trials need not wait.
+        thread = threading.Thread(target=self._pass_on, args=(worker, undone, process), daemon=True)
+        self._explaining = [other for other in self._explaining if other.is_alive()] + [thread]
         thread.start()
         thread.join(_EXPLAINING_SECONDS)
 
-    def _pass_on(self, ended: "_Ended") -> None:
-        worker, undone, place = ended.worker, ended.undone, ended.place
-        traces: dict[str, str] = {}
-        is_alive = True
-        try:
-            is_alive = place is None or place.node in {node["NodeID"] for node in alive_nodes()}
-            if ended.folder and is_alive:
-                traces = {
-                    each.trial.key: hang_trace(ended.folder, each, place)
-                    for each in undone
-                    if each.report_timeout is not None
-                }
-        except Exception:
-            # Ray itself does not answer.
-            is_alive = False
+    def _pass_on(self, worker: Worker, undone: Sequence[Assignment], process: EndedProcess) -> None:
+        is_node_alive = process.is_node_alive()
         for assignment in undone:
             key = assignment.trial.key
-            trace = traces.get(key, "")
             failure = failure_of(
                 assignment,
-                ended.error,
-                place=place,
-                has_started=ended.is_peer or worker.may_have_started(key),
-                process=ended.process,
-                was_silenced=worker.was_silenced,
-                is_node_alive=is_alive,
-                trace=trace,
+                process,
+                has_started=process.rank > 0 or worker.may_have_started(key),
+                is_node_alive=is_node_alive,
             )
-            leaves_node = False
-            if failure.leaves_node and place is not None:
-                leaves_node = True
-                self.workers.failed_nodes.setdefault(key, set()).add(place.node)
+            leaves_node = failure.leaves_node and process.place is not None
+            if leaves_node and process.place is not None:
+                self.workers.failed_nodes.setdefault(key, set()).add(process.place.node)
             # One of several did it, or none. Each goes on in a worker of its own, which tells.
-            is_suspect = failure.is_own_fault and len(undone) > 1 and not trace
+            is_suspect = failure.is_own_fault and len(undone) > 1 and not failure.hung
             self.coordinator.failed(
                 assignment,
                 failure.text,
@@ -270,7 +217,7 @@ class CoordinatedScheduler(FIFOScheduler):
             )
 
     def wait_for_explanations(self, seconds: float) -> None:
-        """Wait until every failure so far has been passed on."""
+        """Wait until the coordinator knows of every failure so far."""
         deadline = time.monotonic() + seconds
         for thread in self._explaining:
             thread.join(max(0.0, deadline - time.monotonic()))
@@ -307,17 +254,3 @@ class CoordinatedSearcher(Searcher):
 
     def restore(self, checkpoint_path: str) -> None:
         raise NotImplementedError("hsweep resumes from its own record")
-
-
-class StopWhenAsked(tune.Stopper):
-    """Ends the experiment once the coordinator was asked to stop."""
-
-    def __init__(self, scheduler: CoordinatedScheduler) -> None:
-        self._scheduler = scheduler
-
-    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
-        return False
-
-    def stop_all(self) -> bool:
-        """Return whether the run shall end now; workers then write their checkpoints."""
-        return self._scheduler.may_stop()

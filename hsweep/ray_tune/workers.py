@@ -1,8 +1,8 @@
 """The worker processes of a run: which has which trials, and what it gets next.
 
-A worker is a trial to Tune: one process that trains one trial of ours after another and is given
-more while it is at work. Long trials are given out one by one, each to the worker that is free
-first; short ones several at once, so that a worker never waits for its driver.
+A worker is a trial to Tune: one process that trains one trial of ours after another and gets more
+while it is at work. Long trials go out one by one, each to the worker that is free first; short
+ones several at once, so that a worker never waits for its driver.
 """
 
 import time
@@ -13,9 +13,10 @@ import ray
 
 from hsweep.coordination.coordinator import Coordinator
 from hsweep.design.trial import Assignment, Resources
-from hsweep.ray_tune.messages import START_SECONDS, Place, WorkerStart
+from hsweep.ray_tune.messages import Place, WorkerStart
 from hsweep.ray_tune.nodes import avoidable
 from hsweep.ray_tune.private import actor_of
+from hsweep.training.hanging import START_SECONDS
 from hsweep.training.worker_queue import ENDING_SECONDS
 
 AHEAD_SECONDS: Final = 0.5
@@ -25,19 +26,20 @@ _LEAST_SECONDS: Final = 0.1
 """How much work is not divided among workers any further, once so many trials have ended that it is
 known how long they take."""
 
-_MOST_AHEAD: Final = 64
-_NEWS: Final = 0.2
+_MAX_AHEAD: Final = 64
+_WEIGHT_OF_LAST: Final = 0.2
+"""Of the last trial that ended, in the mean duration of trials."""
 
 
 @dataclass(slots=True, eq=False)
 class Worker:
-    """A process, or the place for one, and the trials it was given and has not ended yet.
+    """A process, or the place for one, and the trials that it has and has not ended yet.
 
     Attributes:
         resources: what each of its trials occupies.
         avoided: ids of nodes on which it shall not run.
         isolates: its first trial is its last.
-        undone: by key, in the order they were given.
+        undone: by key, in the order in which it got them.
         started: keys of those that the process has come to.
         place: where it runs; None before its first message.
         silent_seconds: since its last message, as far as this process was awake to hear one.
@@ -69,7 +71,7 @@ class Worker:
 
         Starting a process takes its time, and so may ending a trial before the next one begins.
         """
-        patience = (each.patience_seconds for each in self.undone.values())
+        patience = (assignment.patience_seconds for assignment in self.undone.values())
         timeouts = [seconds for seconds in patience if seconds is not None]
         if not timeouts:
             return None
@@ -97,10 +99,9 @@ class Worker:
 
 @dataclass(frozen=True, slots=True)
 class Closing:
-    """A trial that its worker was told to end.
+    """A trial that its worker has to end.
 
     Attributes:
-        worker: where it is.
         reference: is done when the trial has ended there.
         deadline: by ``time.monotonic``, by which it has to.
     """
@@ -117,7 +118,7 @@ class Closing:
 
 @dataclass(slots=True)
 class Workers:
-    """Takes trials from the coordinator for workers, ``most`` of them at once.
+    """Takes trials from the coordinator for workers, ``max_workers`` of them at once.
 
     Attributes:
         by_id: the workers, by the id that Tune gives each.
@@ -125,7 +126,7 @@ class Workers:
     """
 
     coordinator: Coordinator
-    most: int = 1
+    max_workers: int = 1
     by_id: dict[str, Worker] = field(default_factory=dict)
     failed_nodes: dict[str, set[str]] = field(default_factory=dict)
     _closing: dict[str, Closing] = field(default_factory=dict)
@@ -146,24 +147,24 @@ class Workers:
         return WorkerStart(tuple(worker.undone.values()), worker.avoided)
 
     def more(self, worker: Worker) -> list[Assignment]:
-        """Give a worker enough to be busy until it is heard again, and return that.
+        """Add as many trials to a worker as keep it busy until its next message; return them.
 
         No trial is overtaken for ever: a worker gets nothing while another of a different size
         waits for its process, for the room it waits for would never become free.
         """
         if worker.isolates:
             return []
-        if any(each.resources != worker.resources for each in self.without_process()):
+        if any(other.resources != worker.resources for other in self.without_process()):
             return []
         ahead = self.num_ahead()
         if len(worker.undone) > ahead // 2 > 0:
             # Every hand-out has its price, however much is in it.
             return []
-        given: list[Assignment] = []
+        added: list[Assignment] = []
         while len(worker.undone) <= ahead and (assignment := self._next(worker.resources)):
             worker.add(assignment)
-            given.append(assignment)
-        return given
+            added.append(assignment)
+        return added
 
     def without_process(self) -> list[Worker]:
         return [worker for worker in list(self.by_id.values()) if worker.actor is None]
@@ -172,21 +173,23 @@ class Workers:
         return [worker for worker in list(self.by_id.values()) if worker.actor is not None]
 
     def close(self, assignment: Assignment, worker: Worker, reference: Any) -> None:
-        """Note that a worker was told to end a trial, which is done when the reference is: only
-        then it can be started elsewhere."""
+        """Note that a worker has to end a trial, which is done when the reference is: only then it
+        can start elsewhere."""
         seconds = ENDING_SECONDS + assignment.trial.ending_seconds
-        self._closing = {key: each for key, each in self._closing.items() if not each.is_done}
+        self._closing = {
+            key: closing for key, closing in self._closing.items() if not closing.is_done
+        }
         self._closing[assignment.trial.key] = Closing(worker, reference, time.monotonic() + seconds)
 
     def stuck(self) -> list[Worker]:
-        """Return the workers whose trial goes on though it was told to end a while ago."""
+        """Return the workers whose trial goes on after the time that it has for ending."""
         now = time.monotonic()
-        late = [each for each in self._closing.values() if each.deadline < now]
-        return [each.worker for each in late if not each.is_done]
+        late = [closing for closing in self._closing.values() if closing.deadline < now]
+        return [closing.worker for closing in late if not closing.is_done]
 
     def note_duration(self, seconds: float) -> None:
         before = self._trial_seconds if self._trial_seconds is not None else seconds
-        self._trial_seconds = (1 - _NEWS) * before + _NEWS * seconds
+        self._trial_seconds = (1 - _WEIGHT_OF_LAST) * before + _WEIGHT_OF_LAST * seconds
         self._num_ended += 1
 
     def num_ahead(self) -> int:
@@ -195,9 +198,9 @@ class Workers:
             return 0
         trial_seconds = max(self._trial_seconds, 1e-4)
         # The last trials shall not all be one worker's, unless they take next to no time.
-        fair = self.coordinator.num_waiting // (4 * max(1, self.most))
-        least = int(_LEAST_SECONDS / trial_seconds) if self._num_ended >= _MOST_AHEAD else 0
-        return min(_MOST_AHEAD, int(AHEAD_SECONDS / trial_seconds), max(fair, least))
+        fair = self.coordinator.num_waiting // (4 * max(1, self.max_workers))
+        least = int(_LEAST_SECONDS / trial_seconds) if self._num_ended >= _MAX_AHEAD else 0
+        return min(_MAX_AHEAD, int(AHEAD_SECONDS / trial_seconds), max(fair, least))
 
     def _next(self, size: Resources | None) -> Assignment | None:
         return self.coordinator.next_assignment(

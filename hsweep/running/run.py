@@ -44,8 +44,9 @@ from hsweep.running.reuse import Reuse, reuse_for
 from hsweep.signals import EXIT_INTERRUPTED, explain_interrupt
 from hsweep.terminal import print_step
 from hsweep.tracking.tracker import Shutdown, Tracker
-from hsweep.training.checkpoints import CheckpointStore, file_system
-from hsweep.training.compiler import cannot_be_compiled
+from hsweep.training.checkpoints import CheckpointStore
+from hsweep.training.compiled import cannot_be_compiled
+from hsweep.training.storage import file_system
 from hsweep.workspace import LoadedSweep
 
 if TYPE_CHECKING:

@@ -33,10 +33,10 @@ class SharedStatistics(TorchFunctionMode):
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        found = (_shared_batch_norm if func is functional.batch_norm else func)(
+        result = (_shared_batch_norm if func is functional.batch_norm else func)(
             *args, **(kwargs or {})
         )
-        return found
+        return result
 
 
 def _shared_batch_norm(
@@ -104,5 +104,5 @@ class _Normalised(torch.autograd.Function):
         means = torch.stack((gradient.sum(others), (gradient * normalised).sum(others)))
         distributed.all_reduce(means)
         mean, product = (means / count).unbind()
-        found = gradient - mean.view(shape) - normalised * product.view(shape)
-        return (found * inverse.view(shape)).to(ctx.dtype), None
+        centred = gradient - mean.view(shape) - normalised * product.view(shape)
+        return (centred * inverse.view(shape)).to(ctx.dtype), None

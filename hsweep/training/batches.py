@@ -34,20 +34,14 @@ def mapped(nest: Any, change: Callable[[Any], Any]) -> Any:
 
 def leaves(nest: Any) -> list[Any]:
     """Return what a nest holds that is no collection, in a fixed order."""
-    found: list[Any] = []
+    values: list[Any] = []
 
     def note(leaf: Any) -> Any:
-        found.append(leaf)
+        values.append(leaf)
         return leaf
 
     mapped(nest, note)
-    return found
-
-
-def with_tensors(nest: Any, tensors: Sequence[Tensor]) -> Any:
-    """Return a nest with other tensors, in the order of ``leaves``."""
-    others = iter(tensors)
-    return mapped(nest, lambda leaf: next(others) if isinstance(leaf, Tensor) else leaf)
+    return values
 
 
 def moved(nest: Any, device: torch.device) -> Any:

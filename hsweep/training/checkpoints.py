@@ -15,7 +15,6 @@ import re
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pickle import UnpicklingError
 from typing import Any, Final, NamedTuple
 
@@ -23,20 +22,9 @@ import torch
 
 from hsweep.training.batches import mapped, part_alone
 from hsweep.training.memory import is_out_of_memory
-from hsweep.training.storage import StorageError, file_system, saying_why, write_whole
+from hsweep.training.storage import file_system, saying_why, write_whole
 
-__all__ = [
-    "BackgroundWriter",
-    "CheckpointStore",
-    "Found",
-    "LAST_ATTEMPT",
-    "StorageError",
-    "THREAD_NAME",
-    "file_system",
-    "packed",
-]
-
-_NAME: Final = re.compile(r"(\d{9})-(\d{5})-([0-9a-f]{16})\.pt")
+_NAME: Final = re.compile(r"(?P<unit>\d{9})-(?P<attempt>\d{5})-(?P<digest>[0-9a-f]{16})\.pt")
 _TEMPORARY: Final = re.compile(r"\.\d{9}-(\d{5})-[0-9a-f]{16}\.pt\.tmp")
 _KEPT: Final = 2
 
@@ -45,17 +33,6 @@ THREAD_NAME: Final = "checkpoint"
 
 LAST_ATTEMPT: Final = 99_999
 """Reads what every attempt left."""
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class _Entry:
-    unit: int
-    attempt: int
-    digest: str
-
-    @property
-    def name(self) -> str:
-        return f"{self.unit:09d}-{self.attempt:05d}-{self.digest}.pt"
 
 
 class Found(NamedTuple):
@@ -90,25 +67,25 @@ class CheckpointStore:
         Raises:
             StorageError: it cannot be written; earlier ones are as they were.
         """
-        entry = _Entry(unit, self._attempt, _digest(content))
+        name = f"{unit:09d}-{self._attempt:05d}-{_digest(content)}.pt"
         with self._saying_why("written"):
-            write_whole(self._files, self._folder, entry.name, content)
+            write_whole(self._files, self._folder, name, content)
         # What cannot be removed costs only space.
         with contextlib.suppress(OSError):
-            self._remove_superseded(entry)
+            self._remove_superseded(name)
 
-    def _remove_superseded(self, entry: _Entry) -> None:
-        names = self._names()
+    def _remove_superseded(self, newest: str) -> None:
         # Files ahead of this one are damaged, or another attempt's: not what it supersedes.
-        superseded = [e for e in _entries(names) if e.attempt <= self._attempt and e <= entry]
-        for old in superseded[:-_KEPT]:
-            if old.unit != self._trunk:
-                self._delete(f"{self._folder}/{old.name}")
+        names = self._names()
+        older = [name for name in _checkpoints(names, self._attempt) if name <= newest]
+        for name in older[:-_KEPT]:
+            if _unit(name) != self._trunk:
+                self._delete(name)
         # What an earlier attempt was writing when it died.
         for name in names:
             half = _TEMPORARY.fullmatch(name)
             if half and int(half[1]) < self._attempt:
-                self._delete(f"{self._folder}/{name}")
+                self._delete(name)
 
     def search(
         self,
@@ -126,25 +103,26 @@ class CheckpointStore:
         """
         damaged: list[int] = []
         with self._saying_why("read"):
-            for entry in reversed(_entries(self._names())):
-                if entry.attempt > self._attempt or (through is not None and entry.unit > through):
+            for name in reversed(_checkpoints(self._names(), self._attempt)):
+                unit = _unit(name)
+                if through is not None and unit > through:
                     continue
                 try:
-                    with self._files.open_input_stream(f"{self._folder}/{entry.name}") as stream:
+                    with self._files.open_input_stream(f"{self._folder}/{name}") as stream:
                         content = stream.read()
                 except FileNotFoundError:
                     # A later attempt has superseded it meanwhile.
                     continue
-                state = _loaded(content, entry.digest)
+                state = _loaded(content, name)
                 if state is not None and (is_usable is None or is_usable(state)):
-                    return Found(entry.unit, state, tuple(damaged))
-                damaged.append(entry.unit)
+                    return Found(unit, state, tuple(damaged))
+                damaged.append(unit)
         return Found(0, None, tuple(damaged))
 
     def units(self) -> list[int]:
         """Return the budget units of the checkpoints that lie there, valid or not, ascending."""
         with self._saying_why("read"):
-            return [entry.unit for entry in _entries(self._names())]
+            return [_unit(name) for name in _checkpoints(self._names())]
 
     def remove(self) -> None:
         from pyarrow.fs import FileType
@@ -155,19 +133,19 @@ class CheckpointStore:
 
     def remove_but_trunk(self) -> None:
         with self._saying_why("removed"):
-            for entry in _entries(self._names()):
-                if entry.unit != self._trunk:
-                    self._delete(f"{self._folder}/{entry.name}")
+            for name in _checkpoints(self._names()):
+                if _unit(name) != self._trunk:
+                    self._delete(name)
 
     def _names(self) -> list[str]:
         from pyarrow.fs import FileSelector
 
-        found = self._files.get_file_info(FileSelector(self._folder, allow_not_found=True))
-        return [info.base_name for info in found]
+        infos = self._files.get_file_info(FileSelector(self._folder, allow_not_found=True))
+        return [info.base_name for info in infos]
 
-    def _delete(self, path: str) -> None:
+    def _delete(self, name: str) -> None:
         with contextlib.suppress(OSError):
-            self._files.delete_file(path)
+            self._files.delete_file(f"{self._folder}/{name}")
 
     def _saying_why(self, done: str) -> contextlib.AbstractContextManager[None]:
         return saying_why(f"checkpoints in {self._folder}", done)
@@ -250,14 +228,20 @@ def from_packed(content: bytes) -> Any:
     return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
 
 
-def _entries(names: list[str]) -> list[_Entry]:
-    matches = (_NAME.fullmatch(name) for name in names)
-    return sorted(_Entry(int(match[1]), int(match[2]), match[3]) for match in matches if match)
+def _checkpoints(names: list[str], attempt: int = LAST_ATTEMPT) -> list[str]:
+    """Return the names of checkpoints up to an attempt, the oldest first."""
+    matches = filter(None, map(_NAME.fullmatch, sorted(names)))
+    return [match[0] for match in matches if int(match["attempt"]) <= attempt]
 
 
-def _loaded(content: bytes, digest: str) -> dict[str, Any] | None:
-    """Return what a file holds, None if that is not what was once written, or not plain data."""
-    if _digest(content) != digest:
+def _unit(name: str) -> int:
+    return int(name.partition("-")[0])
+
+
+def _loaded(content: bytes, name: str) -> dict[str, Any] | None:
+    """Return the state in a file, None if its content does not match its name, or is not plain
+    data."""
+    if f"-{_digest(content)}." not in name:
         return None
     try:
         state = from_packed(content)

@@ -1,28 +1,62 @@
-"""Models whose training steps are compiled, and replayed as CUDA graphs where that is asked for.
+"""Models whose training steps are compiled, and replayed as CUDA graphs where a recipe says so.
 
-Evaluation, latency and checkpoints are of the model as it is: its weights are the ones that are
-trained, under the same names, so a checkpoint says nothing of how it came about.
+Evaluation, latency and checkpoints are of the model as it is: it has the trained weights, under the
+same names, so a checkpoint does not depend on compiling. What this machine lacks for it can be
+found without importing torch.
 """
 
 import os
+import shlex
+import shutil
+import sysconfig
+from collections.abc import Iterable
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final, cast
-
-import torch
-from torch import nn
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from hsweep.design.recipe import Recipe
+from hsweep.design.trial import Trial
 from hsweep.errors import UserError
 from hsweep.paths import cache_folder
-from hsweep.training.compiler import no_compiler, what_is_missing
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
 
 _KERNELS_VARIABLE: Final = "TORCHINDUCTOR_CACHE_DIR"
 _THREADS_VARIABLE: Final = "TORCHINDUCTOR_COMPILE_THREADS"
 
 
+def what_is_missing(device: str) -> str:
+    """Return what ``torch.compile`` lacks here for ``cpu`` or ``cuda``; empty for nothing."""
+    if device == "cuda":
+        if find_spec("triton") is None:
+            return "the package triton"
+        if not _is_there("CC", "gcc", "clang", "cc"):
+            return "a C compiler (gcc, or the one that CC names)"
+        return ""
+    if not _is_there("CXX", "g++", "clang++"):
+        return "a C++ compiler (g++, or the one that CXX names)"
+    header = Path(sysconfig.get_paths()["include"]) / "Python.h"
+    if not header.exists():
+        return f"Python's header files ({header}; most systems have them in python3-dev)"
+    return ""
+
+
+def cannot_be_compiled(trials: Iterable[Trial]) -> str:
+    """Return why some of these trials cannot be compiled on this machine; empty if all can."""
+    devices = {
+        "cuda" if trial.resources.gpus else "cpu"
+        for trial in trials
+        if trial.recipe.compile != "off"
+    }
+    missing = filter(None, map(what_is_missing, sorted(devices)))
+    return next(map(_no_compiler, missing), "")
+
+
 def compiled(
-    model: nn.Module, recipe: Recipe, device: torch.device, *, backend: str = "inductor"
-) -> nn.Module:
+    model: "nn.Module", recipe: Recipe, device: "torch.device", *, backend: str = "inductor"
+) -> "nn.Module":
     """Return what losses are computed with: ``model``, or that compiled as the recipe says.
 
     Kernels are kept on disk by what they compute, for all trials of one shape, in all processes of
@@ -34,10 +68,13 @@ def compiled(
     """
     if recipe.compile == "off":
         return model
+    import torch
+
     missing = what_is_missing(device.type) if backend == "inductor" else ""
     if missing:
-        raise UserError(no_compiler(missing))
-    kernels = _kernels()
+        raise UserError(_no_compiler(missing))
+    # Kernels for the CPU are written for a number of threads.
+    kernels = cache_folder() / "compiled" / f"{torch.__version__}-{torch.get_num_threads()}"
     if Path(os.environ.get(_KERNELS_VARIABLE) or kernels).parent == kernels.parent:
         os.environ[_KERNELS_VARIABLE] = str(kernels)
     # Read when the compiler is first imported. A trial has its own processor and no more.
@@ -45,20 +82,29 @@ def compiled(
     torch.compiler.reset()
     options: dict[str, Any] = {"triton.cudagraphs": True} if is_graphed(recipe, device) else {}
     made = torch.compile(model, backend=backend, dynamic=False, options=options or None)
-    return cast(nn.Module, made)
+    return cast("nn.Module", made)
 
 
-def is_graphed(recipe: Recipe, device: torch.device) -> bool:
+def is_graphed(recipe: Recipe, device: "torch.device") -> bool:
     return recipe.compile == "graphs" and device.type == "cuda"
 
 
-def forget_replays(model: nn.Module) -> None:
-    """Give up what a compiled model keeps to replay its steps, memory and all; it is compiled anew
-    when it is called next. Other models keep nothing."""
+def forget_replays(model: "nn.Module") -> None:
+    """Drop what a compiled model keeps to replay its steps, memory and all; its next call compiles
+    it anew. Other models keep nothing."""
     if hasattr(model, "_orig_mod"):
+        import torch
+
         torch.compiler.reset()
 
 
-def _kernels() -> Path:
-    # Kernels for the CPU are written for a number of threads.
-    return cache_folder() / "compiled" / f"{torch.__version__}-{torch.get_num_threads()}"
+def _no_compiler(missing: str) -> str:
+    return (
+        f"the recipe asks for compiled models, and {missing} is missing; install it, or set "
+        "compile='off'"
+    )
+
+
+def _is_there(variable: str, *usual: str) -> bool:
+    chosen = shlex.split(os.environ.get(variable, ""))
+    return any(shutil.which(name) for name in (chosen[:1] or usual))

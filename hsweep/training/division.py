@@ -1,4 +1,4 @@
-"""One trial divided among processes: whose examples are whose, and what is summed over them.
+"""One trial divided among processes: which examples each has, and what is summed over them.
 
 The batch of a step is the same set of examples whatever the number of processes. Each computes the
 gradient of its part, weighted by the part's share of the batch's loss, and the sum over processes
@@ -106,7 +106,7 @@ def evaluation_share(world: World) -> Share | None:
 def from_rank_0(world: World, make: Callable[[], Result]) -> Result:
     """Return what ``make`` returns in rank 0, in every process; the others do not call it.
 
-    It is made of tensors, numbers, texts and collections of them.
+    The result consists of tensors, numbers, texts and collections of them.
 
     Raises:
         StorageError: rank 0 raised it.
@@ -114,13 +114,13 @@ def from_rank_0(world: World, make: Callable[[], Result]) -> Result:
     group = world.agreements
     if group is None:
         return make()
-    content, found = io.BytesIO(), dict[str, Any]()
+    content, result = io.BytesIO(), dict[str, Any]()
     if world.rank == 0:
         try:
-            found = {"made": make()}
+            result = {"made": make()}
         except StorageError as error:
-            found = {"error": str(error)}
-        torch.save(found, content)
+            result = {"error": str(error)}
+        torch.save(result, content)
     size = torch.tensor([content.tell()])
     group.broadcast(size, 0).wait()
     sent = torch.empty(int(size), dtype=torch.uint8)
@@ -128,30 +128,11 @@ def from_rank_0(world: World, make: Callable[[], Result]) -> Result:
         sent.copy_(torch.frombuffer(content.getbuffer(), dtype=torch.uint8))
     group.broadcast(sent, 0).wait()
     if world.rank:
-        found = torch.load(io.BytesIO(sent.numpy().tobytes()), weights_only=True)
-    if "error" in found:
-        raise StorageError(found["error"])
-    result: Result = found["made"]
-    return result
-
-
-def seconds_of_rank_0(world: World, seconds: float) -> float:
-    """Return rank 0's seconds in every process: a learning rate or an end that depends on the
-    clock is then the same in all."""
-    if world.agreements is None:
-        return seconds
-    found = torch.tensor([seconds], dtype=torch.float64)
-    world.agreements.broadcast(found, 0).wait()
-    return found.item()
-
-
-def most(world: World, numbers: Sequence[int]) -> list[int]:
-    """Return the largest over all processes of each of some numbers."""
-    if world.agreements is None:
-        return list(numbers)
-    found = torch.tensor(numbers, dtype=torch.int64)
-    world.agreements.allreduce(found, distributed.ReduceOp.MAX).wait()
-    return [int(number) for number in found.tolist()]
+        result = torch.load(io.BytesIO(sent.numpy().tobytes()), weights_only=True)
+    if "error" in result:
+        raise StorageError(result["error"])
+    made: Result = result["made"]
+    return made
 
 
 def start_equal(model: nn.Module, world: World) -> None:

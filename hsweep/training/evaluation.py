@@ -1,4 +1,4 @@
-"""What a trial is asked at a report: its metrics, whether it still makes sense, and its latency."""
+"""The report of a trial: its metrics, whether they are still finite, and its latency."""
 
 import contextlib
 import functools
@@ -15,7 +15,6 @@ from hsweep.design.trial import Report, Trial
 from hsweep.errors import shown
 from hsweep.training.division import evaluation_share
 from hsweep.training.memory import held_at_most, is_out_of_memory, with_room
-from hsweep.training.precision import Autocast
 from tasks.base import Batch, FurtherEvaluated, TaskData, TrainingEvaluated
 from tasks.division import divide_evaluation
 
@@ -27,7 +26,7 @@ _LATENCY_PASSES: Final = 6
 
 
 class MetricsError(ValueError):
-    """What an evaluation returned are not the metrics that its task declares."""
+    """The metrics of an evaluation are not those that its task declares."""
 
 
 def checked_metrics(
@@ -37,14 +36,14 @@ def checked_metrics(
     of_training: bool | None = None,
     may_lack: bool = False,
 ) -> dict[str, float]:
-    """Return what a task's data returned as metrics, as numbers.
+    """Return metrics of a task as numbers.
 
     Args:
         trial: whose task declares its metrics.
-        returned: metrics and their values; a value may be infinite or NaN, and a tensor of one
+        returned: the evaluation's result; a value may be infinite or NaN, and a tensor of one
             element counts as its number.
-        of_training: whether they are those of training examples, or all others; None for both.
-        may_lack: whether declared metrics may be left out: those of ``evaluate_further``.
+        of_training: whether these are metrics of training examples, or all others; None for both.
+        may_lack: whether declared metrics may be missing: those of ``evaluate_further``.
 
     Raises:
         MetricsError: names that are not the declared ones, or a value that is not a number.
@@ -105,7 +104,7 @@ def evaluated(
         trial: whose task declares its metrics.
         data: its data.
         model: in eval mode.
-        with_training: whether to measure those of training examples, too.
+        with_training: whether to measure metrics of training examples, too.
 
     Raises:
         MetricsError: the metrics are not those that the task declares.
@@ -122,14 +121,11 @@ class Reporter:
     """Makes the reports of one trial."""
 
     def __init__(self, run: "TrialRun", opened: "Opened") -> None:
-        assignment = run.assignment
-        trial, probe = assignment.trial, assignment.probe
-        self._trial = trial
-        self._probe = probe
+        self._run, self._opened, self._model = run, opened, opened.evaluated
+        self._trial = trial = run.assignment.trial
+        probe = run.assignment.probe
         self._probed = probe.due(trial.budget.report_units()) if probe else frozenset()
-        self._every = assignment.measures_training or trial.is_decided_in_training
-        self._data, self._model, self._state = opened.data, opened.learned.evaluated, run.state
-        self._autocast, self._device = opened.autocast, run.device
+        self._every = run.assignment.measures_training or trial.is_decided_in_training
         # A sharded model is asked by all processes at the same time, so for the same batches.
         self._share = None if run.state.is_sharded else evaluation_share(run.world)
 
@@ -154,7 +150,7 @@ class Reporter:
             MetricsError: the metrics are not those that the task declares.
             DoesNotFitError: memory does not suffice for the evaluation.
         """
-        data, state, device = self._data, self._state, self._device
+        opened, state, device = self._opened, self._run.state, self._run.device
         evaluate = functools.partial(self._evaluated, unit, step, losses)
         metrics, diverged_at = with_room("the evaluation", evaluate, make_room, device)
         wall_seconds = state.seconds()
@@ -171,7 +167,7 @@ class Reporter:
             train_seconds=state.train_seconds,
             data_seconds=state.data_seconds,
             latency_seconds=(
-                latency(self._model, data, batch, self._autocast) if has_latency else None
+                latency(self._model, opened.data, batch, opened.autocast) if has_latency else None
             ),
             peak_memory_bytes=held_at_most(device),
         )
@@ -180,15 +176,16 @@ class Reporter:
         self, unit: int, step: int, losses: Sequence[torch.Tensor]
     ) -> tuple[dict[str, float | None], int | None]:
         """Return the metrics, and the update at which the trial stopped making sense."""
-        trial, data, model, autocast = self._trial, self._data, self._model, self._autocast
+        trial, data, model = self._trial, self._opened.data, self._model
+        autocast, probe = self._opened.autocast, self._run.assignment.probe
         is_last = unit == trial.budget.amount
         model.eval()
         watching: Any = contextlib.nullcontext()
         share = self._share
-        if self._probe is not None and unit in self._probed:
+        if probe is not None and unit in self._probed:
             from models.attention_probe import watching as watching_attention
 
-            watching = watching_attention(model, self._probe.examples)
+            watching = watching_attention(model, probe.examples)
             share = None  # it watches the first examples of the whole evaluation
         with_training = is_last or self._every
         with torch.no_grad(), autocast, divide_evaluation(share), watching as watch:
@@ -205,14 +202,19 @@ class Reporter:
         return finite | (watch.metrics() if watch else {}), diverged_at
 
 
-def latency(model: nn.Module, data: TaskData, batch: Batch, autocast: Autocast) -> float | None:
+def latency(
+    model: nn.Module,
+    data: TaskData,
+    batch: Batch,
+    autocast: contextlib.AbstractContextManager[Any, Any],
+) -> float | None:
     """Return the median time of a forward pass over ``batch``; changes nothing else.
 
     None where memory does not suffice for the whole batch.
     """
     device = next(model.parameters()).device
     devices = [device] if device.type == "cuda" else []
-    taken = []
+    durations = []
     try:
         with torch.random.fork_rng(devices), torch.no_grad(), autocast:
             for _ in range(_LATENCY_PASSES):
@@ -220,13 +222,13 @@ def latency(model: nn.Module, data: TaskData, batch: Batch, autocast: Autocast) 
                 data.loss(model, batch)
                 if devices:
                     torch.cuda.synchronize(device)
-                taken.append(time.perf_counter() - started)
+                durations.append(time.perf_counter() - started)
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
         return None
     # The first pass warms caches up.
-    return statistics.median(taken[1:])
+    return statistics.median(durations[1:])
 
 
 def _mean(losses: Sequence[torch.Tensor]) -> float | None:

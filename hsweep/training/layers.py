@@ -28,11 +28,11 @@ def layers_of(model: nn.Module) -> dict[str, int]:
         make_torchvision_importable()
         import timm.models
 
-        found: dict[str, int] = timm.models.group_parameters(
+        group_of: dict[str, int] = timm.models.group_parameters(
             model, matcher(coarse=False), reverse=True
         )
-        numbers = {number: rank for rank, number in enumerate(sorted(set(found.values())))}
-        return {name: numbers[number] for name, number in found.items()}
+        numbers = {number: rank for rank, number in enumerate(sorted(set(group_of.values())))}
+        return {name: numbers[number] for name, number in group_of.items()}
     lists = list(_outermost_lists(model))
     if not lists:
         raise UserError(
@@ -42,8 +42,8 @@ def layers_of(model: nn.Module) -> dict[str, int]:
         )
 
     def block_of(name: str) -> str:
-        for each in lists:
-            start = f"{each}." if each else ""
+        for name_of_list in lists:
+            start = f"{name_of_list}." if name_of_list else ""
             if name.startswith(start):
                 return start + name[len(start) :].split(".")[0]
         return ""
@@ -62,9 +62,9 @@ def _outermost_lists(model: nn.Module, name: str = "") -> Iterator[str]:
 
 
 def _is_list_of_blocks(part: nn.Module) -> bool:
-    kinds = {type(each) for each in part.children()}
+    kinds = {type(child) for child in part.children()}
     if not isinstance(part, nn.Sequential) or len(kinds) != 1:
         return False
     # A block whose weights are sharded is of a class that torch derives from its own.
     classes = next(iter(kinds)).__mro__[:-1]
-    return any(each.__module__.partition(".")[0] != "torch" for each in classes)
+    return any(kind.__module__.partition(".")[0] != "torch" for kind in classes)

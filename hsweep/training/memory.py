@@ -1,7 +1,10 @@
-"""Out of memory: told from other errors, with what was needed."""
+"""Memory of a trial: errors for want of it, what was held, and what is kept for the next update."""
 
 import contextlib
+import ctypes
+import functools
 import gc
+import os
 import re
 from collections.abc import Callable, Iterator
 from typing import Final, TypeVar
@@ -14,10 +17,17 @@ _SIGNS: Final = re.compile(
     r"|CUBLAS_STATUS_NOT_INITIALIZED|_DEVICE_ALLOCATION_FAILED",
     re.IGNORECASE,
 )
-_ASKED: Final = re.compile(
-    r"(?:tried|unable) to allocate ([\d.]+) ?(bytes|KiB|MiB|GiB|TiB)", re.IGNORECASE
-)
-_UNITS: Final = ("bytes", "kib", "mib", "gib", "tib")
+_NUM_SENTENCES: Final = 3
+"""Of an allocator's message that are kept: on CUDA they say what it was asked for, and what the
+device has."""
+
+_TRIM_THRESHOLD: Final = -1
+_MMAP_THRESHOLD: Final = -3
+"""Parameters of mallopt, by glibc's malloc.h."""
+_LARGEST_PIECE: Final = 32 * 2**20
+"""Bytes: glibc takes no more than this. Larger pieces are given back all the same."""
+_NEVER: Final = 2**31 - 1
+_CHOSEN_BY_USER: Final = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
 
 Result = TypeVar("Result")
 
@@ -26,13 +36,12 @@ class DoesNotFitError(Exception):
     """Memory does not suffice for ``what``, and no smaller step can be taken.
 
     Attributes:
-        asked_bytes: what could not be had in the end, as far as the allocator said.
+        reason: the allocator's message.
     """
 
-    def __init__(self, what: str, asked_bytes: int | None) -> None:
-        super().__init__(f"{what} does not fit the device")
-        self.what = what
-        self.asked_bytes = asked_bytes
+    def __init__(self, what: str, reason: str) -> None:
+        super().__init__(f"{what} does not fit the device ({reason})")
+        self.what, self.reason = what, reason
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -46,14 +55,6 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and _SIGNS.search(str(error)) is not None
 
 
-def asked_bytes(message: str) -> int | None:
-    """Return how much an allocator says it was asked for in vain, None if it does not say."""
-    found = _ASKED.search(message)
-    if found is None:
-        return None
-    return int(float(found[1]) * 1024 ** _UNITS.index(found[2].lower()))
-
-
 @contextlib.contextmanager
 def fitting(what: str) -> Iterator[None]:
     """Turn an out-of-memory error into a DoesNotFitError that says what did not fit."""
@@ -62,7 +63,9 @@ def fitting(what: str) -> Iterator[None]:
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
-        raise DoesNotFitError(what, asked_bytes(str(error))) from None
+        first_line = str(error).strip().partition("\n")[0] or type(error).__name__
+        reason = ". ".join(first_line.split(". ")[:_NUM_SENTENCES]).rstrip(".")
+        raise DoesNotFitError(what, reason) from None
 
 
 def with_room(
@@ -104,10 +107,29 @@ def held_at_most(device: torch.device) -> int | None:
     return torch.cuda.max_memory_reserved(device) if device.type == "cuda" else None
 
 
-def shown(num_bytes: int) -> str:
-    amount, unit = float(num_bytes), "bytes"
-    for larger in ("KiB", "MiB", "GiB", "TiB"):
-        if amount < 1024:
-            break
-        amount, unit = amount / 1024, larger
-    return f"{amount:.0f} {unit}" if unit == "bytes" else f"{amount:.1f} {unit}"
+def reuse_freed_memory() -> None:
+    """Keep what this process frees on the CPU from now on; give back what it has freed until now.
+
+    The C library gives large pieces back to the system as they are freed, and each update asks for
+    them again: the system then clears every page anew, which can take as long as the computing.
+    glibc can keep them (mallopt(3), as PyTorch's own advice for training on CPUs is); elsewhere
+    nothing changes. Each trial calls this, so that a small one does not hold what a large one
+    needed.
+    """
+    library = _c_library()
+    if library is not None:
+        library.malloc_trim(0)
+
+
+@functools.cache
+def _c_library() -> ctypes.CDLL | None:
+    """Return the C library, set up to keep memory; None where it cannot, or the user has chosen
+    otherwise."""
+    if any(name in os.environ for name in _CHOSEN_BY_USER):
+        return None
+    library = ctypes.CDLL(None)
+    if not (hasattr(library, "mallopt") and hasattr(library, "malloc_trim")):
+        return None
+    library.mallopt(_MMAP_THRESHOLD, _LARGEST_PIECE)
+    library.mallopt(_TRIM_THRESHOLD, _NEVER)
+    return library

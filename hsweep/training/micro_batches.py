@@ -14,13 +14,12 @@ example alone:
   statistics, that of an attempt that failed too. The note of the report says so.
 
 Of several processes that train one trial each computes its part of the batch in that way, and where
-memory does not suffice in one, all cut theirs. A model whose passes all processes make at the same
-time (one with batch norm or with sharded weights) is not cut: the trial then ends as one that does
-not fit.
+memory does not suffice in one, all cut theirs. Where all processes make the model's passes together
+(with batch norm or sharded weights) batches are not cut: the trial ends as one that does not fit.
 """
 
 from contextlib import nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -29,10 +28,12 @@ from hsweep.errors import UserError
 from hsweep.training.batch_norm import SharedStatistics, has_batch_statistics
 from hsweep.training.batches import Parts, num_examples
 from hsweep.training.compiled import forget_replays
-from hsweep.training.division import Division, most, own_seed, sum_gradients
+from hsweep.training.division import Division, own_seed, sum_gradients
 from hsweep.training.memory import DoesNotFitError, fitting, release
-from hsweep.training.precision import Autocast
 from tasks.base import Batch, Divisible, TaskData
+
+if TYPE_CHECKING:
+    from hsweep.training.opening import Opened
 
 
 class Gradients:
@@ -42,54 +43,48 @@ class Gradients:
 
     Args:
         division: cuts batches, and has the data and their loss.
-        model: on the device, in training mode when asked for gradients.
-        autocast: under which the loss is computed.
+        model: the one that losses call, on the device, in training mode during ``of``.
+        opened: has what losses are computed under and scaled by.
         seed: of the random numbers of updates that are repeated in smaller parts.
-        asked: examples of all processes that the recipe has computed at once; None for whole
+        by_recipe: examples of all processes that the recipe has computed at once; None for whole
             batches.
-        fitting: examples at once of a process that were found to fit; None where what was asked
-            for does.
-        scaler: of the loss; gradients are then as many times too large.
+        fitting: examples at once of a process that fitted before; None where the recipe's do.
         is_sharded: whether the model's weights are spread over the processes.
 
     Attributes:
         at_once: examples that a process computes at once; None for all that it has of a batch.
-        reduced: the same where memory did not suffice for what was asked for; None where it does.
+        reduced: the same where memory did not suffice for the recipe's; None where it does.
 
     Raises:
-        UserError: the model has batch norm, and what is asked for cannot be divided equally.
+        UserError: the model has batch norm, and the recipe's parts cannot be divided equally.
     """
 
     def __init__(
         self,
         division: Division,
         model: nn.Module,
-        autocast: Autocast,
+        opened: "Opened",
         *,
         seed: int,
-        asked: int | None = None,
-        fitting: int | None = None,
-        scaler: torch.amp.GradScaler | None = None,
-        is_sharded: bool = False,
+        by_recipe: int | None,
+        fitting: int | None,
+        is_sharded: bool,
     ) -> None:
-        own = None if asked is None else -(-asked // division.world.size)
+        own = None if by_recipe is None else -(-by_recipe // division.world.size)
         self.at_once = fitting or own
         self.reduced = fitting
-        self._division = division
-        self._model = model
-        self._parameters = list(model.parameters())
-        self._autocast = autocast
-        self._seed = seed
-        self._scaler = scaler
-        self._note = ""
-        self._world = division.world
+        self._division, self._world = division, division.world
+        self._model, self._parameters = model, list(model.parameters())
+        self._autocast, self._scaler = opened.autocast, opened.scaler
+        self._seed, self._note = seed, ""
         self._is_sharded = is_sharded
         self._has_statistics = has_batch_statistics(model)
         self._shares_statistics = self._has_statistics and self._world.size > 1
-        if self._shares_statistics and asked is not None and asked % self._world.size:
+        self._passes_together = is_sharded or self._shares_statistics
+        if self._shares_statistics and by_recipe is not None and by_recipe % self._world.size:
             raise UserError(
-                f"the {asked} examples at once that accumulate asks for are not equally many in "
-                f"each of {self._world.size} processes, which batch norm needs for its statistics; "
+                f"the {by_recipe} examples at once that accumulate asks for are not equally many "
+                f"in each of {self._world.size} processes, as batch norm needs for statistics; "
                 "make batch_size / accumulate a multiple of the number of processes"
             )
 
@@ -110,19 +105,19 @@ class Gradients:
         parts = self._parts(batch)
         while True:
             self.clear()
-            loss, asked = self._tried(parts)
+            loss, reason = self._try(parts)
             if loss is not None and self._world.size == 1:
                 return loss
             # A process that lacks memory, or has no gradient for a parameter, may be the only one.
             has_gradient = [p.grad is not None for p in self._parameters]
-            lacks, *is_used = most(self._world, [loss is None, *has_gradient])
+            lacks, *is_used = self._world.largest([loss is None, *has_gradient])
             if loss is not None and not lacks:
                 if self._is_sharded:  # the gradients are summed already
                     return sum_gradients((), (), loss)
                 return sum_gradients(self._parameters, is_used, loss)
             # Here and not above, where the error's traceback still holds every activation.
             self.clear()
-            parts, self.at_once = self._more_parts(batch, parts, asked)
+            parts, self.at_once = self._more_parts(batch, parts, reason)
             self.reduced = self.at_once
             # Graphs of what did not fit hold its memory; parts of another size are compiled anew.
             forget_replays(self._model)
@@ -148,10 +143,10 @@ class Gradients:
         """Return this process's parts: as many as the others have, where passes of the model are
         made by all at the same time."""
         parts = self._division.parts(batch, self.at_once)
-        if self._is_sharded or self._shares_statistics:
-            count, is_short = most(self._world, [len(parts), parts[-1][1] == 0])
+        if self._passes_together:
+            count, is_short = self._world.largest([len(parts), parts[-1][1] == 0])
             short_of = count - len(parts)
-            if self._shares_statistics and (is_short or any(most(self._world, [short_of]))):
+            if self._shares_statistics and (is_short or any(self._world.largest([short_of]))):
                 raise UserError(
                     f"a batch of {self._division.batch_size} examples does not give each of "
                     f"{self._world.size} processes as many parts, which batch norm needs for its "
@@ -160,16 +155,16 @@ class Gradients:
             parts = [*parts, *[(parts[0][0], 0.0)] * short_of]
         return parts
 
-    def _tried(self, parts: Parts) -> tuple[Tensor | None, int | None]:
-        """Return the loss, None where memory does not suffice, and what was asked for in vain."""
+    def _try(self, parts: Parts) -> tuple[Tensor | None, str]:
+        """Return the loss, None where memory does not suffice, and the allocator's message then."""
         try:
             with fitting("a batch"):
-                return self._accumulated(parts), None
+                return self._accumulated(parts), ""
         except DoesNotFitError as error:
-            if self._is_sharded or self._shares_statistics:
+            if self._passes_together:
                 # The other processes wait within their passes, and cannot be told.
                 raise
-            return None, error.asked_bytes
+            return None, error.reason
 
     def _accumulated(self, parts: Parts) -> Tensor:
         total: Tensor | None = None
@@ -188,18 +183,18 @@ class Gradients:
         assert total is not None, "a batch has at least one part"
         return total
 
-    def _more_parts(self, batch: Any, parts: Parts, asked: int | None) -> tuple[Parts, int]:
+    def _more_parts(self, batch: Any, parts: Parts, reason: str) -> tuple[Parts, int]:
         batch_size = self._division.batch_size
         at_once = self.at_once or batch_size
         while at_once > 1:
             at_once = (at_once + 1) // 2
             smaller = self._division.parts(batch, at_once)
             # A training set smaller than a batch is one batch, of fewer examples than that.
-            if any(most(self._world, [len(smaller) > len(parts)])):
+            if any(self._world.largest([len(smaller) > len(parts)])):
                 return smaller, at_once
-        if len(parts) > 1 or batch_size == 1:
-            raise DoesNotFitError("one example at once", asked)
-        raise DoesNotFitError("a whole batch, which its task does not cut,", asked)
+        is_single = len(parts) > 1 or batch_size == 1
+        what = "one example at once" if is_single else "a whole batch, which its task does not cut,"
+        raise DoesNotFitError(what, reason)
 
 
 def check_divisible(data: TaskData, batch: Batch) -> None:

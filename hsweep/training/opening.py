@@ -1,40 +1,160 @@
-"""A trial made ready to train: its data, its model, and what a checkpoint remembers."""
+"""A trial made ready to train: its data, and all that changes while its model trains."""
 
+import contextlib
+import copy
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from hsweep.design.configuration import encoded
 from hsweep.design.recipe import Recipe
-from hsweep.design.trial import Trial
+from hsweep.design.trial import Assignment, Report, Trial
 from hsweep.errors import UserError
-from hsweep.training.averaging import average_of
 from hsweep.training.batch_norm import has_batch_statistics
+from hsweep.training.batches import mapped
 from hsweep.training.division import start_equal
-from hsweep.training.learned import Learned
 from hsweep.training.memory import fitting
-from hsweep.training.memory_format import with_channels_last
 from hsweep.training.optimizers import build_optimizer
-from hsweep.training.precision import Autocast, autocast_of, scaler_of
 from hsweep.training.process_state import seed_all
+from hsweep.training.weights import plain_tensors, write_weights
 from hsweep.training.world import World
 from tasks.base import FurtherEvaluated, TaskData
 
 if TYPE_CHECKING:
     from hsweep.training.trial_run import TrialRun
 
+_NARROW: Final = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
-class Opened(NamedTuple):
-    """A trial ready to train: its data, what it learns, and what its losses are computed under."""
 
-    data: TaskData
-    learned: Learned
-    autocast: Autocast
+class Opened:
+    """A trial ready to train.
+
+    All that changes while it trains is here, but for its reports. Neither the schedule nor the
+    random generators are part of it: both are functions of the step.
+
+    Attributes:
+        average: of the weights, where the recipe has one; None for none.
+        scaler: of the loss, where small gradients would vanish in float16; None elsewhere.
+        autocast: under which losses and evaluations are computed; it can be entered repeatedly.
+    """
+
+    def __init__(self, run: "TrialRun", data: TaskData, model: nn.Module) -> None:
+        recipe = run.assignment.trial.recipe
+        self.data, self.model = data, model
+        self.optimizer = build_optimizer(model, recipe)
+        self.average = None if recipe.ema is None else Average(model, recipe.ema)
+        is_scaled = recipe.precision == "float16"
+        self.scaler = torch.amp.GradScaler(run.device.type) if is_scaled else None
+        self.autocast = autocast_of(recipe, run.device)
+        names = ("model", "optimizer", "average", "scaler")
+        self._parts: dict[str, Any] = {
+            name: part for name in names if (part := getattr(self, name)) is not None
+        }
+        self._world, self._is_sharded = run.world, run.state.is_sharded
+
+    @property
+    def evaluated(self) -> nn.Module:
+        """The model that reports are about: the average of the weights where there is one."""
+        return self.model if self.average is None else self.average.module
+
+    def contents(self) -> dict[str, Any]:
+        """Return what a checkpoint holds of it, with whole tensors in rank 0."""
+        return self._whole({name: part.state_dict() for name, part in self._parts.items()})
+
+    def load(self, saved: Mapping[str, Any]) -> None:
+        """Take up what a checkpoint holds."""
+        if self._is_sharded:
+            from hsweep.training.sharding import shares_of
+
+            saved = {**saved, **shares_of(self.model, self.optimizer, saved)}
+        for name, part in self._parts.items():
+            part.load_state_dict(saved[name])
+
+    def fits(self, saved: Mapping[str, Any]) -> bool:
+        """Whether a checkpoint is one of this model and optimizer.
+
+        Raises:
+            KeyError, TypeError, AttributeError: it is none of this kind at all.
+        """
+        groups = [len(group["params"]) for group in saved["optimizer"]["param_groups"]]
+        return (
+            self._parts.keys() <= saved.keys()
+            and _shapes(saved["model"]) == _shapes(self.model.state_dict())
+            and groups == [len(group["params"]) for group in self.optimizer.param_groups]
+        )
+
+    def keep_weights(self, assignment: Assignment, report: Report) -> None:
+        """Write the final weights, where the study keeps them and this report is the last.
+
+        Raises:
+            StorageError: they cannot be written, so the trial has not come to its end.
+        """
+        if not assignment.weights or not report.is_last or report.diverged_at is not None:
+            return
+        state = self._whole(self.evaluated.state_dict())
+        if self._world.rank == 0:
+            trial = assignment.trial
+            header = trial.result_at(report) | {"model": encoded(trial.model)}
+            tensors = plain_tensors(state)
+            write_weights(assignment.weights, trial.key, assignment.attempt, tensors, header)
+
+    def _whole(self, state: dict[str, Any]) -> dict[str, Any]:
+        """Return a state with whole tensors, in rank 0."""
+        if not self._is_sharded:
+            return state
+        from hsweep.training.sharding import gathered
+
+        return gathered(state, self._world)
+
+
+class Average(nn.Module):
+    """An exponential moving average of a model's weights, in a copy of it.
+
+    It begins with the weights after the first update. Buffers are those of the model: an average
+    of indices would be others, and running statistics are averages already. The numbers are those
+    of ``torch.optim.swa_utils.AveragedModel``, which counts on the device, so that each update
+    would wait for it.
+
+    Args:
+        model: as it is before the first update.
+        decay: the share of the average that an update keeps, in (0, 1).
+
+    Attributes:
+        module: the copy.
+    """
+
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        super().__init__()
+        self.module = copy.deepcopy(model)
+        self._decay = decay
+        self._has_begun = False
+
+    @torch.no_grad()
+    def update(self, model: nn.Module) -> None:
+        """Move the average towards the model's weights."""
+        average: list[Tensor] = [*self.module.parameters()]
+        weights: list[Tensor] = [*model.parameters()]
+        if self._has_begun:
+            torch._foreach_lerp_(average, weights, 1 - self._decay)
+        else:
+            torch._foreach_copy_(average, weights)
+            self._has_begun = True
+        for own, buffer in zip(self.module.buffers(), model.buffers(), strict=True):
+            own.copy_(buffer)
+
+    def get_extra_state(self) -> bool:
+        """Return whether there was an update."""
+        return self._has_begun
+
+    def set_extra_state(self, state: bool) -> None:
+        """Note whether there was an update."""
+        self._has_begun = state
 
 
 def open_trial(run: "TrialRun", data: TaskData | None = None) -> Opened:
-    """Open a trial's data (unless given), build its model, and go on from its newest checkpoint.
+    """Open a trial's data unless it is open, build its model, and go on from its newest checkpoint.
 
     Raises:
         DoesNotFitError: memory does not suffice for the data or the model.
@@ -43,37 +163,66 @@ def open_trial(run: "TrialRun", data: TaskData | None = None) -> Opened:
         UserError: several processes, and a compiled model with batch norm; or sharded weights, and
             a task that fine-tunes copies of the model.
     """
-    trial, recipe, state = run.assignment.trial, run.assignment.trial.recipe, run.state
+    trial, state = run.assignment.trial, run.state
     if data is None:
         with fitting("the data"):
             data = data_of(trial, run.device)
     with fitting("the model"):
         seed_all(trial.seeds.init)
-        model = _placed(trial.built[1].build(), data, recipe, run.device, run.world)
+        model = _placed(trial.built[1].build(), data, trial.recipe, run.device, run.world)
         data.warm_start(model)
-        if recipe.channels_last:
-            with_channels_last(model)
-        learned = Learned(
-            model,
-            build_optimizer(model, recipe),
-            average_of(model, recipe),
-            scaler_of(recipe, run.device),
-            world=run.world,
-            is_sharded=state.is_sharded,
-        )
+        if trial.recipe.channels_last:
+            model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            model.register_forward_pre_hook(_images_laid_out, with_kwargs=True)
+        opened = Opened(run, data, model)
         units = trial.budget.report_units()
 
         def is_usable(saved: Mapping[str, Any]) -> bool:
             reported = [row["unit"] for row in saved["history"]]
-            return reported == units[: len(reported)] and learned.fits(saved)
+            return reported == units[: len(reported)] and opened.fits(saved)
 
         saved = state.restore(is_usable)
         if saved is not None:
-            learned.load(saved)
+            opened.load(saved)
             # They are this attempt's only if it has written them.
-            learned.keep_weights(run.assignment, state.history[-1])
-            state.keep_branch_point(learned.contents)
-    return Opened(data, learned, autocast_of(recipe, run.device))
+            opened.keep_weights(run.assignment, state.history[-1])
+            state.keep_branch_point(opened.contents)
+    return opened
+
+
+def data_of(trial: Trial, device: torch.device) -> TaskData:
+    return trial.built[0].open(
+        data_seed=trial.seeds.data,
+        sampling_seed=trial.seeds.sampling,
+        batch_size=trial.recipe.batch_size,
+        device=device,
+    )
+
+
+def autocast_of(
+    recipe: Recipe, device: torch.device
+) -> contextlib.AbstractContextManager[object, bool | None]:
+    """Return the context in which losses and evaluations of a recipe are computed."""
+    if recipe.precision in _NARROW:
+        return torch.autocast(device.type, dtype=_NARROW[recipe.precision])
+    # Autocast that is switched off takes its time all the same.
+    return contextlib.nullcontext()
+
+
+def has_images(model: nn.Module) -> bool:
+    """Whether a model has convolutions over two dimensions, which gain by channels that are last in
+    memory."""
+    return any(isinstance(part, nn.Conv2d | nn.ConvTranspose2d) for part in model.modules())
+
+
+def _images_laid_out(_model: nn.Module, args: Any, kwargs: Any) -> Any:
+    """Return a model's arguments with the channels of images last in memory."""
+
+    def change(leaf: Any) -> Any:
+        is_image = isinstance(leaf, Tensor) and leaf.ndim == 4 and leaf.is_floating_point()
+        return leaf.contiguous(memory_format=torch.channels_last) if is_image else leaf
+
+    return mapped((args, kwargs), change)
 
 
 def _placed(
@@ -104,10 +253,5 @@ def _placed(
     return model.to(device)
 
 
-def data_of(trial: Trial, device: torch.device) -> TaskData:
-    return trial.built[0].open(
-        data_seed=trial.seeds.data,
-        sampling_seed=trial.seeds.sampling,
-        batch_size=trial.recipe.batch_size,
-        device=device,
-    )
+def _shapes(weights: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: getattr(value, "shape", None) for name, value in weights.items()}

@@ -86,5 +86,5 @@ class _Usual(nn.Module):
     def forward(self, random: torch.Generator) -> Tensor:
         ids = torch.randint(5, (6,), generator=random)
         images = torch.randn(6, 2, 2, 2, generator=random)
-        found = self.norm(self.linear(self.table(ids) + self.convolution(images).flatten(1)))
-        return (found - torch.randn(6, 3, generator=random)).square().mean()  # type: ignore[no-any-return]
+        output = self.norm(self.linear(self.table(ids) + self.convolution(images).flatten(1)))
+        return (output - torch.randn(6, 3, generator=random)).square().mean()  # type: ignore[no-any-return]

@@ -11,7 +11,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator
 from types import ModuleType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import torch
 from torch import nn
@@ -21,14 +21,14 @@ from hsweep.errors import UserError, unknown_name
 from hsweep.training.layers import layers_of
 
 _MATRICES_ALONE: Final = frozenset({"muon"})
-"""Those of torch.optim that take no other weights; timm's of that name do."""
+"""Optimizers of torch.optim that take no other weights; timm's of that name do."""
 ALSO_TIMMS: Final = frozenset(
     ("adabelief", "adahessian", "adamc", "adamp", "adamuon", "adan", "adopt", "kron", "lamb")
 ) | frozenset(("laprop", "lars", "lion", "madgrad", "mars", "muon", "novograd", "sgdp", "sgdw"))
-"""What timm and pytorch-optimizer both have. It is timm's, whether or not that is installed: one
-name is one optimizer on every machine."""
-_ASKED: Final = "transformers.integrations.deepspeed"
-_GIVEN: Final = frozenset({"self", "params", "lr", "weight_decay"})
+"""Names that timm and pytorch-optimizer both have. They mean timm's, whether or not it is
+installed: one name is one optimizer on every machine."""
+_ZERO3_MODULE: Final = "transformers.integrations.deepspeed"
+_OURS: Final = frozenset({"self", "params", "lr", "weight_decay"})
 
 
 def build_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
@@ -43,12 +43,13 @@ def build_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
     """
     groups = _groups(model, recipe)
     if recipe.optimizer == "sgd":
-        given = {"momentum": recipe.betas[0], **recipe.optimizer_args}
-        return torch.optim.SGD(groups, lr=recipe.lr, **given)
+        arguments = {"momentum": recipe.betas[0], **recipe.optimizer_args}
+        return torch.optim.SGD(groups, lr=recipe.lr, **arguments)
     if recipe.optimizer == "adamw":
-        given = {"betas": recipe.betas, "fused": True, **recipe.optimizer_args}
-        return AdamW(groups, lr=recipe.lr, **given)
-    return _library_of(recipe.optimizer).make(groups, lr=recipe.lr, **recipe.optimizer_args)
+        arguments = {"betas": recipe.betas, "fused": True, **recipe.optimizer_args}
+        return AdamW(groups, lr=recipe.lr, **arguments)
+    make, _ = _maker_of(recipe.optimizer)
+    return make(groups, lr=recipe.lr, **recipe.optimizer_args)
 
 
 def step_at(optimizer: torch.optim.Optimizer, lr: float) -> None:
@@ -72,11 +73,11 @@ def check_arguments(recipe: Recipe) -> None:
     elif recipe.optimizer == "sgd":
         known = _arguments(torch.optim.SGD)
     else:
-        known = _library_of(recipe.optimizer).arguments
+        _, known = _maker_of(recipe.optimizer)
     for name in recipe.optimizer_args:
         if known is not None and name not in known:
             what = f"argument of the optimizer {recipe.optimizer!r}"
-            raise unknown_name(what, name, known - _GIVEN)
+            raise unknown_name(what, name, known - _OURS)
     if recipe.weight_decay and known is not None and "weight_decay" not in known:
         raise UserError(
             f"the optimizer {recipe.optimizer!r} has no weight decay; leave weight_decay="
@@ -87,37 +88,37 @@ def check_arguments(recipe: Recipe) -> None:
 def _groups(model: nn.Module, recipe: Recipe) -> list[dict[str, Any]]:
     layers = {} if recipe.layer_decay is None else layers_of(model)
     deepest = max(layers.values(), default=0)
-    learned = [(name, each) for name, each in model.named_parameters() if each.requires_grad]
+    learned = [
+        (name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad
+    ]
     # Matrices first: the order in which a checkpoint has them. Vectors are a group of their own
     # only where weights decay, since each group has its price in every update.
     learned.sort(key=lambda item: item[1].ndim <= 1)
-    found: dict[tuple[int, bool], list[nn.Parameter]] = {}
+    members: dict[tuple[int, bool], list[nn.Parameter]] = {}
     for name, parameter in learned:
         is_decayed = parameter.ndim > 1 or not recipe.weight_decay
-        found.setdefault((layers.get(name, deepest), is_decayed), []).append(parameter)
+        members.setdefault((layers.get(name, deepest), is_decayed), []).append(parameter)
     groups: list[dict[str, Any]] = []
-    for layer, is_decayed in sorted(found, key=lambda key: (key[0], not key[1])):
+    for layer, is_decayed in sorted(members, key=lambda key: (key[0], not key[1])):
         decay = recipe.weight_decay if is_decayed else 0.0
-        group = {"params": found[layer, is_decayed], "weight_decay": decay}
+        group = {"params": members[layer, is_decayed], "weight_decay": decay}
         if recipe.layer_decay is not None:
             group["lr_scale"] = recipe.layer_decay ** (deepest - layer)
         groups.append(group)
     return groups
 
 
-class _Library(NamedTuple):
-    """What makes an optimizer, and the arguments that it takes; None where it takes any."""
-
-    make: Callable[..., torch.optim.Optimizer]
-    arguments: frozenset[str] | None
-
-
 @functools.cache
-def _library_of(name: str) -> _Library:
+def _maker_of(name: str) -> tuple[Callable[..., torch.optim.Optimizer], frozenset[str] | None]:
+    """Return the function that makes an optimizer, and its arguments; None where it takes any.
+
+    Raises:
+        UserError: there is no such optimizer, or it cannot be used here.
+    """
     of_torch = _of_torch()
     if name in of_torch and name not in _MATRICES_ALONE:
         kind = of_torch[name]
-        return _Library(kind, _arguments(kind))
+        return kind, _arguments(kind)
     with _no_deepspeed():
         import pytorch_optimizer
 
@@ -125,7 +126,7 @@ def _library_of(name: str) -> _Library:
     if name in others and name not in ALSO_TIMMS:
         kind = pytorch_optimizer.load_optimizer(name)
         # These take any argument and pass over what they do not know.
-        return _Library(kind, _named(kind))
+        return kind, _named(kind)
     # timm imports torchvision, which does not import beside every build of torch.
     from models.torchvision_compat import make_torchvision_importable
 
@@ -141,44 +142,46 @@ def _library_of(name: str) -> _Library:
         raise UserError(
             f"the optimizer {name!r} cannot be used here ({error}); choose another"
         ) from error
-    return _Library(functools.partial(of_timm.create_optimizer_v2, opt=name), _arguments(kind))
+    return functools.partial(of_timm.create_optimizer_v2, opt=name), _arguments(kind)
 
 
 @contextlib.contextmanager
 def _no_deepspeed() -> Iterator[None]:
-    """Answer meanwhile, in place of transformers, that DeepSpeed shards no weights.
+    """Answer in place of transformers, meanwhile, that DeepSpeed shards no weights.
 
     pytorch-optimizer asks for one optimizer (LOMO), and importing transformers for it takes as long
     as half of torch, in every worker.
     """
-    if _ASKED in sys.modules:
+    if _ZERO3_MODULE in sys.modules:
         yield
         return
-    stand_in: Any = ModuleType(_ASKED)
+    stand_in: Any = ModuleType(_ZERO3_MODULE)
     stand_in.is_deepspeed_zero3_enabled = lambda: False
-    sys.modules[_ASKED] = stand_in
+    sys.modules[_ZERO3_MODULE] = stand_in
     try:
         yield
     finally:
-        del sys.modules[_ASKED]
+        del sys.modules[_ZERO3_MODULE]
 
 
 def _of_torch() -> dict[str, Any]:
     named = vars(torch.optim).items()
-    kinds = {name.lower(): each for name, each in named if isinstance(each, type)}
-    return {name: each for name, each in kinds.items() if each is not torch.optim.Optimizer}
+    kinds = {name.lower(): kind for name, kind in named if isinstance(kind, type)}
+    return {name: kind for name, kind in kinds.items() if kind is not torch.optim.Optimizer}
 
 
 def _arguments(kind: Any) -> frozenset[str] | None:
-    found = inspect.signature(kind).parameters.values()
-    if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in found):
+    parameters = inspect.signature(kind).parameters.values()
+    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters):
         return None
     return _named(kind)
 
 
 def _named(kind: Any) -> frozenset[str]:
-    found = inspect.signature(kind).parameters.values()
-    return frozenset(each.name for each in found if each.kind is not each.VAR_KEYWORD)
+    parameters = inspect.signature(kind).parameters.values()
+    return frozenset(
+        parameter.name for parameter in parameters if parameter.kind is not parameter.VAR_KEYWORD
+    )
 
 
 class AdamW(torch.optim.AdamW):

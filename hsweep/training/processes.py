@@ -12,15 +12,15 @@ Store = Any
 """``torch.distributed.TCPStore``, for which torch has no types."""
 
 _CONNECTING: Final = timedelta(minutes=10)
-"""How long processes may take to find one another; where one has died, the others are ended."""
+"""How long processes may take to find one another; the driver ends them where one has died."""
 _NO_LIMIT: Final = timedelta(days=365)
-"""Of an agreement: others wait while rank 0 evaluates, or waits for its driver. What hangs is ended
-from outside (``report_timeout``)."""
+"""Of an agreement: others wait while rank 0 evaluates, or waits for its driver. Processes that hang
+are ended from outside (``report_timeout``)."""
 
 
 def open_store(host: str) -> Store:
-    """Return a store in this process, at a port that the system chooses, by which processes find
-    one another."""
+    """Return a store in this process by which processes find one another; the system chooses its
+    port."""
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
     return TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=_CONNECTING)
@@ -42,15 +42,15 @@ def agreements_in(store: Store, name: str, rank: int, size: int) -> Any:
 
 
 @contextlib.contextmanager
-def joined(rank: int, size: int, store: Store, name: str, *, uses_cuda: bool) -> Iterator[World]:
+def connected(rank: int, size: int, store: Store, name: str, *, uses_cuda: bool) -> Iterator[World]:
     """Connect this process with the others of a trial, which all enter this.
 
     The default group of ``torch.distributed`` is this trial's own: it is made here (in about 20 ms)
     and destroyed at the end, so that nothing that a trial leaves in it reaches the next. The
-    environment says what torchrun says, for the libraries that look there.
+    environment has torchrun's variables, for the libraries that look there.
 
-    Where the trial has failed the group stays: to destroy it may wait for the others, who may wait
-    for this process. It trains no other trial then.
+    Where the trial has failed the group stays: destroying it may wait for the others, which may
+    wait for this process. It trains no other trial then.
 
     Args:
         rank: of this process, from 0.
@@ -76,7 +76,7 @@ def joined(rank: int, size: int, store: Store, name: str, *, uses_cuda: bool) ->
         "MASTER_ADDR": store.host,
         "MASTER_PORT": store.port,
     }
-    with _environment({key: str(value) for key, value in variables.items()}):
+    with with_variables({key: str(value) for key, value in variables.items()}):
         yield World(rank, size, agreements)
     if distributed.is_initialized():  # the trial may have destroyed it itself
         distributed.destroy_process_group()
@@ -89,7 +89,8 @@ def _part_of(store: Store, name: str) -> Store:
 
 
 @contextlib.contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+def with_variables(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set variables of the environment for as long as this is entered."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

@@ -1,10 +1,10 @@
 """Tries a trial out before its study begins: two updates and an evaluation by the ordinary loop.
 
-It is opened with batches of a few examples, on the CPU, and its evaluation is divided as among
-thousands of processes, where its task divides one. Names, kinds and shapes are those of the trial;
-values mean nothing. What fails in this short form is tried with whole batches before it counts as a
-mistake, where that is affordable. Above ``MAX_FLOPS`` or ``MAX_BYTES`` a model is built without
-memory (on torch's meta device), and its loss alone is computed there.
+It runs on the CPU with batches of a few examples, and its evaluation is divided as among thousands
+of processes, where its task divides one. Names, kinds and shapes are those of the trial; values
+mean nothing. What fails in this short form is tried with whole batches before it counts as a
+mistake, where that is affordable. Above ``MAX_FLOPS`` or ``MAX_BYTES`` the model is built without
+memory (on torch's meta device), and only its loss is computed there.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from numbers import Integral
 from typing import Any, Final
@@ -24,13 +24,13 @@ from torch import Tensor, nn
 from hsweep.design.budget import steps
 from hsweep.design.trial import Assignment, Event, Resources, Trial
 from hsweep.errors import defined_at, format_error, shown, user_frame
-from hsweep.training.batches import leaves, moved, num_examples
+from hsweep.training.batches import moved, num_examples
 from hsweep.training.evaluation import MetricsError
 from hsweep.training.loop import train_opened
 from hsweep.training.memory import is_out_of_memory
-from hsweep.training.opening import data_of, open_trial
-from hsweep.training.precision import autocast_of
+from hsweep.training.opening import autocast_of, data_of, open_trial
 from hsweep.training.process_state import ProcessState, seed_all
+from hsweep.training.run import Channel
 from hsweep.training.trial_run import TrialRun
 from models.counts import train_memory_bytes
 from tasks.base import Batch, DataError, TaskData
@@ -48,13 +48,14 @@ _UPDATES: Final = 2
 _PARTS: Final = 10_000
 """Of an evaluation, of which the last is made: that one is never without a row."""
 _CPU: Final = torch.device("cpu")
+_META: Final = torch.device("meta")
 
 
 class RehearsalError(Exception):
     """A trial cannot be trained or evaluated.
 
     Attributes:
-        where: ``path:line`` to look at; None where nothing tells.
+        where: ``path:line`` to look at; None where nothing tells, empty where no line is at fault.
     """
 
     def __init__(self, message: str, where: str | None) -> None:
@@ -62,17 +63,29 @@ class RehearsalError(Exception):
         self.where = where
 
 
-class _TooLongError(BaseException):
-    """An evaluation has taken its time. Not an Exception, so that no task catches it."""
+class _DoneError(BaseException):
+    """Ends a rehearsal. No ``Exception``, so that no task catches it.
+
+    Attributes:
+        unchecked: what could not be checked; empty for nothing.
+    """
+
+    def __init__(self, unchecked: str = "") -> None:
+        super().__init__(unchecked)
+        self.unchecked = unchecked
 
 
-class _ReportedError(BaseException):
-    """The trial has come to its report, so all has been tried."""
+class _FirstReport(Channel):
+    """The channel of a trial that ends at its first report."""
+
+    def put(self, _event: Event, /) -> bool:
+        """End the rehearsal."""
+        raise _DoneError
 
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """Restore at the end what a rehearsal changes of this process. Standard output goes to standard
+    """Restore at the end what a rehearsal changes in this process. Standard output goes to standard
     error meanwhile."""
     process = ProcessState()
     try:
@@ -89,17 +102,18 @@ def open_data(trial: Trial) -> TaskData:
         DataError: of the task.
         RehearsalError: it failed otherwise.
     """
-    with _accusing("opening the data of"):
+    with _blaming("opening the data of"):
         return data_of(trial, _CPU)
 
 
 def rehearse(trial: Trial, data: TaskData) -> str:
     """Try a trial out with its data open; return what could not be checked, empty for nothing.
 
-    A RehearsalError says that it cannot be trained or evaluated.
+    Raises:
+        RehearsalError: it cannot be trained or evaluated.
     """
     try:
-        return _Rehearsal(trial, data).run()
+        return _rehearse(trial, data)
     except RehearsalError as error:
         cause = error.__cause__
         if isinstance(cause, Exception) and is_out_of_memory(cause):
@@ -109,158 +123,129 @@ def rehearse(trial: Trial, data: TaskData) -> str:
         raise
 
 
-class _Rehearsal:
-    """One trial, tried out."""
-
-    def __init__(self, trial: Trial, data: TaskData) -> None:
-        self._trial, self._data = trial, data
-
-    def run(self) -> str:
-        """Try updates and an evaluation; return what could not be checked."""
-        trial, data = self._trial, self._data
-        self._check_steps()
-        with _accusing("opening the data of"):
-            short = data_of(_shortened(trial), _CPU)
-        batch = self._first_batch(short)
-        examples = num_examples(batch) or trial.recipe.batch_size
-        if not _is_affordable(trial, examples):
-            return self._without_memory(batch)
-        try:
-            return self._tried(_shortened(trial), short, batch)
-        except RehearsalError as error:
-            is_whole = isinstance(error.__cause__, MetricsError)
-            if is_whole or not _is_affordable(trial, trial.recipe.batch_size):
-                raise
-        return self._tried(trial, data, self._first_batch(data))
-
-    def _check_steps(self) -> None:
-        trial = self._trial
-        with _accusing("the steps of an epoch of"):
-            in_epoch: Any = self._data.steps_per_epoch
-        warmup, budget = trial.recipe.warmup_steps, trial.budget
-        if budget.unit != "epochs":
-            return
-        if not isinstance(in_epoch, Integral) or in_epoch < 1:
-            raise RehearsalError(
-                f"steps_per_epoch must be a whole number of at least 1, not {shown(in_epoch)}: an "
-                "epoch would train nothing",
-                "",
-            )
-        if warmup >= (num_steps := budget.amount * int(in_epoch)):
-            raise RehearsalError(
-                f"warmup_steps={warmup} leave nothing of the {num_steps} steps in {budget}: give "
-                "fewer",
-                "",
-            )
-
-    def _first_batch(self, data: TaskData) -> Batch:
-        with _accusing("the batches of"):
-            batch = next(iter(data.batches(0)), None)
-        if batch is None:
-            raise RehearsalError(
-                "batches(0) ended before its first batch; it must go on without end",
-                defined_at(data.batches),
-            )
-        return batch
-
-    def _tried(self, trial: Trial, data: TaskData, batch: Batch) -> str:
-        """Train a few updates up to a report."""
-        length = max(_UPDATES, trial.recipe.warmup_steps) * 2
-        trial = replace(
-            trial,
-            recipe=replace(trial.recipe, compile="off"),
-            budget=steps(length, report_every=_UPDATES),
-            resources=Resources(),
-        )
-        with tempfile.TemporaryDirectory(prefix="hsweep-") as folder:
-            assignment = Assignment(trial, 1, 0, folder, float("inf"), measures_training=True)
-            run = TrialRun(assignment, _Listener())
-            with _accusing("building the model of"):
-                opened = open_trial(run, data)
-            model = opened.learned.model
-            seed_all(trial.seeds.sampling)
-            with _accusing("the training loss of", batch), _watched(model):
-                model.train()
-                with opened.autocast:
-                    loss = data.loss(model, batch)
-                self._check_loss(loss, list(model.parameters()))
-            part = divide_evaluation(Share(_PARTS - 1, _PARTS, lambda sums: sums))
-            try:
-                with _accusing("training", batch), _watched(model), part:
-                    train_opened(run, opened)
-            except MetricsError as error:
-                raise RehearsalError(str(error), defined_at(data.evaluate)) from error
-            except _TooLongError:
-                return f"its evaluation takes more than {EVALUATION_SECONDS:g} s"
-            except _ReportedError:
-                pass
-            return ""
-
-    def _check_loss(self, loss: object, parameters: list[nn.Parameter]) -> None:
-        where = defined_at(self._data.loss)
-        if not isinstance(loss, Tensor) or loss.ndim:
-            found = f"one of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else shown(loss)
-            raise RehearsalError(
-                f"the training loss must be a scalar tensor, the mean over the batch, not {found}",
-                where,
-            )
-        if not loss.requires_grad:
-            raise RehearsalError(
-                "the training loss has no gradient; it must be computed from the model's output by "
-                "torch, without detach(), item() or no_grad()",
-                where,
-            )
-        trained = [each for each in parameters if each.requires_grad]
-        gradients = torch.autograd.grad(loss, trained, allow_unused=True) if trained else ()
-        if all(each is None for each in gradients):
-            raise RehearsalError(
-                "the training loss depends on no parameter of the model, so nothing would be "
-                "learned; compute it from what the model returns",
-                where,
-            )
-
-    def _without_memory(self, batch: Batch) -> str:
-        """Try the loss without memory; its evaluation needs values."""
-        meta = torch.device("meta")
-        beyond = "too large to be tried out on the CPU"
-        try:
-            with _accusing("building the model of"), meta:
-                model = self._trial.built[1].build()
-            model.train()
-            with _accusing("the training loss of"), autocast_of(self._trial.recipe, _CPU):
-                loss = self._data.loss(model, moved(batch, meta))
-            self._check_loss(loss, list(model.parameters()))
-        except RehearsalError as error:
-            # What asks for values fails for no mistake of its own.
-            if _is_about_devices(error.__cause__):
-                return beyond
+def _rehearse(trial: Trial, data: TaskData) -> str:
+    _check_steps(trial, data)
+    size = min(trial.recipe.batch_size, _EXAMPLES * trial.recipe.accumulate)
+    short = replace(trial, recipe=replace(trial.recipe, batch_size=size))
+    short_data = open_data(short)
+    batch = _first_batch(short_data)
+    if not _is_affordable(trial, num_examples(batch) or trial.recipe.batch_size):
+        return _try_without_memory(trial, data, batch)
+    try:
+        return _try_updates(short, short_data, batch)
+    except RehearsalError as error:
+        is_whole = isinstance(error.__cause__, MetricsError)
+        if is_whole or not _is_affordable(trial, trial.recipe.batch_size):
             raise
-        return f"{beyond}: its evaluation was not tried, its loss was, without values"
+    return _try_updates(trial, data, _first_batch(data))
 
 
-class _Listener:
-    """The channel of a trial of which the first report is all that is wanted."""
+def _check_steps(trial: Trial, data: TaskData) -> None:
+    with _blaming("the steps of an epoch of"):
+        in_epoch: Any = data.steps_per_epoch
+    warmup, budget = trial.recipe.warmup_steps, trial.budget
+    if budget.unit != "epochs":
+        return
+    if not isinstance(in_epoch, Integral) or in_epoch < 1:
+        raise RehearsalError(
+            f"steps_per_epoch must be a whole number of at least 1, not {shown(in_epoch)}: an "
+            "epoch would train nothing",
+            "",
+        )
+    if warmup >= (num_steps := budget.amount * int(in_epoch)):
+        raise RehearsalError(
+            f"warmup_steps={warmup} leave nothing of the {num_steps} steps in {budget}: give fewer",
+            "",
+        )
 
-    is_stopped = False
 
-    def begins(self) -> None:
-        """Do nothing."""
+def _first_batch(data: TaskData) -> Batch:
+    with _blaming("the batches of"):
+        batch = next(iter(data.batches(0)), None)
+    if batch is None:
+        raise RehearsalError(
+            "batches(0) ended before its first batch; it must go on without end",
+            defined_at(data.batches),
+        )
+    return batch
 
-    def put(self, _event: Event, /) -> bool:
-        """End the rehearsal."""
-        raise _ReportedError
+
+def _try_updates(trial: Trial, data: TaskData, batch: Batch) -> str:
+    """Train a few updates up to a report."""
+    length = max(_UPDATES, trial.recipe.warmup_steps) * 2
+    trial = replace(
+        trial,
+        recipe=replace(trial.recipe, compile="off"),
+        budget=steps(length, report_every=_UPDATES),
+        resources=Resources(),
+    )
+    last_part = divide_evaluation(Share(_PARTS - 1, _PARTS, lambda sums: sums))
+    with tempfile.TemporaryDirectory(prefix="hsweep-") as folder:
+        assignment = Assignment(trial, 1, 0, folder, float("inf"), measures_training=True)
+        run = TrialRun(assignment, _FirstReport())
+        with _blaming("building the model of"):
+            opened = open_trial(run, data)
+        seed_all(trial.seeds.sampling)
+        with _blaming("the training loss of"), _watched(opened.model):
+            opened.model.train()
+            with opened.autocast:
+                loss = data.loss(opened.model, batch)
+            _check_loss(loss, data, list(opened.model.parameters()))
+        try:
+            with _blaming("training"), _watched(opened.model), last_part:
+                train_opened(run, opened)
+        except MetricsError as error:
+            raise RehearsalError(str(error), defined_at(data.evaluate)) from error
+        except _DoneError as done:
+            return done.unchecked
+    raise AssertionError("a trial ends at its first report")
 
 
-def _shortened(trial: Trial) -> Trial:
-    """Return the trial with a few examples in a batch."""
-    recipe = trial.recipe
-    size = min(recipe.batch_size, _EXAMPLES * recipe.accumulate)
-    return replace(trial, recipe=replace(recipe, batch_size=size))
+def _try_without_memory(trial: Trial, data: TaskData, batch: Batch) -> str:
+    """Try the loss without memory; an evaluation needs values."""
+    beyond = "too large to be tried out on the CPU"
+    try:
+        with _blaming("building the model of"), _META:
+            model = trial.built[1].build()
+        model.train()
+        with _blaming("the training loss of"), autocast_of(trial.recipe, _CPU):
+            loss = data.loss(model, moved(batch, _META))
+        _check_loss(loss, data, list(model.parameters()))
+    except RehearsalError as error:
+        # A task that looks at values is not wrong.
+        if _is_about_devices(error.__cause__):
+            return beyond
+        raise
+    return f"{beyond}: its evaluation was not tried, its loss was, without values"
+
+
+def _check_loss(loss: object, data: TaskData, parameters: Sequence[nn.Parameter]) -> None:
+    where = defined_at(data.loss)
+    if not isinstance(loss, Tensor) or loss.ndim:
+        kind = f"one of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else shown(loss)
+        raise RehearsalError(
+            f"the training loss must be a scalar tensor, the mean over the batch, not {kind}",
+            where,
+        )
+    if not loss.requires_grad:
+        raise RehearsalError(
+            "the training loss has no gradient; it must be computed from the model's output by "
+            "torch, without detach(), item() or no_grad()",
+            where,
+        )
+    trained = [parameter for parameter in parameters if parameter.requires_grad]
+    gradients = torch.autograd.grad(loss, trained, allow_unused=True) if trained else ()
+    if all(gradient is None for gradient in gradients):
+        raise RehearsalError(
+            "the training loss depends on no parameter of the model, so nothing would be "
+            "learned; compute it from what the model returns",
+            where,
+        )
 
 
 @contextlib.contextmanager
-def _accusing(what: str, batch: Batch = ()) -> Iterator[None]:
-    """Turn whatever a task or a model raises into a RehearsalError with the place to look at."""
+def _blaming(what: str) -> Iterator[None]:
+    """Turn the errors of a task or a model into a RehearsalError with the place to look at."""
     try:
         yield
     except (RehearsalError, DataError, MetricsError):
@@ -270,19 +255,13 @@ def _accusing(what: str, batch: Batch = ()) -> Iterator[None]:
         if any(frame.name == "_evaluated" for frame in frames):
             what = "the evaluation of"
         message = f"{what} a trial fails: {format_error(error)}"
-        if isinstance(error, IndexError) and "index out of range in self" in str(error):
-            message += ". An embedding has fewer rows than the largest id it is given"
-            ids = [each for each in leaves(batch) if isinstance(each, Tensor) and each.numel()]
-            ids = [each.max() for each in ids if each.dtype in (torch.int32, torch.int64)]
-            if ids:
-                message += f"; the largest whole number in the batch is {int(max(ids))}"
         raise RehearsalError(message, user_frame(error)) from error
 
 
 @contextlib.contextmanager
 def _watched(model: nn.Module) -> Iterator[None]:
-    """Before every call of a module, look at the ids that an embedding is given, and from the first
-    evaluation on at the time."""
+    """Before every call of a module, check the ids of an embedding and, from the first evaluation
+    on, the time."""
     deadline: float | None = None
 
     def check(name: str, module: nn.Module, args: tuple[Any, ...]) -> None:
@@ -290,7 +269,7 @@ def _watched(model: nn.Module) -> Iterator[None]:
         if deadline is None and not module.training:
             deadline = time.perf_counter() + EVALUATION_SECONDS
         if deadline is not None and time.perf_counter() > deadline:
-            raise _TooLongError
+            raise _DoneError(f"its evaluation takes more than {EVALUATION_SECONDS:g} s")
         if not isinstance(module, nn.Embedding) or not args or not isinstance(args[0], Tensor):
             return
         ids = args[0]
@@ -313,14 +292,14 @@ def _watched(model: nn.Module) -> Iterator[None]:
 
 
 def _is_affordable(trial: Trial, examples: int) -> bool:
-    counts = trial.counts
+    counts, recipe = trial.counts, trial.recipe
     assert counts is not None
     memory = train_memory_bytes(
         counts,
         batch_size=examples,
-        optimizer=trial.recipe.optimizer,
-        precision=trial.recipe.precision,
-        averaged=trial.recipe.ema is not None,
+        optimizer=recipe.optimizer,
+        precision=recipe.precision,
+        averaged=recipe.ema is not None,
     )
     return counts.train_flops * examples <= MAX_FLOPS and memory <= MAX_BYTES
 

@@ -1,4 +1,4 @@
-"""What a training function is given and reports to, and how its trial ends."""
+"""What a training function gets and reports to, and how its trial ends."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -20,26 +20,29 @@ class StopTrial(BaseException):
 
 
 class CannotGoOnError(Exception):
-    """Ends an attempt of a trial with an event that is not held against the trial."""
+    """Ends an attempt of a trial with an event that does not count as the trial's failure."""
 
-    def __init__(self, event: OutOfMemory | StorageFailure) -> None:
-        super().__init__(event.message)
+    def __init__(self, event: Event) -> None:
+        super().__init__(event.message if isinstance(event, OutOfMemory | StorageFailure) else "")
         self.event = event
 
 
-class Channel(Protocol):
-    """Where a trial's events go: the coordinator, or a worker's queue of messages to it."""
+class Channel:
+    """Where a trial's events go. This one goes nowhere, as for the ranks above 0 of a trial, which
+    agree with rank 0 on what follows from a report."""
 
     @property
     def is_stopped(self) -> bool:
-        """Whether the trial has to end, so that nothing need wait for its next report."""
+        """Whether the trial has to end, even before its next report."""
+        return False
 
     def begins(self) -> None:
-        """Say that training itself begins: preparing the process for it took its own time."""
+        """Note that training itself begins: the process is ready for it."""
 
-    def put(self, event: Event, /) -> bool:
-        """Hand an event over; wait where it has to be decided whether the trial goes on, and
-        return whether it does."""
+    def put(self, event: Event, /) -> bool:  # noqa: ARG002
+        """Hand an event over, wait for a decision where early stopping decides, and return whether
+        the trial goes on."""
+        return False
 
 
 class Run(Protocol):
@@ -75,18 +78,18 @@ class Run(Protocol):
 
     @property
     def folder(self) -> Path:
-        """A folder of this trial's own: empty in its first attempt, and found by later ones on this
-        machine as it was left."""
+        """A folder for this trial alone: empty in its first attempt; later attempts on this machine
+        find it as it was left."""
         ...
 
     @property
     def checkpoint(self) -> Path | None:
-        """What the newest checkpoint of a report held, to go on from: a folder, or a file where the
-        report gave a file; None to begin.
+        """The newest checkpoint, to go on from: a folder, or a file where the report gave a file;
+        None to begin.
 
-        Nothing that is written there is kept. It may be older than what is on record: units that
-        are trained and reported again are not recorded twice, and neither are those of a function
-        that begins from unit 1 whatever its checkpoint.
+        Nothing that is written there is kept. It may be older than the newest report on record:
+        units that are trained and reported again are not recorded twice, not even those of a
+        function that begins from unit 1 whatever its checkpoint.
         """
         ...
 
@@ -106,7 +109,7 @@ class Run(Protocol):
         """Report the metrics after ``unit`` units of the budget.
 
         Every process of the trial calls it; the metrics and the checkpoint of rank 0 count, and
-        all processes go on or end with one another. The last report is of unit ``budget``.
+        all processes go on or end together. The last report is of unit ``budget``.
 
         Early stopping decides at reports of certain units, and pauses trials there: a trial that
         waits for others ends and is called again later, with its checkpoint.
@@ -119,9 +122,9 @@ class Run(Protocol):
                 checkpoint should hold it): each multiple of ``report_every`` is reported when it
                 has passed, and the budget at last.
             checkpoint: a folder, under ``folder`` or elsewhere, or a file, from which training can
-                go on. It is copied if so much work would be lost without (``checkpoint_seconds``
-                of the sweep), or if the trial ends here; either before the call returns, so it may
-                be changed or removed then.
+                go on. It is copied before the call returns, if so much work would be lost without
+                it (``checkpoint_seconds`` of the sweep) or if the trial ends here; so the function
+                may change or remove it afterwards.
             metrics: the sweep's metric, and any others; None is a metric that is missing here, and
                 one that is not finite a trial that has diverged. The first report may say
                 ``num_params``.

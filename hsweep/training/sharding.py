@@ -48,8 +48,8 @@ def gathered(state: Mapping[str, Any], world: World) -> dict[str, Any]:
         full = leaf.full_tensor()
         return full.cpu() if world.rank == 0 else None
 
-    found: dict[str, Any] = mapped(dict(state), whole)
-    return found
+    gathered_state: dict[str, Any] = mapped(dict(state), whole)
+    return gathered_state
 
 
 def shares_of(
@@ -62,9 +62,9 @@ def shares_of(
     moments = {
         number: {
             name: _like(value, parameters[number]) if name != "step" else value
-            for name, value in each.items()
+            for name, value in moments_of.items()
         }
-        for number, each in saved["optimizer"]["state"].items()
+        for number, moments_of in saved["optimizer"]["state"].items()
     }
     return {"model": weights, "optimizer": {**saved["optimizer"], "state": moments}}
 

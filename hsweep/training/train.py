@@ -1,6 +1,6 @@
-"""Trains a trial in this process: opens the function that trains it, and says how that ended.
+"""Trains a trial in this process: chooses the function that trains it, and reports how it ends.
 
-Everything that trains is a function of a ``TrialRun``, which it reports to: this project's own loop
+Everything that trains is a function of a ``TrialRun``, to which it reports: this project's own loop
 (``loop.py``), a user's function (``own/function.py``) and a script (``own/script.py``).
 """
 
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from hsweep.design.trial import Assignment, Event, StorageFailure
 from hsweep.design.user_training import Command, UserTraining
-from hsweep.training.freed_memory import reuse_freed_memory
 from hsweep.training.run import CannotGoOnError, Channel, StopTrial
 from hsweep.training.world import ALONE, World
 
@@ -17,23 +16,23 @@ if TYPE_CHECKING:
 
 
 def train(assignment: Assignment, channel: Channel, world: World = ALONE) -> Event | None:
-    """Train a trial up to its end, or up to where the channel ends it; torch is imported here at
-    the earliest.
+    """Train a trial up to its end, or up to where the channel ends it; nothing before this imports
+    torch.
 
-    Starts from the newest valid checkpoint if there is one; reports that it remembers and the
-    record lacks are handed over again, so the record has no gap. Where the channel ends the trial
+    Training goes on from the newest valid checkpoint; reports that came with it and are not on
+    record go to the channel again, so the record has no gap. Where the channel ends the trial
     before its last report, a checkpoint is written. Where memory does not suffice for a single
     example, or checkpoints cannot be written, that is the last event.
 
-    Where several processes train the trial, all of them call this. Rank 0 hands the reports over
-    and keeps the checkpoints; the others agree with it at each report on whether the trial goes on.
-    One process or several give the same numbers up to rounding, but for what dropout draws.
+    Where several processes train the trial, all of them call this. Rank 0 reports and keeps the
+    checkpoints; the others agree with it at each report on whether the trial goes on. One process
+    or several give the same numbers up to rounding, but for the masks of dropout.
 
     On the CPU the reports of this project's own loop depend on the trial alone, to the bit, however
     often it was interrupted: the batch of a step and the state of the random generator at a report
-    are functions of the seeds and the position. Two things are exceptions. How many steps a budget
-    of seconds holds depends on the machine, and so does where memory gives out; the size of the
-    parts is kept in the checkpoint.
+    are functions of the seeds and the position. Exceptions are the number of steps in a budget of
+    seconds and the step at which memory gives out, which depend on the machine; the size of the
+    parts of a batch is kept in the checkpoint.
 
     Args:
         assignment: the trial, and where its checkpoints lie.
@@ -41,17 +40,18 @@ def train(assignment: Assignment, channel: Channel, world: World = ALONE) -> Eve
         world: this process among those of the trial.
 
     Returns:
-        Why the trial cannot go on, as the channel was told; None where nothing stands in its way.
+        Why the trial cannot go on, which the channel knows too; None where nothing prevents it.
 
     Raises:
-        BaseException: whatever its training raises.
+        BaseException: the error of its training.
     """
-    reuse_freed_memory()
     import torch
 
-    from hsweep.training.checkpoints import StorageError
-    from hsweep.training.memory import measure_peak, release
+    from hsweep.training.memory import measure_peak, release, reuse_freed_memory
+    from hsweep.training.storage import StorageError
     from hsweep.training.trial_run import TrialRun
+
+    reuse_freed_memory()
 
     # Workers are reused between trials, so whatever a trial sets it sets for itself.
     torch.set_num_threads(assignment.resources.num_threads)

@@ -1,9 +1,9 @@
-"""One trial in training: what its training function is given, and the way of its reports.
+"""One trial in training: what its training function gets, and the way of its reports.
 
-``train_model``, ``train_function`` and ``train_script`` train through it. A report is noted and
-its checkpoint written where enough work is at risk; then it is handed to the channel, which waits
-where early stopping decides. Of several processes rank 0 alone has a channel to report to, and all
-agree at each report on whether the trial goes on.
+``train_model``, ``train_function`` and ``train_script`` train through it. A report is added to the
+trial's state, which writes a checkpoint where enough work is at risk; then it goes to the channel,
+which waits where early stopping decides. Of several processes only rank 0 has a channel to report
+to, and at each report all agree on whether the trial goes on.
 """
 
 import math
@@ -34,7 +34,7 @@ from hsweep.training.world import ALONE, World
 NUM_PARAMS: Final = "num_params"
 """A metric by which a report may say how many parameters the model has."""
 
-ENDED: Final = -1
+RETURNED: Final = -1
 """In place of a unit: the function has returned."""
 
 _FORBIDDEN: Final = (RESERVED_AXES | {"time", "checkpoint"}) - {NUM_PARAMS, *get_args(BudgetUnit)}
@@ -48,15 +48,15 @@ class TrialRun:
     Attributes:
         assignment: the trial, and where its checkpoints lie.
         state: its reports so far.
-        process: what the process was like before the trial.
+        process: the settings of the process before the trial.
         world: this process among those of the trial.
         is_stopped: a report has raised ``StopTrial``.
         has_reported: in this attempt.
-        refused: why a report could not be used: the trial has failed, whatever its function does.
+        refusal: why a report could not be used: the trial has failed, whatever its function does.
         is_paused_by_reports: whether waiting for a decision is no training; a script trains on.
 
     Raises:
-        StorageError: its storage cannot be used from here.
+        StorageError: the storage cannot be used from here.
     """
 
     def __init__(self, assignment: Assignment, channel: Channel, world: World = ALONE) -> None:
@@ -65,11 +65,9 @@ class TrialRun:
         self.state = TrialState(assignment, world)
         self.process = ProcessState()
         self.is_stopped = self.has_reported = False
-        self.refused: UserError | OSError | None = None
+        self.refusal: UserError | OSError | None = None
         self.is_paused_by_reports = True
-        self._channel = channel
-        self._trial = trial
-        self._pid = os.getpid()
+        self._channel, self._pid = channel, os.getpid()
         self.rank, self.world_size = world.rank, world.size
         self.budget: int = trial.budget.amount
         self.budget_unit: BudgetUnit = trial.budget.unit
@@ -83,15 +81,29 @@ class TrialRun:
     if not TYPE_CHECKING:  # which would let any name of this class pass
 
         def __getattr__(self, name: str) -> NoReturn:
-            known = [each for each in dir(Run) if not each.startswith("_")]
+            known = [attribute for attribute in dir(Run) if not attribute.startswith("_")]
             near = nearest(name, known)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise AttributeError(f"run has no {name!r}, but {', '.join(known)}{hint}")
 
     @property
     def is_fork(self) -> bool:
-        """Whether this process was started by the training function."""
+        """Whether the training function has started this process."""
         return os.getpid() != self._pid
+
+    @property
+    def has_to_end(self) -> bool:
+        """Whether the trial has to end, even before its next report."""
+        return self._channel.is_stopped
+
+    def stop(self) -> NoReturn:
+        """End the trial here.
+
+        Raises:
+            StopTrial: always.
+        """
+        self.is_stopped = True
+        raise StopTrial
 
     def report(
         self, unit: int, checkpoint: Path | str | None = None, **metrics: float | None
@@ -104,8 +116,8 @@ class TrialRun:
             )
         if self.is_stopped:
             raise StopTrial
-        if self.refused is not None:
-            raise self.refused
+        if self.refusal is not None:
+            raise self.refusal
         try:
             self.check_ranks(unit)
             report = self._checked(unit, metrics)
@@ -117,22 +129,21 @@ class TrialRun:
             if path is not None and report.is_last:
                 self._keep_weights(report, path)
             is_over = report.is_last or report.diverged_at is not None
-            contents = None if path is None or is_over else _contents_of(path)
-            self.send(report, contents)
+            self.send(report, None if path is None or is_over else _contents_of(path))
         except (UserError, OSError) as error:
             # Though the function may catch it: it is how the trial ends.
-            self.refused = error
+            self.refusal = error
             raise
 
     def send(self, report: Report, contents: Contents | None = None) -> None:
-        """Note a report, hand it over, and return if the trial goes on, or is over with it.
+        """Add a report to the state, hand it over, and return if the trial goes on, or is over.
 
         Args:
-            report: what the trial has come to; every process of the trial sends it.
+            report: every process of the trial sends it.
             contents: of a checkpoint from which training can go on; None where it cannot.
 
         Raises:
-            StopTrial: it ends here.
+            StopTrial: the trial ends here.
             StorageError: checkpoints cannot be written.
         """
         state = self.state
@@ -150,13 +161,12 @@ class TrialRun:
             if problem is not None:
                 raise problem
             if not report.is_last:
-                self.is_stopped = True
-                raise StopTrial
+                self.stop()
         if self.is_paused_by_reports:
             state.resume_clock()
 
     def send_again(self) -> None:
-        """Hand over what a checkpoint remembers and the record lacks.
+        """Hand over the reports that a checkpoint remembers and the record lacks.
 
         Raises:
             StopTrial: the trial ends there.
@@ -164,30 +174,14 @@ class TrialRun:
         for report in self.state.unrecorded():
             goes_on = self.rank > 0 or self._channel.put(report)
             if not self.world.agree(goes_on or self.state.is_over):
-                self.is_stopped = True
-                raise StopTrial
+                self.stop()
         self.state.resume_clock()
-
-    def stop_if_asked(self) -> None:
-        """End the trial here, between two reports, if it has to end.
-
-        Raises:
-            StopTrial: it has.
-        """
-        if self._channel.is_stopped:
-            self.is_stopped = True
-            raise StopTrial
-
-    @property
-    def is_interrupted(self) -> bool:
-        """Whether the study was asked to end."""
-        return self._channel.is_stopped
 
     def check_ranks(self, unit: Any) -> None:
         """Refuse processes of one trial that are at different units: all of them call this.
 
         Args:
-            unit: that this one reports; ``ENDED`` where its function has returned.
+            unit: the unit that this one reports, or ``RETURNED``.
 
         Raises:
             UserError: they differ.
@@ -198,20 +192,20 @@ class TrialRun:
         try:
             number = operator.index(unit)
         except TypeError:
-            number = before  # it is refused in the rank that gave it
+            number = before  # it is refused in its own rank
         units = self.world.gather(number)
         if len(set(units)) > 1:
-            named = ", ".join(
-                f"rank {rank} {'has returned' if each == ENDED else f'reports unit {each}'}"
-                for rank, each in enumerate(units)
+            ranks = ", ".join(
+                f"rank {rank} {'has returned' if other == RETURNED else f'reports unit {other}'}"
+                for rank, other in enumerate(units)
             )
             raise UserError(
                 "every process of a trial reports the same units, one after another, and after "
-                f"unit {before} they differ: {named}"
+                f"unit {before} they differ: {ranks}"
             )
 
     def open_folder(self, saved: Mapping[str, Any] | None) -> None:
-        """Make the trial's folder ready, with what its checkpoint held beside it.
+        """Make the trial's folder ready, with a copy of its checkpoint beside it.
 
         Rank 0 empties it in a first attempt, and the others wait for that.
 
@@ -229,82 +223,82 @@ class TrialRun:
             self.checkpoint = write_files(saved, self._restored)
 
     def close_folder(self) -> None:
-        """Remove the copy of the checkpoint that the function was given."""
+        """Remove the function's copy of the checkpoint."""
         shutil.rmtree(self._restored, ignore_errors=True)
 
     def changes_note(self, who: str) -> str:
-        """Return what a report says of what was changed in the process; empty for nothing."""
+        """Return a report's note on settings that were changed in the process; empty for none."""
         changed = ", ".join(self.process.changed())
         return f"{who} changed {changed}: put back after the trial" if changed else ""
 
     def _keep_weights(self, report: Report, checkpoint: Path) -> None:
         assignment = self.assignment
         if assignment.weights and report.diverged_at is None and not self.rank:
-            header, files = self._trial.result_at(report), files_of(checkpoint)
-            root, key, attempt = assignment.weights, self._trial.key, assignment.attempt
-            write_weights(root, key, attempt, files, header)
+            trial, files = assignment.trial, files_of(checkpoint)
+            header = trial.result_at(report)
+            write_weights(assignment.weights, trial.key, assignment.attempt, files, header)
 
     def _checked(self, unit: Any, metrics: Mapping[str, Any]) -> Report:
-        """Return the report of a function or script, if it can be one.
+        """Return the report of a function or script.
 
         Raises:
             RefusedReportError: a unit or a metric that cannot be.
         """
         unit = self._checked_unit(unit)
         numbers = {} if self.rank else self._numbers(metrics)
-        is_finite = all(value is None or math.isfinite(value) for value in numbers.values())
-        seconds = self.state.seconds()
-        is_noted = not self.has_reported or unit == self.budget
+        finite = {
+            name: value if value is not None and math.isfinite(value) else None
+            for name, value in numbers.items()
+        }
+        seconds, is_last = self.state.seconds(), unit == self.budget
+        is_noted = not self.has_reported or is_last
         return Report(
             unit=unit,
             step=unit,
-            metrics={
-                name: value if value is not None and math.isfinite(value) else None
-                for name, value in numbers.items()
-            },
+            metrics=finite,
             wall_seconds=seconds,
-            is_last=unit == self.budget,
-            diverged_at=None if is_finite else unit,
+            is_last=is_last,
+            diverged_at=None if finite == numbers else unit,
             train_seconds=seconds,
             peak_memory_bytes=held_at_most(self.device) or None,
             note=self.changes_note("the training function") if is_noted else "",
         )
 
-    def _checked_unit(self, given: Any) -> int:
-        state, budget = self.state, self._trial.budget
+    def _checked_unit(self, unit: Any) -> int:
+        state, budget = self.state, self.assignment.trial.budget
         try:
-            if isinstance(given, bool):
+            if isinstance(unit, bool):
                 raise TypeError
-            unit = operator.index(given)
+            number = operator.index(unit)
         except TypeError:
             raise RefusedReportError(
-                f"a report's unit is a whole number of {budget.unit}, not {shown(given)}"
+                f"a report's unit is a whole number of {budget.unit}, not {shown(unit)}"
             ) from None
-        if not self.has_reported and 1 <= unit <= state.unit and state.history:
-            state.go_back(unit)
+        if not self.has_reported and 1 <= number <= state.unit and state.history:
+            state.go_back(number)
         if state.is_over:
             raise RefusedReportError(
-                f"a report of unit {unit} after that of unit {state.unit}, with which the trial "
+                f"a report of unit {number} after that of unit {state.unit}, with which the trial "
                 f"was over: its budget is {budget.amount} {budget.unit}"
             )
-        if not state.unit < unit <= budget.amount:
-            after = "is none: the first is 1" if unit < 1 else f"cannot follow unit {state.unit}"
+        if not state.unit < number <= budget.amount:
+            after = "is none: the first is 1" if number < 1 else f"cannot follow unit {state.unit}"
             raise RefusedReportError(
                 f"reports go forward, up to the budget of {budget.amount} {budget.unit}: unit "
-                f"{unit} {after}"
+                f"{number} {after}"
             )
         done = max(state.unit, self.assignment.recorded_through)
-        skipped = [each for each in self.assignment.waits_at if done < each < unit]
+        skipped = [rung for rung in self.assignment.waits_at if done < rung < number]
         if skipped:
             raise RefusedReportError(
-                f"unit {unit} is reported after unit {done}, and early stopping decides at "
+                f"unit {number} is reported after unit {done}, and early stopping decides at "
                 f"unit {min(skipped)} between them; report each unit of the budget, or say how "
                 f"often it is reported, as in {budget.unit}({budget.amount}, report_every=...)"
             )
-        return unit
+        return number
 
     def _numbers(self, metrics: Mapping[str, Any]) -> dict[str, float | None]:
-        trial, history = self._trial, self.state.history
+        trial, history = self.assignment.trial, self.state.history
         numbers = {name: _number(name, value) for name, value in metrics.items()}
         if history and NUM_PARAMS in history[0].metrics:
             numbers.setdefault(NUM_PARAMS, history[0].metrics[NUM_PARAMS])
@@ -326,7 +320,7 @@ def _contents_of(checkpoint: Path) -> Contents:
 
 
 def name_problem(name: str, point: Mapping[str, Any]) -> str:
-    """Return why a metric of a trial at a point cannot be called so, empty if it can."""
+    """Return why a metric of a trial at a point cannot have this name, empty if it can."""
     if name in point or name in _FORBIDDEN:
         what = "is an axis" if name in point else "has a meaning of its own in tables"
         return f"metric {name!r} of a report: the name {what}; call it otherwise"

@@ -7,13 +7,9 @@ from typing import Any, Final
 
 from hsweep.design.trial import Assignment, Report
 from hsweep.errors import UserError
-from hsweep.training.checkpoints import (
-    LAST_ATTEMPT,
-    BackgroundWriter,
-    CheckpointStore,
-    StorageError,
-)
+from hsweep.training.checkpoints import LAST_ATTEMPT, BackgroundWriter, CheckpointStore
 from hsweep.training.division import from_rank_0
+from hsweep.training.storage import StorageError
 from hsweep.training.world import ALONE, World
 
 _BEYOND_A_REPORT: Final = 0.1
@@ -21,11 +17,11 @@ _BEYOND_A_REPORT: Final = 0.1
 which a kill may cost more than one, while a checkpoint is being written beside."""
 
 Contents = Callable[[], Mapping[str, Any]]
-"""Returns what a checkpoint holds beside the reports, as it is now. Where weights are sharded every
-process calls it, and rank 0's is the whole."""
+"""Returns the present contents of a checkpoint, but for the reports. Where weights are sharded
+every process calls it, and rank 0's are whole."""
 
 IsUsable = Callable[[Mapping[str, Any]], bool]
-"""Whether a training can go on from what a checkpoint holds."""
+"""Whether a training can go on from the contents of a checkpoint."""
 
 
 def now() -> float:
@@ -34,7 +30,7 @@ def now() -> float:
 
 
 class TrialState:
-    """What is known of a trial in training, whatever trains it.
+    """The reports, the clock and the checkpoints of a trial in training, whatever trains it.
 
     Checkpoints are written beside training where that keeps what a kill may cost within the limit;
     ``close`` waits for the last. Of several processes rank 0 reads and writes them. Where weights
@@ -43,7 +39,7 @@ class TrialState:
 
     Attributes:
         history: every report so far, over all attempts.
-        is_sharded: whether each process holds a share of the weights.
+        is_sharded: whether report process holds a share of the weights.
         train_seconds: time spent on updates and their data, over all attempts.
         data_seconds: the part of it spent waiting for data.
 
@@ -63,15 +59,14 @@ class TrialState:
         )
         self._writer = BackgroundWriter(self._store)
         self._contents: Contents | None = None
-        self._base = 0
-        self._seconds_before = 0.0
-        self._seconds_offered = 0.0
-        self._seconds_saved = 0.0
-        self._seconds_whole = 0.0
-        self._until_last = 0.0
-        self._saved_unit = 0
+        self._base = self._saved_unit = 0
         self._is_own = True
         self._note = ""
+        # Training time at the last report, at the last with contents, at the last checkpoint, and
+        # at the last one that is whole.
+        self._seconds_before = self._seconds_offered = 0.0
+        self._seconds_saved = self._seconds_whole = 0.0
+        self._until_last = 0.0
         self.resume_clock()
 
     @property
@@ -80,45 +75,46 @@ class TrialState:
 
     @property
     def is_over(self) -> bool:
-        """Whether the last report there is says that no other follows."""
+        """Whether no report follows the last one."""
         last = self.history[-1] if self.history else None
         return last is not None and (last.is_last or last.diverged_at is not None)
 
     def unrecorded(self) -> list[Report]:
-        """Return the reports that a checkpoint remembers and the record lacks."""
-        return [each for each in self.history if each.unit > self._assignment.recorded_through]
+        """Return the reports that came with a checkpoint and are not on record."""
+        return [
+            report for report in self.history if report.unit > self._assignment.recorded_through
+        ]
 
     def seconds(self) -> float:
         """Training time so far, over all attempts."""
         return self._seconds_before + now() - self._resumed_at
 
     def resume_clock(self) -> None:
-        """Count time again: waiting for the driver's decision is not training."""
+        """Count time from here: waiting for the driver's decision is not training."""
         self._resumed_at = now()
 
     def note(self, text: str) -> None:
-        """Have the next report that is new to the record say this."""
+        """Add a note to the next report that is new to the record."""
         self._note = "; ".join(filter(None, [self._note, text]))
 
     def take_note(self, unit: int) -> str:
-        """Return what the first report that is new to the record has to tell of the restart."""
+        """Return the notes for the report of a unit: empty where the record has that report."""
         if unit <= self._assignment.recorded_through:
             return ""
         note, self._note = self._note, ""
         return note
 
     def add(self, report: Report, contents: Contents | None) -> StorageError | None:
-        """Note a report, and write a checkpoint if enough work is at risk, or a longer budget may
+        """Add a report, and write a checkpoint if enough work is at risk, or a longer budget may
         go on from here.
 
-        Work is at risk until the next report with contents, which is taken to be as far away as the
-        one before, and until the checkpoint is written, which is taken to last as long as the one
-        before: so no more than ``checkpoint_seconds`` is lost, or the work between two of those
-        reports if that takes longer (and a tenth of it, while a checkpoint is being written). A
-        checkpoint is never written more often than that takes.
+        Work is at risk until the next report with contents and until its checkpoint is written;
+        both are expected to take as long as they did before. So no more than ``checkpoint_seconds``
+        is lost, or the work between two of those reports if that takes longer (and a tenth of it,
+        while a checkpoint is being written).
 
         Args:
-            report: what the trial has come to.
+            report: the newest.
             contents: of a checkpoint; None where training cannot go on from here.
 
         Returns:
@@ -132,22 +128,22 @@ class TrialState:
             return None
         until_next = report.wall_seconds - self._seconds_offered
         self._seconds_offered = report.wall_seconds
-        return self._tried(lambda: self._keep(report, until_next))
+        return self._problem_of(lambda: self._keep(report, until_next))
 
     def problem(self) -> StorageError | None:
         """Return why a checkpoint that was being written could not be; None as long as it can."""
-        return self._tried(self._writer.check)
+        return self._problem_of(self._writer.check)
 
     def save_if_possible(self) -> None:
         """Write a checkpoint, or leave the trial to an older one."""
-        self._tried(self._save_now)
+        self._problem_of(self._save_now)
 
     def close(self) -> None:
         """Return when nothing is being written any more, whatever came of it."""
-        self._tried(self._writer.wait)
+        self._problem_of(self._writer.wait)
 
-    def _tried(self, action: Callable[[], None]) -> StorageError | None:
-        """Return why something could not be written, having noted what is on disk then."""
+    def _problem_of(self, action: Callable[[], None]) -> StorageError | None:
+        """Do something to checkpoints; return why that failed, after which none counts as whole."""
         try:
             action()
         except StorageError as error:
@@ -163,9 +159,9 @@ class TrialState:
 
     def _bound_risk(self, until_next: float) -> None:
         """Write a checkpoint, or wait for one, if a kill before the next report would cost more
-        than it may."""
+        than the limit."""
         limit, writing = self._assignment.checkpoint_seconds, self._writer.seconds
-        # What takes longer cannot be had in time by beginning early.
+        # A write that takes longer would not be done in time even if it began early.
         ahead = writing if 2 * writing <= limit else 0.0
         at_risk = self._seconds_before - self._seconds_saved
         # One report that took long says nothing of the next.
@@ -182,7 +178,7 @@ class TrialState:
             self._writer.wait()
 
     def _save_now(self) -> None:
-        self._tried(self._writer.wait)
+        self._problem_of(self._writer.wait)
         if self._agreed(self._saved_unit != self.unit):
             self._save(beside=False)
 
@@ -203,13 +199,13 @@ class TrialState:
         self._saved_unit, self._seconds_saved = self.unit, self._seconds_before
 
     def restore(self, is_usable: IsUsable) -> dict[str, Any] | None:
-        """Take up the reports of the newest checkpoint from which training can go on, and return
-        all that it holds, on the CPU in every process; None where there is none.
+        """Take up the reports of the newest checkpoint from which training can go on; return all
+        its contents, on the CPU in every process, None where there is none.
 
         Raises:
             StorageError: it cannot be looked for.
         """
-        saved, self._is_own, damaged = from_rank_0(self._world, lambda: self._found(is_usable))
+        saved, self._is_own, damaged = from_rank_0(self._world, lambda: self._search(is_usable))
         if saved is not None:
             self.history = [self._report(row) for row in saved["history"]]
             last = self.history[-1]
@@ -221,13 +217,13 @@ class TrialState:
         return saved
 
     def keep_branch_point(self, contents: Contents) -> None:
-        """Write what was taken up of a shorter training, where a longer one yet looks for it."""
+        """Write a checkpoint that came from a shorter training, where a longer one looks for it."""
         if not self._is_own and self.unit == self._trial.branch_point:
             self._saved_unit, self._contents = 0, contents
             self.save_if_possible()
 
     def go_on_from(self, unit: int, seconds: float) -> None:
-        """Go on from what an earlier attempt came to, which the record has and no checkpoint."""
+        """Go on after a unit and seconds that are on record, without a checkpoint of ours."""
         self._base, self._seconds_before = unit, seconds
         self.resume_clock()
 
@@ -235,12 +231,12 @@ class TrialState:
         """Forget the reports from a unit on: the training began there, whatever its checkpoint."""
         last = self.history[-1]
         self._note = f"trained again from unit {unit}, with a checkpoint of unit {last.unit}"
-        self.history = [each for each in self.history if each.unit < unit]
+        self.history = [report for report in self.history if report.unit < unit]
         seconds = self.history[-1].wall_seconds if self.history else 0.0
         self._seconds_before += seconds - last.wall_seconds
         self._seconds_saved = self._seconds_offered = self._seconds_whole = seconds
 
-    def _found(self, is_usable: IsUsable) -> tuple[dict[str, Any] | None, bool, tuple[int, ...]]:
+    def _search(self, is_usable: IsUsable) -> tuple[dict[str, Any] | None, bool, tuple[int, ...]]:
         """Return the newest checkpoint, whether it is the trial's own, and the units of those that
         are damaged."""
 
@@ -250,15 +246,15 @@ class TrialState:
             except (KeyError, TypeError, AttributeError):
                 return False
 
-        found = self._store.search(is_whole)
-        damaged = found.damaged
+        newest = self._store.search(is_whole)
+        damaged = newest.damaged
         other = self._assignment.continues
-        is_own = found.state is not None or other is None
+        is_own = newest.state is not None or other is None
         if not is_own and other is not None:
             shorter = _store(self._assignment.checkpoints, other, LAST_ATTEMPT)
-            found = shorter.search(is_whole, self._assignment.shared)
-            damaged += found.damaged
-        return found.state, is_own, damaged
+            newest = shorter.search(is_whole, self._assignment.shared)
+            damaged += newest.damaged
+        return newest.state, is_own, damaged
 
     def _report(self, row: Mapping[str, Any]) -> Report:
         report = Report(**row, is_last=row["unit"] == self._trial.budget.amount)
@@ -271,12 +267,9 @@ class TrialState:
         return replace(report, latency_seconds=None, metrics=metrics)
 
     def _restart_note(self, damaged: tuple[int, ...]) -> str:
-        """Return what is to be said of where the trial goes on; empty where that is as usual."""
-        again = (
-            f"trained again from unit {self.unit}"
-            if self.unit
-            else "it starts again from the beginning"
-        )
+        """Return a note on where the trial goes on; empty where that is as usual."""
+        unit = self.unit
+        again = f"trained again from unit {unit}" if unit else "it starts again from the beginning"
         if damaged:
             units = " and ".join(map(str, damaged))
             s, are = ("s", "are") if len(damaged) > 1 else ("", "is")

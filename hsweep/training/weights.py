@@ -27,7 +27,7 @@ def plain_tensors(state: Mapping[str, Any]) -> dict[str, "Tensor"]:
     """
     from torch import Tensor
 
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     known = set()
     for name, value in mapped(dict(state), part_alone).items():
         if not isinstance(value, Tensor):
@@ -38,8 +38,8 @@ def plain_tensors(state: Mapping[str, Any]) -> dict[str, "Tensor"]:
         place = (value.data_ptr(), value.shape, value.stride(), value.dtype)
         if place not in known or not value.data_ptr():
             known.add(place)
-            found[name] = value.contiguous()
-    return found
+            tensors[name] = value.contiguous()
+    return tensors
 
 
 def write_weights(

@@ -1,7 +1,7 @@
 """The trials that one worker process trains one after another, without waiting for its driver.
 
-A thread trains what the queue holds. What trials report is kept until it is asked for, so training
-goes on while the driver writes the record and decides; a trial waits for the driver only where the
+A thread trains what the queue holds. Events wait here until the driver takes them, so training goes
+on while the driver writes the record and decides; a trial waits for the driver only where the
 driver may stop it, at the rungs (``Assignment.waits_at``).
 """
 
@@ -10,11 +10,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from hsweep.design.trial import Assignment, Event, Report
 from hsweep.errors import RefusedReportError, failure_text
 from hsweep.secrets import redact
+from hsweep.training.hanging import HangWatch
 from hsweep.training.run import Channel
 
 MESSAGE_SECONDS: Final = 0.2
@@ -23,43 +24,15 @@ MESSAGE_SECONDS: Final = 0.2
 TURN_SECONDS: Final = 5.0
 """How long a worker waits for the reports of a script before its driver may speak to it."""
 
+ENDING_SECONDS: Final = 30.0
+"""How long a trial may take to end, before its process is ended. A script has its own time
+beside."""
+
 _MAX_UNSENT: Final = 256
 """How many messages may wait until training waits as well."""
 
-ENDING_SECONDS: Final = 30.0
-"""How long a trial may take to end once it was told to; its process is ended then. A script has its
-own time beside."""
-
 Train = Callable[[Assignment, Channel], object]
 """Trains a trial, whose events go to a channel."""
-
-
-class Watch(Protocol):
-    """Watches over the work for trials, any of which could hang."""
-
-    def begin(self, assignment: Assignment, *, is_turn: bool) -> None:
-        """Work for a trial begins, up to its next report, or to the end of its training.
-
-        ``is_turn`` says that it is none of the trial's own: training begins or has ended.
-        """
-
-    def end(self) -> None:
-        """No work is under way."""
-
-
-class Unwatched:
-    """Lets work take any time."""
-
-    def begin(self, assignment: Assignment, *, is_turn: bool) -> None:
-        """Do nothing."""
-
-    def end(self) -> None:
-        """Do nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class Started:
-    """The worker has come to this trial: from here on it may end the process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +50,11 @@ class TrialError:
 
 @dataclass(frozen=True, slots=True)
 class ProcessDied:
-    """One of a trial's processes died, other than the worker that tells this.
+    """One of a trial's processes died, other than the worker that reports this.
 
     Attributes:
         rank: of that process.
-        place: where it ran, as the runner describes that; None where it is not known.
+        place: where it ran, in the runner's terms; None where it is not known.
         error: what the runner noticed.
     """
 
@@ -90,40 +63,45 @@ class ProcessDied:
     error: BaseException
 
 
+Failure = TrialError | Event | ProcessDied
+"""Why a process cannot train its part of a trial."""
+
+
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What happened to one trial of a worker, in one of its attempts."""
+    """What happened to one trial of a worker, in one of its attempts.
+
+    Attributes:
+        event: None where the worker has come to the trial: from here on it may end the process.
+    """
 
     key: str
     attempt: int
-    event: Event | TrialError | ProcessDied | Started
+    event: Failure | None
 
 
 class BrokenWorkerError(RuntimeError):
     """A trial raised here: what it left behind in the process is not known, so it ends."""
 
 
-class WorkerQueue:
-    """Trains trials in a thread of its own.
+class WorkerQueue(Channel):
+    """Trains trials in a thread, and is the channel of the one in training.
 
-    It begins when it is first asked for messages: until then a process may be given up, and its
-    trials be trained elsewhere. Methods may be called from one other thread.
+    It begins when it is first asked for messages: until then Tune may end the process, and its
+    trials train elsewhere. One other thread may call the methods.
 
     Args:
         train: called for one trial after another.
-        watch: is told of all work that could hang.
+        watch: watches over all work that could hang.
     """
 
-    def __init__(self, train: Train, watch: Watch | None = None) -> None:
-        self._train = train
-        self._watch = watch or Unwatched()
+    def __init__(self, train: Train, watch: HangWatch | None = None) -> None:
+        self._train, self._watch = train, watch or HangWatch()
         self._changed = threading.Condition()
         self._queue: deque[Assignment] = deque()
         self._messages: list[Message] = []
         self._training: Assignment | None = None
-        self._is_stopped = False
-        self._waits_for_driver = False
-        self._is_broken = False
+        self._has_to_stop = self._waits_for_driver = self._is_broken = False
         self._delivered = 0.0
         self._thread: threading.Thread | None = None
 
@@ -133,11 +111,13 @@ class WorkerQueue:
             self._changed.notify_all()
 
     def next_messages(self) -> list[Message]:
-        """Return what happened since the last time, as soon as there is something.
+        """Return what happened since the last call, as soon as there is something.
 
-        Asking again means that everything returned before was judged: a trial that waits at a
-        rung and was not dropped goes on. Nothing is returned where nothing is left to train. Once a
-        trial has raised, and that was returned, a BrokenWorkerError is raised.
+        Another call means that the driver has judged all messages so far: a trial that waits at a
+        rung and was not dropped goes on. The list is empty where nothing is left to train.
+
+        Raises:
+            BrokenWorkerError: a trial has raised, and its message was returned.
         """
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="worker-queue", daemon=True)
@@ -147,13 +127,13 @@ class WorkerQueue:
                 self._waits_for_driver = False
                 self._changed.notify_all()
             while not self._changed.wait_for(lambda: self._messages or self._is_idle, TURN_SECONDS):
-                # A driver that has to end a script must come to its turn; the script is watched
-                # over by the thread that reads it.
+                # A driver that has to end a script must come to its turn; the thread that reads the
+                # script watches over it.
                 if self._training is not None and self._training.trial.is_command:
-                    return [_message(self._training, Started())]
+                    return [_message(self._training, None)]
             if self._is_broken and not self._messages:
                 raise BrokenWorkerError("a trial failed in this process")
-            # Many quick reports travel at once; a worker that waits or is idle is not kept.
+            # Many quick reports travel at once; a worker that waits or is idle does not.
             pause = self._delivered + MESSAGE_SECONDS - time.monotonic()
             if pause > 0:
                 self._changed.wait_for(lambda: self._is_urgent or self._is_idle, timeout=pause)
@@ -165,17 +145,17 @@ class WorkerQueue:
     def drop(self, key: str) -> None:
         """End a trial at its next report; return when what it has to keep is on disk."""
         with self._changed:
-            self._queue = deque(each for each in self._queue if each.trial.key != key)
-            self._is_stopped = self._is_stopped or self._is_training(key)
+            self._queue = deque(waiting for waiting in self._queue if waiting.trial.key != key)
+            self._has_to_stop = self._has_to_stop or self._is_training(key)
             self._changed.notify_all()
             self._changed.wait_for(lambda: not self._is_training(key))
 
     def halt(self) -> None:
-        """End all trials at their next reports, without waiting for that; what they report until
-        then can still be asked for."""
+        """End all trials at their next reports, without waiting for that; ``next_messages`` still
+        returns what they report until then."""
         with self._changed:
             self._queue.clear()
-            self._is_stopped = self._training is not None
+            self._has_to_stop = self._training is not None
             self._changed.notify_all()
 
     def stop(self) -> None:
@@ -188,19 +168,17 @@ class WorkerQueue:
                 self._is_broken = True
             self._messages.clear()
 
-    def interrupt(
-        self, assignment: Assignment, event: Event | TrialError | ProcessDied | None
-    ) -> None:
-        """Give the trial up that is in training, from any thread, with what happened to it.
+    def interrupt(self, assignment: Assignment, failure: Failure | None) -> None:
+        """Give up the trial in training, from any thread, with what happened to it.
 
-        Training itself may hang, waiting for a process that is gone: it is not waited for, and what
-        it still comes to is not told. The worker is broken then.
+        Nothing waits for the training itself, which may hang on a process that is gone, and its
+        later events are ignored. The worker is broken then.
         """
         with self._changed:
             if self._is_broken or not self._is_training(assignment.trial.key):
                 return
-            if event is not None:
-                self._messages.append(_message(assignment, event))
+            if failure is not None:
+                self._messages.append(_message(assignment, failure))
             self._training, self._waits_for_driver = None, False
             self._is_broken = True
             self._changed.notify_all()
@@ -210,11 +188,10 @@ class WorkerQueue:
 
     @property
     def _is_urgent(self) -> bool:
-        """Whether a trial waits for its driver or for messages to be taken, or the last one there
-        is has started, which the driver should know before it does anything to the process."""
-        has_started = any(isinstance(message.event, Started) for message in self._messages)
-        is_full = len(self._messages) >= _MAX_UNSENT
-        return self._waits_for_driver or is_full or (has_started and not self._queue)
+        """Whether a trial waits for its driver or for room, or the last one there is has started,
+        which the driver should know before the trial can do anything to the process."""
+        has_started = any(message.event is None for message in self._messages)
+        return self._has_to_wait or (has_started and not self._queue)
 
     @property
     def _is_idle(self) -> bool:
@@ -225,8 +202,8 @@ class WorkerQueue:
             with self._changed:
                 self._changed.wait_for(lambda: self._queue and not self._is_broken)
                 assignment = self._queue.popleft()
-                self._training, self._is_stopped = assignment, False
-                self._messages.append(_message(assignment, Started()))
+                self._training, self._has_to_stop = assignment, False
+                self._messages.append(_message(assignment, None))
                 self._changed.notify_all()
             error = self._error_of(assignment)
             with self._changed:
@@ -256,7 +233,7 @@ class WorkerQueue:
             self._watch.begin(self._training, is_turn=False)
 
     def put(self, event: Event, /) -> bool:
-        """Take what the trial in training reports; return whether it goes on."""
+        """Take an event of the trial in training; return whether it goes on."""
         self._watch.end()
         with self._changed:
             assignment = self._training
@@ -267,7 +244,7 @@ class WorkerQueue:
                 self._waits_for_driver = True
             self._changed.notify_all()
             # The driver may stop the trial here, and may have fallen behind.
-            self._changed.wait_for(lambda: self.is_stopped or not self._is_kept_waiting)
+            self._changed.wait_for(lambda: self.is_stopped or not self._has_to_wait)
             goes_on = not self.is_stopped
         is_done = isinstance(event, Report) and event.is_last
         self._watch.begin(assignment, is_turn=is_done or not goes_on)
@@ -276,12 +253,12 @@ class WorkerQueue:
     @property
     def is_stopped(self) -> bool:
         """Whether the trial in training has to end."""
-        return self._is_stopped or self._is_broken
+        return self._has_to_stop or self._is_broken
 
     @property
-    def _is_kept_waiting(self) -> bool:
+    def _has_to_wait(self) -> bool:
         return self._waits_for_driver or len(self._messages) >= _MAX_UNSENT
 
 
-def _message(assignment: Assignment, event: Event | TrialError | ProcessDied | Started) -> Message:
+def _message(assignment: Assignment, event: Failure | None) -> Message:
     return Message(assignment.trial.key, assignment.attempt, event)

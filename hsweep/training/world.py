@@ -1,5 +1,6 @@
 """The processes that train one trial, as one of them sees the others."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -9,7 +10,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """This process among those of its trial.
+    """This process among those of its trial. All of them call each method at the same points.
 
     Attributes:
         rank: its number, from 0. Rank 0 reports and keeps checkpoints.
@@ -23,29 +24,40 @@ class World:
     size: int = 1
     agreements: "ProcessGroup | None" = None
 
-    def agree(self, goes_on: bool) -> bool:
-        """Return what rank 0 gives, in every process: all of them call this at each report.
-
-        Args:
-            goes_on: whether the trial goes on; what other ranks give does not count.
-        """
+    def of_rank_0(self, number: float) -> float:
+        """Return rank 0's number, in every process."""
         if self.agreements is None:
-            return goes_on
+            return number
         import torch
 
-        flag = torch.tensor([goes_on])
-        self.agreements.broadcast(flag, 0).wait()
-        return bool(flag.item())
+        numbers = torch.tensor([number], dtype=torch.float64)
+        self.agreements.broadcast(numbers, 0).wait()
+        return numbers.item()
+
+    def agree(self, goes_on: bool) -> bool:
+        """Return rank 0's decision, in every process."""
+        return bool(self.of_rank_0(goes_on))
 
     def gather(self, number: int) -> list[int]:
-        """Return what every rank gives, in the order of ranks: all of them call this."""
+        """Return the numbers of all ranks, in their order."""
         if self.agreements is None:
             return [number]
         import torch
 
         numbers = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
         self.agreements.allgather([numbers], [torch.tensor([number])]).wait()
-        return [int(each.item()) for each in numbers]
+        return [int(tensor.item()) for tensor in numbers]
+
+    def largest(self, numbers: Sequence[int]) -> list[int]:
+        """Return the largest over all processes of each of some numbers."""
+        if self.agreements is None:
+            return list(numbers)
+        import torch
+        from torch import distributed
+
+        tensor = torch.tensor(numbers, dtype=torch.int64)
+        self.agreements.allreduce(tensor, distributed.ReduceOp.MAX).wait()
+        return [int(number) for number in tensor.tolist()]
 
 
 ALONE: Final = World()

@@ -30,10 +30,10 @@ from hsweep.training.checkpoints import (
     THREAD_NAME,
     BackgroundWriter,
     CheckpointStore,
-    StorageError,
     packed,
 )
 from hsweep.training.optimizers import build_optimizer
+from hsweep.training.storage import StorageError
 
 CPU = torch.device("cpu")
 

@@ -16,7 +16,8 @@ from object_store import object_store
 
 from hsweep.errors import UserError
 from hsweep.paths import Home
-from hsweep.training.checkpoints import CheckpointStore, file_system, packed
+from hsweep.training.checkpoints import CheckpointStore, packed
+from hsweep.training.storage import file_system
 
 CPU = torch.device("cpu")
 

@@ -19,7 +19,8 @@ from hsweep.coordination.runner import InlineRunner
 from hsweep.design.trial import Resources, Trial
 from hsweep.planning.plan import make_plan
 from hsweep.running.run import connect
-from hsweep.training import compiler, loop
+from hsweep.training import compiled as compiler
+from hsweep.training import loop
 from hsweep.training.compiled import compiled, is_graphed
 from models.retrieval import RetrievalTransformer
 from tasks.synthetic.retrieval import Retrieval

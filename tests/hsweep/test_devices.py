@@ -9,10 +9,10 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from hsweep.training.averaging import Average
 from hsweep.training.checkpoints import from_packed, packed
 from hsweep.training.compiled import forget_replays
-from hsweep.training.prefetch import Pace
+from hsweep.training.opening import Average
+from hsweep.training.prefetch import queue_limit
 from tasks.sampling import to_device
 
 CPU = torch.device("cpu")
@@ -93,14 +93,14 @@ def test_the_host_is_two_updates_ahead_of_a_device_at_most(monkeypatch: pytest.M
         )
 
     monkeypatch.setattr(torch, "get_device_module", lambda device: SimpleNamespace(Event=event))
-    pace = Pace(torch.device("cuda"))
+    limit = queue_limit(torch.device("cuda"))
     for _ in range(4):
-        pace.keep()
+        limit()
     assert log == [
         *("asked for 0", "asked for 1", "asked for 2", "waited for 0"),
         *("asked for 3", "waited for 1"),
     ]
-    Pace(CPU).keep()
+    queue_limit(CPU)()
     assert len(log) == 6
 
 

@@ -62,9 +62,9 @@ class TestTransformers:
     def train(self, run: RunOnDisk, **arguments: Any) -> None:
         from transformers import Trainer, TrainingArguments
 
-        from hsweep.integrations.transformers import ReportCallback
+        from hsweep.integrations.transformers import TransformersCallback
 
-        report = ReportCallback(run)
+        report = TransformersCallback(run)
         standard: dict[str, Any] = {
             "output_dir": str(run.folder),
             "per_device_train_batch_size": BATCH,
@@ -149,10 +149,10 @@ class TestLightning:
         import lightning
         from lightning.pytorch import Trainer
 
-        from hsweep.integrations.lightning import ReportCallback
+        from hsweep.integrations.lightning import LightningCallback
 
         lightning.seed_everything(1, verbose=False)
-        report = ReportCallback(run)
+        report = LightningCallback(run)
         trainer = Trainer(
             accelerator="cpu",
             callbacks=[report],

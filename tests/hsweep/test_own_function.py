@@ -33,6 +33,7 @@ from hsweep.coordination.runner import InlineRunner
 from hsweep.design.trial import Assignment, Event, OutOfMemory, Report, StorageFailure
 from hsweep.record.journal import JournalReader
 from hsweep.training.own.leftovers import MARK_VARIABLE
+from hsweep.training.run import Channel
 from hsweep.training.train import train
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -43,16 +44,15 @@ def trial_of(train: Any, **changes: Any) -> Any:
     return planned(own_sweep(space=grid(lr=[0.1]), train=train, **changes))[0]
 
 
-class UpTo:
+class UpTo(Channel):
     """Ends a trial at a unit."""
+
+    is_stopped = False
 
     def __init__(self, unit: int) -> None:
         self.unit, self.reports = unit, list[Report]()
-        self.is_stopped = False
 
-    def begins(self) -> None: ...
-
-    def put(self, event: Event) -> bool:
+    def put(self, event: Event, /) -> bool:
         assert isinstance(event, Report), event
         self.reports.append(event)
         return event.unit < self.unit

@@ -1,4 +1,4 @@
-"""Training functions in Ray's workers, and drivers of them that are killed and interrupted."""
+"""Training functions in Ray's workers, and a driver that is killed and interrupted."""
 
 import os
 import shutil
@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 from driving import TESTS, Workplace
-from own_functions import Troubled, halving, one_after_another, own_sweep, running, until
+from own_functions import Troubled, one_after_another, own_sweep, running, until
 from tiny_runs import coordinating, histories, status_log, statuses
 
-from hsweep import Point, Run, StopTrial, grid
+from hsweep import Asha, Point, Run, StopTrial, grid
 from hsweep.coordination.runner import InlineRunner
 from hsweep.ray_tune.environment import prepare_ray
 from hsweep.record.journal import JournalReader
@@ -22,9 +22,6 @@ prepare_ray()
 
 from hsweep.ray_tune import workers  # noqa: E402
 from hsweep.ray_tune.runner import RayRunner  # noqa: E402
-
-WALKS = ["walks", "walks_bare"]
-BAD = ["ends_the_process", "hangs"]
 
 SWEEP = '''
 """Trials of a function, of which the worse half is stopped."""
@@ -48,19 +45,18 @@ SWEEP = Sweep(
 def test_a_worker_that_dies_or_hangs_is_told_and_leaves_nothing_and_the_rest_is_as_undisturbed(
     local_ray: None, tmp_path: Path
 ) -> None:
-    traces = {deed: tmp_path / deed for deed in WALKS + BAD}
+    traces = {deed: tmp_path / deed for deed in ("walks", "hangs")}
     sweep = own_sweep(
-        space=grid(deed=WALKS + BAD, lr=[0.1]), train=Troubled(str(tmp_path)), report_timeout=10.0
+        space=grid(deed=list(traces), lr=[0.1]), train=Troubled(str(tmp_path)), report_timeout=5.0
     )
     for folder in traces.values():
         folder.mkdir()
     with coordinating(sweep, tmp_path / "calm") as coordinator:
-        trials = [trial for trial in coordinator.planned_trials() if trial.point["deed"] in WALKS]
+        trials = [trial for trial in coordinator.planned_trials() if trial.point["deed"] == "walks"]
     with coordinating(sweep, tmp_path / "inline", trials=trials) as calm:
         InlineRunner().run(calm)
-    # One is killed with a checkpoint and processes of its own, one without.
-    for deed in WALKS:
-        (traces[deed] / "kill-4").touch()
+    # It is killed with a checkpoint and processes of its own.
+    (traces["walks"] / "kill-4").touch()
     (traces["walks"] / "family-4").touch()
     with coordinating(sweep, tmp_path / "study") as coordinator:
         RayRunner(scratch=str(tmp_path / "ray")).run(coordinator)
@@ -71,19 +67,21 @@ def test_a_worker_that_dies_or_hangs_is_told_and_leaves_nothing_and_the_rest_is_
     assert {key: found[key] for key in undisturbed} == undisturbed
     with JournalReader(tmp_path / "study" / "journal.db") as journal:
         rows = {row.point["deed"]: row for row in journal.trials()}
+        reasons = {
+            entry.payload["reason"]
+            for entry in journal.log_after(0, 10_000)
+            if entry.kind == "status" and entry.key in undisturbed and "failures" in entry.payload
+        }
     assert {deed: (row.status, row.failures) for deed, row in rows.items()} == {
-        **dict.fromkeys(WALKS, ("finished", 1)), **dict.fromkeys(BAD, ("failed", 2)),
+        "walks": ("finished", 1), "hangs": ("failed", 2),
     }  # fmt: skip
-    # Once undisturbed and once more: but for the unit that was lost, or for all there is.
-    times = {
-        deed: [len((traces[deed] / f"trained-{n}").read_text()) for n in range(1, 7)]
-        for deed in WALKS
-    }
-    assert times["walks"] == [2, 2, 2, 3, 2, 2]
-    assert times["walks_bare"] == [3, 3, 3, 3, 2, 2]
-    assert "the process died (process " in rows["ends_the_process"].reason
-    assert "or ended by os._exit" in rows["ends_the_process"].reason
-    assert rows["hangs"].reason.startswith("no report for 10 s (report_timeout): the process was")
+    # Once undisturbed and once more, but for the unit that was lost.
+    times = [len((traces["walks"] / f"trained-{n}").read_text()) for n in range(1, 7)]
+    assert times == [2, 2, 2, 3, 2, 2]
+    (reason,) = reasons
+    assert reason.startswith("the process died (process ")
+    assert "or ended by os._exit" in reason
+    assert rows["hangs"].reason.startswith("no report for 5 s (report_timeout): the process was")
     assert "in wait\n" in rows["hangs"].reason.split("it was at ")[1]
     assert 'own_functions.py", line' in rows["hangs"].reason
     assert "in waits_for_ever" in rows["hangs"].reason
@@ -111,7 +109,8 @@ def test_a_function_that_goes_on_after_it_was_stopped_costs_its_process_and_no_o
     local_ray: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(workers, "ENDING_SECONDS", 0.5)
-    sweep = halving(train=GoesOn(str(tmp_path)), max_failures=0)
+    asha = Asha(grace=2, reduction_factor=2, min_survivors=1, decide="on_arrival")
+    sweep = own_sweep(train=GoesOn(str(tmp_path)), early_stopping=asha, max_failures=0)
     with coordinating(sweep, tmp_path / "study") as coordinator:
         RayRunner(scratch=str(tmp_path / "ray")).run(coordinator)
         assert coordinator.stop_reason is None
@@ -149,7 +148,7 @@ def test_a_study_whose_driver_was_killed_and_then_interrupted_ends_as_undisturbe
     assert sorted(map(len, calm.values())) == [4, 6]
 
     wait_at(workplace, 3)
-    options = ("--study", "disturbed", "--no-dashboard", "--max-concurrent", "1")
+    options = ("--study", "disturbed", "--runner", "inline")
     driver = workplace.start("run", "outside.py", *options)
     driver.until(lambda: len(workplace.waiting()) == 1)
     assert len(running(workplace.traces)) == 4

@@ -15,7 +15,7 @@ from hsweep.design.sources import stdout
 from hsweep.errors import UserError
 from hsweep.reporting import REPORTS_FILE
 from hsweep.training.own.leftovers import MARK_VARIABLE, end_leftovers
-from hsweep.training.own.process import Exit, ScriptProcess
+from hsweep.training.own.process import ScriptProcess, end_text
 from hsweep.training.own.readers import Reader, Unit
 
 ROOT = Path(__file__).parents[2]
@@ -87,9 +87,9 @@ def start(folder: Path, code: str, *arguments: str, **variables: str) -> ScriptP
 
 
 def ended(script: ScriptProcess) -> str:
-    found = script.wait(DEADLINE_SECONDS)
-    assert found is not None
-    return str(found)
+    code = script.wait(DEADLINE_SECONDS)
+    assert code is not None
+    return end_text(code)
 
 
 def test_a_script_finds_itself_in_its_folder(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_a_script_finds_itself_in_its_folder(tmp_path: Path) -> None:
     script = start(tmp_path, code, "a 'b' $HOME", MINE="here")
     assert ended(script) == "ended with exit code 0"
     assert ended(script) == "ended with exit code 0"
-    assert script.stop(0) == Exit(0)
+    assert script.stop(0) == 0
     reports = tmp_path.resolve() / REPORTS_FILE
     assert script.last_lines() == f"{tmp_path} {reports} here a 'b' $HOME\nFalse"
 
@@ -139,14 +139,14 @@ def test_a_script_may_take_its_leave_within_the_grace_period(
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
     family.wait_for("s")
     assert script.wait(0) is None
-    assert script.stop(DEADLINE_SECONDS) == Exit(5)
+    assert script.stop(DEADLINE_SECONDS) == 5
     assert script.last_lines() == "saved"
 
 
 def test_nothing_survives_a_stop(tmp_path: Path, family: Family) -> None:
     script = start(tmp_path, FAMILY)
     family.wait_for("scd")
-    assert script.stop(0.2).code in (-signal.SIGTERM, -signal.SIGKILL)
+    assert script.stop(0.2) in (-signal.SIGTERM, -signal.SIGKILL)
     assert family.is_gone()
 
 
@@ -244,7 +244,7 @@ def test_a_script_is_followed_ended_and_resumed(tmp_path: Path) -> None:
     while len(units) < 3:
         assert script.wait(0.02) is None
         units += reader.poll()
-    assert script.stop(DEADLINE_SECONDS) == Exit(-signal.SIGTERM)
+    assert script.stop(DEADLINE_SECONDS) == -signal.SIGTERM
     units += reader.rest(killed=True)
 
     script = ScriptProcess(template.fill(line, {**fields, "resume": folder}), folder, tmp_path)

@@ -52,7 +52,6 @@ while epoch < int(budget):
     (folder / "state.tmp").write_text(str(epoch))
     (folder / "state.tmp").rename(folder / "state")
 """
-ON_RAY = ("--max-concurrent", "1", "--no-dashboard")
 
 
 @pytest.fixture
@@ -81,7 +80,8 @@ def test_nothing_that_is_killed_leaves_a_process_or_a_gap(
     workplace: Workplace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = workplace.root
-    driver = workplace.start("run", "outside.py", "--study", "mine", *ON_RAY)
+    on_ray = ("--max-concurrent", "1", "--no-dashboard")
+    driver = workplace.start("run", "outside.py", "--study", "mine", *on_ray)
     worker = wait_for_waiting(driver, workplace)
     scripts = running_in(root)
     assert len(scripts) >= 2  # the script and its child
@@ -92,7 +92,7 @@ def test_nothing_that_is_killed_leaves_a_process_or_a_gap(
     driver.kill()
     for trace in workplace.traces.iterdir():
         trace.unlink()
-    going_on = workplace.start("resume", "mine", *ON_RAY)
+    going_on = workplace.start("resume", "mine", "--runner", "inline")
     # The one that starts the trial again ends first what is left of it.
     assert wait_for_waiting(going_on, workplace) not in (worker, other)
     going_on.interrupt()  # which waits for no report

@@ -23,7 +23,7 @@ from hsweep.planning.plan import make_plan
 from hsweep.ray_tune.environment import prepare_ray
 from hsweep.running.run import connect
 from hsweep.training.processes import agreements_in, find_store, open_store
-from hsweep.training.run import Run
+from hsweep.training.run import Channel, Run
 from hsweep.training.train import train
 from hsweep.training.world import World
 
@@ -172,12 +172,8 @@ class Ranks:
         """Train up to a unit; return the units that rank 0 reports."""
         heard: list[int] = []
 
-        class Listening:
-            is_stopped = False
-
-            def begins(self) -> None: ...
-
-            def put(self, event: Event) -> bool:
+        class Listening(Channel):
+            def put(self, event: Event, /) -> bool:
                 assert isinstance(event, Report)
                 heard.append(event.unit)
                 return event.unit < through

@@ -99,6 +99,16 @@ def test_what_is_ended_before_it_was_asked_for_never_trains(
     assert not list(traces.iterdir())
 
 
+def test_a_process_that_is_used_again_leaves_its_traces_where_its_driver_looks(
+    started: Callable[[WorkerStart], TrialActor], calm: WorkerStart
+) -> None:
+    actor = started(calm)
+    first = actor.logdir
+    messages_of(actor)
+    actor.reset({START: calm})
+    assert actor._watch.folder == actor.logdir != first
+
+
 def test_a_process_in_which_a_trial_raised_trains_nothing_more(
     started: Callable[[WorkerStart], TrialActor],
     raising: WorkerStart,

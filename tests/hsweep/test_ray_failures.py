@@ -5,6 +5,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,9 +14,11 @@ from tiny_runs import assignment_of, planned
 
 from hsweep.errors import ROOT
 from hsweep.ray_tune.environment import prepare_ray
+from hsweep.training.hanging import hang_file
 
 prepare_ray()
 
+import ray  # noqa: E402
 from ray.exceptions import (  # noqa: E402
     ActorUnavailableError,
     OutOfMemoryError,
@@ -24,8 +27,8 @@ from ray.exceptions import (  # noqa: E402
     TaskPlacementGroupRemoved,
 )
 
-from hsweep.ray_tune.failures import Failure, failure_of, hang_trace  # noqa: E402
-from hsweep.ray_tune.messages import Place, hang_file  # noqa: E402
+from hsweep.ray_tune.failures import EndedProcess, Failure, failure_of, hang_trace  # noqa: E402
+from hsweep.ray_tune.messages import Place  # noqa: E402
 
 TESTS = Path(__file__).resolve().parents[1]
 PLACE = Place(node="n1", host="alpha", pid=77)
@@ -36,7 +39,8 @@ import ctypes, sys
 from pathlib import Path
 from hsweep.ray_tune.environment import prepare_ray
 prepare_ray()
-from hsweep.ray_tune.actor import HangWatch, TrialActor
+from hsweep.ray_tune.actor import TrialActor
+from hsweep.training.hanging import HangWatch
 from hsweep.training.worker_queue import WorkerQueue
 from test_ray_failures import TRIAL, assigned
 
@@ -64,19 +68,15 @@ def failure(
     error: BaseException | None,
     *,
     assignment: Any = None,
-    has_started: bool = True,
     place: Place | None = PLACE,
+    folder: str | None = None,
     was_silenced: bool = False,
-    **known: Any,
+    has_started: bool = True,
+    is_node_alive: bool = True,
 ) -> Failure:
-    return failure_of(
-        assignment or assigned(Path("/nowhere"), 30.0),
-        error,
-        place=place,
-        has_started=has_started,
-        was_silenced=was_silenced,
-        **known,
-    )
+    process = EndedProcess(error, place, folder, was_silenced=was_silenced)
+    assignment = assignment or assigned(Path("/nowhere"), 30.0)
+    return failure_of(assignment, process, has_started=has_started, is_node_alive=is_node_alive)
 
 
 def wrapped(cause: BaseException) -> RayActorError:
@@ -90,7 +90,7 @@ def died(text: str = "connection error code 2. End of file.", **more: Any) -> Ra
 
 
 def test_a_process_that_hangs_without_giving_up_the_interpreter_ends_itself_and_says_where(
-    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     done = subprocess.run(
         [sys.executable, "-c", HANGING, str(tmp_path)],
@@ -101,8 +101,11 @@ def test_a_process_that_hangs_without_giving_up_the_interpreter_ends_itself_and_
     )
     assert done.returncode == 1, done.stderr
     assignment = assigned(tmp_path, report_timeout=0.5)
-    trace = hang_trace(str(tmp_path), assignment, None)
-    found = failure(died(), assignment=assignment, trace=trace)
+    assert hang_trace(str(tmp_path), assignment, None)
+    place = replace(PLACE, node="")
+    monkeypatch.setattr(ray, "get_runtime_context", lambda: SimpleNamespace(get_node_id=str))
+    found = failure(died(), assignment=assignment, place=place, folder=str(tmp_path))
+    assert found.hung
     assert found.is_own_fault
     assert found.leaves_node
     first, *stack = found.text.splitlines()

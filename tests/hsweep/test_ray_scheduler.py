@@ -11,6 +11,7 @@ from tiny_runs import assignment_of, planned
 
 from hsweep.design.trial import Resources
 from hsweep.ray_tune.environment import prepare_ray
+from hsweep.training.hanging import START_SECONDS
 
 prepare_ray()
 
@@ -21,7 +22,7 @@ from hsweep.ray_tune import runner as ray_runner  # noqa: E402
 from hsweep.ray_tune import scheduler as ray_scheduler  # noqa: E402
 from hsweep.ray_tune.actor import TrialActor  # noqa: E402
 from hsweep.ray_tune.health import HEAD_SECONDS, RayHealth  # noqa: E402
-from hsweep.ray_tune.messages import START, START_SECONDS, WorkerStart  # noqa: E402
+from hsweep.ray_tune.messages import START, WorkerStart  # noqa: E402
 from hsweep.ray_tune.scheduler import GRACE_SECONDS, CoordinatedScheduler  # noqa: E402
 from hsweep.ray_tune.workers import Worker  # noqa: E402
 

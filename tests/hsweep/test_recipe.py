@@ -24,8 +24,8 @@ from torch.nn.utils import get_total_norm
 from hsweep import Recipe, UserError, epochs, grid, steps
 from hsweep.design.trial import Report, Trial
 from hsweep.training.layers import layers_of
-from hsweep.training.precision import products_in
-from hsweep.training.prefetch import Prefetched
+from hsweep.training.loop import products_in
+from hsweep.training.prefetch import made_ahead
 from models.decoder import gpt2_tiny_stories
 from models.meta_build import build_on_meta
 from models.retrieval import RetrievalTransformer
@@ -221,7 +221,7 @@ def test_batches_made_ahead_are_the_same_and_an_error_comes_when_it_is_asked_for
             yield number, torch.full((2,), number)
         raise RuntimeError("the disk is gone")
 
-    ahead = Prefetched(batches(), CPU)
+    ahead = made_ahead(batches(), CPU)
     assert made == []
     found = [next(ahead)]
     assert made == [0, 1]
@@ -229,7 +229,7 @@ def test_batches_made_ahead_are_the_same_and_an_error_comes_when_it_is_asked_for
     assert [(number, rows.tolist()) for number, rows in found] == [(n, [n, n]) for n in range(3)]
     with pytest.raises(RuntimeError, match="the disk is gone"):
         next(ahead)
-    empty: Iterator[Any] = Prefetched(iter(()), CPU)
+    empty: Iterator[Any] = made_ahead(iter(()), CPU)
     with pytest.raises(StopIteration):
         next(empty)
 

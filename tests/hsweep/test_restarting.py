@@ -26,7 +26,8 @@ from hsweep.paths import Home
 from hsweep.running.run import remove_checkpoints
 from hsweep.training import checkpoints as storing
 from hsweep.training import trial_state as timed
-from hsweep.training.checkpoints import CheckpointStore, StorageError, packed
+from hsweep.training.checkpoints import CheckpointStore, packed
+from hsweep.training.storage import StorageError, file_system
 
 CPU = torch.device("cpu")
 
@@ -158,7 +159,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> tuple[set[str], list[int]]:
     """The file system's methods that fail, and the error's number; empty at first."""
     methods: set[str] = set()
     number = [errno.ENOSPC]
-    real = storing.file_system
+    real = file_system
 
     def standing_before(root: str) -> tuple[Any, str]:
         files, path = real(root)

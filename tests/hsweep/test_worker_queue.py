@@ -11,11 +11,11 @@ from tiny_runs import assignment_of, planned
 
 from hsweep import grid
 from hsweep.design.trial import Assignment, Report
+from hsweep.training.hanging import HangWatch
 from hsweep.training.run import Channel
 from hsweep.training.worker_queue import (
     BrokenWorkerError,
     Message,
-    Started,
     TrialError,
     WorkerQueue,
 )
@@ -70,7 +70,7 @@ class Sessions:
 
 
 def units(messages: Sequence[Message]) -> list[tuple[str, int]]:
-    assert all(isinstance(message.event, Report | Started) for message in messages)
+    assert all(message.event is None or isinstance(message.event, Report) for message in messages)
     return [
         (message.key, message.event.unit)
         for message in messages
@@ -246,7 +246,7 @@ def test_stopping_closes_what_trains_and_forgets_what_waits() -> None:
 def test_every_piece_of_work_is_watched_over() -> None:
     watched: list[tuple[str, bool] | None] = []
 
-    class Watching:
+    class Watching(HangWatch):
         def begin(self, assignment: Assignment, *, is_turn: bool) -> None:
             watched.append((assignment.trial.key, is_turn))
 
@@ -269,7 +269,7 @@ def test_that_a_trial_starts_is_told_before_it_can_do_any_harm() -> None:
 
     queue = WorkerQueue(train=Sessions(num_reports=1, before=before))
     queue.give([assigned(0)])
-    assert [message.event for message in queue.next_messages()] == [Started()]
+    assert [message.event for message in queue.next_messages()] == [None]
     may_go.set()
     assert units(everything(queue)) == [(key(0), 1)]
 

@@ -264,7 +264,7 @@ def test_work_ahead_is_half_a_second_and_what_is_left_is_divided_down_to_a_tenth
     seconds: float, ended: int, waiting: int, ahead: int
 ) -> None:
     coordinator: Any = SimpleNamespace(num_waiting=waiting)
-    workers = Workers(coordinator, most=2)
+    workers = Workers(coordinator, max_workers=2)
     assert workers.num_ahead() == 0
     for _ in range(ended):
         workers.note_duration(seconds)

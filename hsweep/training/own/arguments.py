@@ -1,4 +1,4 @@
-"""The command line of one attempt of a trial, and where its program is looked for."""
+"""The command line of one attempt of a trial, and the path for its program."""
 
 import os
 import sys
@@ -17,14 +17,14 @@ _PYTHON: Final = frozenset({"python", "python3"})
 
 
 def search_path() -> str:
-    """Return where programs are looked for: beside this Python first, so that those of an
-    environment are found although it is not activated."""
+    """Return the folders of programs: that of this Python first, so that programs of an environment
+    are found although it is not activated."""
     programs = str(Path(sys.executable).parent)
     return os.pathsep.join([programs, os.environ.get("PATH", os.defpath)])
 
 
 def fields_of(trial: Trial, folder: Path) -> dict[str, Any]:
-    """Return what a command's fields are filled in with, but for ``resume``."""
+    """Return the values of a command's fields, but for ``resume``."""
     return {
         **trial.point,
         "seed": trial.replicate,
@@ -42,7 +42,7 @@ def arguments_of(
 
     Args:
         command: the template.
-        trial: whose values it is filled with.
+        trial: has the values of its fields.
         folder: the trial's.
         resumes: whether ``{resume}`` stands for something.
 
@@ -59,17 +59,17 @@ def arguments_of(
 
 
 def can_resume(command: Command, trial: Trial, folder: Path) -> bool:
-    """Whether an earlier attempt has left what ``{resume}`` stands for: the files and folders of
-    the trial's that it names, or, if it names none, anything at all."""
+    """Whether an earlier attempt has left the files and folders of the trial that ``{resume}``
+    names, or, if it names none, anything at all."""
     if not command.resume:
         return False
     words = fill(command.resume, fields_of(trial, folder))
-    named = [Path(word[word.index(str(folder)) :]) for word in words if str(folder) in word]
-    if not named:
+    paths = [Path(word[word.index(str(folder)) :]) for word in words if str(folder) in word]
+    if not paths:
         return has_content(folder)
-    return all(path.is_file() or has_content(path) for path in named)
+    return all(path.is_file() or has_content(path) for path in paths)
 
 
 def has_content(folder: Path) -> bool:
-    """Whether a script has left anything in a folder beside what is written there of it."""
-    return folder.is_dir() and any(each.name not in _OURS for each in folder.iterdir())
+    """Whether a script has left anything in a folder beside our own files."""
+    return folder.is_dir() and any(path.name not in _OURS for path in folder.iterdir())

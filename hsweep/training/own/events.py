@@ -1,77 +1,54 @@
-"""The scalars of TensorBoard's event files, as rows."""
+"""The scalars of TensorBoard's event files."""
 
-import contextlib
-import os
 import struct
-from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, BinaryIO, Final
 
-from hsweep.design.sources import MetricSource
 from hsweep.errors import UserError, format_error
-from hsweep.training.own.growing import BLOCK_BYTES, GrowingFile, Row
 
 STEP: Final = "step"
 """The key of the step that TensorBoard's scalars have."""
 
-_RECORD_HEADER: Final = struct.Struct("<QI")
+_HEADER: Final = struct.Struct("<QI")
 """Of a record in an event file: the bytes of its content, and a checksum of that number; another
 checksum, of the content, follows the content (the TFRecord format)."""
 _CHECKSUM_BYTES: Final = 4
 
 
-class EventRows:
-    """The scalars of one of TensorBoard's event files: a row for each, or, where a tag counts the
-    budget, for those of one step that come before it."""
+def read_event(file: BinaryIO, _has_ended: bool) -> bytes | None:
+    """Read the next event of an open file; None where it is not whole yet."""
+    header = file.read(_HEADER.size)
+    if len(header) < _HEADER.size:
+        return None
+    length = _HEADER.unpack(header)[0]
+    content = file.read(length + _CHECKSUM_BYTES)
+    return content[:length] if len(content) == length + _CHECKSUM_BYTES else None
 
-    def __init__(self, path: Path, source: MetricSource) -> None:
-        self._file = GrowingFile(path)
-        self._unit = source.unit
-        self._step: int | None = None
-        self._count: float | None = None
-        self._waiting: dict[str, object] = {}
 
-    def new(self, *, whole: bool = False) -> Iterator[Row]:  # noqa: ARG002
-        while records := self._some_records():
-            for position, content in records:
-                place = f"{self._file.path.name}, byte {position}"
-                for step, tag, value in _scalars(content, place):
-                    if values := self._take(step, tag, value):
-                        yield Row(place, values)
+def event_parser(unit: str | None) -> Callable[[str, int, bytes], Iterator[Mapping[str, object]]]:
+    """Return what yields the values of an event from its place, number and content: each scalar
+    with its step or, where the tag ``unit`` counts the budget, with the count of its step."""
+    current: int | None = None
+    count: float | None = None
+    waiting: dict[str, object] = {}
 
-    def _take(self, step: int, tag: str, value: float) -> Mapping[str, object]:
-        if self._unit is None:
-            return {STEP: step, tag: value}
-        if step != self._step:
-            self._step, self._count, self._waiting = step, None, {}
-        if tag == self._unit:
-            self._count = value
-        else:
-            self._waiting[tag] = value
-        if self._count is None:
-            return {}
-        values, self._waiting = {self._unit: self._count, **self._waiting}, {}
-        return values
+    def parse(place: str, _number: int, content: bytes) -> Iterator[Mapping[str, object]]:
+        nonlocal current, count, waiting
+        for step, tag, value in _scalars(content, place):
+            if unit is None:
+                yield {STEP: step, tag: value}
+                continue
+            if step != current:
+                current, count, waiting = step, None, {}
+            if tag == unit:
+                count = value
+            else:
+                waiting[tag] = value
+            if count is not None:
+                yield {unit: count, **waiting}
+                waiting = {}
 
-    def _some_records(self) -> list[tuple[int, bytes]]:
-        records: list[tuple[int, bytes]] = []
-        with contextlib.suppress(FileNotFoundError):
-            if not self._file.has_news():
-                return []
-            position = self._file.position
-            with self._file.path.open("rb") as file:
-                size = file.seek(0, os.SEEK_END)
-                start = position
-                while position < start + BLOCK_BYTES and position + _RECORD_HEADER.size <= size:
-                    file.seek(position)
-                    length, _ = _RECORD_HEADER.unpack(file.read(_RECORD_HEADER.size))
-                    end = position + _RECORD_HEADER.size + length + _CHECKSUM_BYTES
-                    if end > size:  # the rest is still to be written
-                        break
-                    records.append((position, file.read(length)))
-                    position = end
-            self._file.read_to(position)
-        return records
+    return parse
 
 
 def _scalars(content: bytes, place: str) -> Iterator[tuple[int, str, float]]:

@@ -1,4 +1,4 @@
-"""A checkpoint that is a folder or a file of the user's, as tensors of bytes and back."""
+"""A user's checkpoint, a folder or a file, as tensors of bytes and back."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,8 +28,8 @@ def holds_files(saved: Mapping[str, Any]) -> bool:
 
 
 def write_files(saved: Mapping[str, Any], folder: Path) -> Path:
-    """Write what a checkpoint holds into a folder; return that, or the one file in it where a file
-    was given."""
+    """Write the files of a checkpoint into a folder; return the folder, or the one file in it where
+    the checkpoint was a file."""
     for name, content in saved["files"].items():
         file = folder / name
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Trains a trial by a function of the user's own."""
+"""Trains a trial by a user's function."""
 
 import contextlib
 import errno
@@ -10,26 +10,26 @@ from hsweep.design.space import Point
 from hsweep.design.trial import OutOfMemory, StorageFailure
 from hsweep.design.user_training import Command, UserTraining
 from hsweep.errors import UserError, format_error, user_frame
-from hsweep.training.checkpoints import StorageError
 from hsweep.training.memory import is_out_of_memory
 from hsweep.training.own.files import holds_files
 from hsweep.training.own.leftovers import MARK_VARIABLE, Leftovers, end_leftovers
 from hsweep.training.run import CannotGoOnError, StopTrial
-from hsweep.training.trial_run import ENDED, TrialRun
+from hsweep.training.storage import StorageError
+from hsweep.training.trial_run import RETURNED, TrialRun
 
 _DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 def train_function(run: TrialRun) -> None:
-    """Call the user's function once, in this thread; end what it has started, and say how it ended.
+    """Call the user's function once, in this thread, and end all processes that it has started.
 
     Once the trial is stopped each report raises ``StopTrial``. A function that goes on all the same
-    keeps its process, and is ended with that from outside.
+    keeps its process, which the driver ends.
 
     Raises:
         CannotGoOnError: its folder cannot be used, or memory did not suffice.
-        StopTrial: the trial ends at a report that was made before.
-        Exception: what the function raised, or why what it did cannot be.
+        StopTrial: the trial ends at a report that an earlier attempt had made.
+        Exception: the function's own, or a UserError that says what it did wrong.
     """
     task = run.assignment.trial.task
     assert isinstance(task, UserTraining)
@@ -51,18 +51,18 @@ def train_function(run: TrialRun) -> None:
             except BaseException as error:
                 raised = error
             if run.is_fork:
-                os._exit(0)  # a fork of the function's own has come to the function's end
-            if raised is None and run.refused is None and not run.is_stopped:
-                # Another rank may wait at a report; of one that raised its process tells.
-                run.check_ranks(ENDED)
+                os._exit(0)  # the function has forked, and the fork has come to its end
+            if raised is None and run.refusal is None and not run.is_stopped:
+                # Another rank may wait at a report; where one raised, its process reports that.
+                run.check_ranks(RETURNED)
     finally:
         run.close_folder()
-    _judge_end(run, run.refused or raised)
+    _judge_end(run, run.refusal or raised)
 
 
 @contextlib.contextmanager
 def _leftovers_ended(run: TrialRun) -> Iterator[None]:
-    """End what is started meanwhile."""
+    """End the processes that start meanwhile."""
     leftovers = Leftovers(run.folder, run.rank)
     os.environ[MARK_VARIABLE] = leftovers.mark
     try:
@@ -73,9 +73,9 @@ def _leftovers_ended(run: TrialRun) -> Iterator[None]:
 
 
 def _judge_end(run: TrialRun, error: BaseException | None) -> None:
-    """Raise what the function's end comes to; nothing where it has trained all, or was stopped."""
+    """Raise if the function has neither trained its budget nor been stopped."""
     state, budget = run.state, run.assignment.trial.budget
-    if isinstance(error, KeyboardInterrupt) and run.is_interrupted:
+    if isinstance(error, KeyboardInterrupt) and run.has_to_end:
         raise error
     if run.is_stopped:
         return

@@ -1,19 +1,20 @@
-"""No process that a training function or a script has started outlives its trial.
+"""Ends all processes that a training function or a script has started, with their trial.
 
-This module is also a program, which is started by path beside each trial and imports nothing but
-the standard library::
+This module is also a program, the watcher, which runs beside each trial and imports nothing but the
+standard library::
 
     python -I -S leftovers.py WORKER_PID MARK
 
-Its standard input is the worker's: a line says that all is done. When the worker dies without one,
-the program kills what is left.
+Its standard input comes from the worker: a line says that all is done. When the worker dies without
+one, the watcher kills the trial's other processes.
 
-It finds a process that runs another program by the mark in its environment, and a fork of the
-worker by the worker's end of that standard input, which only forks have. So a program that was
-started with an environment without the mark is not found; nor is anything without ``/proc``.
+A process that runs another program is known by the mark in its environment, and a fork of the
+worker by the worker's end of that pipe, which only forks have. So a program that was started with
+an environment without the mark is not found; nor is anything without ``/proc``.
 
-Ray can end the children of a worker that dies, but makes workers ignore how their children end, so
-that no training could start another program and learn of its success.
+Ray can end the children of a worker that dies, but only on clusters that were started so, only
+those with a living parent where the driver dies as well, and it makes workers ignore how their
+children end, so that no training could start another program and learn of its success.
 """
 
 import contextlib
@@ -27,7 +28,7 @@ from pathlib import Path
 from typing import Final
 
 MARK_VARIABLE: Final = "HSWEEP_TRIAL"
-"""In the environment of all that belongs to a trial; says where its folder is, and which rank."""
+"""In the environment of all processes of a trial: its folder, and the rank."""
 
 _HELPERS: Final = (
     b"resource_tracker",
@@ -35,11 +36,12 @@ _HELPERS: Final = (
     b"_inductor/compile_worker",
     b"wandb-core",
 )
-"""In the command lines of what libraries start for a process as a whole, and which ends with it."""
+"""In the command lines of processes that libraries start once for a process, and that end with
+it."""
 
 _AGAIN_SECONDS: Final = 0.02
 _ENDING_SECONDS: Final = 10.0
-"""How long what was killed may take to be gone: it may hang in the kernel."""
+"""How long a killed process may take to be gone: it may hang in the kernel."""
 
 
 class Leftovers:
@@ -50,7 +52,7 @@ class Leftovers:
         rank: of this process among those of the trial.
 
     Attributes:
-        mark: to be in the environment of another program that is started.
+        mark: for the environment of each program that the trial starts.
     """
 
     def __init__(self, folder: Path, rank: int = 0) -> None:
@@ -69,24 +71,24 @@ class Leftovers:
 
     @property
     def are_left(self) -> bool:
-        """Whether anything of it is running."""
+        """Whether one of them is running."""
         return bool(self._running())
 
     def signal(self, number: int) -> None:
-        """Send a signal to all of it."""
+        """Send a signal to all of them."""
         _signal(self._running(), number)
 
     def _running(self) -> set[int]:
         link = _link(f"/proc/self/fd/{self._pipe.fileno()}")
-        return _found(self.mark, link, self._since, with_helpers=False)
+        return _pids_of(self.mark, link, self._since, with_helpers=False)
 
     def end(self) -> None:
-        """Kill what is left.
+        """Kill those that are left.
 
         Raises:
-            OSError: something cannot be killed; names the processes.
+            OSError: one cannot be killed; names them.
         """
-        with self._watcher:  # closes the pipe, and waits for the one it leaves its place
+        with self._watcher:  # closes the pipe, and waits for the watcher's first process
             try:
                 _end_all(self.mark, self._pipe.fileno(), self._since, with_helpers=False)
             finally:
@@ -98,7 +100,7 @@ def end_leftovers(folder: Path, rank: int = 0) -> None:
     """Kill every program on this machine that an earlier attempt of a trial has left.
 
     Raises:
-        OSError: something cannot be killed; names the processes.
+        OSError: one cannot be killed; names them.
     """
     _end_all(_mark(folder, rank), None, 0, with_helpers=True)
 
@@ -129,16 +131,16 @@ def main() -> None:
 def _end_all(mark: str, pipe: int | None, since: int, *, with_helpers: bool) -> None:
     """Kill the processes with the mark or the pipe, until there are none."""
     link = "" if pipe is None else _link(f"/proc/self/fd/{pipe}")
-    found: set[int] = set()
+    pids: set[int] = set()
     deadline = time.monotonic() + _ENDING_SECONDS
     while True:
-        before, found = found, _found(mark, link, since, with_helpers=with_helpers)
-        if not found:
+        before, pids = pids, _pids_of(mark, link, since, with_helpers=with_helpers)
+        if not pids:
             return
-        # Seen once it may be a program of the worker's own, about to begin.
-        _signal(found & before, signal.SIGKILL)
+        # A process that was seen only once may be a program of the worker's own, about to begin.
+        _signal(pids & before, signal.SIGKILL)
         if time.monotonic() > deadline:
-            raise OSError(f"processes of the training cannot be killed: {sorted(found)}")
+            raise OSError(f"processes of the training cannot be killed: {sorted(pids)}")
         time.sleep(_AGAIN_SECONDS)
 
 
@@ -148,9 +150,9 @@ def _signal(pids: set[int], number: int) -> None:
             os.kill(pid, number)
 
 
-def _found(mark: str, link: str, since: int, *, with_helpers: bool) -> set[int]:
-    """Return the trial's processes; ``since`` spares looking into older ones."""
-    found = set()
+def _pids_of(mark: str, link: str, since: int, *, with_helpers: bool) -> set[int]:
+    """Return the trial's processes; ``since`` leaves out older ones."""
+    pids = set()
     marked = f"{MARK_VARIABLE}={mark}".encode()
     for process in Path("/proc").glob("[0-9]*"):
         pid = int(process.name)
@@ -160,18 +162,18 @@ def _found(mark: str, link: str, since: int, *, with_helpers: bool) -> set[int]:
                 continue
             is_its = marked in (process / "environ").read_bytes().split(b"\0")
             if is_its or (
-                link and any(_link(str(each)) == link for each in (process / "fd").iterdir())
+                link and any(_link(str(opened)) == link for opened in (process / "fd").iterdir())
             ):
                 command = (process / "cmdline").read_bytes()
                 if mark.encode() in command:
                     continue  # the watcher, whose standard input is the other end of the pipe
                 if with_helpers or not any(name in command for name in _HELPERS):
-                    found.add(pid)
-    return found
+                    pids.add(pid)
+    return pids
 
 
 def _start_of(pid: int) -> int:
-    """Return when a process started, in the system's own unit; 0 where it does not say.
+    """Return when a process started, in the system's own unit; 0 where there is no ``/proc``.
 
     Raises:
         OSError: it has ended.

@@ -1,4 +1,4 @@
-"""The processes of one trial's script: started, watched, and ended with all they have started."""
+"""The process of one trial's script: started, and ended with all that it has started."""
 
 import contextlib
 import os
@@ -6,7 +6,6 @@ import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -22,38 +21,29 @@ _LOOK_SECONDS: Final = 0.1
 """Between two looks for what a script that has ended may have left."""
 
 
-@dataclass(frozen=True, slots=True)
-class Exit:
-    """How a script ended.
-
-    Attributes:
-        code: what it exited with; the negative number of the signal that ended it.
-    """
-
-    code: int
-
-    def __str__(self) -> str:
-        if self.code >= 0:
-            return f"ended with exit code {self.code}"
-        try:
-            name = signal.Signals(-self.code).name
-        except ValueError:
-            name = "unknown"
-        return f"was ended by signal {-self.code} ({name})"
+def end_text(code: int) -> str:
+    """Return how a script ended, from its exit code: a negative one is the number of a signal."""
+    if code >= 0:
+        return f"ended with exit code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = "unknown"
+    return f"was ended by signal {-code} ({name})"
 
 
 class ScriptProcess:
     """A script in a trial's folder; nothing of it outlives this process.
 
     Args:
-        arguments: the command and its arguments. The programs beside this Python come first, so
+        arguments: the command and its arguments. Programs beside this Python come first, so
             ``python`` is the one that runs here.
-        folder: the trial's; it must exist. Output is appended to its ``output.txt``.
+        folder: the trial's; it must exist. Output goes to the end of its ``output.txt``.
         directory: where the script runs.
-        variables: what it has in its environment beside this process's.
+        variables: of its environment, beside this process's.
 
     Attributes:
-        output: the file with what it wrote to standard output and error.
+        output: the file with its standard output and error.
 
     Raises:
         UserError: the command cannot be started: not found, or not to be run.
@@ -68,7 +58,7 @@ class ScriptProcess:
         variables: Mapping[str, str] | None = None,
     ) -> None:
         self.output = folder / OUTPUT_FILE
-        self._exit: Exit | None = None
+        self._code: int | None = None
         with self.output.open("ab") as output:
             self._leftovers = Leftovers(folder)
             environment = _environment(folder.resolve(), variables or {})
@@ -94,24 +84,25 @@ class ScriptProcess:
             finally:
                 signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
-    def wait(self, seconds: float | None = 0) -> Exit | None:
-        """Return how the script ended, once nothing of it is left; None if it has not within so
-        many seconds (0: at once; None: wait for ever)."""
-        if self._exit is None:
+    def wait(self, seconds: float) -> int | None:
+        """Return the script's exit code once nothing of it is left; None if it goes on for so many
+        seconds."""
+        if self._code is None:
             try:
                 self._process.wait(seconds)
             except subprocess.TimeoutExpired:
                 return None
             self._end()
-        return self._exit
+        return self._code
 
-    def stop(self, grace_seconds: float) -> Exit:
-        """End the script and all it has started: SIGTERM, after the grace period SIGKILL.
+    def stop(self, grace_seconds: float) -> int:
+        """End the script and all that it has started: SIGTERM, after the grace period SIGKILL.
+        Return its exit code.
 
         Raises:
             OSError: something of it cannot be killed; names the processes.
         """
-        if self._exit is None:
+        if self._code is None:
             deadline = time.monotonic() + grace_seconds
             self._leftovers.signal(signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -119,16 +110,16 @@ class ScriptProcess:
             while self._leftovers.are_left and time.monotonic() < deadline:
                 time.sleep(_LOOK_SECONDS)
             self._end()
-        assert self._exit is not None
-        return self._exit
+        assert self._code is not None
+        return self._code
 
     def _end(self) -> None:
         self._leftovers.end()
-        self._exit = Exit(self._process.wait())
+        self._code = self._process.wait()
 
     def last_lines(self, number: int = 20) -> str:
-        """Return the last lines of the output as a record may keep them: long ones are cut, what
-        looks like a secret is hidden."""
+        """Return the last lines of the output, fit for a record: long ones are cut, and what looks
+        like a secret is hidden."""
         if not self.output.exists():  # a script may clear its folder
             return ""
         with self.output.open("rb") as file:
@@ -139,8 +130,12 @@ class ScriptProcess:
         if size > _LAST_BYTES and len(lines) > 1:
             del lines[0]  # it begins in the middle, perhaps of a secret
         # Progress bars return to the start of their line: what was there last is what one saw.
-        shown_last = [line.rstrip("\r").rpartition("\r")[2] for line in lines[-number:]]
-        return "\n".join(_cut(redact(line)) for line in shown_last)
+        visible = [redact(line.rstrip("\r").rpartition("\r")[2]) for line in lines[-number:]]
+        return "\n".join(map(_cut, visible))
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= _LONGEST_LINE else f"{line[:_LONGEST_LINE]} ..."
 
 
 def _environment(folder: Path, variables: Mapping[str, str]) -> dict[str, str]:
@@ -152,10 +147,6 @@ def _environment(folder: Path, variables: Mapping[str, str]) -> dict[str, str]:
         **variables,
         REPORTS_VARIABLE: str(folder / REPORTS_FILE),
     }
-    # It tells which process of several reports; what is ours says nothing about the script's.
+    # It says which process of several reports; ours says nothing about the script's.
     environment.pop("RANK", None)
     return environment
-
-
-def _cut(line: str) -> str:
-    return line if len(line) <= _LONGEST_LINE else f"{line[:_LONGEST_LINE]} ..."

@@ -1,10 +1,10 @@
 """The metrics of a script, unit by unit, while it runs.
 
-When is a unit complete? As soon as it has every metric that is needed: the sweep's, and those that
-the source names. What the script writes of it after that is not read, so that what is reported
-does not depend on when one looks. Values written at counts between two units belong to the later
-one, and it is complete once its end, or a later unit, is written of, or nothing more comes. Units
-without what is needed (a script may evaluate every fifth epoch) are passed over.
+A unit is complete as soon as it has every metric that is needed: the sweep's, and those that the
+source names. What the script writes of it later is ignored, so that reports do not depend on when
+the files are read. Values at counts between two units belong to the later one, which is complete
+once its end or a later unit was written, or the script has ended. Units without what is needed (a
+script may evaluate every fifth epoch) are passed over.
 """
 
 from collections.abc import Collection
@@ -14,24 +14,23 @@ from typing import Final
 from hsweep.design.sources import MetricSource
 from hsweep.errors import RefusedReportError, UserError, shown
 from hsweep.training.own.events import STEP
-from hsweep.training.own.growing import Row
-from hsweep.training.own.rows import rows_of
+from hsweep.training.own.rows import Row, rows_of
 
-_MOST_WAITING: Final = 10_000
+_MAX_WAITING: Final = 10_000
 """Units kept while they lack a metric: a script may log every step and evaluate once in many."""
 
-_MOST_KEYS: Final = 30
-"""Keys that are told where what is needed was never written."""
+_MAX_KEYS: Final = 30
+"""Keys that are listed where what is needed was never written."""
 
 Unit = tuple[int, dict[str, float]]
-"""A unit of the budget, and the metrics that were written of it."""
+"""A unit of the budget and its metrics."""
 
 
 class Reader:
     """Reads the metrics that a script writes into its trial's folder.
 
     Args:
-        source: what it reads.
+        source: where they are.
         folder: the trial's.
         needed: the metrics that make a unit complete, beside those that the source names.
         after: the last unit that is known already; later ones are returned.
@@ -40,13 +39,11 @@ class Reader:
     def __init__(
         self, source: MetricSource, folder: Path, needed: Collection[str], after: int = 0
     ) -> None:
-        self._source = source
-        self._rows = rows_of(source, folder)
+        self._source, self._rows = source, rows_of(source, folder)
         self._key = source.unit or STEP
         self._names = dict(source.metrics)
         self._needed = frozenset(needed) | frozenset(self._names.values())
-        self._after = after
-        self._first = after
+        self._first = self._after = after
         self._latest = 0
         self._waiting: dict[int, dict[str, float]] = {}
         self._complete: set[int] = set()
@@ -60,7 +57,7 @@ class Reader:
             UserError: what the script wrote cannot be read; says the file, the line and the value.
             OSError: a file cannot be read.
         """
-        return self._read(whole=False)
+        return [unit for row in self._rows(False) for unit in self._take(row)]
 
     def rest(self, *, killed: bool = False) -> list[Unit]:
         """Return the last units of a script that has ended.
@@ -71,38 +68,36 @@ class Reader:
         Raises:
             UserError: as ``poll``, or no unit ever had what is needed; says what was written.
         """
-        units = self._read(whole=not killed)
+        units = [unit for row in self._rows(not killed) for unit in self._take(row)]
         self._latest += 1
         units += self._deliver()
         if self._after == self._first == 0 and not killed:
             raise RefusedReportError(self._what_is_missing())
         return units
 
-    def _read(self, *, whole: bool) -> list[Unit]:
-        return [unit for row in self._rows.new(whole=whole) for unit in self._take(row)]
-
     def _take(self, row: Row) -> list[Unit]:
-        if len(self._keys) < _MOST_KEYS:
-            self._keys.update(dict.fromkeys(row.values))
+        place, values = row
+        if len(self._keys) < _MAX_KEYS:
+            self._keys.update(dict.fromkeys(values))
         count = self._number(row, self._key)
         if count is None:
             return []
         unit, is_end = self._source.row_unit(count)
         if unit < 1:
             raise UserError(
-                f"{row.place}: units of the budget count from 1, and {self._key} is {count:g}"
+                f"{place}: units of the budget count from 1, and {self._key} is {count:g}"
                 + ("; say offset=1 if the script counts from 0" if self._source.offset == 0 else "")
             )
         if unit <= self._after:
             return []
-        values = self._waiting.setdefault(unit, {})
-        values.update(self._metrics(row))
-        if values.keys() >= self._needed:
+        metrics = self._waiting.setdefault(unit, {})
+        metrics.update(self._metrics(row))
+        if metrics.keys() >= self._needed:
             self._complete.add(unit)
         if is_end:
             self._ended.add(unit)
         self._latest = max(self._latest, unit)
-        if len(self._waiting) > _MOST_WAITING:
+        if len(self._waiting) > _MAX_WAITING:
             self._forget(next(iter(self._waiting)))
         return self._deliver()
 
@@ -112,8 +107,8 @@ class Reader:
             if unit in self._ended or unit < self._latest:
                 units.append((unit, self._waiting[unit]))
                 self._after = unit
-                for passed in [each for each in self._waiting if each <= unit]:
-                    self._forget(passed)
+                for earlier in [other for other in self._waiting if other <= unit]:
+                    self._forget(earlier)
         return units
 
     def _forget(self, unit: int) -> None:
@@ -123,19 +118,19 @@ class Reader:
 
     def _metrics(self, row: Row) -> dict[str, float]:
         metrics = {}
-        for key in row.values:
-            name = self._names.get(key, key)
-            is_taken = key not in self._names and key in self._names.values()
-            if key == self._key or is_taken:
-                continue
-            value = self._number(row, key, is_needed=name in self._needed)
-            if value is not None:
-                metrics[name] = value
+        for key in row[1]:
+            is_other = key not in self._names and key in self._names.values()
+            if key != self._key and not is_other:
+                name = self._names.get(key, key)
+                value = self._number(row, key, is_needed=name in self._needed)
+                if value is not None:
+                    metrics[name] = value
         return metrics
 
     def _number(self, row: Row, key: str, *, is_needed: bool = True) -> float | None:
-        """Return a value of a row: None for a hole, or for a text that is not asked for."""
-        value = row.values.get(key)
+        """Return a value of a row: None for a hole, or for a text that is not needed."""
+        place, values = row
+        value = values.get(key)
         if value is None:
             return None
         number = _as_number(value)
@@ -144,7 +139,7 @@ class Reader:
             return None
         if number is None or (is_unit and not abs(number) < float("inf")):
             kind = "the unit of the budget" if is_unit else "a metric"
-            raise UserError(f"{row.place}: {key} is {kind}, so a number, not {shown(value)}")
+            raise UserError(f"{place}: {key} is {kind}, so a number, not {shown(value)}")
         return number
 
     def _what_is_missing(self) -> str:

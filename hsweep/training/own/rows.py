@@ -1,42 +1,57 @@
-"""What a script has written since the last look, as rows: a place, and values by key.
+"""What a script writes into its trial's folder, as rows: where they stand, and values by key.
 
-Files may be missing still, end in the middle of a line, be truncated or be written from the start
-again: then they are read from the start again, and rows that come twice are the caller's business.
+Files may be missing still, end in the middle of a record, be truncated or be written again from the
+start. Then they are read from the start again, and the caller has to expect rows twice.
 """
 
 import contextlib
 import csv
-import functools
 import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 from hsweep.design.sources import TRAINER_STATE_FILE, MetricSource
 from hsweep.errors import UserError, shown
-from hsweep.training.own.events import EventRows
-from hsweep.training.own.growing import BLOCK_BYTES, GrowingFile, Row, Rows
+from hsweep.training.own.events import event_parser, read_event
+
+Row = tuple[str, Mapping[str, object]]
+"""Values that a script wrote at once, by key, behind the place where they stand."""
+
+Rows = Callable[[bool], Iterator[Row]]
+"""Yields the rows that are new since the last call. The argument says that the script has ended by
+itself, so that its last line counts even without a line end."""
+
+ReadRecord = Callable[[BinaryIO, bool], bytes | None]
+"""Reads the next record of an open file, None where it is not whole yet. The second argument is as
+in ``Rows``."""
+
+Parse = Callable[[str, int, bytes], Iterator[Mapping[str, object]]]
+"""Yields the values of a record, from its place, its number in the file and its content."""
 
 _LONGEST_LINE: Final = 1 << 20
 """Bytes of a line at most; progress bars write lines without an end."""
+
+_EDGE_BYTES: Final = 256
+"""Bytes at both ends of what was read that tell whether a file was written again."""
 
 
 def rows_of(source: MetricSource, folder: Path) -> Rows:
     """Return the rows that a source has, or will have, in a trial's folder."""
     if source.kind == "trainer_state":
-        return _StateRows(folder, source.where)
+        return _trainer_rows(folder / source.where)
     if source.kind == "tensorboard":
-        return _FileRows(
-            folder, f"{source.where}/**/*.tfevents.*", lambda path: EventRows(path, source)
-        )
-    return _FileRows(folder, source.files, lambda path: _TextRows(path, _parser(source)))
+        pattern = f"{source.where}/**/*.tfevents.*"
+        return _file_rows(folder, pattern, "event", read_event, lambda: event_parser(source.unit))
+    return _file_rows(folder, source.files, "line", _read_line, lambda: _line_parser(source))
 
 
 def cut_torn_lines(source: MetricSource, folder: Path) -> None:
-    """Take the unfinished last line from every file of lines that a source reads: a script that was
-    killed left it, and its next attempt would go on in the middle of it.
+    """Cut the unfinished last line off every text file of a source.
+
+    A script that was killed has left it, and its next attempt would write on in the middle of it.
 
     Raises:
         OSError: a file cannot be read or written.
@@ -52,125 +67,144 @@ def cut_torn_lines(source: MetricSource, folder: Path) -> None:
                 file.truncate(whole)
 
 
-class _FileRows:
-    """The rows of all files of a pattern, one file after another."""
+class GrowingFile:
+    """A file of records that is read while it grows."""
 
-    def __init__(self, folder: Path, pattern: str, reader: Callable[[Path], Rows]) -> None:
-        self._folder = folder
-        self._pattern = pattern
-        self._reader = reader
-        self._readers: dict[Path, Rows] = {}
+    def __init__(self, path: Path, read: ReadRecord) -> None:
+        self._path, self._read = path, read
+        self._position = self._number = 0
+        self._edges = b""
+        self._seen: tuple[int, int, int] | None = None
 
-    def new(self, *, whole: bool = False) -> Iterator[Row]:
-        """Yield the rows that are new in any of them."""
-        for path in sorted(self._folder.glob(self._pattern), key=_natural):
-            if path not in self._readers:
-                self._readers[path] = self._reader(path)
-            yield from self._readers[path].new(whole=whole)
+    def new(self, has_ended: bool) -> Iterator[tuple[int, bytes]]:
+        """Yield the records that are new since the last call, with their numbers, from 1.
 
+        Raises:
+            OSError: the file cannot be read.
+        """
+        try:
+            state = self._path.stat()
+            seen = (state.st_ino, state.st_size, state.st_mtime_ns)
+            if seen == self._seen and state.st_size == self._position:
+                return
+            file = self._path.open("rb")
+        except FileNotFoundError:
+            return
+        self._seen = seen
+        with file:
+            if self._edges_in(file) != self._edges:
+                self._position = self._number = 0
+            file.seek(self._position)
+            while (record := self._read(file, has_ended)) is not None:
+                self._position, self._number = file.tell(), self._number + 1
+                yield self._number, record
+            self._edges = self._edges_in(file)
 
-class _TextRows:
-    """The rows of a text file, one or none a line."""
-
-    def __init__(self, path: Path, parse: Callable[[int, str, str], Mapping[str, object]]) -> None:
-        self._file = GrowingFile(path)
-        self._parse = parse
-        self._line = 0
-
-    def new(self, *, whole: bool = False) -> Iterator[Row]:
-        while lines := self._some_lines(whole):
-            for number, line in lines:
-                place = f"{self._file.path.name}, line {number}"
-                if values := self._parse(number, line, place):
-                    yield Row(place, values)
-
-    def _some_lines(self, whole: bool) -> list[tuple[int, str]]:
-        lines: list[tuple[int, str]] = []
-        with contextlib.suppress(FileNotFoundError):
-            if not self._file.has_news():
-                return []
-            position = self._file.position
-            if position == 0:
-                self._line = 0
-            with self._file.path.open("rb") as file:
-                file.seek(position)
-                start = position
-                while position < start + BLOCK_BYTES and (line := file.readline(_LONGEST_LINE)):
-                    if not (line.endswith(b"\n") or whole or len(line) == _LONGEST_LINE):
-                        break
-                    position += len(line)
-                    self._line += 1
-                    lines.append((self._line, line.decode("utf-8", "replace").rstrip("\r\n")))
-            self._file.read_to(position)
-        return lines
+    def _edges_in(self, file: BinaryIO) -> bytes:
+        size = min(_EDGE_BYTES, self._position)
+        file.seek(0)
+        start = file.read(size)
+        file.seek(self._position - size)
+        return start + file.read(size)
 
 
-def _parser(source: MetricSource) -> Callable[[int, str, str], Mapping[str, object]]:
-    if source.kind == "stdout":
-        return functools.partial(_matched, re.compile(source.where))
-    return _CsvLines() if source.kind == "csv_file" else _json_object
+def _file_rows(
+    folder: Path, pattern: str, kind: str, read: ReadRecord, parser: Callable[[], Parse]
+) -> Rows:
+    """Return the rows of all files of a pattern, one file after another."""
+    files: dict[Path, tuple[GrowingFile, Parse]] = {}
+
+    def new(has_ended: bool) -> Iterator[Row]:
+        for path in sorted(folder.glob(pattern), key=_natural):
+            if path not in files:
+                files[path] = GrowingFile(path, read), parser()
+            file, parse = files[path]
+            for number, record in file.new(has_ended):
+                place = f"{path.name}, {kind} {number}"
+                for values in parse(place, number, record):
+                    yield place, values
+
+    return new
 
 
-def _matched(
-    pattern: re.Pattern[str], _number: int, line: str, _place: str
-) -> Mapping[str, object]:
-    # Progress bars return to the start of their line; the last of what was there counts.
-    found = [match for part in line.split("\r") for match in pattern.finditer(part)]
-    return found[-1].groupdict() if found else {}
+def _read_line(file: BinaryIO, has_ended: bool) -> bytes | None:
+    line = file.readline(_LONGEST_LINE)
+    is_whole = line.endswith(b"\n") or len(line) == _LONGEST_LINE or (has_ended and line)
+    return line if is_whole else None
 
 
-def _json_object(_number: int, line: str, place: str) -> Mapping[str, object]:
-    if not line.strip():
-        return {}
+def _line_parser(source: MetricSource) -> Parse:
+    if source.kind == "csv_file":
+        return _csv_parser()
+    return _pattern_parser(re.compile(source.where)) if source.kind == "stdout" else _parse_json
+
+
+def _text(line: bytes) -> str:
+    return line.decode("utf-8", "replace").rstrip("\r\n")
+
+
+def _pattern_parser(pattern: re.Pattern[str]) -> Parse:
+    def parse(_place: str, _number: int, line: bytes) -> Iterator[Mapping[str, object]]:
+        # Progress bars return to the start of their line; the last of what was there counts.
+        parts = _text(line).split("\r")
+        matches = [match for part in parts for match in pattern.finditer(part)]
+        if matches:
+            yield matches[-1].groupdict()
+
+    return parse
+
+
+def _parse_json(place: str, _number: int, line: bytes) -> Iterator[Mapping[str, object]]:
+    text = _text(line)
+    if not text.strip():
+        return
     try:
-        values = json.loads(line)
+        values = json.loads(text)
     except (ValueError, RecursionError):
         values = None
     if not isinstance(values, dict):
-        raise UserError(f"{place}: must be a JSON object, not {shown(line)}")
-    return values
+        raise UserError(f"{place}: must be a JSON object, not {shown(text)}")
+    yield values
 
 
-class _CsvLines:
-    """Rows of a CSV file, whose first line has the names."""
+def _csv_parser() -> Parse:
+    names: list[str] = []
+    delimiter = ","
 
-    def __init__(self) -> None:
-        self._names: list[str] = []
-        self._delimiter = ","
-
-    def __call__(self, number: int, line: str, _place: str) -> Mapping[str, object]:
+    def parse(_place: str, number: int, line: bytes) -> Iterator[Mapping[str, object]]:
+        nonlocal names, delimiter
+        text = _text(line)
         if number == 1:
-            line = line.removeprefix("\ufeff")
-            self._delimiter = max(",;\t", key=line.count)
-        cells = [cell.strip() for cell in next(csv.reader([line], delimiter=self._delimiter), [])]
+            text = text.removeprefix("\ufeff")
+            delimiter = max(",;\t", key=text.count)
+        cells = [cell.strip() for cell in next(csv.reader([text], delimiter=delimiter), [])]
         if number == 1:
-            self._names = cells
+            names = cells
         # A script that was started again may write the names again.
-        if cells == self._names:
-            return {}
-        return {name: cell for name, cell in zip(self._names, cells, strict=False) if cell}
+        if cells != names:
+            yield {name: cell for name, cell in zip(names, cells, strict=False) if cell}
+
+    return parse
 
 
-class _StateRows:
-    """The rows of ``trainer_state.json``, in the output folder or its checkpoints."""
+def _trainer_rows(folder: Path) -> Rows:
+    """Return the rows of ``trainer_state.json``, in the output folder or its checkpoints."""
+    seen: dict[Path, tuple[int, int, int]] = {}
 
-    def __init__(self, folder: Path, where: str) -> None:
-        self._folder = folder / where
-        self._seen: dict[Path, tuple[int, int, int]] = {}
-
-    def new(self, *, whole: bool = False) -> Iterator[Row]:  # noqa: ARG002
+    def new(_has_ended: bool) -> Iterator[Row]:
         places = (TRAINER_STATE_FILE, f"checkpoint-*/{TRAINER_STATE_FILE}")
-        found = [path for place in places for path in self._folder.glob(place)]
-        for path in sorted(found, key=_natural):
-            # A checkpoint may be removed while this looks, or be half written: it is then read
-            # again when it has changed.
+        paths = [path for place in places for path in folder.glob(place)]
+        for path in sorted(paths, key=_natural):
+            # A checkpoint may be removed meanwhile, or be half written: then it changes once more.
             with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):
                 state = path.stat()
-                seen = (state.st_ino, state.st_size, state.st_mtime_ns)
-                if self._seen.get(path) != seen:
+                now = (state.st_ino, state.st_size, state.st_mtime_ns)
+                if seen.get(path) != now:
                     content = json.loads(path.read_text("utf-8"))
-                    self._seen[path] = seen
+                    seen[path] = now
                     yield from _log_history(content, path)
+
+    return new
 
 
 def _log_history(content: Any, path: Path) -> Iterator[Row]:
@@ -182,7 +216,7 @@ def _log_history(content: Any, path: Path) -> Iterator[Row]:
     for number, values in enumerate(history, 1):
         # Before training, the Trainer evaluates at step 0 if it is asked to.
         if isinstance(values, dict) and values.get("step") != 0:
-            yield Row(f"{path.parent.name}/{path.name}, entry {number}", values)
+            yield f"{path.parent.name}/{path.name}, entry {number}", values
 
 
 def _natural(path: Path) -> list[tuple[int, str]]:

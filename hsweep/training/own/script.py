@@ -1,5 +1,5 @@
-"""Trains a trial by a script of the user's own: starts it, reads it, and ends it with all that it
-has started."""
+"""Trains a trial by a user's script: starts it, reads it, and ends it with all that it has
+started."""
 
 import contextlib
 import json
@@ -16,7 +16,7 @@ from hsweep.errors import RefusedReportError, UserError
 from hsweep.files import write_text
 from hsweep.training.own.arguments import TIMES_FILE, arguments_of, can_resume, has_content
 from hsweep.training.own.leftovers import end_leftovers
-from hsweep.training.own.process import Exit, ScriptProcess
+from hsweep.training.own.process import ScriptProcess, end_text
 from hsweep.training.own.readers import Reader, Unit
 from hsweep.training.own.rows import cut_torn_lines
 from hsweep.training.run import CannotGoOnError
@@ -29,8 +29,8 @@ _LONGEST_WAIT: Final = 0.5
 def train_script(run: TrialRun) -> None:
     """Run the user's command, and report what it writes.
 
-    The report of the budget's last unit is made once the script has ended, for it may have more to
-    write; one that goes on training, or is silent for longer than a report may take, is ended. So
+    The budget's last unit is reported once the script has ended, for it may have more to write. A
+    script that goes on training, or is silent for longer than a report may take, is ended, and so
     is one whose trial ends. Its folder stays.
 
     Raises:
@@ -79,8 +79,8 @@ class _Script:
         self._process = ScriptProcess(arguments, self._folder, directory, variables)
 
     def _prepare(self) -> bool:
-        """Make the trial's folder ready; return whether an earlier attempt left in it what the
-        script can go on from."""
+        """Make the trial's folder ready; return whether the script can go on from what an earlier
+        attempt left in it."""
         assignment, trial = self._assignment, self._assignment.trial
         after = assignment.recorded_through
         end_leftovers(self._folder)
@@ -107,22 +107,23 @@ class _Script:
         timeout = self._assignment.report_timeout or math.inf
         deadline = time.monotonic() + timeout
         while not run.state.is_over:
-            run.stop_if_asked()
-            ended = self._process.wait(wait)
-            is_late = ended is None and time.monotonic() > deadline
+            if run.has_to_end:
+                run.stop()
+            code = self._process.wait(wait)
+            is_late = code is None and time.monotonic() > deadline
             if is_late:
                 self._process.stop(self._command.grace_seconds)
             try:
-                if ended is None and not is_late:
+                if code is None and not is_late:
                     units = self._reader.poll()
                 else:
-                    units = self._reader.rest(killed=ended is None or ended.code != 0)
+                    units = self._reader.rest(killed=code != 0)
                 self._report(units)
             except UserError as error:
-                self._tell_output(error)
+                self._add_output(error)
                 raise
             late = f"no report for {timeout:g} s (report_timeout)" if is_late else ""
-            self._judge(ended, late)
+            self._judge(code, late)
             if units:
                 deadline = time.monotonic() + timeout
             wait = _SHORTEST_WAIT if units else min(2 * wait, _LONGEST_WAIT)
@@ -139,30 +140,34 @@ class _Script:
                 self._is_beyond = True
             if self._run.state.is_over or self._last is not None or self._is_beyond:
                 break
-            kept = self._recordable(metrics)
-            if unit == amount and all(map(math.isfinite, kept.values())):
-                self._last = unit, kept
+            recordable = self._recordable(metrics)
+            if unit == amount and all(map(math.isfinite, recordable.values())):
+                self._last = unit, recordable
             else:
-                self._run.report(unit, **kept)
+                self._run.report(unit, **recordable)
         if units:
             self._keep_time()
 
     def _recordable(self, metrics: Mapping[str, float]) -> dict[str, Any]:
         """Return the metrics whose names can be recorded: a script writes its learning rate, its
-        steps and what it calls ``acc@1`` unasked.
+        steps and other numbers unasked.
 
         Raises:
-            RefusedReportError: the sweep names one that cannot be.
+            RefusedReportError: one that the sweep names cannot be recorded.
         """
         trial = self._assignment.trial
-        named = {trial.metric, *dict(self._command.metrics.metrics).values()}
+        needed = {trial.metric, *dict(self._command.metrics.metrics).values()}
         problems = {name: name_problem(name, trial.point) for name in metrics}
-        if refused := [problems[name] for name in problems if name in named and problems[name]]:
+        if refused := [problem for name, problem in problems.items() if problem and name in needed]:
             raise RefusedReportError(refused[0])
         return {name: value for name, value in metrics.items() if not problems[name]}
 
-    def _judge(self, ended: Exit | None, late: str) -> None:
-        """Make the last report if the script has ended or has to; raise if it ended without."""
+    def _judge(self, code: int | None, late: str) -> None:
+        """Make the last report if the script has ended or has to.
+
+        Raises:
+            UserError: it ended without a last report.
+        """
         state, budget = self._run.state, self._assignment.trial.budget
         if state.is_over:
             return
@@ -170,16 +175,16 @@ class _Script:
             of_budget = f"unit {state.unit} of {budget.amount} {budget.unit}"
             if late:
                 raise self._error(f"{late} after {of_budget}: the script was ended")
-            if ended is not None:
-                raise self._error(f"the script {ended} after {of_budget}")
+            if code is not None:
+                raise self._error(f"the script {end_text(code)} after {of_budget}")
             if self._is_beyond:
                 raise self._error(
                     f"the script went on beyond its budget after {of_budget}, and did not report "
                     f"unit {budget.amount}"
                 )
             return
-        if ended is not None:
-            note = "" if ended.code == 0 else f"the script {ended} after its last report"
+        if code is not None:
+            note = "" if code == 0 else f"the script {end_text(code)} after its last report"
         elif late:
             note = f"the script had not ended after its last report, with {late}, and was ended"
         elif self._is_beyond:
@@ -194,10 +199,10 @@ class _Script:
     def _error(self, message: str) -> UserError:
         last_line = self._process.last_lines(1)
         error = UserError(f"{message}: {last_line}" if last_line else message)
-        self._tell_output(error)
+        self._add_output(error)
         return error
 
-    def _tell_output(self, error: UserError) -> None:
+    def _add_output(self, error: UserError) -> None:
         last_lines = self._process.last_lines() or "(nothing was written)"
         error.add_note(f"The output, {self._process.output}, ends like this:\n{last_lines}")
 
