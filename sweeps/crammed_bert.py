@@ -12,18 +12,18 @@ of one model differ by some tenths between seeds.
 Expectation. At equal time the lean shape is no worse; at equal tokens the deep one is ahead.
 
 Seen. `quick`, at one rate: one layer is neither established as no worse than two by 0.05 nats nor
-as worse; it would take 26 seeds of each. `tuned`, at equal tokens, each shape at its own rate
+as worse; it would take 15 to 17 seeds of each. `tuned`, at equal tokens, each shape at its own rate
 (0.0079 of 0.0025 to 0.025 for all of them) and three seeds that did not choose it: four layers end
 at 2.28 nats (2 heads) and 2.31 (4 heads), two at 2.33 and 2.35, one at 2.40 and 2.36, with a
-standard deviation of 0.06 between seeds. No cheaper shape is established as no worse by 0.05 nats,
-nor shown to be worse by more: the four are behind by 0.05 to 0.12. It would take 34 to 38 seeds of
-each. A shorter budget misleads: after 300 steps all four are established as no worse, since nothing
-has been learned that depth could help; after 600 the seeds of one shape lie up to 0.7 nats apart.
-So a lean answer from early training says little here. `glue`, also at equal tokens: averages of
-0.539 and 0.536 with one layer (2 and 8 heads), 0.548 and 0.555 with four; one layer saves 42 % and
-is not established as no worse by two points (3 seeds, an equal shape would be found with
-probability 0.53). STS-B (0.14 to 0.21) tells the depths apart, F1 on MRPC is about that of a
-constant answer.
+standard deviation of 0.06 between seeds. By the statistics of that time no cheaper shape is
+established as no worse by 0.05 nats, nor shown to be worse by more: the four are behind by 0.05 to
+0.12. It would take 34 to 38 seeds of each. A shorter budget misleads: after 300 steps all four are
+established as no worse, since nothing has been learned that depth could help; after 600 the seeds
+of one shape lie up to 0.7 nats apart. So a lean answer from early training says little here.
+`glue`, also at equal tokens: averages of 0.539 and 0.536 with one layer (2 and 8 heads), 0.548 and
+0.555 with four; one layer saves 42 % and is not established as no worse by two points (3 seeds, an
+equal shape would be found with probability 0.53). STS-B (0.14 to 0.21) tells the depths apart, F1
+on MRPC is about that of a constant answer.
 
 Choices. All documents form one line of tokens, cut into sequences of 128; a quarter of each is
 masked. Learning rates, decay, clipping and the shape of the schedule are the published ones. Not

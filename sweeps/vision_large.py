@@ -15,11 +15,11 @@ tries heads of both kinds in every family; the 30 heads of ViT-L cannot share it
 
 Seen. `quick`, at one rate: XCiT and VOLO are no worse by 2 points (Holm p = 0.002 and 0.001, 4
 seeds) with 35 and 36 % fewer parameters; ViT and DaViT are undecided. `tuned`, each shape at its
-best of three rates: in all four families the lean shape is no worse by 2 points of top-1 (5 seeds,
-Holm p at most 0.008 in each), with 48 % (ViT), 35 % (XCiT), 36 % (VOLO) and 21 % (DaViT) fewer
-parameters. Settled for VOLO and DaViT, not known for the other two. Three of the eight shapes have
-their best rate at an end of the range, 0.001 or 0.01. All of them end at 97 to 99 %, so digits
-leave little room for a difference.
+best of three rates, answered with the scatter of all shapes pooled and not trained again since: in
+all four families the lean shape is no worse by 2 points of top-1 (5 seeds, Holm p at most 0.008 in
+each), with 48 % (ViT), 35 % (XCiT), 36 % (VOLO) and 21 % (DaViT) fewer parameters. Three of the
+eight shapes have their best rate at an end of the range, 0.001 or 0.01. All of them end at 97 to 99
+%, so digits leave little room for a difference.
 
 Cost. `quick`: 64 trials, 3 min 37 s on two cores. `tuned`: scaled-down members of four families,
 deeper than those of `vision_families.py`, on scikit-learn's digits enlarged to 32x32 pixels; 248

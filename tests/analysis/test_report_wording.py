@@ -19,6 +19,7 @@ from analysis.questions.transition.result import TransitionSettings
 from analysis.questions.transition.text import numbers_table
 from analysis.report.build import build_report
 from analysis.runs.tuned import TunedSetting
+from analysis.statistics.values import Interval
 from analysis.terminal import show_answer
 from analysis.text.numbers import (
     MINUS,
@@ -59,6 +60,12 @@ def test_a_collapse_names_its_place_its_set_its_drop_and_what_shows_it() -> None
 )
 def test_growth_with_the_length_has_a_word_of_its_own(growth: str, words: str) -> None:
     assert words in examples.sentence(examples.transition_result(growth=growth))
+
+
+def test_growth_too_small_to_count_is_not_denied() -> None:
+    small = examples.sentence(examples.transition_result(gamma_above=Interval(0.05, 0.04, 0.06)))
+    assert "From there on a larger seq_len hardly makes the error larger (slope 0.05, " in small
+    assert "0.04 to 0.06; up to 0.1 counts as none)." in small
 
 
 def test_a_collapse_that_only_growth_shows_is_not_called_sudden() -> None:

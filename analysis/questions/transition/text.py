@@ -111,13 +111,18 @@ def _growth(result: TransitionResult) -> str:
         return ""
     if growth is None:
         return f"Growth with {by} cannot be judged by one value of it."
+    shown = interval_text(growth)
+    verb = "does not make"
+    if growth.low > 0:
+        verb = "hardly makes"
+        shown += f"; up to {number_text(result.limits.max_growth)} counts as none"
     words = {
-        "gone": f"a larger {by} does not make the error larger",
+        "gone": f"a larger {by} {verb} the error larger",
         "stays": f"a larger {by} still makes the error larger",
         "open": f"it is not clear yet whether a larger {by} makes the error larger",
     }
     assert result.growth is not None
-    return f"From there on {words[result.growth]} (slope {interval_text(growth)})."
+    return f"From there on {words[result.growth]} (slope {shown})."
 
 
 def _later_rise(result: TransitionResult) -> str:
