@@ -2,6 +2,7 @@ import json
 import os
 import re
 import shutil
+import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -118,8 +119,11 @@ def test_a_probe_that_hangs_is_killed_with_its_children(tmp_path: Path) -> None:
     )
     with pytest.raises(ProbeError, match="no answer within 5 s"):
         doctor.probe("-c", code, timeout=5)
-    alive = [pid for pid in map(int, pids.read_text().split()) if is_running(pid)]
-    assert alive == []
+    family = [int(pid) for pid in pids.read_text().split()]
+    assert len(family) == 2
+    # A kill takes a moment; what outlives it meets the deadline of the test.
+    while any(map(is_running, family)):
+        time.sleep(0.01)
 
 
 def is_running(pid: int) -> bool:

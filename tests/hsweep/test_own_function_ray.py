@@ -112,7 +112,8 @@ def test_a_function_that_goes_on_after_it_was_stopped_costs_its_process_and_no_o
     asha = Asha(grace=2, reduction_factor=2, min_survivors=1, decide="on_arrival")
     sweep = own_sweep(train=GoesOn(str(tmp_path)), early_stopping=asha, max_failures=0)
     with coordinating(sweep, tmp_path / "study") as coordinator:
-        RayRunner(scratch=str(tmp_path / "ray")).run(coordinator)
+        # One after another: what arrives after the better one is stopped.
+        RayRunner(scratch=str(tmp_path / "ray"), max_concurrent=1).run(coordinator)
         assert coordinator.stop_reason is None
         rows = coordinator.journal.trials()
     assert {row.status for row in rows} == {"finished", "stopped_early"}
