@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tasks.array_task import arrays
+else:
 
-__all__ = ["arrays"]
-
-
-def __getattr__(name: str) -> Any:
-    # Commands that read records import this package, and need no numpy.
-    if name == "arrays":
+    def arrays(*args: Any, **settings: Any) -> Any:
+        """Return a task of the user's own arrays: ``tasks.array_task.arrays``."""
+        # Commands that read records import this package, and need no numpy.
         from tasks.array_task import arrays
 
-        return arrays
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return arrays(*args, **settings)
+
+
+__all__ = ["arrays"]
