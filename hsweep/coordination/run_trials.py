@@ -45,6 +45,7 @@ class RunTrials:
     longer: dict[str, str] = field(default_factory=dict)
     running: dict[str, TrialRow] = field(default_factory=dict)
     _noted: dict[str, tuple[TrialStatus, int]] = field(default_factory=dict)
+    _open: set[str] = field(default_factory=set)
     _counts: Counter[TrialStatus] = field(default_factory=Counter)
     _best: dict[str, tuple[float, str]] = field(default_factory=dict)
     _units_done: int = 0
@@ -73,6 +74,10 @@ class RunTrials:
             self.running[key] = row
         else:
             self.running.pop(key, None)
+        if self.is_done(key):
+            self._open.discard(key)
+        else:
+            self._open.add(key)
         value = row.metrics.get(self.metric)
         if value is not None:
             best, sign = self._best.get(trial.stratum), 1 if self.goal == "min" else -1
@@ -123,6 +128,11 @@ class RunTrials:
         """Return the budget units trained for each trial that has begun, without shared ones."""
         begun = ((key, row) for key in self.trials if (row := self.rows[key]).has_begun)
         return {key: max(0, row.unit - self.shared(key)) for key, row in begun}
+
+    @property
+    def num_open(self) -> int:
+        """Trials that may still report in this run."""
+        return len(self._open)
 
     @property
     def num_ended(self) -> int:

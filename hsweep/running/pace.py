@@ -35,7 +35,7 @@ class Outlook:
         with self.coordinator.lock:
             table = self.coordinator.table
             begun = table.num_ended + len(table.running)
-            most = table.num_ended + sum(not table.is_done(key) for key in table.trials)
+            most = table.num_ended + table.num_open
             expected = most if self.expected is None else self.expected[0]
             return max(begun, min(expected, most)) + self.coordinator.num_to_come
 
