@@ -81,10 +81,7 @@ class CoordinatedScheduler(FIFOScheduler, tune.Stopper):
             if is_silent and not worker.was_silenced:
                 worker.was_silenced = True
                 ray.kill(worker.actor)
-        for worker in self.workers.stuck():
-            if worker.actor is not None and not worker.was_stuck:
-                worker.was_stuck = True
-                ray.kill(worker.actor)
+        self.workers.kill_stuck()
 
     def on_trial_result(
         self, tune_controller: Any, trial: TuneTrial, result: Mapping[str, Any]
@@ -111,7 +108,7 @@ class CoordinatedScheduler(FIFOScheduler, tune.Stopper):
             for assignment in ended:
                 # It may be handed out again, and must not before its checkpoint is there.
                 reference = actor.drop.remote(assignment.trial.key)
-                self.workers.close(assignment, worker, reference)
+                self.workers.close(assignment, actor, reference)
             if more:
                 actor.give.remote(more)
             if self._halting_since is not None:

@@ -102,11 +102,12 @@ class Closing:
     """A trial that its worker has to end.
 
     Attributes:
+        actor: the process, which may be another worker's by now: Tune uses it again.
         reference: is done when the trial has ended there.
         deadline: by ``time.monotonic``, by which it has to.
     """
 
-    worker: Worker
+    actor: Any
     reference: Any
     deadline: float
 
@@ -172,20 +173,28 @@ class Workers:
     def with_process(self) -> list[Worker]:
         return [worker for worker in list(self.by_id.values()) if worker.actor is not None]
 
-    def close(self, assignment: Assignment, worker: Worker, reference: Any) -> None:
+    def close(self, assignment: Assignment, actor: Any, reference: Any) -> None:
         """Note that a worker has to end a trial, which is done when the reference is: only then it
         can start elsewhere."""
         seconds = ENDING_SECONDS + assignment.trial.ending_seconds
         self._closing = {
             key: closing for key, closing in self._closing.items() if not closing.is_done
         }
-        self._closing[assignment.trial.key] = Closing(worker, reference, time.monotonic() + seconds)
+        self._closing[assignment.trial.key] = Closing(actor, reference, time.monotonic() + seconds)
 
-    def stuck(self) -> list[Worker]:
-        """Return the workers whose trial goes on after the time that it has for ending."""
+    def kill_stuck(self) -> None:
+        """End the processes in which a trial goes on after the time that it has for ending."""
         now = time.monotonic()
-        late = [closing for closing in self._closing.values() if closing.deadline < now]
-        return [closing.worker for closing in late if not closing.is_done]
+        for key, closing in list(self._closing.items()):
+            if closing.deadline < now:
+                del self._closing[key]
+                if not closing.is_done:
+                    self._note_stuck(closing.actor)
+                    ray.kill(closing.actor)
+
+    def _note_stuck(self, actor: Any) -> None:
+        for worker in self.with_process():
+            worker.was_stuck = worker.was_stuck or worker.actor == actor
 
     def note_duration(self, seconds: float) -> None:
         before = self._trial_seconds if self._trial_seconds is not None else seconds

@@ -105,15 +105,22 @@ class GoesOn:
                     time.sleep(0.01)
 
 
-def test_a_function_that_goes_on_after_it_was_stopped_costs_its_process_and_no_other_trial(
-    local_ray: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("rates", "at_once"), [([0.1, 0.2], 1), ([0.1, 0.2, 0.3, 0.4], 2)])
+def test_functions_that_go_on_after_they_were_stopped_cost_their_process_and_no_other_trial(
+    local_ray: None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    rates: list[float],
+    at_once: int,
 ) -> None:
     monkeypatch.setattr(workers, "ENDING_SECONDS", 0.5)
     asha = Asha(grace=2, reduction_factor=2, min_survivors=1, decide="on_arrival")
-    sweep = own_sweep(train=GoesOn(str(tmp_path)), early_stopping=asha, max_failures=0)
+    sweep = own_sweep(
+        train=GoesOn(str(tmp_path)), space=grid(lr=rates), early_stopping=asha, max_failures=0
+    )
     with coordinating(sweep, tmp_path / "study") as coordinator:
         # One after another: what arrives after the better one is stopped.
-        RayRunner(scratch=str(tmp_path / "ray"), max_concurrent=1).run(coordinator)
+        RayRunner(scratch=str(tmp_path / "ray"), max_concurrent=at_once).run(coordinator)
         assert coordinator.stop_reason is None
         rows = coordinator.journal.trials()
     assert {row.status for row in rows} == {"finished", "stopped_early"}
