@@ -8,9 +8,9 @@ from typing import Final
 
 import pytest
 from chaos.audit import Endings
-from chaos.ledger import Fault
+from chaos.fault_table import Fault
 from chaos.reporting import note
-from chaos.scene import STOPPING, Scene
+from chaos.workplace import STOPPING, Workplace
 
 _MINUTES: Final = 20
 _BEGAN: Final = pytest.StashKey[float]()
@@ -64,23 +64,23 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def calm(tmp_path_factory: pytest.TempPathFactory, store: Path) -> Endings:
-    """How the trials of the scene's sweep end when nothing happens."""
-    return _undisturbed(Scene(tmp_path_factory.mktemp("calm"), store=store))
+    """How the trials of the workplace's sweep end when nothing happens."""
+    return _undisturbed(Workplace(tmp_path_factory.mktemp("calm"), store=store))
 
 
 @pytest.fixture(scope="session")
 def calm_stopping(tmp_path_factory: pytest.TempPathFactory, store: Path) -> Endings:
     """The same with early stopping."""
-    return _undisturbed(Scene(tmp_path_factory.mktemp("calm"), store=store, more=STOPPING))
+    return _undisturbed(Workplace(tmp_path_factory.mktemp("calm"), store=store, more=STOPPING))
 
 
-def _undisturbed(scene: Scene) -> Endings:
-    scene.end("calm", "--runner", "inline", pace=0.0)
-    return scene.endings("calm")
+def _undisturbed(workplace: Workplace) -> Endings:
+    workplace.end("calm", "--runner", "inline", pace=0.0)
+    return workplace.endings("calm")
 
 
 @pytest.fixture
-def scene(tmp_path: Path, store: Path) -> Iterator[Scene]:
-    scene = Scene(tmp_path, store=store)
-    yield scene
-    scene.close()
+def workplace(tmp_path: Path, store: Path) -> Iterator[Workplace]:
+    workplace = Workplace(tmp_path, store=store)
+    yield workplace
+    workplace.close()

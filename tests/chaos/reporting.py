@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from chaos.ledger import Fault, table, write_table
+from chaos.fault_table import Fault, table, write_table
 
 DEFAULT_SEED: Final = 1
 _PROPERTY: Final = "fault"

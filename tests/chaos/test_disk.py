@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 from chaos.audit import Endings, audit, audit_tracking
-from chaos.ledger import Fault
-from chaos.scene import PATIENCE, Process, Scene
+from chaos.fault_table import Fault
+from chaos.workplace import PATIENCE, Process, Workplace
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -61,7 +61,7 @@ class Disk:
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Disk]:
-    # Where the scene has the home of a study called "full".
+    # Where the workplace has the home of a study called "full".
     folder = tmp_path / "home-full"
     folder.mkdir()
     disk = Disk(folder)
@@ -75,13 +75,13 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
     disk.unmount()
 
 
-def assert_paused(scene: Scene, study: str, driver: Process) -> None:
+def assert_paused(workplace: Workplace, study: str, driver: Process) -> None:
     """It ended by itself, said why and how to go on, and can still be looked at."""
     code = driver.wait()
     assert driver.left_behind() == []
     assert code != 0, driver.output
     assert "Traceback" not in driver.output
-    assert scene.look(study) is not None or code == 2
+    assert workplace.look(study) is not None or code == 2
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def assert_paused(scene: Scene, study: str, driver: Process) -> None:
     ],
 )
 def test_a_disk_that_fills_up(
-    scene: Scene,
+    workplace: Workplace,
     calm: Endings,
     rng: random.Random,
     fault: Callable[[str], Fault],
@@ -102,39 +102,43 @@ def test_a_disk_that_fills_up(
 ) -> None:
     """The whole home lies on it: record, checkpoints and the MLflow store."""
     tried = fault(f"disk full while a study runs, {'inline' if 'inline' in how else 'on Ray'}")
-    assert scene.home("full") == disk.folder
+    assert workplace.home("full") == disk.folder
     for _ in range(number):
-        driver = scene.go_on("full", *how)
-        scene.wait_for_report("full", driver)
+        driver = workplace.go_on("full", *how)
+        workplace.wait_for_report("full", driver)
         driver.runs_until(driver.seconds() + rng.uniform(0.0, 3.0))
-        scene.look("full")
+        workplace.look("full")
         disk.fill()
         tried.tries += 1
-        assert_paused(scene, "full", driver)
+        assert_paused(workplace, "full", driver)
         disk.free()
-    scene.end("full", *how)
-    found = audit(scene.study("full"), calm, scene.seen)
-    audit_tracking(found, scene.study("full"), scene.store("full"))
+    workplace.end("full", *how)
+    found = audit(workplace.study("full"), calm, workplace.seen)
+    audit_tracking(found, workplace.study("full"), workplace.store("full"))
     tried.settle(found)
 
 
 def test_storage_that_becomes_read_only(
-    scene: Scene, calm: Endings, rng: random.Random, fault: Callable[[str], Fault], disk: Disk
+    workplace: Workplace,
+    calm: Endings,
+    rng: random.Random,
+    fault: Callable[[str], Fault],
+    disk: Disk,
 ) -> None:
     """Checkpoints lie on it, the record does not."""
     tried = fault("checkpoint storage read-only while a study runs")
     how = ("--runner", "inline")
     for _ in range(3):
-        begins = () if scene.study("sealed").exists() else ("--storage", disk.folder)
-        driver = scene.go_on("sealed", *how, *begins)
-        scene.wait_for_report("sealed", driver)
+        begins = () if workplace.study("sealed").exists() else ("--storage", disk.folder)
+        driver = workplace.go_on("sealed", *how, *begins)
+        workplace.wait_for_report("sealed", driver)
         driver.runs_until(driver.seconds() + rng.uniform(0.0, 2.0))
-        scene.look("sealed")
+        workplace.look("sealed")
         disk.remount("ro")
         tried.tries += 1
-        assert_paused(scene, "sealed", driver)
+        assert_paused(workplace, "sealed", driver)
         disk.remount("rw")
-    scene.end("sealed", *how)
-    found = audit(scene.study("sealed"), calm, scene.seen)
-    audit_tracking(found, scene.study("sealed"), scene.store("sealed"))
+    workplace.end("sealed", *how)
+    found = audit(workplace.study("sealed"), calm, workplace.seen)
+    audit_tracking(found, workplace.study("sealed"), workplace.store("sealed"))
     tried.settle(found)

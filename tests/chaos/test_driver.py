@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 import pytest
 from chaos.audit import Endings
-from chaos.ledger import Fault
-from chaos.scene import Scene
-from chaos.torment import Torment
+from chaos.fault_table import Fault
+from chaos.kill_loop import KillLoop
+from chaos.workplace import Workplace
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -24,7 +24,7 @@ def by(how: tuple[str, ...]) -> str:
 
 @RUNNERS
 def test_drivers_killed_ten_times_in_a_row(
-    scene: Scene,
+    workplace: Workplace,
     calm: Endings,
     rng: random.Random,
     fault: Callable[[str], Fault],
@@ -32,16 +32,16 @@ def test_drivers_killed_ten_times_in_a_row(
     start: float,
 ) -> None:
     tried = fault(f"driver killed (kill -9) at random moments, {by(how)}")
-    torment = Torment(scene, "killed", how, rng, tried, start=start)
-    for driver in torment.drivers(10, at_the_end=1):
-        torment.kill(driver)
-    tried.settle(torment.end(calm))
-    assert scene.left_at_last() == []
+    kills = KillLoop(workplace, "killed", how, rng, tried, start=start)
+    for driver in kills.drivers(10, at_the_end=1):
+        kills.kill(driver)
+    tried.settle(kills.end(calm))
+    assert workplace.left_at_last() == []
 
 
 @RUNNERS
 def test_one_interrupt_ends_a_driver_cleanly(
-    scene: Scene,
+    workplace: Workplace,
     calm: Endings,
     rng: random.Random,
     fault: Callable[[str], Fault],
@@ -49,8 +49,8 @@ def test_one_interrupt_ends_a_driver_cleanly(
     start: float,
 ) -> None:
     tried = fault(f"one interrupt (Ctrl-C) at random moments, {by(how)}")
-    torment = Torment(scene, "interrupted", how, rng, tried, start=start)
-    for driver in torment.drivers(3 if how is INLINE else 2, at_the_end=1):
+    kills = KillLoop(workplace, "interrupted", how, rng, tried, start=start)
+    for driver in kills.drivers(3 if how is INLINE else 2, at_the_end=1):
         driver.interrupt()
         code = driver.wait()
         assert driver.left_behind() == []
@@ -58,13 +58,13 @@ def test_one_interrupt_ends_a_driver_cleanly(
         if "ending cleanly" in driver.stderr:
             assert code in (130, 0), driver.output
             assert code == 0 or "hsweep resume interrupted" in driver.stdout
-            torment.weigh(0.0)
-    tried.settle(torment.end(calm))
+            kills.weigh(0.0)
+    tried.settle(kills.end(calm))
 
 
 @RUNNERS
 def test_two_interrupts_end_a_driver_at_once(
-    scene: Scene,
+    workplace: Workplace,
     calm: Endings,
     rng: random.Random,
     fault: Callable[[str], Fault],
@@ -72,11 +72,11 @@ def test_two_interrupts_end_a_driver_at_once(
     start: float,
 ) -> None:
     tried = fault(f"two interrupts at random moments, {by(how)}")
-    torment = Torment(scene, "hurried", how, rng, tried, start=start)
-    for driver in torment.drivers(3):
+    kills = KillLoop(workplace, "hurried", how, rng, tried, start=start)
+    for driver in kills.drivers(3):
         driver.interrupt()
         driver.interrupt()
         driver.wait()
         assert driver.left_behind() == []
-        torment.weigh(1.0)
-    tried.settle(torment.end(calm))
+        kills.weigh(1.0)
+    tried.settle(kills.end(calm))

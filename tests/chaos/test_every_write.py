@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from chaos.audit import Audit, Endings, Seen, audit, audit_tracking, lost_work, read_record, seen_in
+from chaos.fault_table import Fault
 from chaos.forking import TESTS, Ended, Forks
-from chaos.ledger import Fault
 
 STUDY = "small"
 SWEEP = '''

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from chaos.audit import Endings, Reported, reports_in_the_log
-from chaos.ledger import Fault
-from chaos.scene import Scene
-from chaos.torment import Torment
+from chaos.fault_table import Fault
+from chaos.kill_loop import KillLoop
+from chaos.workplace import Workplace
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -36,23 +36,23 @@ def files_below(folder: Path) -> Iterator[Path]:
 
 
 def test_the_files_of_ray(
-    scene: Scene, calm: Endings, rng: random.Random, fault: Callable[[str], Fault]
+    workplace: Workplace, calm: Endings, rng: random.Random, fault: Callable[[str], Fault]
 ) -> None:
     tried = fault("Ray's files removed or garbled after a kill")
-    torment = Torment(scene, "rayless", ("--max-concurrent", "2"), rng, tried, start=12.0)
-    for driver in torment.drivers(2):
-        torment.kill(driver)
-        ray = scene.study("rayless") / "ray"
+    kills = KillLoop(workplace, "rayless", ("--max-concurrent", "2"), rng, tried, start=12.0)
+    for driver in kills.drivers(2):
+        kills.kill(driver)
+        ray = workplace.study("rayless") / "ray"
         if rng.random() < 0.5:
             shutil.rmtree(ray, ignore_errors=True)
         else:
             for file in files_below(ray):
                 spoil(file, rng)
-    tried.settle(torment.end(calm))
+    tried.settle(kills.end(calm))
 
 
 def test_the_record(
-    scene: Scene, calm: Endings, rng: random.Random, fault: Callable[[str], Fault]
+    workplace: Workplace, calm: Endings, rng: random.Random, fault: Callable[[str], Fault]
 ) -> None:
     """One of its files at a time: the log, its index or the index's write-ahead log.
 
@@ -60,11 +60,11 @@ def test_the_record(
     anything at all is for backups to see to.
     """
     tried = fault("a file of the record damaged after a kill")
-    torment = Torment(scene, "damaged", ("--runner", "inline"), rng, tried, start=4.0)
-    study, damaged = scene.study("damaged"), set[Reported]()
-    for driver in torment.drivers(8):
+    kills = KillLoop(workplace, "damaged", ("--runner", "inline"), rng, tried, start=4.0)
+    study, damaged = workplace.study("damaged"), set[Reported]()
+    for driver in kills.drivers(8):
         # The checkpoints of a trial whose end is lost are gone.
-        torment.kill(driver, most=math.inf)
+        kills.kill(driver, most=math.inf)
         names = ("journal.jsonl", "journal.db", "journal.db-wal")
         files = [study / name for name in names if (study / name).exists()]
         if files:
@@ -73,21 +73,21 @@ def test_the_record(
             first = len(file.read_bytes().partition(b"\n")[0]) if file.name == names[0] else -1
             spoil(file, rng, first + 1)
             damaged |= (before - reports_in_the_log(study)).keys()
-    tried.settle(torment.end(calm, damaged))
+    tried.settle(kills.end(calm, damaged))
 
 
 def test_checkpoints(
-    scene: Scene, calm: Endings, rng: random.Random, fault: Callable[[str], Fault]
+    workplace: Workplace, calm: Endings, rng: random.Random, fault: Callable[[str], Fault]
 ) -> None:
     """A trial whose checkpoints are damaged is trained again from the last whole one."""
     tried = fault("checkpoints cut, garbled or removed after a kill")
-    torment = Torment(scene, "spoilt", ("--runner", "inline"), rng, tried, start=4.0)
-    for driver in torment.drivers(5):
+    kills = KillLoop(workplace, "spoilt", ("--runner", "inline"), rng, tried, start=4.0)
+    for driver in kills.drivers(5):
         # What is damaged is lost, however much it is.
-        torment.kill(driver, most=math.inf)
-        for file in files_below(scene.study("spoilt") / "checkpoints"):
+        kills.kill(driver, most=math.inf)
+        for file in files_below(workplace.study("spoilt") / "checkpoints"):
             if rng.random() < 0.3:
                 file.unlink()
             else:
                 spoil(file, rng)
-    tried.settle(torment.end(calm))
+    tried.settle(kills.end(calm))

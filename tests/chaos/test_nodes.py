@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from chaos.audit import Endings, audit, audit_tracking
-from chaos.ledger import Fault
-from chaos.scene import TESTS, Scene
+from chaos.fault_table import Fault
+from chaos.workplace import TESTS, Workplace
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -48,14 +48,14 @@ class Nodes:
 
 
 @pytest.fixture
-def nodes(scene: Scene) -> Iterator[Nodes]:
-    nodes = Nodes(2, scene.variables())
+def nodes(workplace: Workplace) -> Iterator[Nodes]:
+    nodes = Nodes(2, workplace.variables())
     yield nodes
     nodes.close()
 
 
 def test_nodes_lost(
-    scene: Scene,
+    workplace: Workplace,
     calm: Endings,
     rng: random.Random,
     fault: Callable[[str], Fault],
@@ -64,15 +64,15 @@ def test_nodes_lost(
 ) -> None:
     tried = fault("node of a cluster lost at random moments")
     storage = tmp_path / "shared"
-    driver = scene.go_on("lost", "--address", nodes.address, "--storage", storage)
-    scene.wait_for_report("lost", driver)
+    driver = workplace.go_on("lost", "--address", nodes.address, "--storage", storage)
+    workplace.wait_for_report("lost", driver)
     for _ in range(2):
         if driver.runs_until(driver.seconds() + rng.uniform(0.0, 3.0)):
-            scene.look("lost")
+            workplace.look("lost")
             nodes.order("lose")
             nodes.order("get")
             tried.tries += 1
     assert driver.wait() == 0, driver.output
-    found = audit(scene.study("lost"), calm, scene.seen)
-    audit_tracking(found, scene.study("lost"), scene.store("lost"))
+    found = audit(workplace.study("lost"), calm, workplace.seen)
+    audit_tracking(found, workplace.study("lost"), workplace.store("lost"))
     tried.settle(found)

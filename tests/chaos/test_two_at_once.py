@@ -6,8 +6,8 @@ from functools import partial
 
 import pytest
 from chaos.audit import Endings, audit, audit_tracking
-from chaos.ledger import Fault
-from chaos.scene import Process, Scene
+from chaos.fault_table import Fault
+from chaos.workplace import Process, Workplace
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -17,12 +17,12 @@ def has_ended(process: Process) -> bool:
 
 
 def test_two_drivers_started_together(
-    scene: Scene, calm: Endings, rng: random.Random, fault: Callable[[str], Fault]
+    workplace: Workplace, calm: Endings, rng: random.Random, fault: Callable[[str], Fault]
 ) -> None:
     """One of them runs the study, the other is refused and told which process has it."""
     tried = fault("two drivers started at once on one study")
     for _ in range(4):
-        one, other = (scene.go_on("shared", "--runner", "inline") for _ in range(2))
+        one, other = (workplace.go_on("shared", "--runner", "inline") for _ in range(2))
         one.until(partial(has_ended, other))
         refused, running = (other, one) if one.runs else (one, other)
         assert refused.wait() == 2, refused.output
@@ -30,10 +30,10 @@ def test_two_drivers_started_together(
         assert f"process {running.pid}" in refused.stderr or "exists" in refused.stderr
         tried.tries += 1
         if running.runs_until(running.seconds() + rng.uniform(0.0, 3.0)):
-            scene.look("shared")
+            workplace.look("shared")
             running.kill()
         assert running.left_behind() == []
-    scene.end("shared", "--runner", "inline")
-    found = audit(scene.study("shared"), calm, scene.seen)
-    audit_tracking(found, scene.study("shared"), scene.store("shared"))
+    workplace.end("shared", "--runner", "inline")
+    found = audit(workplace.study("shared"), calm, workplace.seen)
+    audit_tracking(found, workplace.study("shared"), workplace.store("shared"))
     tried.settle(found)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from chaos.audit import Endings, audit, audit_tracking, read_record
-from chaos.ledger import Fault
-from chaos.scene import Process, Scene
+from chaos.fault_table import Fault
+from chaos.workplace import Process, Workplace
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -17,22 +17,22 @@ RAY = ("--max-concurrent", "2")
 
 
 @pytest.fixture
-def scene(tmp_path: Path, store: Path) -> Scene:
+def workplace(tmp_path: Path, store: Path) -> Workplace:
     """Trials that are tried again as often as it takes, and count as hung after eight seconds."""
-    return Scene(tmp_path, store=store, more="max_failures=20,\n    report_timeout=8.0,")
+    return Workplace(tmp_path, store=store, more="max_failures=20,\n    report_timeout=8.0,")
 
 
 def strike(
-    scene: Scene, driver: Process, rng: random.Random, tried: Fault, number: int, sign: int
+    workplace: Workplace, driver: Process, rng: random.Random, tried: Fault, number: int, sign: int
 ) -> None:
     """Send a signal to a process that trains, so often, while the driver runs."""
     # The driver has tried two trials out before the start.
     struck = {driver.pid}
     while tried.tries < number:
-        assert driver.until(lambda: bool(set(scene.trainers()) - struck)), driver.output
+        assert driver.until(lambda: bool(set(workplace.trainers()) - struck)), driver.output
         if not driver.runs_until(driver.seconds() + rng.uniform(0.1, 1.5)):
             return
-        living = sorted(set(scene.trainers()) - struck)
+        living = sorted(set(workplace.trainers()) - struck)
         if living:
             victim = rng.choice(living)
             os.kill(victim, sign)
@@ -45,7 +45,7 @@ def strike(
     [pytest.param(signal.SIGKILL, 6, id="killed"), pytest.param(signal.SIGSTOP, 2, id="stopped")],
 )
 def test_workers(
-    scene: Scene,
+    workplace: Workplace,
     calm: Endings,
     rng: random.Random,
     fault: Callable[[str], Fault],
@@ -55,16 +55,16 @@ def test_workers(
     """They cost the trials that they train an attempt each, and the others nothing."""
     how = "killed (kill -9)" if sign == signal.SIGKILL else "stopped (hangs, report_timeout)"
     tried = fault(f"worker {how} at random moments")
-    driver = scene.go_on("struck", *RAY)
+    driver = workplace.go_on("struck", *RAY)
     # Where nothing trains at all yet, a study pauses after three processes that die alike.
-    scene.wait_for_report("struck", driver)
-    strike(scene, driver, rng, tried, number, sign)
+    workplace.wait_for_report("struck", driver)
+    strike(workplace, driver, rng, tried, number, sign)
     assert driver.wait() == 0, driver.output
     assert driver.left_behind() == []
-    scene.look("struck")
-    study = scene.study("struck")
-    found = audit(study, calm, scene.seen)
-    audit_tracking(found, study, scene.store("struck"))
+    workplace.look("struck")
+    study = workplace.study("struck")
+    found = audit(study, calm, workplace.seen)
+    audit_tracking(found, study, workplace.store("struck"))
     tried.settle(found)
     assert tried.tries == number
     again = sum(row.attempt - 1 for row in read_record(study).rows.values())

@@ -5,8 +5,8 @@ import random
 from collections.abc import Collection, Iterator
 
 from chaos.audit import Audit, Endings, Reported, audit, audit_tracking, lost_work
-from chaos.ledger import Fault
-from chaos.scene import CHECKPOINT_SECONDS, REPORT_SECONDS, Process, Scene
+from chaos.fault_table import Fault
+from chaos.workplace import CHECKPOINT_SECONDS, REPORT_SECONDS, Process, Workplace
 
 _LOG = logging.getLogger("chaos")
 TRAINING_SECONDS = 2.0
@@ -15,11 +15,11 @@ ENDING_SECONDS = 2.0
 """The longest that it lives after its last trial has ended."""
 
 
-class Torment:
+class KillLoop:
     """A study whose drivers do not live long.
 
     Args:
-        scene: of the study.
+        workplace: of the study.
         study: its name.
         how: options of the runs.
         rng: draws the moments.
@@ -30,7 +30,7 @@ class Torment:
 
     def __init__(
         self,
-        scene: Scene,
+        workplace: Workplace,
         study: str,
         how: tuple[object, ...],
         rng: random.Random,
@@ -38,7 +38,7 @@ class Torment:
         *,
         start: float,
     ) -> None:
-        self.scene, self.study, self.how = scene, study, how
+        self.workplace, self.study, self.how = workplace, study, how
         self.rng, self.fault, self._start = rng, fault, start
 
     def drivers(
@@ -58,12 +58,12 @@ class Torment:
                 "driver %d ends after %.2f s; reports, trials left: %s",
                 self.fault.tries,
                 driver.seconds(),
-                self.scene.standing(self.study),
+                self.workplace.standing(self.study),
             )
             yield driver
 
     def _begin(self) -> Process:
-        return self.scene.go_on(self.study, *self.how)
+        return self.workplace.go_on(self.study, *self.how)
 
     def _in_its_start(self) -> Process:
         process = self._begin()
@@ -73,18 +73,18 @@ class Torment:
         return self._in_its_start()
 
     def _in_training(self) -> Process:
-        reports, left = self.scene.standing(self.study)
+        reports, left = self.workplace.standing(self.study)
         if left == 0 < reports:
             return self._at_its_end()
         moment = self.rng.uniform(0.0, TRAINING_SECONDS)
         looks = sorted(moment * self.rng.random() for _ in range(3))
         process = self._begin()
-        self.scene.wait_for_report(self.study, process)
+        self.workplace.wait_for_report(self.study, process)
         begun = process.seconds()
         self._start = begun
         for look in looks:
             if process.runs_until(begun + look):
-                self.scene.look(self.study)
+                self.workplace.look(self.study)
         if process.runs_until(begun + moment):
             return process
         assert process.wait() == 0, process.output
@@ -92,12 +92,14 @@ class Torment:
 
     def _at_its_end(self) -> Process:
         process = self._begin()
-        reports, left = self.scene.standing(self.study)
+        reports, left = self.workplace.standing(self.study)
         if left == 0 < reports:
             begun = 0.0
             moment = self.rng.uniform(0.0, self._start + ENDING_SECONDS)
         else:
-            assert process.until(lambda: self.scene.standing(self.study)[1] == 0), process.output
+            assert process.until(lambda: self.workplace.standing(self.study)[1] == 0), (
+                process.output
+            )
             begun = process.seconds()
             moment = self.rng.uniform(0.0, ENDING_SECONDS)
         if process.runs_until(begun + moment):
@@ -107,23 +109,23 @@ class Torment:
 
     def kill(self, process: Process, most: float = CHECKPOINT_SECONDS + REPORT_SECONDS) -> None:
         """Kill a driver, look before and after, and hold what is lost against what may be."""
-        self.scene.look(self.study)
+        self.workplace.look(self.study)
         process.kill()
         # The next driver begins at once, beside what is left of this one.
         self.weigh(most)
 
     def weigh(self, most: float) -> None:
         """Hold what running trials have lost against what they may have lost."""
-        if self.scene.look(self.study) is not None:
-            lost = lost_work(self.scene.study(self.study))
+        if self.workplace.look(self.study) is not None:
+            lost = lost_work(self.workplace.study(self.study))
             self.fault.cost(lost.values())
             assert {key: seconds for key, seconds in lost.items() if seconds > most} == {}
 
     def end(self, calm: Endings, damaged: Collection[Reported] = ()) -> Audit:
         """Let the study end, and audit it; the log has lost the ``damaged`` reports."""
-        self.scene.end(self.study, *self.how)
-        assert self.scene.left_behind() == []
-        found = audit(self.scene.study(self.study), calm, self.scene.seen, damaged)
-        store = self.scene.store(self.study)
-        audit_tracking(found, self.scene.study(self.study), store, damaged)
+        self.workplace.end(self.study, *self.how)
+        assert self.workplace.left_behind() == []
+        found = audit(self.workplace.study(self.study), calm, self.workplace.seen, damaged)
+        store = self.workplace.store(self.study)
+        audit_tracking(found, self.workplace.study(self.study), store, damaged)
         return found

@@ -177,7 +177,7 @@ def _end(process: psutil.Process) -> str:
     return f"{process.pid} in its last moment"
 
 
-class Scene:
+class Workplace:
     """Studies of one sweep.
 
     Args:
@@ -212,7 +212,7 @@ class Scene:
         )
 
     def home(self, study: str) -> Path:
-        """A home of its own for each study: none takes over what another has finished."""
+        """The study's own home: no study takes over what another has finished."""
         home = self.root / f"home-{study}"
         if not (home / "mlflow").exists() and self._store is not None:
             (home / "mlflow").mkdir(parents=True)
