@@ -143,51 +143,39 @@ class StudyTrial:
         return f"it finished before the study had keep={keep!r}; {again}"
 
     def _configuration(self, header: Mapping[str, Any]) -> tuple[Any, str]:
-        """Return the model's configuration, and which of its code has changed, in words."""
-        from hsweep.design.configuration import FUNCTION, decoded
-        from hsweep.planning.prepare import own_sweep
-
-        sweep = None
-        try:
-            if FUNCTION in header["model"]:
-                return self._of_function(header)
-            try:
-                config = decoded(header["model"])
-            except ImportError:
-                # A class of the sweep file, or one beside it.
-                sweep = own_sweep(self._study).module
-                config = decoded(header["model"], sweep)
-            changed = self._changed(config, header, sweep)
-        except UserError:
-            raise
-        except Exception as error:  # of a user's class: any
-            raise UserError(
-                f"the model of trial {self.key} cannot be made from its configuration "
-                f"{header['model']} ({format_error(error)}); restore the code it was trained with"
-            ) from error
-        if changed and sweep is None:
-            # What the sweep file does when it is imported is part of every trial's code.
-            with contextlib.suppress(UserError):
-                changed = self._changed(config, header, own_sweep(self._study).module)
-        return config, changed
-
-    def _of_function(self, header: Mapping[str, Any]) -> tuple[Any, str]:
-        """Return the model that the function of the study's own sweep builds at the trial's point,
-        and what of its code has changed."""
+        """Return the model that the study's sweep makes at the trial's point, and which of its code
+        has changed, in words."""
         from hsweep.design.space import recorded_point
         from hsweep.planning.function_models import model_at
+        from hsweep.planning.identity import hash_for_key
         from hsweep.planning.prepare import own_sweep, recorded_options, variant
 
         loaded = own_sweep(self._study)
         sweep = variant(loaded.sweep, recorded_options(self._study.manifest))
-        config = model_at(sweep.model, recorded_point(header["point"]), task=None)
+        point = recorded_point(header["point"])
+        try:
+            config = model_at(sweep.model, point, task=None)
+            is_same = hash_for_key(config) == self._row.parts.get("model")
+        except UserError:
+            raise
+        except Exception as error:  # of a user's function: any
+            raise UserError(
+                f"the model of trial {self.key} cannot be made again ({format_error(error)}); "
+                "restore the code it was trained with"
+            ) from error
+        if not is_same:
+            raise UserError(
+                f"the study's sweep makes another model at {dict(point)} now than the one that "
+                f"trial {self.key} has trained; restore the code it was trained with, or have the "
+                "weights alone, with save_weights(FILE)"
+            )
         return config, self._changed(config, header, loaded.module)
 
-    def _changed(self, config: Any, header: Mapping[str, Any], sweep: "ModuleType | None") -> str:
+    def _changed(self, config: Any, header: Mapping[str, Any], sweep: "ModuleType") -> str:
         from hsweep.planning.code import code_of
         from hsweep.planning.code_changes import changed_code, code_in_words, recorded_files
 
-        now = code_of(config, sweep.__name__ if sweep is not None else "").digest
+        now = code_of(config, sweep.__name__).digest
         before = header.get("model_code", "")
         with self._study.journal() as journal:
             files = recorded_files(journal)

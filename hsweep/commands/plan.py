@@ -87,8 +87,6 @@ def plan(
         refuse_unread_data(prepared.plan)
         checked = check_trials(prepared.plan.trials)
     if as_json:
-        from hsweep.planning.devices import on_devices
-
         content: dict[str, Any] = {
             **prepared.plan.to_json(),
             "expected": expected.to_json(),
@@ -96,7 +94,6 @@ def plan(
             "estimated_wall_seconds": expected.wall_seconds,
             "concerns": concerns_json(prepared.plan),
             "notes": notes(prepared.plan),
-            "devices": on_devices(prepared.plan.trials),
         }
         if checked is not None:
             content["checked"] = checked.to_json()
@@ -116,8 +113,6 @@ def show_plan(console: "Console", plan: "Plan", expected: "Forecast") -> None:
     from hsweep.design.labels import point_label, processes_line, varying_axes
     from hsweep.design.trial import cost_columns
     from hsweep.planning.answerable import analysable, notes
-    from hsweep.planning.devices import on_devices
-    from hsweep.planning.weights import planned_weights
     from hsweep.record.summary import counted
 
     axes = varying_axes(trial.point for trial in plan.trials)
@@ -152,27 +147,10 @@ def show_plan(console: "Console", plan: "Plan", expected: "Forecast") -> None:
         )
     if plan.merged:
         console.print(f"{counted(plan.merged, 'run')} would be the same as others: left out")
-    if (ladder := plan.ladder()) and ladder["not_shared"]:
-        console.print(f"not all budgets go on from the shorter one: {ladder['not_shared']}")
+    if why := plan.why_not_shared:
+        console.print(f"not all budgets go on from the shorter one: {why}")
     if line := processes_line(trial.resources.processes for trial in plan.trials):
         console.print(line)
-    if large := on_devices(plan.trials):
-        one, several, sharded = large["each"]
-        flops = [quantity(each["flops_per_step"], "FLOPs") for each in (one, several)]
-        console.print(
-            f"the largest trial ({point_label(large['point'], axes)}) needs about "
-            f"{quantity(one['memory_bytes'], 'B')} on one device ({flops[0]} a step), "
-            f"{quantity(several['memory_bytes'], 'B')} on each of {several['devices']} "
-            f"({flops[1]}; --set gpus={several['devices']}), and "
-            f'{quantity(sharded["memory_bytes"], "B")} on each with Recipe(sharding="full")'
-        )
-    weights = planned_weights(plan.sweep, plan.trials)
-    if weights is not None:
-        memory = "not known" if weights["bytes"] is None else quantity(weights["bytes"], "B")
-        trials = f"{weights['trials']} trial{'' if weights['trials'] == 1 else 's'}"
-        console.print(
-            f"weights kept: those of {trials} at most, {memory} on disk (keep={weights['keep']})"
-        )
     for concern in analysable(plan):
         style = "red" if concern.kind == "impossible" else "yellow"
         console.print(concern.line, style=style)

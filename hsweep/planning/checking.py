@@ -1,12 +1,10 @@
 """A study's smallest and largest trials tried out before anything is recorded or trained."""
 
-import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from hsweep.design.budget import unit_word
 from hsweep.design.function_model import model_name
 from hsweep.design.labels import point_label, varying_axes
 from hsweep.design.trial import Trial
@@ -17,8 +15,6 @@ if TYPE_CHECKING:
     from hsweep.training.rehearsal import RehearsalError
     from tasks.base import TaskData
 
-_LITTLE: Final = 0.05
-"""A share of a trial's computing that evaluation may take."""
 _MOST_PAIRS: Final = 5
 """Pairs of a task's and a model's class whose shapes are tried out."""
 _MOST_SECONDS: Final = 30.0
@@ -32,20 +28,18 @@ class Checked:
     Attributes:
         shapes: in words.
         unchecked: shapes that could not be tried out as a whole, each with the reason.
-        costs: where evaluation takes much of a trial, what to do.
         seconds: it took.
     """
 
     shapes: tuple[str, ...]
     unchecked: tuple[str, ...]
-    costs: tuple[str, ...]
     seconds: float
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
     def lines(self) -> list[str]:
-        return [*self.costs, *(f"not checked before the start: {each}" for each in self.unchecked)]
+        return [f"not checked before the start: {each}" for each in self.unchecked]
 
 
 def check_trials(trials: Sequence[Trial]) -> Checked:
@@ -64,7 +58,6 @@ def check_trials(trials: Sequence[Trial]) -> Checked:
     axes = varying_axes(trial.point for trial in trials)
     shapes: list[str] = []
     unchecked: list[str] = []
-    costs: dict[str, None] = {}
     opened: tuple[Trial, TaskData] | None = None
     for trial in _extremes(trials):
         label = point_label(trial.point, axes)
@@ -78,8 +71,6 @@ def check_trials(trials: Sequence[Trial]) -> Checked:
                     opened = None  # one at a time
                     opened = (trial, rehearsal.open_data(trial))
                 left_out = rehearsal.rehearse(trial, opened[1])
-                if cost := evaluation_cost(trial, opened[1]):
-                    costs[cost] = None
         except DataError as error:
             raise UserError(str(error)) from error
         except rehearsal.RehearsalError as error:
@@ -87,40 +78,7 @@ def check_trials(trials: Sequence[Trial]) -> Checked:
         if left_out:
             unchecked.append(f"{label}: {left_out}")
     seconds = time.perf_counter() - started
-    return Checked(tuple(shapes), tuple(unchecked), tuple(costs), seconds)
-
-
-def evaluation_cost(trial: Trial, data: "TaskData") -> str:
-    """Return what to do where evaluation takes more than a twentieth of a trial's operations; empty
-    where it does not, or where that is not known.
-
-    The model's size makes no difference: both are passes of it.
-    """
-    budget, counts = trial.budget, trial.counts
-    size = getattr(data, "eval_size", None)
-    if budget.unit == "seconds" or counts is None or not isinstance(size, int) or size < 1:
-        return ""
-    steps = budget.amount * (data.steps_per_epoch if budget.unit == "epochs" else 1)
-    trained = steps * trial.recipe.batch_size * counts.train_flops
-    evaluated = size * counts.forward_flops
-    if not trained * evaluated:
-        return ""
-
-    def share(every: int) -> float:
-        spent = len(replace(budget, report_every=every).report_units()) * evaluated
-        return spent / (spent + trained)
-
-    affordable = _LITTLE / (1 - _LITTLE) * trained / evaluated
-    every = math.ceil(budget.amount / max(1.0, affordable))
-    now, then = share(budget.report_every), share(every)
-    if now <= _LITTLE or every <= budget.report_every:
-        return ""
-    number, unit = budget.report_every, budget.unit
-    interval = unit_word(unit, 1) if number == 1 else f"{number} {unit}"
-    return (
-        f"evaluation takes about {now:.0%} of a trial's computing: {size:,} examples every "
-        f"{interval}; --set report_every={every} would make it {then:.0%}"
-    )
+    return Checked(tuple(shapes), tuple(unchecked), seconds)
 
 
 def _extremes(trials: Iterable[Trial]) -> Iterator[Trial]:

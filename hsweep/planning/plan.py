@@ -1,10 +1,10 @@
 """Every trial before any trains: keys, counts, memory, what is impossible and what is double."""
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from hsweep.design.budget import Budget
 from hsweep.design.early_stopping import PROTECTED
@@ -27,7 +27,6 @@ from hsweep.planning.code import (
 )
 from hsweep.planning.commands import check_commands
 from hsweep.planning.content import content_hash, describe
-from hsweep.planning.devices import training_memory
 from hsweep.planning.function_models import model_at
 from hsweep.planning.identity import Accepted, key_of, parts_of
 from hsweep.planning.options import Limits, violation
@@ -43,20 +42,21 @@ from hsweep.planning.user_code import (
     too_few_tokens,
     with_deciding_metric,
 )
-from hsweep.planning.weights import check_can_be_kept, planned_weights
 from hsweep.seeding import Seeds, replicate_seeds
 from models.base import AnyModelConfig, Counts, ModelConfig
-from models.counts import checked_build, counts_of
+from models.counts import checked_build, counts_of, train_memory_bytes
+from models.meta_build import build_on_meta
 from tasks.base import DataError, Learnable
 
 _MAX_CHECKED_BUILDS: Final = 300
-_KEPT_DESCRIPTIONS: Final = 256
+_MAX_HASHES: Final = 256
 _BUILT: Final = ("model", "task")
 UNREAD_DATA: Final = "unread"
 _MAX_LOOKED_AT: Final = 1_000_000
 MAX_TRIALS: Final = 100_000
 """More could not be run, shown or distinguished; a slip of the keyboard asks for them."""
 
+T = TypeVar("T")
 _Setup: TypeAlias = tuple[
     Learnable, AnyModelConfig | None, Recipe, Resources, Counts | None, int | None
 ]
@@ -108,20 +108,10 @@ class Plan:
             "budget": sum(trial.units_to_train for trial in self.trials),
         }
 
-    def ladder(self) -> dict[str, Any] | None:
-        """Return what the ladder of budgets costs, as multiples of the longest alone: as planned,
-        and if each were trained from its start; None without one."""
-        budget = self.sweep.budget
-        if not budget.ladder:
-            return None
-        alone = budget.amount * sum(trial.budget.amount == budget.amount for trial in self.trials)
-        return {
-            "budgets": list(budget.ladder),
-            "unit": budget.unit,
-            "cost": sum(trial.units_to_train for trial in self.trials) / alone,
-            "cost_apart": sum(trial.budget.amount for trial in self.trials) / alone,
-            "not_shared": next(filter(None, map(_why_not_shared, self.trials)), ""),
-        }
+    @property
+    def why_not_shared(self) -> str:
+        """Why a budget of the ladder does not go on from the shorter one; empty if all do."""
+        return next(filter(None, map(_why_not_shared, self.trials)), "")
 
     def accepting(self, code: Accepted) -> "Plan":
         """Return the plan with further code taken for other code in its trials' keys."""
@@ -156,8 +146,7 @@ class Plan:
             "merged": self.merged,
             "data_problems": list(self.data_problems),
             "totals": self.totals(),
-            "weights": planned_weights(self.sweep, self.trials),
-            "ladder": self.ladder(),
+            "why_not_shared": self.why_not_shared,
         }
 
 
@@ -174,30 +163,28 @@ class Planner:
     merged: int = 0
     data_problems: dict[str, None] = field(default_factory=dict)
     _keys: set[str] = field(default_factory=set)
-    _counts: dict[str, Counts] = field(default_factory=dict)
-    _fingerprints: dict[str, str] = field(default_factory=dict)
-    _checked: set[Hashable] = field(default_factory=set)
-    _described: dict[tuple[int, bool], tuple[Any, str]] = field(default_factory=dict)
-    _user_training: UserTraining | None = None
-    _scripts: dict[tuple[str, ...], Code] = field(default_factory=dict)
+    _results: dict[Hashable, Any] = field(default_factory=dict)
+    _hashes: dict[tuple[int, bool], tuple[Any, str]] = field(default_factory=dict)
     _num_planned: int = 0
-    _rungs: tuple[Budget, ...] = ()
-
-    def __post_init__(self) -> None:
-        self._rungs = self.sweep.budget.rungs
-
-    @classmethod
-    def like(cls, plan: "Plan") -> "Planner":
-        """Return a planner that plans what ``plan`` holds, from the beginning."""
-        return cls(plan.sweep, plan.study_seed, plan.limits, plan.sweep_module, plan.accepted)
+    _num_builds: int = 0
 
     @classmethod
     def following(cls, plan: "Plan") -> "Planner":
         """Return a planner that goes on after ``plan`` and never plans one of its trials again."""
-        planner = cls.like(plan)
-        planner._keys.update(trial.key for trial in plan.trials)
-        planner._num_planned = 1 + max((trial.ordinal for trial in plan.trials), default=-1)
-        return planner
+        return cls(
+            plan.sweep,
+            plan.study_seed,
+            plan.limits,
+            plan.sweep_module,
+            plan.accepted,
+            _keys={trial.key for trial in plan.trials},
+            _num_planned=1 + max((trial.ordinal for trial in plan.trials), default=-1),
+        )
+
+    @classmethod
+    def like(cls, plan: "Plan") -> "Planner":
+        """Return a planner that plans what ``plan`` holds, from the beginning."""
+        return cls.following(replace(plan, trials=()))
 
     def plan_point(
         self,
@@ -216,15 +203,14 @@ class Planner:
         except ImpossiblePointError as impossible:
             self.skipped[point] = str(impossible)
             return []
-        trials = []
+        trials: list[Trial] = []
         budget = self.sweep.budget
-        rungs = self._rungs if amounts is None else [*map(budget.of, sorted(amounts))]
+        rungs = budget.rungs if amounts is None else [*map(budget.of, sorted(amounts))]
         for replicate in range(self.sweep.replicates) if replicates is None else replicates:
-            seeds, described_seeds = _seeds_of(self.study_seed, replicate)
-            below = None
+            seeds, hashed_seeds = _seeds_of(self.study_seed, replicate)
+            shorter = None
             for rung in rungs:
-                described = self._hash_of(rung, for_key=True)
-                parts = {**first.parts, "budget": described, "seeds": described_seeds}
+                parts = {**first.parts, "budget": _hash_of_budget(rung), "seeds": hashed_seeds}
                 trial = replace(
                     first,
                     key=key_of(parts, self.accepted),
@@ -234,10 +220,10 @@ class Planner:
                     seeds=seeds,
                     parts=parts,
                 )
-                if below is not None:
-                    shared = trial.shared_with(below.budget.amount)
-                    trial = replace(trial, previous=below.key, shared=shared)
-                below = trial
+                if shorter is not None:
+                    shared = trial.shared_with(shorter.budget.amount)
+                    trial = replace(trial, previous=shorter.key, shared=shared)
+                shorter = trial
                 if trial.key in self._keys:
                     self.merged += 1
                     continue
@@ -258,12 +244,7 @@ class Planner:
         setup = self._trained_by_user(point) if is_users else self._trained_by_loop(point)
         task, model, recipe, resources, counts, memory = setup
         sweep = self.sweep = with_deciding_metric(self.sweep, task)
-        if (identity := ("metrics", self._hash_of(task))) not in self._checked:
-            self._checked.add(identity)
-            try:
-                check_metrics(task, sweep)
-            except DataError as error:  # what is measured depends on data that are not there
-                self.data_problems[str(error)] = None
+        self._once(("metrics", self._hash_of(task)), lambda: self._check_metrics(task))
         parts, origin = called(
             "model, task, recipe or training", lambda: self._parts(point, task, model, recipe)
         )
@@ -290,6 +271,12 @@ class Planner:
             raise ImpossiblePointError(reason)
         return trial
 
+    def _check_metrics(self, task: Learnable) -> None:
+        try:
+            check_metrics(task, self.sweep)
+        except DataError as error:  # what is measured depends on data that are not there
+            self.data_problems[str(error)] = None
+
     def _trained_by_loop(self, point: Point) -> _Setup:
         """Return what a sweep's functions say of a point.
 
@@ -303,20 +290,23 @@ class Planner:
         resources = evaluated("resources", sweep.resources, point)
         check_kinds(task=task, model=model, recipe=recipe, resources=resources)
         task, recipe = called("recipe", lambda: with_task_settings(task, recipe))
-        called(
-            "recipe", lambda: check_recipe(recipe, model, resources, sweep.budget, self._checked)
-        )
-        counts = self._counts_of(model)
-        kind = ("weights", type(model))
-        if sweep.keep != "none" and kind not in self._checked:
-            counted(partial(check_can_be_kept, sweep_module=self.sweep_module), model)
-            self._checked.add(kind)
+        called("recipe", lambda: check_recipe(recipe, model, resources, sweep.budget, self._once))
+        counts = self._once(("counts", self._hash_of(model)), lambda: self._counts_of(model))
+        if sweep.keep != "none":
+            self._once(("weights", type(model)), lambda: counted(_check_can_be_kept, model))
         if too_few := called("task", lambda: too_few_tokens(task, model)):
             raise ImpossiblePointError(too_few)
         memory = None
         if not isinstance(model, FunctionModel) or model.knows_memory:
-            is_sharded = recipe.sharding == "full"
-            memory = training_memory(counts, recipe, resources.processes, is_sharded=is_sharded)
+            memory = train_memory_bytes(
+                counts,
+                batch_size=recipe.at_once or recipe.batch_size,
+                optimizer=recipe.optimizer,
+                precision=recipe.precision,
+                averaged=recipe.ema is not None,
+                processes=resources.processes,
+                is_sharded=recipe.sharding == "full",
+            )
         return task, model, recipe, resources, counts, memory
 
     def _trained_by_user(self, point: Point) -> _Setup:
@@ -327,18 +317,15 @@ class Planner:
         """
         sweep = self.sweep
         resources = evaluated("resources", sweep.resources, point)
-        if self._user_training is None:
-            self._user_training = sweep.user_training()
-        counts, memory = None, None
-        if sweep.describe is not None:
-            counts, memory = described_cost(sweep.describe, point)
+        training: UserTraining = self._once("user training", sweep.user_training)
+        counts, memory = described_cost(sweep.describe, point) if sweep.describe else (None, None)
         check_kinds(resources=resources)
-        if self._user_training.starts_processes and resources.spread:
+        if training.starts_processes and resources.spread:
             raise UserError(
                 "a command starts on one node, with all that its processes occupy; spread=True is "
                 "for a training function, or the training of a task"
             )
-        return self._user_training, None, Recipe(), resources, counts, memory
+        return training, None, Recipe(), resources, counts, memory
 
     def _stratum(self, point: Point, counts: Counts | None) -> str:
         """Return the group in which trials of a point compete."""
@@ -366,7 +353,9 @@ class Planner:
             code = {f"{name}_code": code_of(content[name], self.sweep_module) for name in _BUILT}
             code["training_code"] = training_code()
         hashed = partial(self._hash_of, for_key=True)
-        return parts_of(content, code, self._fingerprint_of(task), hashed)
+        data = ("data", self._hash_of(task))
+        fingerprint = self._once(data, lambda: self._fingerprint_of(task))
+        return parts_of(content, code, fingerprint, hashed)
 
     def _code_of_user(self, task: UserTraining, point: Point) -> Code:
         """Return the code behind a user's training; that of a script depends on the point where
@@ -375,41 +364,56 @@ class Planner:
             return code_of(task.train, self.sweep_module)
         folder = Path(task.folder, task.train.folder)
         named = named_code(task.train, folder, point)
-        if named not in self._scripts:
-            self._scripts[named] = code_of_script(named, folder)
-        return self._scripts[named]
+        return self._once(("script", named), lambda: code_of_script(named, folder))
 
     def _counts_of(self, model: AnyModelConfig) -> Counts:
-        identity = self._hash_of(model)
-        if identity not in self._counts:
-            is_checked = isinstance(model, ModelConfig) and not isinstance(model, FunctionModel)
-            if is_checked and len(self._counts) < _MAX_CHECKED_BUILDS:
-                # Counts come from structure; building without memory proves them. A large plan
-                # proves its first few hundred, since the rest differ only in their numbers.
-                counted(checked_build, model)
-            self._counts[identity] = counted(counts_of, model)
-        return self._counts[identity]
-
-    def _hash_of(self, value: Any, *, for_key: bool = False) -> str:
-        """Return the hash of a value; of one that points share it is worked out once."""
-        known = self._described.get((id(value), for_key))
-        if known is None:
-            if len(self._described) >= _KEPT_DESCRIPTIONS:
-                self._described.clear()
-            # The value is held, so that no other one can come to lie where it was.
-            known = (value, content_hash(value, for_key=for_key))
-            self._described[id(value), for_key] = known
-        return known[1]
+        is_checked = isinstance(model, ModelConfig) and not isinstance(model, FunctionModel)
+        if is_checked and self._num_builds < _MAX_CHECKED_BUILDS:
+            # Counts come from structure; building without memory proves them. A large plan
+            # proves its first few hundred, since the rest differ only in their numbers.
+            self._num_builds += 1
+            counted(checked_build, model)
+        return counted(counts_of, model)
 
     def _fingerprint_of(self, task: Learnable) -> str:
-        identity = self._hash_of(task)
-        if identity not in self._fingerprints:
-            try:
-                self._fingerprints[identity] = called("task", task.fingerprint)
-            except DataError as error:
-                self.data_problems[str(error)] = None
-                self._fingerprints[identity] = UNREAD_DATA
-        return self._fingerprints[identity]
+        try:
+            return called("task", task.fingerprint)
+        except DataError as error:
+            self.data_problems[str(error)] = None
+            return UNREAD_DATA
+
+    def _once(self, what: Hashable, work: Callable[[], T]) -> T:
+        """Return what ``work`` returns; it is done once for ``what``."""
+        if what not in self._results:
+            self._results[what] = work()
+        return cast(T, self._results[what])
+
+    def _hash_of(self, value: Any, *, for_key: bool = False) -> str:
+        """Return the content hash of a value; of one that points share it is worked out once."""
+        known = self._hashes.get((id(value), for_key))
+        if known is None:
+            if len(self._hashes) >= _MAX_HASHES:
+                self._hashes.clear()
+            # The value is held, so that no other one can come to lie where it was.
+            known = (value, content_hash(value, for_key=for_key))
+            self._hashes[id(value), for_key] = known
+        return known[1]
+
+
+def _check_can_be_kept(model: Any) -> None:
+    """Refuse a model whose state is more than tensors, which a file of weights cannot hold.
+
+    Raises:
+        UserError: with the part that is no tensor.
+    """
+    from hsweep.training.weights import plain_tensors
+
+    plain_tensors(build_on_meta(model).state_dict())
+
+
+@cache
+def _hash_of_budget(budget: Budget) -> str:
+    return content_hash(budget)
 
 
 @cache

@@ -1,6 +1,6 @@
 """What a recipe asks for that a task, a model, a device or a library does not have."""
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, Final
 
@@ -48,12 +48,12 @@ def check_recipe(
     model: AnyModelConfig,
     resources: Resources,
     budget: Budget,
-    checked: set[Hashable],
+    once: Callable[[Hashable, Callable[[], None]], None],
 ) -> None:
     """Refuse a recipe that cannot be followed; torch is imported where that has to be tried.
 
     Args:
-        checked: what has been tried and need not be again; what is tried here is added.
+        once: does work under a name that it has not had before.
 
     Raises:
         UserError: with what is missing.
@@ -76,16 +76,16 @@ def check_recipe(
         )
     if recipe.optimizer not in _BUILT_IN or recipe.optimizer_args:
         optimizer = ("optimizer", recipe.optimizer, content_hash(recipe.optimizer_args))
-        if optimizer not in checked:
-            from hsweep.training.optimizer_check import check_optimizer
-
-            check_optimizer(recipe)
-            checked.add(optimizer)
+        once(optimizer, lambda: _check_optimizer(recipe))
     if recipe.layer_decay is not None or recipe.channels_last:
         structure = ("layers", content_hash(model), recipe.channels_last, recipe.layer_decay)
-        if structure not in checked:
-            _check_structure(recipe, model)
-            checked.add(structure)
+        once(structure, lambda: _check_structure(recipe, model))
+
+
+def _check_optimizer(recipe: Recipe) -> None:
+    from hsweep.training.optimizer_check import check_optimizer
+
+    check_optimizer(recipe)
 
 
 def _check_structure(recipe: Recipe, model: AnyModelConfig) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch import Tensor, nn
 
-from hsweep.design.configuration import encoded
+from hsweep.design.function_model import model_name
 from hsweep.design.recipe import Recipe
 from hsweep.design.trial import Assignment, Report, Trial
 from hsweep.errors import UserError
@@ -96,7 +96,7 @@ class Opened:
         state = self._whole(self.evaluated.state_dict())
         if self._world.rank == 0:
             trial = assignment.trial
-            header = trial.result_at(report) | {"model": encoded(trial.model)}
+            header = trial.result_at(report) | {"model": model_name(trial.model)}
             tensors = plain_tensors(state)
             write_weights(assignment.weights, trial.key, assignment.attempt, tensors, header)
 

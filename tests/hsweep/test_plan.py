@@ -25,13 +25,11 @@ from hsweep import (
 )
 from hsweep.planning.code import code_of, training_code
 from hsweep.planning.content import content_hash
-from hsweep.planning.devices import on_devices
 from hsweep.planning.identity import key_of
 from hsweep.planning.plan import Plan, make_plan
 from hsweep.seeding import replicate_seeds
 from models.base import Counts
 from models.counts import train_memory_bytes
-from models.vit import ViT
 from tasks.base import DataError, Metric
 
 
@@ -443,29 +441,3 @@ class TestJson:
             "betas": [0.9, 0.99],
             "x": None,
         }
-
-
-def test_a_model_as_large_as_vit_b_is_told_of_on_one_and_on_eight_devices() -> None:
-    def vit(depth: int) -> ViT:
-        return ViT(
-            embed_dim=768,
-            depth=depth,
-            heads=12,
-            patch_size=16,
-            image_size=224,
-            in_chans=3,
-            num_classes=1000,
-        )
-
-    recipe = Recipe(batch_size=64)
-    large = plan(tiny_sweep(space=grid(depth=[1, 12]), model=lambda p: vit(p.depth), recipe=recipe))
-    found = on_devices(large.trials)
-    assert found is not None
-    assert found["point"] == {"depth": 12}
-    one, eight, sharded = (each["memory_bytes"] for each in found["each"])
-    assert one == max(trial.train_memory_bytes or 0 for trial in large.trials)
-    # The batch is divided; then weights and moments are, too.
-    params = vit(12).counts().num_params
-    assert one / 8 <= sharded < eight < one
-    assert eight - sharded >= 7 * (3 * 4 * params) // 8
-    assert on_devices(large.trials[:1]) is None

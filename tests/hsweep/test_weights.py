@@ -6,8 +6,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from enum import Enum
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from object_store import object_store
 from safetensors.torch import load_file
 from task_contract import measured
 from text_tables import sentences, write_table
-from tiny import TinyTask, tiny_sweep
+from tiny import tiny_sweep
 from tiny_runs import assignment_of, planned
 from tiny_studies import new_study, trained
 
@@ -35,29 +34,47 @@ from hsweep import (
     command,
     grid,
     lean,
-    steps,
 )
 from hsweep.coordination.coordinator import Coordinator
 from hsweep.coordination.keeping import Keeping
 from hsweep.coordination.recording import planned_row
 from hsweep.coordination.runner import InlineRunner
-from hsweep.design.configuration import decoded, encoded
 from hsweep.design.trial import TrialStatus
 from hsweep.paths import Home, weights_file
-from hsweep.planning.weights import planned_weights
+from hsweep.planning.options import SweepOptions
+from hsweep.planning.prepare import prepare
 from hsweep.python import Study
 from hsweep.record.weights import WeightsFolder
 from hsweep.training.opening import data_of
+
+Invoke = Callable[..., Result]
+CPU = torch.device("cpu")
+
+MODELS = {
+    "vit": (
+        'Images(data="digits")',
+        "ViT(embed_dim=16, depth=1, heads=2, image_size=8, patch_size=4, in_chans=1,"
+        " num_classes=10)",
+    ),
+    "gpt2": (
+        'Stories("{folder}", seq_len=24, vocab_size=300)',
+        "Decoder(embed_dim=16, depth=1, heads=2, seq_len=24, vocab_size=300, dropout=0.2)",
+    ),
+}
+"""Of each family a task and a model, as a sweep file has them."""
+
+FAMILY = '''"""A model of the library."""
+from hsweep import Sweep, grid, steps
 from models.decoder import Decoder
 from models.vit import ViT
 from tasks.language.stories import Stories
 from tasks.vision.images import Images
 
-Invoke = Callable[..., Result]
-CPU = torch.device("cpu")
-
-VIT = ViT(embed_dim=16, depth=1, heads=2, image_size=8, patch_size=4, in_chans=1, num_classes=10)
-GPT2 = Decoder(embed_dim=16, depth=1, heads=2, seq_len=24, vocab_size=300, dropout=0.2)
+SWEEP = Sweep(
+    name="tiny", space=grid(width=[1]), task={task}, model={model},
+    budget=steps(6, report_every=3), keep="last",
+)
+'''
 
 TINY = '''"""Widths."""
 from tiny import tiny_sweep
@@ -162,19 +179,16 @@ class TestWhatIsLoaded:
     ) -> None:
         for split, count in (("train", 60), ("validation", 20)):
             write_table(tmp_path / "texts", split, {"text": sentences(count)})
-        stories = Stories(str(tmp_path / "texts"), seq_len=24, vocab_size=300)
-        of_family: dict[str, Any] = {
-            "vit": {"task": Images(data="digits"), "model": VIT, "metric": "top1", "goal": "max"},
-            "gpt2": {"task": stories, "model": GPT2, "metric": "validation_loss"},
-        }
-        budget = steps(6, report_every=3)
-        sweep = tiny_sweep(**of_family[family], space=grid(width=[1]), budget=budget, keep="last")
-        study, (trial,) = run_here(home, sweep), planned(sweep)
-        assert names(home) == {weights_file(trial.key, 1)}
+        task, model = MODELS[family]
+        source = FAMILY.replace("{task}", task.format(folder=tmp_path / "texts"))
+        trained(home.root, tmp_path, source.replace("{model}", model))
+        study = public.load("demo", home.root)
+        ((key, _),) = study._record.weights().sizes()
         with study._record.journal() as journal:
-            (*_, last) = journal.reports([trial.key])
+            (*_, last) = journal.reports([key])
+        (trial,) = prepare(tmp_path / "sweep.py", SweepOptions()).plan.trials
         with torch.no_grad():
-            found = measured(data_of(trial, CPU), study.trial(trial.key[:9]).load_model())
+            found = measured(data_of(trial, CPU), study.trial(key[:9]).load_model())
         # How much was seen in training is no number of the model's.
         assert {**found, "tokens_seen": 0.0} == {**last.payload["metrics"], "tokens_seen": 0.0}
 
@@ -447,67 +461,6 @@ class TestCommand:
             (data,) = run.inputs.dataset_inputs
             assert data.dataset.digest
             assert Path(run.data.tags["mlflow.source.name"]).suffix == ".py"
-
-
-class TestPlan:
-    def test_the_disk_that_weights_take_is_planned(self, tmp_path: Path, hsweep: Invoke) -> None:
-        (tmp_path / "sweep.py").write_text(TINY.replace("{options}", "replicates=2"))
-        plan = ("plan", tmp_path / "sweep.py", "--set")
-        assert "weights" not in hsweep(*plan, "keep=none").stdout
-        # A width has 6 parameters of 4 bytes for each unit.
-        kept = "weights kept: those of {} at most, {} B on disk (keep={})"
-        assert kept.format("6 trials", 288, "last") in hsweep(*plan, "keep=last").stdout
-        assert kept.format("1 trial", 72, "best") in hsweep(*plan, "keep=best").stdout
-        refused = hsweep(*plan, "keep=first")
-        assert refused.exit_code == 2
-        assert "keep must be 'none', 'best' or 'last', not 'first'" in refused.output
-
-    def test_the_best_of_each_stratum_and_baseline_counts(self) -> None:
-        sweep = tiny_sweep(keep="best", question=lean({"width": 2}, margin=0.1))
-        assert planned_weights(sweep, planned(sweep)) == {"keep": "best", "trials": 2, "bytes": 120}
-        stopping = replace(sweep, early_stopping=Asha(grace=1))
-        found = planned_weights(stopping, planned(stopping))
-        assert found is not None
-        assert found["trials"] == 3
-
-    def test_a_model_that_could_not_be_loaded_again_is_refused_before_it_trains(self) -> None:
-        @dataclass(frozen=True)
-        class Inside:
-            width: int
-
-            def build(self) -> torch.nn.Module:
-                return torch.nn.Linear(3, 3)
-
-            def example_input(self) -> torch.Tensor:
-                return torch.zeros(1, 3)
-
-        sweep = tiny_sweep(model=lambda point: Inside(point.width), task=TinyTask(), keep="best")
-        with pytest.raises(UserError, match="at the top level of its module"):
-            planned(sweep)
-
-
-class Colour(Enum):
-    RED = "red"
-
-
-@dataclass(frozen=True)
-class Parts:
-    sizes: tuple[tuple[int, float], ...]
-    names: dict[str, Any]
-    colour: Colour
-    folder: Path
-    one_of: frozenset[str]
-    inner: "Parts | None" = None
-
-
-def test_a_configuration_is_made_again_from_json() -> None:
-    inner = Parts(((1, 2.0), (3, 0.5)), {"a": [1, None]}, Colour.RED, Path("x"), frozenset("ab"))
-    whole = replace(inner, inner=inner)
-    again = decoded(json.loads(json.dumps(encoded(whole))))
-    assert again == whole
-    assert type(again.sizes[0][1]) is float
-    with pytest.raises(TypeError, match="no part of a configuration"):
-        decoded({"class": "subprocess:Popen", "of": ["true"]})
 
 
 @pytest.fixture
