@@ -325,7 +325,6 @@ def train_memory_bytes(
     precision: str,
     averaged: bool = False,
     processes: int = 1,
-    is_sharded: bool = False,
 ) -> int:
     """Return an estimate of a training step's peak memory in each process, in bytes.
 
@@ -339,9 +338,7 @@ def train_memory_bytes(
     float32 copy of the outputs before their log-probabilities.
     Left out: workspaces and an allocator's slack.
 
-    Each of several processes has its part of the batch, and its part of weights, gradients and
-    moments where those are sharded (Rajbhandari et al. 2020, arXiv 1910.02054, section 5.3); left
-    out are then the weights of the block that is at work, gathered, and buckets of messages.
+    Each of several processes has its part of the batch; left out are buckets of messages.
 
     Args:
         counts: of the model.
@@ -350,7 +347,6 @@ def train_memory_bytes(
         precision: ``float32``, ``tf32``, ``bfloat16`` or ``float16``.
         averaged: whether an average of the weights is kept.
         processes: that train the trial.
-        is_sharded: whether weights are spread over them.
 
     Raises:
         ValueError: a batch size or a number of processes below 1, or an unknown precision.
@@ -360,7 +356,7 @@ def train_memory_bytes(
     if precision not in _ACTIVATION_BYTES:
         raise ValueError(f"precision must be one of {sorted(_ACTIVATION_BYTES)}, not {precision!r}")
     activation_bytes = _ACTIVATION_BYTES[precision]
-    params = -(-counts.num_params // processes) if is_sharded else counts.num_params
+    params = counts.num_params
     states = _OPTIMIZER_STATES.get(optimizer, _OTHER_STATES)
     always = params * (1 + states + averaged) * _FLOAT32_BYTES
     is_narrow = activation_bytes < _FLOAT32_BYTES

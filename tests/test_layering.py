@@ -70,10 +70,16 @@ TORCH_AT_THE_TOP = (
     *(
         f"hsweep/training/{name}.py"
         for name in (
-            *("batch_norm", "batches", "checkpoints", "division", "evaluation", "layers", "loop"),
-            *("memory", "micro_batches", "opening", "optimizer_check", "optimizers", "prefetch"),
-            *("process_state", "rehearsal", "sharding", "trial_run", "trial_state"),
-            *("own/files", "own/function"),
+            *("batches", "checkpoints", "division", "evaluation", "layers", "loop", "memory"),
+            *("micro_batches", "opening", "optimizer_check", "optimizers", "prefetch"),
+            *(
+                "process_state",
+                "rehearsal",
+                "trial_run",
+                "trial_state",
+                "own/files",
+                "own/function",
+            ),
         )
     ),
 )

@@ -127,7 +127,7 @@ def content(report: Report) -> tuple[Any, ...]:
 def checkpoints_written() -> None:
     """Return when no checkpoint is being written beside any training of this process."""
     for thread in threading.enumerate():
-        if thread.name == THREAD_NAME:
+        if thread.name.startswith(THREAD_NAME):
             thread.join()
 
 

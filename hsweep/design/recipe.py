@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, get_args
 
 from hsweep.errors import UserError, check_choice, check_whole, is_number, shown
-from tasks.base import not_in_key
 
 Schedule = Literal["cosine", "linear", "constant", "wsd"]
 Precision = Literal["float32", "tf32", "bfloat16", "float16"]
@@ -31,7 +30,6 @@ _WORDS: Final = {
     "schedule": get_args(Schedule),
     "precision": get_args(Precision),
     "compile": get_args(Compile),
-    "sharding": ("none", "full"),
 }
 _FIELD_OF: Final = {"params": "", "lr": "lr", "weight_decay": "weight_decay"}
 """Arguments that every optimizer is given by the recipe, and the field that each one is."""
@@ -93,13 +91,9 @@ class Recipe:
         cutmix: alpha of CutMix (Yun et al. 2019, arXiv 1905.04899), 0 for none; with both, each
             batch takes either at random. These three are settings of the task, which must have
             them: given here, they replace the task's own, and None leaves those as they are.
-        sharding: ``full`` spreads weights, gradients and moments over the processes of a trial
-            (FSDP2), for models that do not fit one device; ``none`` has all of them in each. One
-            process trains the plain model. Weights differ by rounding alone, so this is no part of
-            what makes two trials the same.
 
     Raises:
-        UserError: a value outside its range, or sharded weights with what needs whole ones.
+        UserError: a value outside its range.
     """
 
     lr: float = 1e-3
@@ -124,7 +118,6 @@ class Recipe:
     label_smoothing: float | None = None
     mixup: float | None = None
     cutmix: float | None = None
-    sharding: Literal["none", "full"] = not_in_key("none")
 
     def __post_init__(self) -> None:
         for name, (holds, what) in _RULES.items():
@@ -147,8 +140,6 @@ class Recipe:
         self._check_schedule()
         self._check_betas()
         self._settle_optimizer()
-        if self.sharding == "full":
-            self._check_can_be_sharded()
 
     def _check_betas(self) -> None:
         betas: object = self.betas
@@ -169,23 +160,6 @@ class Recipe:
                 "warm-up and decay must fit into the training: warmup_fraction="
                 f"{warmup:g} and decay_fraction={decay:g} are more than the whole"
             )
-
-    def _check_can_be_sharded(self) -> None:
-        for is_asked, setting, why in (
-            (self.compile != "off", f"compile={self.compile!r}", "a compiled step has no blocks"),
-            (self.ema is not None, f"ema={self.ema!r}", "an average has no share of a weight"),
-            (self.channels_last, "channels_last=True", "gathered weights lie as they are counted"),
-            (
-                self.optimizer not in _BETAS_ARE,
-                f"optimizer={self.optimizer!r}",
-                f"only {' and '.join(_BETAS_ARE)} surely update a share as part of the whole",
-            ),
-        ):
-            if is_asked:
-                raise UserError(
-                    f"sharding='full' gathers weights block by block, and {why}: leave one of it "
-                    f"and {setting} out"
-                )
 
     def _settle_optimizer(self) -> None:
         """Check what can be checked of the optimizer without the libraries that have it."""

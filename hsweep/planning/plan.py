@@ -305,7 +305,6 @@ class Planner:
                 precision=recipe.precision,
                 averaged=recipe.ema is not None,
                 processes=resources.processes,
-                is_sharded=recipe.sharding == "full",
             )
         return task, model, recipe, resources, counts, memory
 

@@ -12,9 +12,9 @@ import contextlib
 import hashlib
 import io
 import re
-import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pickle import UnpicklingError
 from typing import Any, Final, NamedTuple
 
@@ -29,7 +29,7 @@ _TEMPORARY: Final = re.compile(r"\.\d{9}-(\d{5})-[0-9a-f]{16}\.pt\.tmp")
 _KEPT: Final = 2
 
 THREAD_NAME: Final = "checkpoint"
-"""Of the thread that writes checkpoints beside training."""
+"""The name of a thread that writes a checkpoint beside training starts so."""
 
 LAST_ATTEMPT: Final = 99_999
 """Reads what every attempt left."""
@@ -163,49 +163,38 @@ class BackgroundWriter:
 
     def __init__(self, store: CheckpointStore) -> None:
         self._store = store
-        self._thread: threading.Thread | None = None
-        self._error: BaseException | None = None
+        self._pending: Future[None] | None = None
         self.seconds = 0.0
-
-    @property
-    def is_writing(self) -> bool:
-        return self._thread is not None and self._thread.is_alive()
 
     def save(self, unit: int, state: Mapping[str, Any], *, beside: bool) -> None:
         """Write a checkpoint after the one under way; ``beside`` training returns at once and
-        writes in a thread."""
+        writes in a thread, which a process that ends in good order waits for."""
         self.wait()
         content = packed(state)
         if beside:
-            # Not a daemon: a process that ends in good order finishes what it has started.
-            self._thread = threading.Thread(
-                target=self._write, args=(unit, content), name=THREAD_NAME
-            )
-            self._thread.start()
+            pool = ThreadPoolExecutor(1, THREAD_NAME)
+            self._pending = pool.submit(self._write, unit, content)
+            pool.shutdown(wait=False)
         else:
             self._write(unit, content)
-            self.check()
 
     def check(self) -> None:
         """Raise if a write has failed by now, without waiting for one."""
-        if not self.is_writing:
-            error, self._error = self._error, None
-            if error is not None:
-                raise error
+        if self._pending is not None and self._pending.done():
+            self.wait()
 
     def wait(self) -> None:
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
-        self.check()
+        """Return when nothing is being written."""
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.result()
 
     def _write(self, unit: int, content: bytes) -> None:
         started = time.perf_counter()
         try:
             self._store.save(unit, content)
-        except BaseException as error:
-            self._error = error
-        self.seconds = time.perf_counter() - started
+        finally:
+            self.seconds = time.perf_counter() - started
 
 
 def packed(state: Mapping[str, Any]) -> bytes:

@@ -126,8 +126,7 @@ class Reporter:
         probe = run.assignment.probe
         self._probed = probe.due(trial.budget.report_units()) if probe else frozenset()
         self._every = run.assignment.measures_training or trial.is_decided_in_training
-        # A sharded model is asked by all processes at the same time, so for the same batches.
-        self._share = None if run.state.is_sharded else evaluation_share(run.world)
+        self._share = evaluation_share(run.world)
 
     def report(
         self,

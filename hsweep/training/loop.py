@@ -12,13 +12,12 @@ from torch import Tensor, nn
 
 from hsweep.design.recipe import Recipe
 from hsweep.design.trial import OutOfMemory, Report
-from hsweep.training.batch_norm import has_batch_statistics
 from hsweep.training.compiled import compiled, is_graphed
 from hsweep.training.division import Division, from_rank_0, own_seed
 from hsweep.training.evaluation import Reporter
 from hsweep.training.memory import DoesNotFitError, fitting
 from hsweep.training.micro_batches import Gradients
-from hsweep.training.opening import Opened, open_trial
+from hsweep.training.opening import Opened, has_batch_statistics, open_trial
 from hsweep.training.optimizers import set_rate, step_at
 from hsweep.training.prefetch import prefetched, queue_limit
 from hsweep.training.process_state import seed_all
@@ -98,7 +97,6 @@ class _Loop:
             seed=self._trial.seeds.sampling,
             by_recipe=recipe.at_once,
             fitting=last.micro_batch if last is not None else None,
-            is_sharded=self._state.is_sharded,
         )
         self._parameters = list(self._model.parameters())
         self._lr = 0.0
@@ -170,7 +168,7 @@ class _Loop:
                 while not self._has_done(unit):
                     losses.append(self._update())
         except DoesNotFitError:
-            if self._is_unchanged and not self._state.is_sharded:
+            if self._is_unchanged:
                 self._state.save_if_possible()
             raise
         return losses

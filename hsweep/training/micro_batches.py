@@ -14,26 +14,20 @@ example alone:
   statistics, that of an attempt that failed too. The note of the report says so.
 
 Of several processes that train one trial each computes its part of the batch in that way, and where
-memory does not suffice in one, all cut theirs. Where all processes make the model's passes together
-(with batch norm or sharded weights) batches are not cut: the trial ends as one that does not fit.
+memory does not suffice in one, all cut theirs.
 """
 
-from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from hsweep.errors import UserError
-from hsweep.training.batch_norm import SharedStatistics, has_batch_statistics
 from hsweep.training.batches import Parts, num_examples
 from hsweep.training.compiled import forget_replays
 from hsweep.training.division import Division, own_seed, sum_gradients
 from hsweep.training.memory import DoesNotFitError, fitting, release
+from hsweep.training.opening import Opened, has_batch_statistics
 from tasks.base import Batch, Divisible, TaskData
-
-if TYPE_CHECKING:
-    from hsweep.training.opening import Opened
 
 
 class Gradients:
@@ -49,26 +43,21 @@ class Gradients:
         by_recipe: examples of all processes that the recipe has computed at once; None for whole
             batches.
         fitting: examples at once of a process that fitted before; None where the recipe's do.
-        is_sharded: whether the model's weights are spread over the processes.
 
     Attributes:
         at_once: examples that a process computes at once; None for all that it has of a batch.
         reduced: the same where memory did not suffice for the recipe's; None where it does.
-
-    Raises:
-        UserError: the model has batch norm, and the recipe's parts cannot be divided equally.
     """
 
     def __init__(
         self,
         division: Division,
         model: nn.Module,
-        opened: "Opened",
+        opened: Opened,
         *,
         seed: int,
         by_recipe: int | None,
         fitting: int | None,
-        is_sharded: bool,
     ) -> None:
         own = None if by_recipe is None else -(-by_recipe // division.world.size)
         self.at_once = fitting or own
@@ -77,16 +66,7 @@ class Gradients:
         self._model, self._parameters = model, list(model.parameters())
         self._autocast, self._scaler = opened.autocast, opened.scaler
         self._seed, self._note = seed, ""
-        self._is_sharded = is_sharded
         self._has_statistics = has_batch_statistics(model)
-        self._shares_statistics = self._has_statistics and self._world.size > 1
-        self._passes_together = is_sharded or self._shares_statistics
-        if self._shares_statistics and by_recipe is not None and by_recipe % self._world.size:
-            raise UserError(
-                f"the {by_recipe} examples at once that accumulate asks for are not equally many "
-                f"in each of {self._world.size} processes, as batch norm needs for statistics; "
-                "make batch_size / accumulate a multiple of the number of processes"
-            )
 
     def of(self, batch: Any, step: int) -> Tensor:
         """Leave the gradient of an update's batch in the parameters, and return the batch's loss.
@@ -98,11 +78,10 @@ class Gradients:
         Raises:
             DoesNotFitError: not even one example at once fits, or the batch cannot be cut.
             ValueError: the batch cannot be cut, and the recipe asks for its parts.
-            UserError: the model has batch norm, and a process has fewer parts than others.
         """
         if self.at_once is not None:
             check_divisible(self._division.data, batch)
-        parts = self._parts(batch)
+        parts = self._division.parts(batch, self.at_once)
         while True:
             self.clear()
             loss, reason = self._try(parts)
@@ -112,8 +91,6 @@ class Gradients:
             has_gradient = [p.grad is not None for p in self._parameters]
             lacks, *is_used = self._world.largest([loss is None, *has_gradient])
             if loss is not None and not lacks:
-                if self._is_sharded:  # the gradients are summed already
-                    return sum_gradients((), (), loss)
                 return sum_gradients(self._parameters, is_used, loss)
             # Here and not above, where the error's traceback still holds every activation.
             self.clear()
@@ -139,46 +116,23 @@ class Gradients:
         note, self._note = self._note, ""
         return note
 
-    def _parts(self, batch: Any) -> Parts:
-        """Return this process's parts: as many as the others have, where passes of the model are
-        made by all at the same time."""
-        parts = self._division.parts(batch, self.at_once)
-        if self._passes_together:
-            count, is_short = self._world.largest([len(parts), parts[-1][1] == 0])
-            short_of = count - len(parts)
-            if self._shares_statistics and (is_short or any(self._world.largest([short_of]))):
-                raise UserError(
-                    f"a batch of {self._division.batch_size} examples does not give each of "
-                    f"{self._world.size} processes as many parts, which batch norm needs for its "
-                    "statistics; make batch_size a multiple of the number of processes"
-                )
-            parts = [*parts, *[(parts[0][0], 0.0)] * short_of]
-        return parts
-
     def _try(self, parts: Parts) -> tuple[Tensor | None, str]:
         """Return the loss, None where memory does not suffice, and the allocator's message then."""
         try:
             with fitting("a batch"):
                 return self._accumulated(parts), ""
         except DoesNotFitError as error:
-            if self._passes_together:
-                # The other processes wait within their passes, and cannot be told.
-                raise
             return None, error.reason
 
     def _accumulated(self, parts: Parts) -> Tensor:
         total: Tensor | None = None
-        statistics = SharedStatistics() if self._shares_statistics else nullcontext()
         for part, share in parts:
-            with self._autocast, statistics:
+            with self._autocast:
                 loss = self._division.data.loss(self._model, part)
             if share != 1:
                 loss = loss * share
-            # Of sharded weights gradients are averaged over the processes.
-            whole = loss * self._world.size if self._is_sharded else loss
-            if self._scaler is not None:
-                whole = self._scaler.scale(whole)
-            whole.backward()  # type: ignore[no-untyped-call]
+            scaled = loss if self._scaler is None else self._scaler.scale(loss)
+            scaled.backward()  # type: ignore[no-untyped-call]
             total = loss.detach() if total is None else total + loss.detach()
         assert total is not None, "a batch has at least one part"
         return total

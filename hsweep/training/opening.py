@@ -12,15 +12,13 @@ from hsweep.design.function_model import model_name
 from hsweep.design.recipe import Recipe
 from hsweep.design.trial import Assignment, Report, Trial
 from hsweep.errors import UserError
-from hsweep.training.batch_norm import has_batch_statistics
 from hsweep.training.batches import mapped
 from hsweep.training.division import start_equal
 from hsweep.training.memory import fitting
 from hsweep.training.optimizers import build_optimizer
 from hsweep.training.process_state import seed_all
 from hsweep.training.weights import plain_tensors, write_weights
-from hsweep.training.world import World
-from tasks.base import FurtherEvaluated, TaskData
+from tasks.base import TaskData
 
 if TYPE_CHECKING:
     from hsweep.training.trial_run import TrialRun
@@ -52,7 +50,7 @@ class Opened:
         self._parts: dict[str, Any] = {
             name: part for name in names if (part := getattr(self, name)) is not None
         }
-        self._world, self._is_sharded = run.world, run.state.is_sharded
+        self._is_rank_0 = run.world.rank == 0
 
     @property
     def evaluated(self) -> nn.Module:
@@ -60,15 +58,11 @@ class Opened:
         return self.model if self.average is None else self.average.module
 
     def contents(self) -> dict[str, Any]:
-        """Return what a checkpoint holds of it, with whole tensors in rank 0."""
-        return self._whole({name: part.state_dict() for name, part in self._parts.items()})
+        """Return what a checkpoint holds of it."""
+        return {name: part.state_dict() for name, part in self._parts.items()}
 
     def load(self, saved: Mapping[str, Any]) -> None:
         """Take up what a checkpoint holds."""
-        if self._is_sharded:
-            from hsweep.training.sharding import shares_of
-
-            saved = {**saved, **shares_of(self.model, self.optimizer, saved)}
         for name, part in self._parts.items():
             part.load_state_dict(saved[name])
 
@@ -91,22 +85,12 @@ class Opened:
         Raises:
             StorageError: they cannot be written, so the trial has not come to its end.
         """
-        if not assignment.weights or not report.is_last or report.diverged_at is not None:
-            return
-        state = self._whole(self.evaluated.state_dict())
-        if self._world.rank == 0:
+        is_final = report.is_last and report.diverged_at is None
+        if assignment.weights and is_final and self._is_rank_0:
             trial = assignment.trial
             header = trial.result_at(report) | {"model": model_name(trial.model)}
-            tensors = plain_tensors(state)
+            tensors = plain_tensors(self.evaluated.state_dict())
             write_weights(assignment.weights, trial.key, assignment.attempt, tensors, header)
-
-    def _whole(self, state: dict[str, Any]) -> dict[str, Any]:
-        """Return a state with whole tensors, in rank 0."""
-        if not self._is_sharded:
-            return state
-        from hsweep.training.sharding import gathered
-
-        return gathered(state, self._world)
 
 
 class Average(nn.Module):
@@ -160,8 +144,7 @@ def open_trial(run: "TrialRun", data: TaskData | None = None) -> Opened:
         DoesNotFitError: memory does not suffice for the data or the model.
         StorageError: checkpoints cannot be looked for, or final weights that one holds not be
             written.
-        UserError: several processes, and a compiled model with batch norm; or sharded weights, and
-            a task that fine-tunes copies of the model.
+        UserError: several processes, and a model with batch norm.
     """
     trial, state = run.assignment.trial, run.state
     if data is None:
@@ -169,7 +152,14 @@ def open_trial(run: "TrialRun", data: TaskData | None = None) -> Opened:
             data = data_of(trial, run.device)
     with fitting("the model"):
         seed_all(trial.seeds.init)
-        model = _placed(trial.built[1].build(), data, trial.recipe, run.device, run.world)
+        model = trial.built[1].build().to(run.device)
+        if trial.num_ranks > 1 and has_batch_statistics(model):
+            raise UserError(
+                "batch norm takes its statistics over a whole batch, of which each of "
+                f"{trial.num_ranks} processes has a part; train with one process (processes=1, "
+                "gpus at most 1), or replace batch norm"
+            )
+        start_equal(model, run.world)
         data.warm_start(model)
         if trial.recipe.channels_last:
             model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -209,6 +199,11 @@ def autocast_of(
     return contextlib.nullcontext()
 
 
+def has_batch_statistics(model: nn.Module) -> bool:
+    """Whether a model normalises by the statistics of a batch, and keeps running ones."""
+    return any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in model.modules())
+
+
 def has_images(model: nn.Module) -> bool:
     """Whether a model has convolutions over two dimensions, which gain by channels that are last in
     memory."""
@@ -223,34 +218,6 @@ def _images_laid_out(_model: nn.Module, args: Any, kwargs: Any) -> Any:
         return leaf.contiguous(memory_format=torch.channels_last) if is_image else leaf
 
     return mapped((args, kwargs), change)
-
-
-def _placed(
-    model: nn.Module, data: TaskData, recipe: Recipe, device: torch.device, world: World
-) -> nn.Module:
-    """Return the model on the device: the whole of it, or this process's share."""
-    if world.size == 1:
-        return model.to(device)
-    if recipe.compile != "off" and has_batch_statistics(model):
-        raise UserError(
-            f"batch norm takes its statistics over all {world.size} processes, which a compiled "
-            f"model does not: leave out compile={recipe.compile!r}, or train with one process"
-        )
-    if recipe.sharding == "none":
-        model = model.to(device)
-        start_equal(model, world)
-        return model
-    if isinstance(data, FurtherEvaluated):
-        raise UserError(
-            "a task that trains copies of the model at its reports needs the whole model in each "
-            'process; leave out sharding="full"'
-        )
-    from hsweep.training.sharding import shard
-
-    # Sharded first: the whole model need not fit the device.
-    start_equal(model, world)
-    shard(model, device, world)
-    return model.to(device)
 
 
 def _shapes(weights: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,10 +1,10 @@
 """What a trial can change of its process: named in its reports, and restored for the next trial.
 
-A worker trains many trials. Training that leaves another default dtype, number of threads,
-autocast, choice of deterministic algorithms or working directory behind would change what the
-trials after it learn, so these are read before a trial and restored after it, as are the states of
-the random generators. Other settings of torch, numpy and the process are the trial's own affair;
-``Sweep.isolate`` gives each trial a process of its own.
+A worker trains many trials. Training that leaves another default dtype, number of threads, choice
+of deterministic algorithms or working directory behind would change what the trials after it learn,
+so these are read before a trial and restored after it, as are the states of the random generators.
+Other settings of torch, numpy and the process are the trial's own affair; ``Sweep.isolate`` gives
+each trial a process of its own.
 """
 
 import os
@@ -15,28 +15,6 @@ from typing import Any, Final
 
 import numpy as np
 import torch
-
-_DEVICES: Final = ("cpu", "cuda")
-
-
-def _read_autocast() -> tuple[Any, ...]:
-    # Nothing tells how many contexts are open but opening one more and closing it.
-    torch.autocast_increment_nesting()
-    depth = torch.autocast_decrement_nesting()
-    settings = [(torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in _DEVICES]
-    return depth, *settings
-
-
-def _write_autocast(values: tuple[Any, ...]) -> None:
-    depth, *settings = values
-    for device, (is_enabled, dtype) in zip(_DEVICES, settings, strict=True):
-        torch.set_autocast_enabled(device, is_enabled)
-        torch.set_autocast_dtype(device, dtype)
-    for _ in range(_read_autocast()[0] - depth):
-        torch.autocast_decrement_nesting()
-    # Casts of weights are kept until the outermost context is left: one that was never left would
-    # hide every later update.
-    torch.clear_autocast_cache()
 
 
 def _read_deterministic() -> tuple[bool, bool]:
@@ -64,7 +42,6 @@ _SETTINGS: Final[Mapping[str, tuple[Callable[[], Any], Callable[[Any], object]]]
     "torch's number of threads": (torch.get_num_threads, torch.set_num_threads),
     "torch's default dtype": (torch.get_default_dtype, torch.set_default_dtype),
     "torch's deterministic algorithms": (_read_deterministic, _write_deterministic),
-    "autocast": (_read_autocast, _write_autocast),
     "the working directory": (_read_directory, _write_directory),
 }
 """What reads each setting, and what writes it."""

@@ -177,7 +177,7 @@ def _try_updates(trial: Trial, data: TaskData, batch: Batch) -> str:
         trial,
         recipe=replace(trial.recipe, compile="off"),
         budget=steps(length, report_every=_UPDATES),
-        resources=Resources(),
+        resources=Resources(processes=trial.num_ranks),
     )
     last_part = divide_evaluation(Share(_PARTS - 1, _PARTS, lambda sums: sums))
     with tempfile.TemporaryDirectory(prefix="hsweep-") as folder:

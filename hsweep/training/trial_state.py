@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 from hsweep.design.trial import Assignment, Report
 from hsweep.errors import UserError
@@ -12,13 +12,8 @@ from hsweep.training.division import from_rank_0
 from hsweep.training.storage import StorageError
 from hsweep.training.world import ALONE, World
 
-_BEYOND_A_REPORT: Final = 0.1
-"""Where reports are further apart than work at risk may be: the share of the time between two by
-which a kill may cost more than one, while a checkpoint is being written beside."""
-
 Contents = Callable[[], Mapping[str, Any]]
-"""Returns the present contents of a checkpoint, but for the reports. Where weights are sharded
-every process calls it, and rank 0's are whole."""
+"""Returns the present contents of a checkpoint, but for the reports."""
 
 IsUsable = Callable[[Mapping[str, Any]], bool]
 """Whether a training can go on from the contents of a checkpoint."""
@@ -33,13 +28,10 @@ class TrialState:
     """The reports, the clock and the checkpoints of a trial in training, whatever trains it.
 
     Checkpoints are written beside training where that keeps what a kill may cost within the limit;
-    ``close`` waits for the last. Of several processes rank 0 reads and writes them. Where weights
-    are sharded, every process has to do its part of that, so all call ``add`` and
-    ``save_if_possible`` at the same points.
+    ``close`` waits for the last. Of several processes rank 0 reads and writes them.
 
     Attributes:
         history: every report so far, over all attempts.
-        is_sharded: whether report process holds a share of the weights.
         train_seconds: time spent on updates and their data, over all attempts.
         data_seconds: the part of it spent waiting for data.
 
@@ -50,7 +42,6 @@ class TrialState:
     def __init__(self, assignment: Assignment, world: World = ALONE) -> None:
         trial = assignment.trial
         self.history: list[Report] = []
-        self.is_sharded = world.size > 1 and trial.recipe.sharding == "full"
         self.train_seconds = 0.0
         self.data_seconds = 0.0
         self._assignment, self._trial, self._world = assignment, trial, world
@@ -66,7 +57,6 @@ class TrialState:
         # at the last one that is whole.
         self._seconds_before = self._seconds_offered = 0.0
         self._seconds_saved = self._seconds_whole = 0.0
-        self._until_last = 0.0
         self.resume_clock()
 
     @property
@@ -109,9 +99,9 @@ class TrialState:
         go on from here.
 
         Work is at risk until the next report with contents and until its checkpoint is written;
-        both are expected to take as long as they did before. So no more than ``checkpoint_seconds``
-        is lost, or the work between two of those reports if that takes longer (and a tenth of it,
-        while a checkpoint is being written).
+        both are expected to take as long as they did before. So a kill costs at most
+        ``checkpoint_seconds``, or the work between two of those reports if that takes longer;
+        while a checkpoint is being written, also the work since the one before.
 
         Args:
             report: the newest.
@@ -158,40 +148,25 @@ class TrialState:
             self._bound_risk(until_next)
 
     def _bound_risk(self, until_next: float) -> None:
-        """Write a checkpoint, or wait for one, if a kill before the next report would cost more
-        than the limit."""
+        """Write a checkpoint if a kill before the next report would cost more than the limit."""
         limit, writing = self._assignment.checkpoint_seconds, self._writer.seconds
         # A write that takes longer would not be done in time even if it began early.
         ahead = writing if 2 * writing <= limit else 0.0
         at_risk = self._seconds_before - self._seconds_saved
-        # One report that took long says nothing of the next.
-        usual, self._until_last = min(until_next, self._until_last), until_next
-        allowed = max(limit, usual * (1 + _BEYOND_A_REPORT))
-        if self._agreed(at_risk >= limit or at_risk + until_next + ahead > limit):
-            self._save(beside=limit > 0 and at_risk + writing <= allowed)
-            return
-        self._writer.check()
-        if (
-            self._writer.is_writing
-            and self._seconds_before - self._seconds_whole + until_next > allowed
-        ):
-            self._writer.wait()
+        if at_risk >= limit or at_risk + until_next + ahead > limit:
+            self._save(beside=limit > 0)
+        else:
+            self._writer.check()
 
     def _save_now(self) -> None:
         self._problem_of(self._writer.wait)
-        if self._agreed(self._saved_unit != self.unit):
+        if self._saved_unit != self.unit:
             self._save(beside=False)
 
-    def _agreed(self, is_due: bool) -> bool:
-        """Return whether a checkpoint is due, by rank 0's clock where all have a part in it."""
-        return self._world.agree(is_due) if self.is_sharded else is_due
-
     def _save(self, *, beside: bool) -> None:
-        if self._contents is None or (self._world.rank and not self.is_sharded):
+        if self._contents is None or self._world.rank:
             return
         contents = self._contents()
-        if self._world.rank:
-            return
         self._writer.wait()
         self._seconds_whole = self._seconds_saved
         history = [report.remembered() for report in self.history]

@@ -32,7 +32,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 CHANGES: dict[str, Callable[[], Any]] = {
     "torch's number of threads": lambda: torch.set_num_threads(3),
     "torch's default dtype": lambda: torch.set_default_dtype(torch.float64),
-    "autocast": lambda: torch.set_autocast_enabled("cpu", True),
+    "torch's deterministic algorithms": lambda: torch.use_deterministic_algorithms(True),
     "the working directory": lambda: os.chdir("/"),
 }
 
@@ -54,27 +54,6 @@ def test_what_was_changed_is_named_and_restored(name: str) -> None:
     before.restore()
     assert before.changed() == []
     assert ProcessState().changed() == []
-
-
-def test_autocast_that_was_entered_and_never_left_hides_no_update_from_later_trials() -> None:
-    layer, ones = torch.nn.Linear(1, 1, bias=False), torch.ones(1, 1)
-
-    def outputs() -> list[float]:
-        found = []
-        for weight in (1.0, 2.0):
-            with torch.no_grad():
-                layer.weight.fill_(weight)
-            with torch.autocast("cpu", dtype=torch.bfloat16):
-                found.append(layer(ones).item())
-        return found
-
-    before = ProcessState()
-    torch.autocast("cpu", dtype=torch.bfloat16).__enter__()
-    assert outputs() == [1.0, 1.0]
-    assert before.changed() == ["autocast"]
-    before.restore()
-    assert before.changed() == []
-    assert outputs() == [1.0, 2.0]
 
 
 def test_a_folder_that_is_gone_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,7 +160,7 @@ def test_a_trial_is_the_same_to_the_bit_alone_in_a_process_and_after_others(tmp_
     assert contents(OURS, tmp_path / "last") == in_a_process_of_its_own(tmp_path / "alone")
 
 
-@pytest.mark.parametrize("name", ["torch's default dtype", "autocast"])
+@pytest.mark.parametrize("name", ["torch's default dtype"])
 def test_reports_name_what_a_trial_changes_at_its_beginning_and_at_its_end(
     tmp_path: Path, name: str
 ) -> None:

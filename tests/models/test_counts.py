@@ -133,14 +133,12 @@ def test_the_outputs_take_memory_in_the_loss(precision: str, params: int, expect
     assert memory(7) == weights_and_moments + expected
 
 
-def test_several_processes_divide_the_batch_and_sharded_weights_too() -> None:
+def test_several_processes_divide_the_batch() -> None:
     def memory(**settings: Any) -> int:
         return train_memory_bytes(COUNTS, optimizer="adamw", precision="float32", **settings)
 
     whole = 4 * 4 * 1000
     assert memory(batch_size=5, processes=2) == whole + 3 * 50 * 4
-    assert memory(batch_size=5, processes=2, is_sharded=True) == whole // 2 + 3 * 50 * 4
-    assert memory(batch_size=5, is_sharded=True) == memory(batch_size=5)
     with pytest.raises(ValueError, match="processes must be a whole number of at least 1, not 0"):
         memory(batch_size=5, processes=0)
 
