@@ -24,8 +24,8 @@ from analysis.runs.statuses import FULL
 from analysis.runs.table import Runs
 from hsweep.design.labels import first_of, listed
 from hsweep.errors import UserError, unknown_name
-from hsweep.record.reading import StudyTables
 from hsweep.record.study import StudyFolder
+from hsweep.record.tables import StudyTables
 
 KINDS: Final[tuple[Kind, ...]] = (TRANSITION, PARETO, LEAN, CONDITIONING, EFFECTS, PUBLISHED)
 """Every kind of question, in the order in which the page shows what they find."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from hsweep.record.manifest import Manifest
-    from hsweep.record.reading import StudyTables
+    from hsweep.record.tables import StudyTables
 
 _STATES: Final = {
     TrialStatus.RUNNING: TrialState.RUNNING,

@@ -336,8 +336,8 @@ class Study:
         from analysis.report.build import report_charts, report_input
 
         with self._record.reading() as tables:
-            if self._read is None or self._read[0] != tables.last_seq:
+            if self._read is None or self._read[0] != tables.journal.last_seq():
                 answer = answer_study(self._record, tables)
                 charts = report_charts(report_input(self._record, answer, {}, tables))
-                self._read = tables.last_seq, answer, charts
+                self._read = tables.journal.last_seq(), answer, charts
         return self._read[1:]

@@ -34,14 +34,8 @@ MAY_IMPORT = {
         *("analysis", "hsweep.command_line", "hsweep.errors", "hsweep.paths"),
         *("hsweep.design.question", "hsweep.design.trial", "hsweep.design.space"),
         *("hsweep.design.labels", "hsweep.design.metric_names"),
-        *(
-            "hsweep.record.reading",
-            "hsweep.record.study",
-            "hsweep.record.tables",
-            "hsweep.record.journal",
-            "hsweep.record.manifest",
-        ),
-        *("hsweep.record.summary", "hsweep.record.summary"),
+        *("hsweep.record.study", "hsweep.record.tables", "hsweep.record.journal"),
+        *("hsweep.record.manifest", "hsweep.record.summary"),
     ),
 }
 # The commands, one of which compares every family of models with what is printed of it.

@@ -17,8 +17,8 @@ from hsweep.paths import Home
 from hsweep.planning.content import describe
 from hsweep.planning.plan import make_plan
 from hsweep.record.journal import Journal
-from hsweep.record.reading import StudyTables
 from hsweep.record.study import Manifest, StudyFolder
+from hsweep.record.tables import StudyTables
 
 SWEEP_FILE = '''"""A tiny question."""
 from tiny import tiny_sweep
@@ -37,7 +37,7 @@ def manifest(name: str = "mine", sweep: Sweep | None = None, **changes: Any) -> 
         "limits": {},
         "seed": 0,
         "metric": sweep.metric,
-        "goal": sweep.goal,
+        "goal": sweep.direction,
         "metrics": [metric.name for metric in METRICS],
         "budget": describe(sweep.budget),
         "question": describe(sweep.question),

@@ -26,7 +26,7 @@ from analysis.text.tables import Table
 from hsweep.design.question import Goal, Missing
 from hsweep.errors import UserError
 from hsweep.record.manifest import Manifest
-from hsweep.record.reading import StudyTables
+from hsweep.record.tables import StudyTables
 
 
 class Section(NamedTuple):
@@ -178,7 +178,7 @@ class StudyRuns:
         counts = self.every_trial["status"].value_counts()
         still_open = int(counts.get("planned", 0) + counts.get("running", 0))
         ended = len(self.every_trial) - still_open - int(counts.get(NOT_NEEDED, 0))
-        return min(still_open, self.tables.num_runs - ended)
+        return min(still_open, self.tables.journal.num_runs() - ended)
 
     @property
     def answering(self) -> pd.DataFrame:

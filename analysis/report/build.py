@@ -24,10 +24,9 @@ from analysis.text import trials as trials_text
 from analysis.text.numbers import direction_text, number_text, sentence
 from hsweep.command_line import command
 from hsweep.design.question import Goal
-from hsweep.record.reading import StudyTables
 from hsweep.record.study import StudyFolder
 from hsweep.record.summary import composition_lines
-from hsweep.record.tables import frame
+from hsweep.record.tables import StudyTables, frame
 
 _TITLE_LENGTH: Final = 120
 _NO_LINKS: Final = (
@@ -140,9 +139,9 @@ def report_input(
             *tables.mixed_versions(),
         ),
         budget_unit=str(manifest.budget["unit"]),
-        orphaned=tables.orphaned_counts(),
+        orphaned=tables.journal.orphaned_counts(),
         revisions=manifest.revisions,
-        composition=tuple(composition_lines(tables.rows, manifest, tables.num_runs)),
+        composition=tuple(composition_lines(tables.rows, manifest, tables.journal.num_runs())),
         counted=counted,
         resume_command=command("resume", study.name, home=study.paths.home)
         if answer.unfinished

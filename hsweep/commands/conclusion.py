@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from analysis.charts.chart import Chart
     from analysis.questions.base import Section
     from analysis.report.build import ReportInput
-    from hsweep.record.reading import StudyTables
     from hsweep.record.study import StudyFolder
+    from hsweep.record.tables import StudyTables
     from hsweep.running.outcome import Outcome
     from hsweep.tracking.target import TrackingTarget
 

@@ -13,9 +13,9 @@ from hsweep.paths import Home
 
 if TYPE_CHECKING:
     from hsweep.record.journal_reader import JournalReader
-    from hsweep.record.kept import Kept
     from hsweep.record.rows import TrialRow
     from hsweep.record.study import StudyFolder
+    from hsweep.record.weights import KeptWeights
 
 _MAX_LABELS: Final = 8
 _SHORT: Final = 9
@@ -103,7 +103,7 @@ def weights_lines(study: "StudyFolder", journal: "JournalReader") -> list[str]:
     return lines
 
 
-def _named(rows: "Sequence[TrialRow]", kept: "Kept") -> str:
+def _named(rows: "Sequence[TrialRow]", kept: "KeptWeights") -> str:
     from hsweep.record.rows import labels_of
 
     labels = labels_of([*kept.trials, *kept.missing])

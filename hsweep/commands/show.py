@@ -238,7 +238,6 @@ def _show_study(
     from hsweep.design.labels import point_label, varying_axes
     from hsweep.design.trial import TrialStatus
     from hsweep.planning.code_changes import acceptance_line
-    from hsweep.record.reading import mixed_versions_lines
     from hsweep.record.study import CLOSELY
     from hsweep.record.summary import (
         composition_lines,
@@ -248,6 +247,7 @@ def _show_study(
         run_counts,
         trial_outcomes,
     )
+    from hsweep.record.tables import mixed_versions_lines
     from hsweep.running.outcome import errors_line
 
     manifest, status = study.manifest, study.status()

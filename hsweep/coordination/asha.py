@@ -51,33 +51,38 @@ class _Rung:
     """One milestone of a stratum.
 
     Attributes:
-        values: each contender's finite values by trial, smaller being better.
-        pending: each contender's trials that may still report here.
-        rivals: contenders with a value or a pending trial.
+        values: of each contender, by trial, smaller being better; None while a trial may still
+            report here.
+        num_pending: trials that may still report here.
     """
 
-    values: dict[str, dict[str, float]] = field(default_factory=lambda: defaultdict(dict))
-    pending: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
-    rivals: set[str] = field(default_factory=set)
+    values: dict[str, dict[str, float | None]] = field(default_factory=dict)
+    num_pending: int = 0
 
     def expect(self, name: str, key: str) -> None:
-        self.pending[name].add(key)
-        self.rivals.add(name)
+        self.values.setdefault(name, {})[key] = None
+        self.num_pending += 1
 
     def arrive(self, name: str, key: str, value: float | None) -> None:
-        """Note the value that a trial has reported here; None: it will never report one."""
-        if value is not None:
-            self.values[name].setdefault(key, value)
-            self.rivals.add(name)
-        if key in self.pending.get(name, ()):
-            self.pending[name].remove(key)
-            if not self.pending[name]:
-                del self.pending[name]
-                if name not in self.values:
-                    self.rivals.remove(name)
+        """Note the finite value that a trial has reported here; None: it will never report one."""
+        of_trials = self.values.setdefault(name, {})
+        if of_trials.get(key) is None:
+            self.num_pending -= key in of_trials
+            if value is None:
+                of_trials.pop(key, None)
+            else:
+                of_trials[key] = value
+        if not of_trials:
+            del self.values[name]
 
-    def means(self, names: Collection[str]) -> dict[str, float]:
-        return {name: fmean(self.values[name].values()) for name in names}
+    def means(self, without: Collection[str] = ()) -> dict[str, float]:
+        """Return the mean value of each contender that has one."""
+        values = {
+            name: [value for value in of_trials.values() if value is not None]
+            for name, of_trials in self.values.items()
+            if name not in without
+        }
+        return {name: fmean(there) for name, there in values.items() if there}
 
 
 @dataclass(slots=True)
@@ -88,7 +93,6 @@ class _Stratum:
         contenders: what each trial competes as, by its key.
         waiting: the trials that wait, and the rung where they do.
         stopped: contenders that lost at a rung, and why.
-        exempt: contenders that are never stopped: they count as rivals, not as survivors.
         decided: who lost at each rung that is decided, and why.
         ended: trials that ended before their budget.
         may_release: something has happened since that may decide a rung.
@@ -98,7 +102,6 @@ class _Stratum:
     contenders: dict[str, str] = field(default_factory=dict)
     waiting: dict[str, tuple[Trial, int]] = field(default_factory=dict)
     stopped: dict[str, str] = field(default_factory=dict)
-    exempt: set[str] = field(default_factory=set)
     decided: dict[int, dict[str, str]] = field(default_factory=dict)
     ended: set[str] = field(default_factory=set)
     may_release: bool = False
@@ -134,14 +137,10 @@ class StratifiedAsha:
         )
         self._sign = 1.0 if goal == "min" else -1.0
         self._strata: defaultdict[str, _Stratum] = defaultdict(_Stratum)
-        self._exempt: set[str] = set()
 
-    def enter(self, trial: Trial, *, is_exempt: bool = False) -> None:
-        """Announce a planned trial, whose contender is a possible survivor unless the trial is
-        exempt from early stopping. A trial with a budget that the sweep does not have was added
-        later and competes with no other."""
-        if is_exempt:
-            self._exempt.add(trial.key)
+    def enter(self, trial: Trial) -> None:
+        """Announce a planned trial that competes: one that is never announced is never stopped. A
+        trial with a budget that the sweep does not have was added later and competes with none."""
         if self._settings is None or trial.budget.amount not in self._ladder:
             return
         group = self._strata[trial.stratum]
@@ -152,8 +151,6 @@ class StratifiedAsha:
             name = group.contenders.get(trial.previous, trial.key)
         group.contenders[trial.key] = name
         group.decided.clear()
-        if is_exempt and not self._by_points:
-            group.exempt.add(name)
         for unit in self._rungs:
             if self._has_value_at(trial, unit):
                 group.rungs[unit].expect(name, trial.key)
@@ -191,36 +188,36 @@ class StratifiedAsha:
             return
         finite = self._sign * value if value is not None and math.isfinite(value) else None
         group.rungs[unit].arrive(name, trial.key, finite)
-        group.may_release |= finite is None or not group.rungs[unit].pending
+        group.may_release |= finite is None or not group.rungs[unit].num_pending
 
     def milestones(self, trial: Trial) -> frozenset[int]:
         """Return the units at which a trial in training may be stopped or have to wait."""
-        competes = trial.key in self._strata[trial.stratum].contenders
-        is_judged = competes and not (self._is_safe(trial) or self._follows(trial))
-        return self._milestones if is_judged and not self._is_ladder else frozenset()
-
-    def _is_safe(self, trial: Trial) -> bool:
-        return trial.key in self._exempt or trial.stratum == PROTECTED
+        is_judged = (
+            trial.key in self._strata[trial.stratum].contenders
+            and not self._is_ladder
+            and trial.stratum != PROTECTED
+            and not self._follows(trial)
+        )
+        return self._milestones if is_judged else frozenset()
 
     def gate(self, trial: Trial, unit: int) -> int | None:
         """Return the rung that a trial has to pass before it trains on from ``unit``, or starts
         (0); None if it need not wait."""
         contenders = self._strata[trial.stratum].contenders
-        if not self._waits or trial.key not in contenders or trial.key in self._exempt:
+        if not self._waits or trial.key not in contenders:
             return None
         if self._follows(trial):
             return None if unit else self._rungs[-1]
         if self._is_ladder:
             place = self._ladder.index(trial.budget.amount)
             unit = self._ladder[place - 1] if trial.previous in contenders else 0
-        return unit if unit in self._milestones and not self._is_safe(trial) else None
+        return unit if unit in self._milestones and trial.stratum != PROTECTED else None
 
     def lost(self, trial: Trial) -> str:
         """Return why a trial will be stopped at its next rung, empty if nothing is known yet."""
-        if trial.key in self._exempt or self._follows(trial):
-            return ""
         group = self._strata[trial.stratum]
-        return group.stopped.get(group.contenders.get(trial.key, ""), "")
+        name = group.contenders.get(trial.key, "")
+        return "" if self._follows(trial) else group.stopped.get(name, "")
 
     def verdict(self, trial: Trial, unit: int) -> Verdict:
         """Say whether a trial that has reported at ``unit`` goes on, waits or is stopped.
@@ -230,7 +227,7 @@ class StratifiedAsha:
         a contender is stopped if it is not among the best 1/reduction_factor of those its stratum
         has there so far (at least one always is), and if enough others are left to meet
         ``min_survivors``. A trial whose contender was stopped is stopped at its next milestone; one
-        that is exempt or of the protected stratum never is.
+        of the protected stratum never is.
         """
         if unit not in self.milestones(trial):
             return _GO_ON
@@ -272,7 +269,8 @@ class StratifiedAsha:
         losers, last = decided
         if reason := losers.get(name, ""):
             return Verdict(True, reason)
-        where, left = self._where(last, trial.stratum), group.rungs[last].rivals - losers.keys()
+        where = self._where(last, trial.stratum)
+        left = group.rungs[last].values.keys() - losers.keys()
         if follows and name not in left:
             return Verdict(True, f"its scouts have no value at {where}")
         if self._scouts is not None and not follows and len(left) == 1:
@@ -302,7 +300,7 @@ class StratifiedAsha:
                 continue
             group.decided[at] = losers
             lost |= losers
-            if self._scouts is not None and len(group.rungs[at].rivals - lost.keys()) == 1:
+            if self._scouts is not None and len(group.rungs[at].values.keys() - lost.keys()) == 1:
                 break
         return lost, at
 
@@ -311,17 +309,17 @@ class StratifiedAsha:
     ) -> dict[str, str] | None:
         assert self._settings is not None
         rung = group.rungs[unit]
-        rivals = rung.rivals.difference(gone) if gone else rung.rivals
+        rivals = rung.values.keys() - gone if gone else rung.values.keys()
         if unit in self._milestones:
-            kept = self._settings.num_kept(len(rivals), len(group.exempt & rivals))
+            kept = self._settings.num_kept(len(rivals))
         else:  # the end, where scouts leave one
             kept = min(1, len(rivals))
         if kept == len(rivals):
             return {}
-        if rung.pending.keys() - gone if gone else rung.pending:
+        if rung.num_pending:
             return None
-        means, where = rung.means(rivals), self._where(unit, stratum)
-        ranked = sorted(means.keys() - group.exempt, key=lambda name: (-means[name], name))
+        means, where = rung.means(without=gone), self._where(unit, stratum)
+        ranked = sorted(means, key=lambda name: (-means[name], name))
         return {
             name: _rank(len(means) - place, len(means), where, kept)
             for place, name in enumerate(ranked[: len(rivals) - kept])
@@ -332,26 +330,20 @@ class StratifiedAsha:
         if lost := self.lost(trial):
             return Verdict(True, lost)
         group = self._strata[trial.stratum]
-        name, rung = group.contenders[trial.key], group.rungs[unit]
-        if name not in rung.values:
+        name, means = group.contenders[trial.key], group.rungs[unit].means()
+        if name not in means:
             return _GO_ON
-        means = rung.means(rung.values)
         rank = sum(other < means[name] for other in means.values())
         kept = max(1, len(means) // self._settings.reduction_factor)
-        if rank < kept or len(self._survivors(group) - {name}) < self._settings.num_survivors:
+        # A point whose replicate failed or diverged goes on with the others.
+        others = {
+            other
+            for key, other in group.contenders.items()
+            if other not in group.stopped and (self._by_points or key not in group.ended)
+        } - {name}
+        if rank < kept or len(others) < self._settings.num_survivors:
             return _GO_ON
         return Verdict(True, _rank(rank + 1, len(means), self._where(unit, trial.stratum), kept))
-
-    def _survivors(self, group: _Stratum) -> set[str]:
-        """Return the contenders that have reached the full budget or may reach it."""
-        return {
-            name
-            for key, name in group.contenders.items()
-            # A point whose replicate failed or diverged goes on with the others.
-            if name not in group.exempt
-            and name not in group.stopped
-            and (self._by_points or key not in group.ended)
-        }
 
     def _where(self, unit: int, stratum: str) -> str:
         if unit not in self._milestones:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from hsweep.coordination.asha import StratifiedAsha
-from hsweep.coordination.keeping import Keeping
 from hsweep.coordination.queue import TrialQueue
 from hsweep.coordination.retry_policy import RetryPolicy, shortened
 from hsweep.coordination.run_trials import Overview, RunTrials
@@ -32,6 +31,7 @@ from hsweep.design.trial import (
 )
 from hsweep.record.journal import Journal, TrialRow
 from hsweep.record.summary import INTERRUPTED
+from hsweep.record.weights import Keeping
 from hsweep.secrets import redact
 
 if TYPE_CHECKING:
@@ -63,8 +63,8 @@ class Coordinator:
         proposer: for adaptive searches.
         observer: for display.
         only: keys of the trials to hand out; None for all that have not ended.
-        exempt: keys of trials that early stopping never ends, since their full-budget values were
-            asked for. What they report still counts at the rungs, but not as a survivor.
+        exempt: keys of trials that take no part in early stopping, since their full-budget values
+            were asked for.
         keeping: which final weights stay; None where none are kept.
         named_by: trials by whose axes all are called; empty for ``trials``.
 
@@ -115,7 +115,8 @@ class Coordinator:
     def _enter(self, trials: Sequence[Trial]) -> None:
         """Add trials, with their reports and states on record."""
         for trial in self.table.add(trials):
-            self._asha.enter(trial, is_exempt=trial.key in self.exempt)
+            if trial.key not in self.exempt:
+                self._asha.enter(trial)
         with_reports = []
         for trial in trials:
             row = self.journal.rows[trial.key]

@@ -109,9 +109,9 @@ class Asha:
             return self.min_survivors
         return _DEFAULT_MIN_SURVIVORS if self.scouts is None else _FINALISTS
 
-    def num_kept(self, contenders: int, exempt: int = 0) -> int:
-        """Return how many of a rung's contenders go on, with so many that are never stopped."""
-        least = max(1, contenders // self.reduction_factor, self.num_survivors + exempt)
+    def num_kept(self, contenders: int) -> int:
+        """Return how many of a rung's contenders go on."""
+        least = max(1, contenders // self.reduction_factor, self.num_survivors)
         return min(contenders, least)
 
     def milestones(self, budget: Budget) -> list[int]:

@@ -22,8 +22,7 @@ from typing import Any, Final
 from hsweep.design.trial_status import TrialStatus
 from hsweep.files import replacing, set_aside
 from hsweep.record.log import Log, LogLine, unreadable
-from hsweep.record.rows import TRIAL_COLUMNS, TrialRow
-from hsweep.record.state import StudyState, key_of_entry, unnoted_losses
+from hsweep.record.rows import TRIAL_COLUMNS, StudyState, TrialRow, key_of_entry, unnoted_losses
 from hsweep.terminal import print_step, warn
 
 JSON_COLUMNS: Final = ("point", "counts", "parts", "last")

@@ -16,8 +16,7 @@ from hsweep.errors import UserError
 from hsweep.files import cause
 from hsweep.record.journal_reader import GPUS, ORIGIN_META, TRAINED_WITH, JournalReader
 from hsweep.record.log import Entry, Log, LogLine, unreadable
-from hsweep.record.rows import FIGURES, LogRow, TrialRow
-from hsweep.record.state import StudyState, unnoted_losses
+from hsweep.record.rows import FIGURES, LogRow, StudyState, TrialRow, unnoted_losses
 from hsweep.terminal import warn
 
 __all__ = ["Journal", "JournalReader", "LogRow", "TrialRow"]

@@ -1,11 +1,19 @@
-"""Rows of a study's record, as they are read from it."""
+"""What a study's log comes to: one row a trial, and the values of the study as a whole."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any, Final, Literal
 
 from hsweep.design.labels import TrialLabels
 from hsweep.design.trial_status import TrialStatus
+from hsweep.record.log import Entry, LogLine
+
+DAMAGED_META: Final = "damaged:"
+"""Begins the names under which it is on record that a line of the log was found damaged."""
+
+_MOST_NAMED: Final = 5
+_ENTRY_KINDS: Final = ("report", "status", "trial", "meta")
 
 PLAN_LOST: Final = "the line of the log that planned it is damaged"
 """Why a trial is no part of a study of which only later entries can be read."""
@@ -78,7 +86,7 @@ class TrialRow:
         content = {name: dict(planned[name]) for name in ("point", "counts", "parts")}
         return {"trial": self.key, **planned, **content}
 
-    def apply(self, entry: Mapping[str, Any]) -> bool:
+    def apply(self, entry: Entry) -> bool:
         """Change where the trial stands by an entry of the log; return whether it is of any
         consequence: a second report of a unit is not."""
         if "trial" in entry:
@@ -108,11 +116,6 @@ CHANGED_BY_STATUS: Final = (
 )
 
 
-def lost_row(key: str) -> TrialRow:
-    """Return the row of a trial of which only later entries can be read."""
-    return TrialRow(key, -1, {}, 0, "", 0, {}, orphaned=PLAN_LOST)
-
-
 @dataclass(frozen=True, slots=True)
 class LogRow:
     """One entry of the log.
@@ -137,3 +140,55 @@ def labels_of(rows: Sequence[TrialRow]) -> dict[str, str]:
     """Return trials in words, by key: ``heads=2 #0``, on a ladder ``heads=2 #0 at 38``."""
     labels = TrialLabels((row.point for row in rows), (row.budget for row in rows))
     return {row.key: labels.of(row.point, row.replicate, row.budget) for row in rows}
+
+
+@dataclass(slots=True)
+class StudyState:
+    """The state that the entries of a log lead to, one after the other."""
+
+    rows: dict[str, TrialRow] = field(default_factory=dict)
+    metas: dict[str, str] = field(default_factory=dict)
+
+    def apply(self, entry: Entry) -> bool:
+        """Change the state by an entry; return whether it is of any consequence."""
+        if "meta" in entry:
+            if entry["value"] is None:
+                self.metas.pop(entry["meta"], None)
+            else:
+                self.metas[entry["meta"]] = entry["value"]
+            return True
+        key = key_of_entry(entry)
+        row = self.rows.get(key)
+        if row is None:
+            # Until the line that planned it comes, which may be damaged.
+            row = self.rows[key] = TrialRow(key, -1, {}, 0, "", 0, {}, orphaned=PLAN_LOST)
+        return row.apply(entry)
+
+
+def key_of_entry(entry: Entry) -> str:
+    """Return the key of the trial that an entry is about; empty for a value of the study."""
+    return str(entry.get("report") or entry.get("status") or entry.get("trial") or "")
+
+
+def unnoted_losses(
+    path: Path, damaged: Iterable[LogLine], keys: Iterable[str], metas: Mapping[str, str]
+) -> Iterator[tuple[str, str]]:
+    """Yield what damaged lines of a log have cost, each with the name under which that is put on
+    record, if it is not."""
+    known = [*keys]
+    for line in damaged:
+        name = f"{DAMAGED_META}{line.start}"
+        if name not in metas:
+            yield name, _loss(path, line, known)
+
+
+def _loss(path: Path, line: LogLine, keys: list[str]) -> str:
+    named = [key for key in keys if key.encode() in line.content]
+    of = f" of trial {', '.join(named[:_MOST_NAMED])}" if named else ""
+    more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
+    kinds = [kind for kind in _ENTRY_KINDS if kind.encode() in line.content]
+    what = f" (what can be read of it: {', '.join(kinds)})" if kinds else ""
+    return (
+        f"{path}: the line at byte {line.start} is damaged and what it held{of}{more} is "
+        f"lost{what}; the study goes on from what is left"
+    )

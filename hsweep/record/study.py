@@ -19,14 +19,12 @@ from hsweep.files import cause, set_aside, write_text
 from hsweep.paths import Home, StudyPaths, weights_file
 from hsweep.record.index import remove_index
 from hsweep.record.journal import Journal, JournalReader
-from hsweep.record.kept import FinalWeights, Kept, kept_weights
 from hsweep.record.log import Entry
 from hsweep.record.manifest import Manifest, manifest_text, parse_manifest
-from hsweep.record.reading import StudyTables
 from hsweep.record.study_lock import Held, held, holding, is_held, note_time_left
 from hsweep.record.summary import PROPOSALS, SEARCH_END
-from hsweep.record.tables import write_table
-from hsweep.record.weights import WeightsFolder
+from hsweep.record.tables import StudyTables, write_table
+from hsweep.record.weights import FinalWeights, Keeping, KeptWeights, WeightsFolder
 from hsweep.secrets import redact_command
 from hsweep.terminal import warn
 
@@ -226,22 +224,9 @@ class StudyFolder:
     def weights(self) -> WeightsFolder:
         return WeightsFolder(self.paths.weights_root(self.manifest.storage))
 
-    def kept_weights(self, journal: JournalReader) -> Kept:
-        """Return which final weights are there, and which should be.
-
-        Raises:
-            StorageError: the storage cannot be read.
-        """
-        manifest, rows = self.manifest, journal.trials(orphaned=True)
-        return kept_weights(
-            rows,
-            self.weights(),
-            manifest.keep,
-            manifest.metric,
-            manifest.goal,
-            manifest.question,
-            longest=manifest.budget["amount"],
-        )
+    def kept_weights(self, journal: JournalReader) -> KeptWeights:
+        """Return which final weights are there, and which should be (see ``Keeping.kept``)."""
+        return Keeping(self.manifest, self.weights().root).kept(journal.trials(orphaned=True))
 
     def figures(self) -> list[Path]:
         """Return the files of the figures behind the answer."""

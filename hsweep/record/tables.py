@@ -1,14 +1,22 @@
-"""The study as tables: one declared schema for trials, one for reports."""
+"""The study as tables: one declared schema for trials, one for reports.
+
+A report is a row of the record. Of a large study most questions need the last one of each trial
+alone, or those of a few trials, so all reports are read only for what does need them.
+"""
 
 import json
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hsweep.errors import UserError
 from hsweep.files import replacing
 from hsweep.record.index import parsed
-from hsweep.record.rows import FIGURES, SAID_OF_COUNTS, RawReport
+from hsweep.record.journal_reader import ORIGIN_META, JournalReader
+from hsweep.record.rows import FIGURES, SAID_OF_COUNTS, RawReport, TrialRow
+from hsweep.record.summary import SEARCH_END, counted
 from models import conditioning
 
 if TYPE_CHECKING:
@@ -169,50 +177,40 @@ def trials_table(
 
 
 def reports_table(
-    batches: Iterable[Sequence[RawReport]],
-    metrics: Sequence[str],
-    shown: Collection[str],
-    only: Collection[str] | None = None,
+    batches: Iterable[Sequence[RawReport]], metrics: Sequence[str], keys: Collection[str]
 ) -> "pa.Table":
-    """Return the table of reports, those of the trials ``shown``.
+    """Return the table of the reports of the trials with these keys.
 
     Besides ``metrics`` it has the probe's numbers of single layers, if a report has them: how many
-    layers there are is known only once a model has run. ``only`` asks for some columns, which is
-    less work.
+    layers there are is known only once a model has run.
     """
     import pyarrow as pa
 
     parts = []
     besides: set[str] = set()
     for batch in batches:
-        kept = [entry for entry in batch if entry[0] in shown]
-        if kept:
-            found = _probed_besides(metrics, kept) if only is None else []
+        if entries := [entry for entry in batch if entry[0] in keys]:
+            found = _probed_besides(metrics, entries)
             besides.update(found)
-            parts.append(_reports_part(kept, [*metrics, *found], only))
+            parts.append(_reports_part(entries, [*metrics, *found]))
     ordered = sorted(besides, key=lambda name: (len(name), name))
     schema = reports_schema([*metrics, *ordered])
-    if only is not None:
-        schema = pa.schema([each for each in schema if each.name in only])
     if not parts:
         return schema.empty_table()
     return pa.concat_tables(parts, promote_options="default").select(schema.names).cast(schema)
 
 
-def _reports_part(
-    entries: Sequence[RawReport], metrics: Sequence[str], only: Collection[str] | None
-) -> "pa.Table":
+def _reports_part(entries: Sequence[RawReport], metrics: Sequence[str]) -> "pa.Table":
     import pyarrow as pa
 
-    wanted = [each for each in reports_schema(metrics) if only is None or each.name in only]
-    names = {each.name for each in wanted}
+    schema = reports_schema(metrics)
     keys, times, attempts, units, payloads = zip(*entries, strict=True)
-    told = {name: kind for name, kind in _TOLD if name in names and name not in metrics}
+    told = {name: kind for name, kind in _TOLD if name not in metrics}
     columns: dict[str, Any] = {
         "key": keys, "unit": units, "attempt": attempts, "time": times,
-        **_payloads(payloads, [metric for metric in metrics if metric in names], told),
+        **_payloads(payloads, metrics, told),
     }  # fmt: skip
-    return pa.table([_array(columns[each.name], each) for each in wanted], pa.schema(wanted))
+    return pa.table([_array(columns[each.name], each) for each in schema], schema)
 
 
 def _array(values: Any, field: "pa.Field[Any]") -> Any:
@@ -307,3 +305,93 @@ def _write(table: "pa.Table", path: Path, ending: str) -> None:
 def frame(table: "pa.Table") -> "pd.DataFrame":
     converted: pd.DataFrame = table.to_pandas()
     return converted
+
+
+class StudyTables:
+    """What a study has recorded, as tables that are read once and only when they are needed.
+
+    Args:
+        journal: the record, within a snapshot for as long as this is used.
+        orphaned: also trials that are no longer part of the study, with a column that says why.
+    """
+
+    def __init__(
+        self, journal: JournalReader, study: str, metrics: Sequence[str], *, orphaned: bool = False
+    ) -> None:
+        self.journal = journal
+        self._study = study
+        self._metrics = list(metrics)
+        self._orphaned = orphaned
+
+    @cached_property
+    def trials(self) -> "pa.Table":
+        metrics = self._metrics
+        if any(map(is_probed, metrics)):
+            # How many layers were probed is known only from all reports.
+            metrics = self.reports.column_names[len(reports_schema(()).names) :]
+        return trials_table(self._columns, self._study, metrics, orphaned=self._orphaned)
+
+    def trials_frame(self) -> "pd.DataFrame":
+        return frame(self.trials)
+
+    @cached_property
+    def reports(self) -> "pa.Table":
+        """The table of all reports, in the order they were recorded."""
+        return reports_table(self.journal.report_batches(), self._metrics, self._keys)
+
+    @cached_property
+    def reported(self) -> frozenset[str]:
+        """Keys of the trials that have reported."""
+        return self.journal.reported_keys() & self._keys
+
+    def reports_of(self, keys: Collection[str]) -> "pa.Table":
+        return reports_table(self.journal.report_batches(keys), self._metrics, self._keys)
+
+    def notes(self) -> dict[str, tuple[str, ...]]:
+        """Return the notes of the trials that have any, in the order they were recorded."""
+        notes: dict[str, list[str]] = {}
+        for entry in self.journal.remarked_reports():
+            if entry.key in self._keys and (note := entry.payload.get("note")):
+                notes.setdefault(entry.key, []).append(str(note))
+        return {key: tuple(texts) for key, texts in notes.items()}
+
+    @property
+    def search_end(self) -> str | None:
+        """Why an adaptive search proposed fewer points than its number; None if it did not."""
+        return self.journal.meta(SEARCH_END)
+
+    def mixed_versions(self) -> list[str]:
+        return mixed_versions_lines(self.journal, self._columns["key"])
+
+    @cached_property
+    def rows(self) -> list[TrialRow]:
+        """The trials, in the order of the plan."""
+        return self.journal.trials(orphaned=self._orphaned)
+
+    @cached_property
+    def _keys(self) -> frozenset[str]:
+        return frozenset(self._columns["key"])
+
+    @cached_property
+    def _columns(self) -> dict[str, list[Any]]:
+        return self.journal.trial_columns(orphaned=self._orphaned)
+
+
+def mixed_versions_lines(journal: JournalReader, keys: Iterable[str] | None = None) -> list[str]:
+    """Return which of the trials with these keys (None: all on record) were trained with which
+    versions of a package; nothing where all had the same."""
+    if len(journal.metas(ORIGIN_META)) < 2:
+        return []
+    origins = journal.origins()
+    versions = {text: json.loads(text)["versions"] for texts in origins.values() for text in texts}
+    trials: Counter[tuple[str, str]] = Counter()
+    for key in origins if keys is None else keys:
+        of_trial = (each for text in origins.get(key, ()) for each in versions[text].items())
+        trials.update(dict.fromkeys(of_trial, 1))
+    numbers = Counter(package for package, _ in trials)
+    mixed = [
+        f"{package} {version} ({counted(number, 'trial')})"
+        for (package, version), number in trials.items()
+        if numbers[package] > 1
+    ]
+    return [f"trained with different versions: {', '.join(mixed)}"] if mixed else []

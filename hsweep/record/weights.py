@@ -1,14 +1,19 @@
-"""The files of final weights that a study keeps, one a trial."""
+"""The final weights that a study keeps: their files, one a trial, and which of them stay."""
 
 import contextlib
 import json
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from hsweep.design.best_trials import BestTrials
+from hsweep.design.trial_status import TrialStatus
 from hsweep.paths import WEIGHTS_HEADER, weights_file
+from hsweep.record.manifest import Manifest
+from hsweep.record.rows import TrialRow
 from hsweep.training.storage import file_system, saying_why
 
 _NAME: Final = re.compile(r"(t[0-9a-f]{20})-(\d{5})\.safetensors")
@@ -92,3 +97,110 @@ def header_of(file: Path) -> dict[str, Any]:
     with safe_open(file, "pt") as content:
         found: dict[str, Any] = json.loads(content.metadata()[WEIGHTS_HEADER])
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class FinalWeights:
+    """The final weights of a trial that are kept.
+
+    Attributes:
+        key: of the trial.
+        name: of the file.
+        location: path or URI of the file.
+        file: the same on this machine; None where nothing reads it.
+    """
+
+    key: str
+    name: str
+    location: str
+    file: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KeptWeights:
+    """Which weights a study keeps.
+
+    Attributes:
+        trials: those whose weights are there.
+        missing: those whose weights should be there, and are not.
+        num_bytes: of all files, also of superfluous ones.
+    """
+
+    trials: tuple[TrialRow, ...]
+    missing: tuple[TrialRow, ...]
+    num_bytes: int
+
+
+class Keeping:
+    """Removes the weights that a study does not keep (see ``Sweep.keep``), once the end of their
+    trial is on record.
+
+    What stays follows from the record's values alone, in whatever order trials end and however
+    often the study is interrupted. Weights of orphaned trials stay.
+
+    Args:
+        manifest: of the study.
+        root: folder or URI of the weights.
+
+    Raises:
+        UserError: a URI that cannot be used.
+    """
+
+    def __init__(self, manifest: Manifest, root: str) -> None:
+        self.root = root
+        self._manifest = manifest
+        self._folder = WeightsFolder(root)
+        self._best = BestTrials(manifest.goal, manifest.question)
+        self._attempts: dict[str, int] = {}
+
+    def recall(self, rows: Iterable[TrialRow]) -> None:
+        """Add trials that have finished before this run, and remove their superfluous weights."""
+        for row in rows:
+            self._add(row)
+        # What cannot be removed costs only space.
+        with contextlib.suppress(OSError):
+            for key, attempt in self._folder.sizes():
+                finished = self._attempts.get(key)
+                if finished is not None and (attempt != finished or not self._keeps(key)):
+                    self._folder.remove((key, attempt))
+
+    def ended(self, row: TrialRow) -> None:
+        """Note that a trial has ended, and remove the weights that are superfluous now."""
+        if row.status is TrialStatus.FINISHED:
+            for key in self._add(row):
+                if not self._keeps(key):
+                    self._folder.remove((key, self._attempts[key]))
+
+    def kept(self, rows: Iterable[TrialRow]) -> KeptWeights:
+        """Return which weights are there and which should be.
+
+        Args:
+            rows: all trials of the study, orphaned ones included.
+
+        Raises:
+            StorageError: the storage cannot be read.
+        """
+        sizes = self._folder.sizes()
+        finished = [row for row in rows if row.status is TrialStatus.FINISHED]
+        current = [row for row in finished if not row.orphaned]
+        for row in current:
+            self._add(row)
+        there = {row.key for row in finished if (row.key, row.attempt) in sizes}
+        return KeptWeights(
+            tuple(row for row in finished if row.key in there),
+            tuple(row for row in current if row.key not in there and self._keeps(row.key)),
+            sum(sizes.values()),
+        )
+
+    def _keeps(self, key: str) -> bool:
+        keep = self._manifest.keep
+        return keep == "last" or (keep == "best" and key in self._best.keys)
+
+    def _add(self, row: TrialRow) -> set[str]:
+        """Add a finished trial; return those that are not the best of anything now."""
+        self._attempts[row.key] = row.attempt
+        # Trials of other budgets, such as those of a ladder, are not among the best.
+        if row.budget != self._manifest.budget["amount"]:
+            return {row.key}
+        value = row.metrics.get(self._manifest.metric)
+        return self._best.add(row.key, row.ordinal, row.stratum, row.point, value)

@@ -15,7 +15,7 @@ from hsweep.planning.plan import Plan
 from hsweep.record.journal import Journal
 from hsweep.record.log import Entry
 from hsweep.record.provenance import hardware
-from hsweep.record.state import StudyState
+from hsweep.record.rows import StudyState
 from hsweep.record.summary import Size, budgets_in_words, counted
 from hsweep.running.progress import about
 

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from rich.console import Console
 
 from hsweep.coordination.coordinator import Coordinator
-from hsweep.coordination.keeping import Keeping
 from hsweep.coordination.recording import record_trials
 from hsweep.coordination.runner import InlineRunner, Runner
 from hsweep.design.function_model import FunctionModel
@@ -34,6 +33,7 @@ from hsweep.record.journal_reader import RUNS
 from hsweep.record.provenance import hardware
 from hsweep.record.study import StudyFolder
 from hsweep.record.summary import budgets_in_words, counted
+from hsweep.record.weights import Keeping
 from hsweep.running.change import Change
 from hsweep.running.forecast import forecast, play_out
 from hsweep.running.options import RunOptions
@@ -329,7 +329,9 @@ def _coordinator(
     out and what is left of them."""
     plan = change.prepared.plan
     trials: list[Trial] = list(plan.trials)
-    proposer = None
+    proposer = keeping = None
+    if plan.sweep.keep != "none":
+        keeping = Keeping(study.manifest, study.weights().root)
     look_up = reuse if reuse is not None else lambda _trials: None
     if plan.is_adaptive:
         from hsweep.coordination.search import OptunaProposer
@@ -352,7 +354,7 @@ def _coordinator(
         exempt=study.manifest.added_keys,
         # An adaptive search knows its trials only as it goes; the plan's draws stand in for them.
         named_by=trials or plan.trials,
-        keeping=None if plan.sweep.keep == "none" else Keeping(plan.sweep, study.weights().root),
+        keeping=keeping,
     )
     return coordinator, Outlook(coordinator, expected)
 

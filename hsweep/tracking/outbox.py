@@ -28,10 +28,10 @@ from hsweep.design.labels import varying_axes
 from hsweep.design.trial import TrialStatus
 from hsweep.paths import StudyPaths
 from hsweep.record.journal_reader import JournalReader
-from hsweep.record.kept import FinalWeights
 from hsweep.record.manifest import Manifest
 from hsweep.record.recipes import recorded_recipe
 from hsweep.record.rows import LogRow, TrialRow, labels_of
+from hsweep.record.weights import FinalWeights
 from hsweep.tracking.contents import (
     RUN_STATUS,
     STUDY_ID,

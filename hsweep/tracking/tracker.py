@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final
 
 from hsweep.command_line import command
 from hsweep.record.journal_reader import JournalReader
-from hsweep.record.kept import FinalWeights
 from hsweep.record.manifest import Manifest
 from hsweep.record.provenance import usable_cores
+from hsweep.record.weights import FinalWeights
 from hsweep.secrets import HIDDEN
 from hsweep.tracking.target import Refusal, StoreState, TrackingTarget, describe
 

@@ -54,7 +54,8 @@ class Rungs:
     def enter(self, *rows: Entered) -> "Rungs":
         for row in rows:
             self.rows[row.trial.key] = row
-            self.asha.enter(row.trial, is_exempt=row.is_exempt)
+            if not row.is_exempt:
+                self.asha.enter(row.trial)
         return self
 
     def record(self, key: str, unit: int, value: float | None) -> None:

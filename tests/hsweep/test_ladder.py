@@ -10,9 +10,9 @@ import torch
 from safetensors.torch import load_file
 from tiny import TinyTask, tiny_sweep
 from tiny_runs import coordinating, histories, outlook_of, planned, run_inline
+from tiny_studies import manifest
 
 from hsweep import Asha, Recipe, Sweep, epochs, grid, optuna_search, seconds, steps
-from hsweep.coordination.keeping import Keeping
 from hsweep.design.budget import Budget
 from hsweep.design.question import Missing
 from hsweep.design.trial import TrialStatus
@@ -24,6 +24,7 @@ from hsweep.planning.plan import make_plan
 from hsweep.record.journal import TrialRow
 from hsweep.record.study import StudyFolder
 from hsweep.record.summary import budgets_in_words
+from hsweep.record.weights import Keeping
 from hsweep.training.checkpoints import CheckpointStore
 
 RECIPE = Recipe(lr=0.05, batch_size=8, schedule="wsd", warmup_steps=3)
@@ -94,7 +95,8 @@ def test_each_rung_is_a_plain_run_to_the_bit_and_what_they_share_is_trained_once
         root = tmp_path / name
         for budget in budgets:
             asked = replace(sweep, budget=budget)
-            run(asked, root, keeping=Keeping(asked, str(root / "weights")))
+            keeping = Keeping(manifest("m", asked, keep="last"), str(root / "weights"))
+            run(asked, root, keeping=keeping)
         weights = {each.name: load_file(each) for each in (root / "weights").iterdir()}
         seen[name], updates[name] = (histories(root), weights), task.num_updates()
     (reports, weights), (plain_reports, plain_weights) = seen["ladder"], seen["plain"]

@@ -224,7 +224,7 @@ import os, signal, sys
 from pathlib import Path
 from hsweep.record import log
 from hsweep.record.journal import Journal
-from hsweep.record.state import StudyState
+from hsweep.record.rows import StudyState
 from hsweep.design.trial import Report, TrialStatus
 
 journal, when = Journal(Path(sys.argv[1])), sys.argv[2]

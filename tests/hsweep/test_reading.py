@@ -1,7 +1,6 @@
 """What is read quickly of a record is what reading it entry by entry gives."""
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,8 +14,7 @@ from tiny_studies import tables_of
 
 from hsweep.design.trial import Report, TrialStatus
 from hsweep.record.journal import Journal, TrialRow
-from hsweep.record.reading import StudyTables
-from hsweep.record.tables import axis_kinds, reports_schema, trials_schema
+from hsweep.record.tables import StudyTables, axis_kinds, reports_schema, trials_schema
 from models.conditioning import is_probed
 
 METRICS = ["nmse", "fit"]
@@ -150,11 +148,6 @@ def test_tables_are_what_entry_by_entry_gives(
                 for row in sorted(listed, key=lambda row: row["key"])
             ]
         )
-        history = tables.history("nmse")
-        assert history["unit"].tolist() == reports["unit"].to_pylist()
-        assert [None if math.isnan(x) else x for x in history["nmse"]] == [
-            None if x is None or math.isnan(x) else x for x in reports["nmse"].to_pylist()
-        ]
         notes: dict[str, list[str]] = {}
         for row in reports.to_pylist():
             if row["note"]:

@@ -24,8 +24,8 @@ from hsweep.planning.code_changes import code_metas
 from hsweep.planning.content import describe
 from hsweep.planning.identity import origin_text
 from hsweep.record.journal import LogRow, TrialRow
-from hsweep.record.reading import mixed_versions_lines
 from hsweep.record.study import StudyFolder
+from hsweep.record.tables import mixed_versions_lines
 from hsweep.running.reuse import Reuse
 from hsweep.workspace import load_sweep
 from models.conditioning import METRICS as PROBED
@@ -329,8 +329,7 @@ class TestCodeAndVersions:
             journal.begin_attempt(third.key, third.origin)
             torch = now["versions"]["torch"]
             assert mixed_versions_lines(journal, keys) == [
-                f"trained with different versions: 1 trial with torch 0.4, later torch {torch}; "
-                f"1 trial with torch 0.4; 1 trial with torch {torch}"
+                f"trained with different versions: torch 0.4 (2 trials), torch {torch} (2 trials)"
             ]
         with study.reading() as tables:
             assert len(tables.mixed_versions()) == 1

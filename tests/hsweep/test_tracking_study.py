@@ -13,7 +13,7 @@ from mlflow_stores import Kill, Killed, Tracked, client, report
 
 from hsweep.design.trial import TrialStatus
 from hsweep.record.journal import TrialRow
-from hsweep.record.kept import FinalWeights
+from hsweep.record.weights import FinalWeights
 from hsweep.tracking.contents import NOTE, STUDY_ID, WEIGHTS, study_tags
 from hsweep.tracking.tracker import TrackingSummary
 from hsweep.tracking.ui import VIEW_TAG

@@ -21,7 +21,7 @@ from task_contract import measured
 from text_tables import sentences, write_table
 from tiny import tiny_sweep
 from tiny_runs import assignment_of, planned
-from tiny_studies import new_study, trained
+from tiny_studies import manifest, new_study, trained
 
 import hsweep as public
 from hsweep import (
@@ -36,7 +36,6 @@ from hsweep import (
     lean,
 )
 from hsweep.coordination.coordinator import Coordinator
-from hsweep.coordination.keeping import Keeping
 from hsweep.coordination.recording import planned_row
 from hsweep.coordination.runner import InlineRunner
 from hsweep.design.trial import TrialStatus
@@ -44,7 +43,7 @@ from hsweep.paths import Home, weights_file
 from hsweep.planning.options import SweepOptions
 from hsweep.planning.prepare import prepare
 from hsweep.python import Study
-from hsweep.record.weights import WeightsFolder
+from hsweep.record.weights import Keeping, WeightsFolder
 from hsweep.training.opening import data_of
 
 Invoke = Callable[..., Result]
@@ -133,7 +132,7 @@ def run_here(home: Home, sweep: Sweep, **changes: Any) -> Study:
             sweep=sweep,
             trials=planned(sweep),
             checkpoints=study.checkpoints(),
-            keeping=Keeping(sweep, study.weights().root),
+            keeping=Keeping(study.manifest, study.weights().root),
         )
         InlineRunner().run(coordinator)
     return public.load("demo", home.root)
@@ -269,7 +268,7 @@ class TestWhichStay:
         self, order: tuple[int, ...], tmp_path: Path
     ) -> None:
         sweep = tiny_sweep(keep="best", replicates=2, question=lean({"width": 1}, margin=0.1))
-        trials = planned(sweep)[:4]
+        trials, asked = planned(sweep)[:4], manifest("demo", sweep, keep="best")
         values = [0.3, 0.2, 0.2, None]
         folder = tmp_path / "weights"
         folder.mkdir()
@@ -277,7 +276,7 @@ class TestWhichStay:
             for path in folder.iterdir():
                 path.unlink()
             rows = [planned_row(trial) for trial in trials]
-            keeping = Keeping(sweep, str(folder))
+            keeping = Keeping(asked, str(folder))
             for count, number in enumerate(order):
                 row = rows[number]
                 row.attempt = 2
@@ -288,7 +287,7 @@ class TestWhichStay:
                 if count < interrupted_after:
                     keeping.ended(row)
             (folder / weights_file("t" + "0" * 20, 1)).touch()
-            again = Keeping(sweep, str(folder))
+            again = Keeping(asked, str(folder))
             again.recall(rows)
             # Trials 0 and 1 are the baseline's; of equal ones the first of the plan stays.
             assert {path.name for path in folder.iterdir()} == {
