@@ -37,7 +37,7 @@ def runs(seed: int = 0) -> pd.DataFrame:
                         named("error"): error,
                         named("accuracy"): 0.9 + 0.01 * heads - 0.02 * error,
                         named("params"): 1000 * heads * length,
-                        named("condition"): 10.0 * heads + rng.random(),
+                        "condition_number": 10.0 * heads + rng.random(),
                         named("status"): "finished",
                     }
                 )

@@ -84,9 +84,8 @@ def shape_columns(runs: Runs, chosen: Mapping[str, Any]) -> list[str]:
     if "config" in frame:
         return ["config"]
     replicate = runs.replicate
-    measured = (chosen.get("condition"), chosen.get("prediction"))
     ends = (runs.status_column, runs.columns.get("budget_column"))
-    other = {runs.metric, replicate, *chosen["cost"], *measured, *nuisance, *ends}
+    other = {runs.metric, replicate, *chosen["cost"], *nuisance, *ends}
     shape = [
         name
         for name in axis_columns(frame, other)

@@ -30,7 +30,6 @@ class RankTest:
         p: two-sided.
         shapes: units compared.
         groups: groups within which labels were exchanged.
-        smallest_p: the least two-sided p that so few units can give.
     """
 
     rho: float
@@ -38,7 +37,6 @@ class RankTest:
     p: float
     shapes: int
     groups: int
-    smallest_p: float
 
 
 def rank_test(
@@ -135,7 +133,6 @@ def _tested(
         )
         as_low += int(np.count_nonzero(found <= rho + _TIE))
         as_high += int(np.count_nonzero(found >= rho - _TIE))
-    arrangements = math.prod(math.factorial(min(size, 20)) for size in sizes)
     controls = int(base.any()) + len(sizes) - 1
     return RankTest(
         rho=min(1.0, max(-1.0, rho)),
@@ -144,7 +141,6 @@ def _tested(
         p=min(1.0, 2 * (1 + min(as_low, as_high)) / (1 + draws)),
         shapes=left.size,
         groups=len(sizes),
-        smallest_p=min(1.0, 2 / min(arrangements, draws + 1)),
     )
 
 

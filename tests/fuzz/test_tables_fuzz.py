@@ -137,7 +137,7 @@ OPTIONS = st.one_of(
         st.sampled_from(
             [
                 *("--x", "--by", "--metric", "--replicate", "--config", "--cost", "--nuisance"),
-                *("--status-column", "--budget-column", "--condition", "--prediction"),
+                *("--status-column", "--budget-column"),
             ]
         ),
         NAMES,

@@ -118,8 +118,7 @@ def answers(table: Path) -> dict[str, Answer]:
         ),
         "effects": ask(table, "effects", config=axes, cost=cost),
         "conditioning": ask(
-            table, "conditioning", config=axes, x=axes[0], condition=named("condition"),
-            cost=cost,
+            table, "conditioning", config=axes, x=axes[0], cost=cost,
         ),
     }  # fmt: skip
 

@@ -1,7 +1,6 @@
 """The charts of conditioning: against heads with the theory, and the metric against it."""
 
 import dataclasses
-import math
 from typing import Final
 
 from analysis.charts import palette
@@ -30,10 +29,6 @@ def _series_shades(result: ConditioningResult) -> dict[str, palette.Shade]:
     names = [trend.series for trend in result.trends]
     listed = list(dict.fromkeys([*names, *(shape.series[0] for shape in result.shapes)]))
     return dict(zip(listed, palette.shades_for(listed), strict=True))
-
-
-def _title(result: ConditioningResult) -> str:
-    return "condition number" if result.condition == "condition_number" else result.condition
 
 
 def _heads_chart(result: ConditioningResult) -> Chart:
@@ -70,10 +65,10 @@ def _heads_chart(result: ConditioningResult) -> Chart:
     return Chart(
         "condition-heads",
         f"Conditioning against {result.x}",
-        f"Each small point is one run's {_title(result)} at its last report and each line joins "
+        "Each small point is one run's condition number at its last report and each line joins "
         f"the geometric means over seeds and all else that varies{dashed if theory else ''}.",
         axis.axis(result.x),
-        value_axis(_title(result), shown, log=True),
+        value_axis("condition number", shown, log=True),
         (*layers, *theory),
         is_wide=True,
     )
@@ -102,14 +97,13 @@ def _metric_chart(result: ConditioningResult) -> Chart:
             Interval(shape.metric, min(shape.metric_values), max(shape.metric_values)),
             hover=_hover(shape, result),
             label=short_label(shape.config, axes) if has_names else "",
-            label_side="left" if has_neighbour else "right",
         )
-        for shape, has_neighbour in zip(result.shapes, _neighboured(result), strict=True)
+        for shape in result.shapes
     ]
     known = [shape.condition for shape in result.shapes]
     # Names stand to the right.
     room = (max(known) / min(known) if max(known) > min(known) else 10.0) ** 0.06
-    x = value_axis(f"{_title(result)} (log scale)", known, log=True)
+    x = value_axis("condition number (log scale)", known, log=True)
     is_min = result.goal == "min"
     metrics = [shape.metric for shape in result.shapes]
     return Chart(
@@ -126,29 +120,12 @@ def _metric_chart(result: ConditioningResult) -> Chart:
     )
 
 
-def _neighboured(result: ConditioningResult) -> list[bool]:
-    """Return which shapes have a neighbour on their right, where their names would stand."""
-    xs = [math.log(shape.condition) for shape in result.shapes]
-    ys = [
-        math.log(shape.metric) if result.scale == "error" else shape.metric
-        for shape in result.shapes
-    ]
-    width, height = (max(each) - min(each) or 1.0 for each in (xs, ys))
-    return [
-        any(
-            0 < (other_x - x) / width < 0.07 and abs(other_y - y) / height < 0.04
-            for other_x, other_y in zip(xs, ys, strict=True)
-        )
-        for x, y in zip(xs, ys, strict=True)
-    ]
-
-
 def _hover(shape: ConditionedShape, result: ConditioningResult) -> str:
     runs = f"{shape.n} run{'' if shape.n == 1 else 's'}{shape.lost.behind}"
     lines = [
         shape.label,
         f"{result.metric} {number_text(shape.metric, 4)} over {runs}",
-        f"{_title(result)} {number_text(shape.condition)}",
+        f"condition number {number_text(shape.condition)}",
     ]
     if shape.prediction is not None:
         lines.append(f"theory {number_text(shape.prediction)}")

@@ -12,8 +12,9 @@ of fixed width) better conditioned, so the correlation given the size decides.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from statistics import geometric_mean
 from typing import Any, Final, Unpack
 
 import numpy as np
@@ -25,22 +26,25 @@ from analysis.questions.conditioning.result import (
     ConditionedShape,
     ConditioningResult,
     ConditioningSettings,
+    ConditioningVerdict,
+    HeadsTrend,
+    Leading,
+    TheoryCheck,
 )
-from analysis.questions.conditioning.trends import heads_trends, theory_check
-from analysis.questions.conditioning.verdict import correlations, judge
 from analysis.runs.columns import RunColumns
 from analysis.runs.grouped import Shape, grouped
 from analysis.runs.scale import transform
 from analysis.runs.table import Runs
-from analysis.statistics.values import FloatArray
-from analysis.values import Config, number
+from analysis.statistics.permutation import RankTest, partial_rank_test, rank_test
+from analysis.statistics.values import FloatArray, Interval
+from analysis.text.numbers import cost_title, number_text, p_text, percent_text
+from analysis.values import AxisValue, Config, Number, number
 from hsweep.design.question import Goal, Scale
 from hsweep.errors import UserError, unknown_name
 
 CONDITION: Final = "condition_number"
 PREDICTION: Final = "predicted_condition_number"
 CAPPED: Final = "condition_number_capped"
-LAYER_PREFIX: Final = "condition_number_layer_"
 EMBED_DIM: Final = "embed_dim"
 
 
@@ -56,8 +60,6 @@ def fit(
     x: str = "heads",
     goal: Goal = "max",
     scale: Scale = "accuracy",
-    condition: str = CONDITION,
-    prediction: str | None = None,
     size: str | None = None,
     settings: ConditioningSettings | None = None,
     **columns: Unpack[RunColumns],
@@ -71,9 +73,6 @@ def fit(
         x: column of the number of heads; condition numbers are drawn against it if it is among
             ``config``.
         scale: ``error`` averages the seeds' logarithms, others the values.
-        condition: column of the condition number, at least 1.
-        prediction: column of the theory's value; None takes ``predicted_condition_number`` if it
-            is there.
         size: column of what confounds both; None takes ``num_params`` if it is there.
         columns: which columns tell runs apart and say how each ended (`RunColumns`).
 
@@ -82,31 +81,29 @@ def fit(
     """
     runs = Runs.of(table, metric, columns)
     known = runs.frame.columns
-    for name in (condition, *config, *(each for each in (prediction, size) if each)):
+    for name in (CONDITION, *config, *([size] if size else [])):
         if name not in known:
             raise unknown_name("column", name, map(str, known))
-    prediction = prediction or (PREDICTION if PREDICTION in known else None)
     size = size or ("num_params" if "num_params" in known else None)
-    layers = tuple(str(name) for name in known if str(name).startswith(LAYER_PREFIX))
-    extra = [name for name in (prediction, size, CAPPED, EMBED_DIM) if name in known]
-    numbers = dict.fromkeys([condition, *(n for n in extra if n and n not in config), *layers])
-    chosen = settings or ConditioningSettings()
-    found = grouped(runs, config, goal=goal, numbers=list(numbers))
-    warnings = list(found.warnings)
-    has_number = [(shape, ~np.isnan(shape.numbers[condition])) for shape in found.found]
-    measured = [shape.some(own) for shape, own in has_number if own.any()]
-    if unmeasured := sum(int((~own).sum()) for _, own in has_number):
-        warnings.append(f"{unmeasured} full-budget runs have no {condition} and are left out")
+    extra = [name for name in (PREDICTION, size, CAPPED, EMBED_DIM) if name in known]
+    numbers = dict.fromkeys([CONDITION, *(name for name in extra if name and name not in config)])
+    settings = settings or ConditioningSettings()
+    shapes_of_runs = grouped(runs, config, goal=goal, numbers=list(numbers))
+    warnings = list(shapes_of_runs.warnings)
+    probed = [(shape, ~np.isnan(shape.numbers[CONDITION])) for shape in shapes_of_runs.found]
+    measured = [shape.some(own) for shape, own in probed if own.any()]
+    if unmeasured := sum(int((~own).sum()) for _, own in probed):
+        warnings.append(f"{unmeasured} full-budget runs have no {CONDITION} and are left out")
     if not measured:
-        raise UserError(f"no run of the table reached its full budget with a {condition}")
-    least = min(float(shape.numbers[condition].min()) for shape in measured)
+        raise UserError(f"no run of the table reached its full budget with a {CONDITION}")
+    least = min(float(shape.numbers[CONDITION].min()) for shape in measured)
     if least < 1:
         raise UserError(
-            f"column {condition!r} holds {least!r}; a condition number is at least 1 (is it a "
+            f"column {CONDITION!r} holds {least!r}; a condition number is at least 1 (is it a "
             "logarithm?)"
         )
     shapes = sorted(
-        (_conditioned(s, x, scale, (condition, prediction, size), layers) for s in measured),
+        (_conditioned(shape, x, scale, size) for shape in measured),
         key=lambda shape: (shape.x is None, shape.x or 0, shape.size or 0, shape.label),
     )
     shapes = _without_twins(shapes, x, warnings)
@@ -117,36 +114,26 @@ def fit(
         )
     if any(shape.n == 1 for shape in shapes):
         warnings.append("some shapes have a single run, so their place is uncertain by its noise")
-    rng = np.random.default_rng(chosen.rng_seed)
-    tests = correlations(shapes, goal, chosen, rng)
+    rng = np.random.default_rng(settings.rng_seed)
+    tests = correlations(shapes, goal, settings, rng)
     result = ConditioningResult(
         shapes=tuple(shapes),
-        trends=heads_trends(shapes, x, config, chosen, rng),
-        theory=theory_check(shapes, chosen, rng),
-        layer_names=layers,
+        trends=_heads_trends(shapes, x, config, settings, rng),
+        theory=_theory_check(shapes, settings, rng),
         x=x,
-        condition=condition,
-        prediction=prediction,
         metric=runs.metric,
         goal=goal,
         scale=scale,
         size=size,
-        settings=chosen,
+        settings=settings,
         warnings=tuple(warnings),
         **tests,
     )
-    verdict, leading, reason = judge(result)
+    verdict, leading, reason = _judge(result)
     return replace(result, verdict=verdict, leading=leading, reason=reason)
 
 
-def _conditioned(
-    shape: Shape,
-    x: str,
-    scale: Scale,
-    roles: tuple[str, str | None, str | None],
-    layers: Sequence[str],
-) -> ConditionedShape:
-    condition, prediction, size = roles
+def _conditioned(shape: Shape, x: str, scale: Scale, size: str | None) -> ConditionedShape:
     axes = {k: number(v) if isinstance(v, float) else v for k, v in shape.config.items()}
     heads, values, numbers = axes.get(x), shape.values, shape.numbers
     embed_dim = _mean(numbers.get(EMBED_DIM)) or axes.get(EMBED_DIM)
@@ -160,10 +147,9 @@ def _conditioned(
         n=values.size,
         metric=float(10 ** quality.mean() if is_error else quality.mean()),
         metric_values=tuple(values.tolist()),
-        condition=_geometric_mean(numbers[condition]),
-        condition_values=tuple(numbers[condition].tolist()),
-        prediction=_mean(numbers.get(prediction or "")),
-        layers=tuple(_geometric_mean(numbers[name]) for name in layers),
+        condition=float(np.exp(np.log(numbers[CONDITION]).mean())),
+        condition_values=tuple(numbers[CONDITION].tolist()),
+        prediction=_mean(numbers.get(PREDICTION)),
         size=_mean(numbers.get(size or "")),
         capped=_mean(numbers.get(CAPPED)),
         lost=shape.lost,
@@ -191,17 +177,17 @@ def _without_twins(
     shapes: Sequence[ConditionedShape], x: str, warnings: list[str]
 ) -> list[ConditionedShape]:
     """Leave out the second name of one model: a shared width given as a number as well."""
-    found: dict[Any, ConditionedShape] = {}
+    models: dict[Any, ConditionedShape] = {}
     for shape in shapes:
         held = tuple((name, value) for name, value in shape.config.items() if name != HEAD_DIM)
         twin = (held, frozenset(shape.series)) if len(shape.series) > 1 else (shape.label,)
-        found.setdefault(twin, shape)
-    if len(found) < len(shapes):
+        models.setdefault(twin, shape)
+    if len(models) < len(shapes):
         warnings.append(
-            f"{len(shapes) - len(found)} shapes are other shapes under another name (a {HEAD_DIM} "
+            f"{len(shapes) - len(models)} shapes are other shapes under another name (a {HEAD_DIM} "
             f"equal to {EMBED_DIM} / {x}) and are left out"
         )
-    return list(found.values())
+    return list(models.values())
 
 
 def _mean(values: FloatArray | None) -> float | None:
@@ -209,6 +195,170 @@ def _mean(values: FloatArray | None) -> float | None:
     return float(known.mean()) if known.size else None
 
 
-def _geometric_mean(values: FloatArray) -> float:
-    known = values[~np.isnan(values)]
-    return float(np.exp(np.log(known).mean())) if known.size else math.nan
+def correlations(
+    shapes: Sequence[ConditionedShape],
+    goal: Goal,
+    settings: ConditioningSettings,
+    rng: np.random.Generator,
+) -> dict[str, Any]:
+    """Return the correlations over shapes, as `ConditioningResult` names them."""
+    condition = np.array([math.log(shape.condition) for shape in shapes])
+    good = (1.0 if goal == "max" else -1.0) * np.array([shape.metric for shape in shapes])
+
+    def explained(values: FloatArray) -> float:
+        # No test is made, so that no arrangement is drawn.
+        test = rank_test(values, classes, rng=np.random.default_rng(0), draws=1)
+        return test.rho**2 if test is not None else 0.0
+
+    heads = [shape.x for shape in shapes if shape.x is not None]
+    has_heads = len(set(heads)) > 1 and len(heads) == len(shapes)
+    tests: dict[str, Any] = {
+        name: rank_test(condition, good, groups=groups, rng=rng, draws=settings.draws)
+        for name, groups in (("raw", None), *([("same_heads", heads)] if has_heads else []))
+    }
+    sizes = [shape.size for shape in shapes if shape.size is not None]
+    if tests["raw"] is None or len(sizes) < len(shapes):
+        return tests
+    classes = size_classes(np.array(sizes, dtype=np.float64), settings.same_size)
+    if classes.max() > 0:
+        tests["size_controlled"] = partial_rank_test(
+            condition, good, classes, rng=rng, draws=settings.draws
+        )
+        tests["size_share"] = explained(condition), explained(good)
+    return tests
+
+
+def size_classes(sizes: FloatArray, factor: float) -> FloatArray:
+    """Return the number of each shape's size class, ascending.
+
+    A class begins at its smallest shape and holds all up to ``factor`` times that. Without classes
+    shapes of nearly one size would have ranks of size that mean nothing, and both correlations
+    with them would be blurred alike, which looks like a correlation of the two.
+    """
+    classes = np.zeros(sizes.size)
+    start, current = -math.inf, -1
+    for at in np.argsort(sizes, kind="stable"):
+        if current < 0 or sizes[at] > start * factor:
+            current, start = current + 1, float(sizes[at])
+        classes[at] = current
+    return classes
+
+
+def _judge(result: ConditioningResult) -> tuple[ConditioningVerdict, Leading | None, str]:
+    """Return the verdict of a result's correlations, the test that decides, and the reason."""
+    settings, metric, raw = result.settings, result.metric, result.raw
+    if len(result.shapes) < settings.fewest_shapes:
+        few = f"{len(result.shapes)} shapes with a condition number are too few for a test"
+        return "undecided", None, f"{few}: it takes {settings.fewest_shapes}"
+    if raw is None:
+        return "undecided", None, f"condition number or {metric} is the same for all shapes"
+    leading: Leading = "raw"
+    test, among = raw, ""
+    if result.size_share is not None:
+        size = cost_title(result.size) if result.size else "size"
+        if min(result.size_share) >= settings.confounded or result.size_controlled is None:
+            shares = [percent_text(round(share, 2)) for share in result.size_share]
+            return (
+                *("undecided", None),
+                f"size and condition number cannot be told apart: {size} account for {shares[0]} of"
+                f" the order of the condition numbers and {shares[1]} of that of the results",
+            )
+        leading, test, among = "size_controlled", result.size_controlled, f" given their {size}"
+    numbers = f"{_correlation_text(test)}{among}"
+    if test.p > settings.alpha:
+        gone = ""
+        if leading != "raw" and raw.p <= settings.alpha:
+            gone = f"; without regard to size it is {_correlation_text(raw)}"
+        none = f"no correlation of condition number and {metric} is established: {numbers}"
+        return "undecided", leading, f"{none}{gone}"
+    which = "better" if test.rho < 0 else "worse"
+    reason = f"{which} conditioned shapes have the better {metric}: {numbers}"
+    held = result.same_heads
+    if test.rho > 0:
+        return "contradicted", leading, reason
+    if held is None:
+        return "supported", leading, reason
+    reason += f"; among shapes of equally many heads {_correlation_text(held)}"
+    if held.p > settings.alpha:
+        reason += ", so that the condition number is not told apart from the number of heads itself"
+    elif held.rho > 0:
+        return "undecided", leading, f"{reason}, which is the contrary"
+    return "supported", leading, reason
+
+
+def _correlation_text(test: RankTest) -> str:
+    interval = ""
+    if test.interval is not None:
+        low, high = (number_text(end, 2) for end in test.interval[1:])
+        interval = f", 95% interval {low} to {high}"
+    rho = number_text(test.rho, 2)
+    return f"rank correlation {rho}{interval} ({p_text(test.p)}, {test.shapes} shapes)"
+
+
+def _heads_trends(
+    shapes: Sequence[ConditionedShape],
+    x: str,
+    config: Sequence[str],
+    settings: ConditioningSettings,
+    rng: np.random.Generator,
+) -> tuple[HeadsTrend, ...]:
+    """Return one trend for each curve over heads that holds two of them."""
+    others = [name for name in config if name not in (x, HEAD_DIM)]
+    trends = []
+    for name in dict.fromkeys(series for shape in shapes for series in shape.series):
+        blocks: dict[tuple[AxisValue, ...], dict[Number, ConditionedShape]] = {}
+        for shape in shapes:
+            if name in shape.series and shape.x is not None:
+                held = tuple(shape.config[other] for other in others)
+                blocks.setdefault(held, {})[shape.x] = shape
+        if max(map(len, blocks.values()), default=0) > 1:
+            trends.append(_trend(name, list(blocks.values()), settings, rng))
+    return tuple(trends)
+
+
+def _trend(
+    series: str,
+    blocks: Sequence[Mapping[Number, ConditionedShape]],
+    settings: ConditioningSettings,
+    rng: np.random.Generator,
+) -> HeadsTrend:
+    """Return how the condition number goes with heads; the shapes of a block differ in heads."""
+    # Means over blocks are comparable only if every block has every number of heads.
+    grid = max((sorted(block) for block in blocks), key=len)
+    whole = [block for block in blocks if set(grid) <= set(block)]
+    predictions = [[block[at].prediction for block in whole] for at in grid]
+    known = [[value for value in values if value is not None] for values in predictions]
+    is_predicted = all(len(values) == len(whole) for values in known)
+    every = [(at, shape) for block in blocks for at, shape in block.items()]
+    return HeadsTrend(
+        series=series,
+        x=tuple(grid),
+        measured=tuple(geometric_mean(block[at].condition for block in whole) for at in grid),
+        predicted=tuple(map(geometric_mean, known)) if is_predicted else (),
+        test=rank_test(
+            np.array([at for at, _ in every], dtype=np.float64),
+            np.array([math.log(shape.condition) for _, shape in every]),
+            groups=[at for at, block in enumerate(blocks) for _ in block],
+            rng=rng,
+            draws=settings.draws,
+        ),
+    )
+
+
+def _theory_check(
+    shapes: Sequence[ConditionedShape], settings: ConditioningSettings, rng: np.random.Generator
+) -> TheoryCheck | None:
+    """Return measured beside predicted condition numbers; None without a prediction."""
+    pairs = [
+        (shape.condition, shape.prediction)
+        for shape in shapes
+        if shape.prediction is not None and math.isfinite(shape.prediction)
+    ]
+    if not pairs:
+        return None
+    measured, predicted = np.log(np.array(pairs)).T
+    ratios = measured - predicted
+    factor = Interval(*np.exp([ratios.mean(), ratios.min(), ratios.max()]).tolist())
+    # Predictions are computed, so what differs by rounding alone is the same.
+    rounded = np.round(predicted, 9)
+    return TheoryCheck(factor, rank_test(rounded, measured, rng=rng, draws=settings.draws))

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 from itertools import starmap
-from typing import Any, Final
+from typing import Any
 
 from analysis.questions.base import Finding, Kind, Section, StudyRuns
 from analysis.questions.conditioning.charts import conditioning_charts
@@ -23,8 +23,6 @@ from analysis.questions.shapes import CONFIG, COSTS, goal_asked, scale_asked, sh
 from analysis.runs.table import Runs
 from analysis.text.tables import varying_columns
 
-_ROLES: Final = ("x", "condition", "prediction")
-
 
 class ConditioningKind(Kind):
     """Correlates condition numbers with the metric, of a probed study or of a table."""
@@ -36,8 +34,6 @@ class ConditioningKind(Kind):
         Option("x", "The axis of heads.  [default: heads]"),
         CONFIG,
         dataclasses.replace(COSTS, of_table=True),
-        Option("condition", "Column of the condition number.", of_table=True),
-        Option("prediction", "Column of the theory's value.", of_table=True),
     )
 
     def of_table(self, runs: Runs, chosen: Mapping[str, Any]) -> Finding:
@@ -45,11 +41,16 @@ class ConditioningKind(Kind):
         is_named = chosen["config"] or HEAD_DIM in shape or HEAD_DIM not in runs.frame
         if not is_named and runs.frame[HEAD_DIM].nunique(dropna=False) > 1:
             shape.append(HEAD_DIM)  # its empty entries tell shapes apart, too
-        asked: dict[str, Any] = {name: chosen[name] for name in _ROLES if chosen[name]}
-        asked |= {"goal": goal, "scale": scale_asked(runs, goal, chosen)}
-        asked["size"] = next(iter(chosen["cost"]), None)
-        settings = with_settings(ConditioningSettings(), chosen["settings"])
-        return self.finding(fit(runs, config=shape, settings=settings, **asked))
+        result = fit(
+            runs,
+            config=shape,
+            x=chosen["x"] or "heads",
+            goal=goal,
+            scale=scale_asked(runs, goal, chosen),
+            size=next(iter(chosen["cost"]), None),
+            settings=with_settings(ConditioningSettings(), chosen["settings"]),
+        )
+        return self.finding(result)
 
     def of_study(
         self, study: StudyRuns, chosen: Mapping[str, Any] | None, found: Sequence[Finding]

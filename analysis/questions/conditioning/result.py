@@ -10,8 +10,7 @@ from analysis.values import Config, Jsonable, Number
 from hsweep.design.question import Goal, Scale
 
 ConditioningVerdict = Literal["supported", "contradicted", "undecided"]
-Course = Literal["falls", "rises", "constant", "has a peak", "has a trough", "varies"]
-Leading = Literal["raw", "size_controlled", "same_size"]
+Leading = Literal["raw", "size_controlled"]
 
 HEAD_DIM: Final = "head_dim"
 COUPLED: Final = "coupled"
@@ -60,8 +59,6 @@ class ConditionedShape:
         metric: mean metric in its own unit; the geometric mean of errors.
         condition: geometric mean of the condition number.
         prediction: what the theory says; None without the column.
-        layers: geometric means of the layers' condition numbers, in the columns' order; NaN where
-            a layer was not measured.
         size: its cost that confounds both; None without the column.
         capped: share of matrices that count as singular; None without the column.
         lost: its runs without a number; the means are those of the runs left.
@@ -77,7 +74,6 @@ class ConditionedShape:
     condition: float
     condition_values: tuple[float, ...]
     prediction: float | None
-    layers: tuple[float, ...]
     size: float | None
     capped: float | None
     lost: Losses = NONE_LOST
@@ -92,8 +88,6 @@ class HeadsTrend:
         x: numbers of heads, ascending.
         measured, predicted: geometric mean over the shapes at each, and the theory's values; empty
             without them.
-        course, predicted_course: how these go.
-        change, predicted_change: the last value over the first.
         test: correlation of heads and condition number among shapes that differ in heads alone.
     """
 
@@ -101,10 +95,6 @@ class HeadsTrend:
     x: tuple[Number, ...]
     measured: tuple[float, ...]
     predicted: tuple[float, ...]
-    course: Course
-    predicted_course: Course | None
-    change: float
-    predicted_change: float | None
     test: RankTest | None
 
 
@@ -132,12 +122,11 @@ class ConditioningResult(Jsonable):
         leading: the test that decides the verdict.
         raw: over all shapes.
         size_controlled: given the shapes' sizes; None where they are unknown or all alike.
-        same_size: among shapes of about one size.
         same_heads: among shapes of equally many heads. Heads move both, so what is left here is
             what the condition number tells beyond them.
         size_share: share of the variance of the ranks that size accounts for, of the condition
             number's and of the metric's; None where sizes are unknown or all alike.
-        layer_names, condition, prediction, size: columns of the table.
+        size: column of the table that stands for it.
         x: name of the axis of heads.
         scale: how seeds of the metric are averaged.
     """
@@ -145,10 +134,7 @@ class ConditioningResult(Jsonable):
     shapes: tuple[ConditionedShape, ...]
     trends: tuple[HeadsTrend, ...]
     theory: TheoryCheck | None
-    layer_names: tuple[str, ...]
     x: str
-    condition: str
-    prediction: str | None
     metric: str
     goal: Goal
     scale: Scale
@@ -156,9 +142,8 @@ class ConditioningResult(Jsonable):
     settings: ConditioningSettings
     warnings: tuple[str, ...]
     raw: RankTest | None
-    same_heads: RankTest | None
+    same_heads: RankTest | None = None
     size_controlled: RankTest | None = None
-    same_size: RankTest | None = None
     size_share: tuple[float, float] | None = None
     verdict: ConditioningVerdict = "undecided"
     leading: Leading | None = None

@@ -1,12 +1,12 @@
 """Conditioning in words and tables."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from analysis.questions.conditioning.result import (
     COUPLED,
     ConditioningResult,
     ConditioningVerdict,
-    Course,
     HeadsTrend,
 )
 from analysis.runs.losses import runs_text
@@ -21,6 +21,7 @@ from analysis.text.numbers import (
     percent_text,
 )
 from analysis.text.tables import Table
+from analysis.values import Number
 
 _BADGES: Final[dict[ConditioningVerdict, tuple[str, Tone]]] = {
     "supported": ("conditioning story supported", "found"),
@@ -55,25 +56,24 @@ def conditioning_sentences(result: ConditioningResult) -> tuple[str, ...]:
 def _trend_sentence(trend: HeadsTrend, x: str) -> str:
     held = f"heads {COUPLED}" if trend.series == COUPLED else trend.series or f"more {x}"
     ends = f"from {number_text(trend.x[0])} to {number_text(trend.x[-1])} {x}"
-    goes = _course_text(trend.course, trend.change)
-    tested = predicted = ""
+    tested = theory = ""
     if trend.test is not None:
         tested = f" (rank correlation {number_text(trend.test.rho, 2)}, {p_text(trend.test.p)})"
-    if trend.predicted_course is not None and trend.predicted_change is not None:
-        joint = "as" if trend.predicted_course == trend.course else "where"
-        theory = _course_text(trend.predicted_course, trend.predicted_change)
-        predicted = f", {joint} the theory says it {theory}"
-    return f"With {held}, the condition number {goes} {ends}{tested}{predicted}."
+    if trend.predicted:
+        theory = f"; the theory says that it {_change_text(trend.x, trend.predicted)}"
+    goes = _change_text(trend.x, trend.measured, f" {ends}")
+    return f"With {held}, the condition number {goes}{tested}{theory}."
 
 
-def _course_text(course: Course, change: float) -> str:
+def _change_text(x: Sequence[Number], values: Sequence[float], where: str = "") -> str:
+    change, highest = values[-1] / values[0], max(values)
     factor = number_text(change if change >= 1 else 1 / change, 2)
-    if course in ("falls", "rises"):
-        return f"{course} {factor}-fold"
-    if course == "constant":
-        return "stays the same"
-    goes = "goes up and down" if course == "varies" else course
-    return f"{goes} and ends {factor} times {'higher' if change >= 1 else 'lower'}"
+    goes = (
+        "stays the same" if factor == "1" else f"{'rises' if change > 1 else 'falls'} {factor}-fold"
+    )
+    has_peak = highest > 1.05 * max(values[0], values[-1])
+    peak = f", with a peak at {number_text(x[values.index(highest)])}" if has_peak else ""
+    return f"{goes}{where}{peak}"
 
 
 def conditioning_tables(result: ConditioningResult) -> list[tuple[str, Table]]:
@@ -89,7 +89,6 @@ def correlations_table(result: ConditioningResult) -> Table:
     tests = {
         "raw": ("over all shapes", result.raw),
         "size_controlled": (f"given their {size}", result.size_controlled),
-        "same_size": (f"among shapes of equal {size}", result.same_size),
         "same_heads": (f"among shapes of equal {result.x}", result.same_heads),
     }
     rows = [
@@ -126,11 +125,10 @@ def _row(name: str, test: RankTest) -> tuple[str, ...]:
 
 
 def shapes_table(result: ConditioningResult) -> Table:
-    layers = tuple(f"layer {index}" for index in range(len(result.layer_names)))
+    has_theory = any(shape.prediction is not None for shape in result.shapes)
     header = (
         *("shape", *([cost_title(result.size)] if result.size else []), result.metric, "runs"),
-        *("condition number", *(("theory", "measured / theory") if result.prediction else ())),
-        *layers,
+        *("condition number", *(("theory", "measured / theory") if has_theory else ())),
     )
     rows = []
     for shape in result.shapes:
@@ -139,9 +137,9 @@ def shapes_table(result: ConditioningResult) -> Table:
             row.append(cost_text(result.size, shape.size))
         row += [number_text(shape.metric, 4), runs_text(shape.n, shape.lost)]
         row.append(number_text(shape.condition))
-        if result.prediction:
+        if has_theory:
             ratio = shape.condition / shape.prediction if shape.prediction else None
             row += [number_text(shape.prediction), number_text(ratio)]
-        rows.append((*row, *map(number_text, shape.layers)))
-    note = "Geometric means over seeds of the last report; the whole is the mean over layers."
+        rows.append(tuple(row))
+    note = "Geometric means over seeds of the last report, each the mean over layers."
     return Table(header, tuple(rows), note)
