@@ -34,7 +34,7 @@ def resume(study_name: str, options: RunOptions, home: Home, as_json: bool) -> N
     from hsweep.planning.prepare import own_sweep
     from hsweep.record.study import StudyFolder
     from hsweep.running.change import resume as resume_study
-    from hsweep.running.early import start_early
+    from hsweep.running.start import start_early
     from hsweep.tracking.target import target_of
 
     study = StudyFolder.open_to_run(home, study_name)

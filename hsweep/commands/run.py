@@ -96,7 +96,7 @@ def run(
     if dry_run:
         _show_edit(order, options, console, as_json)
         return
-    from hsweep.running.early import start_early
+    from hsweep.running.start import start_early
 
     started = None if order.is_answered else start_early(options, order.loaded.folder)
     from hsweep.commands.conclusion import Conclusion, conclude

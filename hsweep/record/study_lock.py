@@ -109,15 +109,8 @@ def held(paths: StudyPaths) -> Held:
 
 
 def _holder(paths: StudyPaths) -> str:
-    import psutil
-
-    by_hand = f"`fuser {paths.lock}` finds it"
     try:
         holder = json.loads(paths.holder.read_text())
-        pid, host = int(holder["pid"]), str(holder["host"])
-        is_gone = host == platform.node() and not psutil.pid_exists(pid)
-    except (OSError, ValueError, KeyError, TypeError, OverflowError):
-        return f"another process (which one is not noted; {by_hand})"
-    if is_gone:
-        return f"something that process {pid} on {host} started before it ended ({by_hand})"
-    return f"process {pid} on {host}"
+        return f"process {holder['pid']} on {holder['host']} (`fuser {paths.lock}` finds it)"
+    except (OSError, ValueError, KeyError, TypeError):
+        return f"another process (`fuser {paths.lock}` finds it)"

@@ -38,7 +38,6 @@ class Forecast:
         budgets: of the runs, in words.
         seconds: of training in all; None where no speed was measured.
         workers: trials that train at once on this machine.
-        longest: the seconds of the longest trial.
     """
 
     size: Size
@@ -49,14 +48,11 @@ class Forecast:
     is_at_most: bool
     seconds: float | None
     workers: int
-    longest: float
 
     @property
     def wall_seconds(self) -> float | None:
         """How long it takes on this machine; None where no speed was measured."""
-        if self.seconds is None:
-            return None
-        return max(self.seconds / self.workers, self.longest)
+        return None if self.seconds is None else self.seconds / self.workers
 
     @property
     def what(self) -> str:
@@ -97,10 +93,10 @@ def forecast(plan: Plan, home: Home) -> Forecast:
     if waits:
         trained = play_out(sweep, trials)
     whole = sum(trial.units_to_train for trial in trials if trial.key in trained)
-    spread = _spread(sweep, trials, trained)
-    calibration = Calibration(home.calibration, machine)
-    seconds = calibration.estimate(spread)
     units = sum(trained.values())
+    # Which trials go on is not known: all have an equal share of what early stopping leaves.
+    left = units / sum(trial.units_to_train for trial in trials)
+    spread = ((trial, left * trial.units_to_train) for trial in trials)
     return Forecast(
         Size.of(trials, describe(sweep.question) or {}, sweep.num_scouts),
         len(trained),
@@ -108,11 +104,8 @@ def forecast(plan: Plan, home: Home) -> Forecast:
         units / whole if whole else 1.0,
         budgets_in_words((trial.budget.amount for trial in trials), sweep.budget.unit),
         plan.is_adaptive or not waits,
-        seconds,
+        Calibration(home.calibration, machine).estimate(spread),
         _workers(trials, machine),
-        max((calibration.estimate([each]) or 0.0 for each in spread), default=0.0)
-        if seconds is not None
-        else 0.0,
     )
 
 
@@ -153,23 +146,6 @@ class _Unrecorded(Journal):
     def append(self, entries: Sequence[Entry]) -> None:
         for entry in entries:
             self._state.apply(entry)
-
-
-def _spread(
-    sweep: Sweep, trials: Sequence[Trial], trained: Mapping[str, int]
-) -> list[tuple[Trial, float]]:
-    """Return trials with the mean number of units that each trains: which ones go on is not known,
-    so all that compete at one budget have equal shares."""
-    groups: dict[tuple[str, int, bool], list[Trial]] = {}
-    for trial in trials:
-        rivals = (trial.stratum, trial.budget.amount, trial.replicate < sweep.num_scouts)
-        groups.setdefault(rivals, []).append(trial)
-    found = []
-    for group in groups.values():
-        units = sum(trained.get(trial.key, 0) for trial in group)
-        share = units / (sum(trial.units_to_train for trial in group) or 1)
-        found += [(trial, share * trial.units_to_train) for trial in group]
-    return found
 
 
 def _workers(trials: Sequence[Trial], machine: Mapping[str, Any]) -> int:

@@ -11,7 +11,7 @@ import functools
 import json
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -36,10 +36,10 @@ from hsweep.record.weights import WeightsFolder
 from models.conditioning import Conditioning
 
 _MEASURED_TIMES: Final = frozenset({"wall_seconds", "latency_seconds"})
-_NOT_TO_BE_READ: Final = (UserError, OSError, sqlite3.Error, ValueError, KeyError, TypeError)
+_UNREADABLE: Final = (UserError, OSError, sqlite3.Error, ValueError, KeyError, TypeError)
 """What a study that is broken, or being deleted, may raise."""
 
-_ASKED: Final = "reuse"
+_META: Final = "reuse"
 """Name of the record's note that this study trains everything itself."""
 
 _Content = tuple[str, ...]
@@ -48,12 +48,38 @@ _Content = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """Another study, and its finished trials by their content, each with the study that trained it
-    (empty: this one). After an edit several trials may differ in their code alone."""
+    """Another study.
+
+    Attributes:
+        finished: its finished trials by their content, each with the study that trained it (empty:
+            this one). After an edit several may differ in their code alone.
+        files: behind the digests of its code.
+    """
 
     paths: StudyPaths
     manifest: Manifest
     finished: Mapping[_Content, Sequence[tuple[str, str]]]
+    files: Mapping[str, Mapping[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Result:
+    """A trial that another study has finished.
+
+    Attributes:
+        source: the other study.
+        file: of its final weights there: its key and attempt.
+        trained_by: the study that trained it.
+        origins: code and versions that trained it.
+        changed: files that have changed since, by the part of the code.
+    """
+
+    source: _Source
+    file: tuple[str, int]
+    trained_by: str
+    reports: Sequence[LogRow]
+    origins: Sequence[str]
+    changed: Mapping[str, Sequence[str]]
 
 
 @dataclass
@@ -76,8 +102,6 @@ class Reuse:
         accepted: what was taken in spite of other code, as it is to be recorded.
         not_taken: how many trials of which study are trained here although it has finished them,
             by the study and the reason.
-        without_weights: trials that were taken and whose final weights are not kept where they were
-            trained, although this study keeps such.
     """
 
     journal: Journal
@@ -91,46 +115,50 @@ class Reuse:
     num_compared: int = 0
     accepted: list[dict[str, Any]] = field(default_factory=list)
     not_taken: Counter[tuple[str, str]] = field(default_factory=Counter)
-    without_weights: int = 0
 
     def __call__(self, trials: Sequence[Trial]) -> frozenset[str]:
         """Take trials that are finished elsewhere, and return their keys.
 
         The trials must be planned in this study's record.
         """
-        wanted = {
-            trial.key: trial
+        wanted = [
+            trial
             for trial in trials
-            if trial.budget.unit != "seconds" and (self.only is None or trial.key in self.only)
-        }
-        contents = {_content(trial.parts) for trial in wanted.values()}
+            if trial.budget.unit != "seconds"
+            and (self.only is None or trial.key in self.only)
+            and not self._has_begun(trial.key)
+        ]
+        contents = {_content(trial.parts) for trial in wanted}
         sources = [each for each in self._sources if not contents.isdisjoint(each.finished)]
-        if not sources:
+        if self._compared_times:
+            there = {content for each in sources for content in each.finished}
+            self.num_compared += sum(_content(trial.parts) in there for trial in wanted)
             return frozenset()
-        for row in self.journal.trials():
-            if row.status is not TrialStatus.PLANNED or row.attempt or row.unit:
-                wanted.pop(row.key, None)
-        if compared_times(self.manifest.question):
-            self.num_compared += sum(
-                any(_content(trial.parts) in each.finished for each in sources)
-                for trial in wanted.values()
-            )
-            return frozenset()
-        found: set[str] = set()
+        results: dict[str, _Result] = {}
         reasons: dict[str, tuple[str, str]] = {}
-        # What was trained by the same code comes first, wherever it is.
-        for accepting in (False, True) if self.accepts_code else (False,):
-            for source in sources:
-                missing = [wanted[key] for key in wanted.keys() - found]
-                found |= self._take(source, missing, reasons, accepting=accepting)
-        self.not_taken.update(reason for key, reason in reasons.items() if key not in found)
-        return frozenset(found)
+        for source in sources:
+            # What was read whole before a study turns out to be broken is sound all the same.
+            with contextlib.suppress(*_UNREADABLE):
+                for key, result in self._results(source, wanted, reasons):
+                    # What was trained by the same code comes first, wherever it is.
+                    if key not in results or (results[key].changed and not result.changed):
+                        results[key] = result
+        self.not_taken.update(reason for key, reason in reasons.items() if key not in results)
+        self._take(results)
+        return frozenset(results)
+
+    def _has_begun(self, key: str) -> bool:
+        row = self.journal.rows[key]
+        return row.has_begun or row.status is not TrialStatus.PLANNED
+
+    @functools.cached_property
+    def _compared_times(self) -> list[str]:
+        """The measured times that the answer rests on."""
+        return sorted(_MEASURED_TIMES & set((self.manifest.question or {}).get("costs") or ()))
 
     @functools.cached_property
     def _sources(self) -> list[_Source]:
-        there = [
-            _read(paths) for paths in list_studies(self.home) if paths.name != self.manifest.name
-        ]
+        there = map(_read, (p for p in list_studies(self.home) if p.name != self.manifest.name))
         return [each for each in there if each is not None and self._measured_alike(each.manifest)]
 
     def _measured_alike(self, other: Manifest) -> bool:
@@ -142,37 +170,22 @@ class Reuse:
         has_metrics = set(self.manifest.metrics) <= set(other.metrics)
         return same_probe and (has_metrics or bool(other.training))
 
-    def _take(
-        self,
-        source: _Source,
-        trials: Sequence[Trial],
-        reasons: dict[str, tuple[str, str]],
-        *,
-        accepting: bool,
-    ) -> set[str]:
-        """Take trials from one study; return their keys, and add the reasons for the others."""
-        found: dict[str, dict[str, Any]] = {}
-        trained: dict[str, tuple[str, int]] = {}
-        changes: dict[str, list[Mapping[str, Sequence[str]]]] = {}
-        files: dict[str, Mapping[str, str]] = {}
+    def _results(
+        self, source: _Source, trials: Sequence[Trial], reasons: dict[str, tuple[str, str]]
+    ) -> Iterator[tuple[str, _Result]]:
+        """Yield the results that another study has of trials, by their keys; add to ``reasons`` why
+        it is not taken where one cannot be."""
         name = source.paths.name
-        there = (
-            (trial, key, by or name)
-            for trial in sorted(trials, key=lambda trial: trial.ordinal)
-            for key, by in source.finished.get(_content(trial.parts), ())
-        )
-        # What was read whole before a study turns out to be broken is sound all the same.
-        with (
-            contextlib.suppress(*_NOT_TO_BE_READ),
-            JournalReader(source.paths.journal) as journal,
-        ):
-            files = recorded_files(journal)
+        with JournalReader(source.paths.journal) as journal:
+            there = (
+                (trial, key, by or name)
+                for trial in trials
+                for key, by in source.finished.get(_content(trial.parts), ())
+            )
             for trial, key, by in there:
-                if trial.key in found:
-                    continue
                 origins = journal.origins(key).get(key, [])
-                changed, why_not = _compared(trial, origins, files)
-                if changed and not (why_not or accepting):
+                changed, why_not = _compared(trial, origins, source.files)
+                if changed and not (why_not or self.accepts_code):
                     has = "has" if len(changed) == 1 else "have"
                     why_not = (
                         f"the {code_in_words(changed)} {has} changed since; --accept-code "
@@ -181,47 +194,51 @@ class Reuse:
                 if why_not:
                     reasons.setdefault(trial.key, (name, why_not))
                 elif reports := self._usable(trial, list(journal.reports([key]))):
-                    found[trial.key] = {"reports": reports, "reused_from": by, "origins": origins}
-                    trained[trial.key] = key, journal.trials_of([key])[key].attempt
-                    changes.setdefault(by, []).append(changed)
-        if self.manifest.keep != "none":
-            self._take_weights(source, trained)
-        for key, taken in found.items():
-            self.journal.adopt(key, status=TrialStatus.FINISHED, **taken)
-            self.taken[key] = taken["reused_from"]
-        if found:
-            self.journal.set_metas(files_metas(self.journal, files))
-        if accepting:
-            self.accepted += [
-                acceptance({}, len(each), merged_changes(each), what=study)
-                for study, each in changes.items()
-            ]
-        return set(found)
+                    file = key, journal.trials_of([key])[key].attempt
+                    yield trial.key, _Result(source, file, by, reports, origins, changed)
 
-    def _take_weights(self, source: _Source, trained: Mapping[str, tuple[str, int]]) -> None:
-        """Copy the final weights that another study keeps of trials, by the keys they have here."""
-        lacking = set(trained)
-        with contextlib.suppress(*_NOT_TO_BE_READ):
-            own = self.home.study(self.manifest.name).weights_root(self.manifest.storage)
-            theirs = WeightsFolder(source.paths.weights_root(source.manifest.storage))
-            there = theirs.sizes()
-            for key, file in trained.items():
-                if file in there:
-                    WeightsFolder(own).take(theirs, file, (key, 0))
-                    lacking.remove(key)
-        self.without_weights += len(lacking)
+    def _take(self, results: Mapping[str, _Result]) -> None:
+        """Put results of other studies on record, with their final weights if this study keeps
+        such and the other one has."""
+        changes: dict[str, list[Mapping[str, Sequence[str]]]] = {}
+        for key, result in results.items():
+            with contextlib.suppress(*_UNREADABLE):
+                if self.manifest.keep != "none":
+                    self._copy_weights(key, result)
+            self.journal.adopt(
+                key,
+                result.reports,
+                status=TrialStatus.FINISHED,
+                reused_from=result.trained_by,
+                origins=result.origins,
+            )
+            self.taken[key] = result.trained_by
+            if result.changed:
+                changes.setdefault(result.trained_by, []).append(result.changed)
+        files = {name: each for one in results.values() for name, each in one.source.files.items()}
+        self.journal.set_metas(files_metas(self.journal, files))
+        self.accepted += [
+            acceptance({}, len(each), merged_changes(each), what=study)
+            for study, each in changes.items()
+        ]
+
+    def _copy_weights(self, key: str, result: _Result) -> None:
+        other, mine = result.source, self.home.study(self.manifest.name)
+        theirs = WeightsFolder(other.paths.weights_root(other.manifest.storage))
+        if result.file in theirs.sizes():
+            own = WeightsFolder(mine.weights_root(self.manifest.storage))
+            own.take(theirs, result.file, (key, 0))
 
     def _usable(self, trial: Trial, reports: list[LogRow]) -> list[LogRow]:
         """Return the reports as this study would have recorded them; none where one is missing."""
         if not self._are_complete(trial, reports):
             return []
         if self.probe is None:
-            reports = [replace(each, payload=_without_probe(each.payload)) for each in reports]
-        if not (trial.is_decided_in_training or self.manifest.train_metrics == "always"):
-            reports[:-1] = [
-                replace(each, payload=_without(trial.training_metrics, each.payload))
-                for each in reports[:-1]
+            reports = [
+                _without(filter(is_probed, each.payload["metrics"]), each) for each in reports
             ]
+        if not (trial.is_decided_in_training or self.manifest.train_metrics == "always"):
+            reports[:-1] = [_without(trial.training_metrics, each) for each in reports[:-1]]
         return reports if reports[-1].payload["metrics"][self.manifest.metric] is not None else []
 
     def _are_complete(self, trial: Trial, reports: Sequence[LogRow]) -> bool:
@@ -239,16 +256,14 @@ class Reuse:
         lines = []
         if self.taken:
             is_are, them = _number_words(len(self.taken))
+            studies = Counter(self.taken.values())
+            source = f"study {next(iter(studies))}"
+            if len(studies) > 1:
+                numbers = (f"{number} from {name}" for name, number in sorted(studies.items()))
+                source = f"other studies: {', '.join(numbers)}"
             lines.append(
-                f"{len(self.taken)} of {num_trials} trials {is_are} taken from "
-                f"{studies_in_words(self.taken.values())} (trained there); --no-reuse trains "
-                f"{them} again"
-            )
-        if self.without_weights and self.manifest.keep == "last":
-            _, them = _number_words(self.without_weights)
-            lines.append(
-                f"the final weights of {self.without_weights} of these are not kept there; "
-                f"--no-reuse trains {them} again"
+                f"{len(self.taken)} of {num_trials} trials {is_are} taken from {source} (trained "
+                f"there); --no-reuse trains {them} again"
             )
         for (study, why), number in self.not_taken.items():
             is_are, them = _number_words(number)
@@ -259,9 +274,8 @@ class Reuse:
         if self.num_compared:
             lines.append(
                 f"{self.num_compared} of {num_trials} trials are finished in other studies and "
-                f"still trained here: the question compares "
-                f"{listed(compared_times(self.manifest.question))}, which is measured side by side "
-                "or not at all"
+                f"still trained here: the question compares {listed(self._compared_times)}, which "
+                "is measured side by side or not at all"
             )
         return lines
 
@@ -270,49 +284,20 @@ def _number_words(number: int) -> tuple[str, str]:
     return ("is", "it") if number == 1 else ("are", "them")
 
 
-def reuse_for(
-    study: StudyFolder,
-    journal: Journal,
-    home: Home,
-    *,
-    probe: Conditioning | None,
-    only: frozenset[str] | None,
-    is_wanted: bool,
-    accepts_code: bool = False,
-    rungs: frozenset[int] = frozenset(),
-) -> Reuse | None:
-    """Return the reuse of other studies' trials; None if this study shall train all itself, which
-    is recorded (``is_wanted`` is False) and holds whenever the study is resumed."""
-    if not is_wanted:
-        journal.set_meta(_ASKED, "no")
-    if journal.meta(_ASKED) == "no":
-        return None
-    return Reuse(journal, home, study.manifest, probe, only, accepts_code, rungs)
+def trains_all_itself(journal: Journal, *, reuse: bool) -> bool:
+    """Whether a study shall take nothing from others: if it does not want to ``reuse``, which is
+    recorded, and whenever it is resumed after that."""
+    if not reuse:
+        journal.set_meta(_META, "no")
+    return journal.meta(_META) == "no"
 
 
-def compared_times(question: Mapping[str, Any] | None) -> list[str]:
-    """Return the measured times that an answer rests on; none if it rests on none."""
-    return sorted(_MEASURED_TIMES & set((question or {}).get("costs") or ()))
-
-
-def studies_in_words(trained_by: Iterable[str]) -> str:
-    """Return the names of studies in words; several with the number of trials that each trained."""
-    counted = Counter(trained_by)
-    if len(counted) == 1:
-        return f"study {next(iter(counted))}"
-    return "other studies: " + ", ".join(
-        f"{number} from {name}" for name, number in sorted(counted.items())
-    )
-
-
-def _without_probe(payload: Mapping[str, Any]) -> dict[str, Any]:
-    return _without(filter(is_probed, payload["metrics"]), payload)
-
-
-def _without(names: Iterable[str], payload: Mapping[str, Any]) -> dict[str, Any]:
-    left_out = set(names)
-    metrics = {name: value for name, value in payload["metrics"].items() if name not in left_out}
-    return {**payload, "metrics": metrics}
+def _without(names: Iterable[str], report: LogRow) -> LogRow:
+    """Return a report without some metrics."""
+    metrics = {**report.payload["metrics"]}
+    for name in list(names):
+        metrics.pop(name, None)
+    return replace(report, payload={**report.payload, "metrics": metrics})
 
 
 def _compared(
@@ -338,12 +323,13 @@ def _content(parts: Mapping[str, str]) -> _Content:
 
 
 def _read(paths: StudyPaths) -> _Source | None:
+    """Return another study with its finished trials; None if it cannot be read."""
     try:
         manifest = StudyFolder.at(paths).manifest
         with JournalReader(paths.journal) as journal:
             finished: dict[_Content, list[tuple[str, str]]] = {}
             for key, trained_by, parts in journal.finished_trials():
                 finished.setdefault(_content(parts), []).append((key, trained_by))
-            return _Source(paths, manifest, finished)
-    except _NOT_TO_BE_READ:
+            return _Source(paths, manifest, finished, recorded_files(journal))
+    except _UNREADABLE:
         return None

@@ -40,7 +40,7 @@ from hsweep.running.options import RunOptions
 from hsweep.running.outcome import Outcome, browse_line, resume_line
 from hsweep.running.pace import Outlook
 from hsweep.running.progress import ENDING, Progress
-from hsweep.running.reuse import Reuse, reuse_for
+from hsweep.running.reuse import Reuse, trains_all_itself
 from hsweep.signals import EXIT_INTERRUPTED, explain_interrupt
 from hsweep.terminal import print_step
 from hsweep.tracking.tracker import Shutdown, Tracker
@@ -238,16 +238,10 @@ def _train(
     budget = plan.sweep.budget
     # On a ladder nothing is decided within a trial.
     rungs = frozenset(stopping.milestones(budget) if stopping and not budget.ladder else ())
-    reuse = reuse_for(
-        study,
-        journal,
-        home,
-        probe=plan.sweep.probe,
-        only=change.only,
-        is_wanted=options.reuse,
-        accepts_code=options.accept_code,
-        rungs=rungs,
-    )
+    reuse = None
+    if not trains_all_itself(journal, reuse=options.reuse):
+        how = plan.sweep.probe, change.only, options.accept_code, rungs
+        reuse = Reuse(journal, home, study.manifest, *how)
     coordinator, outlook = _coordinator(study, journal, change, reuse)
     _note_runs(journal, outlook)
     if options.report_timeout is not None:

