@@ -10,6 +10,7 @@ import pandas as pd
 
 from analysis.answer import Answer
 from analysis.charts.chart import Chart
+from analysis.charts.learning_curves import curve_chart
 from analysis.questions.base import Finding
 from analysis.questions.conditioning.kind import CONDITIONING
 from analysis.questions.conditioning.result import ConditioningResult
@@ -31,8 +32,9 @@ from analysis.questions.transition.result import (
     TransitionResult,
     TransitionSettings,
 )
-from analysis.report.build import ReportInput
+from analysis.report.build import ReportInput, searched_axis
 from analysis.statistics.values import Interval
+from analysis.text.endings import endings_table
 from hsweep.design.question import Missing
 
 HEADS = (1, 2, 3, 4, 5, 6)
@@ -415,7 +417,8 @@ def _with_results(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, An
 
 
 def report_input(**changes: Any) -> ReportInput:
-    """A finished study of the transition, with any field or any kind's result replaced."""
+    """A finished study of the transition, with any field or any kind's result replaced; ``reports``
+    and ``budget_unit`` make its learning curves."""
     trials = trials_frame()
     base = {
         "study": "retrieval",
@@ -433,7 +436,27 @@ def report_input(**changes: Any) -> ReportInput:
         "warnings": ("one node went away",),
         "budget_unit": "epochs",
     }
-    return ReportInput(**_with_results(base, changes))
+    fields = _with_results(base, changes)
+    reports, unit = fields.pop("reports"), fields.pop("budget_unit")
+    fields["curves"] = curves(
+        fields["trials"],
+        reports,
+        fields["metric"],
+        fields["axes"],
+        searched_axis(fields["answer"]),
+        unit=unit,
+        log=fields["goal"] == "min",
+    )
+    endings = endings_table(fields["trials"], fields["axes"], {}, {})
+    return ReportInput(**{"endings": endings, **fields})
+
+
+def curves(trials: pd.DataFrame, reports: pd.DataFrame, *asked: Any, **options: Any) -> Chart | str:
+    """The learning curves of trials, from a table of their reports."""
+    keys = set(reports["key"]) if "key" in reports else set()
+    return curve_chart(
+        trials, keys, lambda keys: reports[reports["key"].isin(keys)], *asked, **options
+    )
 
 
 def lean_input(**changes: Any) -> ReportInput:

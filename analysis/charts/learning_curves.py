@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -12,8 +12,10 @@ import pandas as pd
 from analysis.charts import palette
 from analysis.charts.chart import Axis, Chart, Layer, Mark, Pick, Ribbon, Series, Stroke, by_look
 from analysis.charts.picks import config_key, value_text
+from analysis.runs.columns import in_order, plain
 from analysis.text.numbers import number_text
 from analysis.text.tables import varying_columns
+from analysis.values import AxisValue
 
 _Row = Mapping[Any, Any]
 _Line = tuple[Sequence[_Row], "pd.Series[float]", pd.DataFrame | None]
@@ -35,14 +37,14 @@ _ENDING_LOOKS: Final = {
 
 def curve_chart(
     trials: pd.DataFrame,
-    reports: pd.DataFrame,
+    reported: Collection[str],
+    reports_of: Callable[[Sequence[str]], pd.DataFrame],
     metric: str,
     axes: Sequence[str],
     prefer: str | None,
     *,
     unit: str,
     log: bool,
-    reported: Collection[str] | None = None,
 ) -> Chart | str:
     """Draw learning curves of at most `MAX_LINES` trials, spread evenly over the groups.
 
@@ -51,36 +53,35 @@ def curve_chart(
 
     Args:
         trials: one row a trial.
-        reports: one row a report (``key``, ``unit``, metrics).
+        reported: keys of the trials that have a report.
+        reports_of: returns the reports of trials by their keys, one row a report (``key``,
+            ``unit``, metrics): a study can have half a million, and few are drawn.
         prefer: the axis that should colour the lines, if there is one.
         unit: what ``unit`` counts: epochs, steps.
         log: whether the metric is drawn on a logarithmic axis where all values allow it.
-        reported: keys of the trials that have a report, where ``reports`` holds only those of the
-            trials to draw (`drawn_keys`); None where it holds all.
 
     Returns:
         The chart, or why there is none.
     """
-    if reports.empty or trials.empty or not {"key", "unit", metric} <= set(reports.columns):
-        return f"No trial has reported {metric} yet."
-    known, names, groups = _choice(
-        trials, reports["key"].unique() if reported is None else reported, axes, prefer
-    )
-    rows = [known.iloc[at].to_dict("records") for at in groups.values()]
-    every = [row for members in rows for row in members]
-    # Only the drawn trials' reports are looked at one by one: a study can have half a million.
-    few = reports.loc[reports["key"].isin([row["key"] for row in every]), ["key", "unit", metric]]
-    few = few.assign(**{metric: pd.to_numeric(few[metric], errors="coerce")}).sort_values("unit")
+    none = f"No trial has reported {metric} yet."
+    if trials.empty:
+        return none
+    names = _grouping(trials, axes, prefer)
+    known = trials[trials["key"].isin(list(reported))]
+    groups = _drawn(known, names)
+    every = [row for members in groups.values() for row in members]
+    reports = reports_of([row["key"] for row in every]) if every else trials.iloc[:0]
+    if reports.empty or metric not in reports:
+        return none
+    few = reports.assign(**{metric: pd.to_numeric(reports[metric], errors="coerce")})
     values = {
         key: pd.Series(part[metric].to_numpy(float), part["unit"].to_numpy(float))
-        for key, part in few.groupby("key", sort=False)
+        for key, part in few.sort_values("unit").groupby("key", sort=False)
     }
-    if not every or max(map(len, values.values())) == 1:
+    if max(map(len, values.values())) == 1:
         return (
             f"Each of the {number_text(len(known))} trials has reported {metric} once, at its end, "
             "so there is no curve to draw."
-            if every
-            else f"No trial has reported {metric} yet."
         )
     varying = varying_columns(trials, axes)
     picks: dict[Pick, int] = {}
@@ -88,8 +89,9 @@ def curve_chart(
     lines: list[Layer] = []
     shades = palette.shades_for(list(groups))
     named = palette.named_groups(len(groups)) if names else set()
-    for index, (group, members, shade) in enumerate(zip(groups, rows, shades, strict=True)):
-        name = _group_name(names, group)
+    for index, ((group, members), shade) in enumerate(zip(groups.items(), shades, strict=True)):
+        label = group if isinstance(group, str) else number_text(group)
+        name = f"{names[0]} = {label}" if len(names) == 1 else label
         marks: list[tuple[str, Mark]] = []
         for own, line, seeds in _curves(members, values, varying):
             pick = picks.setdefault(_pick(own, varying), len(picks))
@@ -151,49 +153,29 @@ def _mark(unit: float, value: float, pick: int, size: float) -> Mark:
     return Mark(unit, float(f"{value:.5g}"), pick=pick, size=size)
 
 
-def _group_name(names: Sequence[str], group: object) -> str:
-    if len(names) != 1:
-        return str(group)
-    return f"{names[0]} = {number_text(group) if isinstance(group, int | float) else group}"
-
-
-def drawn_keys(
-    trials: pd.DataFrame, reported: Collection[str], axes: Sequence[str], prefer: str | None
-) -> list[str]:
-    """Return the keys of the trials that `curve_chart` draws, of those that have a report."""
-    known, _, groups = _choice(trials, reported, axes, prefer)
-    keys = known["key"].tolist()
-    return [str(keys[at]) for chosen in groups.values() for at in chosen]
-
-
-def _choice(
-    trials: pd.DataFrame, reported: Collection[str], axes: Sequence[str], prefer: str | None
-) -> tuple[pd.DataFrame, list[str], dict[object, list[int]]]:
-    """Return the trials with a report, the columns that group them, and the positions of the trials
-    to draw of each group."""
-    names = _grouping(trials, axes, prefer)
-    known = trials[trials["key"].isin(list(reported))]
-    members: dict[object, list[int]] = {}
+def _drawn(known: pd.DataFrame, names: Sequence[str]) -> dict[AxisValue, list[_Row]]:
+    """Return the trials to draw of each group that the columns ``names`` make: the groups take
+    turns until there are enough, evenly within each."""
+    members: dict[AxisValue, list[int]] = {}
     labels = zip(*(known[name].tolist() for name in names), strict=True)
     for position, label in enumerate(labels if names else [()] * len(known)):
         members.setdefault(_group(names, label), []).append(position)
-    # Take turns between the groups until there are enough, evenly within each.
-    groups = sorted(members, key=_sort_key)
+    groups = sorted(members, key=in_order)
     sizes = [len(members[group]) for group in groups]
     turns = sorted((turn, at) for at, size in enumerate(sizes) for turn in range(size))
     quota = Counter(at for _, at in turns[:MAX_LINES])
-    chosen = {
-        group: [members[group][k] for k in _evenly(sizes[at], quota[at])]
-        for at, group in enumerate(groups)
-    }
-    return known, names, chosen
+    chosen: dict[AxisValue, list[_Row]] = {}
+    for at, group in enumerate(groups):
+        positions = [members[group][k] for k in _evenly(sizes[at], quota[at])]
+        chosen[group] = list(known.iloc[positions].to_dict("records"))
+    return chosen
 
 
-def _group(names: Sequence[str], label: tuple[object, ...]) -> object:
+def _group(names: Sequence[str], label: tuple[Any, ...]) -> AxisValue:
     """Return the value that names a group, all missing ones being one; of several columns in
     words."""
     if len(names) == 1:
-        return "none" if label[0] is None or label[0] != label[0] else label[0]
+        return "none" if label[0] is None or label[0] != label[0] else plain(label[0])
     return ", ".join(
         f"{name}={value_text(value)}" for name, value in zip(names, label, strict=True)
     )
@@ -210,12 +192,6 @@ def _grouping(trials: pd.DataFrame, axes: Sequence[str], prefer: str | None) -> 
         made_of = [axis for axis in varying if within[axis].nunique(dropna=False).max() == 1]
         return made_of or varying[:1]
     return varying[:1]
-
-
-def _sort_key(value: object) -> tuple[int, float, str]:
-    if isinstance(value, int | float | np.number):
-        return (0, float(value), "")
-    return (1, 0.0, str(value))
 
 
 def _evenly(total: int, count: int) -> list[int]:

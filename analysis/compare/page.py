@@ -17,7 +17,6 @@ def build_comparison_page(comparison: Comparison) -> str:
         ("page", "figures"),
         title=f"{labels} · hsweep comparison",
         labels=labels,
-        explored=False,
         answers=[(side.label, side.answer) for side in comparison.studies],
         sentences=comparison_sentences(comparison),
         tables=comparison_tables(comparison),

@@ -1,10 +1,9 @@
 """The report of a study: what its page shows, and the page."""
 
-import dataclasses
 import re
 import textwrap
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -13,15 +12,16 @@ import numpy as np
 import pandas as pd
 
 from analysis.answer import NO_QUESTION, Answer
-from analysis.charts.chart import Chart, uniquely_named
-from analysis.charts.learning_curves import curve_chart, drawn_keys
+from analysis.charts import palette
+from analysis.charts.chart import Axis, Chart, uniquely_named
+from analysis.charts.learning_curves import curve_chart
 from analysis.charts.picks import link_runs
 from analysis.questions.base import Finding, Section, StudyRuns
-from analysis.report.explore import explored, growing_style
 from analysis.report.page import embed, render, write_page
-from analysis.text import endings, tables
+from analysis.text import tables
 from analysis.text import trials as trials_text
-from analysis.text.numbers import direction_text, number_text, sentence
+from analysis.text.endings import endings_table, revisions_table
+from analysis.text.numbers import direction_text, sentence
 from hsweep.command_line import command
 from hsweep.design.question import Goal
 from hsweep.record.study import StudyFolder
@@ -41,50 +41,36 @@ class ReportInput:
 
     Attributes:
         study: its name; of a table its file's.
-        sweep, preset: empty for a table.
         question: the sweep file's docstring, plain text in paragraphs.
         metric, axes: columns of ``trials``.
         trials: one row a trial: ``key``, axes, ``seed``, ``stratum``, ``status``, ``reason``,
             ``reached``, ``budget``, metrics, costs, ``mlflow_url``; any of them may be missing.
-        reports: one row a report: ``key``, ``unit``, ``step``, ``wall_seconds``, metrics.
+        curves: the learning curves, or why there are none.
         provenance: versions, hashes, machine; nested mappings are allowed.
-        budget_unit: what ``unit`` counts: epochs or steps.
-        orphaned: how many trials are no longer part of the study, by the reason.
-        revisions: how the study's sweep was edited while it ran (see ``hsweep.running.change``).
-        reported: keys of the trials that have a report, where ``reports`` holds only those of the
-            trials whose learning curves are drawn; None where it holds all.
-        notes: of the reports, by trial.
+        sweep, preset: empty for a table.
+        endings: what happened to trials besides training to the end.
+        revisions: how the study's sweep was edited.
         composition: what the trials are.
-        counted: the trials that answers rest on; None for all.
         resume_command: what goes on with trials that have not ended; empty without any.
     """
 
     study: str
-    sweep: str
-    preset: str
     question: str
     answer: Answer
     metric: str
     goal: Goal
     axes: tuple[str, ...]
     trials: pd.DataFrame
-    reports: pd.DataFrame
+    curves: Chart | str
     provenance: Mapping[str, Any]
     repeat_command: str
+    sweep: str = ""
+    preset: str = ""
     warnings: tuple[str, ...] = ()
-    budget_unit: str = "budget units"
-    orphaned: Mapping[str, int] = field(default_factory=dict)
-    revisions: Sequence[Mapping[str, Any]] = ()
-    reported: Collection[str] | None = None
-    notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    endings: tables.Table = tables.NO_TABLE
+    revisions: tables.Table = tables.NO_TABLE
     composition: tuple[str, ...] = ()
-    counted: pd.DataFrame | None = None
     resume_command: str = ""
-
-    @property
-    def answering(self) -> pd.DataFrame:
-        """The trials that answers rest on."""
-        return self.trials if self.counted is None else self.counted
 
 
 def searched_axis(answer: Answer) -> str | None:
@@ -105,17 +91,15 @@ def report_input(
     if tables is None:
         with study.reading() as tables:
             return report_input(study, answer, run_urls, tables)
-    runs = StudyRuns(study.manifest, tables)
-    trials = runs.every_trial.copy(deep=False)
-    if study.manifest.scouts:
-        trials["role"] = np.where(trials["seed"] < study.manifest.scouts, "scout", "")
-    counted = runs.trials.copy(deep=False)
-    if run_urls:
-        for each in (trials, counted):
-            each["mlflow_url"] = each["key"].map(dict(run_urls))
     manifest = study.manifest
+    runs = StudyRuns(manifest, tables)
+    trials = runs.every_trial.copy(deep=False)
+    if manifest.scouts:
+        trials["role"] = np.where(trials["seed"] < manifest.scouts, "scout", "")
+    if run_urls:
+        trials["mlflow_url"] = trials["key"].map(dict(run_urls))
     axes, accepted = tuple(manifest.axes), list(manifest.accepted)
-    drawn = drawn_keys(trials, tables.reported, axes, searched_axis(answer))
+    resume = command("resume", study.name, home=study.paths.home)
     return ReportInput(
         study=study.name,
         sweep=manifest.sweep,
@@ -123,72 +107,47 @@ def report_input(
         question=manifest.description,
         answer=answer,
         metric=manifest.metric,
-        goal="max" if manifest.goal == "max" else "min",
+        goal=runs.goal,
         axes=axes,
         trials=trials,
-        reports=frame(tables.reports_of(drawn)),
-        reported=tables.reported,
-        notes=tables.notes(),
+        curves=curve_chart(
+            trials,
+            tables.reported,
+            lambda keys: frame(tables.reports_of(keys)),
+            manifest.metric,
+            axes,
+            searched_axis(answer),
+            unit=str(manifest.budget["unit"]),
+            log=runs.goal == "min",
+        ),
         provenance={
             **manifest.provenance,
             **({"accepted changes of code": accepted} if accepted else {}),
         },
         repeat_command="\n".join([manifest.command, *manifest.later_commands]),
         warnings=(
-            *(each for each in (answer.problem, tables.search_end) if each),
+            *filter(None, (answer.problem, tables.search_end)),
             *tables.mixed_versions(),
         ),
-        budget_unit=str(manifest.budget["unit"]),
-        orphaned=tables.journal.orphaned_counts(),
-        revisions=manifest.revisions,
+        endings=endings_table(trials, axes, tables.journal.orphaned_counts(), tables.notes()),
+        revisions=revisions_table(manifest.revisions),
         composition=tuple(composition_lines(tables.rows, manifest, tables.journal.num_runs())),
-        counted=counted,
-        resume_command=command("resume", study.name, home=study.paths.home)
-        if answer.unfinished
-        else "",
+        resume_command=resume if answer.unfinished else "",
     )
 
 
 def report_charts(report_input: ReportInput) -> list[Chart]:
     """Return every chart that the input has numbers for, in the page's order."""
-    by_part, _ = _charts_by_part(report_input)
-    return [chart for charts in by_part for chart in charts]
+    return list(chain(*_charts_by_part(report_input)))
 
 
-def _charts_by_part(report_input: ReportInput) -> tuple[list[list[Chart]], str]:
-    """Return the charts of each finding, at the end that of the learning curves, and why there is
-    none of these."""
+def _charts_by_part(report_input: ReportInput) -> list[list[Chart]]:
+    """Return the charts of each finding, at the end that of the learning curves."""
     found = [list(finding.charts()) for finding in report_input.answer.findings]
-    curves = curve_chart(
-        report_input.trials,
-        report_input.reports,
-        report_input.metric,
-        report_input.axes,
-        searched_axis(report_input.answer),
-        unit=report_input.budget_unit,
-        log=report_input.goal == "min",
-        reported=report_input.reported,
-    )
+    curves = report_input.curves
     found.append([curves] if isinstance(curves, Chart) else [])
-    every = link_runs([chart for charts in found for chart in charts], report_input.trials)
-    named = iter(uniquely_named(every))
-    by_part = [list(islice(named, len(charts))) for charts in found]
-    return by_part, "" if isinstance(curves, Chart) else curves
-
-
-def settings_table(answer: Answer) -> tables.Table:
-    """Return every choice that the analyses made."""
-    rows = [
-        (finding.kind.name, each.name, _shown(getattr(finding.result.settings, each.name)))
-        for finding in answer.findings
-        if hasattr(finding.result, "settings")
-        for each in dataclasses.fields(finding.result.settings)
-    ]
-    return tables.Table(("analysis", "setting", "value"), tuple(rows))
-
-
-def _shown(value: object) -> str:
-    return number_text(value, 6) if isinstance(value, int | float) else str(value)
+    named = iter(uniquely_named(link_runs(list(chain(*found)), report_input.trials)))
+    return [list(islice(named, len(charts))) for charts in found]
 
 
 class Part(NamedTuple):
@@ -232,8 +191,7 @@ def build_report(report_input: ReportInput, live: Live | None = None) -> str:
     badge, tone = (leading and leading.badge) or ("no verdict", "unknown")
     note = paragraphs(report_input.question)
     counts = trials_text.status_counts(shown)
-    endings_shown = endings.endings_table(shown, axes, report_input.orphaned, report_input.notes)
-    (*by_finding, curves), no_curves = _charts_by_part(report_input)
+    *by_finding, curves = _charts_by_part(report_input)
     parts = [
         Part(
             finding, charts, [s._replace(table=tables.first_rows(s.table)) for s in finding.tables]
@@ -242,24 +200,18 @@ def build_report(report_input: ReportInput, live: Live | None = None) -> str:
     ]
     # The picture of the answer stands beside it, and not a second time further down.
     first = next((each for each in parts if each.finding is leading and each.charts), None)
-    picture = first.charts.pop(0) if first is not None else next(iter(curves), None)
-    answering = report_input.answering
-    cells = trials_text.cell_table(answering, axes)
-    if len(answering) < len(shown):
-        which = f"Counted are the trials that the answer rests on, {len(answering)} of {len(shown)}"
-        budgets = "those of the answer's budget, without scouts"
-        cells = dataclasses.replace(cells, note=f"{which}: {budgets}. {cells.note}".strip())
+    beside = first.charts if first is not None else curves
+    picture = beside.pop(0) if beside else None
     own = [text for text in report_input.warnings if sentence(text) not in answer.sentences]
     swept = tables.varying_columns(shown, axes)
-    columns = trials_text.trial_columns(shown, axes, report_input.metric)
     best = trials_text.best_table(shown, axes, report_input.metric, report_input.goal)
-    views = explored(columns, swept, report_input.metric, report_input.goal)
+    why_none = report_input.curves
     return render(
         "report.html.j2",
-        [*chain(*by_finding, curves if first is not None else ()), *filter(None, [picture])],
-        ("page", "table", "explore", "figures", *(["live"] if live is not None else [])),
+        [*chain(*by_finding, curves), *filter(None, [picture])],
+        ("page", "table", "figures", *(["live"] if live is not None else [])),
         is_served=live is not None,
-        live=None if live is None else embed({**asdict(live), **growing_style()}),
+        live=None if live is None else embed({**asdict(live), **_growing_style()}),
         title=f"{report_input.study} · hsweep report",
         input=report_input,
         badge=badge,
@@ -278,20 +230,29 @@ def build_report(report_input: ReportInput, live: Live | None = None) -> str:
         num_trials=len(shown),
         best=best,
         composition=[sentence(text) for text in report_input.composition],
-        endings=tables.first_rows(endings_shown),
-        revisions=endings.revisions_table(report_input.revisions),
+        endings=tables.first_rows(report_input.endings),
         answer=answer,
-        curves=next(iter(curves), None) if first is not None else None,
-        no_curves=no_curves or "They stand beside the answer.",
+        curves=curves,
+        no_curves=why_none if isinstance(why_none, str) else "They stand beside the answer.",
         parts=parts,
-        cells=tables.first_rows(cells),
         warnings=list(dict.fromkeys([*own, *answer.warnings])),
-        settings=settings_table(answer),
         provenance=tables.provenance_table(report_input.provenance),
         statuses=[count for count in counts if count.trials],
-        explored=views is not None,
-        trials_json=embed({**trials_text.embedded(columns), "explored": views}),
+        trials_json=embed(
+            trials_text.embedded(trials_text.trial_columns(shown, axes, report_input.metric))
+        ),
     )
+
+
+def _growing_style() -> dict[str, Any]:
+    """Return how the page draws the curves of trials that train now."""
+    from analysis.charts.plotly_page import figure_json
+
+    layout = figure_json(Chart("", "", "", Axis(""), Axis(""), ()))["layout"]
+    return {
+        "shades": [shade.light for shade in palette.CATEGORIES],
+        "layout": layout | {"height": 340},
+    }
 
 
 def _one_line(note: Sequence["Paragraph"]) -> str:
@@ -311,8 +272,8 @@ def _headline(report_input: ReportInput, best: tables.Table) -> str:
     row = dict(zip(best.header, best.rows[0], strict=True))
     swept = tables.varying_columns(report_input.trials, report_input.axes)
     where = ", ".join(f"{name}={row[name]}" for name in swept if name in row)
-    found = f"{report_input.metric} {row[report_input.metric]}"
-    return f"The sweep asks no question. Its best trial has {found}{where and f', with {where}'}."
+    result = f"{report_input.metric} {row[report_input.metric]}"
+    return f"The sweep asks no question. Its best trial has {result}{where and f', with {where}'}."
 
 
 def _next_commands(report_input: ReportInput) -> list[tuple[str, str]]:
@@ -329,15 +290,14 @@ def _next_commands(report_input: ReportInput) -> list[tuple[str, str]]:
 def _facts(report_input: ReportInput, swept: Sequence[str]) -> list[tuple[str, str]]:
     metric, goal = report_input.metric, report_input.goal
     fixed = trials_text.fixed_axes(report_input.trials, report_input.axes)
+    is_linked = "mlflow_url" in report_input.trials or not report_input.sweep
     facts = {
         "sweep": report_input.sweep,
         "preset": report_input.preset,
         "metric": report_input.answer.direction or direction_text(metric, goal),
         "swept": ", ".join(swept) or "nothing",
         "fixed": ", ".join(f"{name} = {value}" for name, value in fixed),
-        "MLflow": ""
-        if "mlflow_url" in report_input.trials or not report_input.sweep
-        else _NO_LINKS,
+        "MLflow": "" if is_linked else _NO_LINKS,
     }
     return [(name, value) for name, value in facts.items() if value]
 

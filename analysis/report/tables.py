@@ -9,9 +9,11 @@ from typing import Any
 import pandas as pd
 
 from analysis.answer import Answer
+from analysis.charts.learning_curves import curve_chart
 from analysis.questions.shapes import axis_columns
-from analysis.report.build import ReportInput
+from analysis.report.build import ReportInput, searched_axis
 from analysis.runs.table import Runs
+from analysis.text.endings import endings_table
 
 
 def report_place(table: Path) -> Path:
@@ -44,8 +46,8 @@ def table_input(
     named += [*chosen.get("config", ()), *chosen.get("nuisance", ())]
     used = {runs.metric, replicate, budget, runs.columns.get("status_column")}
     used |= {"status", "seed", *chosen.get("cost", ())}
-    found = axis_columns(runs.frame, used)
-    axes = tuple(dict.fromkeys(str(name) for name in (*named, *found) if name in runs.frame))
+    others = axis_columns(runs.frame, used)
+    axes = tuple(dict.fromkeys(str(name) for name in (*named, *others) if name in runs.frame))
     read_as = answer.read_as
     cell = list(axes) if read_as is None else [*read_as.shape, *read_as.settings]
     counted, _ = runs.rows(cell)
@@ -54,27 +56,33 @@ def table_input(
     numbered = trials.groupby(at, dropna=False, sort=False).cumcount()
     seeds = numbered if replicate is None else trials[replicate]
     runs_of = trials.groupby([*(trials[name] for name in cell), seeds], dropna=False, sort=False)
-    numbers = runs_of.ngroup()
-    trials["key"] = [f"row {int(number) + 1}" for number in numbers]
-    reports = pd.DataFrame()
+    trials["key"] = [f"row {int(number) + 1}" for number in runs_of.ngroup()]
+    reports = pd.DataFrame({"key": []})
     if budget is not None:
         reports = trials[["key", runs.metric]].assign(unit=trials[budget])
-    trials = trials.loc[counted.index].assign(status=counted["status"])
+    trials = trials.loc[counted.index].assign(status=counted["status"]).reset_index(drop=True)
     if replicate is not None:
         trials = trials.rename(columns={replicate: "seed"})
     result = answer.leading.result if answer.leading is not None else None
     goal = chosen.get("goal") or getattr(result, "goal", "min")
     return ReportInput(
         study=path.name,
-        sweep="",
-        preset="",
         question=question,
         answer=answer,
         metric=runs.metric,
         goal="max" if goal == "max" else "min",
         axes=axes,
-        trials=trials.reset_index(drop=True),
-        reports=reports,
+        trials=trials,
+        curves=curve_chart(
+            trials,
+            set(reports["key"]),
+            lambda keys: reports[reports["key"].isin(keys)],
+            runs.metric,
+            axes,
+            searched_axis(answer),
+            unit=str(budget),
+            log=goal != "max",
+        ),
         provenance={
             "table": str(path.absolute()),
             "rows": len(runs.frame),
@@ -82,5 +90,5 @@ def table_input(
             "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
         },
         repeat_command=shlex.join(command),
-        budget_unit=str(budget),
+        endings=endings_table(trials, axes, {}, {}),
     )

@@ -32,6 +32,9 @@ class Table:
     note: str = ""
 
 
+NO_TABLE: Final = Table((), ())
+
+
 def varying_columns(trials: pd.DataFrame, axes: Sequence[str]) -> list[str]:
     return [
         name for name in axes if name in trials.columns and trials[name].nunique(dropna=False) > 1

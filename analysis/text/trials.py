@@ -1,7 +1,6 @@
 """The report page's tables of trials: every trial with its values, and how they ended."""
 
 import math
-import os.path
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -103,24 +102,20 @@ def trial_columns(trials: pd.DataFrame, axes: Sequence[str], metric: str) -> Col
 
 
 def embedded(columns: Columns) -> dict[str, Any]:
-    """Return the trials as the page holds them: what all addresses of a column begin with once."""
-    told, cells = [], []
-    for name, values in columns.items():
-        kind, prefix = column_kind(name, values), ""
-        if kind == "link":
-            texts = [text for text in values if isinstance(text, str)]
-            prefix = os.path.commonprefix(texts)  # noqa: RUF071 - of characters
-            values = [text[len(prefix) :] if isinstance(text, str) else text for text in values]
-        told.append({"name": name, "label": column_label(name), "kind": kind, "prefix": prefix})
-        cells.append(values)
-    return {"columns": told, "rows": [*zip(*cells, strict=True)], "statusLabels": STATUS_LABELS}
+    """Return the trials as the page holds them."""
+    heads = [
+        {"name": name, "label": column_label(name), "kind": _kind(name, values)}
+        for name, values in columns.items()
+    ]
+    rows = [*zip(*columns.values(), strict=True)]
+    return {"columns": heads, "rows": rows, "statusLabels": STATUS_LABELS}
 
 
 def column_label(name: str) -> str:
     return _COLUMN_LABELS.get(name, name)
 
 
-def column_kind(name: str, values: Sequence[Cell]) -> str:
+def _kind(name: str, values: Sequence[Cell]) -> str:
     """Return ``status``, ``link``, ``number`` or ``text``."""
     named = {"status": "status", "mlflow_url": "link"}
     are_numbers = all(value is None or isinstance(value, int | float) for value in values)
@@ -168,34 +163,3 @@ def best_table(trials: pd.DataFrame, axes: Sequence[str], metric: str, goal: Goa
     )
     header = ("", *map(column_label, map(str, best)))
     return Table(header, tuple((str(at), *row) for at, row in enumerate(rows, 1)), note)
-
-
-def cell_table(trials: pd.DataFrame, axes: Sequence[str]) -> Table:
-    """Return how the trials of every cell ended; planned ones have not started.
-
-    A cell is a stratum where there are several, else a shape. Those that were not needed are
-    counted apart.
-    """
-    names = varying_columns(trials, axes) or [name for name in axes if name in trials.columns]
-    if "stratum" in trials.columns and trials["stratum"].astype(str).nunique() > 1:
-        names = ["stratum"]
-    if trials.empty or not names or "status" not in trials.columns:
-        return Table((), ())
-    statuses = trials[names].assign(status=trials["status"].astype(str))
-    others = {"at_chance", NOT_NEEDED, "too_large"} & set(statuses["status"])
-    ways = (*_ALWAYS_COUNTED, *(way for way in STATUS_LABELS if way in others))
-    # Strata are words, which stand in the plan's order.
-    sizes = statuses.groupby([*names, "status"], sort=names != ["stratum"], dropna=False).size()
-    cells: dict[tuple[str, ...], Counter[str]] = {}
-    for (*key, status), size in zip(sizes.index.tolist(), sizes.tolist(), strict=True):
-        cells.setdefault(tuple(map(_value_text, key)), Counter())[status] = size
-    rows = tuple(
-        (
-            *key,
-            str(ends.total() - ends["planned"] - ends[NOT_NEEDED]),
-            *(str(ends[way]) for way in ways),
-        )
-        for key, ends in cells.items()
-    )
-    header = (*names, "started", "complete", *(STATUS_LABELS[way] for way in ways[1:]))
-    return Table(header, rows)

@@ -139,7 +139,6 @@ def home_page(home: Home) -> str:
         [],
         ("page",),
         title="Studies · hsweep",
-        explored=False,
         home=str(home.root),
         studies=[_study_row(home, paths.name) for paths in list_studies(home)],
     )

@@ -114,7 +114,6 @@ def test_a_table_gets_the_page_of_a_study_beside_it(tmp_path: Path, study_table:
     assert "<h1>Which shapes lie on the front of metric and cost?</h1>" in html
     assert "2 of 2 shapes lie on the" in html
     assert "<h3>Best trials</h3>" in html
-    assert 'data-figure="parallel"' in html
     # One row a run: nothing to say of curves; no study: nothing of MLflow.
     assert 'id="curves"' not in html
     assert "hsweep ui" not in html

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from analysis.charts.axes import GridAxis, log_ticks, tick_text
 from analysis.charts.chart import Chart, Mark, Ribbon
-from analysis.charts.learning_curves import MAX_LINES, MAX_POINTS, curve_chart
+from analysis.charts.learning_curves import MAX_LINES, MAX_POINTS
 from analysis.charts.picks import link_runs, query_text, varying_axes
 from analysis.questions.lean.charts import MAX_FOREST_ROWS, forest_rows, roles_in
 from analysis.questions.lean.text import (
@@ -26,8 +26,7 @@ from analysis.questions.pareto.text import pareto_table
 from analysis.questions.transition.charts import MAX_RUN_POINTS, transition_charts
 from analysis.questions.transition.result import OtherReading, RunValue, TransitionResult
 from analysis.questions.transition.text import cells_table, numbers_table
-from analysis.report.build import build_report, settings_table
-from analysis.report.explore import explored
+from analysis.report.build import build_report
 from analysis.sensitivity import Sensitivity
 from analysis.text import tables
 from analysis.text import trials as trial_tables
@@ -70,22 +69,10 @@ def test_every_trial_is_a_row_a_missing_value_stays_missing_and_empty_columns_ar
     }
 
 
-def test_cells_come_from_the_transition_and_else_from_the_strata() -> None:
+def test_every_cell_of_a_transition_has_a_row() -> None:
     asked = cells_table(examples.transition_result())
     assert asked.header[:2] == ("heads", "seq_len")
     assert len(asked.rows) == 18
-    strata = trial_tables.cell_table(examples.trials_frame(), ("heads", "seq_len"))
-    assert strata.header[0] == "stratum"
-    failed = [row for row in strata.rows if row[strata.header.index("failed")] == "1"]
-    assert [row[0] for row in failed] == ["heads=1, seq_len=128"]
-    shapes = trial_tables.cell_table(examples.shape_trials(), ("heads", "depth"))
-    assert shapes.rows[0] == ("4", "2", "3", "3", "0", "0", "0")
-
-
-def test_planned_trials_have_not_started() -> None:
-    trials = pd.DataFrame({"heads": [1, 1, 1], "status": ["planned", "running", "finished"]})
-    (row,) = trial_tables.cell_table(trials, ("heads",)).rows
-    assert row[:3] == ("1", "2", "1")
 
 
 def test_the_other_reading_has_a_row_of_its_own() -> None:
@@ -112,16 +99,6 @@ def test_missing_runs_are_listed_with_their_budget_and_reason() -> None:
     )
 
 
-def test_every_setting_of_every_analysis_is_shown() -> None:
-    results = (examples.transition_result(), examples.pareto_result(), examples.lean_result())
-    table = settings_table(
-        examples.answer(transition=results[0], pareto=results[1], lean=results[2])
-    )
-    for result in results:
-        for field in dataclasses.fields(result.settings):
-            assert any(row[1] == field.name for row in table.rows)
-
-
 def test_nested_provenance_is_flattened() -> None:
     table = tables.provenance_table({"git": {"commit": "abc", "dirty": None}, "nodes": ["a", "b"]})
     assert table.rows == (("git.commit", "abc"), ("git.dirty", NONE), ("nodes", '["a", "b"]'))
@@ -143,7 +120,7 @@ def test_shapes_and_candidates_are_shown_with_their_uncertainty() -> None:
 def _curves(trials: pd.DataFrame, reports: pd.DataFrame) -> Chart:
     """The learning curves of a study that searches the heads."""
     axes = ("heads", "seq_len")
-    chart = curve_chart(trials, reports, "nmse", axes, "heads", unit="epochs", log=True)
+    chart = examples.curves(trials, reports, "nmse", axes, "heads", unit="epochs", log=True)
     assert isinstance(chart, Chart)
     return chart
 
@@ -364,28 +341,6 @@ def test_axes_that_never_change_are_told_apart_from_those_that_were_swept() -> N
     assert names.index("depth") > names.index("num_params")
 
 
-def test_addresses_stand_in_the_page_by_what_tells_them_apart() -> None:
-    base = "http://127.0.0.1:5000/#/experiments/1/runs/"
-    frame = pd.DataFrame(
-        {
-            "status": "finished",
-            "key": ["a", "b", "c"],
-            "mlflow_url": [f"{base}01ab", None, f"{base}01cd"],
-        }
-    )
-    columns = trial_tables.trial_columns(frame, (), "nmse")
-    page = trial_tables.embedded(columns)
-    again = {
-        column["name"]: [value and column["prefix"] + value for value in values]
-        for column, values in zip(page["columns"], zip(*page["rows"], strict=True), strict=True)
-    }
-    assert again == columns
-    prefixes = {column["name"]: column["prefix"] for column in page["columns"]}
-    assert prefixes == {"status": "", "key": "", "mlflow_url": f"{base}01"}
-    none = trial_tables.embedded(trial_tables.trial_columns(frame.iloc[:0], (), "nmse"))
-    assert none["rows"] == []
-
-
 def test_the_best_trials_are_those_that_finished_with_the_best_metric() -> None:
     trials = examples.trials_frame()
     for goal, ascending in (("min", True), ("max", False)):
@@ -395,29 +350,6 @@ def test_the_best_trials_are_those_that_finished_with_the_best_metric() -> None:
     assert table.header[:4] == ("", "nmse", "heads", "seq_len")
     assert "51 single runs are partly lucky" in table.note
     assert trial_tables.best_table(pd.DataFrame({"status": []}), (), "nmse", "min").rows == ()
-
-
-def test_all_axes_and_metrics_become_scales_and_the_metric_stands_last() -> None:
-    trials = examples.trials_frame().assign(family=["vit", "xcit"] * 27, constant=1.0)
-    table = trial_tables.trial_columns(trials, ("heads", "family"), "nmse")
-    found = explored(table, ("heads", "family"), "nmse", "min")
-    assert found is not None
-    scales = {scale["label"]: scale for scale in found["scales"]}
-    assert list(scales)[:2] == ["heads", "family"]
-    assert list(scales)[-1] == "nmse"
-    assert "constant" not in scales
-    assert "seed" not in scales
-    assert (scales["family"]["kind"], scales["family"]["values"]) == ("names", ("vit", "xcit"))
-    assert (scales["heads"]["kind"], scales["heads"]["high"]) == ("number", 6)
-    assert (scales["nmse"]["kind"], scales["nmse"]["values"]) == ("log", ())
-    assert all(
-        scale["low"] - 1e-9 <= place <= scale["high"] + 1e-9
-        for scale in scales.values()
-        for place, _ in scale["ticks"]
-    )
-    assert explored(trial_tables.trial_columns(trials, (), "top1"), (), "top1", "max") is None
-    one = trials.assign(nmse=0.5)
-    assert explored(trial_tables.trial_columns(one, ("heads",), "nmse"), (), "nmse", "min") is None
 
 
 @pytest.mark.parametrize(

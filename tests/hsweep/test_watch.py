@@ -85,13 +85,16 @@ def test_a_page_follows_its_study_to_the_end(watched: Watched, browser: Any) -> 
     ends = browser.execute_async_script(
         "const bottom = (selector) => "
         "document.querySelector(selector).getBoundingClientRect().bottom;"
-        "document.dispatchEvent(new CustomEvent('hsweep:shown', {detail: 'growing'}));"
+        "document.dispatchEvent(new Event('hsweep:changed'));"
         "requestAnimationFrame(() => requestAnimationFrame(() => "
         "arguments[0](['#figure-growing svg.main-svg', '#training'].map(bottom))))"
     )
     assert ends[0] <= ends[1], "the curves lie over what follows"
-    cells = browser.find_elements("css selector", "#training-table td")
-    assert [cell.text for cell in cells][:2] == ["width=4 #0", "2 of 4 epochs"]
+    # In one step: the table is filled anew with every event.
+    cells = browser.execute_script(
+        "return Array.from(document.querySelectorAll('#training-table td'), (c) => c.textContent)"
+    )
+    assert cells[:2] == ["width=4 #0", "2 of 4 epochs"]
     assert "so far" in browser.find_element("id", "answer").text
     assert "The study is running." in browser.find_element("id", "next").text
     with urllib.request.urlopen(f"{watched.address}/studies/live/events", timeout=60) as stream:

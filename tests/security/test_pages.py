@@ -129,8 +129,7 @@ def page_of(answer: Answer) -> ReportInput:
         key=[f"{number} {ATTACK}" for number in range(36)], reason=ATTACK, stratum=ATTACK,
         mlflow_url=WEB,
     )  # fmt: skip
-    return dataclasses.replace(
-        examples.report_input(),
+    return examples.report_input(
         study=ATTACK, sweep=ATTACK, preset=ATTACK, question=ATTACK,
         answer=dataclasses.replace(answer, confirm_command=ATTACK),
         metric=named("accuracy"), goal="max", budget_unit=ATTACK,

@@ -9,7 +9,8 @@
   const content = JSON.parse(document.getElementById("figures-data").textContent);
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
   const coarse = window.matchMedia("(pointer: coarse)");
-  const made = (window.hsweep && window.hsweep.made) || {};
+  // A served page makes the figure of what trains now.
+  const made = window.hsweepFigures || {};
   const isOpen = (holder) => !holder.closest("details:not([open])");
   const drawn = new Set();
   const wired = new Set();
@@ -54,17 +55,11 @@
   const named = (trace, longest) => (trace.name ? Object.assign({}, trace, { name: squeezed(trace.name, longest) }) : trace);
 
   // A long label would leave a phone no room for the figure.
-  function narrowed(layout, traces, room) {
+  function narrowed(layout, traces) {
     const kept = Object.assign({}, layout);
     if (layout.legend && traces.length > 3) {
       kept.legend = Object.assign({}, layout.legend, { entrywidth: 0.48, entrywidthmode: "fraction", font: { size: 11 } });
     }
-    // The numbers in the cells are what is read: the scale of the colours gives way to them.
-    traces.filter((trace) => trace.type === "heatmap").forEach((trace) => {
-      const cell = (room - 60) / trace.x.length;
-      Object.assign(trace, { showscale: false, textfont: { size: cell < 44 ? 9 : 11 }, xgap: 1, ygap: 1 });
-      if (cell < 26) trace.texttemplate = "";
-    });
     const axis = layout.yaxis;
     if (axis && Array.isArray(axis.ticktext)) {
       kept.yaxis = Object.assign({}, axis, { ticktext: axis.ticktext.map((text) => squeezed(text, 18)) });
@@ -79,13 +74,13 @@
     const name = holder.dataset.figure;
     const width = printing ? PRINT_WIDTH : holder.clientWidth;
     const own = made[name];
-    const figure = themed(own ? own.figure(width) : content.figures[name], dark.matches && !printing);
+    const figure = themed(own ? own() : content.figures[name], dark.matches && !printing);
     const picks = (content.picks && content.picks[name]) || [];
     figure.data.forEach((trace) => {
       if (trace.meta === "picks") trace.text = Array.from(trace.customdata, (at) => escaped(picks[at].title));
     });
     let layout = Object.assign({ autosize: true }, figure.layout, { uirevision: "kept" });
-    if (holder.clientWidth < NARROW && !printing) layout = narrowed(layout, figure.data, width);
+    if (holder.clientWidth < NARROW && !printing) layout = narrowed(layout, figure.data);
     // A figure that catches every touch would keep a phone's page from scrolling.
     if (coarse.matches) layout.dragmode = false;
     if (printing) {
@@ -109,7 +104,6 @@
         }
       });
     }
-    if (isNew && own) own.wire(holder);
     if (isNew && picks.length) {
       holder.classList.add("clickable");
       holder.on("plotly_click", (event) => pick(holder, picks[event.points[0].customdata]));
@@ -178,19 +172,11 @@
   }
 
   dark.addEventListener("change", redraw);
-  // An event without a name is for all figures that the page makes itself.
-  const changed = new Set();
-  document.addEventListener("hsweep:shown", (event) => {
-    const isFirst = !changed.size;
-    (event.detail ? [event.detail] : Object.keys(made)).forEach((name) => changed.add(name));
-    if (!isFirst) return;
-    requestAnimationFrame(() => {
-      const names = new Set(changed);
-      changed.clear();
-      holders.filter((holder) => names.has(holder.dataset.figure) && drawn.has(holder)).forEach((holder) => {
-        if (isOpen(holder)) draw(holder, false);
-        else drawn.delete(holder);
-      });
+  document.addEventListener("hsweep:changed", () => {
+    drawn.forEach((holder) => {
+      if (!made[holder.dataset.figure]) return;
+      if (isOpen(holder)) draw(holder, false);
+      else drawn.delete(holder);
     });
   });
   // The first figure is there when the page is loaded, for previews and pictures of it.

@@ -45,7 +45,7 @@
     fill("rungs-table", now.rungs, "No trial has been stopped at a rung, and none waits at one.");
     fill("lately-table", now.lately, "No trial has ended.");
     document.getElementById("figure-growing").hidden = !now.curves.some((curve) => curve.units.length);
-    document.dispatchEvent(new CustomEvent("hsweep:shown", { detail: "growing" }));
+    document.dispatchEvent(new Event("hsweep:changed"));
   }
 
   function growing() {
@@ -74,9 +74,7 @@
 
   const escaped = (text) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
 
-  window.hsweep = window.hsweep || {};
-  window.hsweep.made = window.hsweep.made || {};
-  window.hsweep.made.growing = { figure: growing, wire: () => {} };
+  window.hsweepFigures = { growing };
 
   // --- new results -------------------------------------------------------------------------------
 

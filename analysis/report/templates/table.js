@@ -7,13 +7,6 @@
   const table = document.getElementById("trials-table");
   if (!table) return;
   const trials = JSON.parse(document.getElementById("trials-data").textContent);
-  // What all addresses of a column begin with stands in the page once.
-  trials.columns.forEach((column, at) => {
-    if (!column.prefix) return;
-    trials.rows.forEach((row) => {
-      if (typeof row[at] === "string") row[at] = column.prefix + row[at];
-    });
-  });
   const scroller = document.getElementById("trials-scroll");
   const body = table.tBodies[0];
   const grouped = new Intl.NumberFormat("en-US");
@@ -167,9 +160,6 @@
     scroller.scrollTop = 0;
     state.first = state.last = -1;
     drawVisible();
-    const all = state.order.length === trials.rows.length;
-    window.hsweep.filter.shown = all ? null : new Set(state.order);
-    document.dispatchEvent(new Event("hsweep:shown"));
     document.getElementById("shown-count").textContent =
       grouped.format(state.order.length) + " of " + grouped.format(trials.rows.length) +
       (trials.rows.length === 1 ? " trial" : " trials");
@@ -217,19 +207,6 @@
     state.terms = words(find.value).map(term);
     update();
   });
-  // What is selected in a figure becomes text that can be read, changed and taken back.
-  window.hsweep = {
-    trials,
-    filter: {
-      shown: null,
-      ask(conditions) {
-        const asked = new Set(conditions.map((each) => each.name));
-        const others = words(find.value).filter((text) => !asked.has(text.split(/[<>=!]/)[0]));
-        find.value = [...others, ...conditions.map((each) => each.text).filter(Boolean)].join(" ");
-        find.dispatchEvent(new Event("input"));
-      },
-    },
-  };
   update();
   measure();
   state.first = state.last = -1;
