@@ -29,16 +29,14 @@ TUTORIAL, EXPERT, OPTUNA = "tutorial", "expert", "optuna"
 
 
 class Rival(NamedTuple):
-    """Another side: what it is called, the ratio to reach, and how ours is run beside it (with
-    Ray's dashboard where the other side starts it, too)."""
+    """Another side: what it is called, and the ratio to reach."""
 
     label: str
     bar: float
-    options: tuple[str, ...] = ("--no-dashboard",)
 
 
 RIVALS: Final = {
-    TUTORIAL: Rival("tutorial-style Ray Tune", 6.0, ()),
+    TUTORIAL: Rival("tutorial-style Ray Tune", 6.0),
     EXPERT: Rival("expert Ray Tune", 1.5),
     OPTUNA: Rival("Optuna", 1.15),
 }
@@ -270,7 +268,7 @@ def _beside(
         pairings.append(
             Pairing(
                 name="whole study",
-                ours=" ".join(("hsweep run", *rival.options)),
+                ours="hsweep run",
                 theirs=rival.label,
                 unit="s",
                 is_better="less",
@@ -348,7 +346,7 @@ def _measured(
     numbers = dict.fromkeys(RIVALS, pairs) | {TUTORIAL: tutorial_pairs}
     return {
         side: in_turn(
-            functools.partial(sides.ours, *RIVALS[side].options),
+            sides.ours,
             functools.partial(sides.theirs, side),
             number,
         )
