@@ -29,14 +29,16 @@ TUTORIAL, EXPERT, OPTUNA = "tutorial", "expert", "optuna"
 
 
 class Rival(NamedTuple):
-    """Another side: what it is called, and the ratio to reach."""
+    """Another side: what it is called, the ratio to reach, and how ours is run beside it (with
+    Ray's dashboard where the other side starts it, too)."""
 
     label: str
     bar: float
+    options: tuple[str, ...] = ("--no-dashboard",)
 
 
 RIVALS: Final = {
-    TUTORIAL: Rival("tutorial-style Ray Tune", 6.0),
+    TUTORIAL: Rival("tutorial-style Ray Tune", 6.0, ()),
     EXPERT: Rival("expert Ray Tune", 1.5),
     OPTUNA: Rival("Optuna", 1.15),
 }
@@ -268,7 +270,7 @@ def _beside(
         pairings.append(
             Pairing(
                 name="whole study",
-                ours="hsweep run",
+                ours=" ".join(("hsweep run", *rival.options)),
                 theirs=rival.label,
                 unit="s",
                 is_better="less",
@@ -346,7 +348,7 @@ def _measured(
     numbers = dict.fromkeys(RIVALS, pairs) | {TUTORIAL: tutorial_pairs}
     return {
         side: in_turn(
-            sides.ours,
+            functools.partial(sides.ours, *RIVALS[side].options),
             functools.partial(sides.theirs, side),
             number,
         )

@@ -63,8 +63,8 @@ def without_idle_helpers() -> Iterator[None]:
     """Let a Ray that is started meanwhile start no process that would only take time from trials.
 
     One forwards what workers print to drivers that ask for it, as none of ours does; one adds
-    nodes, of which a Ray of this machine alone gets none; the dashboard's server runs even where no
-    dashboard is asked for.
+    nodes, of which a Ray of this machine alone gets none. The dashboard's server runs even where
+    no dashboard is asked for, and can be started later (``start_dashboard``).
     """
     # It warns that its handler of SIGTERM is for the main thread alone; ours take its place.
     logging.getLogger("ray._private.worker").setLevel(logging.ERROR)
@@ -76,6 +76,16 @@ def without_idle_helpers() -> Iterator[None]:
     finally:
         for name, start in starts.items():
             setattr(Node, name, start)
+
+
+def start_dashboard() -> str | None:
+    """Start the dashboard of the Ray that this process has started, and return its address, None if
+    it cannot be started; takes seconds. It ends with the thread that calls this, if not before."""
+    node = getattr(ray._private.worker, "_global_node", None)
+    if node is None:
+        return None
+    node.start_api_server(include_dashboard=True, raise_on_failure=False)
+    return f"http://{node.webui_url}" if node.webui_url else None
 
 
 def add_no_variables() -> None:

@@ -18,13 +18,18 @@ def _answer() -> int:
 def probe() -> dict[str, Any]:
     """Start or join Ray, wait for a worker's answer, and shut down again.
 
-    ``address`` is empty where Ray was started here.
+    Of ``address`` and ``dashboard`` (a URL), that is empty which there is none of: the first where
+    Ray was started here.
     """
     address = os.environ.get("RAY_ADDRESS", "")
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
     if not address:  # a cluster has its own size, and asking for one when joining is an error
-        options |= {"num_cpus": 1, "include_dashboard": False, "dashboard_host": "127.0.0.1"}
-    ray.init(address=address or "local", **options)
+        options |= {
+            "num_cpus": 1,
+            "include_dashboard": True,
+            "dashboard_host": "127.0.0.1",
+        }
+    context = ray.init(address=address or "local", **options)
     try:
         ray.get(ray.remote(_answer).remote())
         resources = ray.cluster_resources()
@@ -34,6 +39,7 @@ def probe() -> dict[str, Any]:
             "nodes": len(ray.nodes()),
             "cpus": int(resources.get("CPU", 0)),
             "gpus": int(resources.get("GPU", 0)),
+            "dashboard": str(context.dashboard_url or ""),
         }
     finally:
         ray.shutdown()

@@ -9,7 +9,7 @@ never read back.
 import logging
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,7 +28,7 @@ from hsweep.ray_tune.local import QUIET, StartingRay, in_thread, shut_down, star
 from hsweep.ray_tune.messages import START
 from hsweep.ray_tune.nodes import alive_nodes, on_node, slots_of_all
 from hsweep.ray_tune.pickling import check_sent, send_whole
-from hsweep.ray_tune.private import add_no_variables, repair_tune
+from hsweep.ray_tune.private import add_no_variables, repair_tune, start_dashboard
 from hsweep.ray_tune.scheduler import CoordinatedScheduler, CoordinatedSearcher
 from hsweep.ray_tune.workers import Worker
 from hsweep.workspace import worker_environment
@@ -37,6 +37,9 @@ ROOMLESS_SECONDS: Final = 600.0
 """How long to wait for a node that could hold a trial, where there is none."""
 
 _LOOK_SECONDS: Final = 1.0
+_UNTIL_DASHBOARD: Final = 15
+"""Looks before a dashboard is started: who runs a study of seconds is not made to wait for one."""
+
 _LEAVE_SECONDS: Final = 15.0
 _EXPLAINING_SECONDS: Final = 25.0
 
@@ -48,20 +51,26 @@ class RayRunner:
     Attributes:
         scratch: folder or URI for Tune's own files; on several nodes one they all see.
         address: an existing cluster; None starts one on this machine.
+        has_dashboard: whether one that is started here gets a dashboard, as soon as a run
+            has taken some time: it takes seconds to start.
         max_concurrent: trials at once; None for as many as the resources allow.
         own_modules: modules that travel to workers whole.
         sweep_folder: put last on the workers' import path.
         local: a Ray that is being started here, until ``connect`` takes it over.
-        dashboard_url: set by ``connect`` where a cluster has one.
+        announce: called with the dashboard's address when a run has started one.
+        dashboard_url: set by ``connect`` where a cluster has one, and by ``start_dashboard``.
     """
 
     scratch: str
     address: str | None = None
+    has_dashboard: bool = True
     max_concurrent: int | None = None
     own_modules: tuple[Any, ...] = ()
     sweep_folder: Path | None = None
     local: StartingRay | None = None
+    announce: Callable[[str], None] | None = None
     dashboard_url: str | None = field(default=None, init=False)
+    _lacks_dashboard: bool = field(default=False, init=False)
     _checked: set[Resources] = field(default_factory=set, init=False)
 
     def connect(self) -> None:
@@ -79,8 +88,11 @@ class RayRunner:
         started, self.local = self.local, None
         if started is not None:
             started.wait()
-        elif not ray.is_initialized():
+        elif ray.is_initialized():
+            return
+        else:
             start_local(worker_environment(self.sweep_folder))
+        self._lacks_dashboard = self.has_dashboard
 
     def _join(self, address: str) -> None:
         environment = {**worker_environment(self.sweep_folder), "RAY_CHDIR_TO_TRIAL_DIR": "0"}
@@ -95,6 +107,12 @@ class RayRunner:
             ) from error
         url = context.dashboard_url
         self.dashboard_url = f"http://{url}" if url else None
+
+    def start_dashboard(self) -> None:
+        """Start the dashboard of the Ray that was started here, if it shall have one."""
+        if self._lacks_dashboard:
+            self._lacks_dashboard = False
+            self.dashboard_url = start_dashboard()
 
     def check(self, requests: Mapping[str, Resources]) -> None:
         """Refuse requests (by trial) that no node can meet, and storage that a node cannot see.
@@ -140,7 +158,7 @@ class RayRunner:
         tuning = in_thread("tune", lambda: _tuner(self.scratch, scheduler).fit())
         try:
             health = RayHealth(is_ours=self.address is None)
-            _wait(tuning, scheduler, health)
+            _wait(tuning, scheduler, health, self._show_dashboard)
         except BaseException:
             # An interrupt that was not turned into a request: Tune shall not go on by itself.
             coordinator.request_stop("interrupted")
@@ -149,6 +167,12 @@ class RayRunner:
         error = tuning.exception() if tuning.done() else None
         if error is not None and not coordinator.is_exhausted:
             coordinator.request_stop(_ending(error), is_trouble=True)
+
+    def _show_dashboard(self) -> None:
+        if self._lacks_dashboard:
+            self.start_dashboard()
+            if self.announce is not None and self.dashboard_url is not None:
+                self.announce(self.dashboard_url)
 
     def close(self) -> None:
         shut_down()
@@ -179,11 +203,20 @@ def _tuner(scratch: str, scheduler: CoordinatedScheduler) -> tune.Tuner:
     )
 
 
-def _wait(tuning: Future[object], scheduler: CoordinatedScheduler, health: RayHealth) -> None:
+def _wait(
+    tuning: Future[object],
+    scheduler: CoordinatedScheduler,
+    health: RayHealth,
+    show_dashboard: Callable[[], None],
+) -> None:
     """Wait for Tune; ask for the end, and at last do not wait for it, where it can never go on."""
     without_room = 0.0
+    until_dashboard = _UNTIL_DASHBOARD
     while not tuning.done():
         wait([tuning], _LOOK_SECONDS)
+        until_dashboard -= 1
+        if until_dashboard == 0 and not tuning.done():
+            show_dashboard()
         trouble = health.trouble()
         waiting = scheduler.workers.without_process()
         has_room = bool(scheduler.workers.with_process()) or _fits_somewhere(waiting, health.nodes)

@@ -31,6 +31,12 @@ class RunOptions:
         help="An existing Ray cluster, host:port or auto.  [default: RAY_ADDRESS; without it Ray "
         "starts here]",
     )
+    dashboard: bool = option(
+        True,
+        "--dashboard/--no-dashboard",
+        show_default=True,
+        help="Start Ray's dashboard, or save its start (seconds) where you do not look at it.",
+    )
     time_budget: float | None = option(None, type=DURATION, help="End cleanly after 30m, 2h, ...")
     report_timeout: float | None = option(
         None,
@@ -70,10 +76,21 @@ class RunOptions:
     )
 
     def __post_init__(self) -> None:
-        inline = self.runner == "inline"
+        address, inline = self.cluster, self.runner == "inline"
         if inline and self.address is not None:
             raise UserError(
                 f"--address {self.address} is for the ray runner; leave out --runner inline"
+            )
+        if not self.dashboard and (inline or address is not None):
+            named_by = "--address" if self.address is not None else "RAY_ADDRESS"
+            raise UserError(
+                "--no-dashboard is for a Ray that is started here; "
+                + (
+                    f"that at {address} (from {named_by}) has its own"
+                    if address
+                    else "--runner inline starts none"
+                )
+                + ": leave it out"
             )
         if inline and self.max_concurrent not in (None, 1):
             raise UserError(

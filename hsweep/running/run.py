@@ -2,6 +2,7 @@
 one, one that goes on and one that gets missing runs."""
 
 import contextlib
+import functools
 import os
 import signal
 import sys
@@ -110,6 +111,8 @@ def run(
     try:
         if not change.is_over:
             connect(runner, change.prepared.plan)
+        if not isinstance(runner, InlineRunner):
+            runner.announce = functools.partial(_print_dashboard, console)
         collect_as_usual()
         study = change.record()
         with explain_interrupt(f"with all reports on record; go on by: {resume_line(study)}"):
@@ -144,6 +147,7 @@ def make_runner(
     return RayRunner(
         scratch=paths.ray(storage),
         address=address,
+        has_dashboard=options.dashboard,
         max_concurrent=options.max_concurrent,
         own_modules=tuple(loaded.own_modules()),
         sweep_folder=loaded.folder,
@@ -205,10 +209,14 @@ def _greet(console: Console, change: Change, home: Home, runner: Runner) -> None
     if len(plan.skipped) > _MAX_SKIPPED:
         console.print(f"... {len(plan.skipped)} points skipped in all (hsweep plan lists them)")
     if url := getattr(runner, "dashboard_url", None):
-        console.print(
-            f"Ray dashboard  {url}  (it asks for a token: ray get-auth-token)", soft_wrap=True
-        )
+        _print_dashboard(console, url)
     console.print(f"MLflow UI      {browse_line(change.target, home, change.name)}", soft_wrap=True)
+
+
+def _print_dashboard(console: Console, url: str) -> None:
+    console.print(
+        f"Ray dashboard  {url}  (it asks for a token: ray get-auth-token)", soft_wrap=True
+    )
 
 
 def _train(

@@ -179,7 +179,7 @@ def disturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("disturbed") / "examples"
     shutil.copytree(EXAMPLES, folder)
     (folder / "killed.py").write_text(KILLED_FUNCTIONS)
-    command = ["run", "killed.py", "--study", "killed", "--home", "home"]
+    command = ["run", "killed.py", "--study", "killed", "--no-dashboard", "--home", "home"]
     ended = subprocess.run(
         [sys.executable, "-m", "hsweep", *command],
         cwd=folder,

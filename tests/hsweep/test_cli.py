@@ -161,6 +161,11 @@ class TestRunAndResume:
             (["--runner", "inline", "--address", "auto"], "--address auto is for the ray runner"),
             (["--runner", "inline", "--max-concurrent", "2"], "one trial at a time"),
             (["--runner", "inline", "--report-timeout", "9m"], "540 s without a report"),
+            (["--runner", "inline", "--no-dashboard"], "--runner inline starts none"),
+            (
+                ["--address", "10.0.0.1:6379", "--no-dashboard"],
+                "10.0.0.1:6379 (from --address) has its own",
+            ),
             (["--runner", "slurm"], "'slurm' is not one of 'ray', 'inline'"),
             (["--max-concurrent", "0"], "0 is not in the range x>=1"),
             (["--runner", "inline", "--study", "../x"], "starts with a letter or digit"),
@@ -186,11 +191,12 @@ class TestRunAndResume:
         monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
         new_study(home, "begun")
         path = write(tmp_path, SWEEP_FILE)
+        assert "(from RAY_ADDRESS) has its own" in refusal(hsweep("run", path, "--no-dashboard"))
         for arguments in (
             ["run", path],
             ["resume", "begun"],
             ["run", path, "--address", "10.0.0.2:6379"],
-            ["run", path, "--address", "local"],
+            ["run", path, "--address", "local", "--no-dashboard"],
             ["run", path, "--runner", "inline"],
         ):
             assert "seen" in refusal(hsweep(*arguments, "--no-check"))

@@ -80,7 +80,7 @@ def test_nothing_that_is_killed_leaves_a_process_or_a_gap(
     workplace: Workplace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = workplace.root
-    on_ray = ("--max-concurrent", "1")
+    on_ray = ("--max-concurrent", "1", "--no-dashboard")
     driver = workplace.start("run", "outside.py", "--study", "mine", *on_ray)
     worker = wait_for_waiting(driver, workplace)
     scripts = running_in(root)

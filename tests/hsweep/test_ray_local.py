@@ -114,7 +114,7 @@ def test_workers_have_what_the_sweep_file_sets_although_ray_starts_before_it_is_
     shelf.mkdir()
     (shelf / "on_a_shelf.py").write_text("NUMBER = 3\n")
     workplace.sweep.write_text(SWEEP.format(chosen="7", shelf=str(shelf)))
-    workplace.run("run", "outside.py", "--study", "mine")
+    workplace.run("run", "outside.py", "--no-dashboard", "--study", "mine")
     (row,) = load("mine", workplace.home).trials.to_dict("records")
     assert (row["seen"], row["shelf"]) == (7.0, 3.0)
 
@@ -169,7 +169,7 @@ def test_a_refused_plan_leaves_no_process(
     workplace: Workplace, old: str, new: str, told: str
 ) -> None:
     workplace.sweep.write_text(workplace.sweep.read_text().replace(old, new))
-    driver = workplace.start("run", "outside.py")
+    driver = workplace.start("run", "outside.py", "--no-dashboard")
     assert driver.wait() == 2
     assert told in driver.stderr()
     assert "starting Ray" in driver.stderr()

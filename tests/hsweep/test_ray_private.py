@@ -118,6 +118,12 @@ def test_what_is_not_started_meanwhile_is_started_again_afterwards() -> None:
     assert (Node.start_log_monitor, Node.start_monitor, Node.start_api_server) == before
 
 
+def test_a_dashboard_is_started_by_these_names() -> None:
+    parameters = inspect.signature(Node.start_api_server).parameters
+    assert [*parameters] == ["self", "include_dashboard", "raise_on_failure"]
+    assert isinstance(Node.webui_url, property)
+
+
 def test_no_other_file_uses_a_private_name_of_ray() -> None:
     private_names = re.compile(
         r"\bray(\.\w+)*\._[a-z]|temporary_state|trial\.storage|controller\._"

@@ -77,7 +77,7 @@ def test_an_uninterrupted_run_outside_the_project_uses_the_projects_own_code(
 
 
 INLINE = ("--runner", "inline")
-ON_RAY = ("--max-concurrent", "1")
+ON_RAY = ("--max-concurrent", "1", "--no-dashboard")
 
 
 @pytest.mark.slow

@@ -1,6 +1,6 @@
 """Start a Ray as a study does and print the addresses that it and its workers listen on.
 
-python ray_listeners.py FOLDER
+python ray_listeners.py FOLDER HAS_DASHBOARD
 """
 
 import json
@@ -21,9 +21,10 @@ def answer() -> int:
     return 1
 
 
-def main(folder: str) -> dict[str, Any]:
-    runner = RayRunner(scratch=folder)
+def main(folder: str, has_dashboard: str) -> dict[str, Any]:
+    runner = RayRunner(scratch=folder, has_dashboard=has_dashboard == "True")
     runner.connect()
+    runner.start_dashboard()
     try:
         ray.get(ray.remote(answer).remote())  # a worker is there
         me = psutil.Process()
@@ -33,7 +34,7 @@ def main(folder: str) -> dict[str, Any]:
             for connection in process.net_connections("inet")
             if connection.status == psutil.CONN_LISTEN
         ]
-        return {"listening": listening}
+        return {"dashboard": runner.dashboard_url, "listening": listening}
     finally:
         runner.close()
 

@@ -154,7 +154,7 @@ def named_values(node: ast.AST) -> Iterator[tuple[object, ast.expr]]:
             yield keyword.arg, keyword.value
 
 
-def test_a_local_ray_names_the_address_of_a_dashboard() -> None:
+def test_a_local_ray_names_the_address_of_its_dashboard() -> None:
     for file in ("hsweep/ray_tune/local.py", "hsweep/ray_tune/probe.py"):
         hosts = [
             ast.unparse(value)

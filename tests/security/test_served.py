@@ -24,10 +24,13 @@ def is_loopback(address: str) -> bool:
 
 
 @pytest.mark.xdist_group("ray")
-def test_a_local_ray_and_its_workers_listen_on_loopback_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("has_dashboard", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_a_local_ray_its_dashboard_and_its_workers_listen_on_loopback_alone(
+    tmp_path: Path, has_dashboard: bool
+) -> None:
     own = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     done = subprocess.run(
-        [sys.executable, str(HERE / "ray_listeners.py"), str(tmp_path)],
+        [sys.executable, str(HERE / "ray_listeners.py"), str(tmp_path), str(has_dashboard)],
         env={**own, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
@@ -39,6 +42,10 @@ def test_a_local_ray_and_its_workers_listen_on_loopback_alone(tmp_path: Path) ->
     names = {name for name, _ in found["listening"]}
     assert {"gcs_server", "raylet"} <= names
     assert [place for place in found["listening"] if not is_loopback(place[1])] == []
+    if has_dashboard:
+        assert found["dashboard"].startswith("http://127.0.0.1:")
+    else:
+        assert found["dashboard"] is None
 
 
 def test_a_driver_that_joins_a_cluster_can_be_reached_by_its_nodes() -> None:
