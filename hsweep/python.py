@@ -126,7 +126,7 @@ def run(
         file.check(order.loaded.sweep)
         source = place.study(order.name).sweep_source if file.is_copy else file.path
         with recorded_as(["hsweep", "run", str(source), *chosen.words()]):
-            job = order.job(how, console)
+            job = order.change(how, console)
             conclusion = Conclusion(job.target, console)
             record, outcome = run_job(job, how, place, console, conclusion, is_guest=True)
     conclusion.print_places(record, outcome, place)

@@ -103,7 +103,7 @@ def run(
     from hsweep.planning.answerable import concerns_json
     from hsweep.running.run import run as run_job
 
-    job = order.job(options, console)
+    job = order.change(options, console)
     besides: dict[str, Any] = {}
     if as_json:
         besides["concerns"] = concerns_json(job.prepared.plan)
@@ -121,8 +121,7 @@ def _show_edit(order: "Request", options: RunOptions, console: "Console", as_jso
             f"there is no study called {order.name!r} yet; `hsweep plan` shows the trials of a new "
             "one"
         )
-    change = order.change(options)
-    change.announce(console)
+    change = order.change(options, console)
     if as_json:
         assert change.revision is not None
         shown = {"study": order.name, "dry_run": True, "revision": change.revision.to_json()}

@@ -31,7 +31,7 @@ from hsweep.design.trial import (
 )
 from hsweep.record.journal import Journal, TrialRow
 from hsweep.record.summary import INTERRUPTED
-from hsweep.record.weights import Keeping
+from hsweep.record.weights import WeightsKeeper
 from hsweep.secrets import redact
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Coordinator:
         only: keys of the trials to hand out; None for all that have not ended.
         exempt: keys of trials that take no part in early stopping, since their full-budget values
             were asked for.
-        keeping: which final weights stay; None where none are kept.
+        keeper: which final weights stay; None where none are kept.
         named_by: trials by whose axes all are called; empty for ``trials``.
 
     Attributes:
@@ -82,11 +82,10 @@ class Coordinator:
     observer: Observer | None = None
     only: frozenset[str] | None = None
     exempt: frozenset[str] = frozenset()
-    keeping: Keeping | None = None
+    keeper: WeightsKeeper | None = None
     named_by: Sequence[Trial] = ()
     stop_reason: str | None = None
     is_in_trouble: bool = False
-    record_error: Exception | None = None
     labels: TrialLabels = field(init=False)
     table: RunTrials = field(init=False)
     speeds: Speeds = field(default_factory=Speeds)
@@ -107,9 +106,9 @@ class Coordinator:
         trials = list(self.trials)
         self.labels = trial_labels(self.named_by or trials)
         self._enter(trials)
-        if self.keeping is not None:
+        if self.keeper is not None:
             known = (rows[key] for key in self.table.trials)
-            self.keeping.recall(row for row in known if row.status is TrialStatus.FINISHED)
+            self.keeper.recall(row for row in known if row.status is TrialStatus.FINISHED)
         self._line_up(trials)
 
     def _enter(self, trials: Sequence[Trial]) -> None:
@@ -254,7 +253,7 @@ class Coordinator:
             report_timeout=self.sweep.report_timeout,
             waits_at=self._asha.milestones(trial),
             isolate=self.sweep.isolate or row.key in self._isolated,
-            weights="" if self.keeping is None else self.keeping.root,
+            weights="" if self.keeper is None else self.keeper.root,
             measures_training=self.sweep.train_metrics == "always",
         )
 
@@ -448,8 +447,8 @@ class Coordinator:
         """Tell early stopping, weights, search and display that a trial has ended."""
         row = self.journal.rows[trial.key]
         self._asha.end(trial, row.status, row.reason)
-        if self.keeping is not None:
-            self.keeping.ended(row)
+        if self.keeper is not None:
+            self.keeper.ended(row)
         if self.proposer is not None:
             try:
                 self.proposer.tell(trial, row.status, row.unit, self.value(row.key))
@@ -483,7 +482,6 @@ class Coordinator:
         return True
 
     def _trouble(self, error: Exception) -> None:
-        self.record_error = self.record_error or error
         self.request_stop(
             f"the study's record cannot be written ({error}); what is on record stays, free "
             "space or give back the permission to write",

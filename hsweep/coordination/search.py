@@ -36,7 +36,7 @@ _NUMBER: Final = re.compile(r"\d[\d.,]*(?:e[+-]?\d+)?")
 class _Proposal:
     """One proposed point: its trials, and how each ended."""
 
-    asked: optuna.Trial
+    suggestion: optuna.Trial
     open_keys: set[str]
     finished: list[list[float]] = field(default_factory=list)
     stopped: list[tuple[int, float]] = field(default_factory=list)
@@ -105,8 +105,8 @@ class OptunaProposer:
             if len(refusals) >= _MAX_REJECTIONS:
                 self._give_up(refusals)
                 return []
-            asked = self._ask(self._first.pop(0) if self._first else None)
-            decoded = self._sweep.space.decode(asked.params)
+            suggestion = self._ask(self._first.pop(0) if self._first else None)
+            decoded = self._sweep.space.decode(suggestion.params)
             trials: list[Trial] = []
             if decoded is None:
                 refusals.append("excluded by a where(...) of the space")
@@ -118,13 +118,13 @@ class OptunaProposer:
                     refusals.append(reason)
             if not trials:
                 # Nothing to learn from again.
-                self.study.tell(asked, state=TrialState.FAIL)
+                self.study.tell(suggestion, state=TrialState.FAIL)
                 continue
-            record = {"parameters": asked.params, "point": decoded}
+            record = {"parameters": suggestion.params, "point": decoded}
             self._journal.set_meta(f"{PROPOSALS}{self._num_proposed:06d}", json.dumps(record))
             record_trials(self._journal, trials)
             self._reuse(trials)
-            self._enter(asked, trials)
+            self._enter(suggestion, trials)
             return trials
         return []
 
@@ -157,14 +157,14 @@ class OptunaProposer:
             return
         means = [statistics.fmean(column) for column in zip(*proposal.finished, strict=True)]
         if means and all(map(math.isfinite, means)):
-            self.study.tell(proposal.asked, means)
+            self.study.tell(proposal.suggestion, means)
         elif proposal.stopped and not means:
             last = max(reached for reached, _ in proposal.stopped)
             at_rung = [each for reached, each in proposal.stopped if reached == last]
-            proposal.asked.report(statistics.fmean(at_rung), step=last)
-            self.study.tell(proposal.asked, state=TrialState.PRUNED)
+            proposal.suggestion.report(statistics.fmean(at_rung), step=last)
+            self.study.tell(proposal.suggestion, state=TrialState.PRUNED)
         else:
-            self.study.tell(proposal.asked, state=TrialState.FAIL)
+            self.study.tell(proposal.suggestion, state=TrialState.FAIL)
 
     def _objective(self, trial: Trial, name: str, value: float) -> float:
         if name == self._sweep.metric:
@@ -174,12 +174,12 @@ class OptunaProposer:
             return float(costs[name])
         for entry in reversed(list(self._journal.reports([trial.key]))):
             if name in entry.payload["metrics"]:
-                found = entry.payload["metrics"][name]
-                return math.nan if found is None else float(found)
+                value = entry.payload["metrics"][name]
+                return math.nan if value is None else float(value)
         return math.nan
 
-    def _enter(self, asked: optuna.Trial, trials: list[Trial]) -> None:
-        proposal = _Proposal(asked, {trial.key for trial in trials})
+    def _enter(self, suggestion: optuna.Trial, trials: list[Trial]) -> None:
+        proposal = _Proposal(suggestion, {trial.key for trial in trials})
         self._by_key.update(dict.fromkeys(proposal.open_keys, proposal))
         self._num_proposed += 1
 

@@ -17,56 +17,48 @@ class Speeds:
     """Measured seconds for a budget unit, by shape."""
 
     def __init__(self) -> None:
-        self._seconds: dict[Hashable, float] = {}
-        self._operations: dict[Hashable, int] = {}
-        self._fit: tuple[float, float] | None = None
-        self._all_seconds = 0.0
-        self._all_operations = 0.0
+        self._measured: dict[Hashable, tuple[int, float]] = {}
+        self._per_operation: float | None = None
+        self._line: tuple[float, float] | None = None
 
     def note(self, trial: Trial, seconds: float, units: int) -> None:
         """Note that a trial has trained ``units`` in so many seconds; of a shape the latest time
         counts."""
-        if not (units > 0 and seconds > 0):
-            return
-        shape, each = _shape(trial), seconds / units
-        before = self._seconds.get(shape)
-        self._seconds[shape], self._operations[shape] = each, trial.forward_flops
-        self._fit = None
-        if trial.forward_flops:
-            self._all_seconds += each - (before or 0.0)
-            self._all_operations += trial.forward_flops if before is None else 0
+        if units > 0 and seconds > 0:
+            self._measured[_shape(trial)] = trial.forward_flops, seconds / units
+            self._per_operation = self._line = None
 
     def expected(self, trial: Trial) -> float:
         """Return the seconds of a budget unit, for comparisons: as measured for the trial's shape,
         else in proportion to its operations (without any measurement, the operations themselves).
         Infinite for unknown operations: a trial that may be long comes first."""
-        known = self._seconds.get(_shape(trial))
+        known = self._measured.get(_shape(trial))
         if known is not None:
-            return known
+            return known[1]
         if not trial.forward_flops:
             return math.inf
-        if not self._all_operations:
-            return float(trial.forward_flops)
-        return trial.forward_flops * self._all_seconds / self._all_operations
+        if self._per_operation is None:
+            pairs = [pair for pair in self._measured.values() if pair[0]]
+            seconds = sum(seconds for _, seconds in pairs)
+            self._per_operation = seconds / sum(number for number, _ in pairs) if pairs else 1.0
+        return trial.forward_flops * self._per_operation
 
     @property
     def mean(self) -> float | None:
         """The seconds of a budget unit, over the shapes; None before any are known."""
-        return fmean(self._seconds.values()) if self._seconds else None
+        return fmean(each for _, each in self._measured.values()) if self._measured else None
 
     def seconds(self, trial: Trial) -> float | None:
         """Return the seconds of a budget unit: as measured for the trial's shape, else from a line
         fitted to the times of other shapes over their operations; None before any measurement."""
-        if (known := self._seconds.get(_shape(trial))) is not None:
-            return known
-        if not self._seconds:
+        known = self._measured.get(_shape(trial))
+        if known is not None:
+            return known[1]
+        if not self._measured:
             return None
-        if self._fit is None:
-            of = self._operations
-            self._fit = fitted(
-                [[float(max(1, of[shape])), each] for shape, each in self._seconds.items()]
-            )
-        constant, slope = self._fit
+        if self._line is None:
+            self._line = fitted([[float(max(1, n)), each] for n, each in self._measured.values()])
+        constant, slope = self._line
         return constant + slope * max(1, trial.forward_flops)
 
 

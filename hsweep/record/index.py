@@ -35,8 +35,8 @@ _NUMBERS: Final = ("ordinal", "replicate", "budget", "attempt", "unit", "failure
 _TIMES: Final = ("wall_seconds", "train_seconds", "data_seconds")
 """Of the last report, to be added up."""
 _TABLES: Final = (
-    "CREATE TABLE held (start INTEGER NOT NULL, end INTEGER NOT NULL, checksum TEXT NOT NULL)",
-    "INSERT INTO held VALUES (0, 0, '')",
+    "CREATE TABLE position (start INTEGER NOT NULL, end INTEGER NOT NULL, checksum TEXT NOT NULL)",
+    "INSERT INTO position VALUES (0, 0, '')",
     "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
     "CREATE TABLE trials (key TEXT PRIMARY KEY, "
     + ", ".join(
@@ -99,9 +99,9 @@ def _opened(path: Path, log: Log) -> tuple[sqlite3.Connection, int]:
         if log.size and all(line.entries is None for line in log.lines()):
             raise unreadable(log.path, "it holds no whole line")
         # What the log has lost nothing else holds.
-        kept = f", kept as {set_aside(path, 'old')}" if fault == _AHEAD else ""
+        aside = f", kept as {set_aside(path, 'old')}" if fault == _AHEAD else ""
         if fault != _MISSING:
-            print_step(f"{path} {fault}{kept}: building it from {log.path.name}")
+            print_step(f"{path} {fault}{aside}: building it from {log.path.name}")
         _build(path, log)
     connection = _connect(path, "mode=rw")
     try:
@@ -167,7 +167,7 @@ def _build(path: Path, log: Log) -> None:
 
 def _add_lines(connection: sqlite3.Connection, log: Log) -> int:
     """Add the lines of a log that an index lacks; return where the last one ends."""
-    _, end, _ = _held(connection)
+    _, end, _ = _position(connection)
     state, last = StudyState(), None
     damaged: list[LogLine] = []
     lines = log.lines(end)
@@ -186,16 +186,16 @@ def _add_lines(connection: sqlite3.Connection, log: Log) -> int:
             elif state.apply(entry) and "payload" in entry:
                 kind = "report" if "report" in entry else "status"
                 payload = json.dumps(entry["payload"])
-                told = (entry["time"], entry[kind], entry["attempt"], kind, entry.get("unit"))
-                added.append((seq, *told, payload))
+                columns = (entry["time"], entry[kind], entry["attempt"], kind, entry.get("unit"))
+                added.append((seq, *columns, payload))
         connection.executemany(_PUT_ENTRY, added)
         damaged += [line for line in some if line.entries is None]
         last = some[-1]
     if last is None:
         return end
     connection.executemany(_PUT_TRIAL, map(_to_store, state.rows.values()))
-    held = (last.start, last.end, last.checksum)
-    connection.execute("UPDATE held SET start = ?, end = ?, checksum = ?", held)
+    position = (last.start, last.end, last.checksum)
+    connection.execute("UPDATE position SET start = ?, end = ?, checksum = ?", position)
     if damaged:
         metas = dict(connection.execute("SELECT name, value FROM meta"))
         keys = [key for (key,) in connection.execute("SELECT key FROM trials")]
@@ -227,9 +227,10 @@ def _set_meta(connection: sqlite3.Connection, name: str, value: str | None) -> N
         connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
 
 
-def _held(connection: sqlite3.Connection) -> tuple[int, int, str]:
+def _position(connection: sqlite3.Connection) -> tuple[int, int, str]:
     """Return first byte, end and checksum of the last line of the log that an index holds."""
-    start, end, checksum = connection.execute("SELECT start, end, checksum FROM held").fetchone()
+    query = "SELECT start, end, checksum FROM position"
+    start, end, checksum = connection.execute(query).fetchone()
     return start, end, checksum
 
 
@@ -246,11 +247,11 @@ def _fault(path: Path, log: Log) -> str:
             if connection.execute("PRAGMA user_version").fetchone()[0] != _VERSION:
                 return "is of another version of hsweep"
             if path.stat().st_size <= _CHECKED_BYTES:
-                found = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
-                if found != "ok":
-                    return f"is damaged ({found})"
+                result = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
+                if result != "ok":
+                    return f"is damaged ({result})"
             # Before the log's size: another process may be adding to both.
-            start, end, checksum = _held(connection)
+            start, end, checksum = _position(connection)
         except (sqlite3.DatabaseError, TypeError, ValueError) as error:
             if not is_damage(error) and _code(error) != sqlite3.SQLITE_ERROR:
                 raise

@@ -21,11 +21,11 @@ from hsweep.terminal import warn
 
 __all__ = ["Journal", "JournalReader", "LogRow", "TrialRow"]
 
-_ALWAYS: Final = (
+_REQUIRED_FIELDS: Final = (
     *("step", "metrics", "wall_seconds"),
     *("train_seconds", "data_seconds", "latency_seconds"),
 )
-_WHERE_ANY: Final = ("micro_batch", "note", "peak_memory_bytes", *FIGURES)
+_OPTIONAL_FIELDS: Final = ("micro_batch", "note", "peak_memory_bytes", *FIGURES)
 """What a report says always, and what where there is anything to say."""
 
 
@@ -108,10 +108,10 @@ class Journal(JournalReader):
         return {key: self.rows[key] for key in keys if key in self.rows}
 
     def status_counts(self) -> dict[TrialStatus, int]:
-        found = dict.fromkeys(TrialStatus, 0)
+        counts = dict.fromkeys(TrialStatus, 0)
         for row in self.rows.values():
-            found[row.status] += not row.orphaned
-        return found
+            counts[row.status] += not row.orphaned
+        return counts
 
     def set_meta(self, name: str, value: str) -> None:
         self.set_metas({name: value})
@@ -172,8 +172,8 @@ class Journal(JournalReader):
         A unit that is already on record, or behind the last, keeps its first report: on a resumed
         trial the second is the same training again. Return whether the report was new.
         """
-        payload = {name: getattr(report, name) for name in _ALWAYS}
-        payload |= {name: value for name in _WHERE_ANY if (value := getattr(report, name))}
+        payload = {name: getattr(report, name) for name in _REQUIRED_FIELDS}
+        payload |= {name: value for name in _OPTIONAL_FIELDS if (value := getattr(report, name))}
         is_new = report.unit > self.rows[key].unit
         entries: list[Entry] = []
         if is_new:

@@ -21,7 +21,7 @@ from hsweep.record.index import (
     rows_from,
 )
 from hsweep.record.log import Log
-from hsweep.record.rows import SAID_OF_COUNTS, LogRow, RawReport, TrialRow
+from hsweep.record.rows import REPORTED_COUNTS, LogRow, RawReport, TrialRow
 
 ORIGIN_META: Final = "origin:"
 """Begins the names under which it is kept what trials are trained with."""
@@ -131,7 +131,7 @@ class JournalReader:
         with self._readable() as index:
             index.execute("BEGIN")
             # SQLite takes the instant at the first reading.
-            index.execute("SELECT 1 FROM held").fetchone()
+            index.execute("SELECT 1 FROM position").fetchone()
         self._is_snapshot = True
         try:
             yield
@@ -185,13 +185,13 @@ class JournalReader:
         run that trained it last knew."""
         counts = self.status_counts()
         runs = sum(counts.values()) - counts[TrialStatus.NOT_NEEDED]
-        noted = self.meta(RUNS)
-        return runs if noted is None else max(int(noted), runs - counts[TrialStatus.PLANNED])
+        expected = self.meta(RUNS)
+        return runs if expected is None else max(int(expected), runs - counts[TrialStatus.PLANNED])
 
     def status_counts(self) -> dict[TrialStatus, int]:
         rows = self._rows("SELECT status, COUNT(*) FROM trials WHERE orphaned = '' GROUP BY 1")
-        found = {TrialStatus(name): number for name, number in rows}
-        return {status: found.get(status, 0) for status in TrialStatus}
+        counts = {TrialStatus(name): number for name, number in rows}
+        return {status: counts.get(status, 0) for status in TrialStatus}
 
     def trials(self, *, orphaned: bool = False) -> list[TrialRow]:
         """Return the study's trials in the order of the plan; ``orphaned``: also those that are no
@@ -239,11 +239,11 @@ class JournalReader:
             " AND orphaned = '' GROUP BY 1, 2 ORDER BY 3 DESC, 2",
             *_LOST,
         )
-        found = {
+        losses = {
             lost: {str(reason): int(number) for status, reason, number in rows if status == lost}
             for lost in _LOST
         }
-        return {lost: reasons for lost, reasons in found.items() if reasons}
+        return {lost: reasons for lost, reasons in losses.items() if reasons}
 
     def reused_from(self) -> dict[str, int]:
         return self._counted("reused_from", "reused_from != '' AND orphaned = ''")
@@ -276,12 +276,12 @@ class JournalReader:
             f" AND instr(payload, '\"{TRAINED_WITH}\"') ORDER BY seq",
             *(() if key is None else (key,)),
         )
-        found: dict[str, dict[str, None]] = {}
+        origins: dict[str, dict[str, None]] = {}
         for of, digests in rows:
             for digest in json.loads(digests or "[]"):
                 if digest in texts:
-                    found.setdefault(str(of), {})[texts[digest]] = None
-        return {of: list(each) for of, each in found.items()}
+                    origins.setdefault(str(of), {})[texts[digest]] = None
+        return {of: list(of_trial) for of, of_trial in origins.items()}
 
     def reported_keys(self) -> frozenset[str]:
         rows = self._rows("SELECT DISTINCT key FROM log WHERE kind = 'report'")
@@ -295,10 +295,8 @@ class JournalReader:
     def report_batches(self, keys: Iterable[str] | None = None) -> Iterator[list[RawReport]]:
         """Yield the reports of all trials in the order they were recorded, or of some, trial by
         trial: many at once, as they are stored."""
-        if keys is None:
-            return self._batches(f"{_REPORTS} WHERE kind = 'report' ORDER BY seq")
-        query = f"{_REPORTS} WHERE kind = 'report' AND {_OF_KEYS} ORDER BY key, seq"
-        return self._batches(query, json.dumps([*keys]))
+        where, values = _of_reports(keys)
+        return self._batches(f"{_REPORTS} WHERE {where}", *values)
 
     def further_metrics(self, known: Collection[str]) -> list[str]:
         """Return the names of metrics in reports that are not ``known``, sorted; costs are none."""
@@ -306,8 +304,8 @@ class JournalReader:
             "SELECT DISTINCT each.key FROM log, json_each(log.payload, '$.metrics') AS each"
             " WHERE log.kind = 'report'"
         )
-        found = {name for batch in self._batches(query) for (name,) in batch}
-        return sorted(found - {*known, *SAID_OF_COUNTS})
+        names = {name for batch in self._batches(query) for (name,) in batch}
+        return sorted(names - {*known, *REPORTED_COUNTS})
 
     def _select(self, where: str, *values: object) -> Iterator[LogRow]:
         for batch in self._batches(f"{_ENTRIES} WHERE {where}", *values):
@@ -318,10 +316,8 @@ class JournalReader:
     def reports(self, keys: Iterable[str] | None = None) -> Iterator[LogRow]:
         """Yield the reports of all trials in the order they were recorded, or of the trials with
         these keys, trial by trial."""
-        if keys is None:
-            return self._select("kind = 'report' ORDER BY seq")
-        where = f"kind = 'report' AND {_OF_KEYS} ORDER BY key, seq"
-        return self._select(where, json.dumps([*keys]))
+        where, values = _of_reports(keys)
+        return self._select(where, *values)
 
     def last_ends(self, number: int) -> list[LogRow]:
         """Return the newest entries by which trials ended, the newest first; a trial that was
@@ -372,3 +368,10 @@ class JournalReader:
     def count_after(self, seq: int) -> int:
         """Return how many entries follow entry ``seq``; the numbers may have gaps."""
         return int(self._rows("SELECT COUNT(*) FROM log WHERE seq > ?", seq)[0][0])
+
+
+def _of_reports(keys: Iterable[str] | None) -> tuple[str, tuple[str, ...]]:
+    """Return the condition for reports, of all trials or of some, and its values."""
+    if keys is None:
+        return "kind = 'report' ORDER BY seq", ()
+    return f"kind = 'report' AND {_OF_KEYS} ORDER BY key, seq", (json.dumps([*keys]),)

@@ -75,8 +75,8 @@ def _cpu_model() -> str:
         info = Path("/proc/cpuinfo").read_text(errors="replace")
     except OSError:
         info = ""
-    found = re.search(r"^model name\s*:\s*(.+)$", info, re.MULTILINE)
-    return found[1].strip() if found else platform.processor() or platform.machine()
+    name = re.search(r"^model name\s*:\s*(.+)$", info, re.MULTILINE)
+    return name[1].strip() if name else platform.processor() or platform.machine()
 
 
 def usable_cores() -> int:

@@ -28,8 +28,8 @@ def recipe_metas(journal: JournalReader, trials: Iterable[Trial]) -> dict[str, s
 def recorded_recipe(journal: JournalReader, trial: TrialRow) -> dict[str, Any]:
     """Return the fields in force of a trial's recipe; empty where it follows none."""
     text = journal.meta(f"{_META}{trial.parts[_PART]}") if _PART in trial.parts else None
-    found: dict[str, Any] = json.loads(text) if text is not None else {}
-    return found
+    recipe: dict[str, Any] = json.loads(text) if text is not None else {}
+    return recipe
 
 
 def in_force(recipe: Recipe) -> dict[str, Any]:

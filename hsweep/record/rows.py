@@ -17,7 +17,7 @@ _ENTRY_KINDS: Final = ("report", "status", "trial", "meta")
 
 PLAN_LOST: Final = "the line of the log that planned it is damaged"
 """Why a trial is no part of a study of which only later entries can be read."""
-SAID_OF_COUNTS: Final = ("num_params",)
+REPORTED_COUNTS: Final = ("num_params",)
 """Costs that a report of one's own training may name where the plan does not know them."""
 FIGURES: Final = ("learning_rate", "grad_norm", "running_loss", "examples_per_second")
 """Of the updates before a report: what every table of reports and every tracker has besides

@@ -21,10 +21,10 @@ from hsweep.record.index import remove_index
 from hsweep.record.journal import Journal, JournalReader
 from hsweep.record.log import Entry
 from hsweep.record.manifest import Manifest, manifest_text, parse_manifest
-from hsweep.record.study_lock import Held, held, holding, is_held, note_time_left
+from hsweep.record.study_lock import Holder, holding, is_held, note_time_left, read_holder
 from hsweep.record.summary import PROPOSALS, SEARCH_END
 from hsweep.record.tables import StudyTables, write_table
-from hsweep.record.weights import FinalWeights, Keeping, KeptWeights, WeightsFolder
+from hsweep.record.weights import FinalWeights, KeptWeights, WeightsFolder, WeightsKeeper
 from hsweep.secrets import redact_command
 from hsweep.terminal import warn
 
@@ -205,9 +205,9 @@ class StudyFolder:
         """Whether a living process of this machine runs the study."""
         return is_held(self.paths)
 
-    def running(self) -> Held:
+    def running(self) -> Holder:
         """Return what the process that runs the study has noted of its run."""
-        return held(self.paths)
+        return read_holder(self.paths)
 
     def note_time_left(self, seconds: float | None) -> None:
         """Let the process that runs the study note how long that is likely to take still."""
@@ -225,8 +225,8 @@ class StudyFolder:
         return WeightsFolder(self.paths.weights_root(self.manifest.storage))
 
     def kept_weights(self, journal: JournalReader) -> KeptWeights:
-        """Return which final weights are there, and which should be (see ``Keeping.kept``)."""
-        return Keeping(self.manifest, self.weights().root).kept(journal.trials(orphaned=True))
+        """Return which final weights are there, and which should be."""
+        return WeightsKeeper(self.manifest, self.weights().root).kept(journal.trials(orphaned=True))
 
     def figures(self) -> list[Path]:
         """Return the files of the figures behind the answer."""
@@ -248,14 +248,14 @@ class StudyFolder:
         with self.journal() as journal:
             trials = self.kept_weights(journal).trials if self.may_have_weights else ()
         with contextlib.ExitStack() as files:
-            found = []
+            weights = []
             for row in trials:
                 name = weights_file(row.key, row.attempt)
                 file = None
                 if with_files:
                     file = files.enter_context(folder.local((row.key, row.attempt)))
-                found.append(FinalWeights(row.key, name, f"{folder.root}/{name}", file))
-            yield found
+                weights.append(FinalWeights(row.key, name, f"{folder.root}/{name}", file))
+            yield weights
 
     @contextlib.contextmanager
     def reading(self, *, orphaned: bool = False) -> Iterator[StudyTables]:
@@ -325,12 +325,12 @@ def list_studies(home: Home) -> list[StudyPaths]:
     """Return the studies of a home, newest first."""
     if not home.studies.is_dir():
         return []
-    found = [
+    studies = [
         paths
         for paths in map(StudyPaths, home.studies.iterdir())
         if not paths.name.startswith(".") and holds_a_study(paths)
     ]
-    return sorted(found, key=_age)
+    return sorted(studies, key=_age)
 
 
 def holds_a_study(paths: StudyPaths) -> bool:

@@ -84,7 +84,7 @@ def note_time_left(paths: StudyPaths, seconds: float | None) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class Holder:
     """What the process that runs a study has noted.
 
     Attributes:
@@ -96,16 +96,16 @@ class Held:
     seconds_left: float | None = None
 
 
-def held(paths: StudyPaths) -> Held:
+def read_holder(paths: StudyPaths) -> Holder:
     """Return what the process that runs a study has noted, nothing where that cannot be read."""
     try:
         holder = json.loads(paths.holder.read_text())
         left = holder.get("seconds_left")
         if left is not None:
             left = max(0.0, left - max(0.0, time.time() - holder["noted"]))
-        return Held(float(holder["since"]), left)
+        return Holder(float(holder["since"]), left)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return Held()
+        return Holder()
 
 
 def _holder(paths: StudyPaths) -> str:

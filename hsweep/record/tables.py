@@ -15,7 +15,7 @@ from hsweep.errors import UserError
 from hsweep.files import replacing
 from hsweep.record.index import parsed
 from hsweep.record.journal_reader import ORIGIN_META, JournalReader
-from hsweep.record.rows import FIGURES, SAID_OF_COUNTS, RawReport, TrialRow
+from hsweep.record.rows import FIGURES, REPORTED_COUNTS, RawReport, TrialRow
 from hsweep.record.summary import SEARCH_END, counted
 from models import conditioning
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-_TOLD: Final = (
+_REPORT_FIELDS: Final = (
     ("step", "int64"), ("wall_seconds", "float64"), ("micro_batch", "int64"), ("note", "string"),
     *((name, "float64") for name in FIGURES),
 )  # fmt: skip
 """What a report says besides its metrics, as far as the table of reports has it."""
 _LAST_TIMES: Final = ("train_seconds", "data_seconds", "latency_seconds")
-_TOLD_LAST: Final = (
+_LAST_FIELDS: Final = (
     *(("micro_batch", "int64"), ("wall_seconds", "float64")),
     *((name, "float64") for name in _LAST_TIMES),
 )
@@ -54,12 +54,12 @@ def axis_kinds(points: Sequence[Mapping[str, Any]]) -> dict[str, str]:
         for axis, value in point.items():
             kinds.setdefault(axis, set()).update({_kind(value)} - {""})
     return {
-        axis: found.pop()
-        if len(found) == 1
+        axis: next(iter(of_axis))
+        if len(of_axis) == 1
         else "float64"
-        if found == {"int64", "float64"}
+        if of_axis == {"int64", "float64"}
         else "string"
-        for axis, found in kinds.items()
+        for axis, of_axis in kinds.items()
     }
 
 
@@ -162,12 +162,12 @@ def trials_table(
         "reached": stored["unit"],
         **{name: [each.get(name) for each in counts] for name in _COUNTS},
     }
-    reported = _payloads(stored["last"], [*metrics, *SAID_OF_COUNTS], dict(_TOLD_LAST))
-    for name in SAID_OF_COUNTS:
-        told = _array(reported.pop(name), pa.field(name, pa.float64())).to_pylist()
+    reported = _payloads(stored["last"], [*metrics, *REPORTED_COUNTS], dict(_LAST_FIELDS))
+    for name in REPORTED_COUNTS:
+        counts_reported = _array(reported.pop(name), pa.field(name, pa.float64())).to_pylist()
         columns[name] = [
             planned_count if planned_count is not None or value is None else round(value)
-            for planned_count, value in zip(columns[name], told, strict=True)
+            for planned_count, value in zip(columns[name], counts_reported, strict=True)
         ]
     columns |= reported
     trained = _array(reported["wall_seconds"], pa.field("wall_seconds", pa.float64()))
@@ -190,9 +190,9 @@ def reports_table(
     besides: set[str] = set()
     for batch in batches:
         if entries := [entry for entry in batch if entry[0] in keys]:
-            found = _probed_besides(metrics, entries)
-            besides.update(found)
-            parts.append(_reports_part(entries, [*metrics, *found]))
+            probed = _probed_besides(metrics, entries)
+            besides.update(probed)
+            parts.append(_reports_part(entries, [*metrics, *probed]))
     ordered = sorted(besides, key=lambda name: (len(name), name))
     schema = reports_schema([*metrics, *ordered])
     if not parts:
@@ -205,10 +205,10 @@ def _reports_part(entries: Sequence[RawReport], metrics: Sequence[str]) -> "pa.T
 
     schema = reports_schema(metrics)
     keys, times, attempts, units, payloads = zip(*entries, strict=True)
-    told = {name: kind for name, kind in _TOLD if name not in metrics}
+    fields = {name: kind for name, kind in _REPORT_FIELDS if name not in metrics}
     columns: dict[str, Any] = {
         "key": keys, "unit": units, "attempt": attempts, "time": times,
-        **_payloads(payloads, metrics, told),
+        **_payloads(payloads, metrics, fields),
     }  # fmt: skip
     return pa.table([_array(columns[each.name], each) for each in schema], schema)
 
@@ -222,13 +222,13 @@ def _array(values: Any, field: "pa.Field[Any]") -> Any:
 
 
 def _payloads(
-    payloads: Sequence[str], metrics: Sequence[str], told: Mapping[str, str]
+    payloads: Sequence[str], metrics: Sequence[str], fields: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return what reports say, column by column: ``metrics`` and what else they ``told``."""
+    """Return what reports say, column by column: ``metrics`` and other ``fields``."""
     import pyarrow as pa
     import pyarrow.json
 
-    others = [(name, pa.type_for_alias(kind)) for name, kind in told.items()]
+    others = [(name, pa.type_for_alias(kind)) for name, kind in fields.items()]
     text = "\n".join(payloads).encode()
     try:
         inner = pa.struct([(metric, pa.float64()) for metric in metrics])
@@ -245,13 +245,13 @@ def _payloads(
     except pa.ArrowInvalid:  # what Python reads as a number and Arrow does not
         read = [json.loads(payload) for payload in payloads]
         return {
-            **{name: [each.get(name) for each in read] for name in told},
+            **{name: [each.get(name) for each in read] for name in fields},
             **{name: [each.get("metrics", {}).get(name) for each in read] for name in metrics},
         }
-    found = table.column("metrics").combine_chunks()
+    values = table.column("metrics").combine_chunks()
     return {
-        **{name: table.column(name) for name in told},
-        **dict(zip(metrics, found.flatten(), strict=True)),
+        **{name: table.column(name) for name in fields},
+        **dict(zip(metrics, values.flatten(), strict=True)),
     }
 
 

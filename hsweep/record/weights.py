@@ -43,8 +43,8 @@ class WeightsFolder:
 
         with self._saying_why("read"):
             selector = FileSelector(self._folder, allow_not_found=True)
-            found = self._files.get_file_info(selector)
-        named = ((_NAME.fullmatch(info.base_name), info) for info in found)
+            infos = self._files.get_file_info(selector)
+        named = ((_NAME.fullmatch(info.base_name), info) for info in infos)
         return {(match[1], int(match[2])): info.size for match, info in named if match}
 
     def remove(self, file: File) -> None:
@@ -95,8 +95,8 @@ def header_of(file: Path) -> dict[str, Any]:
     from safetensors import safe_open
 
     with safe_open(file, "pt") as content:
-        found: dict[str, Any] = json.loads(content.metadata()[WEIGHTS_HEADER])
-    return found
+        header: dict[str, Any] = json.loads(content.metadata()[WEIGHTS_HEADER])
+    return header
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ class KeptWeights:
     num_bytes: int
 
 
-class Keeping:
+class WeightsKeeper:
     """Removes the weights that a study does not keep (see ``Sweep.keep``), once the end of their
     trial is on record.
 

@@ -52,7 +52,7 @@ _REPLACED: Final = (
     *("sweep_folder", "own_folders", "extensions", "probe", "keep", "fixed_rate", "scouts"),
 )
 """What of a manifest an edited sweep replaces."""
-_GIVEN_UP: Final = (TrialStatus.FAILED, TrialStatus.TOO_LARGE)
+_TO_RETRY: Final = (TrialStatus.FAILED, TrialStatus.TOO_LARGE)
 _RESULTS: Final = (TrialStatus.FINISHED, TrialStatus.STOPPED_EARLY)
 _ADAPTIVE: Final = (
     "the study {name!r} proposes its points one by one, each building on how those before it "
@@ -254,11 +254,7 @@ def edit(
             f"{path} is the study's own copy, which stays what is on record, and it was changed; "
             "give it another name and try again"
         )
-    if loaded.sweep.name != manifest.sweep:
-        raise UserError(
-            f"the study {study.name!r} is of the sweep {manifest.sweep!r}, and this one is called "
-            f"{loaded.sweep.name!r}: call it so again, or begin another study with --study NAME"
-        )
+    refuse_another_sweep(study, loaded.sweep)
     is_same = source == before and list(options.settings) == _settings(manifest)
     change = _compared(study, loaded, options, target, source, is_same, how)
     assert change.revision is not None
@@ -271,6 +267,14 @@ def edit(
         return replace(change, manifest=revised)
     is_other = change.revision.changes_trials or _replaced(revised) != _replaced(manifest)
     return replace(change, manifest=revised if is_other else manifest)
+
+
+def refuse_another_sweep(study: StudyFolder, sweep: Sweep) -> None:
+    if sweep.name != study.manifest.sweep:
+        raise UserError(
+            f"the study {study.name!r} is of the sweep {study.manifest.sweep!r}, and this one is "
+            f"called {sweep.name!r}: call it so again, or begin another study with --study NAME"
+        )
 
 
 def resume(
@@ -288,7 +292,7 @@ def resume(
 
 
 def missing(
-    study: StudyFolder, asked: Iterable[Missing], target: TrackingTarget, how: RunOptions
+    study: StudyFolder, runs: Iterable[Missing], target: TrackingTarget, how: RunOptions
 ) -> tuple[Change, Extension]:
     """Return the change that adds the runs an analysis lists as missing, and trains no others.
 
@@ -299,7 +303,7 @@ def missing(
     with study.journal() as journal:
         rows = journal.trials(orphaned=True)
     plan = change.prepared.plan
-    extension = plan_extension(plan, [row for row in rows if not row.orphaned], asked)
+    extension = plan_extension(plan, [row for row in rows if not row.orphaned], runs)
     if not extension.additions:
         return change, extension
     manifest = change.manifest
@@ -388,7 +392,7 @@ def _failed(rows: Sequence[TrialRow], *, is_asked: bool) -> list[str]:
     """Return the keys of failed trials that are tried again: if the user asks for it, or if the
     study has no result, since its user must have mended something."""
     has_results = any(row.status in _RESULTS for row in rows)
-    return [row.key for row in rows if row.status in _GIVEN_UP and (is_asked or not has_results)]
+    return [row.key for row in rows if row.status in _TO_RETRY and (is_asked or not has_results)]
 
 
 def _refuse_changed(study: StudyFolder, change: Change) -> None:
@@ -405,8 +409,8 @@ def _refuse_changed(study: StudyFolder, change: Change) -> None:
     set_aside = accept = ""
     if not change.prepared.plan.is_adaptive:
         words = recorded_options(study.manifest).words()
-        asked = (paths.sweep_source, "--study", paths.name, *words)
-        edited = command("run", *asked, home=paths.home)
+        arguments = (paths.sweep_source, "--study", paths.name, *words)
+        edited = command("run", *arguments, home=paths.home)
         set_aside = (
             f", or go on with what is there now by `{edited}`: these trials are set aside with "
             f"their results, {len(revision.new)} are planned in their place (--dry-run only shows "

@@ -94,7 +94,7 @@ def _tasks(trials: Sequence[Trial]) -> list[dict[str, Any]]:
     predictor, and the axis values of its trials where points have different tasks."""
     tasks = {repr(trial.task): trial.task for trial in trials}
     points = {name: [t.point for t in trials if repr(t.task) == name] for name in tasks}
-    found = []
+    content = []
     for name, task in tasks.items():
         chances = {
             metric.name: metric.chance
@@ -106,7 +106,7 @@ def _tasks(trials: Sequence[Trial]) -> list[dict[str, Any]]:
             own = {repr(point.get(axis)) for point in points[name]}
             if len(own) == 1 and {repr(trial.point.get(axis)) for trial in trials} != own:
                 at[axis] = value
-        found.append(
+        content.append(
             {
                 "task": describe(task),
                 **({"fingerprint": fingerprint} if (fingerprint := task.fingerprint()) else {}),
@@ -114,7 +114,7 @@ def _tasks(trials: Sequence[Trial]) -> list[dict[str, Any]]:
                 **({"at": at} if at else {}),
             }
         )
-    return found
+    return content
 
 
 def sweep_source(path: Path) -> str:

@@ -26,7 +26,7 @@ class Outlook:
     expected: tuple[int, int] | None = None
     _began: float | None = None
     _trained: float = 0.0
-    _heard: dict[str, float] = field(default_factory=dict)
+    _last_report: dict[str, float] = field(default_factory=dict)
     _seconds: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -63,17 +63,17 @@ class Outlook:
 
     def started(self, trial: Trial, now: float) -> None:
         """Note that a trial was handed to a worker; ``now`` in seconds, by any clock."""
-        self._heard[trial.key] = now
+        self._last_report[trial.key] = now
 
     def reported(self, trial: Trial, seconds: float, now: float) -> None:
         """Note that a trial has trained for so many seconds, over all its attempts."""
-        since = now - self._heard.get(trial.key, now)
+        since = now - self._last_report.get(trial.key, now)
         # What it trained before it was handed out is no training of now.
         step = max(0.0, min(since, seconds - self._seconds.get(trial.key, 0.0)))
         if self._began is None:
             self._began = now - step
         self._trained += step
-        self._heard[trial.key], self._seconds[trial.key] = now, seconds
+        self._last_report[trial.key], self._seconds[trial.key] = now, seconds
 
     def seconds_left(self, running: Collection[str], now: float) -> float | None:
         """Return how long the rest takes; None before anything is trained, or where nothing says
@@ -94,7 +94,7 @@ class Outlook:
                 return None
             seconds = [left[key] * speed for key, speed in known.items() if speed is not None]
             rest = share * sum(seconds) + to_come * (speeds.mean or 0.0)
-        in_training = sum(now - max(began, self._heard.get(key, now)) for key in running)
+        in_training = sum(now - max(began, self._last_report.get(key, now)) for key in running)
         workers = (self._trained + in_training) / (now - began)
         longest = max(seconds, default=0.0)
         return max((rest - in_training) / workers, longest - in_training, 0.0) if workers else None

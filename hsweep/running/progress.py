@@ -33,9 +33,9 @@ STATUS_STYLES: Final = {
 """In the order of the status line."""
 
 _ALWAYS_SHOWN: Final = (TrialStatus.FINISHED, TrialStatus.RUNNING)
-"""What the status line counts even where it is none or there is little room."""
+"""What the status line counts first, and even where it is none."""
 _GAP: Final = "  "
-_TELL_SECONDS: Final = 5.0
+_NOTE_SECONDS: Final = 5.0
 
 
 def duration(seconds: float) -> str:
@@ -89,7 +89,7 @@ class Progress:
         self._micro_batches: dict[str, int | None] = {}
         self._noted: set[str] = set()
         self._note_time_left = note_time_left
-        self._told = time.monotonic()
+        self._last_note = time.monotonic()
 
     @contextmanager
     def showing(self) -> Iterator[None]:
@@ -124,8 +124,8 @@ class Progress:
     def reported(self, trial: Trial, report: Report) -> None:
         """Print the note of a report; the table shows how far each trial is."""
         self._outlook.reported(trial, report.wall_seconds, time.monotonic())
-        if (now := time.monotonic()) - self._told > _TELL_SECONDS:
-            self._told = now
+        if (now := time.monotonic()) - self._last_note > _NOTE_SECONDS:
+            self._last_note = now
             if (seconds := self._seconds_left()) is not None:
                 self._note_time_left(seconds)
         if report.micro_batch != self._micro_batches.get(trial.key):
@@ -172,29 +172,23 @@ class Progress:
         return Group(*parts)
 
     def _summary(self, overview: "Overview") -> Text:
-        """Return the study's counts and times in one line, shortened to the terminal's width."""
-        elapsed = time.monotonic() - self._started
-        seconds = self._seconds_left()
-        remaining = "" if seconds is None else f"remaining about {duration(seconds)}"
+        """Return the study's counts and times in one line, which is cut where the terminal ends:
+        what is always shown and the time left come first."""
         counts = dict(overview.counts)
         begun = self._coordinator.table.num_ended + counts[TrialStatus.RUNNING]
         counts[TrialStatus.PLANNED] = max(0, self._outlook.num_runs - begun)
-        parts = []
-        for status, style in STATUS_STYLES.items():
-            if status is TrialStatus.NOT_NEEDED:
-                continue
-            word = "waiting" if status is TrialStatus.PLANNED else status.replace("_", " ")
-            if (is_dear := status in _ALWAYS_SHOWN) or counts[status]:
-                parts.append((f"{counts[status]} {word}", style, is_dear))
-        parts += [(f"elapsed {duration(elapsed)}", "default", False)]
-        parts += [(remaining, "default", True)] if remaining else []
-        room = self._console.width + len(_GAP)
-        while sum(len(_GAP) + len(text) for text, _, _ in parts) > room:
-            cheap = [number for number, (_, _, is_dear) in enumerate(parts) if not is_dear]
-            if not cheap:
-                break
-            del parts[cheap[-1]]
-        line = Text(_GAP).join(Text(text, style) for text, style, _ in parts)
+        del counts[TrialStatus.NOT_NEEDED]
+        words = {status: status.replace("_", " ") for status in counts}
+        words[TrialStatus.PLANNED] = "waiting"
+        parts = [
+            Text(f"{counts[status]} {words[status]}", style)
+            for status, style in STATUS_STYLES.items()
+            if status in _ALWAYS_SHOWN or counts.get(status)
+        ]
+        if (seconds := self._seconds_left()) is not None:
+            parts.insert(len(_ALWAYS_SHOWN), Text(f"remaining about {duration(seconds)}"))
+        parts.append(Text(f"elapsed {duration(time.monotonic() - self._started)}"))
+        line = Text(_GAP).join(parts)
         line.no_wrap, line.overflow = True, "ellipsis"
         return line
 

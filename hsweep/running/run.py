@@ -33,7 +33,7 @@ from hsweep.record.journal_reader import RUNS
 from hsweep.record.provenance import hardware
 from hsweep.record.study import StudyFolder
 from hsweep.record.summary import budgets_in_words, counted
-from hsweep.record.weights import Keeping
+from hsweep.record.weights import WeightsKeeper
 from hsweep.running.change import Change
 from hsweep.running.forecast import forecast, play_out
 from hsweep.running.options import RunOptions
@@ -323,9 +323,9 @@ def _coordinator(
     out and what is left of them."""
     plan = change.prepared.plan
     trials: list[Trial] = list(plan.trials)
-    proposer = keeping = None
+    proposer = keeper = None
     if plan.sweep.keep != "none":
-        keeping = Keeping(study.manifest, study.weights().root)
+        keeper = WeightsKeeper(study.manifest, study.weights().root)
     look_up = reuse if reuse is not None else lambda _trials: None
     if plan.is_adaptive:
         from hsweep.coordination.search import OptunaProposer
@@ -348,7 +348,7 @@ def _coordinator(
         exempt=study.manifest.added_keys,
         # An adaptive search knows its trials only as it goes; the plan's draws stand in for them.
         named_by=trials or plan.trials,
-        keeping=keeping,
+        keeper=keeper,
     )
     return coordinator, Outlook(coordinator, expected)
 

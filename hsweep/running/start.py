@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from hsweep.design.sweep import DEFAULT_PRESET
+from hsweep.design.sweep import DEFAULT_PRESET, Sweep
 from hsweep.errors import UserError
 from hsweep.paths import Home
 from hsweep.planning.answerable import refuse_unanswerable
-from hsweep.planning.options import SweepOptions
+from hsweep.planning.options import LIMITED, SweepOptions
 from hsweep.planning.prepare import (
     loaded_sweep,
     recorded_options,
@@ -19,7 +19,7 @@ from hsweep.planning.prepare import (
 )
 from hsweep.ray_tune.environment import prepare_ray
 from hsweep.record.study import StudyFolder, holds_a_study
-from hsweep.running.change import Change, edit, new_study
+from hsweep.running.change import Change, edit, new_study, refuse_another_sweep
 from hsweep.running.manifests import sweep_source
 from hsweep.running.options import RunOptions
 from hsweep.secrets import refuse_secrets
@@ -62,31 +62,24 @@ class Request:
             and list(self.chosen.settings) == list(recorded_options(study.manifest).settings)
         )
 
-    def change(self, options: RunOptions) -> Change:
-        """Return the change to a new study, or of the existing one; nothing is written.
+    def change(self, options: RunOptions, console: Console) -> Change:
+        """Return the change that makes a new study, or that of the existing one, and print it, or
+        what makes the answer of a new study weak; nothing is written.
 
         Raises:
-            UserError: the sweep cannot be planned, or is none that the study can go on with.
+            UserError: the sweep cannot be planned, is none that the study can go on with, or what
+                is new can never be answered as it is planned.
         """
-        if self.study is None:
-            return new_study(
+        if self.study is not None:
+            change = edit(self.study, self.loaded, self.chosen, self.target, options)
+            change.announce(console)
+        else:
+            change = new_study(
                 self.name, self.loaded, self.chosen, self.home, self.storage, self.target
             )
-        return edit(self.study, self.loaded, self.chosen, self.target, options)
-
-    def job(self, options: RunOptions, console: Console) -> Change:
-        """Return the change, and print it, or for a new study what makes its answer weak.
-
-        Raises:
-            UserError: as above, or what is new can never be answered as it is planned.
-        """
-        change = self.change(options)
-        if change.revision is not None:
-            change.announce(console)
-        if change.new:
-            concerns = refuse_unanswerable(change.prepared.plan)
-            for concern in concerns if change.revision is None else ():
-                console.print(concern.line, style="yellow", soft_wrap=True)
+        concerns = refuse_unanswerable(change.prepared.plan) if change.new else ()
+        for concern in concerns if self.study is None else ():
+            console.print(concern.line, style="yellow", soft_wrap=True)
         return change
 
 
@@ -114,13 +107,14 @@ def request(
     """
     loaded = loaded_sweep(sweep_file, siblings)
     variant(loaded.sweep, chosen)
-    name = f"{loaded.sweep.name}-{chosen.preset or DEFAULT_PRESET}" if name is None else name
+    name = _default_name(loaded.sweep, chosen) if name is None else name
     storage = _absolute(storage)
     if not holds_a_study(home.study(name)):
         target = tracking_target(options.tracking_uri, home, loaded.sweep.name)
         return Request(loaded, chosen, home, name, None, target, storage)
     study = StudyFolder.open_to_run(home, name) if to_run else StudyFolder.open(home, name)
-    _refuse_another_choice(study, chosen)
+    # Settings may differ: with others the study goes on as an edited one.
+    _refuse_another_choice(study, chosen, ("preset", "points", "seed", *LIMITED))
     own = study.manifest.storage
     if storage not in (None, own):
         raise UserError(
@@ -131,15 +125,15 @@ def request(
     return Request(loaded, chosen, home, name, study, target, own)
 
 
-def _refuse_another_choice(study: StudyFolder, chosen: SweepOptions) -> None:
-    """Refuse options that differ from those the study was started with; settings may differ."""
+def _refuse_another_choice(study: StudyFolder, chosen: SweepOptions, names: Iterable[str]) -> None:
+    """Refuse options that differ from those the study was started with."""
     before = recorded_options(study.manifest)
-    for name, was, now in (
-        ("preset", before.preset, chosen.preset or DEFAULT_PRESET),
-        ("point", list(before.points), [dict(point) for point in chosen.points]),
-        ("seed", before.seed, chosen.seed),
-        *((name, was, chosen.limits[name]) for name, was in before.limits.items()),
-    ):
+    for name in names:
+        was, now = getattr(before, name), getattr(chosen, name)
+        if name == "preset":
+            now = now or DEFAULT_PRESET
+        elif name in ("points", "settings"):
+            was, now = list(was), list(now)
         if now != was:
             raise UserError(
                 f"the study {study.name!r} was started with {name}={was!r}, not {now!r}; give "
@@ -168,28 +162,22 @@ def study_of(
     name: str | None,
     home: Home,
     options: SweepOptions,
-    given: Iterable[str],
+    named: Iterable[str],
     console: Console,
 ) -> StudyFolder:
     """Open the study of a sweep file, which runs its own copy of the sweep; by default the one that
     ``hsweep run`` would begin.
 
+    Args:
+        named: the options that the user has named, which must be as the study has them.
+
     Raises:
-        UserError: there is no such study, or one of the options given is not as the study has it.
+        UserError: there is no such study, or one of these options is another.
     """
     sweep = loaded_sweep(sweep_file).sweep
-    study = StudyFolder.open_to_run(
-        home, name or f"{sweep.name}-{options.preset or DEFAULT_PRESET}"
-    )
-    recorded = recorded_options(study.manifest)
-    asked = {what: (getattr(options, what), getattr(recorded, what)) for what in given}
-    for what, (now, before) in {"sweep": (sweep.name, study.manifest.sweep), **asked}.items():
-        now = list(now) if isinstance(now, tuple) else now
-        if now != before:
-            raise UserError(
-                f"the study {study.name!r} was started with {what} {before!r}, not {now!r}; only "
-                "the trials it lacks can be added (leave the option out)"
-            )
+    study = StudyFolder.open_to_run(home, name or _default_name(sweep, options))
+    refuse_another_sweep(study, sweep)
+    _refuse_another_choice(study, options, named)
     if sweep_source(sweep_file) != study.sweep_text():
         console.print(
             f"{sweep_file} has changed since the study began; the study's own copy is run (without "
@@ -198,6 +186,10 @@ def study_of(
             soft_wrap=True,
         )
     return study
+
+
+def _default_name(sweep: Sweep, options: SweepOptions) -> str:
+    return f"{sweep.name}-{options.preset or DEFAULT_PRESET}"
 
 
 def start_early(options: RunOptions, folder: Path) -> "StartingRay | None":

@@ -12,7 +12,7 @@ from hsweep.design.trial import TrialStatus
 from hsweep.record.journal_reader import JournalReader
 from hsweep.record.rows import TrialRow, labels_of
 from hsweep.record.study import StudyFolder
-from hsweep.record.study_lock import Held
+from hsweep.record.study_lock import Holder
 from hsweep.record.summary import WAITS_AT_RUNG, counted, first_line, run_counts
 from hsweep.running.progress import duration, number
 
@@ -98,7 +98,7 @@ def study_now(study: StudyFolder, journal: JournalReader, price: float | None = 
     is_open = any(not row.status.is_final for row in rows)
     ended = sum(row.status.is_final and row.status is not TrialStatus.NOT_NEEDED for row in rows)
     runs = journal.num_runs()
-    held = study.running() if is_running else Held()
+    held = study.running() if is_running else Holder()
     values = [value for curve in curves for value in curve.values if value is not None]
     return Now(
         state="running" if is_running else "interrupted" if is_open else "complete",
@@ -130,7 +130,7 @@ def _counts(counts: Mapping[TrialStatus, int], ended: int, runs: int, *, is_runn
     return f"{text}: {', '.join(parts)}" if parts else text
 
 
-def _time(held: Held, rows: Sequence[TrialRow], last: float | None) -> str:
+def _time(held: Holder, rows: Sequence[TrialRow], last: float | None) -> str:
     trained = sum(row.wall_seconds for row in rows if not row.reused_from)
     parts = [f"{duration(trained)} of training"] if trained else []
     if held.since is not None:
@@ -150,7 +150,7 @@ def _cost(
     rows: Iterable[TrialRow],
     running: Iterable[TrialRow],
     gpus: Mapping[str, float],
-    held: Held,
+    held: Holder,
     price: float,
 ) -> str:
     """Return what the GPUs cost: so far what trials held, from here on what they hold now."""

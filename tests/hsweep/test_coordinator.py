@@ -399,7 +399,7 @@ def test_a_record_that_cannot_be_written_ends_the_run_with_a_reason_and_raises_n
         coordinator.settle()
     assert coordinator.stop_reason is not None
     assert "record cannot be written" in coordinator.stop_reason
-    assert coordinator.record_error is not None
+    assert coordinator.is_in_trouble
     assert take_one(coordinator) is None
     assert coordinator.is_exhausted
     coordinator.settle()

@@ -229,10 +229,10 @@ class TestFromTheCommandLine:
         ("arguments", "message"),
         [
             (["--study", "nowhere"], "no study called 'nowhere'"),
-            (["--study", "mine", "--set", "width=1,2"], "was started with settings []"),
-            (["--study", "mine", "--preset", "other"], "was started with preset 'quick'"),
-            (["--study", "mine", "--seed", "5"], "was started with seed 0, not 5"),
-            (["--study", "mine", "--point", "width=1"], "was started with points []"),
+            (["--study", "mine", "--set", "width=1,2"], "was started with settings=[]"),
+            (["--study", "mine", "--preset", "other"], "was started with preset='quick'"),
+            (["--study", "mine", "--seed", "5"], "was started with seed=0, not 5"),
+            (["--study", "mine", "--point", "width=1"], "was started with points=[]"),
             (["--study", "mine", "--storage", "/tmp/x"], "chosen when a study begins"),
         ],
     )

@@ -24,7 +24,7 @@ from hsweep.planning.plan import make_plan
 from hsweep.record.journal import TrialRow
 from hsweep.record.study import StudyFolder
 from hsweep.record.summary import budgets_in_words
-from hsweep.record.weights import Keeping
+from hsweep.record.weights import WeightsKeeper
 from hsweep.training.checkpoints import CheckpointStore
 
 RECIPE = Recipe(lr=0.05, batch_size=8, schedule="wsd", warmup_steps=3)
@@ -95,8 +95,8 @@ def test_each_rung_is_a_plain_run_to_the_bit_and_what_they_share_is_trained_once
         root = tmp_path / name
         for budget in budgets:
             asked = replace(sweep, budget=budget)
-            keeping = Keeping(manifest("m", asked, keep="last"), str(root / "weights"))
-            run(asked, root, keeping=keeping)
+            keeper = WeightsKeeper(manifest("m", asked, keep="last"), str(root / "weights"))
+            run(asked, root, keeper=keeper)
         weights = {each.name: load_file(each) for each in (root / "weights").iterdir()}
         seen[name], updates[name] = (histories(root), weights), task.num_updates()
     (reports, weights), (plain_reports, plain_weights) = seen["ladder"], seen["plain"]

@@ -43,7 +43,7 @@ from hsweep.paths import Home, weights_file
 from hsweep.planning.options import SweepOptions
 from hsweep.planning.prepare import prepare
 from hsweep.python import Study
-from hsweep.record.weights import Keeping, WeightsFolder
+from hsweep.record.weights import WeightsFolder, WeightsKeeper
 from hsweep.training.opening import data_of
 
 Invoke = Callable[..., Result]
@@ -132,7 +132,7 @@ def run_here(home: Home, sweep: Sweep, **changes: Any) -> Study:
             sweep=sweep,
             trials=planned(sweep),
             checkpoints=study.checkpoints(),
-            keeping=Keeping(study.manifest, study.weights().root),
+            keeper=WeightsKeeper(study.manifest, study.weights().root),
         )
         InlineRunner().run(coordinator)
     return public.load("demo", home.root)
@@ -276,7 +276,7 @@ class TestWhichStay:
             for path in folder.iterdir():
                 path.unlink()
             rows = [planned_row(trial) for trial in trials]
-            keeping = Keeping(asked, str(folder))
+            keeper = WeightsKeeper(asked, str(folder))
             for count, number in enumerate(order):
                 row = rows[number]
                 row.attempt = 2
@@ -285,9 +285,9 @@ class TestWhichStay:
                 for attempt in (1, 2):
                     (folder / weights_file(row.key, attempt)).touch()
                 if count < interrupted_after:
-                    keeping.ended(row)
+                    keeper.ended(row)
             (folder / weights_file("t" + "0" * 20, 1)).touch()
-            again = Keeping(asked, str(folder))
+            again = WeightsKeeper(asked, str(folder))
             again.recall(rows)
             # Trials 0 and 1 are the baseline's; of equal ones the first of the plan stays.
             assert {path.name for path in folder.iterdir()} == {
