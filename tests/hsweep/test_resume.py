@@ -142,7 +142,7 @@ def test_on_ray_a_study_survives_an_interrupt_and_the_loss_of_rays_files(
     shutil.rmtree(ray_files)
     ray_files.mkdir()
     (ray_files / "experiment_state-2000-01-01_00-00-00.json").write_text("{ damaged")
-    driver = held.run("resume", "rayed")
+    driver = held.run("resume", "rayed", "--no-dashboard")
     assert_complete(held, "rayed", calm)
     assert not held.marker.exists()
     assert driver.stderr() == "planning the trials of rayed ...\nstarting Ray ...\n"

@@ -117,6 +117,13 @@ def test_an_objective_that_was_not_measured_is_told_as_failed(tmp_path: Path) ->
     assert states == [TrialState.FAIL] * 2
 
 
+@pytest.fixture
+def few_refusals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search ends sooner: each refused proposal costs a draw of Optuna's."""
+    monkeypatch.setattr(search, "_MAX_REJECTIONS", 100)
+
+
+@pytest.mark.usefixtures("few_refusals")
 def test_a_space_without_further_points_ends_the_search_and_the_record_says_why(
     tmp_path: Path,
 ) -> None:
@@ -131,7 +138,7 @@ def test_a_space_without_further_points_ends_the_search_and_the_record_says_why(
         assert coordinator.num_to_come == outlook_of(coordinator).units_left() == 0
         said = coordinator.journal.meta(SEARCH_END) or ""
     assert said.startswith(
-        "the search ended with 8 of 30 points: 1,000 proposals in a row were refused, "
+        "the search ended with 8 of 30 points: 100 proposals in a row were refused, "
     )
     assert "of them for one reason (the same as a point before); widen the space" in said
     # A longer search over a wider space goes on.
@@ -139,6 +146,7 @@ def test_a_space_without_further_points_ends_the_search_and_the_record_says_why(
         assert coordinator.journal.meta(SEARCH_END) is None
 
 
+@pytest.mark.usefixtures("few_refusals")
 def test_the_end_of_a_search_is_said_wherever_outcomes_are(
     hsweep: Callable[..., Result], home: Home, tmp_path: Path
 ) -> None:
@@ -147,7 +155,7 @@ def test_the_end_of_a_search_is_said_wherever_outcomes_are(
         "from tiny import tiny_sweep\nfrom hsweep import int_range, optuna_search\n"
         "SWEEP = tiny_sweep(space=int_range(width=(1, 2)), search=optuna_search(5))\n"
     )
-    end = "the search ended with 2 of 5 points: 1,000 proposals in a row were refused"
+    end = "the search ended with 2 of 5 points: 100 proposals in a row were refused"
     ended = hsweep("run", path, "--runner", "inline")
     assert ended.exit_code == 0, ended.output
     assert "[1/5]" in ended.stdout
@@ -177,6 +185,7 @@ def test_impossible_points_are_told_as_failed_and_do_not_count(tmp_path: Path) -
         assert trial.params["width"] % 4
 
 
+@pytest.mark.usefixtures("few_refusals")
 def test_a_space_smaller_than_the_search_ends_when_it_is_used_up(tmp_path: Path) -> None:
     sweep = adaptive(9, space=int_range(width=(1, 3)), recipe=Recipe(lr=0.05, batch_size=8))
     with searching(sweep, tmp_path) as coordinator:
