@@ -58,6 +58,16 @@ def _key(key: object) -> str:
     raise TypeError(f"cannot use a {type(key).__name__} as a JSON key: {key!r}")
 
 
+def value_text(value: object) -> str:
+    """Return an axis value in words; a missing one is ``none``, and 4 and 4.0 are the same."""
+    if value is None or value != value:  # NaN: an axis without a value
+        return "none"
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        whole = math.isfinite(value) and float(value) == int(value)
+        return str(int(value)) if whole else f"{value:g}"
+    return str(value)
+
+
 class Jsonable:
     """Adds ``to_json`` to a frozen dataclass of plain values."""
 

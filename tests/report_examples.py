@@ -34,7 +34,7 @@ from analysis.questions.transition.result import (
 )
 from analysis.report.build import ReportInput, searched_axis
 from analysis.statistics.values import Interval
-from analysis.text.endings import endings_table
+from analysis.text.trials import endings_table, frame_outcomes
 from hsweep.design.question import Missing
 
 HEADS = (1, 2, 3, 4, 5, 6)
@@ -447,7 +447,9 @@ def report_input(**changes: Any) -> ReportInput:
         unit=unit,
         log=fields["goal"] == "min",
     )
-    endings = endings_table(fields["trials"], fields["axes"], {}, {})
+    trials = fields["trials"]
+    outcomes = frame_outcomes(trials, fields["axes"]) if "status" in trials else ()
+    endings = endings_table(outcomes, {})
     return ReportInput(**{"endings": endings, **fields})
 
 

@@ -210,7 +210,6 @@ class Chart:
         key: how its labels read, in few words; stands above the chart in print, which has no
             caption.
         legend: where print puts the legend; a chart of rows has none there.
-        panel_of: the print figure of several panels that it is also a panel of; empty for none.
     """
 
     name: str
@@ -223,7 +222,6 @@ class Chart:
     picks: tuple[Pick, ...] = ()
     key: str = ""
     legend: Literal["inside", "beside"] = "inside"
-    panel_of: str = ""
 
     @property
     def series(self) -> tuple[Series, ...]:

@@ -11,11 +11,11 @@ import pandas as pd
 
 from analysis.charts import palette
 from analysis.charts.chart import Axis, Chart, Layer, Mark, Pick, Ribbon, Series, Stroke, by_look
-from analysis.charts.picks import config_key, value_text
+from analysis.charts.picks import config_key
 from analysis.runs.columns import in_order, plain
 from analysis.text.numbers import number_text
 from analysis.text.tables import varying_columns
-from analysis.values import AxisValue
+from analysis.values import AxisValue, value_text
 
 _Row = Mapping[Any, Any]
 _Line = tuple[Sequence[_Row], "pd.Series[float]", pd.DataFrame | None]

@@ -88,7 +88,6 @@ _MARKERS: Final[dict[Symbol, str]] = {
 }
 _DASHES: Final[dict[Dash, str]] = {"solid": "-", "dash": "--", "long": "--", "dot": ":"}
 _WIDE_INCHES: Final = 0.75 * PAGE_INCHES
-_PANEL_INCHES: Final = 2.35
 _POINTS_A_PIXEL: Final = 0.46
 """Diameters in print, in points, of what has a pixel on the page."""
 _LINE_POINTS_A_PIXEL: Final = 0.55
@@ -100,14 +99,9 @@ _LONG_ROW: Final = 16
 
 
 def save_figures(
-    charts: Sequence[Chart],
-    folder: Path,
-    formats: Sequence[str] = FORMATS,
-    *,
-    each_once: bool = False,
+    charts: Sequence[Chart], folder: Path, formats: Sequence[str] = FORMATS
 ) -> list[Path]:
-    """Write every chart in every format, as ``folder/NAME.FORMAT``, and return the files in order;
-    ``each_once`` leaves out the charts that are panels of another figure.
+    """Write every chart in every format, as ``folder/NAME.FORMAT``, and return the files in order.
 
     Raises:
         ValueError: a format other than png, svg and pdf.
@@ -121,47 +115,30 @@ def save_figures(
     with rc_context(STYLE), warnings.catch_warnings():
         # A letter that the font lacks is drawn as a box; the other figures are whole.
         warnings.filterwarnings("ignore", message=".*missing from font", category=UserWarning)
-        for stem, figure in print_figures(charts, each_once=each_once):
+        for chart in charts:
+            figure = print_figure(chart)
             for suffix in formats:
-                path = folder / f"{stem}.{suffix}"
+                path = folder / f"{chart.name}.{suffix}"
                 figure.savefig(path, format=suffix, metadata=undated.get(suffix, {}))
                 written.append(path)
     return written
 
 
-def print_figures(charts: Sequence[Chart], *, each_once: bool = False) -> list[tuple[str, Figure]]:
-    """Return every figure with the name of its files; figures of several panels come first, and
-    ``each_once`` leaves out the charts that they show."""
-    found: list[tuple[str, Figure]] = []
-    for name in dict.fromkeys(chart.panel_of for chart in charts if chart.panel_of):
-        panels = [chart for chart in charts if chart.panel_of == name]
-        if len(panels) > 1:
-            rows = math.ceil(len(panels) / 2)
-            figure, grid = _new_figure(PAGE_INCHES, _PANEL_INCHES * rows, rows, 2)
-            for axes, letter, chart in zip(grid, "abcdefgh", panels, strict=False):
-                _draw(axes, chart, PAGE_INCHES / 2, _PANEL_INCHES)
-                axes.set_title(_short(f"({letter}) {chart.title}", 40))
-            for axes in grid[len(panels) :]:
-                axes.set_visible(False)
-            found.append((name, figure))
-            if each_once:
-                charts = [chart for chart in charts if chart.panel_of != name]
-    for chart in charts:
-        width, height = _inches(chart)
-        figure, (axes,) = _new_figure(width, height)
-        _draw(axes, chart, width, height)
-        if chart.key:
-            axes.set_title(_wrapped(chart.key, int(12.3 * width)))
-        found.append((chart.name, figure))
-    return found
-
-
-def _new_figure(
-    width: float, height: float, rows: int = 1, columns: int = 1
-) -> tuple[Figure, list[Axes]]:
+def print_figure(chart: Chart) -> Figure:
+    """Return a chart's figure, which has to be made and drawn in `STYLE`."""
+    width, height = _inches(chart)
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
-    return figure, list(figure.subplots(rows, columns, squeeze=False).flat)
+    axes = figure.subplots()
+    for at, layer in enumerate(chart.layers):
+        _add(axes, layer, 2 + 0.01 * at)
+    _set_axis(axes, chart, "x", width, height)
+    _set_axis(axes, chart, "y", width, height)
+    if not chart.num_rows:
+        _add_legend(axes, chart)
+    if chart.key:
+        axes.set_title(_wrapped(chart.key, int(12.3 * width)))
+    return figure
 
 
 def _inches(chart: Chart) -> tuple[float, float]:
@@ -174,16 +151,7 @@ def _inches(chart: Chart) -> tuple[float, float]:
     if chart.legend == "beside":
         has_labels = any(point.label for series in chart.series for point in series.points)
         return _WIDE_INCHES, 3.4 if has_labels else 2.8
-    return COLUMN_INCHES, _PANEL_INCHES
-
-
-def _draw(axes: Axes, chart: Chart, width: float, height: float) -> None:
-    for at, layer in enumerate(chart.layers):
-        _add(axes, layer, 2 + 0.01 * at)
-    _set_axis(axes, chart, "x", width, height)
-    _set_axis(axes, chart, "y", width, height)
-    if not chart.num_rows:
-        _add_legend(axes, chart)
+    return COLUMN_INCHES, 2.35
 
 
 def _plain(text: str) -> str:

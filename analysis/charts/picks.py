@@ -1,6 +1,5 @@
 """What a point stands for: its shape in few words, its trials in the table, its runs' pages."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -9,20 +8,10 @@ import pandas as pd
 
 from analysis.charts.chart import Chart, Pick
 from analysis.runs.statuses import FULL
-from analysis.values import Config
+from analysis.values import Config, value_text
 
 Key = tuple[tuple[str, str], ...]
 """A shape as something that can be looked up, see `config_key`."""
-
-
-def value_text(value: object) -> str:
-    """Return an axis value in words; a missing one is ``none``, and 4 and 4.0 are the same."""
-    if value is None or value != value:  # NaN: an axis without a value
-        return "none"
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        whole = math.isfinite(value) and float(value) == int(value)
-        return str(int(value)) if whole else f"{value:g}"
-    return str(value)
 
 
 def query_text(values: Mapping[str, object]) -> str:

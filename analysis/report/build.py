@@ -20,12 +20,12 @@ from analysis.questions.base import Finding, Section, StudyRuns
 from analysis.report.page import embed, render, write_page
 from analysis.text import tables
 from analysis.text import trials as trials_text
-from analysis.text.endings import endings_table, revisions_table
 from analysis.text.numbers import direction_text, sentence
 from hsweep.command_line import command
+from hsweep.design.labels import point_label, varying_axes
 from hsweep.design.question import Goal
 from hsweep.record.study import StudyFolder
-from hsweep.record.summary import composition_lines
+from hsweep.record.summary import composition_lines, trial_outcomes
 from hsweep.record.tables import StudyTables, frame
 
 _TITLE_LENGTH: Final = 120
@@ -99,6 +99,12 @@ def report_input(
     if run_urls:
         trials["mlflow_url"] = trials["key"].map(dict(run_urls))
     axes, accepted = tuple(manifest.axes), list(manifest.accepted)
+    varying = varying_axes(row.point for row in tables.rows)
+    outcomes = trial_outcomes(
+        tables.rows,
+        tables.journal.remarked_reports(),
+        lambda point: point_label(point, varying),
+    )
     resume = command("resume", study.name, home=study.paths.home)
     return ReportInput(
         study=study.name,
@@ -129,8 +135,8 @@ def report_input(
             *filter(None, (answer.problem, tables.search_end)),
             *tables.mixed_versions(),
         ),
-        endings=endings_table(trials, axes, tables.journal.orphaned_counts(), tables.notes()),
-        revisions=revisions_table(manifest.revisions),
+        endings=trials_text.endings_table(outcomes, tables.journal.orphaned_counts()),
+        revisions=trials_text.revisions_table(manifest.revisions),
         composition=tuple(composition_lines(tables.rows, manifest, tables.journal.num_runs())),
         resume_command=resume if answer.unfinished else "",
     )

@@ -13,7 +13,7 @@ from analysis.charts.learning_curves import curve_chart
 from analysis.questions.shapes import axis_columns
 from analysis.report.build import ReportInput, searched_axis
 from analysis.runs.table import Runs
-from analysis.text.endings import endings_table
+from analysis.text.trials import endings_table, frame_outcomes
 
 
 def report_place(table: Path) -> Path:
@@ -90,5 +90,5 @@ def table_input(
             "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
         },
         repeat_command=shlex.join(command),
-        endings=endings_table(trials, axes, {}, {}),
+        endings=endings_table(frame_outcomes(trials, axes), {}),
     )

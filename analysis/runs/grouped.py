@@ -26,7 +26,7 @@ from analysis.statistics.moderated import (
     screen_crashes,
 )
 from analysis.statistics.values import FloatArray, IntArray, Mask
-from analysis.values import AxisValue, Config
+from analysis.values import AxisValue, Config, value_text
 from hsweep.design.question import Goal, Scale
 from hsweep.errors import UserError, unknown_name
 
@@ -244,10 +244,7 @@ def seed_spread(shapes: Sequence[Shape], max_prior_df: float = math.inf) -> Mode
 
 def describe(config: Mapping[str, AxisValue]) -> str:
     """Return axis values in words: ``depth=8, heads=14``."""
-    return ", ".join(
-        f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"
-        for name, value in config.items()
-    )
+    return ", ".join(f"{name}={value_text(value)}" for name, value in config.items())
 
 
 def _unknown(prices: Mapping[str, FloatArray], at: IntArray) -> str | None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Literal
 
 from analysis.statistics.values import Interval
-from analysis.values import AxisValue
+from analysis.values import value_text
 from hsweep.design.question import Goal, Scale
 
 if TYPE_CHECKING:
@@ -147,15 +147,11 @@ def cost_text(cost: str, value: float | None) -> str:
     return si_text(value, cost_unit(cost))
 
 
-def axis_text(value: AxisValue) -> str:
-    return value if isinstance(value, str) else f"{value:g}"
-
-
 def setting_text(setting: "TunedSetting | None") -> str:
     """Return a shape's best setting: ``lr=0.01 of 4 (largest or smallest tried)``."""
     if setting is None:
         return NONE
-    values = ", ".join(f"{name}={axis_text(value)}" for name, value in setting.values.items())
+    values = ", ".join(f"{name}={value_text(value)}" for name, value in setting.values.items())
     edge = f", {' and '.join(setting.at_edge)} at the edge" if setting.at_edge else ""
     single = ", a single run" if setting.is_single else ""
     return f"{values} (of {setting.tried}{edge}{single})"
@@ -181,7 +177,7 @@ def at_fixed_rate(rate: float | None, before: str = "") -> str:
     sentence that begins so, else a clause."""
     if rate is None:
         return ""
-    text = f"the one learning rate {axis_text(rate)}, which was not tuned"
+    text = f"the one learning rate {value_text(rate)}, which was not tuned"
     return f"{before} {text}." if before else f", each at {text}"
 
 

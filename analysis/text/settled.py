@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from analysis.sensitivity import SHORTER, SURE, Sensitivity, Settled
-from analysis.text.numbers import Tone, axis_text, percent_text, sentence
+from analysis.text.numbers import Tone, percent_text, sentence
 from analysis.text.tables import Table
+from analysis.values import value_text
 from hsweep.design.question import Missing
 
 _STARTS: Final[dict[Settled, str]] = {
@@ -73,7 +74,7 @@ def missing_table(missing: Sequence[Missing], told: Sensitivity | None) -> Table
     has_budgets = any(each.budget is not None for each in missing)
     rows = tuple(
         (
-            *(axis_text(each.at[axis]) if axis in each.at else "" for axis in axes),
+            *(value_text(each.at[axis]) if axis in each.at else "" for axis in axes),
             *([f"{each.budget or ''} {unit}".strip()] if has_budgets else []),
             str(each.seeds),
             sentence(each.why),

@@ -1,8 +1,9 @@
 """The report page's tables of trials: every trial with its values, and how they ended."""
 
 import math
+import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -11,7 +12,9 @@ import pandas as pd
 from analysis.runs.statuses import NOT_NEEDED
 from analysis.text.numbers import NONE, number_text
 from analysis.text.tables import Table, varying_columns
+from hsweep.design.labels import point_label
 from hsweep.design.question import Goal
+from hsweep.record.summary import TrialOutcome, remarks
 
 Cell = str | float | int | None
 Columns = Mapping[str, Sequence[Cell]]
@@ -39,6 +42,7 @@ _COLUMN_LABELS: Final = {
     "flops_per_example": "FLOPs per example",
     "train_flops_per_example": "training FLOPs per example",
 }
+_CHANGES: Final = ("kept", "restored", "new", "extended", "orphaned")
 _BEST: Final = 5
 _ALWAYS_COUNTED: Final = ("finished", "stopped_early", "failed", "diverged")
 
@@ -163,3 +167,46 @@ def best_table(trials: pd.DataFrame, axes: Sequence[str], metric: str, goal: Goa
     )
     header = ("", *map(column_label, map(str, best)))
     return Table(header, tuple((str(at), *row) for at, row in enumerate(rows, 1)), note)
+
+
+def endings_table(outcomes: Iterable[TrialOutcome], orphaned: Mapping[str, int]) -> Table:
+    """Return what happened to trials besides training to the end; no row where nothing did.
+
+    Args:
+        outcomes: how the trials stand.
+        orphaned: how many trials are no longer part of the study, by the reason.
+    """
+    rows = [(each.what, str(each.trials), each.details) for each in remarks(outcomes)]
+    rows += [
+        ("orphaned", str(number), f"{why}; their results are kept and in no number here")
+        for why, number in orphaned.items()
+    ]
+    return Table(("what happened", "trials", "which and why"), tuple(rows))
+
+
+def frame_outcomes(trials: pd.DataFrame, axes: Sequence[str]) -> list[TrialOutcome]:
+    """Return how the runs of a table stand that is no study's."""
+    names = varying_columns(trials, axes) or [name for name in axes if name in trials.columns]
+    points = trials[names].to_dict("records")
+    labels = [point_label({str(name): value for name, value in each.items()}) for each in points]
+    return list(map(TrialOutcome, labels, trials["status"].astype(str)))
+
+
+def revisions_table(revisions: Sequence[Mapping[str, Any]]) -> Table:
+    """Return how the sweep was edited while it ran, as the manifest holds it."""
+    rows = [
+        (
+            time.strftime("%Y-%m-%d %H:%M", time.localtime(float(each.get("time", 0)))),
+            _changes(each),
+            str(each.get("command", "")),
+        )
+        for each in revisions
+    ]
+    return Table(("edited", "trials", "command"), tuple(rows))
+
+
+def _changes(revision: Mapping[str, Any]) -> str:
+    counts = revision.get("counts", {})
+    parts = [f"{counts[name]} {name}" for name in _CHANGES if counts.get(name)]
+    reasons = [f"{number} {why}" for why, number in revision.get("reasons", {}).items()]
+    return ", ".join(parts) + (f" ({'; '.join(reasons)})" if reasons else "")

@@ -168,7 +168,7 @@ def _write_figures(study: "StudyFolder", answer: "Answer") -> None:
     if charts:
         from analysis.charts.matplotlib_print import save_figures
 
-        save_figures(charts, study.paths.figures, ("png",), each_once=True)
+        save_figures(charts, study.paths.figures, ("png",))
 
 
 def _print_outcome(

@@ -347,14 +347,6 @@ class StudyTables:
     def reports_of(self, keys: Collection[str]) -> "pa.Table":
         return reports_table(self.journal.report_batches(keys), self._metrics, self._keys)
 
-    def notes(self) -> dict[str, tuple[str, ...]]:
-        """Return the notes of the trials that have any, in the order they were recorded."""
-        notes: dict[str, list[str]] = {}
-        for entry in self.journal.remarked_reports():
-            if entry.key in self._keys and (note := entry.payload.get("note")):
-                notes.setdefault(entry.key, []).append(str(note))
-        return {key: tuple(texts) for key, texts in notes.items()}
-
     @property
     def search_end(self) -> str | None:
         """Why an adaptive search proposed fewer points than its number; None if it did not."""

@@ -1,10 +1,8 @@
 """A chart is one value that both back ends draw."""
 
-import dataclasses
 import math
 
 import pytest
-import report_examples as examples
 from matplotlib import rc_context
 
 from analysis.charts import palette
@@ -24,9 +22,8 @@ from analysis.charts.chart import (
     shortened,
     uniquely_named,
 )
-from analysis.charts.matplotlib_print import STYLE, print_figures
+from analysis.charts.matplotlib_print import STYLE, print_figure
 from analysis.charts.plotly_page import figure_json
-from analysis.report.build import report_charts
 from analysis.statistics.values import Interval
 
 POINTS = (
@@ -74,9 +71,8 @@ def test_every_layer_is_drawn_by_both_back_ends(name: str) -> None:
     traces = figure_json(chart)["data"]
     assert len(traces) == sum(isinstance(each, Series | Bars) for each in chart.layers)
     with rc_context(STYLE):
-        ((stem, printed),) = print_figures([chart])
+        printed = print_figure(chart)
         printed.draw_without_rendering()
-    assert stem == "name"
     assert printed.axes[0].get_xlabel() == chart.x.title
     legend = printed.axes[0].get_legend()
     named = [each.name for each in chart.layers if isinstance(each, Series | Bars) and each.name]
@@ -128,12 +124,3 @@ def test_points_are_sorted_by_their_looks_and_a_look_without_points_is_left_out(
 def test_a_long_text_loses_its_middle() -> None:
     assert shortened("short", 10) == "short"
     assert shortened("a long beginning, the end", 11) == "a lon…e end"
-
-
-def test_panels_of_one_figure_stand_in_it_and_alone() -> None:
-    charts = report_charts(examples.report_input())
-    with rc_context(STYLE):
-        names = [name for name, _ in print_figures(charts)]
-        alone = [dataclasses.replace(chart, panel_of="") for chart in charts]
-        assert [name for name, _ in print_figures(alone)] == names[1:]
-    assert names[0] == "transition"

@@ -24,8 +24,13 @@ from analysis.questions.transition.charts import transition_charts
 from analysis.questions.transition.result import CellCounts, TransitionResult
 from analysis.questions.transition.text import cells_table
 from analysis.runs.losses import Losses, losses_named, runs_text
-from analysis.text.endings import endings_table, revisions_table
-from analysis.text.trials import status_counts, trial_columns
+from analysis.text.trials import (
+    endings_table,
+    frame_outcomes,
+    revisions_table,
+    status_counts,
+    trial_columns,
+)
 
 
 def runs(lost: dict[tuple[int, int], str], seeds: int = 5) -> pd.DataFrame:
@@ -197,25 +202,12 @@ class TestReport:
         table.loc[3, ["failures", "reused_from", "micro_batch"]] = [1, "first", 8]
         assert names <= set(trial_columns(table, ["heads"], "nmse"))
 
-    def test_endings_come_from_the_tables(self) -> None:
-        trials = runs(LOST).assign(reason="", failures=0, reused_from=None, micro_batch=math.nan)
-        trials.loc[0, ["reused_from", "failures"]] = ["first", 2]
-        trials.loc[1, "micro_batch"] = 8
-        gone = {"no longer in the space": 3}
-        table = endings_table(trials, ["heads"], gone, {"1/2": ("damaged",)})
-        rows = {(what, number): details for what, number, details in table.rows}
-        assert rows["diverged", "2"] == "2 of 5 at heads=3"
-        assert rows["taken from study first (trained there)", "1"] == "heads=1"
-        assert rows["tried again after failing", "1"] == "heads=1; 2 failed attempts in all"
-        assert rows["with the note “damaged”", "1"] == "heads=1"
-        assert rows["orphaned", "3"].startswith("no longer in the space")
-        parts = "computed 8 examples at once (memory did not suffice for a whole batch)"
-        assert rows[parts, "1"] == "heads=1"
-
     def test_a_table_of_another_tool_has_endings_too(self) -> None:
         trials = pd.DataFrame({"heads": [1, 1], "status": ["finished", "failed"]})
-        table = endings_table(trials, ["heads"], {}, {})
-        assert table.rows == (("failed", "1", "1 of 2 at heads=1"),)
+        table = endings_table(frame_outcomes(trials, ["heads"]), {"no longer in the space": 3})
+        assert table.rows[0] == ("failed", "1", "1 of 2 at heads=1")
+        assert table.rows[1][:2] == ("orphaned", "3")
+        assert table.rows[1][2].startswith("no longer in the space")
 
     def test_edits_are_listed(self) -> None:
         revision = {

@@ -148,11 +148,6 @@ def test_tables_are_what_entry_by_entry_gives(
                 for row in sorted(listed, key=lambda row: row["key"])
             ]
         )
-        notes: dict[str, list[str]] = {}
-        for row in reports.to_pylist():
-            if row["note"]:
-                notes.setdefault(row["key"], []).append(row["note"])
-        assert tables.notes() == {key: tuple(said) for key, said in notes.items()}
 
 
 @settings(deadline=None, max_examples=20)

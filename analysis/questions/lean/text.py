@@ -12,7 +12,6 @@ from analysis.text.numbers import (
     Tone,
     all_at_best,
     at_fixed_rate,
-    axis_text,
     cost_title,
     first_to_lower,
     interval_text,
@@ -26,6 +25,7 @@ from analysis.text.numbers import (
 )
 from analysis.text.settled import sensitivity_badge, sensitivity_sentence
 from analysis.text.tables import Table
+from analysis.values import value_text
 
 _VERDICTS: Final[dict[LeanVerdict, tuple[str, Tone]]] = {
     "found": ("leaner equivalent found", "found"),
@@ -173,7 +173,7 @@ def _settings_at_edge(result: LeanResult) -> str:
     if result.chosen is not None:
         shapes.append((result.chosen.label, result.chosen.setting))
     parts = [
-        f"{axis} = {axis_text(setting.values[axis])} for {name}"
+        f"{axis} = {value_text(setting.values[axis])} for {name}"
         for name, setting in shapes
         if setting is not None
         for axis in setting.at_edge

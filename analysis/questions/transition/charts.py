@@ -19,7 +19,6 @@ from analysis.charts.chart import (
     by_look,
     symbol_of,
 )
-from analysis.charts.picks import value_text
 from analysis.questions.transition.result import RunValue, TransitionResult
 from analysis.questions.transition.text import bracket_text
 from analysis.statistics.values import Interval
@@ -33,11 +32,10 @@ from analysis.text.numbers import (
     y_size,
     y_unit,
 )
-from analysis.values import Number
+from analysis.values import Number, value_text
 from hsweep.design.question import Scale
 
 MAX_RUN_POINTS: Final = 1500
-_PANEL: Final = "transition"
 _SLOPE_SHADES: Final = (palette.BLUE, palette.VERMILLION, palette.GREY)
 
 
@@ -127,7 +125,6 @@ def _error_chart(result: TransitionResult, axis: GridAxis) -> Chart:
         tuple(layers),
         is_wide=True,
         picks=_run_picks(result, drawn),
-        panel_of=_PANEL,
     )
 
 
@@ -182,7 +179,6 @@ def _slope_chart(result: TransitionResult, axis: GridAxis) -> Chart:
             Reference("y", tolerated, is_dashed=True, label=label),
             *by_look(looks, points),
         ),
-        panel_of=_PANEL,
     )
 
 
@@ -240,7 +236,6 @@ def _drop_chart(result: TransitionResult) -> Chart:
             # In points what is needed depends on the level before.
             *([] if is_share else [Reference("y", needed, is_dashed=True, label=label)]),
         ),
-        panel_of=_PANEL,
     )
 
 
@@ -267,5 +262,4 @@ def _location_chart(result: TransitionResult, axis: GridAxis) -> Chart:
         named_axis(result.x, [number_text(x) for x in shown]),
         Axis("share of draws", form="percent", range=(0, 1.04)),
         (bars,),
-        panel_of=_PANEL,
     )
