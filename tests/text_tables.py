@@ -37,3 +37,11 @@ def undecodable(texts: Sequence[bytes]) -> pa.Array:
     return pa.Array.from_buffers(
         pa.string(), len(texts), [None, offsets, pa.py_buffer(b"".join(texts))]
     )
+
+
+def write_tokenizer(folder: Path, tokens: Sequence[str]) -> None:
+    """Write a tokenizer of whole words that has these tokens."""
+    from tokenizers import Tokenizer, models
+
+    numbers = {token: number for number, token in enumerate(tokens)}
+    Tokenizer(models.WordLevel(numbers, "[UNK]")).save(str(folder / "tokenizer.json"))

@@ -89,15 +89,14 @@ def check(sweep_file: Path, chosen: SweepOptions, as_json: bool) -> None:
 def prepare(sweep_file: Path, chosen: SweepOptions, as_json: bool) -> None:
     """Build every cache that SWEEP's trials need, so that none of them waits for it.
 
-    What is complete is not built again, so a preparation that was interrupted goes on. It is read
-    whole and held against the hash taken when it was built; what differs is built again.
+    What is complete is not built again, so a preparation that was interrupted goes on.
     """
     import torch
     from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     from hsweep.planning.prepare import prepare as prepare_sweep
     from hsweep.seeding import replicate_seeds
-    from tasks.sources.cache import cache_folder, inspect_cache
+    from tasks.sources.cache import cache_folder
     from tasks.sources.progress import progress_to
 
     plan = prepare_sweep(sweep_file, chosen).plan
@@ -106,16 +105,13 @@ def prepare(sweep_file: Path, chosen: SweepOptions, as_json: bool) -> None:
     if not tasks:
         console.print("nothing to prepare: the sweep's own training reads its data itself")
         if as_json:
-            print_json({"ready": [], "made_again": []})
+            print_json({"ready": []})
         return
     columns = Progress.get_default_columns()[:2]
     now = TextColumn("{task.fields[now]}", markup=False)
-    with (
-        Progress(
-            *columns, MofNCompleteColumn(), TimeElapsedColumn(), now, console=console
-        ) as progress,
-        inspect_cache() as inspection,
-    ):
+    with Progress(
+        *columns, MofNCompleteColumn(), TimeElapsedColumn(), now, console=console
+    ) as progress:
         bar = progress.add_task("preparing", total=len(tasks), now="")
 
         def show(what: str, done: int, total: int) -> None:
@@ -138,12 +134,9 @@ def prepare(sweep_file: Path, chosen: SweepOptions, as_json: bool) -> None:
                     raise UserError(f"{_label(task)}: {error}") from error
             progress.advance(bar)
         progress.update(bar, now="")
-    for path in inspection.made_anew:
-        console.print(f"made again, as it was damaged or not sealed: {path}", style="yellow")
     console.print(f"ready: {len(tasks)} of {len(tasks)} tasks; caches lie in {cache_folder()}")
     if as_json:
-        labels = [_label(task) for task, _ in tasks]
-        print_json({"ready": labels, "made_again": inspection.made_anew})
+        print_json({"ready": [_label(task) for task, _ in tasks]})
 
 
 def _tasks(plan: "Plan") -> "list[tuple[Task, int]]":

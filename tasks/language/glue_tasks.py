@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 from tasks.base import DataError
 from tasks.language.subwords import Subwords
-from tasks.language.text_columns import TextColumn, read_text_table
+from tasks.language.text_columns import TextColumn
 from tasks.sampling import seeded_globals
 from tasks.sources.cache import cached_arrays, content_key
 from tasks.sources.hub import content_digest
-from tasks.sources.tables import Table
+from tasks.sources.tables import Table, read_table
 
 Score = Literal["accuracy", "f1", "matthews", "pearson", "spearman"]
 
@@ -120,7 +120,7 @@ def check(data: str, task: str) -> Table:
         DataError: the data are missing, or lack a split, a column or rows, a text is missing or
             not UTF-8, or a label missing or out of range; the message names split and row.
     """
-    table = read_text_table(data, task)
+    table = read_table(data, task)
     for split in ("train", *GLUE_TASKS[task].validation):
         for column in GLUE_TASKS[task].columns:
             TextColumn.find(table, split, [column]).check()

@@ -22,7 +22,6 @@ _TRAINING: Final = "subwords-1"
 """To be changed with the code that trains, so that tokenizers trained before are not used again."""
 
 _FILE: Final = "tokenizer.json"
-_GPT2_FILES: Final = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))
 _WORD_START: Final = "▁"
 _NAMES: Final[dict[Role, tuple[str, ...]]] = {
     "end of text": ("<|endoftext|>", "</s>", "<eos>", "[SEP]"),
@@ -103,9 +102,7 @@ def read_tokenizer(tokenizer: str) -> Subwords:
     """Return a tokenizer from its files, or, when HSWEEP_HUB is 1, from the Hugging Face hub.
 
     Args:
-        tokenizer: a ``tokenizer.json``, or a folder with one or with the older files ``vocab.json``
-            and ``merges.txt``, in the first release ``encoder.json`` and ``vocab.bpe`` (GPT-2), or
-            ``vocab.txt`` (BERT); or a hub name.
+        tokenizer: a ``tokenizer.json``, a folder with one, or a hub name.
 
     Raises:
         DataError: it is missing or unreadable, or downloads are not turned on.
@@ -138,42 +135,16 @@ def _read_tokenizer(tokenizer: str, _changed_ns: int) -> Subwords:
         if path.is_file():
             read = Tokenizer.from_file(tokenizer)
         elif path.is_dir():
-            read = _from_folder(path)
+            read = Tokenizer.from_file(str(path / _FILE))
         else:
             read = Tokenizer.from_pretrained(tokenizer)
-    except DataError:
-        raise
     except Exception as error:  # the library raises bare exceptions
-        raise DataError(f"the tokenizer {tokenizer!r} cannot be read: {error}") from error
+        raise DataError(
+            f"the tokenizer {tokenizer!r} cannot be read: {error}; give a {_FILE} or its folder"
+        ) from error
     read.no_truncation()
     read.no_padding()
     return Subwords(read, hashlib.sha256(read.to_str().encode()).hexdigest())
-
-
-def _from_folder(folder: Path) -> "Tokenizer":
-    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
-
-    if (folder / _FILE).exists():
-        return Tokenizer.from_file(str(folder / _FILE))
-    older = [pair for pair in _GPT2_FILES if all((folder / name).exists() for name in pair)]
-    if older:
-        made = Tokenizer(models.BPE.from_file(*(str(folder / name) for name in older[0])))
-        made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-        specials = _NAMES["end of text"]
-    elif (folder / "vocab.txt").exists():
-        made = Tokenizer(models.WordPiece.from_file(str(folder / "vocab.txt"), unk_token="[UNK]"))
-        words = [word for word in made.get_vocab() if word not in _WORDPIECE_SPECIALS]
-        uncased = all(word == word.lower() for word in words if not word.startswith("[unused"))
-        made.normalizer = normalizers.BertNormalizer(lowercase=uncased)
-        made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-        specials = _WORDPIECE_SPECIALS
-    else:
-        raise DataError(
-            f"{folder} must hold {_FILE}, vocab.json with merges.txt, or vocab.txt; give the "
-            "folder of a tokenizer"
-        )
-    made.add_special_tokens([name for name in specials if made.token_to_id(name) is not None])
-    return made
 
 
 def _trained(kind: Kind, vocab_size: int, corpus: "Corpus") -> Subwords:

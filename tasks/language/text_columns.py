@@ -2,18 +2,15 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tasks.base import DataError
-from tasks.sources.hub import local_folder
-from tasks.sources.tables import Table, read_table
+from tasks.sources.tables import Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _ROWS_AT_ONCE: Final = 1000
-_LINES_OF_TEXT: Final = (".txt", ".csv", ".tsv", ".json", ".jsonl")
 
 Batches = Iterator[list[str]]
 
@@ -108,46 +105,6 @@ class TextColumn:
                 f"{self.table.row_name(self.split, row)}: texts must be UTF-8, and byte "
                 f"{error.start} is 0x{value[error.start]:02x}; convert or remove it"
             ) from error
-
-
-def read_text_table(data: str, config: str | None = None) -> Table:
-    """Return the splits of a data set; a file that keeps it from being read is named.
-
-    Raises:
-        DataError: it is missing, downloads are not turned on, or it cannot be read.
-    """
-    try:
-        return read_table(data, config)
-    except DataError as error:
-        folder = local_folder(data)
-        fault = None if folder is None else _fault(folder)
-        if fault is None:
-            raise
-        raise DataError(fault) from error
-
-
-def _fault(folder: Path) -> str | None:
-    """Return what is wrong with a folder's files that a reader of data sets would not say."""
-    from pyarrow import ArrowException, parquet
-
-    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        if path.suffix in _LINES_OF_TEXT:
-            for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
-                try:
-                    line.decode()
-                except UnicodeDecodeError as error:
-                    return (
-                        f"{path}, line {number}: texts must be UTF-8, and byte {error.start} is "
-                        f"0x{line[error.start]:02x}; convert or remove it"
-                    )
-        if path.suffix == ".parquet":
-            try:
-                rows = parquet.read_metadata(path).num_rows
-            except (OSError, ArrowException) as error:
-                return f"{path} is not a readable parquet file: {error}; replace it"
-            if rows == 0:
-                return f"{path} has no rows; it needs at least one"
-    return None
 
 
 def _is_text(kind: "pa.DataType") -> bool:

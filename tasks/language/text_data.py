@@ -6,10 +6,10 @@ from typing import Final, Literal, NamedTuple
 
 from models.fields import settle
 from tasks.base import DataError
-from tasks.language.text_columns import Batches, TextColumn, read_text_table
+from tasks.language.text_columns import Batches, TextColumn
 from tasks.sources.docstrings import DOCSTRINGS, docstrings, text_digest
 from tasks.sources.hub import place
-from tasks.sources.tables import Table, split_or_share
+from tasks.sources.tables import Table, read_table, split_or_share
 
 Part = Literal["train", "validation"]
 PARTS: Final[tuple[Part, ...]] = ("train", "validation")
@@ -170,7 +170,7 @@ class Corpus:
         """
         if self.data == DOCSTRINGS:
             return None
-        table = read_text_table(self.data, self.config)
+        table = read_table(self.data, self.config)
         validation = None
         if isinstance(self.validation, str) or not self.held_out:
             split = table.validation_split(

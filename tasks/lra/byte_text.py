@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from models.fields import at_least
 from tasks.base import DataError, Metric, not_in_key
-from tasks.language.text_columns import TextColumn, read_text_table
+from tasks.language.text_columns import TextColumn
 from tasks.lra.texts import (
     Examples,
     Texts,
@@ -26,7 +26,7 @@ from tasks.sources.cache import cached_arrays, content_key
 from tasks.sources.digest import definition_digest
 from tasks.sources.hub import content_digest, place
 from tasks.sources.progress import report_progress
-from tasks.sources.tables import split_or_share
+from tasks.sources.tables import read_table, split_or_share
 
 _VERSION: Final = "1"
 _READING: Final = "byte-text-2"
@@ -138,7 +138,7 @@ def _splits(task: ByteText, _digest: str) -> dict[str, _Split]:
         names["validation"] = task.validation
     if task.test is not None:
         names["test"] = task.test
-    table = read_text_table(task.data, task.config)
+    table = read_table(task.data, task.config)
     splits = {}
     for role, name in names.items():
         texts = TextColumn.find(table, name, [task.text_column], "text_column")

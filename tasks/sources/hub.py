@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from models.fields import Rule
 from tasks.base import DataError
-from tasks.sources.cache import CACHE_VARIABLE, are_whole, cache_folder, note_made_anew
+from tasks.sources.cache import CACHE_VARIABLE, cache_folder
 from tasks.sources.digest import files_digest, folder_digest, folder_outline, sampled_digest
 
 if TYPE_CHECKING:
@@ -144,21 +144,16 @@ def _load_splits(data: str, config: str | None, digest: str | None) -> "DatasetD
         return _converted(data, config, None)
     # A folder's converted rows are kept by content, so data that change are never mistaken.
     cache = cache_folder() / "datasets" / digest[:16]
-    seal = cache / f".{config or 'default'}.sha256"
+    was_there = cache.exists()
     try:
-        splits = _converted(data, config, cache)
-        if are_whole(_files(splits), seal):
-            return splits
+        return _converted(data, config, cache)
     except _UnwritableError:
         raise
     except DataError:
-        if not seal.exists():  # never before were its rows converted
+        if not was_there:
             raise
-    seal.unlink(missing_ok=True)
-    splits = _converted(data, config, cache, again=True)
-    note_made_anew(cache)
-    are_whole(_files(splits), seal)
-    return splits
+    # The rows that were converted before may be damaged.
+    return _converted(data, config, cache, again=True)
 
 
 def _converted(

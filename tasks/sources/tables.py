@@ -1,7 +1,6 @@
 """Hub-style data sets by split and column, and what messages about them say."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -9,7 +8,6 @@ from numpy.typing import NDArray
 
 from models.fields import Rule, share
 from tasks.base import DataError
-from tasks.sources.cache import cache_folder
 from tasks.sources.hub import load_splits
 
 if TYPE_CHECKING:
@@ -149,17 +147,8 @@ class Table:
         return f"{named}, split {split!r}"
 
     def row_name(self, split: str, row: int) -> str:
-        """Return what messages call a row of a split; of a folder with the row's file, and its
-        number there, which counts from 0 as well."""
-        where = f"{self.where(split)}, row {row}"
-        folder = Path(self.data).expanduser()
-        if not folder.is_dir():
-            return where
-        try:
-            file, number = _file_and_row(folder, self.config, split, row)
-        except Exception:  # the fault has been found; its file is an extra
-            return where
-        return f"{where} (row {number} of {file})"
+        """Return what messages call a row of a split, counted from 0."""
+        return f"{self.where(split)}, row {row}"
 
     def listed(self) -> str:
         """Return the names of the splits in a row."""
@@ -177,20 +166,3 @@ def read_table(data: str, config: str | None = None) -> Table:
         DataError: it is missing, downloads are not turned on, or it cannot be read.
     """
     return Table(load_splits(data, config), data, config)
-
-
-def _file_and_row(folder: Path, config: str | None, split: str, row: int) -> tuple[Path, int]:
-    import datasets
-    from pyarrow import parquet
-
-    cache = str(cache_folder() / "datasets")
-    builder = datasets.load_dataset_builder(str(folder), config, cache_dir=cache)
-    files = [Path(file) for file in builder.config.data_files[split]]
-    number = row
-    while len(files) > 1:
-        held = parquet.read_metadata(files[0]).num_rows
-        if number < held:
-            break
-        number -= held
-        del files[0]
-    return files[0].relative_to(folder.resolve()), number

@@ -7,7 +7,6 @@ from click.testing import CliRunner, Result
 from image_files import random_images, write_split
 
 from hsweep.cli import main
-from tasks.vision.images import load
 
 SWEEP = """
 from hsweep import Recipe, Sweep, epochs, grid
@@ -154,19 +153,6 @@ def test_preparing_what_is_missing_is_a_message_and_not_a_traceback(
     refused = hsweep("prepare", sweep)
     assert refused.exit_code == 2
     assert "hsweep: Images(data='hub/tiny'): data must be an existing folder" in refused.output
-
-
-def test_preparing_finds_what_was_damaged_since_and_builds_it_anew(
-    hsweep: Callable[..., Result], sweep: Path, root: Path, tmp_path: Path
-) -> None:
-    assert "made again" not in hsweep("prepare", sweep, "--data-root", root).output
-    file = next((tmp_path / "cache").glob("images-*/pixels.npy"))
-    whole = file.read_bytes()
-    file.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
-    load.cache_clear()
-    repaired = hsweep("prepare", sweep, "--data-root", root)
-    assert (repaired.exit_code, file.read_bytes() == whole) == (0, True)
-    assert f"made again, as it was damaged or not sealed: {file.parent}" in repaired.output
 
 
 def test_a_cache_that_cannot_be_made_is_a_message(

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from task_contract import CPU, PROJECT, TaskContract, measured
-from text_tables import sentences
+from text_tables import sentences, write_tokenizer
 from torch import Tensor, nn
 
 from tasks.base import DataError, Task
@@ -253,7 +253,7 @@ class TestWhatIsWrongIsNamed:
     def test_a_tokenizer_that_does_not_fit_is_known_when_planning(
         self, packed: Stories, tmp_path: Path
     ) -> None:
-        (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[MASK]\ncat")
+        write_tokenizer(tmp_path, ("[PAD]", "[UNK]", "[MASK]", "cat"))
         with pytest.raises(DataError, match="role 'end of text'"):
             replace(packed, tokenizer=str(tmp_path)).fingerprint()
         with pytest.raises(DataError, match=r"at least the 4 tokens .* not 3"):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tasks.base import DataError
-from tasks.sources.cache import cache_folder, cached_arrays, inspect_cache
+from tasks.sources.cache import cache_folder, cached_arrays
 
 PROJECT = Path(__file__).resolve().parents[3]
 
@@ -17,12 +17,6 @@ def numbers() -> dict[str, np.ndarray]:
 
 def refuse() -> dict[str, np.ndarray]:
     raise AssertionError("made again")
-
-
-def flip_a_bit(file: Path) -> None:
-    content = bytearray(file.read_bytes())
-    content[-3] ^= 1
-    file.write_bytes(content)
 
 
 def full_disk(*_: object) -> None:
@@ -62,29 +56,6 @@ def test_a_damaged_entry_is_named(cache: Path) -> None:
     (cache / "numbers" / "x.npy").write_bytes(b"")
     with pytest.raises(DataError, match=r"numbers is damaged .* delete it"):
         cached_arrays("numbers", numbers)
-
-
-def test_an_entry_is_held_against_its_hash_and_made_anew_only_while_inspecting(cache: Path) -> None:
-    cached_arrays("numbers", numbers)
-    flip_a_bit(cache / "numbers" / "x.npy")
-    assert not np.array_equal(cached_arrays("numbers", refuse)["x"], numbers()["x"])
-    with inspect_cache() as inspection:
-        assert np.array_equal(cached_arrays("numbers", numbers)["x"], numbers()["x"])
-        cached_arrays("numbers", refuse)
-    assert inspection.made_anew == [cache / "numbers"]
-    with inspect_cache() as inspection:
-        cached_arrays("numbers", refuse)
-    assert inspection.made_anew == []
-    assert [path.name for path in cache.iterdir() if path.is_dir()] == ["numbers"]
-
-
-@pytest.mark.parametrize("lost", ["x.npy", ".sha256"])
-def test_an_entry_that_lacks_a_file_is_made_anew(cache: Path, lost: str) -> None:
-    cached_arrays("numbers", numbers)
-    (cache / "numbers" / lost).unlink()
-    with inspect_cache() as inspection:
-        assert sorted(cached_arrays("numbers", numbers)) == ["x", "y"]
-    assert inspection.made_anew == [cache / "numbers"]
 
 
 def test_what_a_killed_process_left_unfinished_is_removed(cache: Path) -> None:
