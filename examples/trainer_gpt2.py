@@ -26,8 +26,8 @@ from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 from hsweep import Asha, Point, Run, Sweep, epochs, grid
 from hsweep.integrations.transformers import TransformersCallback
 from tasks.language.stories import Stories
+from tasks.language.subwords import token_line
 from tasks.language.text_data import Part
-from tasks.language.token_files import token_line
 
 TEXT = Stories(seq_len=64, vocab_size=512, max_documents=400)
 
@@ -36,7 +36,7 @@ class Windows(Dataset[dict[str, Tensor]]):
     """The tokens of one part of the text, cut into sequences that a language model predicts."""
 
     def __init__(self, part: Part) -> None:
-        line = token_line(TEXT.corpus, part, TEXT.subwords(), end=end_of_text(), ending="")
+        line = token_line(TEXT, part, TEXT.subwords(), end=end_of_text(), ending="")
         count = len(line) // TEXT.seq_len
         tokens = np.asarray(line[: count * TEXT.seq_len], dtype=np.int64)
         self.sequences = torch.from_numpy(tokens).view(count, TEXT.seq_len)

@@ -12,7 +12,6 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.overrides import handle_torch_function, has_torch_function_unary
 
 _VECTOR: Final = 16
 _MOST_AT_ONCE: Final = 65_535
@@ -173,14 +172,11 @@ def softmax_over_few(logits: Tensor) -> Tensor:
 
     Equal to ``logits.softmax(-1)``. The CPU's kernel takes a row at a time, and rows shorter than
     its vectors of 16 numbers several times as long as rows that are; this way round it takes many
-    rows at once. Code that watches torch's softmaxes sees this one under its own name.
+    rows at once.
 
     Args:
         logits: (..., queries, keys), best laid out as (..., keys, queries).
     """
-    if has_torch_function_unary(logits):
-        weights: Tensor = handle_torch_function(softmax_over_few, (logits,), logits)
-        return weights
     return logits.mT.softmax(-2).mT
 
 

@@ -1,4 +1,4 @@
-"""Watch a model's attention from outside: what enters each output projection, and its weights.
+"""Watch a model's attention from outside: what enters each output projection.
 
 An attention module is one that says how many heads it has, or how wide they are, and has an output
 projection that is called as a module; that projection's input is [A_1 .. A_h], the heads' outputs
@@ -22,7 +22,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from models.attention_weights import SoftmaxWatch
 from models.conditioning import LARGEST_CONDITION_NUMBER, LayerConditioning, summarised
 
 _HEADS: Final = ("num_heads", "heads", "num_attention_heads", "n_heads")
@@ -158,13 +157,11 @@ class _Layer:
     def __init__(self, attention: Attention, examples: int, watch: Watch) -> None:
         self._attention, self._wanted, self._watch = attention, examples, watch
         self._handles: list[RemovableHandle] = []
-        self._weights = SoftmaxWatch(self._picked)
         self._num_seen = 0
         self._left_out = "its output projection was not called"
         self._size = (0, 0)
         self._heads: int | None = None
         self._whole, self._each_head, self._ranks = _Values(), _Values(), _Values()
-        self._entropies, self._shares = _Values(), _Values()
 
     def attach(self) -> bool:
         """Begin to look, and return whether there is anything to look at."""
@@ -174,10 +171,7 @@ class _Layer:
             self._left_out = "nn.MultiheadAttention projects inside one fused call"
             return False
         if not any(isinstance(part, nn.MultiheadAttention) for part in module.modules()):
-            self._handles += [
-                module.register_forward_pre_hook(self._begin),
-                module.register_forward_hook(self._end, always_call=True),
-            ]
+            self._handles.append(module.register_forward_hook(self._end))
         self._handles.append(
             self._attention.projection.register_forward_pre_hook(self._look, with_kwargs=True)
         )
@@ -188,7 +182,6 @@ class _Layer:
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
-        self._weights.stop()
 
     def seen(self) -> LayerConditioning:
         """Return the figures so far."""
@@ -206,8 +199,6 @@ class _Layer:
             condition_number_per_head=self._each_head.median(),
             capped_share=self._whole.share_of(LARGEST_CONDITION_NUMBER),
             effective_rank=self._ranks.median(),
-            attention_entropy=self._entropies.mean(),
-            attention_entropy_share=self._shares.mean(),
         )
 
     def _picked(self, leading: int) -> list[int]:
@@ -222,18 +213,13 @@ class _Layer:
             for index in range(min(batch, self._wanted - first))
         ]
 
-    def _begin(self, _module: nn.Module, _args: Any) -> None:
-        self._weights.start()
-
     def _end(self, *_call: Any) -> None:
-        self._weights.stop()
         if self._num_seen >= self._wanted:
             self.remove()
 
     @torch.no_grad()
     def _look(self, _projection: nn.Module, args: Any, kwargs: Any) -> None:
         outputs = _first_tensor((args, kwargs))
-        weights = self._weights.taken()
         if outputs is None or not (picked := self._picked(len(outputs))):
             return
         self._num_seen += len(picked)
@@ -250,10 +236,6 @@ class _Layer:
             if self._heads is not None:
                 heads_MNHd = outputs_MND.view(*outputs_MND.shape[:2], self._heads, -1)
                 self._each_head.add(condition_numbers(singular_values(heads_MNHd.transpose(1, 2))))
-        # With more softmaxes than one, none of them holds the weights.
-        entropies, shares = weights[0] if len(weights) == 1 else (None, None)
-        self._entropies.add(entropies)
-        self._shares.add(shares)
 
 
 class _Values:
@@ -265,8 +247,8 @@ class _Values:
     def __len__(self) -> int:
         return len(self._values)
 
-    def add(self, values: Tensor | None) -> None:
-        self._values += [math.nan] if values is None else values.flatten().tolist()
+    def add(self, values: Tensor) -> None:
+        self._values += values.flatten().tolist()
 
     def mean(self) -> float | None:
         return statistics.fmean(self._values) if self._all_exist() else None

@@ -29,8 +29,6 @@ METRICS: Final[Mapping[str, str]] = {
     "condition_number_per_head": "of one head: median over examples and heads, mean over layers",
     "condition_number_capped": "share of the matrices that count as singular",
     "effective_rank": "median over examples, mean over layers",
-    "attention_entropy": "of the attention weights in nats, mean over layers",
-    "attention_entropy_share": "the same over the logarithm of the number of keys",
     "predicted_condition_number": "of Gaussian matrices of the same sizes, mean over layers",
     "probed_layers": "layers that these are means over",
 }
@@ -96,14 +94,9 @@ class LayerConditioning:
         capped_share: share of the matrices whose condition number is the largest there is.
         effective_rank: exponential of the Shannon entropy of the singular values over their sum
             (Roy & Vetterli 2007, "The effective rank", section 2), the median over matrices.
-        attention_entropy: Shannon entropy of a query's attention weights in nats, the mean over
-            queries, heads and matrices.
-        attention_entropy_share: the same over log(keys), the entropy of attending to all alike.
-            Under a causal mask even that stays below 1.
         left_out: why there are no figures; empty if there are.
 
-    A figure is None if it could not be had: a value was not finite, the attention weights were not
-    seen, or several softmaxes made them.
+    A figure is None where a value was not finite.
     """
 
     name: str
@@ -116,8 +109,6 @@ class LayerConditioning:
     condition_number_per_head: float | None = None
     capped_share: float | None = None
     effective_rank: float | None = None
-    attention_entropy: float | None = None
-    attention_entropy_share: float | None = None
     left_out: str = ""
 
     @property
@@ -157,8 +148,6 @@ def summarised(layers: Sequence[LayerConditioning]) -> dict[str, float | None]:
         "condition_number_per_head": mean([layer.condition_number_per_head for layer in probed]),
         "condition_number_capped": mean([layer.capped_share for layer in probed]),
         "effective_rank": mean([layer.effective_rank for layer in probed]),
-        "attention_entropy": mean([layer.attention_entropy for layer in probed]),
-        "attention_entropy_share": mean([layer.attention_entropy_share for layer in probed]),
         "predicted_condition_number": mean([layer.predicted_condition_number for layer in probed]),
         "probed_layers": float(len(probed)),
         **{

@@ -71,12 +71,6 @@ def to_send(content: str) -> dict[str, Array] | None:
     return None
 
 
-def receive(content: str, arrays: dict[str, Array] | None) -> None:
-    """Keep the arrays that were sent with a task."""
-    if arrays is not None:
-        _ARRAYS.setdefault(content, arrays)
-
-
 def examples(content: str, num_inputs: int, validation: float | None) -> tuple[Part, Part]:
     """Return the examples to train on and those to validate on.
 
@@ -100,15 +94,10 @@ def examples(content: str, num_inputs: int, validation: float | None) -> tuple[P
     return train, validated
 
 
-def named(inputs: Iterable[Array], targets: Array, prefix: str) -> dict[str, Array]:
+def by_name(inputs: Iterable[Array], targets: Array, prefix: str) -> dict[str, Array]:
     """Return examples by the names under which they are kept."""
     arrays = {f"{prefix}x{number}": array for number, array in enumerate(inputs)}
     return arrays | {f"{prefix}y": targets}
-
-
-def has_classes(content: str) -> bool:
-    """Whether targets are classes: whole numbers."""
-    return arrays_of(content)["y"].dtype.kind == "i"
 
 
 def of_constant(metric: str, targets: Array) -> float:

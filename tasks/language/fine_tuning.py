@@ -6,7 +6,8 @@ Shapes: n examples, B in a batch, T tokens, E the encoder's width.
 import copy
 import math
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,9 +17,6 @@ from torch.nn import functional
 
 from tasks.language.glue_tasks import Examples
 from tasks.sampling import epochs_from, stream_seed, whole_batches
-
-if TYPE_CHECKING:
-    from tasks.language.glue import Glue
 
 _POOLED = 1024
 _DEVIATION = 0.02
@@ -59,18 +57,25 @@ class Classifier(nn.Module):
         return outputs
 
 
+@dataclass(frozen=True, slots=True)
 class FineTuning:
     """How encoders are fine-tuned.
 
-    Args:
-        task: epochs, batch size, peak learning rate, and the rate of every dropout, that of
-            attention weights included.
+    Attributes:
+        epochs: passes over the examples.
+        batch_size: examples a step.
+        lr: peak learning rate.
+        dropout: the rate of every dropout, that of attention weights included.
         padding: the token that fills up shorter examples; any will do, since it is masked.
         device: where to train.
     """
 
-    def __init__(self, task: "Glue", padding: int, device: torch.device) -> None:
-        self._task, self._padding, self._device = task, padding, device
+    epochs: int
+    batch_size: int
+    lr: float
+    dropout: float
+    padding: int
+    device: torch.device
 
     def check_encoder(self, model: nn.Module, longest: int) -> None:
         """See to it that a model can be fine-tuned on examples of up to ``longest`` tokens.
@@ -84,7 +89,7 @@ class FineTuning:
                 "a model to be fine-tuned must have features(tokens, mask), which returns (batch, "
                 f"tokens, width); {type(model).__name__} has not"
             )
-        tokens = torch.full((1, longest), self._padding, device=self._device)
+        tokens = torch.full((1, longest), self.padding, device=self.device)
         was_training = model.training
         model.eval()
         with torch.no_grad():
@@ -120,7 +125,7 @@ class FineTuning:
         Returns:
             Classes (n,), int64, or numbers (n,), float32, of each set.
         """
-        device = self._device
+        device = self.device
         devices = [device] if device.type == "cuda" else []
         # A cache of cast weights would outlive the steps that change them.
         autocast = torch.autocast(
@@ -141,27 +146,26 @@ class FineTuning:
                 }
 
     def _tuned(self, model: nn.Module, num_classes: int, train: Examples, seed: int) -> Classifier:
-        task = self._task
         encoder = copy.deepcopy(model)
-        _set_dropout(encoder, task.dropout)
+        _set_dropout(encoder, self.dropout)
         encoder.requires_grad_(True)
         with torch.no_grad():
             features: Any = encoder.features
             width = features(*self._batch(train, np.zeros(1, dtype=np.int64))).shape[-1]
-        tuned = Classifier(encoder, width, max(1, num_classes), task.dropout).to(self._device)
+        tuned = Classifier(encoder, width, max(1, num_classes), self.dropout).to(self.device)
         optimizer = torch.optim.AdamW(
-            tuned.parameters(), lr=task.lr, betas=_BETAS, eps=_EPS, weight_decay=0.0
+            tuned.parameters(), lr=self.lr, betas=_BETAS, eps=_EPS, weight_decay=0.0
         )
         tuned.train()
         count = len(train.labels)
-        _, steps_per_epoch = whole_batches(count, task.batch_size)
-        num_steps = task.epochs * steps_per_epoch
+        _, steps_per_epoch = whole_batches(count, self.batch_size)
+        num_steps = self.epochs * steps_per_epoch
         labels = torch.from_numpy(train.labels)
         for step, rows in zip(range(num_steps), self._orders(count, seed), strict=False):
             for group in optimizer.param_groups:
-                group["lr"] = _lr_at(task.lr, step, num_steps)
+                group["lr"] = _lr_at(self.lr, step, num_steps)
             outputs = tuned(*self._batch(train, rows.numpy())).float()
-            truth = labels[rows].to(self._device)
+            truth = labels[rows].to(self.device)
             if num_classes:
                 loss = functional.cross_entropy(outputs, truth)
             else:
@@ -172,8 +176,8 @@ class FineTuning:
         return tuned
 
     def _orders(self, count: int, seed: int) -> Iterator[Tensor]:
-        for part in epochs_from(0, count, self._task.batch_size, stream_seed(seed, _ORDER)):
-            yield from torch.split(part.order, self._task.batch_size)
+        for part in epochs_from(0, count, self.batch_size, stream_seed(seed, _ORDER)):
+            yield from torch.split(part.order, self.batch_size)
 
     def _predicted(
         self, tuned: Classifier, num_classes: int, examples: Examples
@@ -194,8 +198,8 @@ class FineTuning:
         offsets = np.arange(lengths.max())
         mask = offsets < lengths[:, None]
         at = np.minimum(starts[:, None] + offsets, len(examples.tokens) - 1)
-        tokens = np.where(mask, examples.tokens[at].astype(np.int64), self._padding)
-        return torch.from_numpy(tokens).to(self._device), torch.from_numpy(mask).to(self._device)
+        tokens = np.where(mask, examples.tokens[at].astype(np.int64), self.padding)
+        return torch.from_numpy(tokens).to(self.device), torch.from_numpy(mask).to(self.device)
 
 
 def _lr_at(peak: float, step: int, num_steps: int) -> float:

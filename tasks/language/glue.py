@@ -14,7 +14,7 @@ from tasks.base import Batch, DataError, Metric, TaskData, TrainingEvaluated, no
 from tasks.language.fine_tuning import FineTuning
 from tasks.language.glue_tasks import GLUE_TASKS, Examples, check, examples, metric_name, scored
 from tasks.language.masked_text import MaskedText
-from tasks.language.token_files import evenly_spaced
+from tasks.language.subwords import evenly_spaced
 from tasks.metrics import accuracy
 from tasks.sampling import stream_seed
 from tasks.sources.digest import definition_digest
@@ -180,7 +180,9 @@ class GlueData:
         self._pretraining = pretraining
         self._splits = {name: task.split(name) for name in task.tasks}
         padding = task.pretraining.subwords().special("separator")
-        self._tuning = FineTuning(task, padding, device)
+        self._tuning = FineTuning(
+            task.epochs, task.batch_size, task.lr, task.dropout, padding, device
+        )
         self._sampling_seed = sampling_seed
         self._every_report = task.every_report
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tasks.base import DataError
 from tasks.language.subwords import Subwords
-from tasks.language.text_columns import TextColumn
+from tasks.language.text_data import TextColumn
 from tasks.sampling import seeded_globals
 from tasks.sources.cache import cached_arrays, content_key
 from tasks.sources.hub import content_digest

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from tasks.division import sum_over_processes
 from tasks.language.subwords import Kind, Role
-from tasks.language.text_data import HoldOut, Part
+from tasks.language.text_data import Part
 from tasks.language.text_task import TOKEN_COUNTS, SequenceData, TextTask
 from tasks.metrics import error, loss
 from tasks.sampling import generator, of_shape, to_device
@@ -80,9 +80,9 @@ class Stories(TextTask):
         return self.seq_len
 
     @property
-    def hold_out(self) -> HoldOut:
-        """Those spread over the text, or its tail where windows are drawn."""
-        return "spread" if self.layout == "packed" else "tail"
+    def holds_out_tail(self) -> bool:
+        """Whether windows are drawn."""
+        return self.layout == "windows"
 
     def open(
         self, *, data_seed: int, sampling_seed: int, batch_size: int, device: torch.device

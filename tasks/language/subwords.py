@@ -1,26 +1,37 @@
-"""Tokenizers: from files or the hub by name, or trained on a task's own training text."""
+"""Tokenizers, from files or the hub by name or trained on a task's own text; and texts as one long
+line of tokens, which is made once and shared by all trials of a node."""
 
 import functools
 import hashlib
+import itertools
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tasks.base import DataError
-from tasks.sources.cache import cached_folder
+from tasks.language.text_data import Corpus, Part
+from tasks.sources.cache import Arrays, cached_folder, cached_part, content_key, remove_parts
 from tasks.sources.hub import HUB_VARIABLE, ROOT_VARIABLE, downloads_allowed
+from tasks.sources.progress import report_progress
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-    from tasks.language.text_data import Corpus
-
+Tokens = NDArray[np.unsignedinteger[Any]]
 Kind = Literal["bpe", "wordpiece"]
 Role = Literal["end of text", "padding", "unknown", "first", "separator", "mask"]
 
 _TRAINING: Final = "subwords-1"
 """To be changed with the code that trains, so that tokenizers trained before are not used again."""
 
+_TOKENISING: Final = "tokens-1"
+"""To be changed with the code that tokenises, so that files made before are not used again."""
+
+_BATCHES_A_PART: Final = 10
+"""Some ten thousand documents, which take seconds."""
 _FILE: Final = "tokenizer.json"
 _WORD_START: Final = "▁"
 _NAMES: Final[dict[Role, tuple[str, ...]]] = {
@@ -71,7 +82,7 @@ class Subwords(NamedTuple):
         return [text.ids for text in encoded]
 
 
-def subwords(tokenizer: str | None, kind: Kind, vocab_size: int, corpus: "Corpus") -> Subwords:
+def subwords(tokenizer: str | None, kind: Kind, vocab_size: int, corpus: Corpus) -> Subwords:
     """Return the tokenizer called ``tokenizer``, or for None one trained on the training text.
 
     Training is done once and kept by the text's content; it gives the same result everywhere.
@@ -147,8 +158,8 @@ def _read_tokenizer(tokenizer: str, _changed_ns: int) -> Subwords:
     return Subwords(read, hashlib.sha256(read.to_str().encode()).hexdigest())
 
 
-def _trained(kind: Kind, vocab_size: int, corpus: "Corpus") -> Subwords:
-    content = repr((_TRAINING, kind, vocab_size, corpus.digest()))
+def _trained(kind: Kind, vocab_size: int, corpus: Corpus) -> Subwords:
+    content = repr((_TRAINING, kind, vocab_size, corpus.corpus_digest()))
     digest = hashlib.sha256(content.encode()).hexdigest()
 
     def write(folder: Path) -> None:
@@ -254,3 +265,73 @@ def _pieces(tokens: Iterable[str]) -> Iterator[str]:
             longer.append(letters if starts_a_word else f"##{letters}")
     singles = sorted(set(characters))
     yield from dict.fromkeys([*singles, *(f"##{letter}" for letter in singles), *longer])
+
+
+def token_line(
+    corpus: Corpus,
+    part: Part,
+    subwords: Subwords,
+    *,
+    end: int | None = None,
+    ending: str = "",
+) -> Tokens:
+    """Return the tokens of all documents of a corpus, one document after the other.
+
+    They are made part by part; what was made before an interruption is not made again.
+
+    Args:
+        corpus: the documents.
+        part: which of them.
+        subwords: the tokenizer.
+        end: token put after each document; None for none.
+        ending: text put after each document before it is tokenised.
+
+    Returns:
+        (tokens,), uint16 or, where that is too small for the tokenizer, uint32; memory-mapped copy
+        on write.
+
+    Raises:
+        DataError: the corpus is missing, unusable or without tokens, or the cache cannot be
+            written or is damaged.
+    """
+    key = content_key(_TOKENISING, corpus.corpus_digest(), part, subwords.digest, end, ending)
+    kind = np.dtype(np.uint16 if subwords.size <= 1 << 16 else np.uint32)
+    last = [] if end is None else [end]
+
+    def tokenised(texts: list[str]) -> Arrays:
+        encoded = subwords.encode([text + ending for text in texts])
+        lines = [np.array([*tokens, *last], dtype=kind) for tokens in encoded]
+        return {"tokens": np.concatenate(lines)}
+
+    def write(folder: Path) -> None:
+        count = done = 0
+        total = corpus.num_documents(part)
+        documents = corpus.documents(part)
+        # The name, given at the end, says what to expect.
+        unfinished = folder / "tokens"
+        with unfinished.open("wb") as line:
+            for number in itertools.count():
+                texts = [*itertools.chain(*itertools.islice(documents, _BATCHES_A_PART))]
+                if not texts:
+                    break
+                made = cached_part(key, str(number), functools.partial(tokenised, texts))["tokens"]
+                made.tofile(line)
+                count += len(made)
+                done += len(texts)
+                report_progress(f"documents for {part}", done, total)
+        if not count:
+            raise DataError(f"the texts of {corpus.data!r} for {part} have no tokens")
+        unfinished.rename(folder / f"{count}.{kind.name}")
+
+    folder = cached_folder(key, write)
+    remove_parts(key)
+    file = next(folder.glob(f"*.{kind.name}"), None)
+    if file is None or file.stat().st_size != int(file.stem) * kind.itemsize:
+        raise DataError(f"{folder} is damaged; delete it to have it made again")
+    return np.memmap(file, dtype=kind, mode="c")
+
+
+def evenly_spaced(count: int, most: int | None) -> NDArray[np.int64]:
+    """Return at most ``most`` of the numbers 0, ..., count - 1, ascending and evenly spaced."""
+    chosen = count if most is None else min(count, most)
+    return np.arange(chosen, dtype=np.int64) * count // max(chosen, 1)

@@ -13,15 +13,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from models.fields import Rule, settle
+from models.fields import Rule
 from tasks.base import DataError, Metric, not_in_key
 from tasks.division import own_slices
-from tasks.language.subwords import Kind, Role, Subwords, subwords
-from tasks.language.text_data import PARTS, Corpus, HoldOut, Part
-from tasks.language.token_files import evenly_spaced, token_line
+from tasks.language.subwords import Kind, Role, Subwords, evenly_spaced, subwords, token_line
+from tasks.language.text_data import PARTS, Corpus, Part
 from tasks.sampling import EpochData, first_step
 from tasks.sources.digest import definition_digest
-from tasks.sources.docstrings import DOCSTRINGS
 from tasks.sources.hub import resolved
 
 TOKEN_COUNTS: Final = (
@@ -37,44 +35,31 @@ _LOGITS_AT_ONCE: Final = 1 << 25
 
 
 @dataclass(frozen=True, slots=True)
-class TextTask:
+class TextTask(Corpus):
     """A text, and how it is cut into sequences of tokens.
 
     Texts are tokenised once; the tokens are kept as one file under HSWEEP_CACHE
-    (``~/.cache/hsweep``) and memory-mapped, shared by all trials of a node.
+    (``~/.cache/hsweep``) and memory-mapped, shared by all trials of a node. The fields are those of
+    ``Corpus`` and these.
 
     Attributes:
-        data: ``docstrings``, the text that comes with every Python, its standard library's
-            docstrings; a folder in a hub layout, given to ``datasets.load_dataset``; or, when the
-            environment variable HSWEEP_HUB is 1, a name on the Hugging Face hub.
         seq_len: tokens that a model sees at once.
         tokenizer: a file or folder with a tokenizer, or a hub name; None for one trained on the
             training text.
         vocab_size: logits, and the most tokens that a trained tokenizer may have.
-        validation: the split to validate on, None for ``validation`` and, without one, ``test``;
-            or the share, in (0, 1), of the training split's documents to hold out. Of docstrings a
-            tenth is held out by default.
-        max_documents: use the first so many documents of the training split only.
         max_validation: validate on this many sequences only, evenly spaced over the text.
         max_train_eval: compute the training loss on this many training sequences only, evenly
             spaced; None for as many as there are to validate on.
-        config: configuration (subset) name of the data set.
-        text_column: column of texts; None for ``text`` and the like.
 
     Raises:
         ValueError: a setting out of its range.
     """
 
-    data: str = not_in_key(DOCSTRINGS)
     seq_len: int = 128
     tokenizer: str | None = not_in_key(None)
     vocab_size: int = 4096
-    validation: str | float | None = None
-    max_documents: int | None = None
     max_validation: int | None = None
     max_train_eval: int | None = None
-    config: str | None = None
-    text_column: str | None = None
 
     version: ClassVar[str] = "1"
     """To be changed with the code that makes batches or metrics out of the fields."""
@@ -88,9 +73,7 @@ class TextTask:
         Raises:
             ValueError: a setting out of its range.
         """
-        settle(self, tokenizer=lambda _, tokenizer: resolved(tokenizer), **rules)
-        for field in ("data", "validation"):
-            object.__setattr__(self, field, getattr(self.corpus, field))
+        Corpus.settle(self, tokenizer=lambda _, tokenizer: resolved(tokenizer), **rules)
 
     @property
     def roles(self) -> tuple[Role, ...]:
@@ -102,23 +85,6 @@ class TextTask:
         """Tokens of a sequence that are predicted."""
         raise NotImplementedError
 
-    @property
-    def hold_out(self) -> HoldOut:
-        """Which documents are held out where a share of them is."""
-        return "spread"
-
-    @property
-    def corpus(self) -> Corpus:
-        """The texts."""
-        return Corpus(
-            data=self.data,
-            config=self.config,
-            text_column=self.text_column,
-            validation=self.validation,
-            max_documents=self.max_documents,
-            hold_out=self.hold_out,
-        )
-
     def subwords(self) -> Subwords:
         """Return the tokenizer, trained if need be.
 
@@ -126,7 +92,7 @@ class TextTask:
             DataError: it, or the text to train it on, is missing or unusable, or it lacks a
                 special token.
         """
-        tokenizer = subwords(self.tokenizer, self.trained, self.vocab_size, self.corpus)
+        tokenizer = subwords(self.tokenizer, self.trained, self.vocab_size, self)
         for role in self.roles:
             tokenizer.special(role)
         return tokenizer
@@ -140,8 +106,8 @@ class TextTask:
             DataError: the data or the tokenizer are missing or unusable; the message names split
                 and row.
         """
-        self.corpus.check()
-        content = [self.corpus.digest()]
+        self.check_texts()
+        content = [self.corpus_digest()]
         if self.tokenizer is not None:
             content.append(self.subwords().digest)
         return definition_digest(self, self.version, *content)
@@ -178,8 +144,7 @@ class SequenceData(EpochData, ABC, Generic[BatchT]):
         self._subwords = task.subwords()
         token = None if end is None else self._subwords.special(end)
         self._lines = {
-            part: token_line(task.corpus, part, self._subwords, end=token, ending=ending)
-            for part in PARTS
+            part: token_line(task, part, self._subwords, end=token, ending=ending) for part in PARTS
         }
         for part, line in self._lines.items():
             if len(line) < task.seq_len + beyond:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from models.fields import at_least
 from tasks.base import DataError, Metric, not_in_key
-from tasks.language.text_columns import TextColumn
+from tasks.language.text_data import TextColumn
 from tasks.lra.texts import (
     Examples,
     Texts,

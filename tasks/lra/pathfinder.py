@@ -1,13 +1,34 @@
-"""Pathfinder: do two markers lie on one dashed contour? Read pixel by pixel."""
+"""Pathfinder: do two markers lie on one dashed contour? Read pixel by pixel.
 
+The process is the published one (Linsley et al., arXiv 1805.08315): two long contours grow in turn,
+dash by dash, from seeds near the centre; short contours are then scattered where there is room;
+two markers lie at the ends of one of the long contours, or one at an end of each. How its images
+compare with published ones: docs/notes/measurements.md.
+
+Shapes: B images, S pixels a side, places as (row, column).
+"""
+
+import functools
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from models.fields import at_least, positive_share_or_all
-from tasks.lra.pathfinder_images import draw
+from tasks.lra.pathfinder_canvas import (
+    REACH,
+    Bools,
+    Canvas,
+    Floats,
+    Ints,
+    Tips,
+    dash_number,
+    dashes,
+    extended,
+    marker,
+    seeded,
+)
 from tasks.lra.texts import Examples, Texts, drawn_parts, number_texts, of_equal_length
 from tasks.lra.tokens import PIXEL_VOCABULARY, USES, TokenSpec, TokenTask, token_metrics
 from tasks.metrics import even_shares
@@ -20,6 +41,13 @@ _SPLITS: Final = ("train", "validation", "test")
 """Their order numbers the streams of the data seed."""
 _STARTED_AT_ONCE: Final = 8192
 """Images started at once, of which a few hundred are finished. Part of what a seed means."""
+_SEED_DISTANCE: Final = 7
+"""Pixels between the first ends of the long contours, and half of those to the edge."""
+
+_CONTOUR_TRIALS: Final = 5
+_PLACE_TRIALS: Final = 64
+_FREE: Final = 0.3
+_FULL: Final = 0.9999
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +56,7 @@ class Pathfinder(TokenTask):
 
     Pathfinder32 of the Long Range Arena (arXiv 2011.04006), with the published settings of its
     hard set: contours of 14 dashes in images of 32x32, five short ones of 4 dashes tried. Most of
-    these find no room; an image has one of them on average (see ``tasks.lra.pathfinder_images``).
+    these find no room; an image has one of them on average.
     The benchmark's own images are not read: these are drawn again, the data seed decides which.
     Drawing the published number takes a core about twenty minutes; they are kept under
     HSWEEP_CACHE, and an interrupted run goes on where it was.
@@ -141,3 +169,145 @@ class Pathfinder(TokenTask):
             labels[split] = np.concatenate([images["labels"] for images in parts])[:count]
             before += count
         return {"pixels": np.concatenate(pixels), **labels}
+
+
+class Drawn(NamedTuple):
+    """Images and how they came about.
+
+    Attributes:
+        pixels: (B, S, S), uint8.
+        labels: 1 where both markers lie on one contour, (B,), int64.
+        num_dashes: dashes drawn, (B,), int64.
+    """
+
+    pixels: NDArray[np.uint8]
+    labels: Ints
+    num_dashes: Ints
+
+
+def draw(count: int, task: Pathfinder, random: np.random.Generator) -> Drawn:
+    """Return images; fewer than ``count``, because those whose long contours find no way are left
+    out, as the published generator starts them again.
+
+    Args:
+        count: images started.
+        task: what is drawn.
+        random: where chance comes from.
+    """
+    canvas = Canvas.blank(count, task.image_size)
+    images, contours = _two_seeds(canvas, random)
+    starts = [tips.centre for tips in contours]
+    steps = [(images, tips) for tips in contours]
+    for _ in range(task.contour_length - 1):
+        for grows in (0, 1):
+            grown, grew = extended(canvas, images, contours[grows], task.continuity, random)
+            images = images[grew]
+            contours = [tips.rows(grew) for tips in contours]
+            starts = [place[grew] for place in starts]
+            # Not before now: a dash has to be free to begin where the one before it ends.
+            canvas.claim(images, contours[grows])
+            contours[grows] = grown
+            steps.append((images, grown))
+    for tips in contours:
+        canvas.claim(images, tips)
+    for on, tips in steps:  # only a few images are left by now
+        (left,) = np.nonzero(np.isin(on, images))
+        canvas.draw(on[left], tips.rows(left), task.contrast)
+    num_dashes = np.zeros(count, dtype=np.int64)
+    num_dashes[images] = 2 * task.contour_length
+    for _ in range(task.num_short):
+        placed = _scattered(canvas, images, task, random)
+        num_dashes[placed] += task.short_length
+    labels = random.integers(0, 2, len(images))
+    marked = random.integers(0, 2, len(images))
+    first_end = np.where(marked[:, None] == 0, starts[0], starts[1])
+    second_end = np.where((marked ^ labels ^ 1)[:, None] == 0, contours[0].end, contours[1].end)
+    for place in (first_end, second_end):
+        canvas.stamp(images, place, marker())
+    pixels = np.rint(255 * canvas.ink[images, REACH:-REACH, REACH:-REACH]).astype(np.uint8)
+    return Drawn(pixels, labels, num_dashes[images])
+
+
+def _two_seeds(canvas: Canvas, random: np.random.Generator) -> tuple[Ints, list[Tips]]:
+    """Return the images that have room for a first dash at their centre, and two contours of one
+    dash each."""
+    count = len(canvas.ink)
+    angle = random.choice(_angles_with_room(), count)
+    low, high = 2 * _SEED_DISTANCE, canvas.size - 2 * _SEED_DISTANCE
+    tried = random.integers(low, high, (count, _PLACE_TRIALS, 2))
+    looked_at = tried[:, :, None] + _cores()[dash_number(angle)][:, None]
+    place, has_room = _first(tried, np.all((looked_at >= low) & (looked_at < high), axis=(2, 3)))
+    way = _any_angle(count, random)
+    steps = _SEED_DISTANCE * np.stack((np.sin(way), np.cos(way)), axis=1)
+    beside = place + np.rint(steps).astype(np.int64)
+    second = seeded(beside, _any_angle(count, random))
+    return np.flatnonzero(has_room), [seeded(place, angle).rows(has_room), second.rows(has_room)]
+
+
+def _scattered(canvas: Canvas, images: Ints, task: Pathfinder, random: np.random.Generator) -> Ints:
+    """Draw a short contour in each of the images where one finds room; return which."""
+    waiting = images
+    for _ in range(_CONTOUR_TRIALS):
+        angle = _any_angle(len(waiting), random)
+        (trying,) = np.nonzero(np.isin(angle, _angles_with_room()))
+        trial, angle = canvas.copied(waiting[trying]), angle[trying]
+        tried = random.integers(0, canvas.size, (len(trying), _PLACE_TRIALS, 2))
+        looked_at = tried[:, :, None] + _cores()[dash_number(angle)][:, None]
+        place, has_room = _first(tried, np.all(trial.taken_at(looked_at) <= _FREE, axis=2))
+        tips = seeded(place, angle)
+        (rows,) = np.nonzero(has_room & trial.contains(tips.end) & trial.contains(tips.pivot))
+        tips = tips.rows(rows)
+        trial.draw(rows, tips, task.contrast)
+        for _ in range(task.short_length - 1):
+            grown, found_on = extended(trial, rows, tips, task.continuity, random)
+            rows = rows[found_on]
+            trial.claim(rows, tips.rows(found_on))
+            trial.draw(rows, grown, task.contrast)
+            tips = grown
+        trial.claim(rows, tips)
+        canvas.take(waiting[trying[rows]], trial, rows)
+        waiting = np.delete(waiting, trying[rows])
+    return np.setdiff1d(images, waiting)
+
+
+def _any_angle(count: int, random: np.random.Generator) -> Floats:
+    """Return directions of whole degrees."""
+    return np.deg2rad(random.integers(-180, 180, count))
+
+
+def _first(tried: Ints, good: Bools) -> tuple[Ints, Bools]:
+    """Return the first good place of each image, and which images have one.
+
+    Args:
+        tried: (B, trials, 2).
+        good: (B, trials).
+    """
+    any_good: Bools = np.any(good, axis=1)
+    return tried[np.arange(len(tried)), good.argmax(axis=1)], any_good
+
+
+@functools.lru_cache(maxsize=1)
+def _cores() -> Ints:
+    """Return the pixels that have to be free for the first dash of a contour, seen from the end
+    that it leaves: (dashes, pixels, 2).
+
+    They are those that a dash takes up entirely, but one pixel further down and right: that is
+    where the published generator looks. Dashes with fewer pixels than others repeat theirs.
+    """
+    pixels = [np.argwhere(room == 1) - REACH + 1 for room in dashes().room]
+    most = max(map(len, pixels))
+    return np.stack([core[np.arange(most) % len(core)] for core in pixels])
+
+
+@functools.lru_cache(maxsize=1)
+def _angles_with_room() -> Floats:
+    """Return the directions that first dashes take where room is looked for.
+
+    The published generator finds none for a dash if there is a pixel in the image from which it
+    would look at pixels beyond the edge alone. Only dashes that look at the pixel itself are left:
+    they point up and to the left.
+    """
+    angles: Floats = np.deg2rad(np.arange(-180, 180))
+    looks_at_itself: Bools = np.any(np.all(_cores()[dash_number(angles)] == 0, axis=2), axis=1)
+    with_room: Floats = angles[looks_at_itself]
+    return with_room

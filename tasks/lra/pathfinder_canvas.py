@@ -1,28 +1,34 @@
-"""Dashed contours growing on many images at once.
+"""Dashed contours growing on many images at once, as small pictures of dashes that are stamped.
 
 All images take the same step together, so a step costs a few array operations. The rules of growth
 are those of the published generator of the Pathfinder challenge (Linsley et al., arXiv 1805.08315).
+Dashes and markers are drawn at twice the resolution and reduced with Lanczos' filter, as in the
+published images at 32x32 pixels.
 
 Shapes: B images, S pixels a side, places as (row, column).
 """
 
 import functools
 from dataclasses import dataclass, fields
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.lra.pathfinder_dashes import (
-    DASH_LENGTH,
-    MARGIN,
-    REACH,
-    SIDE,
-    dash_number,
-    dashes,
-    whole_steps,
-)
+DASH_LENGTH: Final = 2
+"""Pixels from one end of a dash to the other."""
 
+MARGIN: Final = 1
+"""Pixels between two dashes of a contour, and kept free around a dash."""
+
+REACH: Final = DASH_LENGTH + 1 + MARGIN
+"""Pixels that a picture extends in each direction from its centre."""
+
+SIDE: Final = 2 * REACH + 1
+
+_SCALE: Final = 2
+_MARKER_RADIUS: Final = 1.5
+_FARTHEST: Final = DASH_LENGTH * _SCALE
 _BORDER: Final = 1
 """Pixels at the edge that dashes leave free."""
 
@@ -34,7 +40,83 @@ Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
 Ints = NDArray[np.int64]
-_Window = tuple[Ints, Ints, Ints]
+
+
+class Dashes(NamedTuple):
+    """Pictures of all dashes, by number (see ``dash_number``), centred on their first end.
+
+    Attributes:
+        ink: (dashes, SIDE, SIDE), float32, 0 to 1.
+        room: share of each pixel that a dash and the margin around it take up, the same shape.
+    """
+
+    ink: Floats32
+    room: Floats32
+
+
+def whole_steps(distance: float, angle: Floats) -> Ints:
+    """Return pixels down and right on a way of this length, rounded up, (..., 2).
+
+    Args:
+        distance: pixels.
+        angle: radians, clockwise from the right.
+    """
+    steps = distance * np.stack((np.sin(angle), np.cos(angle)), axis=-1)
+    # Sines and cosines of right angles are not quite 0.
+    return np.ceil(np.round(steps, 9)).astype(np.int64)
+
+
+def dash_number(angle: Floats) -> Ints:
+    """Return the number of the dash that leaves its first end at ``angle``."""
+    steps = whole_steps(_FARTHEST, angle) + _FARTHEST
+    numbers: Ints = steps[..., 0] * (2 * _FARTHEST + 1) + steps[..., 1]
+    return numbers
+
+
+@functools.lru_cache(maxsize=1)
+def dashes() -> Dashes:
+    """Return the pictures of all dashes."""
+    from PIL import Image, ImageDraw
+
+    ink, room = [], []
+    side, centre = SIDE * _SCALE - 1, REACH * _SCALE
+    offsets = range(-_FARTHEST, _FARTHEST + 1)
+    for down, right in ((down, right) for down in offsets for right in offsets):
+        line = Image.new("L", (side, side))
+        ends = [(centre, centre), (centre + right, centre + down)]
+        ImageDraw.Draw(line).line(ends, fill=255, width=1)
+        drawn = np.asarray(line) > 0
+        ink.append(_reduced(drawn, SIDE))
+        room.append(_reduced(_widened(drawn, MARGIN * _SCALE), SIDE, levels=True))
+    return Dashes(np.stack(ink), np.stack(room))
+
+
+@functools.lru_cache(maxsize=1)
+def marker() -> Floats32:
+    """Return the picture of a disc, centred: (SIDE, SIDE), 0 to 1."""
+    places = np.arange(SIDE * _SCALE) - REACH * _SCALE
+    inside = places[:, None] ** 2 + places**2 <= (_MARKER_RADIUS * _SCALE) ** 2
+    return _reduced(inside, SIDE)
+
+
+def _widened(drawn: Bools, radius: int) -> Bools:
+    """Return the pixels within ``radius`` of a drawn one; none is drawn that near to the edge."""
+    wide = np.zeros_like(drawn)
+    for down in range(-radius, radius + 1):
+        for right in range(-radius, radius + 1):
+            if down**2 + right**2 <= radius**2:
+                wide |= np.roll(drawn, (down, right), axis=(0, 1))
+    return wide
+
+
+def _reduced(drawn: Bools, side: int, *, levels: bool = False) -> Floats32:
+    """Return the picture at the resolution of images, in 256 levels at every stage if asked for."""
+    from PIL import Image
+
+    picture = Image.fromarray(drawn.astype(np.uint8) * 255 if levels else drawn.astype(np.float32))
+    small = np.asarray(picture.resize((side, side), Image.Resampling.LANCZOS), dtype=np.float32)
+    # The filter swings below black and above white at edges.
+    return np.clip(small / 255 if levels else small, 0, 1)
 
 
 @dataclass(slots=True)
@@ -148,7 +230,7 @@ class Canvas:
         self.ink[window] = np.maximum(self.ink[window], picture)
 
 
-def _window(images: Ints, centre: Ints) -> _Window:
+def _window(images: Ints, centre: Ints) -> tuple[Ints, Ints, Ints]:
     """Return the indices of the pixels around a place of each image, (B, SIDE, SIDE)."""
     around = np.arange(SIDE)  # the rim is as wide as a picture reaches
     rows = centre[:, 0, None, None] + around[:, None]

@@ -178,46 +178,40 @@ class LabelledTexts(NamedTuple):
 
 
 class TokenTensors:
-    """Texts and examples on the training device, whole.
+    """The texts and examples of a task on the training device, whole.
 
     On the CPU they stay where they were read, in memory that processes share.
 
     Args:
-        texts: those of all examples.
-        examples: by role: ``train``, ``validation`` and perhaps ``test``.
-        spec: what a model has to know.
-        first_id: token of symbol 0; the others follow.
-        max_train_eval: score this many training examples only.
-        data_seed: decides which.
+        task: whose they are.
+        data_seed: decides which are generated, held out or left out.
         device: of the batches.
+
+    Raises:
+        DataError: the data are missing or unusable, or the cache cannot be written.
     """
 
-    def __init__(
-        self,
-        texts: Texts,
-        examples: Mapping[str, Examples],
-        *,
-        spec: TokenSpec,
-        first_id: int,
-        max_train_eval: int | None,
-        data_seed: int,
-        device: torch.device,
-    ) -> None:
-        self.spec = spec
-        self._first_id = first_id
+    def __init__(self, task: TokenTask, data_seed: int, device: torch.device) -> None:
+        texts, roles = task.examples(data_seed)
+        self.spec = task.spec()
+        self._first_id = task.first_id
         self._symbols = torch.from_numpy(texts.symbols).to(device)
         self._offsets = torch.from_numpy(texts.offsets).to(device)
-        self._positions = torch.arange(spec.seq_len, device=device)
+        self._positions = torch.arange(self.spec.seq_len, device=device)
 
-        def moved(examples: Examples) -> LabelledTexts:
+        def some(role: str, most: int | None, stream: int) -> LabelledTexts:
+            examples = roles[role]
+            if most is not None:
+                rows = chosen_rows(len(examples.labels), most, data_seed, stream)
+                examples = examples.rows(rows.numpy())
             return LabelledTexts(*(torch.from_numpy(array).to(device) for array in examples))
 
-        train = examples["train"]
-        scored = chosen_rows(len(train.labels), max_train_eval, data_seed, _TRAIN_EVAL).numpy()
-        self.train = moved(train)
-        self.validation = moved(examples["validation"])
-        self.test = moved(examples["test"]) if "test" in examples else None
-        self.train_eval = moved(train.rows(scored))
+        most = [getattr(task, f"max_{role}", None) for role in ("train", "validation", "test")]
+        self.train = some("train", most[0], 0)
+        self.validation = some("validation", most[1], 1)
+        self.test = some("test", most[2], 2) if "test" in roles else None
+        scored = chosen_rows(len(self.train.labels), task.max_train_eval, data_seed, _TRAIN_EVAL)
+        self.train_eval = LabelledTexts(*(tensor[scored.to(device)] for tensor in self.train))
 
     def tokens(self, texts: Tensor) -> Tensor:
         """Return the tokens of the texts numbered by ``texts``, (B, K) of int64: (B, T), or
@@ -237,28 +231,8 @@ def load(
     data_seed: int,
     device: torch.device,
 ) -> TokenTensors:
-    """Return the examples of ``task`` on ``device``; the data seed decides what is generated, held
-    out or left out.
-
-    Raises:
-        DataError: the data are missing or unusable, or the cache cannot be written.
-    """
-    texts, roles = task.examples(data_seed)
-    examples = dict(roles)
-    for stream, role in enumerate(("train", "validation", "test")):
-        most = getattr(task, f"max_{role}", None)
-        if most is not None and role in examples:
-            rows = chosen_rows(len(examples[role].labels), most, data_seed, stream)
-            examples[role] = examples[role].rows(rows.numpy())
-    return TokenTensors(
-        texts,
-        examples,
-        spec=task.spec(),
-        first_id=task.first_id,
-        max_train_eval=task.max_train_eval,
-        data_seed=data_seed,
-        device=device,
-    )
+    """Return the texts and examples of ``task`` on ``device``."""
+    return TokenTensors(task, data_seed, device)
 
 
 class TokenData(EpochData):

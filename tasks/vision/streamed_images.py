@@ -23,7 +23,7 @@ from tasks.sources.cache import cache_folder
 from tasks.sources.digest import definition_digest
 from tasks.sources.hub import local_folder, outline_digest, progress_bars_off, resolved
 from tasks.sources.tables import Table
-from tasks.vision.learning import ImageLearning, ImageSpec, image_metrics, timm_data
+from tasks.vision.learning import ImageLearning, ImageSpec, ImageTask, image_metrics, timm_data
 
 HUB_PREFIX: Final = "hfds/"
 """timm's prefix for data sets read by the datasets library."""
@@ -40,7 +40,7 @@ Key = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class StreamedImages:
+class StreamedImages(ImageTask):
     """Classify images decoded and augmented as they are needed, with timm's readers, transforms,
     RandAugment and Mixup.
 
@@ -59,22 +59,20 @@ class StreamedImages:
     ImageNet's channel means; y of shape (batch, num_classes), float32 probabilities, when mixing,
     else labels of shape (batch,), int64. A model maps x to logits (batch, num_classes).
 
+    The fields are those of ``ImageTask`` and these.
+
     Attributes:
         data: a folder that holds ``train`` and ``val`` (or ``validation``), each with one folder
             of images a class; or ``hfds/`` and a folder or hub name for the datasets library.
         image_size: height and width the model is given, in pixels.
         num_classes: classes; compared with the data when they are opened.
         auto_augment: timm's policy string, empty for crops and mirror images alone.
-        mixup: alpha of mixup, 0 for none.
-        cutmix: alpha of cutmix, 0 for none; with both, each batch takes either at random.
-        label_smoothing: share of the target spread evenly over the classes, in training.
         interpolation: how crops are resized.
         crop_pct: central share of an image's shorter side kept in evaluation, in (0, 1].
         validation: for ``hfds/`` data, the split to validate on.
         image_column: for ``hfds/`` data, the column of images.
         label_column: for ``hfds/`` data, the column of labels.
         max_train_eval: training images, the same ones always, for the training metrics.
-        max_validation: use this many validation images only.
         num_workers: processes that decode, at most one a core; 0 to decode in this process.
 
     Raises:
@@ -94,7 +92,6 @@ class StreamedImages:
     image_column: str = "image"
     label_column: str = "label"
     max_train_eval: int = 10_000
-    max_validation: int | None = None
     num_workers: int = not_in_key(4)
 
     name = "streamed_images"

@@ -16,7 +16,7 @@ from torch.nn import functional
 from torch.utils.data import Dataset, TensorDataset
 
 from tasks import array_store, arrays
-from tasks.array_data import ArrayData
+from tasks.array_task import ArrayData
 from tasks.base import Task
 
 RANDOM = np.random.default_rng(0)

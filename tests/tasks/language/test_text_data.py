@@ -10,6 +10,12 @@ from tasks.base import DataError
 from tasks.language.text_data import PARTS, Corpus, Part
 
 
+class Tail(Corpus):
+    @property
+    def holds_out_tail(self) -> bool:
+        return True
+
+
 def documents(corpus: Corpus, part: Part = "train") -> list[str]:
     return [text for batch in corpus.documents(part) for text in batch]
 
@@ -40,19 +46,19 @@ class TestDocuments:
         assert len(documents(corpus, "validation")) == 20
 
     @settings(max_examples=30, deadline=None)
-    @given(st.floats(0.02, 0.9), st.sampled_from(["spread", "tail"]))
+    @given(st.floats(0.02, 0.9), st.booleans())
     def test_held_out_ones_are_as_many_as_asked_and_never_trained_on(
-        self, held_out: float, hold_out: str
+        self, held_out: float, is_tail: bool
     ) -> None:
-        corpus = Corpus(validation=held_out, hold_out=hold_out, max_documents=300)
+        corpus = (Tail if is_tail else Corpus)(validation=held_out, max_documents=300)
         train, validation = documents(corpus), documents(corpus, "validation")
         assert not set(train) & set(validation)
         assert len(train) + len(validation) == 300
-        if hold_out == "spread":
+        if not is_tail:
             assert abs(len(validation) - held_out * 300) <= 1
 
     def test_the_tail_is_the_last_of_the_text(self, tiny_texts: Path) -> None:
-        corpus = Corpus(str(tiny_texts), hold_out="tail")
+        corpus = Tail(str(tiny_texts))
         train, validation = documents(corpus), documents(corpus, "validation")
         assert train + validation == sentences(60)
         total = sum(map(len, sentences(60)))
@@ -81,7 +87,7 @@ class TestNumber:
             assert corpus.num_documents(part) == sum(1 for _ in found(corpus, part))
 
     def test_of_a_tail_is_about_right(self, tiny_texts: Path) -> None:
-        corpus = Corpus(str(tiny_texts), hold_out="tail")
+        corpus = Tail(str(tiny_texts))
         assert [corpus.num_documents(part) for part in PARTS] == [54, 6]
         assert abs(len(documents(corpus)) - 54) <= 2
 
@@ -97,17 +103,17 @@ class TestDigest:
         copy = tmp_path / "elsewhere"
         write_table(copy, "train", {"text": sentences(60)})
         write_table(copy, "validation", {"text": sentences(20, seed=1)})
-        first = Corpus(str(tiny_texts)).digest()
-        assert Corpus(str(copy)).digest() == first
+        first = Corpus(str(tiny_texts)).corpus_digest()
+        assert Corpus(str(copy)).corpus_digest() == first
         others = [
             Corpus(str(tiny_texts), max_documents=5),
             Corpus(str(tiny_texts), validation=0.2),
-            Corpus(str(tiny_texts), hold_out="tail"),
+            Tail(str(tiny_texts)),
             Corpus(),
         ]
-        assert len({first, *(corpus.digest() for corpus in others)}) == 5
+        assert len({first, *(corpus.corpus_digest() for corpus in others)}) == 5
         write_table(copy, "train", {"text": sentences(61)})
-        assert Corpus(str(copy)).digest() != first
+        assert Corpus(str(copy)).corpus_digest() != first
 
 
 class TestWhatIsWrongIsNamed:
@@ -121,52 +127,52 @@ class TestWhatIsWrongIsNamed:
         with pytest.raises(DataError, match=r"d, split 'train', row 2: .* byte 1 is 0xff"):
             documents(Corpus(str(tmp_path / "d"), validation=0.1))
         with pytest.raises(DataError, match=r"byte 1 is 0xff"):
-            Corpus(str(tmp_path / "d"), validation=0.1).check()
+            Corpus(str(tmp_path / "d"), validation=0.1).check_texts()
         assert documents(Corpus(str(tmp_path / "d"), validation=0.5, max_documents=2)) == ["good"]
-        Corpus(str(tmp_path / "d"), validation=0.5, max_documents=2).check()
+        Corpus(str(tmp_path / "d"), validation=0.5, max_documents=2).check_texts()
 
     def test_a_missing_text(self, tmp_path: Path) -> None:
         write_table(tmp_path / "d", "train", {"text": ["good", None]})
         with pytest.raises(DataError, match=r"row 1: the text is missing"):
-            Corpus(str(tmp_path / "d"), validation=0.1).check()
+            Corpus(str(tmp_path / "d"), validation=0.1).check_texts()
 
     def test_a_missing_column(self, tmp_path: Path) -> None:
         write_table(tmp_path / "d", "train", {"body": ["x"]})
         with pytest.raises(DataError, match=r"'train' .* 'text' or .* has 'body'; .*text_column"):
-            Corpus(str(tmp_path / "d"), validation=0.1).check()
+            Corpus(str(tmp_path / "d"), validation=0.1).check_texts()
         with pytest.raises(DataError, match="text column 'words'; it has 'body'"):
-            Corpus(str(tmp_path / "d"), validation=0.1, text_column="words").check()
+            Corpus(str(tmp_path / "d"), validation=0.1, text_column="words").check_texts()
 
     def test_a_column_of_something_else(self, tmp_path: Path) -> None:
         write_table(tmp_path / "d", "train", {"text": [1, 2]})
         with pytest.raises(DataError, match="split 'train', must hold texts, not int64"):
-            Corpus(str(tmp_path / "d"), validation=0.1).check()
+            Corpus(str(tmp_path / "d"), validation=0.1).check_texts()
 
     def test_a_missing_split(self, tmp_path: Path) -> None:
         write_table(tmp_path / "d", "train", {"text": ["x"]})
         with pytest.raises(DataError, match=r"'validation' or .* has 'train'\. .*validation=0\.1"):
-            Corpus(str(tmp_path / "d")).check()
+            Corpus(str(tmp_path / "d")).check_texts()
         write_table(tmp_path / "e", "test", {"text": ["x"]})
         with pytest.raises(DataError, match="must have a split 'train'; it has 'test'"):
-            Corpus(str(tmp_path / "e")).check()
+            Corpus(str(tmp_path / "e")).check_texts()
 
     def test_a_split_without_rows(self, tmp_path: Path) -> None:
         write_table(tmp_path / "d", "train", {"text": pa.array([], pa.string())})
         with pytest.raises(DataError, match=r"split 'train' of .* has no rows"):
-            Corpus(str(tmp_path / "d"), validation=0.1).check()
+            Corpus(str(tmp_path / "d"), validation=0.1).check_texts()
 
     def test_nothing_left_to_train_on(self, tmp_path: Path) -> None:
         write_table(tmp_path / "d", "train", {"text": ["x"]})
         corpus = Corpus(str(tmp_path / "d"), validation=0.1)
-        for read in (corpus.check, lambda: documents(corpus, "validation")):
+        for read in (corpus.check_texts, lambda: documents(corpus, "validation")):
             with pytest.raises(DataError, match=r"no text left for validation when 0\.1"):
                 read()
         with pytest.raises(DataError, match="no text left for train"):
-            Corpus(str(tmp_path / "d"), hold_out="tail").check()
+            Tail(str(tmp_path / "d")).check_texts()
 
     def test_data_that_are_not_there(self) -> None:
         with pytest.raises(DataError, match="HSWEEP_HUB=1"):
-            Corpus("someone/stories").check()
+            Corpus("someone/stories").check_texts()
 
     @pytest.mark.parametrize(
         ("field", "value", "match"),
@@ -177,7 +183,6 @@ class TestWhatIsWrongIsNamed:
             ("validation", True, "must lie in"),
             ("validation", "test", "docstrings have no splits"),
             ("max_documents", 0, "max_documents"),
-            ("hold_out", "random", "'spread', 'tail'"),
         ],
     )
     def test_a_setting_out_of_its_range(self, field: str, value: object, match: str) -> None:

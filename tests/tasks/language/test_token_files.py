@@ -7,10 +7,15 @@ from hypothesis import strategies as st
 from text_tables import sentences, write_table
 
 from tasks.base import DataError
-from tasks.language import token_files
-from tasks.language.subwords import Subwords, subwords, train_byte_level_bpe
+from tasks.language import subwords as tokenizers
+from tasks.language.subwords import (
+    Subwords,
+    evenly_spaced,
+    subwords,
+    token_line,
+    train_byte_level_bpe,
+)
 from tasks.language.text_data import Corpus
-from tasks.language.token_files import evenly_spaced, token_line
 from tasks.sources.progress import progress_to
 
 END = 0
@@ -58,7 +63,7 @@ def test_what_was_made_before_an_interruption_is_not_made_again(
     write_table(tmp_path / "d", "train", {"text": sentences(5_500, words=3)})
     corpus = Corpus(str(tmp_path / "d"), validation=0.5)
     bpe = Subwords(train_byte_level_bpe([sentences(60)], 300), "bpe")
-    monkeypatch.setattr(token_files, "_BATCHES_A_PART", 1)
+    monkeypatch.setattr(tokenizers, "_BATCHES_A_PART", 1)
     encode, called = Subwords.encode, 0
 
     def interrupted(self: Subwords, texts: list[str]) -> list[list[int]]:

@@ -12,9 +12,8 @@ from task_contract import CPU, TaskContract, same
 from torch import nn
 
 from tasks.base import Task
-from tasks.lra.pathfinder import Pathfinder
-from tasks.lra.pathfinder_dashes import REACH, dash_number, dashes, marker
-from tasks.lra.pathfinder_images import Drawn, draw
+from tasks.lra.pathfinder import Drawn, Pathfinder, draw
+from tasks.lra.pathfinder_canvas import REACH, dash_number, dashes, marker
 from tasks.lra.tokens import load
 from tasks.sources.progress import progress_to
 

@@ -1,4 +1,5 @@
 import itertools
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,25 +13,39 @@ from lra_models import MeanOfTokens
 from task_contract import CPU, measured, same
 from torch import Tensor, nn
 
-from tasks.lra.texts import Examples, join_texts, number_texts
+from tasks.lra.texts import Examples, Texts, join_texts, number_texts
 from tasks.lra.tokens import TokenData, TokenSpec, TokenTask, TokenTensors
 
 TEXTS = [b"\x01\x02\x03", b"\x04", b"\x05\x06", b"\x07\x08\x09\x0a", b"\x0b\x00", b"\x02\x02"]
 LABELS = np.array([0, 1, 0, 1, 1, 0])
 
 
-def tensors(seq_len: int = 3, first_id: int = 1, pair: bool = False) -> TokenTensors:
+@dataclass(frozen=True)
+class Made(TokenTask):
+    """Texts and examples that a test brings."""
+
+    texts: Texts
+    roles: dict[str, Examples]
+    token_spec: TokenSpec
+    start: int = 1
+
+    @property
+    def first_id(self) -> int:
+        return self.start
+
+    def spec(self) -> TokenSpec:
+        return self.token_spec
+
+    def examples(self, data_seed: int) -> tuple[Texts, dict[str, Examples]]:
+        return self.texts, self.roles
+
+
+def tensors(pair: bool = False) -> TokenTensors:
     texts = np.array([[0, 1], [2, 3], [1, 4], [5, 0]]) if pair else np.arange(6)[:, None]
     examples = Examples(texts, LABELS[: len(texts)])
-    return TokenTensors(
-        join_texts(TEXTS),
-        {"train": examples, "validation": examples.rows(np.array([1, 2]))},
-        spec=TokenSpec(seq_len, 16, 2, num_texts=texts.shape[1]),
-        first_id=first_id,
-        max_train_eval=None,
-        data_seed=0,
-        device=CPU,
-    )
+    roles = {"train": examples, "validation": examples.rows(np.array([1, 2]))}
+    spec = TokenSpec(3, 16, 2, num_texts=texts.shape[1])
+    return TokenTensors(Made(texts=join_texts(TEXTS), roles=roles, token_spec=spec), 0, CPU)
 
 
 def opened(**settings: Any) -> TokenData:
@@ -59,15 +74,10 @@ def test_every_text_is_cut_or_padded_to_the_length(
     pieces: list[bytes], seq_len: int, first_id: int
 ) -> None:
     examples = number_texts({"train": np.zeros(len(pieces), dtype=np.int64)})
-    held = TokenTensors(
-        join_texts(pieces),
-        {**examples, "validation": examples["train"]},
-        spec=TokenSpec(seq_len, 258, 2),
-        first_id=first_id,
-        max_train_eval=None,
-        data_seed=0,
-        device=CPU,
-    )
+    roles = {**examples, "validation": examples["train"]}
+    spec = TokenSpec(seq_len, 258, 2)
+    task = Made(texts=join_texts(pieces), roles=roles, token_spec=spec, start=first_id)
+    held = TokenTensors(task, 0, CPU)
     for row, piece in zip(held.tokens(held.train.texts).tolist(), pieces, strict=True):
         kept = [byte + first_id for byte in piece[:seq_len]]
         assert row == kept + [0] * (seq_len - len(kept))
