@@ -110,12 +110,7 @@ class Glue:
         )
 
     def fingerprint(self) -> str:
-        """Return a hash of the settings and of all data's contents, wherever they lie.
-
-        Raises:
-            DataError: the text, the tokenizer or a task is missing or unusable; the message names
-                all such tasks, and of each a split, a column or a row.
-        """
+        """Return a hash of the settings and of all data's contents, wherever they lie."""
         pretraining = self.pretraining.fingerprint()
         if self.pretraining.tokenizer is not None:
             self.pretraining.subwords().special("first")
@@ -241,12 +236,7 @@ class GlueData:
         return {"glue_average": fmean(counted), **scores}
 
     def warm_start(self, model: nn.Module) -> None:
-        """Do what pre-training does.
-
-        Raises:
-            ValueError: a model that cannot be pre-trained, or not be fine-tuned on the longest of
-                the examples, before any time is spent on it.
-        """
+        """Do what pre-training does."""
         longest = max(
             _longest(examples)
             for split in self._splits.values()

@@ -152,11 +152,7 @@ class Corpus:
         self.settle()
 
     def settle(self, **rules: Rule) -> None:
-        """Check the settings.
-
-        Raises:
-            ValueError: a setting out of its range.
-        """
+        """Check the settings."""
         validation = split_or_share(self.data, DOCSTRINGS)
         settle(self, data=place(DOCSTRINGS), validation=validation, **rules)
 
@@ -276,11 +272,7 @@ class Corpus:
 
     def _columns(self) -> tuple[TextColumn | None, TextColumn | None]:
         """Return the texts of the training split, None for docstrings, and those of the split to
-        validate on, None where a share of the training split is held out.
-
-        Raises:
-            DataError: the data are missing, or lack a split, a column or rows.
-        """
+        validate on, None where a share of the training split is held out."""
         if self.data == DOCSTRINGS:
             return None, None
         table = read_table(self.data, self.config)

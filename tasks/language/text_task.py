@@ -68,11 +68,7 @@ class TextTask(Corpus):
     """Of the tokenizer that is trained where none is given."""
 
     def settle(self, **rules: Rule) -> None:
-        """Check the settings.
-
-        Raises:
-            ValueError: a setting out of its range.
-        """
+        """Check the settings."""
         Corpus.settle(self, tokenizer=lambda _, tokenizer: resolved(tokenizer), **rules)
 
     @property
@@ -101,10 +97,6 @@ class TextTask(Corpus):
         """Return a hash of the settings, of the data's contents and of the tokenizer's.
 
         Where they lie does not matter.
-
-        Raises:
-            DataError: the data or the tokenizer are missing or unusable; the message names split
-                and row.
         """
         self.check_texts()
         content = [self.corpus_digest()]
@@ -195,12 +187,7 @@ class SequenceData(EpochData, ABC, Generic[BatchT]):
         self._last_seen = tokens
 
     def warm_start(self, model: nn.Module) -> None:
-        """Leave the weights alone: how frequent each token is, is soon learned.
-
-        Raises:
-            ValueError: a model that does not take the sequences or return their logits, before
-                any time is spent on it.
-        """
+        """Leave the weights alone: how frequent each token is, is soon learned."""
         was_training = model.training
         model.eval()
         with torch.no_grad():

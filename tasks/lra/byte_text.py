@@ -82,13 +82,7 @@ class ByteText(BytesTask):
         return token_metrics(even_shares(self.num_classes), with_test=self.test is not None)
 
     def fingerprint(self) -> str:
-        """Return a hash of the settings and of the data's file names, sizes and contents.
-
-        Raises:
-            DataError: the data are missing, or lack a split or column, or a split has no rows, or a
-                text is missing, empty or not UTF-8, or a label is out of range, or a share held out
-                leaves no text; the message names file and row, where it is about one.
-        """
+        """Return a hash of the settings and of the data's file names, sizes and contents."""
         digest = content_digest(self.data, self.config)
         _splits(self, digest)
         return definition_digest(self, _VERSION, digest)
@@ -128,11 +122,7 @@ class _Split(NamedTuple):
 
 @functools.lru_cache(maxsize=4)
 def _splits(task: ByteText, _digest: str) -> dict[str, _Split]:
-    """Return the splits of a task by role: train, validation (if it is a split), test.
-
-    Raises:
-        DataError: as ``ByteText.fingerprint``.
-    """
+    """Return the splits of a task by role: train, validation (if it is a split), test."""
     names = {"train": "train"}
     if isinstance(task.validation, str):
         names["validation"] = task.validation

@@ -63,9 +63,6 @@ class DocumentPairs(BytesTask):
 
         Not all is read, as it is gigabytes; a change between the samples that leaves the size as
         it was goes unnoticed.
-
-        Raises:
-            DataError: a file is missing or empty, or its first line is unusable.
         """
         files = {path.name: path for path in _files(self.data).values()}
         return definition_digest(self, _VERSION, sampled_digest(files))
@@ -91,11 +88,7 @@ def _folder(name: str, data: Any) -> str:
 
 
 def _files(data: str) -> dict[str, Path]:
-    """Return the file of each role, whose first line is usable.
-
-    Raises:
-        DataError: a file is missing, there are several, or its first line is missing or unusable.
-    """
+    """Return the file of each role, whose first line is usable."""
     folder = Path(data)
     if not folder.is_dir():
         raise DataError(
@@ -126,11 +119,7 @@ class _Pair(NamedTuple):
 def _read(files: dict[str, Path], bytes_read: int) -> Arrays:
     """Return ``symbols`` and ``offsets`` of all documents as in ``tasks.lra.texts.Texts``, each
     document once; and for each role ``ROLE``, the numbers of the two documents, (n, 2), int64, and
-    ``ROLE_labels``, (n,), int64.
-
-    Raises:
-        DataError: a line is unusable; the message names file and line.
-    """
+    ``ROLE_labels``, (n,), int64."""
     numbers: dict[bytes, int] = {}
 
     def number(text: bytes) -> int:

@@ -142,11 +142,7 @@ class Pathfinder(TokenTask):
 
     def _drawn(self, key: str, data_seed: int) -> Arrays:
         """Return ``pixels`` of all splits, one after the other, (n, 1024), uint8, and the labels of
-        each split under its name, int64. Parts drawn before an interruption are not drawn again.
-
-        Raises:
-            DataError: the cache cannot be written.
-        """
+        each split under its name, int64. Parts drawn before an interruption are not drawn again."""
         counts = (self.num_train, self.num_validation, self.num_test)
 
         def part(random: np.random.Generator) -> Arrays:

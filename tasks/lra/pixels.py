@@ -94,11 +94,7 @@ class Pixels(ReadTask):
         return token_metrics(even_shares(self.num_classes), with_test=self.test is not None)
 
     def fingerprint(self) -> str:
-        """Return a hash of the settings and of the data's file names, sizes and contents.
-
-        Raises:
-            DataError: the data are missing or unusable, or not of the size and classes announced.
-        """
+        """Return a hash of the settings and of the data's file names, sizes and contents."""
         self._sources()
         return definition_digest(self, _VERSION, image_digest(self.data, self.config))
 
@@ -123,11 +119,7 @@ class Pixels(ReadTask):
 
     def _sources(self) -> dict[str, ImageSource]:
         """Return where the images come from, of ``train`` and of every role with a split of its
-        own; reads labels and the first image alone.
-
-        Raises:
-            DataError: the data are missing or unusable, or not of the size and classes announced.
-        """
+        own; reads labels and the first image alone."""
 
         def source(split: str | float) -> ImageSource:
             columns = Columns(self.config, self.image_column, self.label_column, split)

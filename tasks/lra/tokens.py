@@ -69,11 +69,7 @@ class TokenTask:
     """Token of symbol 0; the others follow."""
 
     def settle(self, **rules: Rule) -> None:
-        """Check the settings.
-
-        Raises:
-            ValueError: a setting out of its range.
-        """
+        """Check the settings."""
         settle(self, label_smoothing=share, **rules)
 
     @property
@@ -90,11 +86,7 @@ class TokenTask:
         raise NotImplementedError
 
     def examples(self, data_seed: int) -> tuple[Texts, Mapping[str, Examples]]:
-        """Return all texts, and the examples by role: train, validation and perhaps test.
-
-        Raises:
-            DataError: the data are missing or unusable, or the cache cannot be written.
-        """
+        """Return all texts, and the examples by role: train, validation and perhaps test."""
         raise NotImplementedError
 
     def open(
@@ -134,11 +126,7 @@ class BytesTask(ReadTask):
     max_bytes: int | None = None
 
     def settle(self, **rules: Rule) -> None:
-        """Check the settings.
-
-        Raises:
-            ValueError: a setting out of its range.
-        """
+        """Check the settings."""
         ReadTask.settle(self, **rules)
         if self.bytes_read > self.seq_len:
             raise ValueError(

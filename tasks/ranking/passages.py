@@ -101,12 +101,7 @@ class Passages(Mining):
         )
 
     def fingerprint(self) -> str:
-        """Return a hash of the settings and of the data's and the encoder's files.
-
-        Raises:
-            DataError: the data or the encoder are missing or unusable, or the pool is smaller
-                than ``seq_len``.
-        """
+        """Return a hash of the settings and of the data's and the encoder's files."""
         judged(self)
         passages = pool_size(self)
         if passages < self.mined + 1:
@@ -117,11 +112,7 @@ class Passages(Mining):
         return definition_digest(self, _VERSION, *self._content())
 
     def input_dim(self) -> int:
-        """Return the width of a candidate: twice that of the encoder's embeddings.
-
-        Raises:
-            DataError: the encoder is missing or unreadable.
-        """
+        """Return the width of a candidate: twice that of the encoder's embeddings."""
         return 2 * embedding_width(self.encoder)
 
     def mining_digest(self) -> str:

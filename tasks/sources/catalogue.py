@@ -59,9 +59,6 @@ class Found:
     def fingerprint(self) -> str | None:
         """Return a hash of every file's name and content, of what comes with a package that of its
         content; None where there is nothing, or where settings and seeds decide what is generated.
-
-        Raises:
-            DataError: a file cannot be read.
         """
         if self.data_set.origin == "installed":
             return _installed_digest(self.data_set.name)

@@ -120,11 +120,7 @@ class Images(ImageTask):
         return image_source(self.data, columns)
 
     def spec(self) -> ImageSpec:
-        """Return image size, channels and number of classes, without decoding the images.
-
-        Raises:
-            DataError: the data are missing or unusable, or a border would have to be negative.
-        """
+        """Return image size, channels and number of classes, without decoding the images."""
         source = self.source()
         size = self.image_size or source.image_size
         if self.fit != "resize" and size < source.image_size:
@@ -137,11 +133,7 @@ class Images(ImageTask):
     @property
     def metrics(self) -> tuple[Metric, ...]:
         """Top-1 accuracy on validation images (main) and on training ones, top-5 beside it from
-        six classes on, and losses.
-
-        Raises:
-            DataError: as ``spec``.
-        """
+        six classes on, and losses."""
         self.spec()
         source = self.source()
         return image_metrics(source.validation_shares, source.train_shares)
@@ -150,19 +142,12 @@ class Images(ImageTask):
         """Return a hash of the settings and of the data's file names, sizes and contents.
 
         Where the folder lies does not matter.
-
-        Raises:
-            DataError: the data are missing or unusable.
         """
         self.spec()
         return definition_digest(self, _VERSION, image_digest(self.data, self.config))
 
     def example_input(self) -> Tensor:
-        """Return a black image as a batch of one, (1, C, H, W).
-
-        Raises:
-            DataError: as ``spec``.
-        """
+        """Return a black image as a batch of one, (1, C, H, W)."""
         spec = self.spec()
         return torch.zeros(1, spec.in_chans, spec.image_size, spec.image_size)
 

@@ -110,11 +110,7 @@ class ImageLearning(EpochData, ABC):
         return functional.cross_entropy(logits, targets, label_smoothing=self._smoothing)
 
     def evaluate(self, model: nn.Module) -> Mapping[str, float]:
-        """Return accuracies and loss on validation images.
-
-        Raises:
-            DataError: an image cannot be read.
-        """
+        """Return accuracies and loss on validation images."""
         top1, top5, loss = self._scores(model, self._to_validate())
         return {"top1": top1, **({"top5": top5} if self._has_top5 else {}), "validation_loss": loss}
 
@@ -171,9 +167,6 @@ def _mixing(
     smoothed probabilities (B, num_classes); None for a task that mixes none.
 
     What is drawn depends on the sampling seed and the step alone.
-
-    Raises:
-        ValueError: a batch that does not consist of pairs.
     """
     if not (task.mixup or task.cutmix):
         return None

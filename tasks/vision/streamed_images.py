@@ -6,7 +6,7 @@ Shapes: B images in a batch, S rows and columns, K classes.
 import functools
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, cast
 
@@ -83,9 +83,9 @@ class StreamedImages(ImageTask):
     image_size: int = 224
     num_classes: int = 1000
     auto_augment: str = "rand-m9-mstd0.5-inc1"
-    mixup: float = 0.8
-    cutmix: float = 1.0
-    label_smoothing: float = 0.1
+    mixup: float = field(default=0.8, kw_only=True)
+    cutmix: float = field(default=1.0, kw_only=True)
+    label_smoothing: float = field(default=0.1, kw_only=True)
     interpolation: Literal["bicubic", "bilinear", "random"] = "bicubic"
     crop_pct: float = 0.875
     validation: str = "validation"
@@ -132,10 +132,6 @@ class StreamedImages(ImageTask):
 
         Not all is read, as it may be hundreds of gigabytes; a file between the samples that is
         replaced by another one of the same size goes unnoticed. Files are listed once a process.
-
-        Raises:
-            DataError: the data are missing or, in a folder of folders, a split is, or its classes
-                are not what the settings say.
         """
         listing = _listing(self.location)
         if not self.from_hub_layout:
@@ -242,12 +238,7 @@ class StreamedData(ImageLearning):
         self, start_step: int, *, rank: int, size: int
     ) -> Iterator[tuple[tuple[Tensor, Tensor], float]]:
         """Yield this process's part of each batch, and its share of the batch's loss; no other
-        image is decoded.
-
-        Raises:
-            ValueError: a start step below 0.
-            DataError: an image cannot be read.
-        """
+        image is decoded."""
         own = part_rows(self._batch_size, rank, size, paired=self._mix is not None)
         part = len(own) / self._batch_size
         # All processes ask the model for something: one without an image for the first one's,
