@@ -3,7 +3,7 @@
 import json
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -38,20 +38,30 @@ from benchmarks.sweeps import FAMILIES
 
 Outcome = Found | FrontFound | LeanFound | BudgetFound
 Kind = TypeVar("Kind", bound=Outcome)
+Analyse = Callable[[str, int, TransitionSettings, bool], Sequence[Outcome]]
+"""Answers the sweep of a family and a number; the last says whether its design is drawn, too."""
 
 LEAN: Final = (
     *(*LEAN_NULLS, *LEAN_EQUALS, *LEAN_FEW),
     *(*LEAN_TUNED_NULLS, *LEAN_TUNED_EQUALS, *LEAN_UNTRAINED),
 )
-KINDS: Final = {
-    "": FAMILIES,
-    "pareto_": PARETO,
-    "lean_": LEAN,
-    "budgets_": LADDERS,
-    "budgets_lean_": LEAN_LADDERS,
+KINDS: Final[dict[str, tuple[Iterable[str], Analyse]]] = {
+    "": (FAMILIES, lambda *case: [transition_found(*case)]),
+    "pareto_": (PARETO, lambda name, number, *_: [front_found(name, number)]),
+    "lean_": (LEAN, lambda name, number, *_: [lean_found(name, number)]),
+    "budgets_": (LADDERS, lambda *case: [budget_found(*case)]),
+    "budgets_lean_": (
+        LEAN_LADDERS,
+        lambda name, number, _, varied: lean_budget_found(name, number, varied),
+    ),
 }
-"""Families by what their names begin with, which says what is asked."""
-EVERY_FAMILY: Final = tuple(start + name for start, names in KINDS.items() for name in names)
+"""Families by what their names begin with, which says what is asked, and what answers."""
+ANALYSES: Final = {
+    start + name: partial(analyse, name)
+    for start, (names, analyse) in KINDS.items()
+    for name in names
+}
+EVERY_FAMILY: Final = tuple(ANALYSES)
 MORE_SWEEPS: Final = 400
 FEW_ERRORS: Final = {f"lean_{name}" for name in (*LEAN_NULLS, *LEAN_TUNED_NULLS)}
 """Families whose rate of errors is small, so that 100 sweeps say little about it."""
@@ -136,22 +146,7 @@ def _outcomes(
 ) -> Sequence[Outcome]:
     """Simulate and analyse the sweep of a family and a number."""
     family, number = task
-    for start, names in KINDS.items():
-        name = family.removeprefix(start)
-        if start + name != family or name not in names:
-            continue
-        match start:
-            case "pareto_":
-                return [front_found(name, number)]
-            case "lean_":
-                return [lean_found(name, number)]
-            case "budgets_":
-                return [budget_found(name, number, settings, varied)]
-            case "budgets_lean_":
-                return lean_budget_found(name, number, varied)
-            case _:
-                return [transition_found(name, number, settings, varied)]
-    raise ValueError(f"no family is called {family!r}")
+    return ANALYSES[family](number, settings, varied)
 
 
 @click.command("calibration")

@@ -25,12 +25,10 @@ class Found:
 
     Attributes:
         family: of the sweep.
-        seed: its number.
         verdict: of the leading reading.
         suggested: an open answer that would be a collapse by the noise that stands in.
         ends_at_second: open since one value lies below the drop, which ends there.
         outside: the retrieval dimension leaves out the true one.
-        has_transition: the truth holds one.
         steps_off: grid steps between h* and the truth; None without either.
         covered: the confidence set holds the truth, where there is one.
         set_size: head counts in the confidence set.
@@ -40,12 +38,10 @@ class Found:
     """
 
     family: str
-    seed: int
     verdict: str
     suggested: bool
     ends_at_second: bool
     outside: bool
-    has_transition: bool
     steps_off: int | None
     covered: bool
     set_size: int
@@ -78,14 +74,12 @@ def transition_found(
     ]
     return Found(
         family=family,
-        seed=seed,
         verdict=result.verdict,
         suggested=result.suggested,
         ends_at_second=result.verdict == "open" and "cannot be told from" in result.reason,
         outside=result.d_eff is not None
         and sweep.h_star is not None
         and not result.d_eff.lo <= sweep.h_star <= result.d_eff.hi,
-        has_transition=sweep.h_star is not None,
         steps_off=_steps_off(sweep, result.h_star),
         covered=sweep.h_star is None or sweep.h_star in result.h_set,
         set_size=len(result.h_set),
@@ -111,24 +105,20 @@ class BudgetFound:
         decides: the largest budget has an answer, of which to say whether it is settled.
         settled: the verdict: settled, moving or unknown.
         right: the answer of the largest budget is that of endless training.
-        seconds: of CPU time, taken by the analysis.
     """
 
     family: str
     decides: bool
     settled: str
     right: bool
-    seconds: float
 
 
 def budget_found(family: str, seed: int, settings: TransitionSettings, varied: bool) -> BudgetFound:
     """Analyse sweep ``seed`` of ``family`` at each of its budgets."""
     sweep = ladder_sweep(family, seed, varied=varied)
     answer = partial(transition.fit, settings=settings)
-    began = time.process_time()
     runs = Runs(sweep.frame, "nmse", {"budget_column": "budget"})
     result = with_training(answer(runs), ladder_of(runs, ["heads", "seq_len"]), answer)
-    seconds = time.process_time() - began
     right = result.verdict == "none"
     if sweep.h_star is not None:
         wrong_growth = "gone" if sweep.grows else "stays"
@@ -137,14 +127,13 @@ def budget_found(family: str, seed: int, settings: TransitionSettings, varied: b
         is_said = result.sensitivity is None or ", but growth" not in result.sensitivity.reason
         right &= result.growth != wrong_growth or not is_said
     told = result.sensitivity
-    return BudgetFound(family, told is not None, told.verdict if told else "", right, seconds)
+    return BudgetFound(family, told is not None, told.verdict if told else "", right)
 
 
 def lean_budget_found(family: str, seed: int, varied: bool) -> list[BudgetFound]:
     """Analyse study ``seed`` of ``family`` at each of its budgets: one a comparison."""
     study = lean_ladder(family, seed, varied=varied)
     base = max(study.frame["shape"])
-    began = time.process_time()
     runs = Runs(study.frame, "top1", {"budget_column": "budget"})
     groups = fit_groups(
         Runs(furthest(study.frame, ["group", "shape", "seed"], "budget"), "top1"),
@@ -154,7 +143,6 @@ def lean_budget_found(family: str, seed: int, varied: bool) -> list[BudgetFound]
         axes=["group", "shape"],
         ladder=ladder_of(runs, ["group", "shape"]),
     )
-    seconds = time.process_time() - began
     found = []
     for group, result in groups.found.items():
         limit = study.limit[group]
@@ -166,7 +154,7 @@ def lean_budget_found(family: str, seed: int, varied: bool) -> list[BudgetFound]
         told = result.sensitivity
         name = f"{family}_{group}" if group else family
         settled = told.verdict if told else ""
-        found.append(BudgetFound(f"lean_{name}", result.decides, settled, right, seconds))
+        found.append(BudgetFound(f"lean_{name}", result.decides, settled, right))
     return found
 
 
@@ -177,15 +165,12 @@ class FrontFound:
     family: str
     probability: tuple[float, ...]
     on_front: tuple[bool, ...]
-    seconds: float
 
 
 def front_found(family: str, seed: int, seeds: int = 4) -> FrontFound:
     """Analyse shapes ``seed`` of ``family``."""
     frame = shapes_sweep(family, seed, seeds=seeds)
-    began = time.process_time()
     result = pareto.fit(frame, **SHAPE_OPTIONS)
-    seconds = time.process_time() - began
     truth = frame.groupby("shape")[["true", "num_params"]].first()
     off = dominated(truth["true"].to_numpy()[None], truth["num_params"].to_numpy()[None, :, None])[
         0
@@ -195,7 +180,6 @@ def front_found(family: str, seed: int, seeds: int = 4) -> FrontFound:
         family,
         tuple(row.p_front for row in result.table),
         tuple(bool(real[row.config["shape"]]) for row in result.table),
-        seconds,
     )
 
 
@@ -210,7 +194,6 @@ class LeanFound:
         found: a shape was chosen.
         choice_right: the chosen shape is truly no worse by the margin.
         wrongly_excluded: some excluded shape is worse than the baseline by no more than the margin.
-        seconds: of CPU time, taken by the analysis.
     """
 
     family: str
@@ -219,7 +202,6 @@ class LeanFound:
     found: bool
     choice_right: bool
     wrongly_excluded: bool
-    seconds: float
 
 
 def lean_found(family: str, seed: int) -> LeanFound:
@@ -227,7 +209,6 @@ def lean_found(family: str, seed: int) -> LeanFound:
     frame = lean_sweep(family, seed)
     true = frame.groupby("shape")["true"].first()
     limit = float(true.iloc[-1]) - MARGIN
-    began = time.process_time()
     result = lean.fit(
         frame,
         baseline={"shape": str(true.index[-1])},
@@ -236,7 +217,6 @@ def lean_found(family: str, seed: int) -> LeanFound:
         settings=LeanSettings(chance=CHANCE),
         **SHAPE_OPTIONS,
     )
-    seconds = time.process_time() - began
     by_outcome: dict[str, list[float]] = {"established": [], "excluded": [], "undecided": []}
     for row in result.table:
         by_outcome[row.outcome].append(float(true[str(row.config["shape"])]))
@@ -249,5 +229,4 @@ def lean_found(family: str, seed: int) -> LeanFound:
         found=chosen is not None,
         choice_right=chosen is not None and float(true[str(chosen.config["shape"])]) > limit + 1e-9,
         wrongly_excluded=any(value >= limit - 1e-9 for value in by_outcome["excluded"]),
-        seconds=seconds,
     )

@@ -4,12 +4,12 @@ A time alone says little on a machine that others use too. The two sides of a pa
 one another, so what slows the machine down slows both, and the median of the pairs' ratios stands.
 """
 
+import contextlib
 import importlib.metadata
 import json
 import math
 import os
 import platform
-import shutil
 import statistics
 import subprocess
 import sys
@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 import click
+import psutil
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 PACKAGES: Final = ("torch", "ray", "mlflow", "optuna", "timm", "transformers", "numpy", "pyarrow")
@@ -208,20 +209,19 @@ def environment() -> dict[str, Any]:
     """Return what the figures depend on: versions, processor, cores, memory, threads, load."""
     versions = {"python": platform.python_version()}
     for package in PACKAGES:
-        try:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
+    about = Path("/proc/cpuinfo")
+    lines = about.read_text().splitlines() if about.exists() else []
+    models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return {
         "versions": versions,
-        "cpu": _first(Path("/proc/cpuinfo"), "model name") or platform.processor() or "unknown",
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else
-        os.cpu_count(),
-        "memory_gb": _memory_gb(),
+        "cpu": next(models, platform.processor() or "unknown"),
+        "cores": len(psutil.Process().cpu_affinity() or []),
+        "memory_gb": round(psutil.virtual_memory().total / 1024**3, 1),
         "omp_threads": os.environ.get("OMP_NUM_THREADS", "not set"),
-        "gpu": _gpu(),
         "load_average": [round(load, 2) for load in os.getloadavg()],
-    }  # fmt: skip
+    }
 
 
 def show(
@@ -302,37 +302,9 @@ def _described(environment: Mapping[str, Any]) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in environment["versions"].items())
     return (
         f"{environment['cpu']}, {environment['cores']} cores, {environment['memory_gb']} GB,"
-        f" GPU: {environment['gpu'] or 'none'}, OMP threads: {environment['omp_threads']},"
+        f" OMP threads: {environment['omp_threads']},"
         f" load average at the start: {environment['load_average'][0]}; {versions}"
     )
-
-
-def _first(path: Path, key: str) -> str | None:
-    """Return what follows ``key:`` in a file of the kernel, if it has one."""
-    try:
-        lines = path.read_text().splitlines()
-    except OSError:
-        return None
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith(key)), None)
-
-
-def _memory_gb() -> float | None:
-    total = _first(Path("/proc/meminfo"), "MemTotal")
-    return None if total is None else round(int(total.split()[0]) / 1024**2, 1)
-
-
-def _gpu() -> str | None:
-    """Return the name of the first GPU; asked from the driver, torch is not imported for it."""
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        return None
-    asked = subprocess.run(
-        [program, "--query-gpu=name", "--format=csv,noheader"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return asked.stdout.strip().splitlines()[0] if asked.returncode == 0 and asked.stdout else None
 
 
 def measured(pairs: int) -> Callable[[Callable[..., None]], Callable[..., None]]:

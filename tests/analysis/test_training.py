@@ -225,8 +225,8 @@ def test_settled_is_rarely_wrong_and_mostly_found() -> None:
 
 def test_budget_rows_count_settled_answers() -> None:
     cases = [("settled", True), ("settled", False), ("moving", False), ("unknown", True)]
-    found = [BudgetFound("settled", True, verdict, right, 0.0) for verdict, right in cases]
-    rows = budget_rows([*found, BudgetFound("settled", False, "unknown", True, 0.0)])
+    found = [BudgetFound("settled", True, verdict, right) for verdict, right in cases]
+    rows = budget_rows([*found, BudgetFound("settled", False, "unknown", True)])
     assert [(row.value, row.holds) for row in rows] == [(0.2, False), (0.5, False)]
 
 
