@@ -11,7 +11,7 @@ from typing import Final
 
 import click
 
-from benchmarks.pairs import Ended, Quantity, conclude, environment, in_process, measured, show
+from benchmarks.pairs import Ended, Quantity, environment, in_process, measured, show
 
 KINDS: Final = ("transition", "lean")
 MEGABYTES: Final = 2000.0
@@ -52,7 +52,7 @@ def command(
             study = _study(Path(str(place)), kind, trials, reports)
             has_bars = not quick and trials == WHOLE
             rows += _measure(study, kind, 1 if quick else pairs, has_bars=has_bars)
-    conclude(show("analysis", [], began, quantities=rows), strict=strict)
+    show("analysis", [], began, quantities=rows, strict=strict)
 
 
 def _study(home: Path, kind: str, trials: int, reports: int) -> Path:

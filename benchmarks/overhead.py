@@ -18,7 +18,6 @@ import click
 from benchmarks.pairs import (
     Pairing,
     Quantity,
-    conclude,
     environment,
     in_process,
     in_turn,
@@ -121,7 +120,7 @@ def command(pairs: int, quick: bool, strict: bool, trials: int) -> None:
     )
     long = [run_ours(trials) for _ in range(pairs)]
     rows = growth(courses["ours"], long, size)
-    conclude(show("overhead", [pairing], about, quantities=rows), strict=strict)
+    show("overhead", [pairing], about, quantities=rows, strict=strict)
 
 
 def growth(short: Sequence[Course], long: Sequence[Course], size: int) -> list[Quantity]:

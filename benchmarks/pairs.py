@@ -230,7 +230,8 @@ def show(
     environment: Mapping[str, Any],
     *,
     quantities: Sequence[Quantity] = (),
-) -> bool:
+    strict: bool = False,
+) -> None:
     """Print what was measured: one table, then one line of JSON.
 
     Args:
@@ -238,9 +239,7 @@ def show(
         pairings: what was measured beside another side.
         environment: from :func:`environment`, taken before the first measurement.
         quantities: figures whose bar is no ratio.
-
-    Returns:
-        Whether every bar is reached.
+        strict: end the process with 1 if a bar is missed.
     """
     rows: list[Pairing | Quantity] = [*pairings, *quantities]
     holds = all(row.holds for row in rows)
@@ -261,7 +260,8 @@ def show(
             default=str,
         )
     )
-    return holds
+    if strict and not holds:
+        sys.exit(1)
 
 
 HEADER = "| measured | ours | theirs | ratio | range | bar | |\n|" + " --- |" * 7
@@ -327,9 +327,3 @@ def measured(pairs: int) -> Callable[[Callable[..., None]], Callable[..., None]]
         return number(tiny(bars(command)))
 
     return decorate
-
-
-def conclude(holds: bool, *, strict: bool) -> None:
-    """End the command: with 1 if a bar is missed and ``strict`` is asked for."""
-    if strict and not holds:
-        sys.exit(1)

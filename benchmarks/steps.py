@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from benchmarks.pairs import Pairing, conclude, environment, in_turn, measured, show
+from benchmarks.pairs import Pairing, environment, in_turn, measured, show
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -42,7 +42,7 @@ def command(only: str | None, pairs: int, quick: bool, strict: bool) -> None:
     about = environment()
     torch.set_num_threads(1)
     rows = [_pairing(case, pairs, QUICK_SECONDS if quick else BURST_SECONDS) for case in cases]
-    conclude(show("steps", rows, about), strict=strict)
+    show("steps", rows, about, strict=strict)
 
 
 def cases_of(families: Iterable[str] | None) -> "tuple[Case, ...]":

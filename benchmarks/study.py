@@ -17,7 +17,6 @@ import click
 from benchmarks.pairs import (
     Pairing,
     Quantity,
-    conclude,
     environment,
     in_process,
     in_turn,
@@ -225,14 +224,9 @@ def _our_results(table: Path) -> tuple[dict[Cell, float], float]:
     return errors, sum(row["train_seconds"] for row in rows)
 
 
-@dataclass(frozen=True, slots=True)
-class Agreement:
-    """How the final errors of two sides compare, on the same data.
-
-    Attributes:
-        ratio: geometric mean of theirs over ours.
-        chance: probability that seeds alone make it differ from 1 so much.
-    """
+class Agreement(NamedTuple):
+    """How the final errors of two sides compare, on the same data: the geometric mean of theirs
+    over ours, and the probability that seeds alone make it differ from 1 so much."""
 
     ratio: float
     chance: float
@@ -337,8 +331,7 @@ def command(tutorial_pairs: int, size: str, pairs: int, quick: bool, strict: boo
             pairings, quantities = _beside(sides, times, has_bars=has_bars)
             ours = [pair[0] for both in times.values() for pair in both]
             quantities.append(_over_floor(sides, ours, has_bars=has_bars))
-        holds = show("study", pairings, about, quantities=quantities)
-    conclude(holds, strict=strict)
+    show("study", pairings, about, quantities=quantities, strict=strict)
 
 
 def _measured(

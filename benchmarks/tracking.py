@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import click
 
-from benchmarks.pairs import Pairing, conclude, environment, in_process, in_turn, measured, show
+from benchmarks.pairs import Pairing, environment, in_process, in_turn, measured, show
 
 METRICS: Final = 2
 """Of each report of a made-up study; the other side reports as many."""
@@ -65,4 +65,4 @@ def command(pairs: int, quick: bool, strict: bool) -> None:
         bar=None if quick else 20.0,
         facts=facts,
     )
-    conclude(show("tracking", [pairing], about), strict=strict)
+    show("tracking", [pairing], about, strict=strict)

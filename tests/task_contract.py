@@ -189,7 +189,7 @@ class TaskContract:
         ]
         assert data.loss(model, batch).item() == pytest.approx(sum(halves) / 2, rel=1e-4)
 
-    @pytest.mark.parametrize("at_once", [1, 3, 4, 5])
+    @pytest.mark.parametrize("at_once", [3, 4])
     def test_the_gradient_accumulated_over_parts_is_the_whole_batchs(
         self, task: Task, model: nn.Module, at_once: int
     ) -> None:

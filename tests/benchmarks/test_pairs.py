@@ -67,21 +67,19 @@ def test_no_pair_at_all_is_refused() -> None:
 
 
 def test_one_table_and_one_line_of_json_are_printed() -> None:
-    holds: list[bool] = []
-
     @click.command()
     def command() -> None:
-        holds.append(
-            show(
-                "study",
-                [pairing((1.0, 5.0), bar=6.0)],
-                environment(),
-                quantities=[Quantity("share outside steps", 0.04, "", 0.05)],
-            )
+        show(
+            "study",
+            [pairing((1.0, 5.0), bar=6.0)],
+            environment(),
+            quantities=[Quantity("share outside steps", 0.04, "", 0.05)],
+            strict=True,
         )
 
-    printed = CliRunner().invoke(command).output.strip().splitlines()
-    assert holds == [False]
+    ended = CliRunner().invoke(command)
+    assert ended.exit_code == 1
+    printed = ended.output.strip().splitlines()
     assert sum(line.startswith("| --- |") for line in printed) == 1
     row = next(line for line in printed if line.startswith("| a study"))
     assert "5.00x" in row

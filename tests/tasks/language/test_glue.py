@@ -389,13 +389,13 @@ class TestWhatIsWrongIsNamed:
         write_task(Path(glue.data), "stsb")
         columns = {"sentence1": ["a", "b"], "sentence2": ["c", "d"], "label": [1.0, label]}
         write_table(Path(glue.data) / "stsb", "validation", columns)
-        with pytest.raises(DataError, match=r"stsb, split 'validation', row 1 \(.*\): .* 0\.\.5"):
+        with pytest.raises(DataError, match=r"stsb, split 'validation', row 1: .* 0\.\.5"):
             replace(glue, tasks=("stsb",)).fingerprint()
 
     def test_bytes_that_are_no_text(self, glue: Glue) -> None:
         columns = {"sentence": undecodable([b"a cat", b"\xff"]), "label": [1, 0]}
         write_table(Path(glue.data) / "cola", "train", columns)
-        with pytest.raises(DataError, match=r"cola, split 'train', row 1 \(.*\): .* 0xff"):
+        with pytest.raises(DataError, match=r"cola, split 'train', row 1: .* 0xff"):
             glue.fingerprint()
 
 

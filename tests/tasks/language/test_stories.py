@@ -1,9 +1,5 @@
 import itertools
-import json
 import math
-import pickle
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from task_contract import CPU, PROJECT, TaskContract, measured
+from task_contract import CPU, TaskContract, measured
 from text_tables import sentences, write_tokenizer
 from torch import Tensor, nn
 
@@ -216,29 +212,6 @@ class TestTokenizers:
     def test_one_that_is_missing_is_known_before_training(self, packed: Stories) -> None:
         with pytest.raises(DataError, match="tokenizer must be an existing file"):
             replace(packed, tokenizer="gpt2").fingerprint()
-
-    def test_trials_that_start_together_train_one_and_tokenise_once(
-        self, packed: Stories, cache: Path, tmp_path: Path
-    ) -> None:
-        code = (
-            "import pickle, sys, torch, json\n"
-            "task = pickle.load(open(sys.argv[1], 'rb'))\n"
-            "data = task.open(data_seed=1, sampling_seed=2, batch_size=4,"
-            " device=torch.device('cpu'))\n"
-            "print(json.dumps(next(data.batches(0)).tolist()))\n"
-        )
-        (tmp_path / "task").write_bytes(pickle.dumps(packed))
-        processes = [
-            subprocess.Popen(
-                [sys.executable, "-c", code, str(tmp_path / "task")],
-                cwd=PROJECT,
-                stdout=subprocess.PIPE,
-            )
-            for _ in range(2)
-        ]
-        found = [json.loads(process.communicate()[0]) for process in processes]
-        assert found[0] == found[1]
-        assert len([path for path in cache.glob("tokens-*") if path.is_dir()]) == 2
 
 
 class TestWhatIsWrongIsNamed:

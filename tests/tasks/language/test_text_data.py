@@ -45,7 +45,7 @@ class TestDocuments:
         assert documents(corpus) == sentences(60)[:7]
         assert len(documents(corpus, "validation")) == 20
 
-    @settings(max_examples=30, deadline=None)
+    @settings(max_examples=10, deadline=None)
     @given(st.floats(0.02, 0.9), st.booleans())
     def test_held_out_ones_are_as_many_as_asked_and_never_trained_on(
         self, held_out: float, is_tail: bool
@@ -79,7 +79,7 @@ class TestDocuments:
 
 
 class TestNumber:
-    @settings(max_examples=30, deadline=None)
+    @settings(max_examples=10, deadline=None)
     @given(st.floats(0.02, 0.9), st.integers(10, 400))
     def test_of_documents_is_known_before_they_are_read(self, held_out: float, most: int) -> None:
         corpus = Corpus(validation=held_out, max_documents=most)
@@ -155,11 +155,6 @@ class TestWhatIsWrongIsNamed:
         write_table(tmp_path / "e", "test", {"text": ["x"]})
         with pytest.raises(DataError, match="must have a split 'train'; it has 'test'"):
             Corpus(str(tmp_path / "e")).check_texts()
-
-    def test_a_split_without_rows(self, tmp_path: Path) -> None:
-        write_table(tmp_path / "d", "train", {"text": pa.array([], pa.string())})
-        with pytest.raises(DataError, match=r"split 'train' of .* has no rows"):
-            Corpus(str(tmp_path / "d"), validation=0.1).check_texts()
 
     def test_nothing_left_to_train_on(self, tmp_path: Path) -> None:
         write_table(tmp_path / "d", "train", {"text": ["x"]})
