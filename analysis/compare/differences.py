@@ -1,6 +1,5 @@
 """What is on record of several studies and not the same in all of them."""
 
-import difflib
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -9,7 +8,6 @@ from hsweep.record.study import StudyFolder
 
 Tasks = Mapping[str, Mapping[str, Any]]
 """The tasks that a study learns, by the fingerprints of their data."""
-_MOST_DIFF_LINES: Final = 400
 _COMMIT_LENGTH: Final = 12
 _MOST_TASKS_NAMED: Final = 4
 _COMPARED: Final = (
@@ -86,19 +84,3 @@ def _written(value: Any) -> str:
             return _written(dict(value))
         return ", ".join(map(_written, value))
     return "" if value is None else str(value)
-
-
-def source_diff(studies: Sequence[StudyFolder], labels: Sequence[str]) -> str:
-    """Return how each study's sweep file differs from the first one's, as a unified diff."""
-    texts = []
-    for study in studies:
-        try:
-            texts.append(study.paths.sweep_source.read_text().splitlines())
-        except (OSError, UnicodeDecodeError):
-            texts.append([])
-    lines: list[str] = []
-    for label, text in zip(labels[1:], texts[1:], strict=True):
-        names = f"{labels[0]}/sweep.py", f"{label}/sweep.py"
-        lines += difflib.unified_diff(texts[0], text, *names, lineterm="", n=1)
-    left = len(lines) - _MOST_DIFF_LINES
-    return "\n".join(lines[:_MOST_DIFF_LINES] + ([f"... {left} more lines"] if left > 0 else []))

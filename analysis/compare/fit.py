@@ -11,8 +11,8 @@ import pandas as pd
 
 from analysis.answer import Answer
 from analysis.ask import answer_runs
-from analysis.compare.differences import Tasks, differences, source_diff, task_text
-from analysis.compare.result import STUDY, CollapsePlaces, Comparison, Pair, StudySide
+from analysis.compare.differences import Tasks, differences, task_text
+from analysis.compare.result import STUDY, Comparison, Pair, StudySide
 from analysis.questions.base import StudyRuns
 from analysis.questions.lean.result import LeanGroups, LeanResult, comparisons
 from analysis.questions.pareto.fit import FrontDraws, fit_front, front_shapes, volume_interval
@@ -24,6 +24,7 @@ from analysis.runs.table import Runs
 from analysis.statistics.values import FloatArray, Interval
 from analysis.text.numbers import NONE
 from analysis.text.tables import varying_columns
+from analysis.values import Number
 from hsweep.errors import UserError
 from hsweep.record.manifest import Manifest
 from hsweep.record.study import StudyFolder
@@ -91,9 +92,9 @@ def compare_studies(
         Pair(
             one.label,
             other.label,
-            *_trials_of_both(named[one.label], named[other.label]),
-            None if apart else _places(one.transition, other.transition),
-            *_volume_difference(volumes.get(one.label), volumes.get(other.label), settings),
+            len(set(tables[one.label]["key"]) & set(tables[other.label]["key"])),
+            None if apart else _common_set(one.transition, other.transition),
+            _volume_difference(volumes.get(one.label), volumes.get(other.label), settings),
         )
         for one, other in itertools.combinations(sides, 2)
     ]
@@ -103,7 +104,6 @@ def compare_studies(
         front_note=front_note,
         pairs=tuple(pairs),
         differences=differences(studies, tasks),
-        source_diff=source_diff(studies, labels),
         settings=settings,
         warnings=(*notes, *_warnings(sides)),
         apart=apart,
@@ -111,15 +111,11 @@ def compare_studies(
 
 
 def unique_labels(studies: Sequence[StudyFolder]) -> list[str]:
-    """Return the studies' names, those of one name told apart by their homes."""
+    """Return the studies' names, those of one name with their folders."""
     names = [study.name for study in studies]
-    labels = [
-        name if names.count(name) == 1 else f"{name} ({study.paths.root.parent.parent.name})"
-        for name, study in zip(names, studies, strict=True)
-    ]
     return [
-        label if labels.count(label) == 1 else f"{label} #{labels[: at + 1].count(label)}"
-        for at, label in enumerate(labels)
+        name if names.count(name) == 1 else f"{name} ({study.paths.root})"
+        for name, study in zip(names, studies, strict=True)
     ]
 
 
@@ -267,49 +263,22 @@ def _same_runs(shapes: Grouped) -> list[int]:
     return found
 
 
-def _trials_of_both(one: StudyRuns, other: StudyRuns) -> tuple[int, int]:
-    """Return how many trials two studies share, and how many points and seeds of both have another
-    trial in each."""
-    tables, axes = (one.answering, other.answering), sorted(one.manifest.axes)
-    keys, others = (set(table["key"]) for table in tables)
-    changed = 0
-    if axes and axes == sorted(other.manifest.axes):
-        first, second = (table.astype(dict.fromkeys(axes, str)) for table in tables)
-        both = first.merge(second, on=[*axes, "seed"])
-        changed = int((both["key_x"] != both["key_y"]).sum())
-    return len(keys & others), changed
-
-
-def _places(one: TransitionResult | None, other: TransitionResult | None) -> CollapsePlaces | None:
-    """Return where two studies place the collapse; None unless both look along the same axis."""
+def _common_set(
+    one: TransitionResult | None, other: TransitionResult | None
+) -> tuple[Number, ...] | None:
+    """Return the places in both studies' sets; None unless both look along the same axis."""
     if one is None or other is None or one.x != other.x or not one.p_h or not other.p_h:
         return None
-    shares = dict.fromkeys(("lower", "equal", "higher"), 0.0)
-    for (h, p), (g, q) in itertools.product(one.p_h.items(), other.p_h.items()):
-        shares["lower" if h < g else "equal" if h == g else "higher"] += p * q
-    total = sum(shares.values()) or 1.0
-    return CollapsePlaces(
-        both_claim=one.is_claimed and other.is_claimed,
-        common_set=tuple(sorted(set(one.h_set) & set(other.h_set))),
-        **{name: share / total for name, share in shares.items()},
-    )
+    return tuple(sorted(set(one.h_set) & set(other.h_set)))
 
 
 def _volume_difference(
     one: FloatArray | None, other: FloatArray | None, settings: ParetoSettings
-) -> tuple[Interval | None, float | None]:
-    """Return the first hypervolume minus the second with its interval, and the share of draws above
-    0; None where there is none."""
+) -> Interval | None:
+    """Return the first hypervolume minus the second with its interval; None without both."""
     if one is None or other is None:
-        return None, None
-    difference = one - other
-    interval = volume_interval(difference, settings.confidence, low=-np.inf)
-    draws = difference[1:]
-    if not draws.size:
-        return interval, None
-    # Where nothing differs neither front is the better one.
-    better = np.mean(draws > 1e-12) + 0.5 * np.mean(np.abs(draws) <= 1e-12)
-    return interval, float(better)
+        return None
+    return volume_interval(one - other, settings.confidence, low=-np.inf)
 
 
 def _warnings(sides: Sequence[StudySide]) -> list[str]:

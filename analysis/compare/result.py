@@ -43,43 +43,22 @@ class StudySide(Jsonable):
 
 
 @dataclass(frozen=True, slots=True)
-class CollapsePlaces(Jsonable):
-    """Where two studies place the collapse.
-
-    Attributes:
-        both_claim: whether both establish one.
-        common_set: values in the confidence sets of both.
-        lower, equal, higher: share of pairs of draws in which the first study's place is lower
-            than, equal to, higher than the second's.
-    """
-
-    both_claim: bool
-    common_set: tuple[Number, ...]
-    lower: float
-    equal: float
-    higher: float
-
-
-@dataclass(frozen=True, slots=True)
 class Pair(Jsonable):
     """Two of the studies.
 
     Attributes:
         same: trials of both: same model, task, data, recipe, budget, seeds and code.
-        changed: points and seeds of both whose trials differ in one of these.
-        places: None unless both look for a collapse along the same axis.
+        common_set: places of a collapse in the 95 % sets of both; None unless both look for one
+            along the same axis.
         volume: the hypervolume of the first front minus that of the second, over paired draws;
             None unless both have one.
-        p_better: share of draws in which the first is larger; None without seeds to tell.
     """
 
     first: str
     second: str
     same: int
-    changed: int
-    places: CollapsePlaces | None
+    common_set: tuple[Number, ...] | None
     volume: Interval | None
-    p_better: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +70,6 @@ class Comparison(Jsonable):
             none is drawn.
         front_note: how hypervolumes were computed, or why there is no front.
         differences: what is on record and not the same in all the studies, with a value a study.
-        source_diff: how each study's sweep file differs from the first one's, as a unified diff.
         settings: of the fronts.
         apart: that the studies learn from other data, and how: then nothing is ranked. Empty where
             they learn the same.
@@ -102,7 +80,6 @@ class Comparison(Jsonable):
     front_note: str
     pairs: tuple[Pair, ...]
     differences: dict[str, tuple[str, ...]]
-    source_diff: str
     settings: ParetoSettings
     warnings: tuple[str, ...]
     apart: str = ""

@@ -30,12 +30,10 @@ def comparison_sentences(comparison: Comparison) -> list[str]:
 
 def _pair_sentences(pair: Pair, comparison: Comparison) -> list[str]:
     sentences = []
-    if pair.places is not None and pair.places.both_claim:
-        where = {side.label: side.transition for side in comparison.studies}
-        one, other = where[pair.first], where[pair.second]
-        assert one is not None
-        assert other is not None
-        agree = "can be the same place" if pair.places.common_set else "are not the same place"
+    where = {side.label: side.transition for side in comparison.studies}
+    one, other = where[pair.first], where[pair.second]
+    if pair.common_set is not None and one and other and one.is_claimed and other.is_claimed:
+        agree = "can be the same place" if pair.common_set else "are not the same place"
         sentences.append(
             f"{pair.first} and {pair.second} put the collapse at {one.x} = "
             f"{number_text(one.h_star)} and {number_text(other.h_star)}; by their 95% sets these "
@@ -134,43 +132,24 @@ def lean_table(comparison: Comparison) -> Table:
 
 def pairs_table(comparison: Comparison) -> Table:
     """Return what each pair of studies has in common, and where their answers differ."""
-    rows = []
-    for pair in comparison.pairs:
-        places = pair.places
-        common, shares = NONE, NONE
-        if places is not None:
-            listed = ", ".join(map(number_text, places.common_set))
-            common = f"{{{listed}}}" if listed else "none: they disagree"
-            common += "" if places.both_claim else "; not both claim a collapse"
-            parts = (places.lower, places.equal, places.higher)
-            shares = ", ".join(percent_text(round(share, 3)) for share in parts)
-        better = NONE if pair.p_better is None else percent_text(round(pair.p_better, 3))
-        rows.append(
-            (
-                f"{pair.first} and {pair.second}",
-                str(pair.same),
-                str(pair.changed),
-                common,
-                shares,
-                _interval(pair.volume, comparison.settings.confidence),
-                better,
-            )
-        )
-    header = (
-        *("studies", "trials of both", "same point and seed, other trial"),
-        *("places in both 95% sets", "first lower, equal, higher"),
-        *("difference in hypervolume", "first is better"),
-    )
-    note = (
-        "The same trial has the same model, task, data, recipe, budget, seeds and code; where only "
-        "point and seed agree, one of these has changed. Shares are of pairs of draws, one from "
-        "each study."
-    )
-    # What no pair has is left out.
-    kept = [at for at in range(len(header)) if at < 3 or any(row[at] != NONE for row in rows)]
-    return Table(
-        tuple(header[at] for at in kept), tuple(tuple(row[at] for at in kept) for row in rows), note
-    )
+    columns: dict[str, list[str]] = {
+        "studies": [f"{pair.first} and {pair.second}" for pair in comparison.pairs],
+        "trials of both": [str(pair.same) for pair in comparison.pairs],
+        "places in both 95% sets": [_common_text(pair) for pair in comparison.pairs],
+        "difference in hypervolume": [
+            _interval(pair.volume, comparison.settings.confidence) for pair in comparison.pairs
+        ],
+    }
+    columns = {name: cells for name, cells in columns.items() if set(cells) != {NONE}}
+    note = "The same trial has the same model, task, data, recipe, budget, seeds and code."
+    return Table(tuple(columns), tuple(zip(*columns.values(), strict=True)), note)
+
+
+def _common_text(pair: Pair) -> str:
+    if pair.common_set is None:
+        return NONE
+    listed = ", ".join(map(number_text, pair.common_set))
+    return f"{{{listed}}}" if listed else "none: they disagree"
 
 
 def differences_table(comparison: Comparison) -> Table:

@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from analysis.charts import palette
@@ -43,24 +43,34 @@ _LOOKS: Final = {
 
 
 def front_charts(
-    pareto: ParetoResult, role_of: Callable[[Config], str] = lambda _: ""
+    pareto: ParetoResult,
+    role_of: Callable[[Config], str] = lambda _: "",
+    by: str = "",
+    looks: Mapping[str, Series] = _LOOKS,
 ) -> list[Chart]:
     """Return a front's charts, leaving out costs that no shape has.
 
     Args:
         role_of: whether a shape is the ``baseline`` or the ``chosen`` one; empty for neither.
+        by: the axis whose values are told apart instead of the shapes' classes; empty for none.
+        looks: of the classes and roles, or of these values.
     """
     charts = []
     for cost in pareto.costs:
         rows = [row for row in pareto.table if math.isfinite(row.costs.get(cost, math.nan))]
         if rows:
             rows.sort(key=lambda row: row.costs[cost])
-            charts.append(_front_chart(pareto, cost, rows, role_of))
+            charts.append(_front_chart(pareto, cost, rows, role_of, by, looks))
     return charts
 
 
 def _front_chart(
-    pareto: ParetoResult, cost: str, rows: list[ParetoRow], role_of: Callable[[Config], str]
+    pareto: ParetoResult,
+    cost: str,
+    rows: list[ParetoRow],
+    role_of: Callable[[Config], str],
+    by: str,
+    looks: Mapping[str, Series],
 ) -> Chart:
     costs = [row.costs[cost] for row in rows]
     places = side_by_side(costs)
@@ -71,18 +81,23 @@ def _front_chart(
         # The fainter the less likely it is on the front.
         opacity = 0.7 if math.isnan(row.p_front) else 0.25 + 0.75 * row.p_front
         hover = _hover(row, role, pareto.metric)
-        point = Mark(place, middle, row.ci, hover, at, size, opacity)
-        points.append((CLASS_NAMES[row.class_], point))
+        point = Mark(place, middle, row.ci, hover, None if by else at, size, opacity)
+        points.append((str(row.config[by]) if by else CLASS_NAMES[row.class_], point))
         if role:
             points.append((role, Mark(place, middle, size=20)))
-        if row.lost.total:
+        if row.lost.total and not by:
             points.append(("runs lost", Mark(place, middle, size=11)))
     steps: list[Series] = []
-    if len(pareto.costs) == 1:
-        pairs = [(value, row.ci.estimate) for value, row in zip(costs, rows, strict=True)]
+    values = dict.fromkeys(row.config.get(by) for row in rows)
+    for value in values if len(pareto.costs) == 1 else ():
+        pairs = [(row.costs[cost], row.mean) for row in rows if row.config.get(by) == value]
         corners = tuple(Mark(x, y) for x, y in mean_front(pairs, pareto.goal))
         line = Stroke(1.4, is_step=True, opacity=0.6)
-        steps.append(Series(corners, palette.BLUE, "mean front", symbol=None, line=line))
+        if by:
+            shade, name = looks[str(value)].shade, str(value)
+            steps.append(Series(corners, shade, group=name, symbol=None, line=line))
+        else:
+            steps.append(Series(corners, palette.BLUE, "mean front", symbol=None, line=line))
     better = f"left and {'lower' if pareto.goal == 'min' else 'higher'} is better"
     if pareto.noise_gap:
         shown = (
@@ -99,17 +114,19 @@ def _front_chart(
         shown += ", all costs taken together"
     if places != costs:
         shown += "; shapes of equal cost stand side by side"
-    if any(row.lost.total for row in rows):
+    if by:
+        shown += f"; one colour a {by}{', whose means the steps join' if steps else ''}"
+    elif any(row.lost.total for row in rows):
         shown += "; a cross marks a shape whose mean is that of the runs left, as others were lost"
     return Chart(
         f"front-{file_part(cost)}",
         f"{pareto.metric} against {cost_title(cost)}",
-        f"{shown}. Click a point for its runs.",
+        f"{shown}.{'' if by else ' Click a point for its runs.'}",
         cost_axis(cost, places),
         Axis(pareto.metric),
-        (*steps, *by_look(_LOOKS, points)),
+        (*steps, *by_look(looks, points)),
         is_wide=True,
-        picks=tuple(Pick(row.label, tuple(row.config.items())) for row in rows),
+        picks=() if by else tuple(Pick(row.label, tuple(row.config.items())) for row in rows),
         legend="beside",
     )
 
