@@ -8,7 +8,7 @@ handing out work and says why.
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from hsweep.coordination.asha import StratifiedAsha
@@ -93,7 +93,6 @@ class Coordinator:
     _queue: TrialQueue = field(init=False)
     _retries: RetryPolicy = field(default_factory=RetryPolicy)
     _isolated: set[str] = field(default_factory=set)
-    _without_report: set[str] = field(default_factory=set)
     lock: threading.RLock = field(default_factory=threading.RLock)
 
     def __post_init__(self) -> None:
@@ -237,7 +236,6 @@ class Coordinator:
         gpus, begin = trial.resources.gpus, self.journal.begin_attempt
         if not self._record(row.key, lambda: begin(row.key, trial.origin, source, gpus)):
             return None
-        self._without_report.add(row.key)
         self._notify(lambda observer: observer.started(trial, row.attempt))
         return Assignment(
             trial=trial,
@@ -380,15 +378,9 @@ class Coordinator:
     def _take_report(self, trial: Trial, row: TrialRow, report: Report) -> bool:
         """Record a report with the status it leads to; return whether its trial goes on."""
         status, reason = self._status_after(trial, report)
-        number = trial.resources.processes
-        if number > 1 and row.key in self._without_report:
-            # The result is equal up to rounding, not to the bit.
-            remarks = filter(None, [report.note, f"trained by {number} processes"])
-            report = replace(report, note="; ".join(remarks))
         record = self.journal.record
         if not self._record(row.key, lambda: record(row.key, row.attempt, report, status, reason)):
             return False
-        self._without_report.discard(row.key)
         self._retries.has_reported(row.key)
         if not row.continues:
             self.speeds.note(trial, report.wall_seconds, report.unit)

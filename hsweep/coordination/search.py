@@ -8,9 +8,7 @@ resumed search knows everything the interrupted one knew.
 
 import json
 import math
-import re
 import statistics
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -29,7 +27,6 @@ from hsweep.record.journal import Journal
 from hsweep.record.summary import PROPOSALS, SEARCH_END
 
 _MAX_REJECTIONS: Final = 1_000
-_NUMBER: Final = re.compile(r"\d[\d.,]*(?:e[+-]?\d+)?")
 
 
 @dataclass(slots=True)
@@ -100,23 +97,22 @@ class OptunaProposer:
         None once all points are proposed, or once so many proposals in a row were refused that the
         space seems to hold no further point; the record then says so.
         """
-        refusals: list[str] = []
+        refusals, reason = 0, ""
         while self.num_to_come:
-            if len(refusals) >= _MAX_REJECTIONS:
-                self._give_up(refusals)
+            if refusals >= _MAX_REJECTIONS:
+                self._give_up(refusals, reason)
                 return []
             suggestion = self._ask(self._first.pop(0) if self._first else None)
             decoded = self._sweep.space.decode(suggestion.params)
             trials: list[Trial] = []
             if decoded is None:
-                refusals.append("excluded by a where(...) of the space")
+                reason = "excluded by a where(...) of the space"
             else:
                 point = Point(decoded)
                 trials = self._planner.plan_point(point)
-                if not trials:
-                    reason = self._planner.skipped.get(point, "the same as a point before")
-                    refusals.append(reason)
+                reason = self._planner.skipped.get(point, "the same as a point before")
             if not trials:
+                refusals += 1
                 # Nothing to learn from again.
                 self.study.tell(suggestion, state=TrialState.FAIL)
                 continue
@@ -133,12 +129,13 @@ class OptunaProposer:
             self.study.enqueue_trial(dict(parameters))
         return self.study.ask(self._space)
 
-    def _give_up(self, refusals: Sequence[str]) -> None:
+    def _give_up(self, refusals: int, reason: str) -> None:
         self._is_over = True
         self._journal.set_meta(
             SEARCH_END,
             f"the search ended with {self._num_proposed} of {self._sweep.search.num_points} "
-            f"points: {_summary(refusals)}; widen the space, or lower num_points",
+            f"points: {refusals:,} proposals in a row were refused (the last one: {reason}); widen "
+            "the space, or lower num_points",
         )
 
     def tell(self, trial: Trial, status: TrialStatus, unit: int, value: float | None) -> None:
@@ -199,19 +196,6 @@ class OptunaProposer:
                 if row is not None and row.status.is_final:
                     self.tell(trial, row.status, row.unit, row.metrics.get(self._sweep.metric))
             number += 1
-
-
-def _summary(refusals: Sequence[str]) -> str:
-    """Return the number of refusals and the most common reason; reasons that differ only in their
-    numbers count as one."""
-    kinds = [_NUMBER.sub("#", why) for why in refusals]
-    kind, most = Counter(kinds).most_common(1)[0]
-    example = refusals[kinds.index(kind)]
-    like = "" if kind == example else "for example "
-    return (
-        f"{len(refusals):,} proposals in a row were refused, {most:,} of them for one reason "
-        f"({like}{example})"
-    )
 
 
 def _plain(value: Any) -> Any:

@@ -257,13 +257,6 @@ class JournalReader:
             str(value): number for value, number in self._rows(f"{query} ORDER BY MIN(ordinal)")
         }
 
-    def finished_trials(self) -> list[tuple[str, str, Mapping[str, str]]]:
-        """Return all trials that ran to their end, orphaned ones included: their keys, the studies
-        that trained them (empty: this one), and their parts."""
-        query = "SELECT key, reused_from, parts FROM trials WHERE status = ?"
-        rows = self._rows(query, TrialStatus.FINISHED)
-        return [(str(key), str(study), json.loads(text)) for key, study, text in rows]
-
     def origins(self, key: str | None = None) -> dict[str, list[str]]:
         """Return the origins (code and versions, see ``Trial.origin``) that trained all trials, or
         one, by key, in the order of the record; trials whose origin is not known are left out."""

@@ -3,7 +3,6 @@
 import contextlib
 import shutil
 from collections.abc import Iterator
-from pathlib import Path
 
 from hsweep.errors import UserError
 from hsweep.paths import StudyPaths, below
@@ -21,13 +20,9 @@ def loss_lines(paths: StudyPaths) -> list[str]:
     with contextlib.suppress(UserError):  # damaged, which may be why it goes
         study = StudyFolder.at(paths)
         status = study.status()
-        begun = [path for path in Path(study.checkpoints()).glob("*") if path.is_dir()]
-        with study.journal() as journal:
-            weights = len(study.kept_weights(journal).trials) if study.may_have_weights else 0
         lines.append(
             f"the record of {status['trials'] + status['orphaned']} trials, "
-            f"{status['finished']} of them finished; checkpoints of {len(begun)}; final weights of "
-            f"{weights}"
+            f"{status['finished']} of them finished, with checkpoints and final weights"
         )
         if study.manifest.storage is not None:
             lines.append(f"what it has in {below(study.manifest.storage, paths.name)}")

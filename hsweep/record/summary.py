@@ -124,30 +124,32 @@ def remarks(outcomes: Iterable[TrialOutcome]) -> list[Remark]:
     """Return what happened to the trials of a study, losses first; nothing where all went as
     planned."""
     outcomes = list(outcomes)
-    sizes = Counter(end.shape for end in outcomes if end.status != TrialStatus.PLANNED)
+    sizes = Counter(trial.shape for trial in outcomes if trial.status != TrialStatus.PLANNED)
     lines = []
     for status, what in _LOST:
-        if lost := [end for end in outcomes if end.status == status]:
-            reasons = _most_common(Counter(end.reason for end in lost), "; ")
+        if lost := [trial for trial in outcomes if trial.status == status]:
+            reasons = _most_common(Counter(trial.reason for trial in lost), "; ")
             lines.append(Remark(what, len(lost), f"{_shapes(lost, sizes)}{reasons}"))
-    if again := [end for end in outcomes if end.failures and end.status != TrialStatus.FAILED]:
-        failures = sum(end.failures for end in again)
-        times = f"{failures} failed attempt{'' if failures == 1 else 's'} in all"
-        details = f"{_shapes(again)}; {times}"
-        lines.append(Remark("tried again after failing", len(again), details))
+    retried = [t for t in outcomes if t.failures and t.status != TrialStatus.FAILED]
+    if retried:
+        number = sum(trial.failures for trial in retried)
+        details = f"{_shapes(retried)}; {counted(number, 'failed attempt')} in all"
+        lines.append(Remark("tried again after failing", len(retried), details))
     groups: dict[str, list[TrialOutcome]] = {}
-    for size in sorted({end.micro_batch for end in outcomes if end.micro_batch is not None}):
-        examples = f"{size} example{'' if size == 1 else 's'}"
-        what = f"computed {examples} at once (memory did not suffice for a whole batch)"
-        groups[what] = [end for end in outcomes if end.micro_batch == size]
-    for study in sorted({end.reused_from for end in outcomes} - {""}):
-        what = f"taken from study {study} (trained there)"
-        groups[what] = [end for end in outcomes if end.reused_from == study]
+    for trial in sorted(outcomes, key=lambda trial: trial.micro_batch or 0):
+        if trial.micro_batch is not None:
+            size = counted(trial.micro_batch, "example")
+            what = f"computed {size} at once (memory did not suffice for a whole batch)"
+            groups.setdefault(what, []).append(trial)
+    for trial in sorted(outcomes, key=lambda trial: trial.reused_from):
+        if trial.reused_from:
+            what = f"taken from study {trial.reused_from} (trained there)"
+            groups.setdefault(what, []).append(trial)
     waiting = "waiting at a rung for the others of their stratum"
-    groups[waiting] = [end for end in outcomes if end.is_waiting]
-    for end in outcomes:
-        for note in dict.fromkeys(end.notes):
-            groups.setdefault(f"with the note “{note}”", []).append(end)
+    groups[waiting] = [trial for trial in outcomes if trial.is_waiting]
+    for trial in outcomes:
+        for note in dict.fromkeys(trial.notes):
+            groups.setdefault(f"with the note “{note}”", []).append(trial)
     for what, group in groups.items():
         if group:
             is_all = len(group) == len(outcomes) > 1
@@ -205,7 +207,7 @@ def first_line(reason: str) -> str:
 
 
 def _shapes(outcomes: Sequence[TrialOutcome], sizes: "Counter[str] | None" = None) -> str:
-    numbers = Counter(end.shape for end in outcomes)
+    numbers = Counter(trial.shape for trial in outcomes)
     parts = [
         (f"{number} of {sizes[shape]} at " if sizes is not None else "")
         + (shape or "the only point")

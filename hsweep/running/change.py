@@ -259,7 +259,10 @@ def edit(
     change = _compared(study, loaded, options, target, source, is_same, how)
     assert change.revision is not None
     plan = change.prepared.plan
-    _refuse_orphans_of_search(study, plan, change.revision)
+    if plan.is_adaptive and change.revision.orphaned:
+        orphaned = change.revision.orphaned.items()
+        what = "; ".join(f"{len(rows)} trials: {why}" for why, rows in orphaned)
+        raise UserError(_ADAPTIVE.format(name=study.name, what=what))
     with study.journal() as journal:
         _refuse_another_metric(study, plan, change.revision, journal)
     revised = _revised(study, change)
@@ -428,12 +431,6 @@ def _refuse_changed(study: StudyFolder, change: Change) -> None:
         "is trained now. Restore what has changed (the study's commit is in "
         f"{study.paths.manifest}){set_aside}{accept}"
     )
-
-
-def _refuse_orphans_of_search(study: StudyFolder, plan: Plan, revision: Revision) -> None:
-    if plan.is_adaptive and revision.orphaned:
-        whys = "; ".join(f"{len(rows)} trials: {why}" for why, rows in revision.orphaned.items())
-        raise UserError(_ADAPTIVE.format(name=study.name, what=whys))
 
 
 def _refuse_another_metric(

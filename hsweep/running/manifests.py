@@ -75,12 +75,12 @@ def extension_entry(extension: Extension, sweep_file: Path) -> dict[str, Any]:
 def _provenance(sweep_file: Path, trials: Sequence[Trial]) -> dict[str, Any]:
     return {
         **collect(command=given_command(), sweep_file=sweep_file),
-        **_own_training(trials[0]),
+        **_user_training(trials[0]),
         "data": _tasks(trials),
     }
 
 
-def _own_training(trial: Trial) -> dict[str, Any]:
+def _user_training(trial: Trial) -> dict[str, Any]:
     """Return the provenance of a user's own training: the training and its code; else nothing."""
     if not isinstance(trial.task, UserTraining):
         return {}

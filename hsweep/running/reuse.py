@@ -29,7 +29,7 @@ from hsweep.planning.code_changes import (
 )
 from hsweep.planning.content import describe
 from hsweep.planning.identity import CONTENT_PARTS, differing
-from hsweep.record.journal import Journal, JournalReader, LogRow
+from hsweep.record.journal import Journal, JournalReader, LogRow, TrialRow
 from hsweep.record.study import Manifest, StudyFolder, list_studies
 from hsweep.record.tables import is_probed
 from hsweep.record.weights import WeightsFolder
@@ -51,14 +51,14 @@ class _Source:
     """Another study.
 
     Attributes:
-        finished: its finished trials by their content, each with the study that trained it (empty:
-            this one). After an edit several may differ in their code alone.
+        finished: its finished trials by their content. After an edit several may differ in their
+            code alone.
         files: behind the digests of its code.
     """
 
     paths: StudyPaths
     manifest: Manifest
-    finished: Mapping[_Content, Sequence[tuple[str, str]]]
+    finished: Mapping[_Content, Sequence[TrialRow]]
     files: Mapping[str, Mapping[str, str]]
 
 
@@ -68,14 +68,14 @@ class _Result:
 
     Attributes:
         source: the other study.
-        file: of its final weights there: its key and attempt.
+        row: of the trial there.
         trained_by: the study that trained it.
         origins: code and versions that trained it.
         changed: files that have changed since, by the part of the code.
     """
 
     source: _Source
-    file: tuple[str, int]
+    row: TrialRow
     trained_by: str
     reports: Sequence[LogRow]
     origins: Sequence[str]
@@ -178,12 +178,12 @@ class Reuse:
         name = source.paths.name
         with JournalReader(source.paths.journal) as journal:
             there = (
-                (trial, key, by or name)
+                (trial, row)
                 for trial in trials
-                for key, by in source.finished.get(_content(trial.parts), ())
+                for row in source.finished.get(_content(trial.parts), ())
             )
-            for trial, key, by in there:
-                origins = journal.origins(key).get(key, [])
+            for trial, row in there:
+                origins = journal.origins(row.key).get(row.key, [])
                 changed, why_not = _compared(trial, origins, source.files)
                 if changed and not (why_not or self.accepts_code):
                     has = "has" if len(changed) == 1 else "have"
@@ -193,9 +193,9 @@ class Reuse:
                     )
                 if why_not:
                     reasons.setdefault(trial.key, (name, why_not))
-                elif reports := self._usable(trial, list(journal.reports([key]))):
-                    file = key, journal.trials_of([key])[key].attempt
-                    yield trial.key, _Result(source, file, by, reports, origins, changed)
+                elif reports := self._usable(trial, list(journal.reports([row.key]))):
+                    by = row.reused_from or name
+                    yield trial.key, _Result(source, row, by, reports, origins, changed)
 
     def _take(self, results: Mapping[str, _Result]) -> None:
         """Put results of other studies on record, with their final weights if this study keeps
@@ -225,9 +225,10 @@ class Reuse:
     def _copy_weights(self, key: str, result: _Result) -> None:
         other, mine = result.source, self.home.study(self.manifest.name)
         theirs = WeightsFolder(other.paths.weights_root(other.manifest.storage))
-        if result.file in theirs.sizes():
+        file = result.row.key, result.row.attempt
+        if file in theirs.sizes():
             own = WeightsFolder(mine.weights_root(self.manifest.storage))
-            own.take(theirs, result.file, (key, 0))
+            own.take(theirs, file, (key, 0))
 
     def _usable(self, trial: Trial, reports: list[LogRow]) -> list[LogRow]:
         """Return the reports as this study would have recorded them; none where one is missing."""
@@ -327,9 +328,10 @@ def _read(paths: StudyPaths) -> _Source | None:
     try:
         manifest = StudyFolder.at(paths).manifest
         with JournalReader(paths.journal) as journal:
-            finished: dict[_Content, list[tuple[str, str]]] = {}
-            for key, trained_by, parts in journal.finished_trials():
-                finished.setdefault(_content(parts), []).append((key, trained_by))
+            finished: dict[_Content, list[TrialRow]] = {}
+            for row in journal.trials(orphaned=True):
+                if row.status is TrialStatus.FINISHED:
+                    finished.setdefault(_content(row.parts), []).append(row)
             return _Source(paths, manifest, finished, recorded_files(journal))
     except _UNREADABLE:
         return None

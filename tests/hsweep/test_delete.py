@@ -32,7 +32,7 @@ def test_what_other_studies_have_taken_stays_theirs(
     done = hsweep("delete", "first", "--yes")
     assert done.exit_code == 0, done.output
     for told in (
-        "the record of 3 trials, 3 of them finished; checkpoints of 0; final weights of 3",
+        "the record of 3 trials, 3 of them finished, with checkpoints and final weights",
         f"what it has in {storage}/first",
         f"What stays: its runs in MLflow (sqlite:///{home.mlflow_database})",
         "first is deleted",
