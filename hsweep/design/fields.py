@@ -24,33 +24,36 @@ def has_field(value: Any, name: str) -> bool:
 
 
 def replacements(
-    value: Any, given: Mapping[str, Sequence[AxisValue]], *, prefix: str = ""
+    value: Any, chosen: Mapping[str, Sequence[AxisValue]], *, prefix: str = ""
 ) -> dict[str, Any]:
-    """Return what fields of a dataclass are to become, by their names.
+    """Return the new values of fields of a dataclass, by their names.
 
     Args:
-        value: one that has the kinds of fields; theirs may have other values.
-        given: the values of each, as they were typed.
-        prefix: of the names, as an error gives them.
+        value: has fields of the same kinds, perhaps with other values.
+        chosen: the values of each field, as they were typed.
+        prefix: of the names in an error.
 
     Raises:
-        UserError: several values for a field that takes one, or no truth value for one of those.
+        UserError: several values for a field that takes one, or a word for a truth value.
     """
-    found: dict[str, Any] = {}
-    for name, values in given.items():
-        before = getattr(value, name, None)
+    new: dict[str, Any] = {}
+    for name, values in chosen.items():
+        before, first = getattr(value, name, None), values[0]
         if isinstance(before, tuple):
-            is_whole = len(values) == 1 and isinstance(values[0], tuple)
-            found[name] = values[0] if is_whole else tuple(values)
+            new[name] = first if len(values) == 1 and isinstance(first, tuple) else tuple(values)
+        elif isinstance(before, bool):
+            word = str(first).lower()
+            if len(values) > 1 or word not in ("true", "false"):
+                raise UserError(f"{prefix}{name} takes true or false, not {shown(list(values))}")
+            new[name] = word == "true"
         elif len(values) > 1:
             raise UserError(
                 f"{prefix}{name} takes one value, not {shown(list(values))}; to compare several, "
                 "make it an axis of the space"
             )
         else:
-            is_flag = isinstance(before, bool)
-            found[name] = as_bool(f"{prefix}{name}", values) if is_flag else values[0]
-    return found
+            new[name] = first
+    return new
 
 
 def with_replaced(value: T, changes: Mapping[str, Any]) -> T:
@@ -66,15 +69,6 @@ def with_replaced(value: T, changes: Mapping[str, Any]) -> T:
         parts = {**dict(whole.get(field, before)), part: new}
         whole[field] = parts if isinstance(before, Mapping) else tuple(sorted(parts.items()))
     return cast(T, replace(cast(Any, value), **whole))
-
-
-def as_bool(name: str, values: Sequence[AxisValue]) -> bool:
-    """Return a typed truth value; UserError for anything else."""
-    words = {"true": True, "false": False}
-    found = words.get(str(values[0]).lower()) if len(values) == 1 else None
-    if found is None:
-        raise UserError(f"{name} takes true or false, not {shown(list(values))}")
-    return found
 
 
 def _parts_of(field: object) -> Mapping[str, Any] | None:

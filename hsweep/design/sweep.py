@@ -1,16 +1,17 @@
 """A sweep: one question as a frozen value, and its variants."""
 
-import math
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType, NoneType
 from typing import Any, Final, Literal, TypeAlias, TypeVar, cast, get_args
 
 from hsweep.design.budget import Budget
-from hsweep.design.domain import AxisValue, is_text
+from hsweep.design.domain import AxisValue
 from hsweep.design.early_stopping import Asha
-from hsweep.design.fields import as_bool, field_names, has_field, replacements, with_replaced
+from hsweep.design.fields import field_names, has_field, replacements, with_replaced
 from hsweep.design.labels import listed
 from hsweep.design.metric_names import goal_of, scale_of
 from hsweep.design.question import Goal, Lean, Question, Transition
@@ -19,7 +20,7 @@ from hsweep.design.search import Search
 from hsweep.design.space import Point, Space
 from hsweep.design.trial import Resources
 from hsweep.design.user_training import Command, TrainFunction, UserTraining
-from hsweep.errors import UserError, check_choice, check_whole, shown, unknown_name
+from hsweep.errors import UserError, check_choice, check_whole, is_number, shown, unknown_name
 from hsweep.paths import check_study_name
 from models.base import AnyModelConfig
 from models.conditioning import Conditioning, is_probed
@@ -46,10 +47,12 @@ TrainMetrics = Literal["last", "always"]
 Keep = Literal["none", "best", "last"]
 """Whose final weights a study keeps."""
 
-_CHOSEN: Final = ("keep", "train_metrics")
-"""Settings that are one of a few words."""
-_FLAGS: Final = ("isolate", "spread")
-_RESOURCES: Final = ("cpus", "gpus", "processes", "spread")
+_OWNERS: Final = {
+    **dict.fromkeys(("keep", "train_metrics", "isolate", "replicates"), "sweep"),
+    **dict.fromkeys(("cpus", "gpus", "processes", "spread"), "resources"),
+    "report_every": "budget",
+}
+"""Settings, and the field of a sweep that each belongs to."""
 _WORDS: Final = {
     "goal": get_args(Goal),
     "train_metrics": get_args(TrainMetrics),
@@ -65,14 +68,20 @@ _KINDS: Final[dict[str, tuple[Any, str]]] = {
     "question": ((Transition, Lean, NoneType), "a Transition, lean(...) or None"),
     "early_stopping": ((Asha, NoneType), "an Asha(...) or None"),
     "search": (Search, "random_search(...), optuna_search(...) or grid_search()"),
-    "checkpoint_seconds": ((int, float), "a number of seconds"),
-    "report_timeout": ((int, float, NoneType), "a number of seconds or None"),
     "probe": ((Conditioning, NoneType), "a Conditioning or None"),
     "isolate": (bool, "True or False"),
     "presets": (Mapping, "a dictionary of preset(...) by name"),
     "description": (str, "text"),
 }
 """The types of a sweep's fields, and what to give."""
+
+_PER_POINT: Final[dict[str, tuple[type[Any], str]]] = {
+    "recipe": (Recipe, _OF_RECIPE),
+    "resources": (Resources, ""),
+}
+"""Fields of a sweep that may depend on the point, and what precedes the names of their settings."""
+_LONGEST: Final = 10**9
+"""Seconds that a clock of the operating system can wait for."""
 
 T = TypeVar("T")
 PerPoint: TypeAlias = T | Callable[[Point], T]
@@ -225,20 +234,16 @@ class Sweep:
         check_whole("replicates", self.replicates, 1)
         check_whole("max_failures", self.max_failures, 0)
         seconds, timeout = self.checkpoint_seconds, self.report_timeout
-        if not (math.isfinite(seconds) and seconds >= 0):
-            raise UserError(f"checkpoint_seconds must be a number of at least 0, not {seconds}")
-        if timeout is not None and not timeout > 0:
+        if not (is_number(seconds) and seconds >= 0):
             raise UserError(
-                f"report_timeout must be a positive number of seconds or None, not {timeout!r}"
+                f"checkpoint_seconds must be a number of at least 0, not {shown(seconds)}"
             )
-        for name, most in (("max_failures", 1_000_000), ("report_timeout", 10**9)):
-            if (getattr(self, name) or 0) > most:
-                raise UserError(f"{name} must be at most {most:,}")
-        if not is_text(self.description):
-            raise UserError(f"description must be UTF-8 text, not {shown(self.description)}")
+        if timeout is not None and not (is_number(timeout) and 0 < timeout <= _LONGEST):
+            raise UserError(
+                f"report_timeout must be a positive number of seconds up to {_LONGEST:,}, or None, "
+                f"not {shown(timeout)}"
+            )
         for name, variant in self.presets.items():
-            if not isinstance(name, str):
-                raise UserError(f"presets are named by text, not {shown(name)}")
             if not isinstance(variant, Preset):
                 raise UserError(f"preset {name!r} must be made by preset(...), not {variant!r}")
 
@@ -420,95 +425,66 @@ class Sweep:
         return self.with_settings([(name, values)])
 
     def with_settings(self, settings: Sequence[tuple[str, Sequence[AxisValue]]]) -> "Sweep":
-        """Return the sweep with the settings of ``--set NAME=VALUE`` replaced: axes, the budget,
-        fields of the recipe or of the question, resources, and the like.
-
-        Fields of the recipe (``recipe.lr``) are replaced together, and so are those of the question
-        (``margin``): some hold only with others. Of equal names the last counts.
+        """Return the sweep with the settings of ``--set NAME=VALUE`` replaced, all at once, since
+        some hold only with others: axes, the budget, fields of the recipe (``recipe.lr``) or of the
+        question (``margin``), resources, and the like. Of equal names the last counts.
 
         Raises:
             UserError: an unknown name, or values it cannot take.
         """
-        chosen = self
-        recipe: dict[str, Sequence[AxisValue]] = {}
-        of_question: dict[str, Sequence[AxisValue]] = {}
-        # How many processes there can be depends on the devices, in whatever order they were named.
-        for name, values in sorted(settings, key=lambda each: each[0] == "processes"):
-            of_recipe = name.removeprefix(_OF_RECIPE)
-            if of_recipe != name and self.train is None and has_field(Recipe(), of_recipe):
-                self._refuse_axis(of_recipe)
-                recipe[of_recipe] = values
-            elif name not in self.space.axes and self._is_of_question(name):
-                of_question[name] = values
+        space = self.space
+        groups: dict[str, dict[str, Sequence[AxisValue]]] = defaultdict(dict)
+        for name, values in settings:
+            if name in space.axes:
+                space = space.override(name, values)
             else:
-                chosen = chosen._with_other(name, values)
-        if recipe:
-            changes = replacements(Recipe(), recipe, prefix=_OF_RECIPE)
-            followed = _changed(
-                chosen.recipe, Recipe, lambda before: with_replaced(before, changes)
-            )
-            chosen = replace(chosen, recipe=followed)
-        if of_question:
-            question = with_replaced(self.question, replacements(self.question, of_question))
-            chosen = replace(chosen, question=question)
-        return chosen
+                groups[self._owner_of(name)][name.removeprefix(_OF_RECIPE)] = values
+        changes: dict[str, Any] = {"space": space}
+        for owner, chosen in groups.items():
+            before = getattr(self, owner, self)
+            if owner == "budget":
+                changes[owner] = _changed_budget(self.budget, chosen)
+            elif owner == "sweep":
+                changes |= replacements(self, chosen)
+            elif owner in _PER_POINT:
+                kind, prefix = _PER_POINT[owner]
+                new = replacements(kind(), chosen, prefix=prefix)
+                if "gpus" in new:
+                    # By default one process for each of the devices that there are now.
+                    new = {"processes": 0, **new}
+                changes[owner] = _changed(before, kind, partial(with_replaced, changes=new))
+            else:
+                changes[owner] = with_replaced(before, replacements(before, chosen))
+        return replace(self, **changes)
 
-    def _is_of_question(self, name: str) -> bool:
-        return self.question is not None and has_field(self.question, name)
+    def _owner_of(self, name: str) -> str:
+        """Return which field of the sweep a setting changes: ``sweep`` for its own ones.
 
-    def _refuse_axis(self, field: str) -> None:
-        if field in self.space.axes:
-            raise UserError(
-                f"{field} is an axis of the space, and the record would show its values where "
-                f"{_OF_RECIPE}{field} replaced them: set the axis, --set {field}=..."
-            )
-
-    def _unknown_setting(self, name: str, settable: set[str]) -> UserError:
-        of_recipe = {f"{_OF_RECIPE}{each}" for each in field_names(Recipe())}
-        if self.train is not None:
-            of_recipe = set()
-        elif name.startswith(_OF_RECIPE):
-            return unknown_name("field of the recipe", name, of_recipe)
-        known = settable | set(self.space.axes)
-        known |= set(() if self.question is None else field_names(self.question))
-        known |= {f"{_OF_RECIPE}FIELD"} if of_recipe else set()
-        return unknown_name("setting", name, known, unlisted=of_recipe)
-
-    def _with_other(self, name: str, values: Sequence[AxisValue]) -> "Sweep":
-        """Return the sweep with an axis, the budget or the like replaced."""
-        if name in self.space.axes:
-            return replace(self, space=self.space.override(name, values))
-        settable = {self.budget.unit, "report_every", "replicates", *_FLAGS, *_CHOSEN, *_RESOURCES}
+        Raises:
+            UserError: an unknown name.
+        """
+        owners = {**_OWNERS, self.budget.unit: "budget"}
         if self.search.method != "grid":
-            settable.add("num_points")
-        if name not in settable:
-            raise self._unknown_setting(name, settable)
-        if name == self.budget.unit and len(values) > 1:
-            return self._with_ladder(values)
-        value: Any
-        if name in _FLAGS:
-            value = as_bool(name, values)
-        elif name in _CHOSEN:
-            value = values[0] if len(values) == 1 else values
-        else:
-            value = _number(name, values)
-        if name in _RESOURCES:
-            return replace(self, resources=_with_resource(self.resources, name, value))
-        if name == "num_points":
-            return replace(self, search=replace(self.search, num_points=value))
-        if name == "report_every":
-            return replace(self, budget=replace(self.budget, report_every=value))
-        if name == self.budget.unit:
-            every = min(self.budget.report_every, max(1, value))
-            return replace(self, budget=Budget(value, self.budget.unit, every))
-        return replace(self, **{name: value})
-
-    def _with_ladder(self, values: Sequence[AxisValue]) -> "Sweep":
-        rungs = [each for each in values if type(each) is int]
-        if len(rungs) < len(values):
-            raise UserError(f"{self.budget.unit} takes whole numbers, not {list(values)!r}")
-        every = min(self.budget.report_every, max(1, min(rungs)))
-        return replace(self, budget=Budget(max(rungs), self.budget.unit, every, rungs))
+            owners["num_points"] = "search"
+        if self.question is not None and has_field(self.question, name):
+            return "question"
+        if name in owners:
+            return owners[name]
+        has_recipe = self.train is None
+        field = name.removeprefix(_OF_RECIPE)
+        if has_recipe and field != name and has_field(Recipe(), field):
+            if field in self.space.axes:
+                raise UserError(
+                    f"{field} is an axis of the space, and the record would show its values where "
+                    f"{name} replaced them: set the axis, --set {field}=..."
+                )
+            return "recipe"
+        of_recipe = {f"{_OF_RECIPE}{each}" for each in field_names(Recipe()) if has_recipe}
+        if has_recipe and field != name:
+            raise unknown_name("field of the recipe", name, of_recipe)
+        known = {*owners, *self.space.axes, *([f"{_OF_RECIPE}FIELD"] if has_recipe else ())}
+        known |= set(() if self.question is None else field_names(self.question))
+        raise unknown_name("setting", name, known, unlisted=of_recipe)
 
     def with_points(self, points: Sequence[Mapping[str, Any]]) -> "Sweep":
         """Return the sweep restricted to the points that have all the values of one of ``points``.
@@ -537,25 +513,15 @@ class Sweep:
         return replace(self, space=kept)
 
 
-def _number(name: str, values: Sequence[AxisValue]) -> float:
-    """Return the number that a setting takes; UserError for anything else."""
-    number = values[0] if len(values) == 1 else None
-    if isinstance(number, bool) or not isinstance(number, (int, float)):
-        raise UserError(f"{name} takes one number, not {list(values)!r}")
-    if name not in ("cpus", "gpus") and not isinstance(number, int):
-        raise UserError(f"{name} takes a whole number, not {number!r}")
-    if name == "processes" and number < 1:
-        raise UserError(f"processes takes a whole number of at least 1, not {number}")
-    return number
-
-
-def _with_resource(
-    resources: PerPoint[Resources], name: str, amount: float | bool
-) -> PerPoint[Resources]:
-    change = cast(dict[str, Any], {name: amount})
-    if name == "gpus":
-        change["processes"] = 0  # one for each of the devices that there are now
-    return _changed(resources, Resources, lambda before: replace(before, **change))
+def _changed_budget(budget: Budget, chosen: Mapping[str, Sequence[AxisValue]]) -> Budget:
+    """Return a budget with other amounts (several are a ladder) or another ``report_every``."""
+    amounts: Any = chosen.get(budget.unit, budget.ladder or (budget.amount,))
+    if any(type(amount) is not int for amount in amounts):
+        raise UserError(f"{budget.unit} takes whole numbers, not {shown(list(amounts))}")
+    every = min(budget.report_every, max(1, min(amounts)))
+    others = {name: values for name, values in chosen.items() if name != budget.unit}
+    whole = {"report_every": every, **replacements(budget, others)}
+    return Budget(max(amounts), budget.unit, ladder=amounts if len(amounts) > 1 else (), **whole)
 
 
 def _changed(value: PerPoint[T], kind: type[T], change: Callable[[T], T]) -> PerPoint[T]:

@@ -1,6 +1,5 @@
 """A trial: one point of the space, one replicate, and what became of it."""
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, cast
@@ -10,7 +9,7 @@ from hsweep.design.labels import TrialLabels
 from hsweep.design.question import Goal
 from hsweep.design.recipe import Recipe
 from hsweep.design.trial_status import TrialStatus
-from hsweep.errors import UserError, is_whole, shown
+from hsweep.errors import UserError, is_number, is_whole, shown
 from hsweep.seeding import Seeds
 from models.base import AnyModelConfig, Counts
 from models.conditioning import Conditioning
@@ -48,13 +47,11 @@ class Resources:
 
     def __post_init__(self) -> None:
         gpus = self.gpus
-        if not isinstance(gpus, int | float):
-            raise UserError(f"gpus is a number of devices, or a share of one, not {shown(gpus)}")
-        is_usable = math.isfinite(self.cpus + gpus) and self.cpus >= 0 and gpus >= 0
-        if not is_usable or self.cpus + gpus == 0:
+        amounts = (self.cpus, gpus)
+        if not all(is_number(amount) and amount >= 0 for amount in amounts) or not any(amounts):
             raise UserError(
-                "a trial needs cpus or gpus, neither negative nor infinite; "
-                f"got cpus={self.cpus}, gpus={self.gpus}"
+                "a trial needs cpus or gpus, numbers that are neither negative nor infinite; "
+                f"got cpus={shown(self.cpus)}, gpus={shown(gpus)}"
             )
         if gpus > 1 and gpus != int(gpus):
             raise UserError(

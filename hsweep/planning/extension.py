@@ -5,6 +5,7 @@ becomes trials: those on record that did not run to their end come first, in the
 replicates and never by how good they looked; new seeds and new axis values follow.
 """
 
+import itertools
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,8 +32,10 @@ _TAKEN_UP: Final = {
 the same seed would diverge again."""
 _ORDER: Final = list(_TAKEN_UP)
 
-_Runs: TypeAlias = list[tuple[Trial, str]]
-"""Trials that a point is given, each with how, in words."""
+_Place: TypeAlias = tuple[Point, int, int]
+"""The point, the replicate and the budget of a trial."""
+_Runs: TypeAlias = list[tuple[int, int, str]]
+"""Replicates and budgets of the trials that a point gets, each with how, in words."""
 _Entry: TypeAlias = Mapping[str, Any]
 """A trial of an extension as the manifest has it."""
 
@@ -110,13 +113,12 @@ def plan_extension(
             "can be filled in a sweep that lists or draws its points"
         )
     wanted = tuple(wanted)
-    planner = Planner.following(plan)
-    trials = {trial.key: trial for trial in plan.trials}
+    keys = {trial.key for trial in plan.trials}
     rows: dict[Point, list[TrialRow]] = {}
     for row in recorded:
-        if row.key in trials:
+        if row.key in keys:
             rows.setdefault(recorded_point(row.point), []).append(row)
-    additions: list[tuple[Missing, Trial, str]] = []
+    requests: list[tuple[Missing, Point, _Runs]] = []
     problems: list[str] = []
     for missing in wanted:
         try:
@@ -124,13 +126,27 @@ def plan_extension(
         except UserError as error:
             problems.append(f"{missing.label}: {error}")
             continue
-        give = _at_own_budget if missing.budget is None else _at_another_budget
+        runs_of = _at_own_budget if missing.budget is None else _at_another_budget
         for point in points:
-            runs, problem = give(missing, point, rows.get(point, []), trials, planner)
-            additions += [(missing, trial, how) for trial, how in runs]
+            runs, problem = runs_of(missing, rows.get(point, []), plan.sweep)
+            requests.append((missing, point, runs))
             problems += [f"{missing.label}: {problem}"] if problem else []
-    new = [trial for _, trial, _ in additions if trial.key not in trials]
-    return Extension(_with_trials(plan, planner, new), wanted, tuple(additions), tuple(problems))
+    planner = Planner.following(plan)
+    places = [(point, seed, amount) for _, point, runs in requests for seed, amount, _ in runs]
+    whole = _with_places(plan, planner, places)
+    trials = {_place_of(trial): trial for trial in whole.trials}
+    additions: list[tuple[Missing, Trial, str]] = []
+    for missing, point, runs in requests:
+        found = [
+            (missing, trial, how)
+            for seed, amount, how in runs
+            if (trial := trials.get((point, seed, amount))) is not None
+        ]
+        additions += found
+        if lost := len(runs) - len(found):
+            repeats = f"{lost} trials would repeat others of the study"
+            problems.append(f"{missing.label}: {planner.skipped.get(point, repeats)}")
+    return Extension(whole, wanted, tuple(additions), tuple(problems))
 
 
 def carried_over(
@@ -166,130 +182,103 @@ def carried_over(
                 yield entry
 
     kept = [list(staying(each["trials"])) for each in extensions]
-    whole = _with_entries(plan, kept)
-    keys = {(t.point, t.replicate, t.budget.amount): t.key for t in whole.trials}
+    whole, planner = plan, Planner.following(plan)
+    for entries in kept:
+        whole = _with_places(whole, planner, map(_place_of_entry, entries))
+    keys = {_place_of(trial): trial.key for trial in whole.trials}
     return whole, [
         {
             **extension,
             "trials": [
-                {**entry, "key": key}
+                {**entry, "key": keys[place]}
                 for entry in entries
-                if (key := keys.get((*_place_of(entry), entry["budget"])))
+                if (place := _place_of_entry(entry)) in keys
             ],
         }
         for extension, entries in zip(extensions, kept, strict=True)
     ]
 
 
-def _with_entries(plan: Plan, extensions: Iterable[Iterable[_Entry]]) -> Plan:
-    """Return a plan with the trials of recorded extensions, the oldest first."""
-    planner = Planner.following(plan)
+def _with_places(plan: Plan, planner: Planner, places: Iterable[_Place]) -> Plan:
+    """Return a plan with the trials that it lacks; one of a new seed comes with all its budgets."""
     rungs = {budget.amount for budget in plan.sweep.budget.rungs}
     amounts: dict[tuple[Mapping[str, Any], int], set[int]] = {}
     for trial in plan.trials:
         amounts.setdefault((trial.point, trial.replicate), set()).add(trial.budget.amount)
-    new: list[Trial] = []
-    for entries in extensions:
-        lacking: dict[tuple[Point, int], None] = {}
-        for entry in entries:
-            place = _place_of(entry)
-            if entry["budget"] not in amounts.get(place, ()):
-                amounts.setdefault(place, set(rungs)).add(entry["budget"])
-                lacking[place] = None
-        for point, replicate in lacking:
-            new += planner.plan_point(point, [replicate], amounts[point, replicate])
-    return _with_trials(plan, planner, new)
-
-
-def _place_of(entry: _Entry) -> tuple[Point, int]:
-    return recorded_point(entry["point"]), int(entry["replicate"])
-
-
-def _with_trials(plan: Plan, planner: Planner, new: Iterable[Trial]) -> Plan:
+    lacking: dict[tuple[Point, int], None] = {}
+    for point, replicate, amount in places:
+        if amount not in amounts.get((point, replicate), ()):
+            amounts.setdefault((point, replicate), set(rungs)).add(amount)
+            lacking[point, replicate] = None
+    new = [
+        trial
+        for point, replicate in lacking
+        for trial in planner.plan_point(point, [replicate], amounts[point, replicate])
+    ]
     problems = dict.fromkeys([*plan.data_problems, *planner.data_problems])
     return replace(plan, trials=(*plan.trials, *new), data_problems=tuple(problems))
 
 
-def _at_own_budget(
-    missing: Missing,
-    point: Point,
-    rows: Sequence[TrialRow],
-    trials: Mapping[str, Trial],
-    planner: Planner,
-) -> tuple[_Runs, str]:
-    """Return the runs that a point gets, and why they are fewer than asked for.
+def _place_of(trial: Trial) -> tuple[Mapping[str, Any], int, int]:
+    return trial.point, trial.replicate, trial.budget.amount
+
+
+def _place_of_entry(entry: _Entry) -> _Place:
+    return recorded_point(entry["point"]), int(entry["replicate"]), int(entry["budget"])
+
+
+def _at_own_budget(missing: Missing, rows: Sequence[TrialRow], sweep: Sweep) -> tuple[_Runs, str]:
+    """Return the runs that a point with these rows gets, and why they are fewer than asked for.
 
     Those with the sweep's longest budget are asked for; the shorter ones that they go on from come
     with them, and a new seed has every budget that others of its point have.
     """
-    budget = planner.sweep.budget
-    by_key = {row.key: row for row in rows if row.status in _TAKEN_UP}
+    budget = sweep.budget
     usable = sorted(
-        (row for row in by_key.values() if row.budget == budget.amount),
+        (row for row in rows if row.budget == budget.amount and row.status in _TAKEN_UP),
         key=lambda row: (_ORDER.index(row.status), row.replicate),
     )[: missing.seeds]
     runs: _Runs = []
-    for row in usable:
-        key = row.key
-        while key in by_key:
-            runs.append((trials[key], _TAKEN_UP[by_key[key].status]))
-            key = trials[key].previous
-    lacking = missing.seeds - len(usable)
-    if not lacking:
-        return runs, ""
+    for seed in (row.replicate for row in usable):
+        of_seed = (row for row in rows if row.replicate == seed and row.budget <= budget.amount)
+        longest_first = sorted(of_seed, key=lambda row: -row.budget)
+        for row in itertools.takewhile(lambda row: row.status in _TAKEN_UP, longest_first):
+            runs.append((seed, row.budget, _TAKEN_UP[row.status]))
     first = max((row.replicate for row in rows), default=-1) + 1
-    amounts = {each.amount for each in budget.rungs} | {row.budget for row in rows}
-    new, problem = _planned(point, range(first, first + lacking), amounts, planner)
-    if not problem and len(new) < lacking * len(amounts):
-        problem = f"{lacking - len(new) // len(amounts)} trials would repeat others of the study"
-    return [*runs, *((trial, NEW_SEED if rows else "new") for trial in new)], problem
+    amounts = sorted({each.amount for each in budget.rungs} | {row.budget for row in rows})
+    how = NEW_SEED if rows else "new"
+    new = range(first, first + missing.seeds - len(usable))
+    return [*runs, *((seed, amount, how) for seed in new for amount in amounts)], ""
 
 
 def _at_another_budget(
-    missing: Missing,
-    point: Point,
-    rows: Sequence[TrialRow],
-    trials: Mapping[str, Trial],
-    planner: Planner,
+    missing: Missing, rows: Sequence[TrialRow], sweep: Sweep
 ) -> tuple[_Runs, str]:
-    """Return the runs of another budget that a point gets: its first seeds that have finished with
-    the sweep's own budget; and why they are fewer than asked for."""
+    """Return the runs of another budget that a point with these rows gets: its first seeds that
+    have finished with the sweep's own budget; and why they are fewer than asked for."""
     assert missing.budget is not None
-    sweep, budget = planner.sweep, planner.sweep.budget.of(missing.budget)
-    seeds: dict[int, dict[int, TrialRow]] = {}
-    for row in sorted(rows, key=lambda row: row.replicate):
-        seeds.setdefault(row.replicate, {})[row.budget] = row
+    budget = sweep.budget.of(missing.budget)
+    at = {(row.replicate, row.budget): row for row in rows}
     ready = [
         seed
-        for seed, by_budget in seeds.items()
-        if seed >= sweep.num_scouts
-        and (whole := by_budget.get(sweep.budget.amount)) is not None
-        and whole.status is TrialStatus.FINISHED
+        for seed, amount in sorted(at)
+        if amount == sweep.budget.amount
+        and seed >= sweep.num_scouts
+        and at[seed, amount].status is TrialStatus.FINISHED
     ][: missing.seeds]
     runs: _Runs = []
     problems = []
     for seed in ready:
-        known = seeds[seed].get(budget.amount)
+        known = at.get((seed, budget.amount))
         if known is None:
-            new, problem = _planned(point, [seed], {*seeds[seed], budget.amount}, planner)
-            runs += [(trial, f"at {budget}") for trial in new]
-            problems += [problem] * bool(problem)
+            runs.append((seed, budget.amount, f"at {budget}"))
         elif known.status in _TAKEN_UP:
-            runs.append((trials[known.key], _TAKEN_UP[known.status]))
+            runs.append((seed, budget.amount, _TAKEN_UP[known.status]))
         elif known.status is not TrialStatus.FINISHED:
             problems.append(f"seed {seed} at {budget} is {str(known.status).replace('_', ' ')}")
     if len(ready) < missing.seeds:
         problems.append(f"{missing.seeds - len(ready)} seeds have no finished trial")
     return runs, "; ".join(problems)
-
-
-def _planned(
-    point: Point, replicates: Iterable[int], amounts: Collection[int], planner: Planner
-) -> tuple[list[Trial], str]:
-    """Return new trials of a point, and why it cannot be run."""
-    planner.skipped.pop(point, None)
-    new = planner.plan_point(point, replicates, amounts)
-    return new, planner.skipped.get(point, "")
 
 
 def _points_in(missing: Missing, sweep: Sweep, recorded: Collection[Point]) -> list[Point]:

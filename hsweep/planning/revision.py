@@ -1,21 +1,27 @@
-"""A plan beside what a study has on record: what stays, what is new, what falls out.
+"""A plan beside what a study has on record: what stays, is new, goes on longer or falls out.
 
 Two trials are the same if their keys are. What is on record and no longer planned is orphaned: it
 keeps its results and counts again if it is ever planned again.
+
+The budget is part of a trial's key, so with another budget every trial is another. As far as the
+learning rate does not depend on the length of the training, the longer trial begins with exactly
+the shorter one: these reports are taken over and it goes on from the checkpoint there.
 """
 
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
+from hsweep.design.budget import Budget
 from hsweep.design.labels import listed, point_label, varying_axes
 from hsweep.design.space import recorded_point
-from hsweep.design.trial import Trial
+from hsweep.design.trial import Trial, TrialStatus
+from hsweep.errors import UserError
 from hsweep.planning.code_changes import Files, changed_code, part_in_words
-from hsweep.planning.continuation import Continuation
-from hsweep.planning.identity import CONTENT_PARTS
+from hsweep.planning.content import content_hash
+from hsweep.planning.identity import CONTENT_PARTS, Accepted, key_of
 from hsweep.planning.plan import Plan, Planner
 from hsweep.record.journal_reader import JournalReader
 from hsweep.record.rows import TrialRow
@@ -26,11 +32,51 @@ _NOT_A_REPLICATE: Final = "its seed is no longer one of the sweep's"
 _UNKNOWN: Final = "its code, data or settings have changed"
 _TRAINED_OTHERWISE: Final = "it is trained in another way (train=)"
 _EXAMPLES: Final = 4
+_GOES_ON: Final = (TrialStatus.FINISHED, TrialStatus.PLANNED, TrialStatus.RUNNING)
+_STAYS: Final = (TrialStatus.DIVERGED, TrialStatus.STOPPED_EARLY)
+
+_AnyTrial: TypeAlias = Trial | TrialRow
+
+
+@dataclass(frozen=True, slots=True)
+class Continuation:
+    """A trial that was trained with another budget before.
+
+    Attributes:
+        trial: with the budget of now.
+        previous: the trial on record, whose reports it takes over if it goes on from it.
+        status: where that leaves it; None if it does not go on from it.
+        checkpoints: key of the trial whose checkpoints it goes on from; empty for none.
+        through: the last unit whose report it takes over.
+        why: why it does not go on from it; empty if it does, or if there is nothing to go on from.
+    """
+
+    trial: Trial
+    previous: TrialRow
+    status: TrialStatus | None = None
+    checkpoints: str = ""
+    through: int = 0
+    why: str = ""
+
+    @property
+    def reason(self) -> str:
+        """Why the trial has its status, for the record."""
+        if self.status is TrialStatus.PLANNED:
+            return f"goes on from {self.through} {self.trial.budget.unit}"
+        return self.previous.reason
+
+    @property
+    def how(self) -> str:
+        """How it goes on, in words."""
+        if self.status is not TrialStatus.PLANNED:
+            return f"{str(self.status).replace('_', ' ')}, as before"
+        whole = self.previous.status is TrialStatus.FINISHED
+        return "finished, now longer" if whole else "unfinished, goes on"
 
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """What a plan makes of a study.
+    """The difference between a plan and a study's record.
 
     Attributes:
         plan: everything the study shall consist of.
@@ -55,37 +101,32 @@ class Revision:
         return bool(self.restored or self.new or self.orphaned)
 
     def lines(self) -> list[str]:
-        """Return what becomes of the study's trials, in words."""
-        gone = [row.point for rows in self.orphaned.values() for row in rows]
-        varying = varying_axes([*(trial.point for trial in self.plan.trials), *gone])
-
-        def line(what: str, trials: Sequence[Trial | TrialRow], about: str = "") -> str:
-            return f"{what:<9}  {len(trials)}{about}: {_examples(trials, varying)}"
-
+        """Return the difference in words."""
+        groups = self._groups()
+        trials = [trial for group in groups.values() for trial, _ in group]
+        varying = varying_axes(trial.point for trial in trials)
         now = len(self.kept) + len(self.restored) + len(self.new)
         lines = [f"{now} trials, {self.num_before} before"]
         if self.kept:
             lines.append(f"kept       {len(self.kept)} ({_statuses(self.kept)})")
-        if self.restored:
-            lines.append(line("restored", self.restored, f" ({_statuses(self.restored)})"))
-        if new := [trial for trial, _ in self._entries()["new"]]:
-            lines.append(line("new", new))
-        if self.extended:
-            ways = Counter(each.how for each in self.extended)
-            how = ", ".join(f"{number} {way}" for way, number in ways.items())
-            about = f" with a budget of {self.plan.sweep.budget} ({how})"
-            lines.append(line("extended", [each.trial for each in self.extended], about))
+
+        def add(what: str, trials: Sequence[_AnyTrial], about: str) -> None:
+            if trials:
+                examples = _examples(trials, varying)
+                lines.append(f"{what:<9}  {len(trials)}{about}: {examples}")
+
+        add("restored", self.restored, f" ({_statuses(self.restored)})")
+        add("new", [trial for trial, _ in groups["new"]], "")
+        ways = Counter(each.how for each in self.extended)
+        how = ", ".join(f"{number} {way}" for way, number in ways.items())
+        about = f" with a budget of {self.plan.sweep.budget} ({how})"
+        add("extended", [each.trial for each in self.extended], about)
         previous = {each.previous.key for each in self.extended}
-        orphans = {
-            why: [row for row in rows if row.key not in previous]
-            for why, rows in self.orphaned.items()
-        }
-        lines += [
-            line("orphaned", rows, f" ({_statuses(rows)}), {why}")
-            for why, rows in orphans.items()
-            if rows
-        ]
-        if any(orphans.values()):
+        before = len(lines)
+        for why, rows in self.orphaned.items():
+            gone = [row for row in rows if row.key not in previous]
+            add("orphaned", gone, f" ({_statuses(gone)}), {why}")
+        if len(lines) > before:
             lines.append(
                 "Orphaned trials keep their results on record and count again when they are "
                 "planned again."
@@ -93,22 +134,22 @@ class Revision:
         return lines
 
     def counts(self) -> dict[str, int]:
-        entries = self._entries().items()
-        return {"before": self.num_before, **{what: len(trials) for what, trials in entries}}
+        """Return the number of trials of each kind, for the record."""
+        groups = self._groups().items()
+        return {"before": self.num_before, **{what: len(trials) for what, trials in groups}}
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            **self.counts(),
-            "reasons": {why: len(rows) for why, rows in self.orphaned.items()},
-            "trials": [
-                {**_entry(trial, what), **more}
-                for what, trials in self._entries().items()
-                for trial, more in trials
-            ],
-        }
+        trials = []
+        for what, group in self._groups().items():
+            for trial, more in group:
+                entry = {"key": trial.key, "what": what, "point": dict(trial.point)}
+                status = {"status": str(trial.status)} if isinstance(trial, TrialRow) else {}
+                trials.append({**entry, "replicate": trial.replicate, **status, **more})
+        reasons = {why: len(rows) for why, rows in self.orphaned.items()}
+        return {**self.counts(), "reasons": reasons, "trials": trials}
 
-    def _entries(self) -> dict[str, list[tuple[Trial | TrialRow, dict[str, str]]]]:
-        """Return the trials of each kind, with what there is to say of each."""
+    def _groups(self) -> dict[str, list[tuple[_AnyTrial, dict[str, str]]]]:
+        """Return the trials of each kind, each with what is particular to it."""
         extended = {each.trial.key for each in self.extended}
         return {
             "kept": [(row, {}) for row in self.kept],
@@ -210,24 +251,105 @@ def proposed_trials(plan: Plan, journal: JournalReader) -> list[Trial]:
     return trials
 
 
-def _statuses(trials: Iterable[Trial | TrialRow]) -> str:
+def continuation_of(
+    trial: Trial,
+    budgets: Sequence[Mapping[str, Any]],
+    rows: Mapping[str, TrialRow],
+    checkpoints: str,
+    accepted: Accepted,
+    *,
+    same_rungs: bool,
+) -> Continuation | None:
+    """Return the recorded training that a planned trial can go on from.
+
+    None if it was trained with no other budget, or if its previous budget is part of the same
+    ladder: then the coordinator lets it go on from there.
+
+    Args:
+        trial: one that is not on record.
+        budgets: those that the study has had, as it recorded them.
+        rows: all of its record by key, orphaned trials included.
+        checkpoints: folder or URI of its checkpoints.
+        accepted: code that is taken for other code in keys.
+        same_rungs: whether early stopping is as it was.
+    """
+    if trial.previous in rows:
+        return None
+    same: list[tuple[Budget, TrialRow]] = []
+    for content in budgets:
+        fields = (content[name] for name in ("amount", "unit", "report_every", "ladder"))
+        for budget in Budget(*fields).rungs:
+            key = key_of({**trial.parts, "budget": content_hash(budget)}, accepted)
+            if budget != trial.budget and key in rows:
+                same.append((budget, rows[key]))
+    if not same:
+        return None
+    same.sort(key=lambda each: (not each[1].orphaned, each[1].unit, each[0].amount))
+    obstacles = [(_obstacle(budget, trial), row) for budget, row in same]
+    usable = [row for obstacle, row in obstacles if not obstacle]
+    if not usable:
+        why, row = obstacles[-1]
+        return Continuation(trial, row, why=why)
+    shared = {row.key: trial.shared_with(row.budget) for row in usable}
+    previous = max(usable, key=lambda row: (min(row.unit, shared[row.key]), row.budget))
+    through, status = min(previous.unit, shared[previous.key]), previous.status
+    if previous.unit == 0:
+        why = ""
+    elif status is TrialStatus.STOPPED_EARLY and not same_rungs:
+        why = "it was stopped early, and early stopping has changed"
+    # What ended a training after the part in common does not end the longer one.
+    elif previous.unit == through and status in _STAYS:
+        return Continuation(trial, previous, status, through=through)
+    elif status not in (*_GOES_ON, *_STAYS):
+        why = f"it had ended as {str(status).replace('_', ' ')}"
+    elif status is not TrialStatus.FINISHED or _has_checkpoint(checkpoints, previous.key, through):
+        return Continuation(trial, previous, TrialStatus.PLANNED, previous.key, through)
+    else:
+        why = "its last checkpoint is gone"
+    return Continuation(trial, previous, why=why)
+
+
+def _obstacle(before: Budget, trial: Trial) -> str:
+    """Return why a trial cannot go on from one with another budget; empty if it can."""
+    after = trial.budget
+    if before.unit != after.unit:
+        return f"{before.unit} and {after.unit} are not the same measure"
+    if after.amount <= before.amount:
+        return "a shorter training is not cut out of a longer one, whose last report came later"
+    if trial.length_dependence:
+        return trial.length_dependence
+    if before.report_every != after.report_every:
+        return (
+            f"reports every {after.report_every} {after.unit} instead of every "
+            f"{before.report_every} divide the training otherwise"
+        )
+    if not trial.shared_with(before.amount):
+        return (
+            f"reports every {before.report_every} {before.unit} leave none that both trainings "
+            f"have, of {before.amount} {before.unit}"
+        )
+    return ""
+
+
+def _has_checkpoint(root: str, key: str, through: int) -> bool:
+    """Whether a trial has a checkpoint that a longer training can go on from."""
+    from hsweep.training.checkpoints import CheckpointStore
+
+    try:
+        units = CheckpointStore(root, key, attempt=0).units()
+    except (OSError, UserError):
+        return False
+    return any(unit <= through for unit in units)
+
+
+def _statuses(trials: Iterable[_AnyTrial]) -> str:
     counts = Counter(
         str(row.status).replace("_", " ") for row in trials if isinstance(row, TrialRow)
     )
     return ", ".join(f"{number} {status}" for status, number in counts.items())
 
 
-def _examples(trials: Iterable[Trial | TrialRow], varying: tuple[str, ...]) -> str:
+def _examples(trials: Iterable[_AnyTrial], varying: tuple[str, ...]) -> str:
     labels = list(dict.fromkeys(point_label(trial.point, varying) for trial in trials))
     shown = ", ".join(labels[:_EXAMPLES])
     return shown if len(labels) <= _EXAMPLES else f"{shown}, ... ({len(labels)} points)"
-
-
-def _entry(trial: Trial | TrialRow, what: str) -> dict[str, Any]:
-    entry = {
-        "key": trial.key,
-        "what": what,
-        "point": dict(trial.point),
-        "replicate": trial.replicate,
-    }
-    return entry if isinstance(trial, Trial) else {**entry, "status": str(trial.status)}

@@ -22,7 +22,6 @@ from hsweep.design.trial import Trial, TrialStatus
 from hsweep.errors import UserError, unknown_name
 from hsweep.paths import Home
 from hsweep.planning.code_changes import acceptance_line, recorded_files
-from hsweep.planning.continuation import continuation_of
 from hsweep.planning.extension import Extension, carried_over, plan_extension
 from hsweep.planning.options import SweepOptions, setting_text
 from hsweep.planning.plan import Plan
@@ -35,7 +34,7 @@ from hsweep.planning.prepare import (
     refuse_unread_data,
     variant,
 )
-from hsweep.planning.revision import Revision, compare, proposed_trials
+from hsweep.planning.revision import Revision, compare, continuation_of, proposed_trials
 from hsweep.record.journal import Journal, TrialRow
 from hsweep.record.journal_reader import JournalReader
 from hsweep.record.log import Entry

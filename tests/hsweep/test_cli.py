@@ -101,7 +101,7 @@ class TestPlan:
             (["--set", "width"], "is not of the form NAME=VALUE"),
             (["--set", "width=two"], "model function failed at {'width': 'two'}"),
             (["--set", "width=1,1"], "axis value 1 is listed twice"),
-            (["--set", "epochs=ten"], "epochs takes one number, not ['ten']"),
+            (["--set", "epochs=ten"], "epochs takes whole numbers, not ['ten']"),
             (["--max-params", "many"], "'many' is no amount; write 60M"),
             (["--seed", "-1"], "-1 is not in the range 0<=x<"),
             (["--nonsense"], "No such option"),

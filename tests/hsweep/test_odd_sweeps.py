@@ -14,7 +14,6 @@ from hsweep import grid, int_range, lean, log_uniform, random_search, uniform, z
 from hsweep.design.budget import Budget, epochs
 from hsweep.design.question import Transition
 from hsweep.design.search import Search
-from hsweep.design.sweep import preset
 from hsweep.errors import UserError, format_error, shown, unknown_name
 from hsweep.planning.plan import MAX_TRIALS, make_plan
 from tasks.base import Metric
@@ -80,12 +79,9 @@ def planned(**changes: Any) -> None:
         ({"search": None}, "search must be random_search"),
         ({"max_failures": "x"}, "max_failures must be a whole number"),
         ({"max_failures": True}, "max_failures must be a whole number"),
-        ({"max_failures": 10**400}, "max_failures must be at most 1,000,000"),
-        ({"report_timeout": 10**400}, "report_timeout must be at most"),
+        ({"report_timeout": 10**10}, "report_timeout must be a positive number of seconds up to"),
         ({"checkpoint_seconds": float("nan")}, "checkpoint_seconds must be a number of at least 0"),
         ({"presets": 5}, "presets must be a dictionary"),
-        ({"presets": {5: preset()}}, "presets are named by text, not 5"),
-        ({"description": "\ud800"}, "description must be UTF-8 text"),
         ({"replicates": True}, "replicates must be .* at least 1, not True"),
         ({"replicates": 10**12}, "a study has at most 100,000 trials"),
         ({"search": random_search(10**12), "space": uniform(width=(1, 2))}, "at most 100,000"),

@@ -164,9 +164,9 @@ class TestSettings:
         [
             ("widht", [1], "unknown setting 'widht'; known: .* Did you mean 'width'"),
             ("epochs", [1, 2.5], r"epochs takes whole numbers, not \[1, 2.5\]"),
-            ("epochs", ["ten"], r"epochs takes one number, not \['ten'\]"),
-            ("epochs", [True], "epochs takes one number"),
-            ("epochs", [1.5], "epochs takes a whole number, not 1.5"),
+            ("epochs", ["ten"], r"epochs takes whole numbers, not \['ten'\]"),
+            ("epochs", [True], "epochs takes whole numbers"),
+            ("epochs", [1.5], r"epochs takes whole numbers, not \[1.5\]"),
             ("epochs", [0], "budget amount must be .* not 0"),
             ("report_every", [0], "budget report_every must be .* not 0"),
             ("replicates", [0], "replicates must be .* at least 1, not 0"),
@@ -265,7 +265,7 @@ class TestSettings:
         *("recipe.lr", "recipe.betas", "recipe.schedule", "recipe.accumulate", "recipe.clip_norm"),
     )
 
-    @settings(deadline=None, derandomize=True, max_examples=150)
+    @settings(deadline=None, derandomize=True, max_examples=60)
     @given(
         st.sampled_from(NAMES),
         st.text(max_size=12)
