@@ -31,13 +31,17 @@ NOT_RUN = {
 }
 # No Ray of its own for each of them, and the power of a design from few simulated sweeps.
 DEFAULTS = {
-    "run": {"runner": "inline"}, "resume": {"runner": "inline"}, "plan": {"sweeps": 10},
+    "run": {"runner": "inline"}, "resume": {"runner": "inline"}, "plan": {"simulated": 4},
 }  # fmt: skip
 FEWER = {"epochs=100": "epochs=6"}
 """What stands for a budget that a page shows: as well longer than that of the study before, and
 not trained for a minute."""
-SMALLER = {"digits_sweep.py": ["lr=0.01", "replicates=1"], "script_sweep.py": ["lr=0.01"]}
-"""Settings of sweeps each of whose trials takes seconds: fewer trials of the same kind."""
+SMALLER = {
+    "digits_sweep.py": ["lr=0.01", "replicates=1"],
+    "script_sweep.py": ["lr=0.01", "heads=1"],
+    "longer": ["epochs=6"],
+}
+"""Settings of sweeps and presets that take seconds a trial: fewer or shorter ones of the kind."""
 
 WANDB = "class Run:\n    log = finish = lambda *_, **__: None\n\ndef init(**_): return Run()\n"
 """What stands for W&B's client, which the tests do not install."""
