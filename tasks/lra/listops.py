@@ -10,9 +10,10 @@ import numpy as np
 from models.fields import at_least
 from tasks.base import DataError, Metric
 from tasks.lra.listops_trees import Expression, expressions, value_shares
-from tasks.lra.texts import Examples, Texts, drawn_parts, join_texts, number_texts, texts_in
+from tasks.lra.texts import Examples, Texts, join_texts, number_texts, texts_in
 from tasks.lra.tokens import USES, TokenSpec, TokenTask, token_metrics
-from tasks.sources.cache import Arrays, cached_arrays, remove_parts
+from tasks.sampling import stream_seed
+from tasks.sources.cache import Arrays, cached_arrays
 from tasks.sources.digest import definition_digest
 from tasks.sources.progress import report_progress
 
@@ -113,30 +114,23 @@ class ListOps(TokenTask):
 
     def examples(self, data_seed: int) -> tuple[Texts, dict[str, Examples]]:
         """Return all expressions, and those of each role; generated if they are missing."""
-        key = _key(self, data_seed)
 
         def make() -> Arrays:
             made = generated(self, data_seed)
             texts = join_texts(one.symbols for split in _SPLITS for one in made[split])
-            labels = {
-                split: np.array([one.value for one in made[split]], dtype=np.int64)
-                for split in _SPLITS
-            }
+            labels = {split: np.array([one.value for one in made[split]]) for split in _SPLITS}
             return {**texts._asdict(), **labels}
 
-        arrays = cached_arrays(key, make)
-        remove_parts(key)
+        digest = definition_digest(self, _VERSION, leave_out=("seq_len", *USES))
+        arrays = cached_arrays(f"listops-arrays-{digest[:24]}-{data_seed}", make)
         return texts_in(arrays), number_texts({split: arrays[split] for split in _SPLITS})
 
 
 def generated(task: ListOps, data_seed: int) -> dict[str, list[Expression]]:
     """Return the expressions of every split, no two of them alike.
 
-    They are drawn part by part, and parts drawn before an interruption are read from the cache.
-
     Raises:
-        DataError: there are not enough different ones within the bounds, or the cache cannot be
-            written.
+        DataError: there are not enough different ones within the bounds.
     """
     counts = {"train": task.num_train, "validation": task.num_validation, "test": task.num_test}
     seen: set[bytes] = set()
@@ -157,21 +151,12 @@ def _unseen(
     task: ListOps, data_seed: int, split: str, seen: set[bytes]
 ) -> Iterator[list[Expression]]:
     """Yield the expressions of one part after the other that are not in ``seen``."""
-
-    def make(random: np.random.Generator) -> Arrays:
-        drawn = list(expressions(random, **task.bounds, rounds=_ROUNDS))
-        values = np.array([one.value for one in drawn], dtype=np.uint8)
-        return {**join_texts(one.symbols for one in drawn)._asdict(), "values": values}
-
     barren = 0
-    for part in drawn_parts(_key(task, data_seed), split, make, data_seed, _SPLITS.index(split)):
-        places = itertools.pairwise(part["offsets"].tolist())
-        values = part["values"].tolist()
-        drawn = {
-            part["symbols"][start:end].tobytes(): value
-            for (start, end), value in zip(places, values, strict=True)
-        }
-        new = [Expression(*one) for one in drawn.items() if one[0] not in seen]
+    for number in itertools.count():
+        seed = stream_seed(data_seed, _SPLITS.index(split), number)
+        drawn = expressions(np.random.default_rng(seed), **task.bounds, rounds=_ROUNDS)
+        unlike = {expression.symbols: expression for expression in drawn}
+        new = [expression for symbols, expression in unlike.items() if symbols not in seen]
         barren = 0 if new else barren + 1
         if barren == _BARREN_PARTS:
             raise DataError(
@@ -179,9 +164,3 @@ def _unseen(
                 "of length, depth and arguments: loosen them, or ask for fewer expressions"
             )
         yield new
-
-
-def _key(task: ListOps, data_seed: int) -> str:
-    """Return the name in the cache of the expressions, however they are used."""
-    digest = definition_digest(task, _VERSION, leave_out=("seq_len", *USES))
-    return f"listops-arrays-{digest[:24]}-{data_seed}"

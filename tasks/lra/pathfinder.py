@@ -29,10 +29,11 @@ from tasks.lra.pathfinder_canvas import (
     marker,
     seeded,
 )
-from tasks.lra.texts import Examples, Texts, drawn_parts, number_texts, of_equal_length
+from tasks.lra.texts import Examples, Texts, number_texts, of_equal_length
 from tasks.lra.tokens import PIXEL_VOCABULARY, USES, TokenSpec, TokenTask, token_metrics
 from tasks.metrics import even_shares
-from tasks.sources.cache import Arrays, cached_arrays, remove_parts
+from tasks.sampling import stream_seed
+from tasks.sources.cache import Arrays, cached_arrays, cached_part, remove_parts
 from tasks.sources.digest import definition_digest
 from tasks.sources.progress import report_progress
 
@@ -137,15 +138,17 @@ class Pathfinder(TokenTask):
         key = f"pathfinder-{digest[:24]}-{data_seed}"
         arrays = cached_arrays(key, lambda: self._drawn(key, data_seed))
         remove_parts(key)
-        pixels = cast(NDArray[np.uint8], arrays["pixels"])
-        return of_equal_length(pixels), number_texts({split: arrays[split] for split in _SPLITS})
+        return of_equal_length(arrays["pixels"]), number_texts(
+            {split: arrays[split] for split in _SPLITS}
+        )
 
     def _drawn(self, key: str, data_seed: int) -> Arrays:
         """Return ``pixels`` of all splits, one after the other, (n, 1024), uint8, and the labels of
         each split under its name, int64. Parts drawn before an interruption are not drawn again."""
         counts = (self.num_train, self.num_validation, self.num_test)
 
-        def part(random: np.random.Generator) -> Arrays:
+        def part(stream: int, number: int) -> Arrays:
+            random = np.random.default_rng(stream_seed(data_seed, stream, number))
             drawn = draw(_STARTED_AT_ONCE, self, random)
             return {"pixels": drawn.pixels.reshape(len(drawn.labels), -1), "labels": drawn.labels}
 
@@ -155,12 +158,12 @@ class Pathfinder(TokenTask):
         for stream, (split, count) in enumerate(zip(_SPLITS, counts, strict=True)):
             parts: list[Arrays] = []
             have = 0
-            for images in drawn_parts(key, split, part, data_seed, stream):
-                parts.append(images)
-                have += len(images["labels"])
+            while have < count:
+                number = len(parts)
+                make = functools.partial(part, stream, number)
+                parts.append(cached_part(key, f"{split}-{number}", make))
+                have += len(parts[-1]["labels"])
                 report_progress("images", before + min(have, count), sum(counts))
-                if have >= count:
-                    break
             pixels.append(np.concatenate([images["pixels"] for images in parts])[:count])
             labels[split] = np.concatenate([images["labels"] for images in parts])[:count]
             before += count

@@ -4,18 +4,16 @@ Symbols are bytes: of a text, of a row of pixels, or numbers that stand for word
 are memory-mapped, so processes of one machine share them.
 """
 
-import functools
-import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Final, NamedTuple, cast
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from tasks.base import DataError
-from tasks.sampling import held_out_rows, stream_seed
-from tasks.sources.cache import Arrays, cached_part
+from tasks.sampling import held_out_rows
+from tasks.sources.cache import Arrays
 
 PADDING: Final = 0
 """The token after the last one of a text. A black pixel is 0 as well, and published models take it
@@ -62,23 +60,21 @@ def of_equal_length(symbols: NDArray[np.uint8]) -> Texts:
     """Return the rows of (n, length) as texts, without copying them."""
     count, length = symbols.shape
     offsets = np.arange(count + 1, dtype=np.int64) * length
-    return Texts(cast(NDArray[np.uint8], symbols.reshape(-1)), offsets)
+    return Texts(symbols.reshape(-1), offsets)
 
 
-def texts_in(arrays: Mapping[str, NDArray[np.generic]]) -> Texts:
+def texts_in(arrays: Arrays) -> Texts:
     """Return the texts that lie in arrays ``symbols`` and ``offsets``."""
-    return Texts(
-        cast(NDArray[np.uint8], arrays["symbols"]), cast(NDArray[np.int64], arrays["offsets"])
-    )
+    return Texts(arrays["symbols"], arrays["offsets"])
 
 
-def number_texts(labels: Mapping[str, NDArray[np.generic]]) -> dict[str, Examples]:
+def number_texts(labels: Mapping[str, NDArray[np.int64]]) -> dict[str, Examples]:
     """Return examples of one text each, by role; the texts of one role follow those before it."""
     examples = {}
     first = 0
     for role, of_role in labels.items():
         texts = np.arange(first, first + len(of_role), dtype=np.int64)
-        examples[role] = Examples(texts[:, None], cast(NDArray[np.int64], of_role))
+        examples[role] = Examples(texts[:, None], of_role)
         first += len(of_role)
     return examples
 
@@ -115,17 +111,3 @@ def hold_out(
     check_share(examples.labels, share, where)
     apart = held_out_rows(torch.from_numpy(examples.labels), share, data_seed).numpy()
     return examples.rows(np.flatnonzero(~apart)), examples.rows(np.flatnonzero(apart))
-
-
-def drawn_parts(
-    key: str, split: str, make: Callable[[np.random.Generator], Arrays], *seed: int
-) -> Iterator[Arrays]:
-    """Yield parts of a split without end, each cached until the set ``key`` is complete; ``seed``
-    and the number of a part decide what ``make`` draws.
-
-    Raises:
-        DataError: the cache cannot be written.
-    """
-    for number in itertools.count():
-        random = np.random.default_rng(stream_seed(*seed, number))
-        yield cached_part(key, f"{split}-{number}", functools.partial(make, random))

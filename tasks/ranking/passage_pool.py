@@ -7,7 +7,7 @@ import functools
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -185,8 +185,7 @@ def candidates(task: Mining, content: str) -> Candidates:
             )["vectors"]
             for start, some in _chunks(texts, _TEXTS_AT_ONCE)
         ]
-        joined = parts[0] if len(parts) == 1 else np.concatenate(parts)
-        return cast("NDArray[np.float32]", joined)
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     return Candidates(
         queries=vectors("queries", [query_texts[name] for name in all_queries], 0),

@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from filelock import FileLock
@@ -20,7 +20,7 @@ from tasks.base import DataError
 
 CACHE_VARIABLE: Final = "HSWEEP_CACHE"
 
-Arrays: TypeAlias = dict[str, NDArray[np.generic]]
+Arrays: TypeAlias = dict[str, NDArray[Any]]
 
 
 def cache_folder() -> Path:
@@ -77,7 +77,7 @@ def cached_folder(key: str, write: Callable[[Path], None]) -> Path:
     return entry
 
 
-def cached_arrays(key: str, make: Callable[[], Mapping[str, NDArray[np.generic]]]) -> Arrays:
+def cached_arrays(key: str, make: Callable[[], Mapping[str, NDArray[Any]]]) -> Arrays:
     """Return the arrays that ``make`` makes by name, as ``cached_folder``; memory-mapped copy on
     write.
 
@@ -96,9 +96,7 @@ def cached_arrays(key: str, make: Callable[[], Mapping[str, NDArray[np.generic]]
         raise DataError(f"{entry} is damaged ({error}); delete it to have it made again") from error
 
 
-def cached_part(
-    set_key: str, name: str, make: Callable[[], Mapping[str, NDArray[np.generic]]]
-) -> Arrays:
+def cached_part(set_key: str, name: str, make: Callable[[], Mapping[str, NDArray[Any]]]) -> Arrays:
     """Return the arrays of one part of a set, cached until ``remove_parts``."""
     return cached_arrays(f"{set_key}-part-{name}", make)
 

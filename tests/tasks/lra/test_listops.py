@@ -1,10 +1,8 @@
 import itertools
 import multiprocessing
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import numpy as np
 import pytest
@@ -26,7 +24,6 @@ from tasks.lra.listops_trees import (
     MIN,
     SM,
     WORDS,
-    Expression,
     expressions,
 )
 from tasks.lra.tokens import TokenTensors, load
@@ -204,37 +201,6 @@ def test_processes_that_start_together_share_one_set(cache: Path) -> None:
         made = pool.map(task.examples, [8] * 3)
     assert len({texts.symbols.tobytes() for texts, _ in made}) == 1
     assert len([path for path in cache.iterdir() if path.is_dir()]) == 1
-
-
-def test_parts_drawn_before_an_interruption_are_not_drawn_again(
-    cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tasks.lra.listops._ROUNDS", 1)
-    bounds = {"min_length": 25, "max_length": 33, "max_depth": 4, "max_args": 4}
-    task = ListOps(seq_len=32, **bounds, **COUNTS | {"num_train": 600})
-    whole = generated(task, 1)
-    parts = sorted(path.name for path in cache.glob("listops-*-part-*") if path.is_dir())
-    assert len(parts) >= 4
-    for part in cache.glob("listops-*-part-*"):
-        part.rename(cache / f"old-{part.name}")
-    begun = 0
-
-    def interrupted(*args: Any, **kwargs: Any) -> Iterator[Expression]:
-        nonlocal begun
-        begun += 1
-        if begun == 4:
-            raise KeyboardInterrupt
-        return expressions(*args, **kwargs)
-
-    monkeypatch.setattr("tasks.lra.listops.expressions", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        task.examples(1)
-    kept = [path for path in cache.glob("listops-*-part-*") if path.is_dir()]
-    assert len(kept) == 3
-    assert generated(task, 1) == whole
-    assert begun == 1 + len(parts)
-    task.examples(1)
-    assert list(cache.glob("listops-*-part-*")) == []
 
 
 def test_progress_is_told() -> None:
