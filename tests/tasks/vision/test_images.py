@@ -426,7 +426,7 @@ class TestBadData:
 
     def test_images_of_several_sizes(self, tiny_images: Path) -> None:
         write_split(tiny_images, "test", random_images(1) + random_images(1, size=7), [0, 1])
-        with pytest.raises(DataError, match=r"split 'test', row 1 .* has \(3, 7, 7\)"):
+        with pytest.raises(DataError, match=r"split 'test', row 1 has \(3, 7, 7\)"):
             opened(Images(str(tiny_images)))
 
     def test_images_that_are_not_square(self, tiny_images: Path) -> None:
@@ -436,7 +436,7 @@ class TestBadData:
 
     def test_sixteen_bit_images(self, tiny_images: Path) -> None:
         write_split(tiny_images, "train", [png(np.zeros((6, 6), np.uint16))], [0])
-        with pytest.raises(DataError, match=r"row 0 .*: images must have 8 bits .*'I;16'"):
+        with pytest.raises(DataError, match=r"row 0: images must have 8 bits .*'I;16'"):
             Images(str(tiny_images)).spec()
 
     @pytest.mark.parametrize("names", [None, ("cat", "dog", "fox")])
@@ -446,7 +446,7 @@ class TestBadData:
         write_split(tiny_images, "train", random_images(3), [0, 1, 2], names)
         write_split(tiny_images, "test", random_images(3), [0, -1, 2], names)
         with pytest.raises(
-            DataError, match=r"split 'test', row 1 .*: labels must lie in 0..2, not -1"
+            DataError, match=r"split 'test', row 1: labels must lie in 0..2, not -1"
         ):
             Images(str(tiny_images)).fingerprint()
 
