@@ -1,1 +1,1 @@
-"""Which trial is next, what becomes of each, and who is stopped early; runs nothing itself."""
+"""Decides which trial is next, which are stopped early and which are retried; trains nothing."""

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class Observer(Protocol):
-    """Is told of every start, report and end, for display; must not take long."""
+    """Shows every start, report and end; its methods must not take long."""
 
     def started(self, trial: Trial, attempt: int) -> None:
         """A trial was handed to a worker."""

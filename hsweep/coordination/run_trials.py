@@ -1,5 +1,4 @@
-"""The trials of one run: what is planned beside where it stands, with sums that cost nothing to ask
-for."""
+"""The trials of one run: their plans, their rows on record, and sums that are kept up to date."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping

@@ -1,1 +1,1 @@
-"""A study on disk: what was asked for, every report, and how all of it is kept whole."""
+"""A study on disk: its sweep, its trials, their reports and weights, and how files stay whole."""

@@ -1,8 +1,8 @@
 """The index of a study's log: an SQLite file built from the log, for quick answers.
 
-Those who read a study build it and add to it what the log has gained; who writes the log never
-needs it. It remembers how far of the log it holds. Where it is missing, damaged, of another log or
-of other tables it is built again.
+Readers of a study build it and add the new lines of the log; the writer of the log does not need
+it. It remembers up to which byte it holds the log. Where it is missing, damaged, of another log or
+has other tables, it is built again.
 
 Write-ahead logging lets several processes read while one of them adds. It takes two files beside
 the database; where none can be made (read-only storage, the folder of someone else) a reader builds
@@ -75,7 +75,7 @@ _NO_ACCESS: Final = (
 def open_index(
     path: Path, log: Log, resources: contextlib.ExitStack
 ) -> tuple[sqlite3.Connection, int]:
-    """Open the index at a path, up to date; return it and how much of the log it holds, in bytes.
+    """Open the index at a path, up to date; return it and how many bytes of the log it holds.
 
     It is built where it cannot be used, and where none can be made at that path, in a temporary
     folder for as long as the ``resources`` last.
@@ -113,8 +113,8 @@ def _opened(path: Path, log: Log) -> tuple[sqlite3.Connection, int]:
 
 
 def catch_up(connection: sqlite3.Connection, log: Log) -> int:
-    """Add what a log has gained to its index, as several processes may at once; return how much of
-    it the index holds, in bytes."""
+    """Add the new lines of a log to its index, which several processes may do at once; return how
+    many bytes of the log the index holds."""
     with _transaction(connection, "BEGIN IMMEDIATE"):
         return _add_lines(connection, log)
 

@@ -1,4 +1,4 @@
-"""The study's record as the process has it that writes it: it appends to the log, then applies.
+"""The study's record for the process that writes it: it appends to the log and updates its rows.
 
 The log is the only truth. Whatever belongs together, such as a report and the status it leads to,
 is one line of it, so a kill at any instant leaves all of it or nothing. One process writes, which
@@ -26,7 +26,7 @@ _REQUIRED_FIELDS: Final = (
     *("train_seconds", "data_seconds", "latency_seconds"),
 )
 _OPTIONAL_FIELDS: Final = ("micro_batch", "note", "peak_memory_bytes", *FIGURES)
-"""What a report says always, and what where there is anything to say."""
+"""Fields of a report that the log always holds, and fields that it holds if they have a value."""
 
 
 class Journal(JournalReader):
@@ -186,7 +186,7 @@ class Journal(JournalReader):
     def set_status(
         self, key: str, attempt: int, status: TrialStatus, reason: str = "", **changed: Any
     ) -> None:
-        """Record a status without a report, and what else ``changed`` of the trial's state."""
+        """Record a status without a report, and other ``changed`` columns of the trial."""
         self.rows[key]  # which must be on record
         self.append([_status(key, attempt, status, reason, **changed)])
 

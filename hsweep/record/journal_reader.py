@@ -24,17 +24,17 @@ from hsweep.record.log import Log
 from hsweep.record.rows import REPORTED_COUNTS, LogRow, RawReport, TrialRow
 
 ORIGIN_META: Final = "origin:"
-"""Begins the names under which it is kept what trials are trained with."""
+"""Prefix of the metas that hold origins: the code and versions that train trials."""
 TRAINED_WITH: Final = "trained_with"
-"""In the log: digests of it, where a trial begins or is given reports from elsewhere."""
+"""Column of a status entry: digests of the origins of a trial that begins or is adopted."""
 GPUS: Final = "gpus"
-"""In the log: devices that an attempt of a trial holds, or its share of one."""
+"""Column of a status entry: devices that an attempt of a trial holds, or its share of one."""
 
 RUNS: Final = "runs"
-"""Name of the note how many trials will have been started when the study is complete."""
+"""Name of the meta that holds how many trials a complete study will have started."""
 
 _LAST_CHARACTER: Final = "\U0010ffff"
-"""Sorts behind every other, so that what begins with a prefix is a range of the index."""
+"""Sorts behind every other character, so that names with a prefix are a range of the index."""
 _ROWS_AT_ONCE: Final = 20_000
 _ENTRIES: Final = "SELECT seq, time, key, attempt, kind, unit, payload FROM log"
 _REPORTS: Final = "SELECT key, time, attempt, unit, payload FROM log"
@@ -97,7 +97,7 @@ class JournalReader:
 
     @contextmanager
     def _readable(self) -> Iterator[sqlite3.Connection]:
-        """Yield the index, up to date; what reading it raises becomes a UserError."""
+        """Yield the index, up to date; an error in reading it becomes a UserError."""
         index, path = self._open_index(), self._index_path
         try:
             if not self._is_snapshot and self._log.size != self._indexed:
@@ -194,13 +194,13 @@ class JournalReader:
         return {status: counts.get(status, 0) for status in TrialStatus}
 
     def trials(self, *, orphaned: bool = False) -> list[TrialRow]:
-        """Return the study's trials in the order of the plan; ``orphaned``: also those that are no
+        """Return the study's trials in the order of the plan; ``orphaned`` adds trials that are no
         longer part of it."""
         return self._trial_rows(self.trial_columns(orphaned=orphaned))
 
     def trial_columns(self, *, orphaned: bool = False) -> dict[str, list[Any]]:
-        """Return what `trials` returns column by column, as it is stored: ``point``, ``counts``,
-        ``parts`` and ``last`` as JSON texts."""
+        """Return the columns of `trials` as they are stored: ``point``, ``counts``, ``parts`` and
+        ``last`` as JSON texts."""
         where = "" if orphaned else "WHERE orphaned = ''"
         return self._columns(f"{where} ORDER BY ordinal, rowid")
 

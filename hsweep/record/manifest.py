@@ -1,4 +1,4 @@
-"""What was asked for when a study began, and what has been added or edited since."""
+"""The manifest of a study: its sweep and options, and all later additions and edits."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ NEW_SEED: Final = "with a new seed"
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What was asked for when the study began.
+    """The sweep and options that a study began with, and its later additions and edits.
 
     Attributes:
         settings: what ``--set`` replaced, in order: (name, values).

@@ -17,8 +17,8 @@ _HAVE_BETAS: Final = ("adamw", "sgd")
 
 
 def recipe_metas(journal: JournalReader, trials: Iterable[Trial]) -> dict[str, str | None]:
-    """Return what is to be recorded so that the recipes of trials are on record; training of the
-    user's own follows none."""
+    """Return the metas that put the recipes of trials on record, without those that are there;
+    a user's own training has no recipe."""
     recipes = {trial.parts[_PART]: trial.recipe for trial in trials if _PART in trial.parts}
     known = journal.metas(_META)
     new = {name: each for name, each in recipes.items() if name not in known}

@@ -1,4 +1,4 @@
-"""Removing a study from its home, and what that takes away."""
+"""Removes a study from its home."""
 
 import contextlib
 import shutil
@@ -15,7 +15,7 @@ _STORED = ("checkpoints", "weights", "ray", "trials")
 
 
 def loss_lines(paths: StudyPaths) -> list[str]:
-    """Return what goes with a study, and what stays."""
+    """Return in words which files a removal deletes, and what it leaves."""
     lines = []
     with contextlib.suppress(UserError):  # damaged, which may be why it goes
         study = StudyFolder.at(paths)
@@ -35,7 +35,7 @@ def loss_lines(paths: StudyPaths) -> list[str]:
 
 
 def remove(paths: StudyPaths) -> None:
-    """Remove a study: its folder, and what it has in its storage.
+    """Remove a study: its folder and its files in the storage.
 
     Raises:
         UserError: it is running, or a part cannot be removed.

@@ -173,8 +173,8 @@ def key_of_entry(entry: Entry) -> str:
 def unnoted_losses(
     path: Path, damaged: Iterable[LogLine], keys: Iterable[str], metas: Mapping[str, str]
 ) -> Iterator[tuple[str, str]]:
-    """Yield what damaged lines of a log have cost, each with the name under which that is put on
-    record, if it is not."""
+    """Yield the name of a meta and a message for each damaged line of a log whose loss is not yet
+    on record."""
     known = [*keys]
     for line in damaged:
         name = f"{DAMAGED_META}{line.start}"

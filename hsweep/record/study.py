@@ -40,7 +40,7 @@ CLOSELY: Final = 5_000
 
 
 class StudyFolder:
-    """A study's folder, and what was asked for."""
+    """A study's folder and its manifest."""
 
     def __init__(self, paths: StudyPaths, manifest: Manifest) -> None:
         self.paths = paths
@@ -130,7 +130,7 @@ class StudyFolder:
         self.record_manifest(journal, replace(self.manifest, accepted=accepted))
 
     def record_manifest(self, journal: Journal, manifest: Manifest) -> None:
-        """Record what the study is from now on, its sweep file aside."""
+        """Record a new manifest of the study; its sweep file stays."""
         journal.set_meta(_on_record(self.paths.manifest), manifest_text(manifest))
         self.manifest = manifest
         self.export()
@@ -206,7 +206,7 @@ class StudyFolder:
         return is_held(self.paths)
 
     def running(self) -> Holder:
-        """Return what the process that runs the study has noted of its run."""
+        """Return when the running process began and how long it needs still."""
         return read_holder(self.paths)
 
     def note_time_left(self, seconds: float | None) -> None:
@@ -301,7 +301,7 @@ class StudyFolder:
 
 
 def dated(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is recorded of something that was done now, by this command."""
+    """Return an entry of the manifest with the time and this command."""
     return {"time": time.time(), "command": " ".join(redact_command(given_command())), **entry}
 
 

@@ -85,7 +85,7 @@ def note_time_left(paths: StudyPaths, seconds: float | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """What the process that runs a study has noted.
+    """The note of the process that runs a study.
 
     Attributes:
         since: when it began, in seconds since the epoch; None where that is not known.
@@ -97,7 +97,7 @@ class Holder:
 
 
 def read_holder(paths: StudyPaths) -> Holder:
-    """Return what the process that runs a study has noted, nothing where that cannot be read."""
+    """Return the note of the process that runs a study; an empty one if it cannot be read."""
     try:
         holder = json.loads(paths.holder.read_text())
         left = holder.get("seconds_left")

@@ -23,9 +23,9 @@ WAITS_AT_RUNG: Final = "waits at rung"
 INTERRUPTED: Final = "interrupted"
 """The reason of a planned trial that was in training when its run ended."""
 PROPOSALS: Final = "proposal:"
-"""How the names of the record's notes begin that hold what a search has proposed."""
+"""Prefix of the metas that hold the proposals of an adaptive search."""
 SEARCH_END: Final = "search-end"
-"""Name of the record's note that a search proposed fewer points than it was asked for, and why."""
+"""Name of the meta that says why a search proposed fewer points than ``num_points``."""
 
 _MAX_SHAPES: Final = 8
 _MAX_REASONS: Final = 3
@@ -195,7 +195,7 @@ def counts_in_words(
 
 
 def first_line(reason: str) -> str:
-    """Return what a reason says before it goes into details, such as a traceback.
+    """Return the first line of a reason, without details such as a traceback.
 
     A very long line loses its middle: an error says what it is first and where it happened last.
     """
@@ -324,7 +324,7 @@ def budgets_in_words(amounts: Iterable[int], unit: str) -> str:
 
 
 def composition_lines(trials: Sequence[TrialRow], manifest: Manifest, runs: int) -> list[str]:
-    """Return what a study's trials are, those that were not needed apart.
+    """Return in words how many trials a study has, and how many were not needed.
 
     Args:
         trials: of one study.

@@ -91,7 +91,7 @@ class WeightsFolder:
 
 
 def header_of(file: Path) -> dict[str, Any]:
-    """Return what a file of weights says that they are."""
+    """Return the header of a file of weights (see ``Trial.result_at``)."""
     from safetensors import safe_open
 
     with safe_open(file, "pt") as content:

@@ -1,1 +1,1 @@
-"""From what a user asks for to a study that runs, or runs again."""
+"""Runs studies: new ones, edited ones and ones that go on."""

@@ -1,9 +1,8 @@
-"""The difference between a study on record and what it shall be.
+"""The difference between a study on record and its new plan.
 
-A new study, an edited sweep, a study that goes on as it is and runs that its answer lacks are one
-thing: what is wanted (the sweep and the runs that were asked for) is planned and compared with the
-record. What that comes to is shown before anything is recorded, and recorded, as one line, before
-anything trains.
+A new study, an edited sweep, a study that goes on as it is and runs that its answer lacks take one
+way: the sweep, with the runs that answers asked for, is planned and compared with the record. The
+difference is shown before anything is recorded, and recorded as one line before anything trains.
 """
 
 import json
@@ -63,7 +62,7 @@ _ADAPTIVE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change of a study: what its record takes over, and what is trained then.
+    """A change of a study: its new manifest, its new and removed trials, and the trials to run.
 
     Attributes:
         prepared: the sweep and its plan, the runs that answers asked for included.

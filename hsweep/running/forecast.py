@@ -1,4 +1,4 @@
-"""How many runs a plan leads to, and how long they take by what was measured on this machine."""
+"""How many runs a plan leads to, and how long they take at the speeds measured on this machine."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -20,7 +20,7 @@ from hsweep.record.summary import Size, budgets_in_words, counted
 from hsweep.running.progress import about
 
 _WHOLE: Final = 0.995
-"""A share of the training that is told as all of it."""
+"""A share of the training above which none is said to be left out."""
 
 
 @dataclass(frozen=True, slots=True)

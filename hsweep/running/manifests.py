@@ -1,4 +1,4 @@
-"""Creating what the record says of a study, or of an extension of it, before it runs."""
+"""Makes the manifest of a new study, and its entry for an extension."""
 
 import shlex
 import time

@@ -76,32 +76,17 @@ class RunOptions:
     )
 
     def __post_init__(self) -> None:
-        address, inline = self.cluster, self.runner == "inline"
-        if inline and self.address is not None:
-            raise UserError(
-                f"--address {self.address} is for the ray runner; leave out --runner inline"
-            )
-        if not self.dashboard and (inline or address is not None):
-            named_by = "--address" if self.address is not None else "RAY_ADDRESS"
-            raise UserError(
-                "--no-dashboard is for a Ray that is started here; "
-                + (
-                    f"that at {address} (from {named_by}) has its own"
-                    if address
-                    else "--runner inline starts none"
+        at_once = None if self.max_concurrent == 1 else self.max_concurrent
+        for name, value in (
+            ("--address", self.address),
+            ("--max-concurrent", at_once),
+            ("--report-timeout", self.report_timeout),
+        ):
+            if self.runner == "inline" and value is not None:
+                raise UserError(
+                    f"{name} {value} is for the ray runner: the inline runner trains one trial at "
+                    "a time in this process; leave out --runner inline, or this option"
                 )
-                + ": leave it out"
-            )
-        if inline and self.max_concurrent not in (None, 1):
-            raise UserError(
-                "the inline runner trains one trial at a time; --max-concurrent "
-                f"{self.max_concurrent} needs --runner ray"
-            )
-        if inline and self.report_timeout is not None:
-            raise UserError(
-                "the inline runner trains in this process, which cannot end itself after "
-                f"{self.report_timeout:g} s without a report; --report-timeout needs --runner ray"
-            )
 
     @property
     def cluster(self) -> str | None:

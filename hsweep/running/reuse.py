@@ -253,7 +253,7 @@ class Reuse:
         return units[-1:] == [trial.budget.amount] and self.rungs <= set(units) and is_decided
 
     def lines(self, num_trials: int) -> list[str]:
-        """Return what to tell the user of a study of ``num_trials`` trials before it runs."""
+        """Return messages for the user of a study of ``num_trials`` trials before it runs."""
         lines = []
         if self.taken:
             is_are, them = _number_words(len(self.taken))

@@ -64,13 +64,13 @@ class Conclude(Protocol):
     """Answers a study's question once it has run."""
 
     def prepare(self) -> None:
-        """Import what the other methods need; called in a thread while trials train."""
+        """Import the modules of the other methods; called in a thread while trials train."""
 
     def answer(self, study: StudyFolder, outcome: Outcome) -> None:
         """Find the answer and print it."""
 
     def write(self, study: StudyFolder) -> Sequence[Path]:
-        """Write the report of what was answered; return the files for the study's tracked run."""
+        """Write the report with the answer; return the files for the study's tracked run."""
 
 
 def run(
@@ -319,8 +319,8 @@ def _train(
 def _coordinator(
     study: StudyFolder, journal: Journal, change: Change, reuse: Reuse | None
 ) -> tuple[Coordinator, Outlook]:
-    """Put the planned trials on record, with results of other studies, and return what hands them
-    out and what is left of them."""
+    """Put the planned trials on record, with results of other studies; return their coordinator and
+    its outlook."""
     plan = change.prepared.plan
     trials: list[Trial] = list(plan.trials)
     proposer = keeper = None
@@ -354,8 +354,8 @@ def _coordinator(
 
 
 def _note_runs(journal: Journal, outlook: Outlook) -> None:
-    """Record how many trials the study will have trained, for those who read it; a record that
-    cannot be written ends the run elsewhere."""
+    """Record how many trials the study will have trained, for readers; a record that cannot be
+    written ends the run elsewhere."""
     with contextlib.suppress(OSError):
         journal.set_meta(RUNS, str(outlook.num_runs))
 
