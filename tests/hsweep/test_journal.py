@@ -136,7 +136,9 @@ class TestTogether:
     def test_what_is_recorded_together_is_one_line(self, journal: Journal, tmp_path: Path) -> None:
         log = tmp_path / "journal.jsonl"
         journal.record("ta", 1, report(1))
-        journal.record("ta", 1, report(2))
+        before = log.read_text()
+        journal.record("ta", 1, report(2), TrialStatus.STOPPED_EARLY)
+        assert log.read_text().removeprefix(before).count("\n") == 1
         before = log.read_text()
         with JournalReader(tmp_path / "journal.db") as reader:
             reports = list(journal.reports(["ta"]))
@@ -171,7 +173,7 @@ class TestTogether:
             assert again.rows == journal.rows
 
 
-@pytest.mark.parametrize("key", ["1" * 20, "12345678901234567e89", "007", "1.50", "inf"])
+@pytest.mark.parametrize("key", ["12345678901234567e89", "007", "inf"])
 def test_a_key_that_reads_as_a_number_is_a_text(tmp_path: Path, key: str) -> None:
     with Journal(tmp_path / "journal.db", create=True) as journal:
         journal.add_trials([row(key)])
