@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -77,10 +78,21 @@ INPUTS = {
 }
 
 
+@cache
+def page_of(name: str) -> str:
+    """The page of one of the inputs."""
+    return build_report(INPUTS[name]())
+
+
+@cache
+def parsed(name: str) -> Page:
+    return Page(page_of(name))
+
+
 @pytest.mark.parametrize("name", INPUTS)
 def test_every_kind_of_study_gets_a_whole_page(name: str) -> None:
     report_input: ReportInput = INPUTS[name]()
-    page = Page(build_report(report_input))
+    page = parsed(name)
     # Several comparisons stand in a list, whose lines the parser keeps.
     answer = report_input.answer
     is_asked = answer.leading is not None and not answer.instead
@@ -93,7 +105,7 @@ def test_every_kind_of_study_gets_a_whole_page(name: str) -> None:
 
 
 def test_the_answer_comes_first_and_the_rest_is_folded_by_kind() -> None:
-    html = build_report(examples.report_input())
+    html = page_of("transition")
     places = [
         html.index(text)
         for text in (
@@ -120,7 +132,7 @@ TERMS = re.compile(
 
 @pytest.mark.parametrize("name", INPUTS)
 def test_the_first_screen_uses_no_term_that_it_does_not_explain(name: str) -> None:
-    html = build_report(INPUTS[name]())
+    html = page_of(name)
     first = html[html.index("<header>") : html.index('<details class="fold"')]
     assert "<h1>" in first
     plain = re.sub(r'<a class="term"[^>]* title="[^"]+">[^<]*</a>', "", first)
@@ -158,7 +170,7 @@ TERM_OF = {term.name: term.meaning for term in TERMS_EXPLAINED}
 
 
 def test_the_page_names_no_address_to_fetch_from() -> None:
-    page = Page(build_report(examples.lean_input()))
+    page = parsed("lean")
     fetched = [v for n, v in page.attributes if n in ("src", "srcset", "action", "poster")]
     links = [value for name, value in page.attributes if name == "href"]
     assert fetched == []
@@ -166,8 +178,8 @@ def test_the_page_names_no_address_to_fetch_from() -> None:
 
 
 def test_plotly_is_embedded_once_and_only_where_there_is_a_figure() -> None:
-    assert build_report(examples.report_input()).count("plotly.js v") == 1
-    empty = build_report(INPUTS["no trials"]())
+    assert page_of("transition").count("plotly.js v") == 1
+    empty = page_of("no trials")
     assert "plotly.js v" not in empty
     assert "No trial has reported nmse yet" in empty
 
@@ -190,7 +202,7 @@ def test_text_from_data_cannot_become_markup() -> None:
             x=ATTACK, by=ATTACK, metric=ATTACK, reason=ATTACK, warnings=(ATTACK,)
         ),
     )
-    clean, attacked = Page(build_report(examples.report_input())), Page(build_report(hostile))
+    clean, attacked = parsed("transition"), Page(build_report(hostile))
     assert attacked.tags.count("script") == clean.tags.count("script")
     assert "img" not in attacked.tags
     assert not any(name.startswith("on") for name, _ in attacked.attributes)
@@ -252,8 +264,7 @@ def test_every_point_of_a_run_or_a_shape_leads_to_its_trials_and_pages() -> None
 
 
 def test_every_link_within_the_page_leads_somewhere() -> None:
-    for report_input in (examples.report_input(), examples.groups_input()):
-        page = Page(build_report(report_input))
+    for page in map(parsed, ("transition", "several comparisons")):
         places = {value for name, value in page.attributes if name == "id"}
         links = {
             value[1:] for name, value in page.attributes if name == "href" and value[:1] == "#"
@@ -265,12 +276,12 @@ def test_every_link_within_the_page_leads_somewhere() -> None:
 def test_the_page_of_ten_thousand_trials_stays_small() -> None:
     trials = pd.concat([examples.trials_frame()] * 186, ignore_index=True)
     trials["key"] = [f"{number:016x}" for number in range(len(trials))]
-    few = build_report(examples.report_input())
+    few = page_of("transition")
     many = examples.report_input(trials=trials, reports=examples.reports_frame(trials))
     html = build_report(many)
     assert len(html) - len(few) < 4_000_000
     tags = Page(html).tags
-    assert len(tags) < len(Page(few).tags) + 50
+    assert len(tags) < len(parsed("transition").tags) + 50
 
 
 def test_tables_of_many_shapes_are_cut_and_say_so() -> None:
@@ -333,7 +344,7 @@ def test_warnings_of_study_and_result_are_listed_once() -> None:
 
 
 def test_the_same_study_gives_the_same_page() -> None:
-    assert build_report(examples.report_input()) == build_report(examples.report_input())
+    assert build_report(examples.report_input()) == page_of("transition")
 
 
 def test_the_file_appears_whole_and_leaves_nothing_beside_it(tmp_path: Path) -> None:
