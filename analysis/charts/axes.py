@@ -124,14 +124,14 @@ def log_ticks(low: float, high: float, most: int) -> list[float]:
 
 
 def _even_values(low: float, high: float) -> list[list[float]]:
-    found = []
+    choices = []
     for power in range(math.floor(math.log10(high - low)) - 1, math.floor(math.log10(high)) + 1):
         for mantissa in (1, 2, 5):
             step = mantissa * 10.0**power
             first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
             if last - first <= 50:
-                found.append([round(number * step, 12) for number in range(first, last + 1)])
-    return found
+                choices.append([round(number * step, 12) for number in range(first, last + 1)])
+    return choices
 
 
 _SUPERSCRIPTS: Final = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")

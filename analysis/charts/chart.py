@@ -254,11 +254,11 @@ def by_look(looks: Mapping[Look, Series], points: Iterable[tuple[Look, Mark]]) -
 
 def uniquely_named(charts: Sequence[Chart]) -> list[Chart]:
     """Return the charts, a number behind every name that an earlier one bears."""
-    found: list[Chart] = []
+    named: list[Chart] = []
     for chart in charts:
-        before = sum(chart.name == other.name for other in charts[: len(found)])
-        found.append(replace(chart, name=f"{chart.name}-{before + 1}") if before else chart)
-    return found
+        before = sum(chart.name == other.name for other in charts[: len(named)])
+        named.append(replace(chart, name=f"{chart.name}-{before + 1}") if before else chart)
+    return named
 
 
 def shortened(text: str, longest: int) -> str:

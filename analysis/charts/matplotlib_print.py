@@ -145,7 +145,7 @@ def _inches(chart: Chart) -> tuple[float, float]:
     """Return width and height of a chart's own figure."""
     if chart.num_rows:
         has_long = any(len(name) > _LONG_ROW for _, name in chart.y.ticks)
-        has_headings = any(isinstance(each, Heading) for each in chart.layers)
+        has_headings = any(isinstance(layer, Heading) for layer in chart.layers)
         width = _WIDE_INCHES if has_long or has_headings else COLUMN_INCHES
         return width, (0.9 if chart.key else 0.75) + 0.17 * chart.num_rows
     if chart.legend == "beside":
@@ -265,7 +265,7 @@ def _annotate(
 
 def _add_legend(axes: Axes, chart: Chart) -> None:
     handles: list[Line2D | Patch] = []
-    lines = {each.group or each.name: each.line for each in chart.series if each.line}
+    lines = {series.group or series.name: series.line for series in chart.series if series.line}
     for layer in chart.layers:
         if isinstance(layer, Bars) and layer.name:
             handles.append(Patch(color=layer.shades[0].light, label=_short(layer.name)))

@@ -55,15 +55,15 @@ def links_by_values(trials: pd.DataFrame, names: Sequence[str]) -> dict[Key, lis
     if not names or not set(names) <= set(trials.columns):
         return {}
     urls = trials["mlflow_url"]
-    shown = "seed " + trials["seed"].astype(str) if "seed" in trials else urls.map(run_id)
-    found: dict[Key, list[tuple[str, str]]] = {}
+    labels = "seed " + trials["seed"].astype(str) if "seed" in trials else urls.map(run_id)
+    links: dict[Key, list[tuple[str, str]]] = {}
     # A value that stands in many rows is written once.
     text_of = lru_cache(maxsize=None, typed=True)(value_text)
     texts = (map(text_of, trials[name].tolist()) for name in sorted(set(names)))
-    for values, *link in zip(zip(*texts, strict=True), shown, urls, strict=True):
+    for values, *link in zip(zip(*texts, strict=True), labels, urls, strict=True):
         key = tuple(zip(sorted(set(names)), values, strict=True))
-        found.setdefault(key, []).append((link[0], link[1]))
-    return found
+        links.setdefault(key, []).append((link[0], link[1]))
+    return links
 
 
 def run_id(address: str) -> str:

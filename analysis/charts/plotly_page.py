@@ -88,7 +88,7 @@ def figure_json(chart: Chart) -> dict[str, Any]:
     A point's ``customdata`` is its number in `Chart.picks`; where a trace's ``meta`` is ``picks``,
     the page makes their titles the trace's texts.
     """
-    labels = [each for each in chart.layers if isinstance(each, Reference) and each.label]
+    labels = [layer for layer in chart.layers if isinstance(layer, Reference) and layer.label]
     layout = {
         **_LAYOUT,
         # A label beside the chart covers no data.
@@ -138,7 +138,7 @@ def _safe(text: str) -> str:
 
 def _axis(chart: Chart, which: AxisName) -> dict[str, Any]:
     axis, is_x = (chart.x, True) if which == "x" else (chart.y, False)
-    found: dict[str, Any] = {
+    content: dict[str, Any] = {
         **_AXIS,
         "title": {"text": _safe(axis.title), "standoff": 10, "font": {"size": 14}},
         "showline": is_x,
@@ -147,23 +147,23 @@ def _axis(chart: Chart, which: AxisName) -> dict[str, Any]:
     }
     values = [getattr(point, which) for series in chart.series for point in series.points]
     if axis.kind == "log":
-        found |= {"type": "log", **_log_ticks(axis, values)}
+        content |= {"type": "log", **_log_ticks(axis, values)}
     elif axis.form == "percent":
-        found["tickformat"] = ".0%"
+        content["tickformat"] = ".0%"
     elif axis.form == "whole" and max(filter(math.isfinite, values), default=0) <= _FEW_UNITS:
-        found["dtick"] = 1
+        content["dtick"] = 1
     elif axis.form == "cost":
-        found |= _cost_format(values)
+        content |= _cost_format(values)
     if axis.ticks:
         every = math.ceil(len(axis.ticks) / _MOST_TICKS) if axis.kind == "grid" else 1
         names = [(at, _safe(shortened(name, _LONGEST_ROW))) for at, name in axis.ticks[::every]]
-        found["tickvals"] = [at for at, _ in names]
-        found["ticktext"] = [f"<b>{name}</b>" if at in axis.bold else name for at, name in names]
+        content["tickvals"] = [at for at, _ in names]
+        content["ticktext"] = [f"<b>{name}</b>" if at in axis.bold else name for at, name in names]
     if axis.range is not None:
-        found["range"] = [math.log10(end) if axis.kind == "log" else end for end in axis.range]
+        content["range"] = [math.log10(end) if axis.kind == "log" else end for end in axis.range]
     elif axis.from_zero:
-        found["rangemode"] = "tozero"
-    return found
+        content["rangemode"] = "tozero"
+    return content
 
 
 def _log_ticks(axis: Axis, values: Sequence[float]) -> dict[str, Any]:
@@ -256,12 +256,12 @@ def _note(text: str, x: float, y: float, shade: palette.Shade) -> dict[str, Any]
 def _series(series: Series) -> dict[str, Any]:
     points, colour = series.points, series.shade.light
     has_labels = any(point.label for point in points)
-    shown = {"lines": series.line, "markers": series.symbol, "text": has_labels or None}
+    parts = {"lines": series.line, "markers": series.symbol, "text": has_labels or None}
     trace: dict[str, Any] = {
         "type": "scatter",
         "x": [point.x for point in points],
         "y": [point.y for point in points],
-        "mode": "+".join(part for part, look in shown.items() if look is not None),
+        "mode": "+".join(part for part, look in parts.items() if look is not None),
         "name": _safe(series.name),
         "showlegend": bool(series.name),
         "legendgroup": _safe(series.group or series.name),
@@ -309,11 +309,11 @@ def _shared(values: list[float]) -> float | list[float]:
 
 def _hover(texts: Sequence[str]) -> dict[str, Any]:
     """Return the hover texts of points; of several lines the first is a heading."""
-    shown = []
+    lines = []
     for text in texts:
         first, *rest = map(_safe, text.split("\n"))
-        shown.append("<br>".join([f"<b>{first}</b>", *rest]) if rest else first)
-    return {"hovertext": shown, "hovertemplate": "%{hovertext}" + _NO_EXTRA}
+        lines.append("<br>".join([f"<b>{first}</b>", *rest]) if rest else first)
+    return {"hovertext": lines, "hovertemplate": "%{hovertext}" + _NO_EXTRA}
 
 
 def _bars(bars: Bars) -> dict[str, Any]:

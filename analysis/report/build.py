@@ -149,11 +149,11 @@ def report_charts(report_input: ReportInput) -> list[Chart]:
 
 def _charts_by_part(report_input: ReportInput) -> list[list[Chart]]:
     """Return the charts of each finding, at the end that of the learning curves."""
-    found = [list(finding.charts()) for finding in report_input.answer.findings]
+    charts_of = [list(finding.charts()) for finding in report_input.answer.findings]
     curves = report_input.curves
-    found.append([curves] if isinstance(curves, Chart) else [])
-    named = iter(uniquely_named(link_runs(list(chain(*found)), report_input.trials)))
-    return [list(islice(named, len(charts))) for charts in found]
+    charts_of.append([curves] if isinstance(curves, Chart) else [])
+    named = iter(uniquely_named(link_runs(list(chain(*charts_of)), report_input.trials)))
+    return [list(islice(named, len(charts))) for charts in charts_of]
 
 
 class Part(NamedTuple):
@@ -192,11 +192,11 @@ class Live:
 def build_report(report_input: ReportInput, live: Live | None = None) -> str:
     """Return the whole page as HTML; ``live`` puts what happens now on top of it."""
     is_training = live is not None and live.now["state"] == "running"
-    answer, shown, axes = report_input.answer, report_input.trials, report_input.axes
+    answer, trials, axes = report_input.answer, report_input.trials, report_input.axes
     leading = answer.leading
     badge, tone = (leading and leading.badge) or ("no verdict", "unknown")
     note = paragraphs(report_input.question)
-    counts = trials_text.status_counts(shown)
+    counts = trials_text.status_counts(trials)
     *by_finding, curves = _charts_by_part(report_input)
     parts = [
         Part(
@@ -205,12 +205,12 @@ def build_report(report_input: ReportInput, live: Live | None = None) -> str:
         for finding, charts in zip(answer.findings, by_finding, strict=True)
     ]
     # The picture of the answer stands beside it, and not a second time further down.
-    first = next((each for each in parts if each.finding is leading and each.charts), None)
+    first = next((part for part in parts if part.finding is leading and part.charts), None)
     beside = first.charts if first is not None else curves
     picture = beside.pop(0) if beside else None
     own = [text for text in report_input.warnings if sentence(text) not in answer.sentences]
-    swept = tables.varying_columns(shown, axes)
-    best = trials_text.best_table(shown, axes, report_input.metric, report_input.goal)
+    swept = tables.varying_columns(trials, axes)
+    best = trials_text.best_table(trials, axes, report_input.metric, report_input.goal)
     why_none = report_input.curves
     return render(
         "report.html.j2",
@@ -233,7 +233,7 @@ def build_report(report_input: ReportInput, live: Live | None = None) -> str:
         swept=swept,
         facts=_facts(report_input, swept),
         counts=counts,
-        num_trials=len(shown),
+        num_trials=len(trials),
         best=best,
         composition=[sentence(text) for text in report_input.composition],
         endings=tables.first_rows(report_input.endings),
@@ -245,7 +245,7 @@ def build_report(report_input: ReportInput, live: Live | None = None) -> str:
         provenance=tables.provenance_table(report_input.provenance),
         statuses=[count for count in counts if count.trials],
         trials_json=embed(
-            trials_text.embedded(trials_text.trial_columns(shown, axes, report_input.metric))
+            trials_text.embedded(trials_text.trial_columns(trials, axes, report_input.metric))
         ),
     )
 
@@ -322,13 +322,13 @@ class Paragraph(NamedTuple):
 
 def paragraphs(text: str) -> list[Paragraph]:
     """Return the blocks of a docstring, which empty lines part."""
-    found = []
+    blocks = []
     for block in re.split(r"\n[ \t]*\n", textwrap.dedent(text.replace("\r\n", "\n"))):
         lines = [line.rstrip() for line in block.split("\n") if line.strip()]
         if not lines:
             continue
         if all(line[0].isspace() for line in lines):
-            found.append(Paragraph(textwrap.dedent("\n".join(lines)), True))
+            blocks.append(Paragraph(textwrap.dedent("\n".join(lines)), True))
         else:
-            found.append(Paragraph(" ".join(line.strip() for line in lines), False))
-    return found
+            blocks.append(Paragraph(" ".join(line.strip() for line in lines), False))
+    return blocks

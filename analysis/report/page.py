@@ -35,16 +35,16 @@ _UNSAFE_IN_SCRIPT: Final = {
 
 @cache
 def _environment() -> jinja2.Environment:
-    found = jinja2.Environment(
+    environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.filters["explained"] = explained
-    found.filters["coded"] = coded
-    return found
+    environment.filters["explained"] = explained
+    environment.filters["coded"] = coded
+    return environment
 
 
 def explained(text: str) -> Markup:
@@ -106,7 +106,7 @@ def render(
         .get_template(template)
         .render(
             charts=charts,
-            heights={name: each["layout"].get("height") for name, each in figures.items()},
+            heights={name: figure["layout"].get("height") for name, figure in figures.items()},
             terms=TERMS,
             figures_json=embed(
                 {"figures": figures, "picks": picks, "dark": palette.dark_partners()}

@@ -72,7 +72,7 @@ def with_at_chance(
     finished = trials.loc[trials["status"].eq("finished") & trials[metric].notna()]
     parting = sorted({axis for entry in data for axis in entry.get("at", {})} & set(trials))
     tasks = finished.groupby(parting, dropna=False) if parting else [((), finished)]
-    found: list[Any] = []
+    at_chance: list[Any] = []
     for values, part in tasks:
         chance = study_chance(data, metric, dict(zip(parting, values, strict=True)))
         if chance is not None and len(part):
@@ -83,8 +83,8 @@ def with_at_chance(
             gain = (part[metric].to_numpy(np.float64) - chance) * (1 if goal == "max" else -1)
             scores = part[metric].to_numpy(np.float64)
             most = evaluation_noise(scores, chance, eval_size) if counts_examples(metric) else None
-            found += list(part.index[learned_nothing(gain, point, most)])
-    status = trials["status"].mask(trials.index.isin(found), AT_CHANCE)
+            at_chance += list(part.index[learned_nothing(gain, point, most)])
+    status = trials["status"].mask(trials.index.isin(at_chance), AT_CHANCE)
     return trials.assign(status=status)
 
 

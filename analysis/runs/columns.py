@@ -96,11 +96,11 @@ def budget_steps(reached: FloatArray) -> FloatArray:
     Neighbours within `ROUNDING` are one where all that are linked in this way are: the reports of a
     curve stay apart, however close.
     """
-    found = pd.Series(reached).sort_values()
-    links = (found > found.shift() * (1 + ROUNDING)).cumsum()
-    least, most = (found.groupby(links).transform(end) for end in ("min", "max"))
-    is_one = found.notna() & (most <= least * (1 + ROUNDING))
-    return found.mask(is_one, most).sort_index().to_numpy()
+    budgets = pd.Series(reached).sort_values()
+    links = (budgets > budgets.shift() * (1 + ROUNDING)).cumsum()
+    least, most = (budgets.groupby(links).transform(end) for end in ("min", "max"))
+    is_one = budgets.notna() & (most <= least * (1 + ROUNDING))
+    return budgets.mask(is_one, most).sort_index().to_numpy()
 
 
 def rows_by_values(rows: pd.DataFrame, columns: Sequence[str]) -> list[tuple[Key, IntArray]]:

@@ -112,8 +112,8 @@ class Grouped:
     @cached_property
     def found(self) -> list[Shape]:
         """The shapes that can be compared, cheapest first."""
-        found = [shape for shape in self.shapes if shape.values.size]
-        return sorted(found, key=lambda s: (*(s.costs[name] for name in self.costs), s.label))
+        comparable = [shape for shape in self.shapes if shape.values.size]
+        return sorted(comparable, key=lambda s: (*(s.costs[name] for name in self.costs), s.label))
 
     @cached_property
     def stopped(self) -> list[Shape]:
@@ -214,7 +214,7 @@ def grouped(
                 tuned.get(key),
             )
         )
-    found = Grouped(
+    groups = Grouped(
         tuple(shapes),
         tuple(by),
         runs.metric,
@@ -225,8 +225,8 @@ def grouped(
         tuple(dict.fromkeys([*warnings, *_warnings(shapes, crash_sd, what)])),
         runs.replicate is not None,
     )
-    _need_full_runs(found)
-    return found
+    _need_full_runs(groups)
+    return groups
 
 
 def seed_spread(shapes: Sequence[Shape], max_prior_df: float = math.inf) -> Moderated:
@@ -269,37 +269,39 @@ def _label(config: Config) -> str:
 
 
 def _warnings(shapes: Sequence[Shape], crash_sd: float, what: str) -> list[str]:
-    found = []
+    warnings = []
     if stopped := sum(shape.stopped > 0 for shape in shapes):
-        found.append(
+        warnings.append(
             f"{stopped} of {len(shapes)} {what}s lost runs to early stopping and are not compared:"
             " the runs they kept are those that did well"
         )
     if empty := [shape for shape in shapes if not shape.stopped and not shape.values.size]:
         named = losses_named([(shape.label, shape.lost) for shape in empty])
-        found.append(f"{len(empty)} {what}s have no full-budget run{f': {named}' if named else ''}")
+        warnings.append(
+            f"{len(empty)} {what}s have no full-budget run{f': {named}' if named else ''}"
+        )
     usable = [shape for shape in shapes if shape.values.size]
     if named := losses_named([(shape.label, shape.lost) for shape in usable]):
-        found.append(f"some means are those of the runs that were left: {named}")
+        warnings.append(f"some means are those of the runs that were left: {named}")
     if screened := sum(shape.lost.screened for shape in shapes):
-        found.append(
+        warnings.append(
             f"{screened} crashed runs (over {crash_sd:g} seed sd below their {what}'s median) are"
             " left out of the means and shown as crash share"
         )
     sizes = {shape.values.size for shape in usable}
     if len(sizes) > 1:
-        found.append(f"{what}s hold between {min(sizes)} and {max(sizes)} runs")
-    return found
+        warnings.append(f"{what}s hold between {min(sizes)} and {max(sizes)} runs")
+    return warnings
 
 
-def _need_full_runs(found: Grouped) -> None:
-    if found.found:
+def _need_full_runs(shapes: Grouped) -> None:
+    if shapes.found:
         return
-    if found.stopped:
+    if shapes.stopped:
         raise UserError(
-            f"no shape has all its runs at full budget with a {found.metric}: "
-            f"{len(found.stopped)} of {len(found.shapes)} lost runs to early stopping; runs that"
+            f"no shape has all its runs at full budget with a {shapes.metric}: "
+            f"{len(shapes.stopped)} of {len(shapes.shapes)} lost runs to early stopping; runs that"
             " were to be shorter are a budget of their own: ask for it alone with"
             " --where COLUMN=VALUE"
         )
-    raise UserError(f"no run of the table reached its full budget with a {found.metric}")
+    raise UserError(f"no run of the table reached its full budget with a {shapes.metric}")

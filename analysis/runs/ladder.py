@@ -72,10 +72,10 @@ class Ladder:
         rungs, further = (
             tuple(
                 Rung(rung.budget, Runs(rows, rung.runs.metric, rung.runs.columns))
-                for rung in each
+                for rung in rungs
                 if len(rows := rung.runs.frame.loc[rung.runs.frame[column].eq(value)])
             )
-            for each in (self.rungs, self.further)
+            for rungs in (self.rungs, self.further)
         )
         return replace(self, rungs=rungs, further=further)
 
@@ -104,7 +104,7 @@ def ladder_of(
     require(frame, [*identity, name], "table")
     numbers = as_numbers(frame[name], name)
     reached, budgets = (
-        pd.Series(each, index=frame.index) for each in (numbers, budget_steps(numbers))
+        pd.Series(values, index=frame.index) for values in (numbers, budget_steps(numbers))
     )
     by_step = reached.groupby([*(frame[key] for key in identity), budgets], dropna=False)
     if (by_step.nunique() > 1).any():
@@ -113,15 +113,15 @@ def ladder_of(
     if target is not None:
         budgets = budgets.where(budgets <= target * (1 + ROUNDING))
     several = budgets.groupby([frame[key] for key in identity], dropna=False).transform("nunique")
-    found = sorted(set(budgets[several > 1].dropna()))
-    if found and budgets.max() > found[-1]:
-        found.append(float(budgets.max()))
-    if len(found) > MOST_RUNGS:
-        return Ladder(column=name, unit=unit, reports=len(found))
+    steps = sorted(set(budgets[several > 1].dropna()))
+    if steps and budgets.max() > steps[-1]:
+        steps.append(float(budgets.max()))
+    if len(steps) > MOST_RUNGS:
+        return Ladder(column=name, unit=unit, reports=len(steps))
     alone = runs.columns.copy()
     alone.pop("budget_column", None)
     alone.pop("target_budget", None)
-    rungs = [Rung(budget, Runs(frame[budgets == budget], runs.metric, alone)) for budget in found]
+    rungs = [Rung(budget, Runs(frame[budgets == budget], runs.metric, alone)) for budget in steps]
     return Ladder(
         column=name,
         unit=unit,
@@ -135,5 +135,5 @@ def furthest(frame: pd.DataFrame, identity: Sequence[str], column: str) -> pd.Da
     if not frame.duplicated(list(identity)).any():
         return frame
     ordered = frame.sort_values(column, kind="stable")
-    kept: pd.DataFrame = ordered.drop_duplicates(list(identity), keep="last").sort_index()
-    return kept
+    last: pd.DataFrame = ordered.drop_duplicates(list(identity), keep="last").sort_index()
+    return last

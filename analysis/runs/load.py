@@ -116,7 +116,7 @@ def _text_table(text: str) -> tuple[pd.DataFrame, list[str]]:
 def _separator(text: str) -> str:
     """Return what parts the names in the first line."""
     first = text[: text.find("\n")] if "\n" in text else text
-    return max(",;\t|", key=lambda each: len(next(csv.reader([first], delimiter=each), [])))
+    return max(",;\t|", key=lambda sign: len(next(csv.reader([first], delimiter=sign), [])))
 
 
 def _is_text(column: "pd.Series[Any]") -> bool:
@@ -136,21 +136,21 @@ def _are_numbers(words: Iterable[str], decimal: str) -> bool:
 
 def _with_numbers(frame: pd.DataFrame, decimal: str) -> tuple[pd.DataFrame, list[str]]:
     """Return a table whose columns of written numbers are numbers, and a note on unusual ones."""
-    found: dict[str, pd.Series[Any]] = {}
+    numbers: dict[str, pd.Series[Any]] = {}
     examples: list[str] = []
     for name, column in frame.items():
         words = _words(column) if _is_text(column) else []
-        sign = next((each for each in (decimal, *".,") if _are_numbers(words, each)), None)
+        sign = next((option for option in (decimal, *".,") if _are_numbers(words, option)), None)
         if sign is None or len({word.endswith("%") for word in words if word not in _MISSING}) > 1:
             continue  # whether 93 beside 94% is 93 % is not known
         values = {word: None if word in _MISSING else _value(word, sign) for word in words}
-        found[str(name)] = pd.to_numeric(column.str.strip().map(values))
+        numbers[str(name)] = pd.to_numeric(column.str.strip().map(values))
         for word in words:
             if _is_unusual(word, values[word], decimal):
                 examples.append(f"{name} ({word!r} as {values[word]!r})")
                 break
     notes = [f"read as numbers: {', '.join(examples)}"] if examples else []
-    return frame.assign(**found), notes
+    return frame.assign(**numbers), notes
 
 
 def _value(word: str, decimal: str) -> float | int:

@@ -79,9 +79,9 @@ def runs_text(left: int, losses: Losses) -> str:
     return f"{left}{losses.behind}"
 
 
-def losses_named(found: Mapping[str, Losses] | Sequence[tuple[str, Losses]]) -> str:
+def losses_named(losses_by_name: Mapping[str, Losses] | Sequence[tuple[str, Losses]]) -> str:
     """Return the losses of several cells or shapes by their names, the heaviest first."""
-    pairs = found.items() if isinstance(found, Mapping) else found
+    pairs = losses_by_name.items() if isinstance(losses_by_name, Mapping) else losses_by_name
     lost = [(name, losses) for name, losses in pairs if losses.total]
     lost.sort(key=lambda pair: -pair[1].total / pair[1].started)
     named = [f"{losses.text} at {name}" for name, losses in lost[:_MOST_NAMED]]

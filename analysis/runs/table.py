@@ -214,7 +214,7 @@ class Runs:
             runs["complete"] = learned | (at_chance & ~by_keys.transform("any"))
         return runs, warnings
 
-    def _refuse_repeated(self, runs: pd.DataFrame, keys: Sequence[str], taken: set[str]) -> None:
+    def _refuse_repeated(self, runs: pd.DataFrame, keys: Sequence[str], roles: set[str]) -> None:
         """Refuse two rows of one run at one budget, where several are known."""
         has_budget = self.columns.get("budget_column") is not None
         same = [*keys, "replicate", *(["reached"] if has_budget else [])]
@@ -223,7 +223,7 @@ class Runs:
             return
         cells = runs.groupby(same, sort=False, dropna=False).ngroup().to_numpy()
         named = runs[[*keys, "replicate"]].rename(columns={"replicate": str(self.replicate)})
-        refuse_unnamed(self.frame, cells, named, taken)
+        refuse_unnamed(self.frame, cells, named, roles)
         first = runs.loc[repeated].iloc[0]
         raise UserError(
             f"{int(repeated.sum())} rows repeat a run, the first at {_where(first, keys)},"
@@ -231,7 +231,7 @@ class Runs:
             " tells replicates apart, or name the axes whose settings compete (nuisance)"
         )
 
-    def _refuse_unnamed(self, runs: pd.DataFrame, keys: Sequence[str], taken: set[str]) -> None:
+    def _refuse_unnamed(self, runs: pd.DataFrame, keys: Sequence[str], roles: set[str]) -> None:
         """Refuse rows without seeds of their own that a column without a role tells apart."""
         replicate = self.replicate
         if "replicate" in self.columns and replicate is None:
@@ -244,7 +244,7 @@ class Runs:
                 return
         some = runs.loc[full]
         cells = some.groupby([*keys, "step"], sort=False, dropna=False).ngroup().to_numpy()
-        refuse_unnamed(self.frame.loc[full], cells, some[list(keys)], taken)
+        refuse_unnamed(self.frame.loc[full], cells, some[list(keys)], roles)
 
     def _refuse_close_budgets(self, runs: pd.DataFrame, keys: Sequence[str], name: str) -> None:
         """Refuse rows of a cell without seeds that may be two runs or two reports of one."""
@@ -283,9 +283,9 @@ class Runs:
             is_full = runs["status"].isin(FULL) & ~runs["is_short"]
             own = is_full.groupby([runs[name] for name in keys], dropna=False, sort=False)
             others = others & (not has_words) & ~own.transform("any")
-        kept = runs.loc[~others]
+        own_budget = runs.loc[~others]
         name, target = self.columns["budget_column"], float(runs["budget"].iloc[0])
-        cells, left = (len(rows[keys].drop_duplicates()) for rows in (runs, kept))
+        cells, left = (len(rows[keys].drop_duplicates()) for rows in (runs, own_budget))
         if left < min(cells, 2):
             ends = sorted(set(runs.loc[others, "reached"]))
             raise UserError(
@@ -297,12 +297,12 @@ class Runs:
                 " run"
             )
         note = f"{cells - left} of {cells} have no run at {name}={target:g} and are left out"
-        return kept, (note,) if cells > left else ()
+        return own_budget, (note,) if cells > left else ()
 
     def _status_column(self, keys: Sequence[str]) -> str | None:
-        given = self.columns.get("status_column")
-        if given is not None:
-            return given
+        named = self.columns.get("status_column")
+        if named is not None:
+            return named
         names = [str(name) for name in self.frame.columns if name not in keys]
         usual = [name for name in names if name.lower() in ("status", "state")]
         known = [name for name in usual if are_statuses(self.frame[name])]

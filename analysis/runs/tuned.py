@@ -81,7 +81,7 @@ def tuned_runs(
         goal: whether smaller or larger is better in the column ``value``.
         what: what a shape is called in warnings.
     """
-    kept: list[int] = []
+    chosen: list[int] = []
     tuned: dict[Key, Tuned] = {}
     quality = (1.0 if goal == "max" else -1.0) * runs[value].to_numpy(np.float64)
     size = len(config)
@@ -89,7 +89,7 @@ def tuned_runs(
         settings = list(group)
         competing = _competing(settings)
         rows, fit, best = _choose(competing, settings, quality)
-        kept += rows
+        chosen += rows
         at = (best or settings[0]).values[size:]
         unstarted = 0 if best is None else sum(not own.started for own in settings)
         tried = zip(*(own.values[size:] for own in settings), strict=True)
@@ -106,7 +106,7 @@ def tuned_runs(
             is_single=len(competing) > 1 and fit is None,
         )
         tuned[key] = Tuned(setting, fit)
-    return runs.iloc[sorted(kept)], tuned, _warnings(tuned, nuisance, what)
+    return runs.iloc[sorted(chosen)], tuned, _warnings(tuned, nuisance, what)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,35 +188,35 @@ def _is_at_edge(value: AxisValue, tried: set[AxisValue]) -> bool:
 
 def _warnings(tuned: dict[Key, Tuned], nuisance: Sequence[str], what: str) -> list[str]:
     named = ", ".join(nuisance)
-    settings = [each.setting for each in tuned.values()]
+    settings = [choice.setting for choice in tuned.values()]
     numbers = sorted({setting.tried for setting in settings})
-    found = []
+    warnings = []
     scouted = sum(setting.unstarted > 0 for setting in settings)
     if len(numbers) > 1 and not scouted:
-        found.append(
+        warnings.append(
             f"{what}s were tried with {numbers[0]} to {numbers[-1]} settings of {named}; each"
             " seed's run is taken from the setting that the other seeds chose, which favours none"
         )
     if scouted:
-        found.append(
+        warnings.append(
             f"the {named} of {scouted} of {len(tuned)} {what}s was chosen by seeds of their own,"
             " which are not counted"
         )
     if aside := sum(setting.set_aside for setting in settings):
-        found.append(
+        warnings.append(
             f"{aside} settings of {named} lack full-budget runs that others of their {what} have"
             " (stopped early, diverged, at chance, failed or not run yet) and do not compete"
         )
     if single := sum(setting.is_single for setting in settings):
-        found.append(
+        warnings.append(
             f"{single} {what}s have no two seeds that all their settings share: choosing {named}"
             " takes at least 2, the same for every setting, so the best run is shown, which"
             " flatters it and supports no test"
         )
     for name in nuisance:
         if edges := sum(name in setting.at_edge for setting in settings):
-            found.append(
+            warnings.append(
                 f"the best {name} of {edges} of {len(tuned)} {what}s is the smallest or largest"
                 f" tried; a wider range of {name} may change the answer"
             )
-    return found
+    return warnings

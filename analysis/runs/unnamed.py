@@ -58,7 +58,7 @@ def says_result(name: str) -> bool:
 
 
 def refuse_unnamed(
-    frame: pd.DataFrame, cells: IntArray, keys: pd.DataFrame, taken: Collection[str]
+    frame: pd.DataFrame, cells: IntArray, keys: pd.DataFrame, roles: Collection[str]
 ) -> None:
     """Refuse rows of one cell that columns without a role tell apart.
 
@@ -74,23 +74,23 @@ def refuse_unnamed(
         frame: one row a run.
         cells: number of the cell of each row.
         keys: what names the cell of each row.
-        taken: columns that have a role.
+        roles: columns that have a role.
 
     Raises:
         UserError: with the options that explain these columns.
     """
     shared = pd.Series(cells).duplicated(keep=False).to_numpy(bool)
     rows, inside = frame.loc[shared], cells[shared]
-    found: list[str] = []
-    for name in (each for each in frame.columns if isinstance(each, str)):
+    unnamed: list[str] = []
+    for name in (name for name in frame.columns if isinstance(name, str)):
         column = rows[name]
-        if name in taken or says_result(name) or not _is_chosen(column, inside):
+        if name in roles or says_result(name) or not _is_chosen(column, inside):
             continue
-        follows = any(not _varies(column, _split(inside, rows[other])).size for other in found)
+        follows = any(not _varies(column, _split(inside, rows[other])).size for other in unnamed)
         if not follows and _varies(column, inside).size:
-            found.append(name)
-    if found:
-        raise UserError(_refusal(frame, cells, keys, found))
+            unnamed.append(name)
+    if unnamed:
+        raise UserError(_refusal(frame, cells, keys, unnamed))
 
 
 def _refusal(
@@ -100,9 +100,9 @@ def _refusal(
     varying = {name: _varies(frame[name], cells) for name in unnamed}
     counts = np.bincount(cells)
     several = sum(np.isin(np.arange(len(counts)), at) for at in varying.values())
-    shown = int(np.argmax(several * (counts.max() + 1) + counts))
-    here = [name for name in unnamed if shown in varying[name]][:_MOST_NAMED]
-    rows, cell = frame.loc[cells == shown], keys.loc[cells == shown].iloc[0]
+    at = int(np.argmax(several * (counts.max() + 1) + counts))
+    here = [name for name in unnamed if at in varying[name]][:_MOST_NAMED]
+    rows, cell = frame.loc[cells == at], keys.loc[cells == at].iloc[0]
     where = ", ".join(
         f"{name}={f'{value:.12g}' if isinstance(value, float) else value}"
         for name, value in cell.items()

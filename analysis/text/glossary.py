@@ -40,12 +40,12 @@ def terms_in(text: str) -> Iterator[tuple[str, Term | None]]:
     """Split a text into its parts, in order: a term where it first stands, with what it means, or
     what lies between, with None."""
     end, seen = 0, set()
-    for found in _EACH.finditer(text):
-        term = TERMS[int(str(found.lastgroup)[1:])]
+    for match in _EACH.finditer(text):
+        term = TERMS[int(str(match.lastgroup)[1:])]
         if term in seen:
             continue
         seen.add(term)
-        yield text[end : found.start()], None
-        yield found[0], term
-        end = found.end()
+        yield text[end : match.start()], None
+        yield match[0], term
+        end = match.end()
     yield text[end:], None

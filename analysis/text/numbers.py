@@ -63,8 +63,8 @@ def p_text(p: float | None) -> str:
 def fold_text(decades: float) -> str:
     """Return how much smaller an error is that has dropped by so many decades."""
     fold = 10**decades
-    shown = f"{float(f'{fold:.2g}'):,.0f}" if fold >= 10 else f"{fold:.2g}"
-    return f"about {shown} times smaller"
+    text = f"{float(f'{fold:.2g}'):,.0f}" if fold >= 10 else f"{fold:.2g}"
+    return f"about {text} times smaller"
 
 
 def text_below(value: float, limit: float) -> str:

@@ -54,22 +54,15 @@ class StatusCount(NamedTuple):
     label: str
     trials: int
 
-    @property
-    def class_name(self) -> str:
-        """The class of its style on the page; empty for a status of another program."""
-        return self.status if self.status in STATUS_LABELS else ""
-
 
 def status_counts(trials: pd.DataFrame) -> list[StatusCount]:
-    """Return how many trials ended in each way; the four endings always, others where they occur.
-
-    An unknown status is counted under its own name, never dropped.
-    """
-    found = Counter(map(str, trials["status"]) if "status" in trials.columns else ())
+    """Return how many trials ended in each way; the four endings always, others where they
+    occur."""
+    counts = Counter(map(str, trials["status"]) if "status" in trials.columns else ())
     return [
-        StatusCount(name, STATUS_LABELS.get(name, name), found[name])
-        for name in dict.fromkeys([*STATUS_LABELS, *found])
-        if name in _ALWAYS_COUNTED or found[name]
+        StatusCount(status, label, counts[status])
+        for status, label in STATUS_LABELS.items()
+        if status in _ALWAYS_COUNTED or counts[status]
     ]
 
 
@@ -96,13 +89,13 @@ def trial_columns(trials: pd.DataFrame, axes: Sequence[str], metric: str) -> Col
     trailing = ["reason", "reused_from", "mlflow_url", *fixed, "stratum", "ordinal"]
     trailing += ["attempt", "failures", "key"]
     middle = [name for name in trials.columns if name not in (*leading, *trailing, "study")]
-    found = {}
+    columns = {}
     for name in dict.fromkeys([*leading, *map(str, middle), *trailing]):
         cells = [_cell(value) for value in trials[name].tolist()] if name in trials else []
         is_told = any(cells) if name == "failures" else bool(set(cells) - {None, ""})
         if is_told or (name == "status" and name in trials):
-            found[name] = cells
-    return found
+            columns[name] = cells
+    return columns
 
 
 def embedded(columns: Columns) -> dict[str, Any]:
@@ -176,7 +169,7 @@ def endings_table(outcomes: Iterable[TrialOutcome], orphaned: Mapping[str, int])
         outcomes: how the trials stand.
         orphaned: how many trials are no longer part of the study, by the reason.
     """
-    rows = [(each.what, str(each.trials), each.details) for each in remarks(outcomes)]
+    rows = [(remark.what, str(remark.trials), remark.details) for remark in remarks(outcomes)]
     rows += [
         ("orphaned", str(number), f"{why}; their results are kept and in no number here")
         for why, number in orphaned.items()
@@ -188,7 +181,7 @@ def frame_outcomes(trials: pd.DataFrame, axes: Sequence[str]) -> list[TrialOutco
     """Return how the runs of a table stand that is no study's."""
     names = varying_columns(trials, axes) or [name for name in axes if name in trials.columns]
     points = trials[names].to_dict("records")
-    labels = [point_label({str(name): value for name, value in each.items()}) for each in points]
+    labels = [point_label({str(name): value for name, value in point.items()}) for point in points]
     return list(map(TrialOutcome, labels, trials["status"].astype(str)))
 
 
@@ -196,11 +189,11 @@ def revisions_table(revisions: Sequence[Mapping[str, Any]]) -> Table:
     """Return how the sweep was edited while it ran, as the manifest holds it."""
     rows = [
         (
-            time.strftime("%Y-%m-%d %H:%M", time.localtime(float(each.get("time", 0)))),
-            _changes(each),
-            str(each.get("command", "")),
+            time.strftime("%Y-%m-%d %H:%M", time.localtime(float(revision.get("time", 0)))),
+            _changes(revision),
+            str(revision.get("command", "")),
         )
-        for each in revisions
+        for revision in revisions
     ]
     return Table(("edited", "trials", "command"), tuple(rows))
 

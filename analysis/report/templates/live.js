@@ -135,11 +135,11 @@
   recall();
   const events = new EventSource(settings.events);
   events.addEventListener("message", (event) => {
-    const told = JSON.parse(event.data);
+    const latest = JSON.parse(event.data);
     shown("now-lost").hidden = true;
-    now = Object.assign({}, now, told.now);
+    now = Object.assign({}, now, latest.now);
     show();
-    if (told.version !== settings.version) news();
+    if (latest.version !== settings.version) news();
   });
   events.addEventListener("error", () => { shown("now-lost").hidden = false; });
   window.addEventListener("pagehide", () => events.close());
