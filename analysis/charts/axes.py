@@ -70,7 +70,7 @@ def row_axis(names: Sequence[str], bold: Iterable[int] = ()) -> Axis:
 
 
 def value_axis(title: str, values: Iterable[float], *, log: bool) -> Axis:
-    """Return an axis of numbers, logarithmic where that is wanted and all of them allow it."""
+    """Return an axis of numbers, logarithmic if ``log`` and all numbers are above 0."""
     known = [value for value in values if math.isfinite(value)]
     return Axis(title, "log" if log and known and min(known) > 0 else "number")
 

@@ -253,7 +253,7 @@ def by_look(looks: Mapping[Look, Series], points: Iterable[tuple[Look, Mark]]) -
 
 
 def uniquely_named(charts: Sequence[Chart]) -> list[Chart]:
-    """Return the charts, a number behind every name that an earlier one bears."""
+    """Return the charts, with a number behind each name that an earlier chart has."""
     named: list[Chart] = []
     for chart in charts:
         before = sum(chart.name == other.name for other in charts[: len(named)])

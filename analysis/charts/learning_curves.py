@@ -154,8 +154,8 @@ def _mark(unit: float, value: float, pick: int, size: float) -> Mark:
 
 
 def _drawn(known: pd.DataFrame, names: Sequence[str]) -> dict[AxisValue, list[_Row]]:
-    """Return the trials to draw of each group that the columns ``names`` make: the groups take
-    turns until there are enough, evenly within each."""
+    """Group trials by the columns ``names`` and return `MAX_LINES` of them at most, as many of each
+    group as possible, spread evenly within it."""
     members: dict[AxisValue, list[int]] = {}
     labels = zip(*(known[name].tolist() for name in names), strict=True)
     for position, label in enumerate(labels if names else [()] * len(known)):
@@ -172,8 +172,8 @@ def _drawn(known: pd.DataFrame, names: Sequence[str]) -> dict[AxisValue, list[_R
 
 
 def _group(names: Sequence[str], label: tuple[Any, ...]) -> AxisValue:
-    """Return the value that names a group, all missing ones being one; of several columns in
-    words."""
+    """Return the value that names a group: that of a single column (``none`` where it is missing),
+    or the values of several columns in words."""
     if len(names) == 1:
         return "none" if label[0] is None or label[0] != label[0] else plain(label[0])
     return ", ".join(
@@ -203,9 +203,12 @@ def _evenly(total: int, count: int) -> list[int]:
 def _curves(
     rows: Sequence[_Row], values: Mapping[Any, "pd.Series[float]"], axes: Sequence[str]
 ) -> Iterator[_Line]:
-    """Yield curves with their trials, thinned: of trials that differ in their seed alone the
-    median, with their values, as far as all of them go, since that of those left would jump where
-    one ends; and from there each by itself."""
+    """Yield the curves of a group, thinned, each with its trials.
+
+    Trials that differ in their seed alone are one curve, their median with their values, up to the
+    unit where the first of them ends: the median of the others would jump there. From there on
+    each is a curve of its own.
+    """
     alike: dict[tuple[object, ...], list[_Row]] = {}
     for row in rows:
         point = (config_key({axis: row[axis] for axis in axes}), row.get("budget"))

@@ -11,7 +11,7 @@ from analysis.runs.statuses import FULL
 from analysis.values import Config, value_text
 
 Key = tuple[tuple[str, str], ...]
-"""A shape as something that can be looked up, see `config_key`."""
+"""A shape as a key for a dictionary, see `config_key`."""
 
 
 def query_text(values: Mapping[str, object]) -> str:
@@ -27,12 +27,12 @@ def query_text(values: Mapping[str, object]) -> str:
 
 
 def config_key(config: Mapping[str, object]) -> Key:
-    """Return a shape as something that can be looked up; 4 and 4.0 are the same."""
+    """Return a shape as a key for a dictionary, in which 4 and 4.0 are the same."""
     return tuple(sorted((name, value_text(value)) for name, value in config.items()))
 
 
 def link_runs(charts: Sequence[Chart], trials: pd.DataFrame) -> list[Chart]:
-    """Return the charts with the pages of the runs that their points stand for."""
+    """Return the charts, with links from their points to the pages of the runs behind them."""
     if "mlflow_url" not in trials.columns:
         return list(charts)
     known = trials[trials["mlflow_url"].map(lambda url: isinstance(url, str) and bool(url))]
@@ -51,7 +51,7 @@ def link_runs(charts: Sequence[Chart], trials: pd.DataFrame) -> list[Chart]:
 
 
 def links_by_values(trials: pd.DataFrame, names: Sequence[str]) -> dict[Key, list[tuple[str, str]]]:
-    """Return names and addresses of trials' pages by their values of ``names`` (`config_key`)."""
+    """Return names and addresses of trials' pages, by `config_key` of the columns ``names``."""
     if not names or not set(names) <= set(trials.columns):
         return {}
     urls = trials["mlflow_url"]
@@ -84,7 +84,7 @@ def short_label(config: Config, axes: Sequence[str]) -> str:
 
 
 def unique_names(names: Sequence[str]) -> list[str]:
-    """Return the names, those that occur twice with a number behind them."""
+    """Return the names, with a number behind those that occur several times."""
     return [
         name if names.count(name) == 1 else f"{name} ({names[: at + 1].count(name)})"
         for at, name in enumerate(names)

@@ -108,8 +108,7 @@ def figure_json(chart: Chart) -> dict[str, Any]:
 
 
 def standalone_figure(chart: Chart) -> "go.Figure":
-    """Return a chart as a figure that needs no page around it: with its title, its own background
-    and the names of what its points stand for."""
+    """Return a chart as a figure for notebooks, with a title and a background of its own."""
     import plotly.graph_objects as go
 
     content = figure_json(chart)
@@ -167,7 +166,7 @@ def _axis(chart: Chart, which: AxisName) -> dict[str, Any]:
 
 
 def _log_ticks(axis: Axis, values: Sequence[float]) -> dict[str, Any]:
-    """Return ticks at whole decades, and at as many values as have room where those are few."""
+    """Return ticks at whole decades; within few decades, at as many values as have room."""
     positive = [value for value in values if 0 < value < math.inf]
     if not positive:
         return {}
@@ -183,7 +182,7 @@ def _log_ticks(axis: Axis, values: Sequence[float]) -> dict[str, Any]:
 
 
 def _cost_format(values: Sequence[float]) -> dict[str, Any]:
-    """Return how numbers of a cost are written that have no name of their own."""
+    """Return the format of the numbers of a cost that no tick names."""
     is_small = max(values, default=0.0) < 1
     return {"exponentformat": "power"} if is_small else {"tickformat": "~s"}
 

@@ -48,7 +48,7 @@ def _environment() -> jinja2.Environment:
 
 
 def explained(text: str) -> Markup:
-    """Return text, escaped, in which each term says on hover what it means, and leads there."""
+    """Return escaped text, in which each term is a link to its meaning and shows it on hover."""
     link = Markup('<a class="term" href="#{}" title="{}">{}</a>')
     return Markup("").join(
         escape(part) if term is None else link.format(term.place, term.meaning, part)
@@ -57,7 +57,7 @@ def explained(text: str) -> Markup:
 
 
 def coded(text: str) -> Markup:
-    """Return text, escaped, in which what stands between backticks is code."""
+    """Return escaped text, in which the parts between backticks are code."""
     # As a plain string: what replaces a part of a Markup is escaped.
     return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 
@@ -121,8 +121,8 @@ def render(
 
 
 def _content_policy(*scripts: str, is_served: bool) -> str:
-    """Return a policy that allows these scripts and the page's styles, nothing from outside but the
-    server's own answers where the page ``is_served``."""
+    """Return a policy that allows these scripts and the page's styles; a page that ``is_served``
+    may also ask its own server."""
     hashes = " ".join(
         f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
         for script in scripts

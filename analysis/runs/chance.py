@@ -57,8 +57,7 @@ def with_at_chance(
     axes: Sequence[str],
     eval_size: int | None = None,
 ) -> pd.DataFrame:
-    """Return a study's trials, the finished ones that have learned nothing with the status
-    ``at_chance``.
+    """Return a study's trials; finished ones that learned nothing have the status ``at_chance``.
 
     Args:
         trials: one row a trial.
@@ -89,7 +88,7 @@ def with_at_chance(
 
 
 def evaluation_noise(values: FloatArray, chance: float, eval_size: int | None) -> float | None:
-    """Return by how much the accuracy of a constant predictor scatters, at most; None if unknown.
+    """Return the largest sd that the accuracy of a constant predictor can have; None if unknown.
 
     An accuracy over n examples is a multiple of 1 / n, so two runs that differ do so by 1 / n at
     least: where n is not stated, the smallest difference that was seen tells how small it can be.
@@ -109,7 +108,7 @@ def evaluation_noise(values: FloatArray, chance: float, eval_size: int | None) -
 def learned_nothing(
     gain: FloatArray, point: "np.ndarray[Any, Any]", most: float | None = None
 ) -> Mask:
-    """Return which runs are no better than a constant predictor, but for noise.
+    """Return which runs are no better than a constant predictor, apart from noise.
 
     The noise of a run without success is that between seeds of one point, seen at runs that are
     nearer to the constant predictor than to the best run, but no more than the evaluation has: a

@@ -61,7 +61,7 @@ def replicate_words(column: "pd.Series[Any]") -> "pd.Series[str]":
 
 
 def numbers_if_all_are(column: "pd.Series[Any]") -> "pd.Series[Any]":
-    """Return a column of texts such as "4" as numbers, if each is one as a number is written."""
+    """Return a column of texts such as "4" as numbers, if every text is a plain number."""
     if pd.api.types.is_numeric_dtype(column):
         return column
     are_numbers = column.astype(str).str.fullmatch(_NUMBER).all()
@@ -91,7 +91,7 @@ def as_numbers(column: "pd.Series[Any]", name: str, *, infinite: bool = False) -
 
 
 def budget_steps(reached: FloatArray) -> FloatArray:
-    """Return the largest of the budgets that differ from each one by rounding; NaN stays.
+    """Return the budgets, each group that differs by rounding alone as its largest; NaN stays.
 
     Neighbours within `ROUNDING` are one where all that are linked in this way are: the reports of a
     curve stay apart, however close.
@@ -122,7 +122,7 @@ def in_order(value: AxisValue) -> tuple[bool, float, str]:
 
 
 def plain(value: object) -> AxisValue:
-    """Return an axis value as int, float or text."""
+    """Return an axis value as a Python int, float or text."""
     if isinstance(value, np.generic):
         value = value.item()
     return value if isinstance(value, int | float | str) else str(value)

@@ -70,7 +70,7 @@ class Shape:
     tuned: Tuned | None = None
 
     def some(self, runs: Mask) -> "Shape":
-        """Return the shape with some of its runs alone."""
+        """Return the shape with these of its runs alone."""
         return replace(
             self,
             values=self.values[runs],
@@ -259,8 +259,7 @@ def _mean(values: FloatArray) -> float:
 
 
 def _label(config: Config) -> str:
-    """Return the name of a shape that has one, a word or the entry of a column called config, else
-    its axis values in words."""
+    """Return a shape's name (a word, or the entry of a column called config), else its values."""
     if len(config) == 1:
         ((column, value),) = config.items()
         if column == "config" or isinstance(value, str):

@@ -54,7 +54,7 @@ class Ladder:
 
     @property
     def is_fixed(self) -> bool:
-        """Whether it is of a study that takes no runs of other budgets."""
+        """Whether the runs belong to a study that takes no runs of other budgets."""
         return bool(self.unit) and self.to_extend is None
 
     @property
@@ -68,7 +68,7 @@ class Ladder:
         return _SINGLE if self.is_single else ""
 
     def where(self, column: str, value: Any) -> "Ladder":
-        """Return the budgets of those runs alone that have a value in a column."""
+        """Return the ladder of the runs that have this value in a column."""
         rungs, further = (
             tuple(
                 Rung(rung.budget, Runs(rows, rung.runs.metric, rung.runs.columns))
@@ -131,7 +131,7 @@ def ladder_of(
 
 
 def furthest(frame: pd.DataFrame, identity: Sequence[str], column: str) -> pd.DataFrame:
-    """Return of each run, by the columns that tell runs apart, the row of the largest budget."""
+    """Return the row of the largest budget of each run; ``identity`` are the columns of a run."""
     if not frame.duplicated(list(identity)).any():
         return frame
     ordered = frame.sort_values(column, kind="stable")

@@ -22,7 +22,7 @@ _NOT_FINITE: Final = r"[+-]?(?:nan|NaN|NAN|inf|Inf|-?Infinity|infinity)"
 
 
 def _written(decimal: str) -> "re.Pattern[str]":
-    """Return how numbers are written with this decimal sign: digits in groups of three or not."""
+    """Return the pattern of numbers with this decimal sign, with or without groups of three."""
     groups = {".": ",", ",": "."}[decimal] + "_' \u2019\u00a0\u202f"
     whole = rf"(?:[1-9]\d{{0,2}}(?:([{groups}])\d{{3}})(?:\1\d{{3}})*|\d+)"
     point = re.escape(decimal)
@@ -114,7 +114,7 @@ def _text_table(text: str) -> tuple[pd.DataFrame, list[str]]:
 
 
 def _separator(text: str) -> str:
-    """Return what parts the names in the first line."""
+    """Return the character that separates the names in the first line."""
     first = text[: text.find("\n")] if "\n" in text else text
     return max(",;\t|", key=lambda sign: len(next(csv.reader([first], delimiter=sign), [])))
 
@@ -154,7 +154,7 @@ def _with_numbers(frame: pd.DataFrame, decimal: str) -> tuple[pd.DataFrame, list
 
 
 def _value(word: str, decimal: str) -> float | int:
-    """Return a number from how it is written (see `_written`)."""
+    """Return the number that a text means (see `_written`)."""
     matched = _WRITTEN[decimal].fullmatch(word)
     assert matched is not None
     number = word.removesuffix("%").strip()

@@ -16,7 +16,7 @@ _MOST_NAMED: Final = 6
 
 @dataclass(frozen=True, slots=True)
 class Losses:
-    """How many runs of a cell or shape gave no number, or one that is in no mean and no median.
+    """How many runs of a cell or shape are in no mean and no median.
 
     Attributes:
         started: all of its runs but those still planned or not needed.
@@ -66,7 +66,7 @@ class Losses:
 
     @property
     def behind(self) -> str:
-        """What stands behind the number of runs that gave one: `` left (2 of 5 diverged)``."""
+        """The losses as a text to follow the number of runs: `` left (2 of 5 diverged)``."""
         return f" left ({self.text})" if self.total else ""
 
 
@@ -74,8 +74,7 @@ NONE_LOST: Final = Losses()
 
 
 def runs_text(left: int, losses: Losses) -> str:
-    """Return how many runs a number rests on, marked where they are those that were left:
-    ``3 left (2 of 5 diverged)``."""
+    """Return the number of runs behind a mean, with the losses: ``3 left (2 of 5 diverged)``."""
     return f"{left}{losses.behind}"
 
 

@@ -93,7 +93,7 @@ def metric_span(values: Iterable[float], goal: Goal, scale: Scale | None) -> Spa
 
 
 def perfect_runs(values: FloatArray, scale: Scale) -> int:
-    """Return how many runs have no error at all; none on a scale without a logarithm."""
+    """Return the number of runs with an error of 0; 0 on a scale without a logarithm."""
     if scale == "loss":
         return 0
     errors = 1.0 - values if scale == "accuracy" else values
@@ -154,8 +154,8 @@ def transform(
 def to_quality(
     values: FloatArray, goal: Goal, scale: Scale | None, *, eval_size: int | None, metric: str
 ) -> tuple[FloatArray, list[str]]:
-    """Return values so that higher is better, and warnings: decades of error taken away, points of
-    an accuracy, or the metric's own unit.
+    """Return the quality of metric values, where higher is better, and warnings: minus log10 of an
+    error, points of an accuracy, or the metric's own unit.
 
     Raises:
         UserError: values that the scale cannot hold.

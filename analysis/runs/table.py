@@ -263,7 +263,7 @@ class Runs:
     def _of_one_budget(
         self, runs: pd.DataFrame, keys: list[str], *, has_words: bool
     ) -> tuple[pd.DataFrame, tuple[str, ...]]:
-        """Return one row a run, of the budget asked for, and notes on those left out.
+        """Return one row a run at the target budget, and notes on the cells without one.
 
         ``has_words``: whether a column says how each run ended.
         """
@@ -309,8 +309,11 @@ class Runs:
         return next(iter(known), "status" if "status" in usual else None)
 
     def _ends(self, status_column: str | None) -> tuple[pd.DataFrame, tuple[str, ...]]:
-        """Return of every row value, status as recorded, reached, step (see `budget_steps`),
-        budget and whether it is short of that, and warnings; read once."""
+        """Return how each row ended, and warnings; read once.
+
+        Columns: ``value``, ``status`` as recorded, ``reached``, ``step`` (see `budget_steps`),
+        ``budget``, ``is_short`` (of the budget).
+        """
         if status_column not in self._known:
             self._known[status_column] = self._read_ends(status_column)
         return self._known[status_column]
@@ -362,7 +365,7 @@ def _full_budget(reached: FloatArray, name: str, target: float | None) -> float:
 
 
 def _refuse_infinities(runs: pd.DataFrame, metric: str, full: Mask) -> None:
-    """Refuse an infinite result; an infinity of a run that is none is no value."""
+    """Refuse an infinite result; an infinite value of any other run becomes NaN."""
     infinite = np.isinf(runs["value"].to_numpy(np.float64))
     results = np.flatnonzero(infinite & full)
     if results.size:

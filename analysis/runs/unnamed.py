@@ -124,7 +124,7 @@ def _refusal(
 
 
 def _remedy(column: "pd.Series[Any]", keys: pd.DataFrame, here: "pd.Series[Any]") -> str:
-    """Return the option that explains a column, of which ``here`` are the values in one cell."""
+    """Return the option that explains a column; ``here`` are its values in one cell."""
     name = str(column.name)
     alone = f"--where {name}={here.dropna().iloc[0]}"
     if are_statuses(column):
@@ -142,7 +142,7 @@ def _remedy(column: "pd.Series[Any]", keys: pd.DataFrame, here: "pd.Series[Any]"
 
 
 def _split(cells: IntArray, column: "pd.Series[Any]") -> IntArray:
-    """Return cells that differ in a column, too."""
+    """Return cells that are split further by the values of a column."""
     codes = pd.factorize(column)[0]
     return cells * (int(codes.max(initial=0)) + 2) + codes + 1
 

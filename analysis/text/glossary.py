@@ -37,8 +37,8 @@ _EACH: Final = re.compile(
 
 
 def terms_in(text: str) -> Iterator[tuple[str, Term | None]]:
-    """Split a text into its parts, in order: a term where it first stands, with what it means, or
-    what lies between, with None."""
+    """Split a text into parts, in order: each term where it first occurs, and, with None, the text
+    between terms."""
     end, seen = 0, set()
     for match in _EACH.finditer(text):
         term = TERMS[int(str(match.lastgroup)[1:])]

@@ -61,7 +61,7 @@ def p_text(p: float | None) -> str:
 
 
 def fold_text(decades: float) -> str:
-    """Return how much smaller an error is that has dropped by so many decades."""
+    """Return a drop of an error in words: 2 decades are ``about 100 times smaller``."""
     fold = 10**decades
     text = f"{float(f'{fold:.2g}'):,.0f}" if fold >= 10 else f"{fold:.2g}"
     return f"about {text} times smaller"
@@ -112,8 +112,7 @@ def direction_text(metric: str, goal: Goal, scale: Scale | None = None) -> str:
 
 
 def y_unit(scale: Scale) -> str:
-    """Return the unit of a difference on a scale's axis; of an accuracy `y_size` says it otherwise,
-    where there is room for a word."""
+    """Return the unit of a difference on a scale's axis."""
     return {"loss": "nats", "error": "decades", "accuracy": "powers of ten of the error"}[scale]
 
 
@@ -163,18 +162,18 @@ def first_to_lower(sentence: str) -> str:
 
 
 def at_best(nuisance: Sequence[str], what: str = "shape") -> str:
-    """Return that every shape, or cell, stands at its best setting; empty without such axes."""
+    """Return the clause that each shape is at its best setting; empty without nuisance axes."""
     return f", each {what} at its best {' and '.join(nuisance)}" if nuisance else ""
 
 
 def all_at_best(nuisance: Sequence[str], what: str = "shape") -> str:
-    """Return the same as a sentence."""
+    """Return the sentence that each shape is at its best setting."""
     return f"Each {what} is taken at its best {' and '.join(nuisance)}."
 
 
 def at_fixed_rate(rate: float | None, before: str = "") -> str:
-    """Return that all runs had one learning rate; empty where they had not. With ``before`` it is a
-    sentence that begins so, else a clause."""
+    """Return the clause that all runs had one learning rate, or the sentence that begins with
+    ``before``; empty where they had several."""
     if rate is None:
         return ""
     text = f"the one learning rate {value_text(rate)}, which was not tuned"

@@ -17,7 +17,7 @@ _STARTS: Final[dict[Settled, str]] = {
 
 
 def sensitivity_sentence(sensitivity: Sensitivity | None, missing: Sequence[Missing]) -> str:
-    """Return whether an answer would survive more training; empty where that was not asked.
+    """Return the sentence whether an answer would survive more training; empty if not examined.
 
     Args:
         missing: of a study, the runs that would tell.
@@ -54,7 +54,7 @@ def sensitivity_badge(badge: tuple[str, Tone], sensitivity: Sensitivity | None) 
 
 
 def budgets_table(sensitivity: Sensitivity | None) -> Table:
-    """Return the answer at each budget; without rows where there is one budget."""
+    """Return the table of the answer at each budget; without rows for a single budget."""
     if sensitivity is None or not sensitivity.answers:
         return Table((), ())
     note = "Each row is what the runs of one budget say alone."

@@ -67,7 +67,7 @@ def status_counts(trials: pd.DataFrame) -> list[StatusCount]:
 
 
 def fixed_axes(trials: pd.DataFrame, axes: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the axes that take one value throughout, with that value; not those without one."""
+    """Return the axes that have the same value in all trials, with that value."""
     return [
         (name, _value_text(trials[name].iloc[0]))
         for name in axes
@@ -143,7 +143,7 @@ def _value_text(value: Any, digits: int = 3) -> str:
 
 
 def best_table(trials: pd.DataFrame, axes: Sequence[str], metric: str, goal: Goal) -> Table:
-    """Return the best trials of those that have run to their end, the best first."""
+    """Return the best finished trials, the best first."""
     if not {"status", metric} <= set(trials.columns):
         return Table((), ())
     finished = trials.loc[trials["status"].eq("finished") & trials[metric].notna()]
@@ -178,7 +178,7 @@ def endings_table(outcomes: Iterable[TrialOutcome], orphaned: Mapping[str, int])
 
 
 def frame_outcomes(trials: pd.DataFrame, axes: Sequence[str]) -> list[TrialOutcome]:
-    """Return how the runs of a table stand that is no study's."""
+    """Return the outcomes of the runs of a table that belongs to no study."""
     names = varying_columns(trials, axes) or [name for name in axes if name in trials.columns]
     points = trials[names].to_dict("records")
     labels = [point_label({str(name): value for name, value in point.items()}) for point in points]
