@@ -14,27 +14,15 @@ from hsweep.serving import LOOPBACK, announce, listen
 @click.argument("study_name", metavar="[STUDY]", type=STUDY_NAME, required=False)
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(1, 65535), default=8050, show_default=True)
-@click.option(
-    "--price-per-gpu-hour",
-    "price",
-    type=click.FloatRange(0, min_open=True),
-    metavar="AMOUNT",
-    help="Also show what the GPUs cost, in whatever money that is.",
-)
 @home_option
 @tracking_option
 def watch(
-    study_name: str | None,
-    host: str,
-    port: int,
-    price: float | None,
-    home: Home,
-    tracking_uri: str | None,
+    study_name: str | None, host: str, port: int, home: Home, tracking_uri: str | None
 ) -> None:
     """Serve the page of STUDY while it runs, or of all studies of the home.
 
-    It is the report, with what happens now on top: trials in training and their curves, rungs, the
-    time that is left. It renews itself and changes nothing; the study may have ended.
+    It is the report, with what happens now on top: trials in training and their curves, the time
+    that is left. It renews itself and changes nothing; the study may have ended.
     """
     from hsweep.record.study import StudyFolder
     from hsweep.watching.pages import StudyPages, home_page
@@ -42,7 +30,7 @@ def watch(
 
     @functools.cache
     def study_pages(name: str) -> StudyPages:
-        pages = StudyPages(home, name, price, tracking_uri)
+        pages = StudyPages(home, name, tracking_uri)
         pages.now()  # refuses an unknown study
         return pages
 

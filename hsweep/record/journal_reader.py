@@ -224,15 +224,6 @@ class JournalReader:
     def _columns(self, where: str, *values: object) -> dict[str, list[Any]]:
         return by_column(self._rows(f"{SELECT_TRIALS} {where}", *values))
 
-    def gpus(self) -> dict[str, float]:
-        """Return the GPUs (or the share of one) that each trial holds, or held in its last attempt,
-        by key; trials on the CPU are left out."""
-        rows = self._rows(
-            f"SELECT key, json_extract(payload, '$.{GPUS}') FROM log"
-            f" WHERE kind = 'status' AND instr(payload, '\"{GPUS}\"') ORDER BY seq"
-        )
-        return {str(key): float(number) for key, number in rows}
-
     def losses(self) -> dict[TrialStatus, dict[str, int]]:
         rows = self._rows(
             "SELECT status, reason, COUNT(*) FROM trials WHERE status IN (?, ?, ?)"

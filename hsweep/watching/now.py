@@ -1,26 +1,23 @@
 """What a study is doing now, in the words of its page: all of it is read from the record."""
 
-import itertools
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from hsweep.design.labels import strata_apart
 from hsweep.design.trial import TrialStatus
 from hsweep.record.journal_reader import JournalReader
 from hsweep.record.rows import TrialRow, labels_of
 from hsweep.record.study import StudyFolder
 from hsweep.record.study_lock import Holder
-from hsweep.record.summary import WAITS_AT_RUNG, counted, first_line, run_counts
+from hsweep.record.summary import counted, first_line, run_counts
 from hsweep.running.progress import duration, number
 
 _MAX_TRAINING: Final = 24
 """Trials in training that are listed and drawn."""
 _MAX_POINTS: Final = 200
 """Of a curve."""
-_MAX_RUNGS: Final = 40
 _MAX_ENDED: Final = 12
 _WORDS: Final = {TrialStatus.PLANNED: "waiting", TrialStatus.RUNNING: "in training"}
 
@@ -56,11 +53,9 @@ class Now:
         share: of the runs, 0 to 1, that have ended.
         counts: how many runs have ended, and how many are in which state, in words.
         time: how long it has run, how long it is likely to run; empty where it does not run.
-        cost: of the GPUs; empty where no price was given.
         training, curves: the trials in training.
         metric, unit: of the curves' axes.
         log: whether the metric's axis is logarithmic.
-        rungs: how many trials reached each rung, and how many went on from there.
         lately: the trials that ended last, the newest first.
     """
 
@@ -69,26 +64,19 @@ class Now:
     share: float
     counts: str
     time: str
-    cost: str
     training: LiveTable
     curves: tuple[LiveCurve, ...]
     metric: str
     unit: str
     log: bool
-    rungs: LiveTable
     lately: LiveTable
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
 
-def study_now(study: StudyFolder, journal: JournalReader, price: float | None = None) -> Now:
-    """Return what a study is doing.
-
-    Args:
-        journal: its record, within a snapshot.
-        price: of a GPU for an hour; None for not to speak of money.
-    """
+def study_now(study: StudyFolder, journal: JournalReader) -> Now:
+    """Return what a study is doing, from its journal within a snapshot."""
     metric, unit = study.manifest.metric, str(study.manifest.budget["unit"])
     rows = journal.trials()
     labels = labels_of(rows)
@@ -106,13 +94,11 @@ def study_now(study: StudyFolder, journal: JournalReader, price: float | None = 
         share=ended / runs if runs else 0.0,
         counts=_counts(journal.status_counts(), ended, runs, is_running=is_running),
         time=_time(held, rows, journal.last_time()),
-        cost="" if price is None else _cost(rows, running, journal.gpus(), held, price),
         training=_training(journal, running, labels, metric, unit),
         curves=curves,
         metric=metric,
         unit=unit,
         log=study.manifest.goal == "min" and bool(values) and min(values) > 0,
-        rungs=_rungs(rows, unit),
         lately=_lately(journal, {row.key: row for row in rows}, labels, metric),
     )
 
@@ -144,29 +130,6 @@ def _time(held: Holder, rows: Sequence[TrialRow], last: float | None) -> str:
 
 def _clock(when: float) -> str:
     return time.strftime("%H:%M:%S", time.localtime(when))
-
-
-def _cost(
-    rows: Iterable[TrialRow],
-    running: Iterable[TrialRow],
-    gpus: Mapping[str, float],
-    held: Holder,
-    price: float,
-) -> str:
-    """Return what the GPUs cost: so far what trials held, from here on what they hold now."""
-    seconds = sum(row.wall_seconds * gpus.get(row.key, 0.0) for row in rows if not row.reused_from)
-    if not seconds and not any(row.key in gpus for row in running):
-        return "no trial has held a GPU, so none costs anything"
-    text = f"GPUs have cost {_money(price * seconds / 3600)}"
-    if held.seconds_left is not None:
-        now = sum(gpus.get(row.key, 0.0) for row in running)
-        left = price * held.seconds_left * now / 3600
-        text += f", and about {_money(left)} more to the end"
-    return f"{text}, at {_money(price)} an hour each"
-
-
-def _money(amount: float) -> str:
-    return f"{amount:,.2f}" if amount >= 0.01 or not amount else f"{amount:.2g}"
 
 
 def _training(
@@ -206,61 +169,6 @@ def _curves(
         shown = curve[::-1][::step][::-1]
         units, values = zip(*shown, strict=True) if shown else ((), ())
         yield LiveCurve(labels[key], units, values)
-
-
-def _rungs(rows: Sequence[TrialRow], unit: str) -> LiveTable:
-    """Return how many trials reached each rung at which one was stopped or waits.
-
-    On a ladder of budgets the rungs are the shorter budgets: there what goes on, or not, is the
-    trial of the next budget.
-    """
-    budgets = sorted({row.budget for row in rows})
-    strata: dict[str, list[TrialRow]] = {}
-    for row in rows:
-        strata.setdefault(row.stratum, []).append(row)
-    labels = strata_apart(strata)
-    cells: list[tuple[str, ...]] = []
-    for stratum, group in strata.items():
-        is_ladder = len(budgets) > 1
-        for at, counts in _ladder_rungs(group, budgets) if is_ladder else _trial_rungs(group):
-            cells.append((labels[stratum], f"{at:,} {unit}", *(f"{count:,}" for count in counts)))
-    more = len(cells) - _MAX_RUNGS
-    return LiveTable(
-        ("those that compete", "rung", "came to it", "wait there", "went no further", "went on"),
-        tuple(cells[:_MAX_RUNGS]),
-        f"and {more:,} more rungs" if more > 0 else "",
-    )
-
-
-_Rung = tuple[int, tuple[int, int, int, int]]
-"""A rung in units; the trials that reached it, wait there, were stopped there, and went on."""
-
-
-def _trial_rungs(rows: Sequence[TrialRow]) -> Iterator[_Rung]:
-    waiting = [row.unit for row in rows if _is_waiting(row)]
-    stopped = [row.unit for row in rows if _is_stopped(row)]
-    begun = {row.unit for row in rows if _is_stopped(row) and row.attempt}
-    for at in sorted({*waiting, *begun} - {0}):
-        came, passed = sum(row.unit >= at for row in rows), sum(row.unit > at for row in rows)
-        yield at, (came, waiting.count(at), stopped.count(at), passed)
-
-
-def _ladder_rungs(rows: Sequence[TrialRow], budgets: Sequence[int]) -> Iterator[_Rung]:
-    for shorter, longer in itertools.pairwise(budgets):
-        after = [row for row in rows if row.budget == longer]
-        waiting, stopped = sum(map(_is_waiting, after)), sum(map(_is_stopped, after))
-        if waiting or stopped:
-            ends = [row.status for row in rows if row.budget == shorter]
-            came = ends.count(TrialStatus.FINISHED)
-            yield shorter, (came, waiting, stopped, sum(row.attempt > 0 for row in after))
-
-
-def _is_waiting(row: TrialRow) -> bool:
-    return row.status is TrialStatus.PLANNED and row.reason.startswith(WAITS_AT_RUNG)
-
-
-def _is_stopped(row: TrialRow) -> bool:
-    return row.status in (TrialStatus.STOPPED_EARLY, TrialStatus.NOT_NEEDED)
 
 
 def _lately(

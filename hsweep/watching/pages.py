@@ -22,18 +22,15 @@ class StudyPages:
     """What a study's page shows, worked out no more often than needed, in any thread.
 
     Args:
-        price: of a GPU for an hour; None for not to speak of money.
         tracking_uri: of the store whose runs the page links; None for the study's own.
 
     Attributes:
         version: how often the page was worked out.
     """
 
-    def __init__(
-        self, home: Home, name: str, price: float | None = None, tracking_uri: str | None = None
-    ) -> None:
+    def __init__(self, home: Home, name: str, tracking_uri: str | None = None) -> None:
         self._home, self._name = home, name
-        self._price, self._tracking_uri = price, tracking_uri
+        self._tracking_uri = tracking_uri
         self._reading, self._building = threading.Lock(), threading.Lock()
         self._next_reading = self._next_building = 0.0
         """When each is due again, by ``time.monotonic``."""
@@ -60,7 +57,7 @@ class StudyPages:
             if self._now is None or size != self._log_size or was_running or is_held(paths):
                 study = StudyFolder.open(self._home, self._name)
                 with study.journal() as journal, journal.snapshot():
-                    self._now = study_now(study, journal, self._price)
+                    self._now = study_now(study, journal)
                 self._log_size = size
             self._next_reading = _next_time(began)
             return self._now

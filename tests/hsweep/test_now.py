@@ -2,15 +2,13 @@
 
 import fcntl
 import json
-import re
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from tiny import tiny_sweep
 from tiny_studies import finish, new_study, recording
 
-from hsweep import Asha, Sweep, epochs, grid
+from hsweep import epochs, grid
 from hsweep.design.trial import Report, Trial, TrialStatus
 from hsweep.paths import Home
 from hsweep.record.journal import Journal
@@ -20,9 +18,9 @@ from hsweep.watching.now import Now, study_now
 SWEEP = tiny_sweep(space=grid(width=[1, 2, 4]), budget=epochs(4))
 
 
-def now_of(study: StudyFolder, price: float | None = None) -> Now:
+def now_of(study: StudyFolder) -> Now:
     with study.journal() as journal, journal.snapshot():
-        return study_now(study, journal, price)
+        return study_now(study, journal)
 
 
 def report(
@@ -45,8 +43,8 @@ def study(home: Home) -> StudyFolder:
 def test_a_study_that_waits_has_nothing_to_show_yet(study: StudyFolder) -> None:
     now = now_of(study)
     assert (now.state, now.ended, now.share) == ("interrupted", 0, 0.0)
-    assert (now.counts, now.time, now.cost) == ("0 of 3 runs ended: 3 waiting", "", "")
-    assert [now.training.rows, now.rungs.rows, now.lately.rows, now.curves] == [(), (), (), ()]
+    assert (now.counts, now.time) == ("0 of 3 runs ended: 3 waiting", "")
+    assert [now.training.rows, now.lately.rows, now.curves] == [(), (), ()]
 
 
 def test_trials_in_training_grow_their_curves(study: StudyFolder) -> None:
@@ -110,81 +108,6 @@ def test_the_time_left_is_what_the_driver_noted(study: StudyFolder) -> None:
     assert now_of(study).time == "2.0 s of training"
 
 
-def test_gpus_cost_what_trials_hold_of_them(study: StudyFolder) -> None:
-    with study.locked(), recording(study, SWEEP) as (journal, (one, two, _)):
-        assert "no trial has held a GPU" in now_of(study, 3.0).cost
-        attempt = journal.begin_attempt(one.key, gpus=0.5)
-        report(journal, one, attempt, 4, 0.5, TrialStatus.FINISHED)
-        report(journal, two, journal.begin_attempt(two.key, gpus=2.0), 1, 0.5)
-        study.note_time_left(1800.0)
-        # 8 s of half a device and 2 s of two come to 8 s of one; then two for half an hour.
-        told = now_of(study, 450.0).cost
-    # What is left shrinks with each moment.
-    assert re.fullmatch(
-        r"GPUs have cost 1\.00, and about (450\.00|44\d\.\d\d) more to the end, at 450\.00 an hour "
-        "each",
-        told,
-    )
-    assert now_of(study, 450.0).cost == "GPUs have cost 1.00, at 450.00 an hour each"
-    assert now_of(study).cost == ""
-
-
-STOPPING = Asha(grace=2, reduction_factor=2, min_survivors=1, strata=("width",))
-
-
-def of_width(trials: Sequence[Trial], width: int) -> list[Trial]:
-    return [trial for trial in trials if trial.point["width"] == width]
-
-
-def test_rungs_say_who_waits_was_stopped_and_went_on(home: Home) -> None:
-    sweep = tiny_sweep(
-        space=grid(width=[1, 2], dropout=[0.1, 0.2, 0.3]), budget=epochs(4), early_stopping=STOPPING
-    )
-    study = new_study(home, sweep=sweep)
-    with study.locked(), recording(study, sweep) as (journal, trials):
-        one, two, three = of_width(trials, 1)
-        attempts = {each.key: journal.begin_attempt(each.key) for each in (one, two, three)}
-        report(journal, one, attempts[one.key], 2, 0.5, TrialStatus.STOPPED_EARLY, "rank 2 of 2")
-        report(journal, two, attempts[two.key], 2, 0.4)
-        report(journal, two, attempts[two.key], 3, 0.3)
-        report(
-            *(journal, three, attempts[three.key], 2, 0.6),
-            *(TrialStatus.PLANNED, "waits at rung 2 for the others"),
-        )
-        now = now_of(study)
-    assert now.rungs.header[2:] == ("came to it", "wait there", "went no further", "went on")
-    assert now.rungs.rows == (("width=1", "2 epochs", "3", "1", "1", "1"),)
-    assert [row[1:3] + row[4:] for row in now.lately.rows] == [
-        ("width=1 dropout=0.1 #0", "stopped early", "rank 2 of 2")
-    ]
-
-
-def test_on_a_ladder_the_rungs_are_the_shorter_budgets(home: Home) -> None:
-    sweep = ladder()
-    study = new_study(home, sweep=sweep)
-    with study.locked(), recording(study, sweep) as (journal, trials):
-        short = [trial for trial in trials if trial.budget.amount == 2]
-        long = [trial for trial in trials if trial.budget.amount == 4]
-        for trial in short:
-            finish(journal, trial, 0.5)
-        journal.begin_attempt(long[0].key)
-        journal.set_status(long[1].key, 0, TrialStatus.NOT_NEEDED, "rank 2 of 2 at 2 epochs")
-        now = now_of(study)
-    assert now.rungs.rows == (("all", "2 epochs", "2", "0", "1", "1"),)
-    assert now.counts == "2 of 3 runs ended: 1 in training, 2 finished"
-    assert now.share == 2 / 3
-
-
-def ladder() -> Sweep:
-    from hsweep import Recipe
-
-    return tiny_sweep(
-        space=grid(width=[1, 2]),
-        budget=epochs(4, ladder=[2, 4]),
-        recipe=Recipe(lr=0.05, batch_size=8, schedule="wsd"),
-    )
-
-
 def test_a_trial_that_is_planned_again_has_not_ended(study: StudyFolder) -> None:
     with recording(study, SWEEP) as (journal, (one, *_)):
         attempt = journal.begin_attempt(one.key)
@@ -198,7 +121,7 @@ def test_a_trial_that_is_planned_again_has_not_ended(study: StudyFolder) -> None
 def test_what_is_shown_is_plain_json(study: StudyFolder) -> None:
     with study.locked(), recording(study, SWEEP) as (journal, (one, *_)):
         report(journal, one, journal.begin_attempt(one.key), 1, None)
-        content = now_of(study, 1.0).to_json()
+        content = now_of(study).to_json()
     assert json.loads(json.dumps(content, allow_nan=False))["state"] == "running"
 
 

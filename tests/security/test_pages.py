@@ -206,9 +206,9 @@ def test_what_happens_now_is_shown_as_text(
 ) -> None:
     table = LiveTable((ATTACK, ATTACK), ((ATTACK, ATTACK),), ATTACK)
     now = Now(
-        state=ATTACK, ended=1, share=0.5, counts=ATTACK, time=ATTACK, cost=ATTACK, training=table,
+        state=ATTACK, ended=1, share=0.5, counts=ATTACK, time=ATTACK, training=table,
         curves=(LiveCurve(ATTACK, (1, 2), (0.5, None)),), metric=ATTACK, unit=ATTACK, log=True,
-        rungs=table, lately=table,
+        lately=table,
     )  # fmt: skip
     page = build_report(page_of(answered["lean"]), Live(now.to_json(), "/nowhere", 1))
     path = tmp_path / "watched.html"
@@ -216,7 +216,7 @@ def test_what_happens_now_is_shown_as_text(
     open_page(browser, path)
     assert browser.execute_script("return window.injected === undefined")
     shown = browser.execute_script(
-        "return Array.from(document.querySelectorAll('#now b, #rungs-table td'),"
+        "return Array.from(document.querySelectorAll('#now b, #lately-table td'),"
         " (each) => each.textContent)"
     )
     assert set(shown) == {ATTACK}

@@ -39,10 +39,7 @@
     shown("now-counts").textContent = now.counts;
     shown("now-share").value = now.share;
     shown("now-time").textContent = now.time;
-    shown("now-cost").textContent = now.cost;
-    shown("now-cost").hidden = !now.cost;
     fill("training-table", now.training, "No trial is in training.");
-    fill("rungs-table", now.rungs, "No trial has been stopped at a rung, and none waits at one.");
     fill("lately-table", now.lately, "No trial has ended.");
     document.getElementById("figure-growing").hidden = !now.curves.some((curve) => curve.units.length);
     document.dispatchEvent(new Event("hsweep:changed"));
