@@ -19,7 +19,6 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
-from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -28,18 +27,14 @@ import click
 from hsweep.commands.options import home_option, json_option, tracking_option
 from hsweep.commands.output import EXIT_NOTHING_USABLE, console_for, exit_with, print_json, table_of
 from hsweep.errors import ROOT
-from hsweep.paths import Home, cache_folder
+from hsweep.paths import Home
 from hsweep.secrets import redact
 from hsweep.telemetry import disable_telemetry
 
 _GIB: Final = 2**30
 _NEEDED_GIB: Final = 0.5
-_SCRATCH: Final = ".hsweep-doctor-"
+_ENOUGH_GIB: Final = 5
 _REINSTALL: Final = "install hsweep again, with the same pip command"
-_NETWORK_FILE_SYSTEMS: Final = (
-    *("9p", "afs", "beegfs", "ceph", "cifs", "fuse.ceph", "fuse.glusterfs", "fuse.sshfs"),
-    *("glusterfs", "gpfs", "lustre", "nfs", "nfs4", "smb3", "smbfs"),
-)
 _STYLES: Final = {"ok": "green", "warning": "yellow", "problem": "red"}
 _TORCH: Final = """
 import json, torch
@@ -105,7 +100,7 @@ def diagnose(home: Home, *, thorough: bool = False, tracking_uri: str | None = N
 
     ``thorough`` also starts Ray or joins its cluster, and opens the MLflow store.
     """
-    libraries: list[Callable[[], Check]] = [packages, torch]
+    libraries: list[Callable[[], Check]] = [torch]
     if thorough:
         libraries += [ray, partial(mlflow, home, tracking_uri)]
     with ThreadPoolExecutor() as pool:
@@ -114,31 +109,8 @@ def diagnose(home: Home, *, thorough: bool = False, tracking_uri: str | None = N
         Check("python", "ok", f"Python {platform.python_version()} at {sys.executable}"),
         *(check.result() for check in checks),
         record(home.root),
-        writable(cache_folder(), "cache", "set HSWEEP_CACHE to a folder that can be written"),
-        disk(home.root, "disk", want_gib=5),
-        disk(Path(tempfile.gettempdir()), "disk for temporary files", want_gib=2),
+        disk(home.root),
     ]
-
-
-def packages() -> Check:
-    """Look whether all that hsweep needs is installed, in the versions it is meant for; of what
-    comes with extras, whether what is installed has such a version."""
-    from packaging.requirements import Requirement
-
-    wrong: dict[str, None] = {}
-    for text in requires("hsweep") or ():
-        needed = Requirement(text)
-        is_core = needed.marker is None or needed.marker.evaluate({"extra": ""})
-        try:
-            installed = version(needed.name)
-        except PackageNotFoundError:
-            installed = ""
-        fits = bool(installed) and needed.specifier.contains(installed, prereleases=True)
-        if not fits and (installed or is_core):
-            wrong[f"{needed.name}{needed.specifier} ({installed or 'none'} is installed)"] = None
-    if wrong:
-        return Check("packages", "problem", f"needed: {', '.join(wrong)}", _REINSTALL)
-    return Check("packages", "ok", "all that hsweep needs, in versions it is meant for")
 
 
 def torch() -> Check:
@@ -201,57 +173,39 @@ def mlflow(home: Home, tracking_uri: str | None = None) -> Check:
 
 
 def record(home: Path) -> Check:
-    """Try what the record needs of the home: SQLite in write-ahead mode, and working locks."""
-    import psutil
-
-    place = writable(home, "home", "give another home with --home or HSWEEP_HOME")
-    if place.status != "ok":
-        return place
-    folder, remedy = _nearest_existing(home), "put the home (--home, HSWEEP_HOME) on a local disk"
+    """Try what the record needs of the home: a folder that can be written to, and SQLite in
+    write-ahead mode."""
+    folder = _nearest_existing(home)
+    missing = "" if folder == home.expanduser().absolute() else f" (to be made in {folder})"
     try:
         with (
-            tempfile.TemporaryDirectory(dir=folder, prefix=_SCRATCH) as scratch,
+            tempfile.TemporaryDirectory(dir=folder, prefix=".hsweep-doctor-") as scratch,
             contextlib.closing(sqlite3.connect(Path(scratch) / "journal.db")) as database,
         ):
             (mode,) = database.execute("PRAGMA journal_mode=WAL").fetchone()
             database.execute("CREATE TABLE probe (value INTEGER)")
-    except (OSError, sqlite3.Error) as error:
-        return Check("home", "problem", f"SQLite does not work at {home}: {error}", remedy)
-    if mode != "wal":
-        detail = f"no write-ahead logging at {home}: mode {mode}"
-        return Check("home", "problem", detail, remedy)
-    mounts = {
-        len(mount.mountpoint): mount.fstype
-        for mount in psutil.disk_partitions(all=True)
-        if folder.resolve().is_relative_to(mount.mountpoint)
-    }
-    if mounts and mounts[max(mounts)] in _NETWORK_FILE_SYSTEMS:
-        detail = f"{home} is on a network file system, where SQLite's locks may fail"
-        return Check("home", "warning", detail, f"{remedy}; checkpoints may stay on the network")
-    return place
-
-
-def writable(folder: Path, name: str, remedy: str) -> Check:
-    """Try to write to a folder, or to the nearest one above that exists."""
-    place = _nearest_existing(folder)
-    missing = "" if place == folder.expanduser().absolute() else f" (to be made in {place})"
-    try:
-        with tempfile.NamedTemporaryFile(dir=place, prefix=_SCRATCH):
-            pass
     except OSError as error:
-        return Check(name, "problem", f"{folder} cannot be written to: {error.strerror}", remedy)
-    return Check(name, "ok", f"{folder}{missing}")
+        remedy = "give another home with --home or HSWEEP_HOME"
+        return Check("home", "problem", f"{home} cannot be written to: {error.strerror}", remedy)
+    except sqlite3.Error as error:
+        mode = str(error)
+    if mode != "wal":
+        detail = f"SQLite does not write ahead at {home}: {mode}"
+        return Check(
+            "home", "problem", detail, "put the home (--home, HSWEEP_HOME) on a local disk"
+        )
+    return Check("home", "ok", f"{home}{missing}")
 
 
-def disk(folder: Path, name: str, *, want_gib: float) -> Check:
+def disk(folder: Path) -> Check:
     """Look what is free on the disk of a folder."""
     usage = shutil.disk_usage(_nearest_existing(folder))
     detail = f"{usage.free / _GIB:.1f} of {usage.total / _GIB:.1f} GiB free at {folder}"
-    if usage.free < _NEEDED_GIB * _GIB:
-        return Check(name, "problem", detail, f"free at least {_NEEDED_GIB:g} GiB there")
-    if usage.free < want_gib * _GIB:
-        return Check(name, "warning", detail, f"free {want_gib:g} GiB, or choose another disk")
-    return Check(name, "ok", detail)
+    if usage.free >= _ENOUGH_GIB * _GIB:
+        return Check("disk", "ok", detail)
+    remedy = f"free {_ENOUGH_GIB:g} GiB, or choose another disk"
+    is_full = usage.free < _NEEDED_GIB * _GIB
+    return Check("disk", "problem" if is_full else "warning", detail, remedy)
 
 
 def _nearest_existing(path: Path) -> Path:
