@@ -1,13 +1,11 @@
 """``hsweep show``: how a study and its trials stand."""
 
 import contextlib
-import math
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -15,7 +13,7 @@ from hsweep.command_line import command
 from hsweep.commands.model import weights_json, weights_lines
 from hsweep.commands.options import home_option, json_option, study_argument
 from hsweep.commands.output import console_for, minute, print_json, quantity, shortened, table_of
-from hsweep.errors import UserError, unknown_name
+from hsweep.errors import UserError
 from hsweep.paths import Home
 
 if TYPE_CHECKING:
@@ -27,17 +25,11 @@ if TYPE_CHECKING:
     from hsweep.record.study import StudyFolder
     from hsweep.record.summary import TrialOutcome
 
-T = TypeVar("T")
-
 _MAX_LABELS: Final = 8
 _MAX_ROWS: Final = 200
 _BEST_ROWS: Final = 20
 _MAX_POINTS: Final = 20_000
 """Points that are looked at to see which axes vary."""
-_HEADINGS: Final = {"trial": "ordinal", "done": "reached", "time": "wall_seconds"}
-"""Columns of the table of trials that are called otherwise where they are printed."""
-_COLUMNS: Final = ("ordinal", "seed", "status", "reached", "wall_seconds", "reason")
-"""Columns that are always printed."""
 
 
 @click.command()
@@ -47,13 +39,6 @@ _COLUMNS: Final = ("ordinal", "seed", "status", "reached", "wall_seconds", "reas
 @click.option(
     "--best", type=click.IntRange(1), metavar="N", help="The N best that finished, best first."
 )
-@click.option(
-    "--sort",
-    "column",
-    metavar="COLUMN",
-    help="In the order of a column: an axis, a metric, num_params, time, ...; -COLUMN: the "
-    "largest first.",
-)
 @click.option("--errors", is_flag=True, help="What each failed attempt raised, in full.")
 @home_option
 @json_option
@@ -62,7 +47,6 @@ def show(
     trial: str | None,
     every: bool,
     best: int | None,
-    column: str | None,
     errors: bool,
     home: Home,
     as_json: bool,
@@ -76,8 +60,8 @@ def show(
 
     if best is not None and every:
         raise UserError("--all lists every trial, --best some of them; leave one out")
-    if (trial is not None or errors) and not (best is None and column is None):
-        raise UserError("--best and --sort list trials; leave them out beside TRIAL and --errors")
+    if (trial is not None or errors) and best is not None:
+        raise UserError("--best lists trials; leave it out beside TRIAL and --errors")
     study = StudyFolder.open(home, study_name)
     console = console_for(as_json=as_json)
     if trial is not None:
@@ -85,50 +69,9 @@ def show(
     elif errors:
         _show_errors(console, study, as_json=as_json)
     elif as_json:
-        order = None if column is None else _Order.by_column(study, column)
-        _print_study(study, best, order)
+        _print_study(study, best)
     else:
-        order = None if column is None else _Order.by_column(study, column)
-        _show_study(console, study, every=every, best=best, order=order)
-
-
-@dataclass(frozen=True, slots=True)
-class _Order:
-    """The order of trials by a column of their table.
-
-    Attributes:
-        values: of the column, by the trial's key.
-        is_falling: whether the largest is first; a trial without a value is last either way.
-    """
-
-    column: str
-    values: Mapping[str, Any]
-    is_falling: bool
-
-    @classmethod
-    def by_column(cls, study: "StudyFolder", text: str) -> "_Order":
-        """Return the order by a column or its heading, falling where a minus is before the name;
-        UserError if there is no such column."""
-        name = text.removeprefix("-")
-        with study.reading() as tables:
-            table = tables.trials
-        column = name if name in table.column_names else _HEADINGS.get(name, name)
-        if column not in table.column_names:
-            raise unknown_name("column", name, {*table.column_names, *_HEADINGS})
-        pairs = zip(table["key"].to_pylist(), table[column].to_pylist(), strict=True)
-        values = {key: value for key, value in pairs if not _is_missing(value)}
-        return cls(column, values, is_falling=name != text)
-
-    def sorted(self, trials: Iterable[T], key_of: Callable[[T], str]) -> list[T]:
-        """Return trials in this order, equal ones as they come."""
-        trials = list(trials)
-        known = [trial for trial in trials if key_of(trial) in self.values]
-        known.sort(key=lambda trial: self.values[key_of(trial)], reverse=self.is_falling)
-        return known + [trial for trial in trials if key_of(trial) not in self.values]
-
-
-def _is_missing(value: Any) -> bool:
-    return value is None or (isinstance(value, float) and math.isnan(value))
+        _show_study(console, study, every=every, best=best)
 
 
 # One trial, and failed attempts.
@@ -215,7 +158,7 @@ def _best_rows(journal: "JournalReader", study: "StudyFolder", number: int) -> "
     return journal.best_trials(number, manifest.metric, highest=manifest.goal == "max")
 
 
-def _print_study(study: "StudyFolder", best: int | None, order: _Order | None) -> None:
+def _print_study(study: "StudyFolder", best: int | None) -> None:
     """Print a study and its trials as JSON."""
     status, trials = study.status(), _trials_list(study)
     with study.journal() as journal:
@@ -224,15 +167,11 @@ def _print_study(study: "StudyFolder", best: int | None, order: _Order | None) -
             by_key = {trial["key"]: trial for trial in trials}
             rows = _best_rows(journal, study, best)
             trials = [by_key[row.key] for row in rows if row.key in by_key]
-    if order is not None:
-        trials = order.sorted(trials, lambda trial: str(trial["key"]))
     accepted = list(study.manifest.accepted)
     print_json({**status, "accepted": accepted, "weights": weights, "trials_list": trials})
 
 
-def _show_study(
-    console: "Console", study: "StudyFolder", *, every: bool, best: int | None, order: _Order | None
-) -> None:
+def _show_study(console: "Console", study: "StudyFolder", *, every: bool, best: int | None) -> None:
     """Print a study and its trials: the first ones in their order, or the ``best``, by default of
     very many; ``every`` one."""
     from hsweep.design.labels import point_label, varying_axes
@@ -252,7 +191,7 @@ def _show_study(
 
     manifest, status = study.manifest, study.status()
     is_running = status["state"] == "running"
-    if best is None and order is None and not every:
+    if best is None and not every:
         best = _BEST_ROWS if status["trials"] + status["orphaned"] > CLOSELY else None
     is_best = best is not None
     with study.journal() as journal, journal.snapshot():
@@ -279,8 +218,6 @@ def _show_study(
         for row, end in zip(rows, ends, strict=True)
         if every or is_best or row.status is not TrialStatus.NOT_NEEDED
     ]
-    if order is not None:
-        listed = order.sorted(listed, lambda pair: pair[0].key)
     shown = listed if every or is_best else listed[:_MAX_ROWS]
 
     title = f"{status['study']} ({status['sweep']}, preset {status['preset']})"
@@ -288,7 +225,7 @@ def _show_study(
     if is_best:
         console.print(f"the best by {manifest.metric}:" if shown else "no trial has finished yet")
     if shown or not is_best:
-        console.print(_trials_table(shown, varying, study, order, is_running=is_running))
+        console.print(_trials_table(shown, varying, study, is_running=is_running))
     if more := status["trials"] - len(shown):
         unneeded = 0 if is_best else len(rows) - len(listed)
         which = f", {unneeded} of them not needed" if unneeded else ""
@@ -349,11 +286,10 @@ def _trials_table(
     trials: Sequence[tuple["TrialRow", "TrialOutcome"]],
     varying: tuple[str, ...],
     study: "StudyFolder",
-    order: _Order | None,
     *,
     is_running: bool,
 ) -> "Table":
-    """Return trials and how they stand as a table, with the column that they are ordered by."""
+    """Return a table of trials and how they stand."""
     from rich.text import Text
 
     from hsweep.design.labels import point_label
@@ -362,9 +298,7 @@ def _trials_table(
     from hsweep.running.progress import STATUS_STYLES, duration, number
 
     metric, scouts = study.manifest.metric, study.manifest.scouts
-    by = order if order and order.column not in {*_COLUMNS, *varying, metric} else None
-    columns = ["trial", ">seed", "status", ">done", f">{metric}", ">time"]
-    table = table_of(*columns, *([f">{by.column}"] if by else []), "reason")
+    table = table_of("trial", ">seed", "status", ">done", f">{metric}", ">time", "reason")
     for row, end in trials:
         status = "waiting" if end.is_waiting else str(row.status).replace("_", " ")
         if not is_running and (row.status is TrialStatus.RUNNING or end.is_interrupted):
@@ -379,11 +313,6 @@ def _trials_table(
             f"{row.unit}/{row.budget}",
             number(row.metrics.get(metric)),
             duration(row.wall_seconds),
-            *([_cell(by.values.get(row.key))] if by else []),
             how if status == row.reason else first_line(row.reason) or how,
         )
     return table
-
-
-def _cell(value: Any) -> str:
-    return "-" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -50,37 +50,15 @@ def test_the_best_are_those_that_finished_by_the_metric_and_its_goal(
     assert [f"{each['width']}#{each['seed']}" for each in found] == best
 
 
-def test_trials_come_in_the_order_of_a_column(hsweep: Invoke, home: Home) -> None:
-    recorded(home)
-
-    def order(*options: str) -> list[str]:
-        return labels(hsweep("show", "mine", *options))
-
-    # What has no value is last, whichever way.
-    assert order("--sort", "nmse") == ["1#1", "2#0", "3#0", "1#0", "2#1", "3#1"]
-    assert order("--sort", "-nmse", "--all") == ["1#0", "3#0", "1#1", "2#0", "2#1", "3#1"]
-    assert order("--sort", "-width", "--best", "2") == ["2#0", "1#1"]
-    assert order("--sort", "-trial")[0] == "3#1"
-    by_size = hsweep("show", "mine", "--sort=-num_params")
-    assert labels(by_size) == ["3#0", "3#1", "2#0", "2#1", "1#0", "1#1"]
-    heading = next(line for line in by_size.stdout.splitlines() if line.startswith("trial"))
-    assert heading.split()[-2:] == ["num_params", "reason"]
-    listed = json.loads(hsweep("show", "mine", "--sort", "fit", "--json").stdout)["trials_list"]
-    assert [each["fit"] for each in listed] == [0.6, 0.7, 0.9, 0.9, None, None]
-
-
 def test_a_list_that_cannot_be_says_why(hsweep: Invoke, home: Home) -> None:
     new_study(home, "mine")
     for options, message in (
-        (("--sort", "widht"), "unknown column 'widht'; known: .* Did you mean 'width'?"),
-        (("--sort", ""), "unknown column ''"),
         (("--best", "0"), "0 is not in the range x>=1"),
         (("--best", "2", "--all"), "--all lists every trial, --best some of them"),
-        (("--best", "2", "--errors"), "leave them out beside TRIAL and --errors"),
-        (("width=1 #0", "--sort", "width"), "leave them out beside TRIAL and --errors"),
+        (("--best", "2", "--errors"), "leave it out beside TRIAL and --errors"),
+        (("width=1 #0", "--best", "2"), "leave it out beside TRIAL and --errors"),
     ):
         refused = hsweep("show", "mine", *options)
         assert refused.exit_code == 2
-        assert message.partition(" .* ")[0] in refused.stderr
-        assert message.partition(" .* ")[2] in refused.stderr
+        assert message in refused.stderr
     assert "no trial has finished yet" in hsweep("show", "mine", "--best", "2").stdout
