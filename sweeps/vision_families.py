@@ -12,7 +12,7 @@ What differs besides heads and depth. The paper's lean ViT, DeiT and TNT also ha
 more heads mean two things: ViT's, DeiT's and XCiT's keep their width, so attention grows, while
 those of TNT, VOLO and DaViT share the width of their predecessors. `--set
 variant=original,lean_coupled,lean_decoupled` tries both in every family. The shapes are those that
-give the printed parameter counts, which in places are not the printed shapes (`hsweep paper`).
+give the printed parameter counts, which in places are not the printed shapes (docs/models.md).
 DeiT is not trained twice: without its distillation token, under one recipe, it is ViT, and the plan
 merges the two.
 

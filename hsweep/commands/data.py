@@ -1,4 +1,4 @@
-"""``hsweep data``: what tasks learn from, whether it is here and readable, and its caches."""
+"""``hsweep data``: what tasks learn from, whether it is here, and its caches."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from hsweep.commands.options import data_root_option, json_option, sweep_argument, sweep_options
-from hsweep.commands.output import console_for, exit_with, print_json, quantity
+from hsweep.commands.output import console_for, print_json, quantity
 from hsweep.errors import UserError
 from hsweep.planning.options import SweepOptions
 
@@ -15,16 +15,15 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from hsweep.planning.plan import Plan
-    from tasks.base import Learnable, Task
+    from tasks.base import Task
 
-EXIT_DATA_PROBLEM: Final = 2
 _OF_DATA_SETS: Final = ("name", "content", "tasks", "licence", "origin", "source")
 _OF_PLACES: Final = ("is_there", "folder", "num_files", "num_bytes")
 
 
 @click.group()
 def data() -> None:
-    """List, check and prepare the data that sweeps need. Nothing is downloaded unasked."""
+    """List and prepare the data that sweeps need. Nothing is downloaded unasked."""
 
 
 @data.command("list")
@@ -56,30 +55,6 @@ def list_data(names: tuple[str, ...], fingerprint: bool, as_json: bool) -> None:
         print_json(rows)
     else:
         _show_data_sets(console_for(as_json=False), rows, data_root(), downloads_allowed())
-
-
-@data.command()
-@sweep_argument
-@sweep_options
-@json_option
-def check(sweep_file: Path, chosen: SweepOptions, as_json: bool) -> None:
-    """Read what SWEEP's trials learn from, as far as planning does, and fingerprint it."""
-    from hsweep.planning.prepare import prepare as prepare_sweep
-
-    plan = prepare_sweep(sweep_file, chosen).plan
-    learned = {trial.parts["data"]: trial.task for trial in plan.trials if trial.model is None}
-    rows = [*map(_checked, learned.values()), *(_checked(task) for task, _ in _tasks(plan))]
-    if as_json:
-        print_json(rows)
-    console = console_for(as_json=as_json)
-    for row in () if as_json else rows:
-        if row["problem"]:
-            console.print(f"problem  {row['task']}", style="red")
-            console.print(f"         {row['problem']}")
-        else:
-            console.print(f"ok       {row['fingerprint'][:16] or '-':16}  {row['task']}")
-    if any(row["problem"] for row in rows):
-        exit_with(EXIT_DATA_PROBLEM)
 
 
 @data.command()
@@ -149,21 +124,6 @@ def _tasks(plan: "Plan") -> "list[tuple[Task, int]]":
         for trial in used.values()
         if trial.model is not None
     ]
-
-
-def _checked(task: "Learnable") -> dict[str, Any]:
-    from hsweep.design.user_training import UserTraining
-    from tasks.base import DataError
-
-    row = {"task": _label(task), "name": task.name, "data": getattr(task, "data", None)}
-    if isinstance(task, UserTraining):
-        files = ", ".join(task.depends_on)
-        needs = f"depends on {files}" if files else "declares no files (depends_on=)"
-        row |= {"task": f"{task.text}, which {needs}", "data": list(task.depends_on)}
-    try:
-        return {**row, "fingerprint": task.fingerprint(), "problem": None}
-    except DataError as error:
-        return {**row, "fingerprint": None, "problem": str(error)}
 
 
 def _label(task: Any) -> str:

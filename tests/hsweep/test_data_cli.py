@@ -121,20 +121,6 @@ def test_an_unknown_data_set_and_a_root_that_is_no_folder_are_said(
     assert (refused.exit_code, "does not exist" in refused.output) == (2, True)
 
 
-def test_a_check_fingerprints_each_task_once_and_fails_where_one_is_missing(
-    hsweep: Callable[..., Result], sweep: Path, root: Path
-) -> None:
-    missing = hsweep("check", sweep, "--json")
-    assert missing.exit_code == 2
-    (row,) = json.loads(missing.stdout)
-    assert "does not exist" in row["problem"]
-    found = hsweep("check", sweep, "--json", "--data-root", root)
-    assert found.exit_code == 0, found.output
-    (row,) = json.loads(found.stdout)
-    assert (row["problem"], len(row["fingerprint"])) == (None, 64)
-    assert row["task"] == f"Images(data={str(root / 'tiny')!r})"
-
-
 def test_preparing_builds_the_caches_and_a_second_time_reads_no_image(
     hsweep: Callable[..., Result], sweep: Path, root: Path, tmp_path: Path
 ) -> None:
@@ -164,11 +150,10 @@ def test_a_cache_that_cannot_be_made_is_a_message(
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("HSWEEP_CACHE", str(tmp_path / "file" / "cache"))
-    for verb in ("prepare", "check"):
-        refused = hsweep(verb, sweep, "--data-root", root)
-        assert refused.exit_code == 2
-        assert "cannot make the cache folder" in refused.output
-        assert "Traceback" not in refused.output
+    refused = hsweep("prepare", sweep, "--data-root", root)
+    assert refused.exit_code == 2
+    assert "cannot make the cache folder" in refused.output
+    assert "Traceback" not in refused.output
 
 
 def test_preparing_asks_for_batches_of_the_size_that_trials_take(

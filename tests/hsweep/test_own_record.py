@@ -122,7 +122,6 @@ SWEEP = Sweep(name="own", space=grid(width=(1, 2)), train=train, metric="nmse", 
     for old, new, why in changes:
         told = done(SWEEP.replace(old, new), file, "--study", "mine", "--dry-run").output
         assert why in told
-    assert "sweep.py" in hsweep("data", "check", file).output
     assert "nothing to prepare" in hsweep("data", "prepare", file).output
 
     changed = SWEEP.replace("0.01 * epoch", "0.01 * epoch + 0")

@@ -226,9 +226,7 @@ def test_fewer_passages_than_candidates_is_known_before_anything_is_mined(small:
         task.fingerprint()
 
 
-def test_a_plan_and_a_check_say_that_there_are_too_few_candidates(
-    small: Passages, tmp_path: Path
-) -> None:
+def test_a_study_with_too_few_candidates_is_refused(small: Passages, tmp_path: Path) -> None:
     sweep = tmp_path / "finding.py"
     sweep.write_text(
         "from hsweep import Sweep, epochs, grid\n"
@@ -240,11 +238,11 @@ def test_a_plan_and_a_check_say_that_there_are_too_few_candidates(
         "    model=lambda p: Ranker(heads=1, head_dim=4, seq_len=50, input_dim=16, depth=1),\n"
         "    budget=epochs(1))\n"
     )
-    for arguments in (["run", sweep, "--runner", "inline"], ["data", "check", sweep]):
-        done = CliRunner().invoke(main, [*map(str, arguments)], env={"HSWEEP_HOME": str(tmp_path)})
-        assert done.exit_code == 2, done.output
-        assert "has 40 passages, fewer than the 49 mined negatives" in done.output
-        assert "Traceback" not in done.output
+    arguments = ["run", str(sweep), "--runner", "inline"]
+    done = CliRunner().invoke(main, arguments, env={"HSWEEP_HOME": str(tmp_path)})
+    assert done.exit_code == 2, done.output
+    assert "has 40 passages, fewer than the 49 mined negatives" in done.output
+    assert "Traceback" not in done.output
 
 
 def test_missing_pieces_are_named(small: Passages, tmp_path: Path) -> None:
