@@ -1,4 +1,4 @@
-"""What the runs of a study show in MLflow: names, tags, parameters, metrics, data and the answer.
+"""What the runs of a study show in MLflow: names, tags, parameters, metrics and the answer.
 
 Plain values: needs no MLflow.
 """
@@ -10,7 +10,7 @@ import json
 import math
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -44,8 +44,6 @@ _MAX_NAME: Final = 240
 """Characters of a parameter or metric; MLflow allows 250, the rest is room for a prefix."""
 _MAX_VALUE: Final = 5000
 """Characters of a tag; MLflow itself takes 8,000, databases and older servers less."""
-_MAX_DATASET_NAME: Final = 500
-_MAX_DATASET_DIGEST: Final = 36
 
 MetricPoint = tuple[str, float, int, int]
 """Name, value, time in milliseconds and step, in the order of MLflow's ``Metric``."""
@@ -174,39 +172,6 @@ def _flat(recipe: Mapping[str, Any]) -> dict[str, Any]:
         else:
             flat[name] = value
     return flat
-
-
-def trial_dataset(study: Manifest, trial: TrialRow) -> dict[str, str] | None:
-    """Return the data set that a trial learns from, as the fields of MLflow's ``Dataset``; None
-    where it is not on record.
-
-    It is named after the data or else the task, and known by the data's fingerprint.
-    """
-    fingerprint = trial.parts.get("data", "")
-    provenances = [study.provenance, *(each.get("provenance", {}) for each in study.extensions)]
-    tasks: Iterator[Mapping[str, Any]] = (
-        entry["task"]
-        for provenance in provenances
-        for entry in provenance.get("data", ())
-        if entry.get("fingerprint") == fingerprint
-    )
-    task = next(tasks, None) if fingerprint else None
-    if task is None:
-        return None
-    # What a task calls its data, or the first file that training of the user's own depends on.
-    names = [task.get("data"), *(task.get("depends_on") or ())[:1]]
-    data: str = next((name for name in names if isinstance(name, str) and name), "")
-    source: dict[str, Any] = {"uri": data}
-    if is_code := not Path(data).is_absolute():
-        tags = study_tags(study)
-        code = ("mlflow.source.name", "mlflow.source.git.commit")
-        source = {"tags": {name: tags[name] for name in code if name in tags}}
-    return {
-        "name": redact(data or str(task.get("type", "data")))[:_MAX_DATASET_NAME],
-        "digest": fingerprint[:_MAX_DATASET_DIGEST],
-        "source_type": "code" if is_code else "local",
-        "source": redact(json.dumps(source)),
-    }
 
 
 def note_tags(note: str, present: Mapping[str, str]) -> dict[str, str]:

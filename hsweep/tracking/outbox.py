@@ -41,7 +41,6 @@ from hsweep.tracking.contents import (
     note_tags,
     study_tags,
     tag_value,
-    trial_dataset,
     trial_metrics,
     trial_params,
     trial_tags,
@@ -326,10 +325,6 @@ class Outbox:
         )
         if not changes:
             return
-        if fields := trial_dataset(self._study, trial):
-            context = [entities.InputTag("mlflow.data.context", "train")]
-            dataset = entities.DatasetInput(entities.Dataset(**fields), context)
-            self._client.log_inputs(run_id, [dataset])
         change = changes[-1]
         status = TrialStatus(change.payload["status"])
         if status.is_final:

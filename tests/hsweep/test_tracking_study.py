@@ -21,16 +21,6 @@ from hsweep.tracking.ui import VIEW_TAG
 FINISHED = TrialStatus.FINISHED
 STUDY: dict[str, Any] = {
     "description": "Is one head enough?",
-    "provenance": {
-        "sweep_file": "/home/ann/heads.py",
-        "data": [
-            {
-                "task": {"type": "Images", "data": data, "size": 8, "flip": flip},
-                "fingerprint": data * 9,
-            }
-            for data, flip in (("digits", True), ("digits", False), ("cifar", False))
-        ],
-    },
 }
 ANSWER = {
     "kind": "transition", "answer": "It collapses at 3.", "verdict": "transition",
@@ -40,7 +30,7 @@ ANSWER = {
 
 
 def plan(tracked: Tracked, key: str, **point: Any) -> None:
-    parts = {"recipe": "r1", "data": "digits" * 9}
+    parts = {"recipe": "r1"}
     number = len(tracked.journal.trials())
     tracked.journal.add_trials([TrialRow(key, number, point, 0, "", 8, {"num_params": 9}, parts)])
 
@@ -75,7 +65,7 @@ def test_runs_are_called_by_what_varies_and_keep_the_name_that_a_user_gives(
     ]  # fmt: skip
 
 
-def test_a_run_has_its_recipe_and_its_data_as_mlflow_knows_them(tracked: Tracked) -> None:
+def test_a_run_has_its_recipe_among_its_parameters(tracked: Tracked) -> None:
     plan(tracked, "a", heads=1, lr=0.5)
     recipe = {"lr": 0.5, "batch_size": 64, "optimizer_args": {"eps": 1e-6}}
     tracked.journal.set_metas({"recipe:r1": json.dumps(recipe)})
@@ -88,10 +78,6 @@ def test_a_run_has_its_recipe_and_its_data_as_mlflow_knows_them(tracked: Tracked
         "heads": "1", "lr": "0.5", "replicate": "0", "epochs": "8", "num_params": "9",
         "batch_size": "64", "optimizer_args.eps": "1e-06",
     }  # fmt: skip
-    (given,) = run.inputs.dataset_inputs
-    assert (given.dataset.name, given.dataset.source_type) == ("digits", "code")
-    assert "/home/ann/heads.py" in given.dataset.source
-    assert [(tag.key, tag.value) for tag in given.tags] == [("mlflow.data.context", "train")]
 
 
 def test_the_studys_run_holds_the_answer_and_leaves_what_a_user_writes(tracked: Tracked) -> None:
@@ -189,7 +175,7 @@ class TestWeights:
         weights = replace(weights, file=Path(weights.location))
         kill = Kill(
             monkeypatch,
-            *("set_tag", "log_artifact", "log_inputs", "set_experiment_tag", "log_batch"),
+            *("set_tag", "log_artifact", "set_experiment_tag", "log_batch"),
         )
         kills, is_done = 0, False
         while not is_done:
@@ -201,10 +187,9 @@ class TestWeights:
             if not is_done:
                 with contextlib.suppress(ValueError):
                     tracked.state_file.unlink()
-        assert kills == 6, "a run with weights takes six calls once it exists"
+        assert kills == 5, "a run with weights takes five calls once it exists"
         monkeypatch.undo()
         run = tracked.runs["a"]
         assert run.data.tags[WEIGHTS] == weights.location
         assert self.copies(tracked) == [f"weights/{weights.name}"]
-        assert len(run.inputs.dataset_inputs) == 1
         assert tracked.history("parent", "h_star") == [(0, 1_000_000, 3.0)]

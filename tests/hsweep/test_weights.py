@@ -447,7 +447,7 @@ class TestCommand:
         assert refused.exit_code == 2
         assert "add --set keep=best" in refused.output
 
-    def test_mlflow_has_the_recipe_and_the_data_of_every_trial(self, study: Home) -> None:
+    def test_mlflow_has_the_recipe_of_every_trial(self, study: Home) -> None:
         client = MlflowClient(study.default_tracking_uri)
         experiment = client.get_experiment_by_name("tiny")
         assert experiment is not None
@@ -456,8 +456,6 @@ class TestCommand:
         assert {run.info.run_name for run in runs} == {f"width={n} #0" for n in by_width(study)}
         for run in runs:
             assert {"batch_size", "optimizer", "lr", "schedule"} <= run.data.params.keys()
-            (data,) = run.inputs.dataset_inputs
-            assert data.dataset.digest
             assert Path(run.data.tags["mlflow.source.name"]).suffix == ".py"
 
 
