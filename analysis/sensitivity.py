@@ -126,7 +126,6 @@ def sensitivity(
     is_stopped: bool,
     answers: Sequence[BudgetAnswer],
     is_log: bool,
-    exponent: float,
     draws: int,
     rng: np.random.Generator,
 ) -> tuple[Sensitivity, tuple[Missing, ...]]:
@@ -136,7 +135,6 @@ def sensitivity(
         is_stopped: whether early stopping left different runs at each budget.
         answers: what the runs of each budget say alone.
         is_log: whether y is the log10 of an error; else more is better.
-        exponent: likeliest power of the budget by which gains fade.
     """
     blank = Sensitivity(unit=ladder.unit, column=ladder.column)
     if ladder.obstacle:
@@ -162,7 +160,6 @@ def sensitivity(
         is_log=is_log,
         groups=[quantities[k].group for k in deciding],
         courses=[quantities[k].course for k in deciding],
-        exponent=exponent,
         draws=draws,
         rng=rng,
     )

@@ -246,7 +246,6 @@ def lean_result(**changes: Any) -> LeanResult:
         stopped=(),
         missing=(),
         choice=_label(8, 4),
-        power_note="Five seeds find an exactly equal shape in most sweeps.",
         metric="top1",
         goal="max",
         costs=("num_params",),

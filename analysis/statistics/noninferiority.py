@@ -9,7 +9,6 @@ from scipy import special
 MOST_SEEDS: Final = 200
 MOST_SEEDS_ASKED_FOR: Final = 50
 """Seeds of one shape up to which an answer asks for more of them."""
-ENOUGH_POWER: Final = 0.8
 
 
 def holm(p_values: Sequence[float | None], dropped: int = 0) -> list[float | None]:
@@ -30,33 +29,21 @@ def holm(p_values: Sequence[float | None], dropped: int = 0) -> list[float | Non
     return adjusted
 
 
-def power(margin_over_sd: float, n: int, candidates: int, alpha: float) -> float:
-    """Return the chance to establish one exactly equal candidate with n seeds each.
-
-    The other candidates are taken to be hopeless, so that the first step of Holm, alpha over their
-    number, applies.
-    """
-    return pair_power(margin_over_sd, (1.0, 1.0), n, candidates, alpha)
-
-
-def pair_power(
-    margin: float,
-    sds: tuple[float, float],
-    n: int,
-    candidates: int,
-    alpha: float,
+def power(
+    margin: float, n: int, candidates: int, alpha: float, sds: tuple[float, float] = (1.0, 1.0)
 ) -> float:
     """Return the chance to establish a candidate that equals the baseline, n seeds each.
 
-    The lean question's test: t with Satterthwaite's degrees of freedom, at Holm's first
-    level; under exact equality its statistic is a non-central t.
+    The lean question's test: t with Satterthwaite's degrees of freedom, at Holm's first level (the
+    other candidates are taken to be hopeless); under exact equality its statistic is a non-central
+    t.
 
     Args:
         margin: how much worse still counts as equal.
-        sds: seed standard deviations of the two, in the unit of the margin.
         n: seeds of each.
         candidates: all that were tried.
         alpha: family-wise error rate.
+        sds: seed standard deviations of the two, in the unit of the margin.
     """
     own, ref = (sd * sd / n for sd in sds)
     df = (n - 1) * (own + ref) ** 2 / (own**2 + ref**2)
@@ -64,27 +51,21 @@ def pair_power(
     return float(1 - special.nctdtr(df, margin / math.sqrt(own + ref), critical))
 
 
-def seeds_for(margin_over_sd: float, candidates: int, alpha: float, target: float) -> int | None:
-    """Return the fewest seeds with which ``power`` reaches ``target``; None if over 200."""
-    return pair_seeds(margin_over_sd, (1.0, 1.0), candidates, alpha, target, most=MOST_SEEDS)
-
-
-def pair_seeds(
+def seeds_for(
     margin: float,
-    sds: tuple[float, float],
     candidates: int,
     alpha: float,
     target: float,
-    *,
-    most: int = MOST_SEEDS_ASKED_FOR,
+    sds: tuple[float, float] = (1.0, 1.0),
+    most: int = MOST_SEEDS,
 ) -> int | None:
-    """Return the fewest seeds with which ``pair_power`` reaches ``target``; None if over ``most``.
+    """Return the fewest seeds with which ``power`` reaches ``target``; None if over ``most``.
 
     The power grows with the seeds, so the number is found by bisection.
     """
 
     def reaches(n: int) -> bool:
-        return pair_power(margin, sds, n, candidates, alpha) >= target
+        return power(margin, n, candidates, alpha, sds) >= target
 
     if not reaches(most):
         return None

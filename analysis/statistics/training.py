@@ -16,6 +16,8 @@ from analysis.statistics.values import FloatArray
 HORIZON: Final = 100.0
 """How many times the longest budget training may go on."""
 _EVERY_PAIR_OF: Final = 20
+_POWER: Final = 0.7
+"""Of the budget by which gains most likely fade, before the curves are seen."""
 _COMMON_SD: Final = 0.4
 """Of the logarithm of the power of the budget that quantities have in common."""
 _OWN_SCALE: Final = 0.2
@@ -97,19 +99,17 @@ def futures(
     is_log: bool,
     groups: Sequence[int],
     courses: Sequence[int],
-    exponent: float,
     draws: int,
     rng: np.random.Generator,
 ) -> Futures:
     """Return draws of how quantities go on.
 
-    Before the curves are seen the logarithm of the power a is about that of ``exponent``, normal
-    with an sd of 0.4 for all quantities, and Cauchy for each course about the others: one that
-    clearly learns otherwise is let go. Its scale is 0.2 for a curve that noise explains, and up to
-    0.4 for one that moves, whose own power would carry it far. Three budgets and more tell the
-    powers more closely. Noise is that of single values about the mean of their seed, pooled.
-    Differences that it explains, between quantities of one group with the same budgets, are not
-    carried on.
+    Before the curves are seen the logarithm of the power a is about that of 0.7, normal with an sd
+    of 0.4 for all quantities, and Cauchy for each course about the others: one that clearly learns
+    otherwise is let go. Its scale is 0.2 for a curve that noise explains, and up to 0.4 for one
+    that moves, whose own power would carry it far. Three budgets and more tell the powers more
+    closely. Noise is that of single values about the mean of their seed, pooled. Differences that
+    it explains, between quantities of one group with the same budgets, are not carried on.
 
     Args:
         curves: of each quantity y of its seeds at each budget, shape [seeds, budgets], at least two
@@ -119,7 +119,6 @@ def futures(
         is_log: whether y is the log10 of an error; else more is better.
         groups: which quantities are alike.
         courses: which quantities have one power.
-        exponent: likeliest a.
     """
     amounts = np.array(budgets, dtype=np.float64)
     known = np.array([~np.isnan(curve).any(axis=0) for curve in curves])
@@ -139,7 +138,7 @@ def futures(
     z = np.linspace(-4, 4, _STEPS)
     apart = np.linspace(-_OWN_REACH, _OWN_REACH, _STEPS)
     # Of all in common by that of each, shape [C, D].
-    powers = exponent * np.exp(_COMMON_SD * z[:, None] + apart)
+    powers = _POWER * np.exp(_COMMON_SD * z[:, None] + apart)
     _, misfit = _fitted(course[:, None, None], to_end[:, None, None], powers, end, is_log)
     # A t distribution's likelihood, as the noise is estimated.
     chi_square = misfit / (df * noise_sd[:, None, None] ** 2)

@@ -102,7 +102,7 @@ def test_the_help_is_short_and_a_kind_tells_the_rest() -> None:
     assert "--baseline" not in short
     assert "Which cheaper shapes are no worse than a baseline" in short
     assert "--baseline" in lean
-    assert "budget_exponent" in lean
+    assert "looks" in lean
 
 
 def test_a_table_gets_the_page_of_a_study_beside_it(tmp_path: Path, study_table: Path) -> None:

@@ -10,9 +10,9 @@ from hsweep.errors import UserError
 
 
 def test_texts_become_settings() -> None:
-    given = ["alpha=0.01", "max_growth = 0.2", "B=50", "reading=attainable", "threshold_width=1"]
+    given = ["alpha=0.01", "max_growth = 0.2", "B=50", "reading=attainable"]
     assert with_settings(TransitionSettings(), given) == TransitionSettings(
-        alpha=0.01, max_growth=0.2, B=50, reading="attainable", threshold_width=1
+        alpha=0.01, max_growth=0.2, B=50, reading="attainable"
     )
     assert with_settings(ParetoSettings(), ["crash_sd=4"]) == ParetoSettings(crash_sd=4.0)
     assert with_settings(LeanSettings(), []) == LeanSettings()

@@ -145,12 +145,6 @@ def test_power_matches_the_published_planning_table():
     assert chances == sorted(chances)
 
 
-def test_the_power_note_says_how_many_seeds_would_do():
-    result = run(lean_sweep("equal", 0, seeds=3))
-    assert "with 3 seeds and 8 candidates" in result.power_note
-    assert result.margin_over_sd == pytest.approx(MARGIN / result.sd)
-
-
 def test_moderated_variances_lie_between_own_and_prior():
     rng = np.random.default_rng(0)
     groups = [sd * rng.standard_normal(4) for sd in np.exp(rng.normal(0, 1, 200))]

@@ -9,7 +9,7 @@ import pytest
 
 from analysis.charts.picks import config_key, links_by_values
 from analysis.questions.transition.result import RunValue
-from analysis.statistics.pair_differences import PAIR_SCALE, pair_differences
+from analysis.statistics.moderated import PAIR_SCALE, pair_differences
 from analysis.statistics.values import Interval
 from analysis.values import encode
 

@@ -224,9 +224,9 @@ def test_labels_of_shapes_are_escaped_for_plotly_too() -> None:
     assert all("&lt;a href=x&gt;" in text for text in hovers)
 
 
-def test_a_transition_shows_five_charts_and_the_learning_curves() -> None:
+def test_a_transition_shows_two_charts_and_the_learning_curves() -> None:
     names = [chart.name for chart in report_charts(examples.report_input())]
-    assert names == ["error", "slopes", "drops", "location", "learning-curves"]
+    assert names == ["error", "slopes", "learning-curves"]
 
 
 def test_shapes_show_a_front_for_each_cost_and_the_forest() -> None:

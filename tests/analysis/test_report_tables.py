@@ -24,7 +24,7 @@ from analysis.questions.lean.text import (
 from analysis.questions.pareto.charts import front_charts, mean_front, side_by_side
 from analysis.questions.pareto.text import pareto_table
 from analysis.questions.transition.charts import MAX_RUN_POINTS, transition_charts
-from analysis.questions.transition.result import OtherReading, RunValue, TransitionResult
+from analysis.questions.transition.result import RunValue, TransitionResult
 from analysis.questions.transition.text import cells_table, numbers_table
 from analysis.report.build import build_report
 from analysis.sensitivity import Sensitivity
@@ -73,13 +73,6 @@ def test_every_cell_of_a_transition_has_a_row() -> None:
     asked = cells_table(examples.transition_result())
     assert asked.header[:2] == ("heads", "seq_len")
     assert len(asked.rows) == 18
-
-
-def test_the_other_reading_has_a_row_of_its_own() -> None:
-    other = OtherReading("attainable", "collapse", 3)
-    rows = dict(numbers_table(examples.transition_result(other=other)).rows)
-    assert rows["each cell is read as"] == "median seed"
-    assert rows["read as the expected best"] == "collapse at 3"
 
 
 def test_a_sweep_without_lengths_has_no_row_about_them() -> None:

@@ -132,7 +132,6 @@ def test_a_suggested_drop_is_framed_and_a_claimed_one_shaded() -> None:
         (band,) = [layer for layer in charts[0].layers if isinstance(layer, Band)]
         assert band.is_framed == result.suggested
         assert ("suggested, not tested" in charts[0].caption) == band.is_framed
-        assert ("location" in [chart.name for chart in charts]) == result.is_claimed
 
 
 def test_what_is_not_claimed_says_why_and_how_many_runs_are_missing() -> None:

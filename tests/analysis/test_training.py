@@ -230,13 +230,6 @@ def test_budget_rows_count_settled_answers() -> None:
     assert [(row.value, row.holds) for row in rows] == [(0.2, False), (0.5, False)]
 
 
-def test_a_bad_exponent_is_refused(table: Path) -> None:
-    options = ["analyze", "--table", str(table), "--kind", "transition", "--metric", "nmse"]
-    refused = CliRunner().invoke(main, [*options, "--setting", "budget_exponent=0"])
-    assert refused.exit_code == 2
-    assert "budget_exponent must be above 0" in refused.output
-
-
 @pytest.mark.parametrize(("power", "budgets"), [(0.5, BUDGETS), (1.2, BUDGETS), (0.7, BUDGETS[1:])])
 @pytest.mark.parametrize("is_log", [False, True])
 def test_what_is_left_follows_from_the_power_that_the_budgets_show(
@@ -253,7 +246,7 @@ def test_what_is_left_follows_from_the_power_that_the_budgets_show(
         curves.append(y + 2e-3 * rng.standard_normal((8, len(budgets))))
     own = len(budgets) - 1
     found = futures(
-        curves, budgets, own=own, is_log=is_log, groups=[0, 1, 2], courses=[0, 1, 2], exponent=0.7,
+        curves, budgets, own=own, is_log=is_log, groups=[0, 1, 2], courses=[0, 1, 2],
         draws=400, rng=rng,
     )  # fmt: skip
     ahead = 100.0**-power

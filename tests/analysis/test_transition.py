@@ -245,8 +245,6 @@ def test_stuck_runs_hand_the_lead_to_the_attainable_reading():
     found = sweeps("stuck", 12)
     assert np.mean([result.reading == "attainable" for _, _, result in found]) >= 0.9
     for _, _, result in found:
-        assert result.other is not None
-        assert result.other.reading != result.reading
         said = any(
             "the expected best of 5 seeds, since some runs" in t for t in result.qualifications
         )

@@ -97,7 +97,7 @@ def test_the_fields_that_are_documented(analyze: Analyze) -> None:
     found = transition(analyze, sweep.frame, "--metric", "nmse")
     assert {
         *("kind", "answer", "verdict", "reason", "shown_by", "growth", "suggested", "reading"),
-        *("other", "h_star", "bracket", "h_peak", "h_set", "p_h", "p", "scatter", "drop"),
+        *("h_star", "bracket", "h_peak", "h_set", "p_h", "p", "scatter", "drop"),
         *("excess", "drops", "later_rise", "gamma", "gamma_below", "gamma_above", "level"),
         *("d_eff", "counts", "n1_assumed_sd", "settings", "warnings", "sensitivity"),
         *("missing", "qualifications", "noise_gap"),

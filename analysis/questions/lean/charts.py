@@ -1,7 +1,9 @@
 """The chart of lean equivalents: every candidate's difference to its baseline."""
 
 import math
+import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from analysis.charts import palette
@@ -17,7 +19,14 @@ from analysis.charts.chart import (
     by_look,
 )
 from analysis.charts.picks import config_key, short_label, unique_names, varying_axes
-from analysis.questions.lean.result import LeanOutcome, LeanResult, LeanRow
+from analysis.questions.lean.result import (
+    LeanGroups,
+    LeanOutcome,
+    LeanResult,
+    LeanRow,
+    comparisons,
+)
+from analysis.questions.pareto.charts import front_charts
 from analysis.text.numbers import (
     cost_title,
     interval_text,
@@ -34,6 +43,28 @@ _LOOKS: Final[dict[LeanOutcome, Series]] = {
     "undecided": Series((), palette.GREY, "undecided", is_open=True, interval="x"),
     "excluded": Series((), palette.GREY, "excluded", symbol="x-thin", interval="x"),
 }
+
+
+def lean_charts(result: LeanResult | LeanGroups) -> list[Chart]:
+    """Return the fronts of comparisons that have one each, and the candidates of all."""
+    compared = comparisons(result)
+    charts: list[Chart] = []
+    if isinstance(result, LeanGroups):
+        for value, front in result.fronts.items():
+            name = f"{result.within} = {value}"
+            file_name = re.sub(r"\W+", "-", name).strip("-")
+            charts += [
+                replace(
+                    chart,
+                    name=f"{chart.name}-{file_name}",
+                    title=f"{chart.title}, {name}",
+                    picks=tuple(
+                        replace(pick, at=(*pick.at, (result.within, value))) for pick in chart.picks
+                    ),
+                )
+                for chart in front_charts(front, roles_in(compared))
+            ]
+    return [*charts, *filter(None, [forest_chart(compared)])]
 
 
 def roles_in(compared: Sequence[LeanResult]) -> Callable[[Config], str]:

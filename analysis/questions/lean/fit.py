@@ -29,7 +29,7 @@ from analysis.runs.scale import metric_span
 from analysis.runs.table import Runs
 from analysis.statistics.bounds import clipped, difference_span
 from analysis.statistics.moderated import agree
-from analysis.statistics.noninferiority import MOST_SEEDS, holm, pair_power, pair_seeds
+from analysis.statistics.noninferiority import MOST_SEEDS_ASKED_FOR, holm, seeds_for
 from analysis.statistics.values import FloatArray, Interval
 from analysis.values import AxisValue
 from hsweep.design.question import Goal, Missing
@@ -201,7 +201,6 @@ def fit(
         stopped=tuple(shape.label for shape in shapes.stopped),
         missing=_missing(shapes, verdict, rows, settings),
         choice=choice.label if choice else None,
-        power_note=_power_note(shapes, tests, settings),
         metric=runs.metric,
         goal=goal,
         costs=tuple(costs),
@@ -262,7 +261,10 @@ def _rows(
         if is_open and outcome == "undecided" and all(0 < sd < math.inf for sd in test.sds):
             # They would be added after this look, and the next one has half its error rate.
             alpha = settings.level / 2
-            seeds = pair_seeds(shapes.margin, test.sds, max(tried, 1), alpha, settings.power)
+            seeds = seeds_for(
+                *(shapes.margin, max(tried, 1), alpha, settings.power),
+                *(test.sds, MOST_SEEDS_ASKED_FOR),
+            )
         rows.append(
             LeanRow(
                 config=shape.config,
@@ -432,32 +434,3 @@ def _missing(
         why = "the baseline needs as many seeds as what is compared with it"
         found.insert(0, Missing(shapes.base.config, lacking, why))
     return tuple(found)
-
-
-def _power_note(shapes: _Shapes, tests: Sequence[_Test], settings: LeanSettings) -> str:
-    """Return what the seeds of the baseline could have found."""
-    n, sd = shapes.base.values.size, shapes.base_sd
-    if sd is None:
-        return (
-            f"with {'one run' if n < 2 else 'seeds that agree exactly'} of the baseline there is no"
-            " seed sd; run at least 3 different seeds, better 5"
-        )
-    tested = sum(test.p is not None for test in tests)
-    if not tested:
-        return "nothing was tested"
-    tried, equal = tested + len(shapes.stopped), (sd, sd)
-    chance = pair_power(shapes.margin, equal, n, tried, settings.level)
-    words = "one candidate" if tried == 1 else f"{tried} candidates"
-    note = (
-        f"margin = {shapes.margin / sd:.2g} seed sd; with {n} seeds and {words} an exactly"
-        f" equal shape is found with probability {chance:.2f}"
-    )
-    if chance >= settings.power:
-        return note
-    target = settings.power
-    enough = pair_seeds(shapes.margin, equal, tried, settings.level, target, most=MOST_SEEDS)
-    if enough is None:
-        return (
-            f"{note}; over {MOST_SEEDS} seeds would be needed for {target:.2f}, so widen the margin"
-        )
-    return f"{note}; {enough} seeds would give {target:.2f}"

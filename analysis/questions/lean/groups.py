@@ -7,14 +7,12 @@ each part over the family's candidates.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
-from analysis.questions.lean import fit as lean
 from analysis.questions.lean.result import LeanGroups, LeanResult, LeanSettings
-from analysis.questions.lean.training import with_training
+from analysis.questions.lean.training import answer
 from analysis.questions.pareto import fit as pareto
 from analysis.questions.pareto.result import ParetoResult
 from analysis.runs.ladder import Ladder
@@ -63,33 +61,26 @@ def fit_groups(
     problems: dict[str, str] = {}
     fronts: dict[str, ParetoResult] = {}
     for value, rows in groups.items():
-        question: dict[str, Any] = {
+        part, name = Runs(rows, runs.metric, runs.columns), str(value)
+        shared: dict[str, Any] = {
             "config": [
-                name
-                for name in axes
-                if name not in nuisance
-                and (name in baseline or rows[name].nunique(dropna=False) > 1)
+                axis
+                for axis in axes
+                if axis not in nuisance
+                and (axis in baseline or rows[axis].nunique(dropna=False) > 1)
             ],
             "goal": goal,
             "costs": costs,
             "nuisance": nuisance,
         }
-        part, name = Runs(rows, runs.metric, runs.columns), str(value)
         chance = (chances or {}).get(name, whole.chance)
-        answer: Callable[..., LeanResult] = partial(
-            lean.fit,
-            baseline=baseline,
-            margin=margin,
-            settings=replace(whole, alpha=whole.alpha / len(groups), chance=chance),
-            **question,
-        )
+        own = replace(whole, alpha=whole.alpha / len(groups), chance=chance)
+        question = {**shared, "baseline": baseline, "margin": margin, "settings": own}
+        budgets = None if ladder is None else ladder.where(within, value)
         try:
             if with_fronts:
-                fronts[name] = pareto.fit(part, **question)
-            result = answer(part, first_report=first_report)
-            if ladder is not None:
-                result = with_training(result, ladder.where(within, value), answer)
-            found[name] = replace(result, at={within: name})
+                fronts[name] = pareto.fit(part, **shared)
+            found[name] = replace(answer(part, budgets, question, first_report), at={within: name})
         except UserError as error:
             # Typically the baseline has not finished; the other comparisons stand without it.
             problems[name] = str(error)

@@ -1,13 +1,14 @@
 """What the lean analysis found, as frozen values."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from analysis.questions.pareto.result import ParetoResult
 from analysis.runs.losses import NONE_LOST, Losses
 from analysis.runs.tuned import TunedSetting
 from analysis.sensitivity import Sensitivity, Settled
+from analysis.statistics.noninferiority import confirming_seeds
 from analysis.statistics.values import Interval
 from analysis.values import AxisValue, Config, Jsonable
 from hsweep.design.question import ALPHA, Goal, Missing
@@ -28,8 +29,6 @@ class LeanSettings(Jsonable):
             known. A baseline that is not shown to be better has learned nothing.
         power: that undecided candidates should have had, if they equalled the baseline.
         looks: how many times the runs have been looked at, seeds being added between.
-        budget_exponent: the likeliest power of the budget by which the part of a metric that
-            training still changes falls, before the runs are seen (`analysis.statistics.training`).
     """
 
     alpha: float = ALPHA
@@ -38,15 +37,12 @@ class LeanSettings(Jsonable):
     chance: float | None = None
     power: float = 0.8
     looks: int = 1
-    budget_exponent: float = 0.7
 
     def __post_init__(self) -> None:
         for name in ("alpha", "confidence", "power"):
             value = getattr(self, name)
             if not 0 < value < 1:
                 raise ValueError(f"{name} must lie between 0 and 1, not {value!r}")
-        if not 0 < self.budget_exponent < math.inf:
-            raise ValueError(f"budget_exponent must be above 0, not {self.budget_exponent!r}")
         if not 1 <= self.looks <= 20:
             raise ValueError(f"looks must lie from 1 to 20, not {self.looks!r}")
         if self.chance is not None and not math.isfinite(self.chance):
@@ -128,7 +124,6 @@ class LeanResult(Jsonable):
         stopped: labels of the cheaper configurations that early stopping dropped.
         missing: runs that would settle what is undecided, as far as they can be counted.
         choice: label of the cheapest accepted candidate.
-        power_note: what this number of seeds could have found.
         costs: names of the cost columns, the first one orders the table.
         nuisance: axes of whose settings every configuration stands at its best.
         baseline_setting: that of the baseline; None without such axes.
@@ -152,7 +147,6 @@ class LeanResult(Jsonable):
     stopped: tuple[str, ...]
     missing: tuple[Missing, ...]
     choice: str | None
-    power_note: str
     metric: str
     goal: Goal
     costs: tuple[str, ...]
@@ -236,3 +230,43 @@ class LeanGroups(Jsonable):
 def comparisons(result: LeanResult | LeanGroups) -> list[LeanResult]:
     """Return each comparison of a study."""
     return [result] if isinstance(result, LeanResult) else list(result.found.values())
+
+
+def missing_runs(result: LeanResult | LeanGroups) -> tuple[Missing, ...]:
+    """Return the runs that would settle the comparisons."""
+    return tuple(
+        replace(runs, at={**each.at, **runs.at})
+        for each in comparisons(result)
+        for runs in each.missing
+    )
+
+
+def confirming_runs(result: LeanResult | LeanGroups) -> tuple[Missing, ...]:
+    """Return the runs that confirm what a study chose.
+
+    The choice was the cheapest of several that passed, which inflates its estimate; seeds that no
+    part of the study has seen tell whether it holds. Every chosen shape and its baseline is run
+    with the seeds that find an equal shape nine times in ten (the most that any comparison needs).
+    """
+    usable = [
+        (lean, lean.chosen, lean.margin_over_sd)
+        for lean in comparisons(result)
+        if lean.chosen is not None
+        and lean.margin_over_sd is not None
+        and len(lean.table) + len(lean.stopped) > 1
+    ]
+    if not usable:
+        return ()
+    # Alone a comparison is tested at the error rate that the whole study had.
+    alpha = ALPHA if usable[0][0].at else usable[0][0].settings.alpha
+    seeds = max(confirming_seeds(ratio, alpha / len(usable)) for _, _, ratio in usable)
+    why = "confirms the choice with fresh seeds"
+    return tuple(
+        # What is confirmed is the shape at the setting that stands for it.
+        Missing({**lean.at, **config, **(setting.values if setting else {})}, seeds, why)
+        for lean, row, _ in usable
+        for config, setting in (
+            (lean.baseline, lean.baseline_setting),
+            (row.config, row.setting),
+        )
+    )

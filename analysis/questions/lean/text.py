@@ -1,9 +1,19 @@
 """What lean comparisons say in words: sentences and tables."""
 
 import math
+from dataclasses import replace
 from typing import Final
 
-from analysis.questions.lean.result import LeanGroups, LeanResult, LeanRow, LeanVerdict
+from analysis.questions.base import Section
+from analysis.questions.lean.result import (
+    LeanGroups,
+    LeanResult,
+    LeanRow,
+    LeanVerdict,
+    comparisons,
+    missing_runs,
+)
+from analysis.questions.pareto.text import pareto_table
 from analysis.runs.losses import runs_text
 from analysis.sensitivity import Sensitivity, Settled
 from analysis.statistics.noninferiority import MOST_SEEDS_ASKED_FOR, confirming_seeds
@@ -23,8 +33,13 @@ from analysis.text.numbers import (
     setting_text,
     share_text,
 )
-from analysis.text.settled import sensitivity_badge, sensitivity_sentence
-from analysis.text.tables import Table
+from analysis.text.settled import (
+    budgets_table,
+    missing_table,
+    sensitivity_badge,
+    sensitivity_sentence,
+)
+from analysis.text.tables import TERMINAL_ROWS, Table
 from analysis.values import value_text
 
 _VERDICTS: Final[dict[LeanVerdict, tuple[str, Tone]]] = {
@@ -42,12 +57,16 @@ _NO_ANSWERS: Final[dict[LeanVerdict, str]] = {
 }
 
 
-def lean_badge(result: LeanResult) -> tuple[str, Tone]:
+def lean_badge(result: LeanResult | LeanGroups) -> tuple[str, Tone]:
+    if isinstance(result, LeanGroups):
+        return _groups_badge(result)
     return sensitivity_badge(_VERDICTS[result.verdict], result.sensitivity)
 
 
-def lean_sentences(result: LeanResult) -> list[str]:
+def lean_sentences(result: LeanResult | LeanGroups) -> list[str]:
     """Return the answer, and then what qualifies it."""
+    if isinstance(result, LeanGroups):
+        return _groups_sentences(result)
     found = [_headline(result)]
     chosen = result.chosen
     if chosen is not None and result.verdict == "found":
@@ -193,6 +212,31 @@ def _baseline_losses(result: LeanResult) -> str:
     return f" Of the baseline {lost.text}; its mean is that of the {result.baseline_n} left."
 
 
+def lean_tables(result: LeanResult | LeanGroups) -> tuple[Section, ...]:
+    compared = comparisons(result)
+    if isinstance(result, LeanGroups):
+        tables = [
+            Section("Candidates", _group_candidates_table(result)),
+            Section("Baselines", _group_baselines_table(result)),
+            *(
+                Section(f"Shapes, {result.within} = {value}", pareto_table(front))
+                for value, front in result.fronts.items()
+            ),
+        ]
+    else:
+        rows = result.table
+        if len(rows) > TERMINAL_ROWS:
+            rows = tuple(sorted(rows, key=lambda row: not row.accepted))
+        tables = [Section("Candidates", lean_table(replace(result, table=rows)))]
+    for each in compared:
+        title = ", ".join(filter(None, ["Answer at each budget", each.heading]))
+        tables.append(Section(title, budgets_table(each.sensitivity)))
+    training = next((each.sensitivity for each in compared if each.sensitivity), None)
+    missing = missing_table(missing_runs(result), training)
+    tables.append(Section("Runs that would settle it", missing))
+    return tuple(section for section in tables if section.table.rows)
+
+
 def lean_table(result: LeanResult) -> Table:
     header = (
         "shape",
@@ -234,7 +278,7 @@ def lean_table(result: LeanResult) -> Table:
         f"Baseline {result.baseline_label}: {result.metric} {number_text(result.baseline_mean, 4)} "
         f"over {result.baseline_n} run{'' if result.baseline_n == 1 else 's'}"
         f"{result.baseline_lost.behind}, {spread}{_best_setting(result)}. "
-        f"{_power_text(result)}"
+        f"{_confirmation(result)}"
     )
     return Table(header, rows, note.strip())
 
@@ -253,20 +297,19 @@ def _best_setting(result: LeanResult) -> str:
     return f", at its best {setting_text(result.baseline_setting)}"
 
 
-def _power_text(result: LeanResult) -> str:
-    """Return what the seeds could have found, and what confirms a choice among several."""
+def _confirmation(result: LeanResult) -> str:
+    """Return what confirms a choice among several; empty without one."""
     chosen, ratio = result.chosen, result.margin_over_sd
-    confirm = ""
-    if chosen is not None and ratio is not None and len(result.table) + len(result.stopped) > 1:
-        seeds = confirming_seeds(ratio, result.settings.alpha)
-        confirm = (
-            f"run {chosen.label} and {result.baseline_label} with {seeds} fresh seeds each and test"
-            " these alone: the choice was made among several, which inflates its estimate"
-        )
-    return f"{sentence(result.power_note)} {sentence(confirm)}".strip()
+    if chosen is None or ratio is None or len(result.table) + len(result.stopped) < 2:
+        return ""
+    seeds = confirming_seeds(ratio, result.settings.alpha)
+    return (
+        f"Run {chosen.label} and {result.baseline_label} with {seeds} fresh seeds each and test"
+        " these alone: the choice was made among several, which inflates its estimate."
+    )
 
 
-def groups_badge(groups: LeanGroups) -> tuple[str, Tone]:
+def _groups_badge(groups: LeanGroups) -> tuple[str, Tone]:
     established, every = groups.count("found"), len(groups.found) + len(groups.problems)
     excluded = groups.count("excluded")
     if not groups.found:
@@ -285,7 +328,7 @@ def groups_badge(groups: LeanGroups) -> tuple[str, Tone]:
     return sensitivity_badge((label, tone), together)
 
 
-def groups_sentences(groups: LeanGroups) -> list[str]:
+def _groups_sentences(groups: LeanGroups) -> list[str]:
     """Return how many comparisons have which answer, and then each answer."""
     found = {value: " ".join(lean_sentences(result)) for value, result in groups.found.items()}
     found |= {value: f"No answer: {problem}." for value, problem in groups.problems.items()}
@@ -312,17 +355,17 @@ def groups_sentences(groups: LeanGroups) -> list[str]:
     return [f"{', '.join(counts)}{at_fixed_rate(groups.fixed_rate)}.{settled}", *answers]
 
 
-def group_candidates_table(groups: LeanGroups) -> Table:
+def _group_candidates_table(groups: LeanGroups) -> Table:
     tables = {value: lean_table(result) for value, result in groups.found.items()}
     header = max((table.header for table in tables.values()), key=len, default=())
     rows = tuple((value, *row) for value, table in tables.items() for row in table.rows)
     return Table((groups.within, *header), rows)
 
 
-def group_baselines_table(groups: LeanGroups) -> Table:
+def _group_baselines_table(groups: LeanGroups) -> Table:
     header = (
         *(groups.within, "baseline", "mean", "runs", "seed standard deviation"),
-        *("margin in these", "what the seeds can show"),
+        *("margin in these", "what confirms the choice"),
     )
     rows = [
         (
@@ -332,7 +375,7 @@ def group_baselines_table(groups: LeanGroups) -> Table:
             runs_text(result.baseline_n, result.baseline_lost),
             number_text(result.sd),
             number_text(result.margin_over_sd),
-            _power_text(result),
+            _confirmation(result),
         )
         for value, result in groups.found.items()
     ]

@@ -2,9 +2,12 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 
+from analysis.questions.lean.fit import fit
 from analysis.questions.lean.result import LeanResult, LeanRow
 from analysis.runs.ladder import Ladder
 from analysis.runs.table import Runs
@@ -21,6 +24,18 @@ from analysis.values import AxisValue, number
 from hsweep.errors import UserError
 
 _DRAWS = 1000
+
+
+def answer(
+    runs: Runs,
+    ladder: Ladder | None,
+    question: Mapping[str, Any],
+    first_report: str | None = None,
+) -> LeanResult:
+    """Return the answer to the arguments of `fit`, with whether it is settled unless ``ladder`` is
+    None."""
+    result = fit(runs, first_report=first_report, **question)
+    return with_training(result, ladder, partial(fit, **question)) if ladder else result
 
 
 def with_training(
@@ -71,7 +86,6 @@ def with_training(
         is_stopped=bool(result.stopped),
         answers=_answers(result, ladder, answer),
         is_log=False,
-        exponent=result.settings.budget_exponent,
         draws=_DRAWS,
         rng=np.random.default_rng(0),
     )

@@ -9,11 +9,11 @@ from analysis.questions.transition.cells import Cells, Grid, SeedNoise, read_cel
 from analysis.questions.transition.coverage import Coverage, Need
 from analysis.questions.transition.judge import Judge, smallest_set, step_drops
 from analysis.questions.transition.result import (
+    SET_MASS,
     CellValue,
     DropStep,
     Estimate,
     Growth,
-    OtherReading,
     RetrievalDimension,
     TransitionSettings,
     Verdict,
@@ -25,6 +25,8 @@ from analysis.values import Number, number
 
 _FEWEST_VALUES: Final = 3
 """Head counts that tell a collapse from a decline at all."""
+_STUCK_SHARE: Final = 0.08
+"""Share of stuck runs at h >= h* from which the attainable reading leads."""
 
 
 def answer(
@@ -34,8 +36,9 @@ def answer(
     coverage: Coverage,
     settings: TransitionSettings,
     layers: int,
-) -> tuple[dict[str, Any], Need]:
-    """Return the fields of the result, by the reading that leads, and what an open answer lacks.
+) -> tuple[dict[str, Any], Need, str]:
+    """Return the fields of the result, by the reading that leads, what an open answer lacks, and a
+    note where the answer is not that of the typical run.
 
     The attainable reading leads where runs get stuck or were selected inside cells, else the
     typical one.
@@ -44,21 +47,25 @@ def answer(
     def read(best_of: int | None) -> tuple[dict[str, Any], Need]:
         return _Reading(read_cells(grid, noise, best_of), table, coverage, settings, layers).read()
 
-    is_pruned, wish = coverage.pruned_inside, settings.reading
-    typical = read(None)
-    least = 3 if wish == "auto" else 2
-    if not is_pruned and (grid.fewest < least or wish == "typical"):
-        return typical
-    attainable = read(0 if is_pruned else grid.fewest)
-    leads = wish != "typical" and (
-        is_pruned
-        or wish == "attainable"
-        or _stuck_share(attainable[0], grid, settings.limits(table.scale).min_drop)
-        >= settings.stuck_share
+    wish = settings.reading
+    if coverage.pruned_inside and wish != "typical":
+        return (*read(0), "")
+    typical, needs = read(None)
+    if wish == "typical" or grid.fewest < (3 if wish == "auto" else 2):
+        return typical, needs, ""
+    attainable, lacking = read(grid.fewest)
+    min_drop = settings.limits(table.scale).min_drop
+    if wish == "auto" and _stuck_share(attainable, grid, min_drop) < _STUCK_SHARE:
+        return typical, needs, ""
+    why = "as asked for"
+    if wish == "auto":
+        why = "since some runs stay far behind their cell's best"
+    place = f" at {typical['h_star']:g}" if typical["verdict"] == "collapse" else ""
+    note = (
+        f"the answer is that of the expected best of {grid.fewest} seeds, {why}; that of the"
+        f" median seed is {typical['verdict']}{place}"
     )
-    (fields, needs), (second, _) = (attainable, typical) if leads else (typical, attainable)
-    other = OtherReading(second["reading"], second["verdict"], second.get("h_star"))
-    return {**fields, "other": other}, needs
+    return attainable, lacking, note
 
 
 def _stuck_share(fields: dict[str, Any], grid: Grid, min_drop: float) -> float:
@@ -130,7 +137,7 @@ class _Reading:
         if not gap:
             stars = self.judge.place(resampled_cells(cells, settings.B, rng))
             shares = np.bincount(stars, minlength=len(heads)) / settings.B
-            members = smallest_set(shares, settings.set_mass)
+            members = smallest_set(shares, SET_MASS)
             fields["p_h"] = dict(zip(map(number, heads), shares.tolist(), strict=True))
             fields["h_set"] = tuple(number(heads[k]) for k in members)
         verdict, reason, needs = self._decide(gap)

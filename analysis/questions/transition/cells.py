@@ -11,7 +11,7 @@ import numpy as np
 
 from analysis.runs.scale import Thresholds
 from analysis.statistics.cross_fitting import CrossFit
-from analysis.statistics.pair_differences import PAIR_SCALE, pair_differences
+from analysis.statistics.moderated import PAIR_SCALE, pair_differences
 from analysis.statistics.values import FloatArray, Mask
 
 _MEDIAN_VARIANCE = 1.57

@@ -4,11 +4,10 @@ import math
 from typing import Final
 
 from analysis.charts import palette
-from analysis.charts.axes import GridAxis, named_axis
+from analysis.charts.axes import GridAxis
 from analysis.charts.chart import (
     Axis,
     Band,
-    Bars,
     Chart,
     Layer,
     Mark,
@@ -27,9 +26,6 @@ from analysis.text.numbers import (
     interval_text,
     metric_title,
     number_text,
-    p_text,
-    percent_text,
-    y_size,
     y_unit,
 )
 from analysis.values import Number, value_text
@@ -47,10 +43,6 @@ def transition_charts(result: TransitionResult) -> list[Chart]:
     charts = [_error_chart(result, axis)]
     if any(math.isfinite(slope.estimate) for slope in result.gamma.values()):
         charts.append(_slope_chart(result, axis))
-    if result.drops:
-        charts.append(_drop_chart(result))
-    if result.p_h:
-        charts.append(_location_chart(result, axis))
     return charts
 
 
@@ -197,69 +189,3 @@ def _at_value(
 ) -> Mark:
     hover = f"{result.x} = {number_text(x)}\n{text} {unit}"
     return Mark(axis.at(x), interval.estimate, interval, hover=hover)
-
-
-def _drop_chart(result: TransitionResult) -> Chart:
-    is_share = result.scale == "accuracy"
-    unit = "points" if is_share else y_unit(result.scale)
-    names = [f"{number_text(step.x_from)} → {number_text(step.x_to)}" for step in result.drops]
-    is_peak = [step.x_to == result.h_peak for step in result.drops]
-    heights = [step.drop if step.points is None else step.points for step in result.drops]
-    excess = y_size(result.excess, result.scale) if is_share else number_text(result.excess)
-    note = f"excess {excess}"
-    if result.p is not None and not result.noise_gap:
-        note = f"{p_text(result.p)}\n{note}"
-    bars = Bars(
-        tuple(range(len(names))),
-        tuple(heights),
-        tuple(palette.BLUE if here else palette.GREY for here in is_peak),
-        tuple(f"{name}: {number_text(y)} {unit}" for name, y in zip(names, heights, strict=True)),
-        notes=tuple(note if here else "" for here in is_peak),
-    )
-    needed = result.limits.min_drop
-    label = f"needed\n{number_text(needed)}"
-    known = [height for height in heights if math.isfinite(height)]
-    low, high = min([0.0, *known]), max([0.0, *known])
-    beyond = y_size(result.excess, result.scale) if result.excess is not None else "not known"
-    # Room above the highest bar for two lines.
-    ends = (low - 0.04 * (high - low), high + 0.3 * (high - low or 1.0))
-    return Chart(
-        "drops",
-        "Drop on each step",
-        f"How far the error falls from one value of {result.x} to the next (the largest in blue, "
-        f"with p against diminishing returns); excess over the decline before it: {beyond}.",
-        named_axis(f"step in {result.x}", names),
-        Axis(f"drop ({unit})", range=ends),
-        (
-            bars,
-            Reference("y", 0.0, palette.AXIS),
-            # In points what is needed depends on the level before.
-            *([] if is_share else [Reference("y", needed, is_dashed=True, label=label)]),
-        ),
-    )
-
-
-def _location_chart(result: TransitionResult, axis: GridAxis) -> Chart:
-    shown = sorted(set(axis.values) | set(result.p_h))
-    chances = [result.p_h.get(x, 0.0) for x in shown]
-    bars = Bars(
-        tuple(range(len(shown))),
-        tuple(chances),
-        tuple(palette.BLUE if x in result.h_set else palette.GREY for x in shown),
-        tuple(
-            f"{result.x} = {number_text(x)}: {percent_text(chance)}"
-            for x, chance in zip(shown, chances, strict=True)
-        ),
-    )
-    caution = (
-        "" if result.is_claimed else "; it says where a collapse would be, not that there is one"
-    )
-    return Chart(
-        "location",
-        "Location of the collapse",
-        f"Share of {result.settings.B} redrawn sweeps that place it at each value of {result.x}; "
-        f"blue bars form the {percent_text(result.settings.set_mass)} set{caution}.",
-        named_axis(result.x, [number_text(x) for x in shown]),
-        Axis("share of draws", form="percent", range=(0, 1.04)),
-        (bars,),
-    )

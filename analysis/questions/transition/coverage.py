@@ -10,13 +10,14 @@ import pandas as pd
 
 from analysis.questions.transition.result import CellCounts
 from analysis.questions.transition.table import RunTable
-from analysis.runs.losses import losses_named
 from analysis.runs.statuses import AT_CHANCE
 from analysis.values import AxisValue, Number, number
 from hsweep.design.question import FEWEST_FOR_A_BREAK, Missing
 
 Need = Literal["seeds", "below", "heads", "cells", ""]
 """What an open answer lacks; empty where nothing is known that would give it."""
+_MIN_CELL_SHARE: Final = 0.9
+"""Share of the cells that must have a full-budget run."""
 _MOST_NAMED: Final = 6
 _SEEDS_A_CELL: Final = 3
 """Seeds that an untested answer asks for in every cell: two are enough to be tested, three make a
@@ -53,18 +54,18 @@ class Coverage:
         return sorted({cell.by for cell in self.counts}, key=lambda by: by or 0)
 
 
-def audit(table: RunTable, min_cell_share: float) -> Coverage:
+def audit(table: RunTable) -> Coverage:
     """Return what a table covers.
 
-    A sweep is refused when fewer than ``min_cell_share`` of its cells, or any head count not at
-    all, have a full-budget run. Cells that the table does not name were never part of the sweep:
-    they are reported, not held against it.
+    A sweep is refused when fewer than 90 % of its cells, or any head count not at all, have a
+    full-budget run. Cells that the table does not name were never part of the sweep: they are
+    reported, not held against it.
     """
     counts = _counts(table)
     done, empty = ([c for c in counts if bool(c.read) is has] for has in (True, False))
     empty_heads = sorted({cell.x for cell in counts} - {cell.x for cell in done})
     refusal = ""
-    if len(done) / len(counts) < min_cell_share or empty_heads:
+    if len(done) / len(counts) < _MIN_CELL_SHARE or empty_heads:
         refusal = f"only {len(done)} of {len(counts)} cells have a full-budget run"
         if empty_heads:
             refusal += ", none at " + ", ".join(f"{x:g}" for x in empty_heads)
@@ -86,12 +87,6 @@ def audit(table: RunTable, min_cell_share: float) -> Coverage:
             qualifications.append(
                 "cells started different numbers of runs, so their best runs are not comparable"
             )
-    if lost := sum(cell.losses.total for cell in counts):
-        lossy = losses_named([(cell.label(table.x, table.by), cell.losses) for cell in counts])
-        warnings.append(
-            f"{lost} run{'' if lost == 1 else 's'} gave no number, and a cell is read from those"
-            f" that are left: {lossy}"
-        )
     if note := _chance_note(table, counts):
         # Where their setting does not compete, the answer does not rest on them.
         rests_on_them = bool(table.frame["status"].eq(AT_CHANCE).any())

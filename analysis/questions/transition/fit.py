@@ -6,7 +6,7 @@ a test against every convex decline decides whether there is anything to find.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Unpack
+from typing import Unpack
 
 import numpy as np
 import pandas as pd
@@ -78,12 +78,11 @@ def fit(
         raise UserError(f"layers must be at least 1, not {layers!r}")
     limits = settings.limits(table.scale)
     settings = replace(settings, **{name: getattr(limits, name) for name in LIMITS})
-    coverage = audit(table, settings.min_cell_share)
+    coverage = audit(table)
     grid = build_grid(table)
     noise = seed_noise(grid, limits, settings.assumed_sd)
-    fields, needs = answer(grid, noise, table, coverage, settings, layers)
+    fields, needs, of_reading = answer(grid, noise, table, coverage, settings, layers)
     fields = {"h_set": tuple(coverage.xs), **fields}
-    of_reading = "" if coverage.pruned_inside else _reading_note(fields, settings, grid.fewest)
     qualifications = (note, of_reading, *table.warnings, *coverage.qualifications)
     return TransitionResult(
         **fields,
@@ -110,20 +109,4 @@ def _run_values(frame: pd.DataFrame) -> tuple[RunValue, ...]:
     return tuple(
         RunValue(number(x), None if np.isnan(by) else number(by), str(replicate), value, y)
         for x, by, replicate, value, y in zip(*columns, strict=True)
-    )
-
-
-def _reading_note(fields: dict[str, Any], settings: TransitionSettings, best_of: int) -> str:
-    """Return that the answer is not that of the typical run; where runs were stopped inside cells
-    the coverage says it."""
-    other = fields.get("other")
-    if fields["reading"] == "typical" or other is None:
-        return ""
-    why = "since some runs stay far behind their cell's best"
-    if settings.reading == "attainable":
-        why = "as asked for"
-    place = f" at {other.h_star:g}" if other.verdict == "collapse" else ""
-    return (
-        f"the answer is that of the expected best of {best_of} seeds, {why}; that of the median"
-        f" seed is {other.verdict}{place}"
     )

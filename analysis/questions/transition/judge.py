@@ -27,6 +27,8 @@ from hsweep.design.question import FEWEST_FOR_A_BREAK, FIRST_BREAK
 Indices = NDArray[np.intp]
 _SCATTERS = (1.0, 2.0, 4.0)
 """Scatter of single head counts that is thought possible, in units of the least."""
+_THRESHOLD_WIDTH = 2
+"""Most steps of a collapse that only the end of growth with T shows."""
 _FEWEST_DF = 2.0
 """Degrees of freedom granted at least to the noise of a level."""
 
@@ -119,7 +121,7 @@ class Judge:
             surely = below - above - t * np.hypot(below_se, above_se)
             vanishing = (
                 (falls.drop >= limits.min_drop)
-                & (falls.star - falls.peak < settings.threshold_width)
+                & (falls.star - falls.peak < _THRESHOLD_WIDTH)
                 & (_lowest_before(level, falls.star) - _at(level, falls.star) >= limits.min_excess)
                 & (below > 0)
                 & (above + t * above_se <= limits.max_growth)

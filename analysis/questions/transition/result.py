@@ -24,6 +24,8 @@ Verdict = Literal["collapse", "none", "open"]
 Growth = Literal["gone", "stays", "open"]
 ReadingName = Literal["typical", "attainable"]
 _SLOPE: Final = ("slope", "slope_low", "slope_high")
+SET_MASS: Final = 0.95
+"""Probability that the confidence set of h* holds."""
 LIMITS: Final = ("max_growth", "min_drop", "min_excess", "d_min", "head_sd")
 """The settings that default to the thresholds of the metric's scale."""
 
@@ -47,19 +49,13 @@ class TransitionSettings(Jsonable):
         min_drop: smallest drop that counts as a transition.
         min_excess: smallest part of the drop not explained by the decline before it.
         d_min: smallest next drop that can move h* up.
-        threshold_width: most steps of a collapse that only the end of growth with T shows.
         B: draws for the confidence set of h*.
         n_mc: declines drawn for the abruptness test, at each scatter of head counts.
-        set_mass: probability that the confidence set of h* must hold.
-        min_cell_share: share of cells that must have a full-budget run.
         head_sd: least scatter of single head counts about a smooth decline that no seed shows; two
             and four times as much is thought possible, too.
         assumed_sd: seed standard deviation of y, stated by the user: what stands in where the
             cells do not measure it. None: the scale's own stands in, and nothing is tested by it.
-        stuck_share: share of stuck runs at h >= h* from which the attainable reading leads.
-        reading: which reading leads; ``auto`` decides by ``stuck_share``.
-        budget_exponent: the likeliest power of the budget by which the part of an error that
-            training still changes falls, before the runs are seen (`analysis.statistics.training`).
+        reading: which reading leads; ``auto`` decides by the share of runs that got stuck.
     """
 
     alpha: float = ALPHA
@@ -68,17 +64,12 @@ class TransitionSettings(Jsonable):
     min_drop: float | None = None
     min_excess: float | None = None
     d_min: float | None = None
-    threshold_width: int = 2
     B: int = 1000
     n_mc: int = 499
     rng_seed: int = 0
-    set_mass: float = 0.95
-    min_cell_share: float = 0.9
     head_sd: float | None = None
     assumed_sd: float | None = None
-    stuck_share: float = 0.08
     reading: Literal["auto", "typical", "attainable"] = "auto"
-    budget_exponent: float = 0.7
 
     def limits(self, scale: Scale) -> Thresholds:
         """Return the thresholds that decide on a scale: its own, where the settings give none.
@@ -89,18 +80,14 @@ class TransitionSettings(Jsonable):
         return replace(THRESHOLDS[scale], **own)
 
     def __post_init__(self) -> None:
-        for name in ("alpha", "set_mass", "min_cell_share"):
-            value = getattr(self, name)
-            if not 0 < value < 1:
-                raise ValueError(f"{name} must lie between 0 and 1, not {value!r}")
-        for name in ("B", "n_mc", "threshold_width"):
+        if not 0 < self.alpha < 1:
+            raise ValueError(f"alpha must lie between 0 and 1, not {self.alpha!r}")
+        for name in ("B", "n_mc"):
             value = getattr(self, name)
             if value < 1:
                 raise ValueError(f"{name} must be at least 1, not {value!r}")
         if not 0 <= self.rho <= 1:
             raise ValueError(f"rho must lie from 0 to 1, not {self.rho!r}")
-        if not 0 < self.budget_exponent < math.inf:
-            raise ValueError(f"budget_exponent must be above 0, not {self.budget_exponent!r}")
         if self.rng_seed < 0:
             raise ValueError(f"rng_seed must not be negative, not {self.rng_seed!r}")
         for name in (*LIMITS, "assumed_sd"):
@@ -211,15 +198,6 @@ class RetrievalDimension:
     conjecture: bool
 
 
-@dataclass(frozen=True, slots=True)
-class OtherReading:
-    """What the other reading of the seeds says, in short."""
-
-    reading: ReadingName
-    verdict: Verdict
-    h_star: Number | None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransitionResult(Jsonable):
     """At which value of an axis the error collapses.
@@ -237,10 +215,9 @@ class TransitionResult(Jsonable):
         noise_gap: why the seed noise counts as not measured; empty where it is measured or stated.
         reading: which value of a cell's seeds was taken: the median (typical) or the expected best
             (attainable).
-        other: what the other reading says; None where there is one.
         bracket: (last h before it, h_star]; on a coarse grid only the bracket is known.
-        h_set: smallest set of head counts that holds ``set_mass`` of ``p_h``; all that were tried
-            where the seed noise is not measured.
+        h_set: smallest set of head counts that holds 95 % of ``p_h``; all that were tried where
+            the seed noise is not measured.
         p_h: share of draws that locate h* at each head count; empty without measured noise.
         h_peak: head count of the largest single drop.
         drop: the largest.
@@ -274,7 +251,6 @@ class TransitionResult(Jsonable):
     suggested: bool = False
     noise_gap: str
     reading: ReadingName
-    other: OtherReading | None = None
     h_star: Number | None = None
     bracket: tuple[Number, Number] | None = None
     h_set: tuple[Number, ...]

@@ -2,7 +2,8 @@
 
 from typing import Final
 
-from analysis.questions.transition.result import RetrievalDimension, TransitionResult
+from analysis.questions.base import Section
+from analysis.questions.transition.result import SET_MASS, RetrievalDimension, TransitionResult
 from analysis.runs.losses import losses_named
 from analysis.runs.statuses import AT_CHANCE, FULL, NOT_NEEDED
 from analysis.text.numbers import (
@@ -22,7 +23,7 @@ from analysis.text.numbers import (
     y_size,
     y_unit,
 )
-from analysis.text.settled import sensitivity_sentence
+from analysis.text.settled import budgets_table, missing_table, sensitivity_sentence
 from analysis.text.tables import Table
 from analysis.values import Number
 from hsweep.design.labels import listed
@@ -98,7 +99,7 @@ def _claim(result: TransitionResult) -> str:
 
 
 def _place(result: TransitionResult) -> str:
-    confidence = percent_text(result.settings.set_mass)
+    confidence = percent_text(SET_MASS)
     if len(result.h_set) == 1:
         return f"Other seeds would put it at the same place ({confidence} confidence)."
     places = listed([number_text(value) for value in result.h_set], "or")
@@ -167,9 +168,20 @@ def bracket_text(bracket: tuple[Number, Number]) -> str:
     return f"({number_text(low)}, {number_text(high)}]"
 
 
+def transition_tables(result: TransitionResult) -> tuple[Section, ...]:
+    training = result.sensitivity
+    sections = (
+        Section("Numbers of the transition", numbers_table(result), in_columns=True),
+        Section("Answer at each budget", budgets_table(training)),
+        Section("Runs that would settle it", missing_table(result.missing, training)),
+        *([Section("Cells", cells_table(result))] if result.nuisance else []),
+    )
+    return tuple(section for section in sections if section.table.rows)
+
+
 def numbers_table(result: TransitionResult) -> Table:
     """Return the numbers that the answer rests on."""
-    x, by, other = result.x, result.by, result.other
+    x, by = result.x, result.by
     drop, excess, unit, beyond = result.drop, result.excess, y_unit(result.scale), ""
     if result.scale == "accuracy":
         drop, unit, beyond = result.drop_points, "points", "factor of the error"
@@ -179,7 +191,7 @@ def numbers_table(result: TransitionResult) -> Table:
         "verdict": transition_badge(result)[0],
         f"{x} where the drop ends": number_text(result.h_star),
         "bracket": bracket_text(result.bracket) if result.bracket else NONE,
-        f"{percent_text(result.settings.set_mass)} set": set_text(result),
+        f"{percent_text(SET_MASS)} set": set_text(result),
         "effective retrieval dimension": dimension_text(result.d_eff),
         f"largest drop ({unit})": number_text(drop),
         f"excess over the decline before ({beyond or unit})": number_text(excess),
@@ -194,10 +206,6 @@ def numbers_table(result: TransitionResult) -> Table:
         below, above = result.gamma_below, result.gamma_above
         rows[f"slope in {by} below"] = interval_text(below) if below else NONE
         rows[f"slope in {by} from there on"] = interval_text(above) if above else NONE
-    if other is not None:
-        place = f" at {number_text(other.h_star)}" if other.verdict == "collapse" else ""
-        name = {"typical": "median seed", "attainable": "expected best"}[other.reading]
-        rows[f"read as the {name}"] = f"{other.verdict}{place}"
     return Table(("", "value"), tuple((name, text) for name, text in rows.items() if text != NONE))
 
 

@@ -56,7 +56,6 @@ def with_training(
             for rung, each in zip(ladder.rungs, answers, strict=False)
         ],
         is_log=result.scale != "loss",
-        exponent=result.settings.budget_exponent,
         draws=DRAWS,
         rng=np.random.default_rng([result.settings.rng_seed, 3]),
     )
