@@ -72,22 +72,13 @@ def _rates_of(trial: Trial) -> list[float | None]:
 
 def notes(plan: Plan) -> list[str]:
     """Return what an answer will say of the settings that its trials have, however they end."""
-    question, rate = plan.sweep.question, fixed_rate(plan)
-    if question is None:
+    rate = fixed_rate(plan)
+    if plan.sweep.question is None or rate is None:
         return []
-    found = []
-    what = "cell" if isinstance(question, Transition) else "shape"
-    for axis in question.nuisance:
-        values = dict.fromkeys(trial.point.get(axis) for trial in plan.trials)
-        if len(values) > 1 and not plan.is_adaptive:
-            names = [f"{value:g}" if _is_number(value) else value for value in values]
-            found.append(f"each {what} is taken at its best {axis} of {listed(names)}")
-    if rate is not None:
-        found.append(
-            f"every trial has the one learning rate {rate:g}, which is not tuned, and the answer "
-            "will say so; an axis lr=tuned(LOW, HIGH) takes each shape at its best"
-        )
-    return found
+    return [
+        f"every trial has the one learning rate {rate:g}, which is not tuned, and the answer "
+        "will say so; an axis lr=tuned(LOW, HIGH) takes each shape at its best"
+    ]
 
 
 def _is_number(value: object) -> bool:
@@ -196,13 +187,10 @@ def _of_settings(plan: Plan, question: Transition) -> Iterator[Concern]:
             f"that {each} one value in a cell (--set {unnamed[0]}=...)",
         )
     tuned = [axis for axis in question.nuisance if axis in varying]
-    if not tuned:
-        return
-    if plan.sweep.replicates == 1:
-        yield _chosen_by_one_seed(tuned, "cell")
     stopping = plan.sweep.early_stopping
     if (
-        stopping is not None
+        tuned
+        and stopping is not None
         and stopping.scouts is None
         and stopping.milestones(plan.sweep.budget)
         and stopping.compete == "trials"
@@ -212,14 +200,6 @@ def _of_settings(plan: Plan, question: Transition) -> Iterator[Concern]:
             "seeds and cannot be compared",
             'give Asha compete="points"',
         )
-
-
-def _chosen_by_one_seed(nuisance: Sequence[str], what: str) -> Concern:
-    return _weak(
-        f"with one seed the best {', '.join(nuisance)} of a {what} is chosen by the run that then "
-        f"stands for it, which flatters {what}s with many settings",
-        "--set replicates=3",
-    )
 
 
 def _of_rivals(plan: Plan, question: Transition) -> Iterator[Concern]:
@@ -274,8 +254,6 @@ def _of_a_lean_question(plan: Plan, question: Lean) -> Iterator[Concern]:
     some_stand = sum(concern.kind == "impossible" for concern in found) < len(groups)
     yield from (replace(concern, kind="weak") if some_stand else concern for concern in found)
     yield from _of_unknown_costs(plan, question)
-    if question.nuisance and plan.sweep.replicates == 1:
-        yield _chosen_by_one_seed(question.nuisance, "shape")
     yield from question.needs(most, plan.sweep.replicates, len(groups))
 
 

@@ -216,8 +216,8 @@ def lean_tables(result: LeanResult | LeanGroups) -> tuple[Section, ...]:
     compared = comparisons(result)
     if isinstance(result, LeanGroups):
         tables = [
-            Section("Candidates", _group_candidates_table(result)),
-            Section("Baselines", _group_baselines_table(result)),
+            Section("Candidates", group_candidates_table(result)),
+            Section("Baselines", group_baselines_table(result)),
             *(
                 Section(f"Shapes, {result.within} = {value}", pareto_table(front))
                 for value, front in result.fronts.items()
@@ -355,14 +355,14 @@ def _groups_sentences(groups: LeanGroups) -> list[str]:
     return [f"{', '.join(counts)}{at_fixed_rate(groups.fixed_rate)}.{settled}", *answers]
 
 
-def _group_candidates_table(groups: LeanGroups) -> Table:
+def group_candidates_table(groups: LeanGroups) -> Table:
     tables = {value: lean_table(result) for value, result in groups.found.items()}
     header = max((table.header for table in tables.values()), key=len, default=())
     rows = tuple((value, *row) for value, table in tables.items() for row in table.rows)
     return Table((groups.within, *header), rows)
 
 
-def _group_baselines_table(groups: LeanGroups) -> Table:
+def group_baselines_table(groups: LeanGroups) -> Table:
     header = (
         *(groups.within, "baseline", "mean", "runs", "seed standard deviation"),
         *("margin in these", "what confirms the choice"),
