@@ -19,7 +19,6 @@ from analysis.charts.chart import (
     symbol_of,
 )
 from analysis.questions.transition.result import RunValue, TransitionResult
-from analysis.questions.transition.text import bracket_text
 from analysis.statistics.values import Interval
 from analysis.text.numbers import (
     at_best,
@@ -128,6 +127,11 @@ def _run_picks(result: TransitionResult, runs: list[RunValue]) -> tuple[Pick, ..
         title = ", ".join(f"{name}={value_text(value)}" for name, value in values.items())
         picks.append(Pick(title, tuple(values.items())))
     return tuple(picks)
+
+
+def bracket_text(bracket: tuple[Number, Number]) -> str:
+    low, high = bracket
+    return f"({number_text(low)}, {number_text(high)}]"
 
 
 def _bracket(result: TransitionResult, axis: GridAxis) -> tuple[list[Band], str]:

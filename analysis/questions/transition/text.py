@@ -3,6 +3,7 @@
 from typing import Final
 
 from analysis.questions.base import Section
+from analysis.questions.transition.charts import bracket_text
 from analysis.questions.transition.result import SET_MASS, RetrievalDimension, TransitionResult
 from analysis.runs.losses import losses_named
 from analysis.runs.statuses import AT_CHANCE, FULL, NOT_NEEDED
@@ -25,7 +26,6 @@ from analysis.text.numbers import (
 )
 from analysis.text.settled import budgets_table, missing_table, sensitivity_sentence
 from analysis.text.tables import Table
-from analysis.values import Number
 from hsweep.design.labels import listed
 
 _ENDINGS: Final = {
@@ -161,11 +161,6 @@ def _cells_with_losses(result: TransitionResult) -> str:
         f"{len(lossy)} of {len(result.counts)} cells are read from the runs that are left: "
         f"{losses_named(lossy)}."
     )
-
-
-def bracket_text(bracket: tuple[Number, Number]) -> str:
-    low, high = bracket
-    return f"({number_text(low)}, {number_text(high)}]"
 
 
 def transition_tables(result: TransitionResult) -> tuple[Section, ...]:
