@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import pandas as pd
 
@@ -26,7 +26,9 @@ from analysis.text.tables import Table
 from hsweep.design.question import Goal, Missing
 from hsweep.errors import UserError
 from hsweep.record.manifest import Manifest
-from hsweep.record.tables import StudyTables
+
+if TYPE_CHECKING:
+    from hsweep.record.tables import StudyTables
 
 
 class Section(NamedTuple):
@@ -118,7 +120,7 @@ class StudyRuns:
     """
 
     manifest: Manifest
-    tables: StudyTables
+    tables: "StudyTables"
     longest: int | None = None
     is_listed: bool = True
 

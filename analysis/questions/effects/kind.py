@@ -9,9 +9,12 @@ from analysis.questions.effects.fit import fit
 from analysis.questions.effects.result import EffectsResult, EffectsSettings
 from analysis.questions.effects.text import effects_sentences, effects_tables
 from analysis.questions.settings import with_settings
-from analysis.questions.shapes import CONFIG, COSTS, EVAL_SIZE, NUISANCE
-from analysis.questions.study_shapes import (
+from analysis.questions.shapes import (
     AXES,
+    CONFIG,
+    COSTS,
+    EVAL_SIZE,
+    NUISANCE,
     answered_axes,
     asked_of,
     study_shapes,

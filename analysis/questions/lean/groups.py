@@ -1,25 +1,43 @@
-"""Lean equivalents where a study holds several comparisons, each with a baseline of its own.
+"""The lean question that a study or a table is asked, and its answer.
 
-Families of models are compared with their own originals, not with each other. The families are one
-study, though, and asking each at the full error rate would let one of them be wrong the more often
-the more there are; so the rate is divided among them (Bonferroni), and Holm's procedure shares out
-each part over the family's candidates.
+Where a study holds several comparisons, each has a baseline of its own: families of models are
+compared with their own originals, not with each other. The families are one study, though, and
+asking each at the full error rate would let one of them be wrong the more often the more there are;
+so the rate is divided among them (Bonferroni), and Holm's procedure shares out each part over the
+family's candidates.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
+import pandas as pd
+
+from analysis.questions.base import StudyRuns
 from analysis.questions.lean.result import LeanGroups, LeanResult, LeanSettings
 from analysis.questions.lean.training import answer
 from analysis.questions.pareto import fit as pareto
 from analysis.questions.pareto.result import ParetoResult
-from analysis.runs.ladder import Ladder
+from analysis.questions.settings import with_settings
+from analysis.questions.shapes import asked_of, front_question, parting_axis, read_baseline
+from analysis.runs.chance import study_chance
+from analysis.runs.ladder import Ladder, ladder_of
+from analysis.runs.statuses import FULL
 from analysis.runs.table import Runs
+from analysis.text.tables import varying_columns
 from analysis.values import AxisValue
 from hsweep.design.question import Goal
 from hsweep.errors import UserError
+from hsweep.record.manifest import NEW_SEED
+from hsweep.record.tables import frame
+
+_NEEDED: Final = (
+    "a lean question needs --baseline (heads=12,depth=12, or a name) and --margin: how much worse "
+    "still counts as equal has no default"
+)
+_FIRST_REPORT: Final = "score at the first report"
+"""Column of what the baseline's trials scored at their first of several reports."""
 
 
 def fit_groups(
@@ -85,3 +103,116 @@ def fit_groups(
             # Typically the baseline has not finished; the other comparisons stand without it.
             problems[name] = str(error)
     return LeanGroups(within, found, problems, fronts, fixed_rate)
+
+
+def answer_table(runs: Runs, chosen: Mapping[str, Any]) -> LeanResult:
+    """Answer the question that options ask of a table (see `Kind.of_table`)."""
+    question = front_question(runs, chosen)
+    if chosen["baseline"] is None or chosen["margin"] is None:
+        raise UserError(_NEEDED)
+    question |= {
+        "baseline": read_baseline(chosen["baseline"], question["config"], runs.frame),
+        "margin": chosen["margin"],
+        "settings": with_settings(LeanSettings(), chosen["settings"]),
+    }
+    ladder = ladder_of(runs, [*question["config"], *question["nuisance"]])
+    return answer(runs, ladder, question)
+
+
+def answer_study(study: StudyRuns, chosen: Mapping[str, Any] | None) -> LeanResult | LeanGroups:
+    """Answer a study's lean question, or what options ask of it (see `Kind.of_study`); what is not
+    asked for is as in the study's own lean question."""
+    settings = LeanSettings()
+    if chosen is not None:
+        study = _asked(study, chosen)
+        settings = with_settings(settings, chosen["settings"])
+    manifest, trials, within = study.manifest, study.trials, study.question.get("within")
+    baseline = dict(study.question["baseline"])
+    varying = varying_columns(trials, manifest.axes)
+    nuisance = [axis for axis in study.question.get("nuisance", ()) if axis in varying]
+    axes = [
+        axis
+        for axis in manifest.axes
+        if (axis in varying or axis in baseline) and axis not in nuisance
+    ]
+    data = manifest.provenance.get("data", ())
+
+    def chance(at: Mapping[str, Any]) -> float | None:
+        return study_chance(data, manifest.metric, {**baseline, **at})
+
+    first = _first_reports(study, baseline)
+    runs = Runs(study.runs.frame.assign(**{_FIRST_REPORT: first}), manifest.metric)
+    question: dict[str, Any] = {
+        "baseline": baseline,
+        "margin": study.question["margin"],
+        "goal": study.goal,
+        "costs": study.question["costs"],
+        "nuisance": nuisance,
+        "settings": replace(settings, chance=chance({}), looks=_looks(manifest.extensions)),
+        "fixed_rate": study.fixed_rate(varying),
+    }
+    if within is None or trials[within].nunique() < 2:
+        question["config"] = axes
+        return answer(runs, study.ladder, question, _FIRST_REPORT)
+    chances = {str(value): chance({within: value}) for value in runs.frame[within].unique()}
+    return fit_groups(
+        runs,
+        within=within,
+        axes=axes,
+        chances={name: score for name, score in chances.items() if score is not None},
+        with_fronts=len(data) > 1,
+        ladder=study.ladder,
+        first_report=_FIRST_REPORT,
+        **question,
+    )
+
+
+def _asked(study: StudyRuns, chosen: Mapping[str, Any]) -> StudyRuns:
+    """Return a study with the lean question that options ask of it.
+
+    Raises:
+        UserError: no baseline or margin, or a baseline that names the axis of its own task.
+    """
+    own = study.question if study.question.get("type") == "Lean" else {}
+    study = asked_of(study, chosen)
+    margin = own.get("margin") if chosen["margin"] is None else chosen["margin"]
+    source, within = own, own.get("within")
+    if chosen["baseline"] is not None:
+        source, within = study.question, parting_axis(study)
+    baseline = source.get("baseline")
+    if baseline is None or margin is None:
+        raise UserError(_NEEDED)
+    if within is not None and within in dict(baseline):
+        raise UserError(
+            f"{within} changes the task, so each of its values is compared with the baseline "
+            "of its own; leave it out of --baseline"
+        )
+    return study.asking(
+        {
+            **own,
+            "type": "Lean",
+            "baseline": tuple(dict(baseline).items()),
+            "margin": margin,
+            "costs": study.question.get("costs") or ("num_params",),
+            "within": within,
+            "nuisance": study.question.get("nuisance", ()),
+        }
+    )
+
+
+def _looks(extensions: Sequence[Mapping[str, Any]]) -> int:
+    """Return how many times a study with these extensions has been looked at for its answer."""
+    return 1 + sum(
+        any(trial["how"] == NEW_SEED for trial in extension["trials"]) for extension in extensions
+    )
+
+
+def _first_reports(study: StudyRuns, baseline: Mapping[str, Any]) -> "pd.Series[float]":
+    """Return what the baseline's finished trials scored at their first of several reports."""
+    trials, metric = study.runs.frame, study.manifest.metric
+    own = trials["status"].isin(FULL)
+    for axis, value in baseline.items():
+        own &= trials[axis].eq(value)
+    reports = frame(study.tables.reports_of(list(trials.loc[own, "key"])))
+    scores = reports.dropna(subset=[metric]).groupby("key")[metric].agg(["first", "size"])
+    return trials["key"].map(scores.loc[scores["size"] > 1, "first"]).astype(float)

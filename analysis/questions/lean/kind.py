@@ -5,6 +5,7 @@ from typing import Any
 
 from analysis.questions.base import Finding, Kind, StudyRuns
 from analysis.questions.lean.charts import lean_charts
+from analysis.questions.lean.groups import answer_study, answer_table
 from analysis.questions.lean.result import (
     LeanGroups,
     LeanResult,
@@ -12,7 +13,6 @@ from analysis.questions.lean.result import (
     confirming_runs,
     missing_runs,
 )
-from analysis.questions.lean.study import answer_study, answer_table
 from analysis.questions.lean.text import lean_badge, lean_sentences, lean_tables
 from analysis.questions.shapes import BASELINE, CONFIG, COSTS, MARGIN, NUISANCE
 from analysis.runs.table import Runs

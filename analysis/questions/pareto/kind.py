@@ -12,8 +12,15 @@ from analysis.questions.pareto.fit import fit
 from analysis.questions.pareto.result import ParetoResult, ParetoSettings
 from analysis.questions.pareto.text import pareto_badge, pareto_sentences, pareto_table
 from analysis.questions.settings import with_settings
-from analysis.questions.shapes import CONFIG, COSTS, NUISANCE, front_question
-from analysis.questions.study_shapes import asked_of, nuisance_axes, parting_axis
+from analysis.questions.shapes import (
+    CONFIG,
+    COSTS,
+    NUISANCE,
+    asked_of,
+    front_question,
+    nuisance_axes,
+    parting_axis,
+)
 from analysis.runs.table import Runs
 from analysis.text.tables import varying_columns
 

@@ -7,8 +7,8 @@ from analysis.questions.base import Finding, Kind, StudyRuns
 from analysis.questions.settings import Option
 from analysis.questions.shapes import EVAL_SIZE, NUISANCE
 from analysis.questions.transition.charts import transition_charts
+from analysis.questions.transition.fit import answer_study, answer_table
 from analysis.questions.transition.result import TransitionResult, TransitionSettings
-from analysis.questions.transition.study import answer_study, answer_table
 from analysis.questions.transition.text import (
     transition_badge,
     transition_sentences,
