@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Final
 
-_GIVEN: Final[ContextVar[Sequence[str] | None]] = ContextVar("given", default=None)
+_RECORDED: Final[ContextVar[Sequence[str] | None]] = ContextVar("recorded", default=None)
 
 
 def command(name: str, *words: object, home: Path) -> str:
@@ -16,16 +16,17 @@ def command(name: str, *words: object, home: Path) -> str:
     return shlex.join(["hsweep", name, *map(str, words), "--home", str(home)])
 
 
-def given_command() -> list[str]:
+def running_command() -> list[str]:
     """Return the words of the command that runs, as a study records it."""
-    return ["hsweep", *sys.argv[1:]] if (given := _GIVEN.get()) is None else list(given)
+    words = _RECORDED.get()
+    return ["hsweep", *sys.argv[1:]] if words is None else list(words)
 
 
 @contextlib.contextmanager
 def recorded_as(words: Sequence[str]) -> Iterator[None]:
     """Let studies record these words as the command: those that do what Python was asked for."""
-    token = _GIVEN.set(words)
+    token = _RECORDED.set(words)
     try:
         yield
     finally:
-        _GIVEN.reset(token)
+        _RECORDED.reset(token)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from hsweep.command_line import given_command
-from hsweep.commands.options import STUDY_NAME, home_option, json_option, refuse_given
+from hsweep.command_line import running_command
+from hsweep.commands.options import STUDY_NAME, home_option, json_option, refuse_options
 from hsweep.commands.output import console_for, print_json
 from hsweep.design.labels import listed
 from hsweep.errors import UserError
@@ -170,7 +170,7 @@ def _table_report(
     from analysis.report.build import write_report
     from analysis.report.tables import report_place, table_input
 
-    shown = table_input(table, runs, answer, kind.about, options, given_command())
+    shown = table_input(table, runs, answer, kind.about, options, running_command())
     try:
         return write_report(shown, report_place(table))
     except OSError as error:
@@ -191,7 +191,7 @@ def _of_study(
 
     asking = [] if kind is None else [each.name for each in kind.options if not each.of_table]
     known = ["kind", *asking, *([] if kind is None else ["settings", "scale"])]
-    refuse_given(options, but=known, why=_STUDY_KNOWS)
+    refuse_options(options, but=known, why=_STUDY_KNOWS)
     study = StudyFolder.open(home, name)
     if kind is not None:
         return ask_study(study, kind, options)

@@ -58,7 +58,7 @@ class Conclusion:
     def answer(self, study: "StudyFolder", outcome: "Outcome") -> None:
         """Find the answer, write it, and print it with how the trials ended."""
         results = None
-        with self._keeping_problem(study):
+        with self._note_problem(study):
             from analysis.ask import answer_study, results_of
             from hsweep.files import write_json
 
@@ -71,7 +71,7 @@ class Conclusion:
     def write(self, study: "StudyFolder") -> list[Path]:
         """Write the report and the figures; return the files that there are."""
         written: list[Path] = []
-        with self._reading, self._keeping_problem(study):
+        with self._reading, self._note_problem(study):
             if self._answer is not None and self._tables is not None:
                 from analysis.report.build import write_report
 
@@ -83,7 +83,7 @@ class Conclusion:
         return written
 
     @contextlib.contextmanager
-    def _keeping_problem(self, study: "StudyFolder") -> Iterator[None]:
+    def _note_problem(self, study: "StudyFolder") -> Iterator[None]:
         """Keep an error of the block as the problem."""
         try:
             yield

@@ -38,7 +38,7 @@ def new(file: Path, kind: str | None) -> None:
         )
     name = check_study_name(file.stem)
     _refuse_present(file)
-    kind = kind or _asked()
+    kind = kind or _ask_for_kind()
     written = {file: f"{kind}.py.txt"}
     script = file.with_name(f"{file.stem}_train.py")
     if kind == "script":
@@ -65,7 +65,7 @@ def _refuse_present(file: Path) -> None:
         raise UserError(f"{file} exists, and what is in a file stays; give another name")
 
 
-def _asked() -> str:
+def _ask_for_kind() -> str:
     if not sys.stdin.isatty():
         raise UserError(f"what the sweep asks is given by --kind: {', '.join(KINDS)}")
     for kind, question in KINDS.items():

@@ -88,13 +88,14 @@ def sweep_options(command: Command) -> Command:
     return data_root_option(options_of(SweepOptions, "chosen")(command))
 
 
-def given_options(names: Iterable[str]) -> list[str]:
+def explicit_options(names: Iterable[str]) -> list[str]:
+    """Return those of the running command's options that its user gave a value."""
     context = click.get_current_context()
     default = ParameterSource.DEFAULT
     return [name for name in names if context.get_parameter_source(name) is not default]
 
 
-def refuse_given(options: Iterable[str], *, but: Container[str], why: str) -> None:
+def refuse_options(options: Iterable[str], *, but: Container[str], why: str) -> None:
     """Refuse options of the running command that were given, except those in ``but``.
 
     Raises:
@@ -102,6 +103,6 @@ def refuse_given(options: Iterable[str], *, but: Container[str], why: str) -> No
     """
     context = click.get_current_context()
     flags = {param.name: param.opts[0] for param in context.command.get_params(context)}
-    for name in given_options(options):
+    for name in explicit_options(options):
         if name not in but:
             raise UserError(f"{flags[name]} {why}")

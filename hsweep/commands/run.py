@@ -10,7 +10,7 @@ import click
 from hsweep.commands.options import (
     NOTHING_NEW,
     STUDY_NAME,
-    given_options,
+    explicit_options,
     home_option,
     json_option,
     sweep_argument,
@@ -155,7 +155,7 @@ def _run_missing(
     from hsweep.running.start import study_of
     from hsweep.tracking.target import target_of
 
-    given = given_options(SweepOptions.__dataclass_fields__)
+    given = explicit_options(SweepOptions.__dataclass_fields__)
     if more_seeds:
         if not chosen.points:
             raise UserError(

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from hsweep.command_line import command, given_command
+from hsweep.command_line import command, running_command
 from hsweep.design.trial import TrialStatus
 from hsweep.errors import UserError
 from hsweep.files import cause, set_aside, write_text
@@ -302,7 +302,7 @@ class StudyFolder:
 
 def dated(entry: Mapping[str, Any]) -> dict[str, Any]:
     """Return an entry of the manifest with the time and this command."""
-    return {"time": time.time(), "command": " ".join(redact_command(given_command())), **entry}
+    return {"time": time.time(), "command": " ".join(redact_command(running_command())), **entry}
 
 
 def _on_record(path: Path) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hsweep.command_line import given_command
+from hsweep.command_line import running_command
 from hsweep.design.trial import Trial
 from hsweep.design.user_training import TRAINING_PARTS, UserTraining
 from hsweep.errors import UserError
@@ -74,7 +74,7 @@ def extension_entry(extension: Extension, sweep_file: Path) -> dict[str, Any]:
 
 def _provenance(sweep_file: Path, trials: Sequence[Trial]) -> dict[str, Any]:
     return {
-        **collect(command=given_command(), sweep_file=sweep_file),
+        **collect(command=running_command(), sweep_file=sweep_file),
         **_user_training(trials[0]),
         "data": _tasks(trials),
     }
