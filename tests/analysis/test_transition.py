@@ -5,6 +5,7 @@ family at fixed seeds; the limits leave room for that sample size.
 """
 
 import dataclasses
+import functools
 import json
 
 import numpy as np
@@ -23,14 +24,14 @@ from benchmarks.sweeps import LENGTHS, Design, Shape, published, simulate, trans
 QUICK = TransitionSettings(B=200, n_mc=199)
 
 
+@functools.cache
+def answered(family: str, seed: int) -> tuple[int | None, dict[int, float], TransitionResult]:
+    sweep = transition_sweep(family, seed)
+    return sweep.h_star, sweep.slopes, fit(sweep.frame, settings=QUICK, **sweep.options)
+
+
 def sweeps(family: str, number: int) -> list[tuple[int | None, dict[int, float], TransitionResult]]:
-    found = []
-    for seed in range(number):
-        sweep = transition_sweep(family, seed)
-        found.append(
-            (sweep.h_star, sweep.slopes, fit(sweep.frame, settings=QUICK, **sweep.options))
-        )
-    return found
+    return [answered(family, seed) for seed in range(number)]
 
 
 def levels(
@@ -182,7 +183,7 @@ def test_an_accuracy_of_one_needs_the_number_of_examples():
     ],
 )  # fmt: skip
 def test_the_head_count_is_found_and_inside_a_small_set(family):
-    found = sweeps(family, 12)
+    found = sweeps(family, 8)
     assert np.mean([result.h_star == truth for truth, _, result in found]) >= 0.9
     assert np.mean([truth in result.h_set for truth, _, result in found]) >= 0.9
     assert np.mean([len(result.h_set) for _, _, result in found]) <= 1.5
@@ -215,7 +216,7 @@ def test_noise_costs_detection_before_it_costs_honesty():
     ],
 )
 def test_diminishing_returns_and_scatter_are_not_called_a_collapse(family, most):
-    assert sum(result.is_claimed for _, _, result in sweeps(family, 20)) <= most
+    assert sum(result.is_claimed for _, _, result in sweeps(family, 12)) <= most
 
 
 def test_a_drop_of_half_a_decade_on_a_power_law_is_found():
@@ -242,7 +243,7 @@ def test_pruning_inside_cells_is_counted_and_reads_the_best_run():
 
 
 def test_stuck_runs_hand_the_lead_to_the_attainable_reading():
-    found = sweeps("stuck", 12)
+    found = sweeps("stuck", 8)
     assert np.mean([result.reading == "attainable" for _, _, result in found]) >= 0.9
     for _, _, result in found:
         said = any(
@@ -255,7 +256,7 @@ def test_slope_intervals_hold_the_true_slope_as_often_as_they_say():
     inside = [
         interval.low <= slopes[int(head)] <= interval.high
         for family in ("sharp", "null_exp", "hurts", "heavy")
-        for _, slopes, result in sweeps(family, 12)
+        for _, slopes, result in sweeps(family, 8)
         for head, interval in result.gamma.items()
     ]
     assert 0.92 <= np.mean(inside) <= 0.985
