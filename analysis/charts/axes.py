@@ -59,10 +59,6 @@ class GridAxis:
         return Axis(title, "grid", ticks=tuple(zip(places, names, strict=True)), range=ends)
 
 
-def named_axis(title: str, names: Sequence[str]) -> Axis:
-    return Axis(title, "grid", ticks=tuple(enumerate(names)), range=(-0.5, len(names) - 0.5))
-
-
 def row_axis(names: Sequence[str], bold: Iterable[int] = ()) -> Axis:
     """Return a vertical axis with one row below the other; an empty name is a heading's row."""
     ticks = tuple((at, name) for at, name in enumerate(names) if name)

@@ -144,19 +144,6 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
-class Bars:
-    """Bars that stand at 0; x is their middles, ``notes`` stand above them."""
-
-    x: tuple[float, ...]
-    heights: tuple[float, ...]
-    shades: tuple[Shade, ...]
-    hover: tuple[str, ...]
-    notes: tuple[str, ...] = ()
-    name: str = ""
-    width: float = 0.6
-
-
-@dataclass(frozen=True, slots=True)
 class Band:
     """A part of the horizontal axis: shaded, or framed by dashes."""
 
@@ -196,7 +183,7 @@ class Heading:
     text: str
 
 
-Layer = Series | Bars | Band | Ribbon | Reference | Heading
+Layer = Series | Band | Ribbon | Reference | Heading
 
 
 @dataclass(frozen=True, slots=True)

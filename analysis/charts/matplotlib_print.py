@@ -26,7 +26,6 @@ from analysis.charts.axes import axis_number, log_ticks
 from analysis.charts.chart import (
     AxisName,
     Band,
-    Bars,
     Chart,
     Dash,
     Heading,
@@ -168,8 +167,6 @@ def _add(axes: Axes, layer: Layer, order: float) -> None:
     match layer:
         case Series():
             _add_series(axes, layer, order)
-        case Bars():
-            _add_bars(axes, layer)
         case Band():
             colour = layer.shade.light
             if layer.is_framed:
@@ -245,17 +242,6 @@ def _line_look(line: Stroke) -> dict[str, Any]:
     return {"lw": width, "ls": _DASHES[line.dash], "alpha": line.opacity}
 
 
-def _add_bars(axes: Axes, bars: Bars) -> None:
-    heights = [height if math.isfinite(height) else 0.0 for height in bars.heights]
-    axes.bar(bars.x, heights, width=bars.width, color=[shade.light for shade in bars.shades])
-    for at, note in enumerate(bars.notes):
-        # Beside an edge the note would run out of the chart.
-        side = "left" if at == 0 else "right" if at == len(bars.x) - 1 else "center"
-        place = bars.x[at] + {"left": -0.5, "center": 0.0, "right": 0.5}[side] * bars.width
-        above = max(0.0, heights[at])
-        _annotate(axes, note, (place, above), (0, 2), ha=side, va="bottom", fontsize=7.5)
-
-
 def _annotate(
     axes: Axes, text: str, at: tuple[float, float], shift: tuple[float, float], **look: Any
 ) -> None:
@@ -267,8 +253,6 @@ def _add_legend(axes: Axes, chart: Chart) -> None:
     handles: list[Line2D | Patch] = []
     lines = {series.group or series.name: series.line for series in chart.series if series.line}
     for layer in chart.layers:
-        if isinstance(layer, Bars) and layer.name:
-            handles.append(Patch(color=layer.shades[0].light, label=_short(layer.name)))
         if not isinstance(layer, Series) or not layer.name:
             continue
         # At full strength, whatever the opacity of its points.

@@ -16,7 +16,6 @@ from analysis.charts.chart import (
     Axis,
     AxisName,
     Band,
-    Bars,
     Chart,
     Dash,
     Heading,
@@ -193,8 +192,6 @@ def _add(figure: dict[str, Any], layer: Layer) -> None:
     match layer:
         case Series():
             traces.append(_series(layer))
-        case Bars():
-            traces.append(_bars(layer))
         case Ribbon():
             traces.append(
                 {
@@ -313,22 +310,3 @@ def _hover(texts: Sequence[str]) -> dict[str, Any]:
         first, *rest = map(_safe, text.split("\n"))
         lines.append("<br>".join([f"<b>{first}</b>", *rest]) if rest else first)
     return {"hovertext": lines, "hovertemplate": "%{hovertext}" + _NO_EXTRA}
-
-
-def _bars(bars: Bars) -> dict[str, Any]:
-    return {
-        "type": "bar",
-        "x": bars.x,
-        "y": bars.heights,
-        "marker": {"color": [shade.light for shade in bars.shades]},
-        "width": bars.width,
-        "name": _safe(bars.name),
-        "showlegend": bool(bars.name),
-        "text": [_safe(note) for note in bars.notes],
-        "textposition": "outside",
-        "textangle": 0,
-        "constraintext": "none",
-        "textfont": {"size": 12, "color": palette.INK.light},
-        "cliponaxis": False,
-        **_hover(bars.hover),
-    }

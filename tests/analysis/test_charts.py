@@ -6,11 +6,10 @@ import pytest
 from matplotlib import rc_context
 
 from analysis.charts import palette
-from analysis.charts.axes import GridAxis, cost_axis, named_axis, row_axis
+from analysis.charts.axes import GridAxis, cost_axis, row_axis
 from analysis.charts.chart import (
     Axis,
     Band,
-    Bars,
     Chart,
     Heading,
     Layer,
@@ -52,11 +51,6 @@ ALL_LAYERS = {
         Series(POINTS, palette.GREY, "rows", interval="x"),
         y=row_axis(["", "one", "two", "three"], bold=[1]),
     ),
-    "bars": chart_of(
-        Bars((0, 1), (0.2, math.nan), (palette.BLUE,) * 2, ("a", "b"), ("note", ""), "bars"),
-        x=named_axis("x", ["a", "b"]),
-        y=Axis("share", form="percent", range=(0, 1)),
-    ),
     "log axes": chart_of(
         Series((Mark(1e3, 1e-3), Mark(1e6, 10)), palette.BLUE),
         x=cost_axis("num_params", [1e3, 1e6]),
@@ -69,13 +63,13 @@ ALL_LAYERS = {
 def test_every_layer_is_drawn_by_both_back_ends(name: str) -> None:
     chart = ALL_LAYERS[name]
     traces = figure_json(chart)["data"]
-    assert len(traces) == sum(isinstance(each, Series | Bars) for each in chart.layers)
+    assert len(traces) == sum(isinstance(each, Series) for each in chart.layers)
     with rc_context(STYLE):
         printed = print_figure(chart)
         printed.draw_without_rendering()
     assert printed.axes[0].get_xlabel() == chart.x.title
     legend = printed.axes[0].get_legend()
-    named = [each.name for each in chart.layers if isinstance(each, Series | Bars) and each.name]
+    named = [each.name for each in chart.layers if isinstance(each, Series) and each.name]
     shown = [text.get_text() for text in legend.get_texts()] if legend else []
     assert shown == ([] if chart.num_rows else named)
 

@@ -39,7 +39,7 @@ MAGIC = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """The files of two charts of a transition."""
-    charts = report_charts(examples.report_input())[::4]
+    charts = report_charts(examples.report_input())[::2]
     return save_figures(charts, tmp_path_factory.mktemp("saved"))
 
 
@@ -58,7 +58,7 @@ lean, transition = (
 )
 # What was drawn before must not show in the files that follow.
 assert save_figures(lean[:1], Path(sys.argv[1], "before"), formats=("svg",))
-assert save_figures(transition[::4], Path(sys.argv[1]))
+assert save_figures(transition[::2], Path(sys.argv[1]))
 assert "matplotlib.pyplot" not in sys.modules
 assert settings() == before
 """

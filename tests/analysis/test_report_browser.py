@@ -138,7 +138,7 @@ def hover(browser: Any, figure: str, points: str) -> str:
 @pytest.mark.parametrize(
     ("make", "figures", "width", "scheme"),
     [
-        (examples.report_input, 5, 320, "light"),
+        (examples.report_input, 3, 320, "light"),
         (examples.lean_input, 2, 400, "dark"),
         (examples.groups_input, 2, 1600, "light"),
     ],
@@ -234,13 +234,13 @@ def test_trials_are_found_by_status_by_words_and_by_values_of_a_column(look: Any
 def test_figures_turn_dark_and_light_with_the_page(show: Any) -> None:
     fills = (
         "return [getComputedStyle(document.body).backgroundColor,"
-        "document.querySelector('#figure-drops .xtick text').style.fill]"
+        "document.querySelector('#figure-slopes .xtick text').style.fill]"
     )
     light, dark = (
         ["rgb(255, 255, 255)", "rgb(31, 35, 40)"],
         ["rgb(21, 24, 28)", "rgb(228, 231, 235)"],
     )
-    tick = "document.querySelector('#figure-drops .xtick text').style.fill"
+    tick = "document.querySelector('#figure-slopes .xtick text').style.fill"
     browser = show(examples.report_input, scheme="dark")
     assert browser.execute_script(fills) == dark
     for name, colours in (("light", light), ("dark", dark)):
