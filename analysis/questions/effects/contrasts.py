@@ -11,6 +11,7 @@ residuals of single runs gave up to 27% false positives where the seed's effect 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from analysis.runs.grouped import Shape
-from analysis.statistics.moderated import moderate_variances
+from analysis.statistics.moderated import Moderated, moderate, moderate_variances
 from analysis.statistics.values import FloatArray, Interval, Mask
 
 IntArray = NDArray[np.integer[Any]]
@@ -74,10 +75,11 @@ class Quality:
         lost: the number in `LOST` of why each shape cannot be compared; 0 where it can.
         size, mean: of each shape's runs.
         by_seed: shape [shapes, replicates that several shapes have]; NaN where there is no run.
+        matched: whether replicates of one name are compared with each other; if not, runs count as
+            independent.
     """
 
-    def __init__(self, shapes: Sequence[Shape], *, is_matched: bool = True) -> None:
-        """Take the runs of shapes; unless ``is_matched`` no replicate is that of another shape."""
+    def __init__(self, shapes: Sequence[Shape]) -> None:
         self.lost = np.array([2 if s.stopped else 0 if s.values.size else 1 for s in shapes])
         self.size = np.array([shape.quality.size for shape in shapes])
         self.mean = np.array([s.quality.mean() if s.quality.size else math.nan for s in shapes])
@@ -88,61 +90,84 @@ class Quality:
         named, seed, counts = np.unique(names, return_inverse=True, return_counts=True)
         self.seeds = len(named)
         # One that a single shape has tells nothing of a difference.
-        counts *= is_matched
         is_shared = counts[seed] > 1
         column = np.cumsum(counts > 1) - 1
         self.by_seed = np.full((len(shapes), int((counts > 1).sum())), np.nan)
         self.by_seed[own[is_shared], column[seed[is_shared]]] = every[is_shared]
+        self.matched = True
+        self._groups = [shape.quality for shape in shapes]
 
-    @property
-    def matched(self) -> bool:
-        """Whether any replicates are compared with each other."""
-        return self.by_seed.shape[1] > 0
+    @cached_property
+    def moderated(self) -> Moderated:
+        """Seed sd of every shape, for replicates that are not matched."""
+        return moderate(self._groups)
 
     def matching(self, units: Units) -> tuple[IntArray, FloatArray, FloatArray]:
-        """Return of each unit how many replicates all its shapes have, the mean over them (that of
-        all runs where there are none), and what each replicate lies from it, shape [units,
-        replicates]; 0 where it is missing."""
-        signed = self.by_seed[units.plus].sum(axis=1) - self.by_seed[units.minus].sum(axis=1)
-        known = ~np.isnan(signed)
+        """Return of each unit how many replicates all its shapes have, their mean, and what each
+        lies from it, shape [units, replicates]; 0 where it is missing."""
+        found = self.by_seed[units.plus].sum(axis=1) - self.by_seed[units.minus].sum(axis=1)
+        known = ~np.isnan(found)
         number = known.sum(axis=1)
-        mean = np.where(known, signed, 0.0).sum(axis=1) / np.maximum(number, 1)
-        of_all = self.mean[units.plus].sum(axis=1) - self.mean[units.minus].sum(axis=1)
-        mean = np.where(number > 0, mean, of_all)
-        return number, mean, np.where(known, signed - mean[:, None], 0.0)
+        mean = np.where(known, found, 0.0).sum(axis=1) / np.maximum(number, 1)
+        return number, mean, np.where(known, found - mean[:, None], 0.0)
 
     def lost_of(self, units: Units) -> IntArray:
         """Return the number in `LOST` of why each unit cannot be used; 0 where it can."""
         shapes = np.concatenate([units.plus, units.minus], axis=1)
-        lost: IntArray = self.lost[shapes].max(axis=1, initial=0)
+        found: IntArray = self.lost[shapes].max(axis=1, initial=0)
         if self.matched:
             number, _, _ = self.matching(units)
-            lost = np.where((lost == 0) & (number < 2), 3, lost)
-        return lost
+            found = np.where((found == 0) & (number < 2), 3, found)
+        return found
+
+    def estimates(self, units: Units) -> FloatArray:
+        if self.matched:
+            return self.matching(units)[1]
+        found: FloatArray = self.mean[units.plus].sum(axis=1) - self.mean[units.minus].sum(axis=1)
+        return found
 
     def average(self, units: Units) -> Contrast:
-        """Return the mean of units, each counting once, with the variance of the replicates'
-        contrasts; NaN of none.
+        """Return the mean of ``units``, each counting once, none of them lost; NaN of none."""
+        if not len(units):
+            return Contrast(math.nan, math.nan, math.nan)
+        return self._by_replicate(units) if self.matched else self._independent(units)
+
+    def mean_of(self, shapes: IntArray) -> Contrast:
+        """Return the mean of shapes, by replicate where all of them have two of several shapes."""
+        units = Units(shapes[:, None], np.empty((len(shapes), 0), np.int64))
+        is_matched = bool((self.matching(units)[0] >= 2).all())
+        return self._by_replicate(units) if is_matched else self._independent(units)
+
+    def _by_replicate(self, units: Units) -> Contrast:
+        """Return the mean with the variance of the replicates' contrasts.
 
         With every unit in every replicate it is exactly the one-sample t test over replicates, with
         gaps its cluster-robust form, each unit's residuals scaled by its own number of seeds n as
         1/sqrt(n (n - 1)) and the degrees of freedom their harmonic mean.
         """
-        if not len(units):
-            return Contrast(math.nan, math.nan, math.nan)
         number, mean, residual = self.matching(units)
-        estimate = float(mean.mean())
-        if (number < 2).any():
-            return Contrast(estimate, math.nan, math.nan)
         share = (residual / np.sqrt(number * (number - 1))[:, None]).sum(axis=0) / len(units)
         se = float(np.sqrt((share**2).sum()))
         # Replicates that agree exactly, but for rounding, do not tell how far they scatter.
         if se <= ROUNDING * self.largest:
             se = math.nan
-        return Contrast(estimate, se, len(units) / float((1 / (number - 1)).sum()))
+        return Contrast(float(mean.mean()), se, len(units) / float((1 / (number - 1)).sum()))
 
-    def mean_of(self, shapes: IntArray) -> Contrast:
-        return self.average(Units(shapes[:, None], np.empty((len(shapes), 0), np.int64)))
+    def _independent(self, units: Units) -> Contrast:
+        """Return the mean of independent shapes with moderated variances and Satterthwaite's
+        degrees of freedom."""
+        weight = np.bincount(units.plus.ravel(), minlength=len(self.size)).astype(float)
+        weight -= np.bincount(units.minus.ravel(), minlength=len(self.size))
+        weight /= len(units)
+        # One in the middle of a line is added once and taken once.
+        used = np.abs(weight) > ROUNDING
+        estimate = float(weight[used] @ self.mean[used])
+        if (self.size[used] < 2).any():
+            return Contrast(estimate, math.nan, math.nan)
+        sd, df = self.moderated.sd[used], self.moderated.df[used]
+        parts = weight[used] ** 2 * sd**2 / self.size[used]
+        variance, below = float(parts.sum()), float((parts**2 / df).sum())
+        return Contrast(estimate, math.sqrt(variance), variance**2 / below if below else 1.0)
 
     def each(self, units: Units, prior_share: float) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return the difference of each pair with its standard error, moderated over all pairs, and
@@ -150,8 +175,18 @@ class Quality:
 
         Args:
             units: pairs.
-            prior_share: how much of the prior's degrees of freedom counts.
+            prior_share: how much of the prior's degrees of freedom counts where replicates are
+                matched.
         """
+        alone = self.mean[units.plus[:, 0]] - self.mean[units.minus[:, 0]]
+        if not self.matched:
+            sd, df, size = self.moderated.sd, self.moderated.df, self.size
+            ends = np.stack([units.plus[:, 0], units.minus[:, 0]])
+            parts = sd[ends] ** 2 / np.maximum(size[ends], 1)
+            with np.errstate(invalid="ignore", divide="ignore"):
+                joint = parts.sum(axis=0) ** 2 / (parts**2 / df[ends]).sum(axis=0)
+            known = size[ends].min(axis=0, initial=2) > 1
+            return alone, np.where(known, np.sqrt(parts.sum(axis=0)), np.nan), joint
         number, mean, residual = self.matching(units)
         own = np.maximum(number - 1, 0)
         squares = (residual**2).sum(axis=1)
@@ -164,5 +199,4 @@ class Quality:
         with np.errstate(invalid="ignore", divide="ignore"):
             se = np.sqrt(pooled / (shared + own) / number)
         se[(own < 1) | (se == 0)] = np.nan
-        of_all = self.mean[units.plus[:, 0]] - self.mean[units.minus[:, 0]]
-        return np.where(own < 1, of_all, mean), se, shared + own
+        return np.where(own < 1, alone, mean), se, shared + own

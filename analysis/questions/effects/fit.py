@@ -36,6 +36,14 @@ from analysis.statistics.values import FloatArray, Interval
 from hsweep.errors import UserError
 
 _DEFAULT_SETTINGS: Final = EffectsSettings()
+_MATCHED: Final = (
+    "two-sided t test over replicates: each seed gives one contrast, averaged over the matched"
+    " pairs, with one degree of freedom less than seeds"
+)
+_UNMATCHED: Final = (
+    "two-sided t test of independent runs with moderated seed variances and Satterthwaite's degrees"
+    " of freedom (no two shapes have two seeds in common)"
+)
 _PRIOR_SHARE: Final = 1 / 3
 """How much of the prior's degrees of freedom counts in pairs of equal cost. Pairs share shapes, so
 their variances look more alike than shapes are: with all of it, a difference was found in 11 % of
@@ -68,8 +76,7 @@ def fit(
     Raises:
         UserError: fewer than two axes that vary, an axis that is not finite, or no matched pair.
     """
-    grid = ShapeGrid.of(shapes)
-    quality = Quality(shapes.shapes, is_matched=shapes.are_replicates_named)
+    grid, quality = ShapeGrid.of(shapes), Quality(shapes.shapes)
     if len(grid.ordered) + len(grid.names) < 2 or not grid.ordered:
         varying = ", ".join((*grid.ordered, *grid.names)) or "nothing"
         raise UserError(
@@ -77,9 +84,8 @@ def fit(
         )
     pairs = {axis: grid.pairs(axis) for axis in grid.ordered}
     lost = np.concatenate([quality.lost_of(units) for units in pairs.values()])
-    if quality.matched and (lost > 0).all():
-        # No two seeds in common: means are shown, and nothing is tested.
-        quality = Quality(shapes.shapes, is_matched=False)
+    quality.matched = shapes.are_replicates_named and bool((lost == 0).any())
+    if not quality.matched:
         lost = np.concatenate([quality.lost_of(units) for units in pairs.values()])
     _need_pairs(grid, lost)
     ends = [float(end(s.values)) for s in shapes.found for end in (np.min, np.max)]
@@ -94,13 +100,14 @@ def fit(
     tested = [axis for axis in effects if axis.verdict != "answered"]
     gap = ""
     if tested and all(axis.p is None for axis in tested):
-        gap = "no spread between seeds" if quality.matched else "no two seeds in common"
-        gap = gap if (quality.size > 1).any() else "single runs"
+        gap = "no spread between seeds" if (quality.size > 1).any() else "single runs"
     return EffectsResult(
         axes=effects,
         interactions=_interactions(compared, pairs, answered),
         equal_cost=equal_cost,
         equal_cost_pairs=number,
+        test=_MATCHED if quality.matched else _UNMATCHED,
+        matched=quality.matched,
         replicates=quality.seeds,
         tried=len(shapes.shapes),
         lost=_reasons(quality.lost),
@@ -185,7 +192,7 @@ def _axes(
     for (axis, units, mean), p_holm in zip(steps, holm([c.p for *_, c in steps]), strict=True):
         effect = clipped(mean.interval(settings.confidence), compared.gains)
         low, high = (grid.values(axis, ends[:1, 0])[0] for ends in (units.minus, units.plus))
-        seeds, gains, _ = quality.matching(units)
+        gains, seeds = quality.estimates(units), quality.matching(units)[0]
         each = zip(units.minus[:, 0].tolist(), gains.tolist(), seeds.tolist(), strict=True)
         own = tuple(PairGain(grid.held(axis, shape), gain, n) for shape, gain, n in each)
         found[axis].append(StepEffect(low, high, effect, mean.p, p_holm, own))
@@ -364,6 +371,6 @@ def _warnings(
     tested = any(axis.verdict != "answered" for axis in effects)
     if gap:
         found.append(f"{gap}: no effect can be tested without seeds that tell how far they scatter")
-    elif tested and quality.seeds == 2:
+    elif tested and quality.matched and quality.seeds == 2:
         found.append("two seeds leave one degree of freedom: only huge effects can be established")
     return found

@@ -160,6 +160,7 @@ class EffectsResult(Jsonable):
         equal_cost: groups of at least two shapes whose costs lie within the tolerance, the
             cheapest group first and in it the best mean first.
         equal_cost_pairs: pairs compared in them, the size of Holm's family.
+        matched: whether replicates of the same name were compared with each other.
         lost: why shapes cannot be compared, with their number.
         held: axes of names, held but not tested.
         follows: axes that move with others, and with which.
@@ -171,6 +172,8 @@ class EffectsResult(Jsonable):
     interactions: tuple[Interaction, ...]
     equal_cost: tuple[tuple[EqualCostShape, ...], ...]
     equal_cost_pairs: int
+    test: str
+    matched: bool
     replicates: int
     tried: int
     lost: dict[str, int]

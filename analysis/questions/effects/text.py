@@ -160,11 +160,7 @@ def effects_table(result: EffectsResult) -> Table:
             rows.append((axis.axis, name, *numbers, str(len(step.pairs)), str(improved), ""))
     note = "A gain above 0 is better. Pairs differ in one axis alone, neighbours on its grid"
     if any(axis.verdict != "answered" for axis in result.axes):
-        note += (
-            "; the test is a two-sided t test over replicates: each seed gives one contrast,"
-            " averaged over the matched pairs, with one degree of freedom less than seeds. Holm"
-            " runs over the axes, and over all steps apart"
-        )
+        note += f"; the test is a {result.test}. Holm runs over the axes, and over all steps apart"
     return Table(header, tuple(rows), f"{note}.")
 
 
