@@ -38,15 +38,15 @@ def replacements(
     """
     new: dict[str, Any] = {}
     for name, values in chosen.items():
-        before, first = getattr(value, name, None), values[0]
+        before, first = getattr(value, name, None), next(iter(values), None)
         if isinstance(before, tuple):
             new[name] = first if len(values) == 1 and isinstance(first, tuple) else tuple(values)
         elif isinstance(before, bool):
             word = str(first).lower()
-            if len(values) > 1 or word not in ("true", "false"):
+            if len(values) != 1 or word not in ("true", "false"):
                 raise UserError(f"{prefix}{name} takes true or false, not {shown(list(values))}")
             new[name] = word == "true"
-        elif len(values) > 1:
+        elif len(values) != 1:
             raise UserError(
                 f"{prefix}{name} takes one value, not {shown(list(values))}; to compare several, "
                 "make it an axis of the space"

@@ -80,8 +80,6 @@ class Recipe:
         precision: ``float32``; ``tf32`` for matrix products of float32 in TensorFloat-32, on CUDA
             alone; ``bfloat16`` or ``float16`` for autocast, the latter with a scaled loss
             (``torch.amp.GradScaler``): updates whose gradients are not finite are left out.
-        channels_last: whether images and the weights of convolutions lie in memory with their
-            channels last, which some devices compute faster.
         compile: ``on`` compiles the model for training (``torch.compile``), ``graphs`` also has its
             steps replayed as CUDA graphs, which spares small models the time between kernels (on
             the CPU it is the same as ``on``). Weights differ by rounding, and dropout draws other
@@ -113,7 +111,6 @@ class Recipe:
     accumulate: int = 1
     ema: float | None = None
     precision: Precision = "float32"
-    channels_last: bool = False
     compile: Compile = "off"
     label_smoothing: float | None = None
     mixup: float | None = None
@@ -130,8 +127,6 @@ class Recipe:
             check_whole(name, getattr(self, name), least)
         for name, choices in _WORDS.items():
             check_choice(name, getattr(self, name), choices)
-        if not isinstance(self.channels_last, bool):
-            raise UserError(f"channels_last must be True or False, not {self.channels_last!r}")
         if self.batch_size % self.accumulate:
             raise UserError(
                 f"accumulate must divide batch_size into equal parts; {self.batch_size} examples "

@@ -5,7 +5,6 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any, Final
 
 from hsweep.design.budget import Budget
-from hsweep.design.function_model import model_name
 from hsweep.design.recipe import Recipe
 from hsweep.design.trial import Resources
 from hsweep.errors import UserError
@@ -77,9 +76,8 @@ def check_recipe(
     if recipe.optimizer not in _BUILT_IN or recipe.optimizer_args:
         optimizer = ("optimizer", recipe.optimizer, content_hash(recipe.optimizer_args))
         once(optimizer, lambda: _check_optimizer(recipe))
-    if recipe.layer_decay is not None or recipe.channels_last:
-        structure = ("layers", content_hash(model), recipe.channels_last, recipe.layer_decay)
-        once(structure, lambda: _check_structure(recipe, model))
+    if recipe.layer_decay is not None:
+        once(("layers", content_hash(model)), lambda: _check_layers(model))
 
 
 def _check_optimizer(recipe: Recipe) -> None:
@@ -88,17 +86,9 @@ def _check_optimizer(recipe: Recipe) -> None:
     check_optimizer(recipe)
 
 
-def _check_structure(recipe: Recipe, model: AnyModelConfig) -> None:
+def _check_layers(model: AnyModelConfig) -> None:
     from hsweep.training.layers import layers_of
-    from hsweep.training.opening import has_images
     from models.meta_build import without_numbers
 
     with without_numbers():
-        built = model.build()
-    if recipe.layer_decay is not None:
-        layers_of(built)
-    if recipe.channels_last and not has_images(built):
-        raise UserError(
-            "channels_last is for models of images, and "
-            f"{model_name(model)} has no convolution over two dimensions; leave it out"
-        )
+        layers_of(model.build())

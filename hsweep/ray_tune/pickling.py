@@ -5,14 +5,13 @@ import functools
 import sys
 from collections.abc import Callable, Iterable
 from types import ModuleType
-from typing import Any, Final
+from typing import Any
 
 import ray
 
 from hsweep.errors import UserError, format_error, shown
 
 _CACHED = type(functools.cache(lambda: None))
-_LARGEST_MODEL_FUNCTION: Final = 1 << 23
 _own: set[str] = set()
 
 
@@ -29,26 +28,19 @@ def send_whole(modules: Iterable[ModuleType]) -> None:
 
 
 def check_sent(what: str, function: Any) -> None:
-    """Refuse a sweep's ``training`` or ``model`` function that cannot be sent, or a model function
-    that takes much along: it is sent with every trial.
+    """Refuse a sweep's ``training`` or ``model`` function that cannot be sent.
 
     Raises:
         UserError: with what is in the way.
     """
     try:
-        sent = ray.cloudpickle.dumps(function)
+        ray.cloudpickle.dumps(function)
     except Exception as error:
         raise UserError(
             f"the {what} function {shown(function)} cannot be sent to worker processes "
             f"({format_error(error)}): let it open what it needs itself, in place of holding or "
             "enclosing it, or train in this process with --runner inline"
         ) from error
-    if what == "model" and len(sent) > _LARGEST_MODEL_FUNCTION:
-        raise UserError(
-            f"the model function takes {len(sent) / 1e6:.0f} MB along to a worker with each trial, "
-            "as it uses large values of the sweep file; let it use what follows from them, as in "
-            "WIDTH = x.shape[1] at the top of the file and WIDTH in the function"
-        )
 
 
 def _reduced(cached: Any) -> str | tuple[Callable[..., Any], tuple[Any, ...]]:

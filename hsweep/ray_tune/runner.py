@@ -140,6 +140,12 @@ class RayRunner:
         """Return how many trials of this size fit the cluster at once."""
         return slots_of_all((node["Resources"] for node in alive_nodes()), request)
 
+    def num_workers(self, coordinator: Coordinator) -> int:
+        """Return how many processes train at once: as many as fit of the smallest trial."""
+        # An adaptive search has no trial before it starts, but draws of it were checked.
+        requests = {trial.resources for trial in coordinator.planned_trials()} | self._checked
+        return self.max_concurrent or max([1, *map(self.slots, requests)])
+
     def run(self, coordinator: Coordinator) -> None:
         self.connect()
         repair_tune()
@@ -149,12 +155,7 @@ class RayRunner:
             # Their own messages stay off the terminal: failures reach the record.
             logging.getLogger(name).setLevel(logging.CRITICAL)
         send_whole(self.own_modules)
-        # An adaptive search has no trial before it starts, but draws of it were checked.
-        requests = {trial.resources for trial in coordinator.planned_trials()} | self._checked
-        concurrent = self.max_concurrent or max(
-            (self.slots(request) for request in requests), default=1
-        )
-        scheduler = CoordinatedScheduler(coordinator, max(1, concurrent))
+        scheduler = CoordinatedScheduler(coordinator, self.num_workers(coordinator))
         tuning = in_thread("tune", lambda: _tuner(self.scratch, scheduler).fit())
         try:
             health = RayHealth(is_ours=self.address is None)

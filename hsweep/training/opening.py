@@ -12,7 +12,6 @@ from hsweep.design.function_model import model_name
 from hsweep.design.recipe import Recipe
 from hsweep.design.trial import Assignment, Report, Trial
 from hsweep.errors import UserError
-from hsweep.training.batches import mapped
 from hsweep.training.division import start_equal
 from hsweep.training.memory import fitting
 from hsweep.training.optimizers import build_optimizer
@@ -161,9 +160,6 @@ def open_trial(run: "TrialRun", data: TaskData | None = None) -> Opened:
             )
         start_equal(model, run.world)
         data.warm_start(model)
-        if trial.recipe.channels_last:
-            model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-            model.register_forward_pre_hook(_images_laid_out, with_kwargs=True)
         opened = Opened(run, data, model)
         units = trial.budget.report_units()
 
@@ -202,22 +198,6 @@ def autocast_of(
 def has_batch_statistics(model: nn.Module) -> bool:
     """Whether a model normalises by the statistics of a batch, and keeps running ones."""
     return any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in model.modules())
-
-
-def has_images(model: nn.Module) -> bool:
-    """Whether a model has convolutions over two dimensions, which gain by channels that are last in
-    memory."""
-    return any(isinstance(part, nn.Conv2d | nn.ConvTranspose2d) for part in model.modules())
-
-
-def _images_laid_out(_model: nn.Module, args: Any, kwargs: Any) -> Any:
-    """Return a model's arguments with the channels of images last in memory."""
-
-    def change(leaf: Any) -> Any:
-        is_image = isinstance(leaf, Tensor) and leaf.ndim == 4 and leaf.is_floating_point()
-        return leaf.contiguous(memory_format=torch.channels_last) if is_image else leaf
-
-    return mapped((args, kwargs), change)
 
 
 def _shapes(weights: Mapping[str, Any]) -> dict[str, Any]:

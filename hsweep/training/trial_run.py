@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn, get_args
+from typing import Any, Final, NoReturn, get_args
 
 import torch
 
@@ -26,7 +26,7 @@ from hsweep.seeding import Seeds
 from hsweep.training.memory import held_at_most
 from hsweep.training.own.files import files_of, write_files
 from hsweep.training.process_state import ProcessState
-from hsweep.training.run import Channel, Run, StopTrial
+from hsweep.training.run import Channel, StopTrial
 from hsweep.training.trial_state import Contents, TrialState
 from hsweep.training.weights import write_weights
 from hsweep.training.world import ALONE, World
@@ -77,14 +77,6 @@ class TrialRun:
         self.checkpoint: Path | None = None
         # Each process reads a copy of its own: those of one node share the folder.
         self._restored = self.folder.with_name(f"{trial.key}.restored-{self.rank}")
-
-    if not TYPE_CHECKING:  # which would let any name of this class pass
-
-        def __getattr__(self, name: str) -> NoReturn:
-            known = [attribute for attribute in dir(Run) if not attribute.startswith("_")]
-            near = nearest(name, known)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise AttributeError(f"run has no {name!r}, but {', '.join(known)}{hint}")
 
     @property
     def is_fork(self) -> bool:

@@ -160,7 +160,6 @@ CHANGED_RECIPES: dict[str, object] = {
     "layer_decay": 0.7,
     "accumulate": 2,
     "ema": 0.9,
-    "channels_last": True,
     "label_smoothing": 0.1,
     "mixup": 0.8,
     "cutmix": 1.0,

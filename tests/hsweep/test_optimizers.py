@@ -56,7 +56,6 @@ OF_LIBRARIES = {
     "by layer": Recipe(lr=0.01, batch_size=16, weight_decay=0.1, layer_decay=0.6, clip_norm=0.1),
     "averaged": Recipe(lr=0.01, batch_size=16, ema=0.7),
     "scaled": Recipe(lr=0.01, batch_size=16, precision="float16", clip_norm=0.1),
-    "channels last": Recipe(lr=0.01, batch_size=16, channels_last=True),
 }  # fmt: skip
 """Recipes, each trained as with the libraries' own parts."""
 
@@ -168,10 +167,6 @@ def plain_loop(trial: Any) -> list[dict[str, float]]:
     torch.manual_seed(trial.seeds.init)
     model = trial.model.build()
     data.warm_start(model)
-    images: Any = {}
-    if recipe.channels_last:
-        images = {"memory_format": torch.channels_last}
-        model.to(**images)
     optimizer = plain_optimizer(model, recipe)
     enabled = recipe.precision != "float32"
     narrow = torch.float16 if recipe.precision == "float16" else torch.bfloat16
@@ -188,8 +183,6 @@ def plain_loop(trial: Any) -> list[dict[str, float]]:
         for batch in islice(batches, data.steps_per_epoch):
             lr = recipe.lr_at(step, num_steps)
             optimizer.zero_grad()
-            if images:
-                batch = batch[0].to(**images), batch[1]
             with autocast:
                 loss = data.loss(model, batch)
             scaler.scale(loss).backward()

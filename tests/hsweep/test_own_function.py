@@ -275,8 +275,7 @@ def test_what_a_run_says(tmp_path: Path) -> None:
 SAYS = {
     "does_not_report": "the training function returned without a report, and its budget "
     "is 6 epochs: it has to report unit 6 last$",
-    "asks_for_a_seed": "AttributeError: run has no 'seed', but budget, .* seeds, world_size; did "
-    "you mean 'seeds'[?] at .*own_functions.py:",
+    "asks_for_a_seed": "AttributeError: 'TrialRun' object has no attribute 'seed' at .*own_func",
     "returns_early": "the training function returned after unit 2",
     "goes_back": "up to the budget of 6 epochs: unit 2 cannot follow unit 2 at .*own_functions.py:",
     "goes_beyond": "reports go forward, up to the budget of 6 epochs: unit 7 cannot follow unit 0",

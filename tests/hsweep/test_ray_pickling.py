@@ -63,16 +63,6 @@ def test_a_cached_function_goes_with_the_class_that_calls_it(
     assert done.stdout.split() == ["12", "1", "7"], done.stderr
 
 
-def test_a_model_function_that_takes_large_arrays_along_is_refused(own: ModuleType) -> None:
-    exec("import numpy\nX = numpy.zeros((9, 1 << 17))\nWIDTH = len(X)\n", vars(own))
-    exec("def light(point): return WIDTH\ndef heavy(point): return len(X)", vars(own))
-    send_whole([own])
-    check_sent("model", own.light)
-    check_sent("training", own.heavy)
-    with pytest.raises(UserError, match="takes 9 MB along to a worker with each trial"):
-        check_sent("model", own.heavy)
-
-
 FUNCTIONS = """
 import functools, threading
 from dataclasses import dataclass

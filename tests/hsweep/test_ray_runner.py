@@ -2,12 +2,13 @@
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import sys
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,12 @@ import psutil
 import pytest
 from runner_contract import RunnerContract, expected
 from tiny import TinyData, TinyTask, tiny_sweep
-from tiny_runs import coordinating, histories, planned
+from tiny_runs import History, coordinating, histories, planned
 from tiny_searches import adaptive, searching
 
 from hsweep import Asha, Recipe, epochs, grid
 from hsweep.coordination.coordinator import Coordinator
-from hsweep.coordination.runner import InlineRunner
+from hsweep.coordination.runner import InlineRunner, Runner
 from hsweep.design.trial import Assignment, Resources
 from hsweep.errors import UserError
 from hsweep.ray_tune.environment import prepare_ray
@@ -55,12 +56,13 @@ def traces(tmp_path: Path) -> Path:
 
 
 class TestRayRunner(RunnerContract):
-    fates = (1, 2, 4)  # each failure costs a process, and in this one they end in the same way
-
-    @pytest.fixture
-    def runner(self, runner: RayRunner) -> RayRunner:
-        runner.max_concurrent = 2
-        return runner
+    @pytest.mark.slow
+    def test_a_record_that_breaks_ends_the_run_with_a_reason_and_keeps_the_trials_work(
+        self, runner: Runner, tmp_path: Path, expected: dict[str, History]
+    ) -> None:
+        super().test_a_record_that_breaks_ends_the_run_with_a_reason_and_keeps_the_trials_work(
+            runner, tmp_path, expected
+        )
 
 
 def kill_whoever_waits(
@@ -84,13 +86,19 @@ def kill_whoever_waits(
     (traces / "go").touch()
 
 
-def test_a_worker_killed_in_the_middle_costs_only_the_way_back_to_its_checkpoint(
+def test_each_trial_has_its_own_fate_and_a_killed_one_goes_on_from_its_checkpoint(
     runner: RayRunner, tmp_path: Path, traces: Path
 ) -> None:
-    waiting = TinyTask(waits_at=10, folder=str(traces))
+    """Two are well, one is killed, one fails once, one diverges."""
+    (tmp_path / "once").mkdir()
+    tasks = {
+        2: TinyTask(waits_at=10, folder=str(traces)),
+        4: TinyTask(raises_at=10, raises=1, folder=str(tmp_path / "once")),
+        5: TinyTask(diverges_at=7),
+    }
     sweep = tiny_sweep(
-        space=grid(width=[1, 2, 3], dropout=[0.3]),
-        task=lambda point: waiting if point.width == 2 else TinyTask(),
+        space=grid(width=[1, 2, 3, 4, 5], dropout=[0.3]),
+        task=lambda point: tasks.get(point.width, TinyTask()),
         recipe=Recipe(lr=0.05, batch_size=8),
         budget=epochs(4),
         max_failures=1,
@@ -110,12 +118,23 @@ def test_a_worker_killed_in_the_middle_costs_only_the_way_back_to_its_checkpoint
             for entry in coordinator.journal.reports()
             if entry.key == rows[2].key
         ]
+        (failure,) = (
+            entry.payload["reason"]
+            for entry in coordinator.journal.log_after(0, 10_000)
+            if entry.key == rows[4].key and entry.kind == "status" and "failures" in entry.payload
+        )
+    assert re.match(
+        r"RuntimeError: raised on purpose before update 10 at .*/tiny\.py:\d+\n", failure
+    )
+    assert "\x1b" not in failure
     killer.join()
     assert killed == ["ray::width=2 #0"], "processes are called after the trials they train"
     assert Path(runner.scratch).is_file(), "Tune's own files are not needed"
     assert {width: (row.status, row.attempt) for width, row in rows.items()} == {
-        1: ("finished", 1), 2: ("finished", 2), 3: ("finished", 1),
+        1: ("finished", 1), 2: ("finished", 2), 3: ("finished", 1), 4: ("finished", 2),
+        5: ("diverged", 1),
     }  # fmt: skip
+    assert "step 7" in rows[5].reason
     # Nothing before the checkpoint was trained again.
     assert attempts == [(1, 1), (2, 1), (3, 2), (4, 2)]
     with coordinating(sweep, tmp_path / "calm") as undisturbed:
@@ -144,24 +163,6 @@ class NotingTask(TinyTask):
         return super().open(**settings)
 
 
-def test_processes_are_reused_between_trials_of_one_size_and_each_gets_what_it_asked_for(
-    runner: RayRunner, tmp_path: Path, traces: Path
-) -> None:
-    sweep = tiny_sweep(
-        space=grid(width=[1, 2, 3, 4]),
-        task=NotingTask(folder=str(traces)),
-        resources=lambda point: Resources(cpus=0.5 if point.width > 1 else 1),
-    )
-    with coordinating(sweep, tmp_path / "study") as coordinator:
-        runner.run(coordinator)
-        assert coordinator.stop_reason is None
-        assert {row.status for row in coordinator.journal.trials()} == {"finished"}
-    opened = [trace.name.split("-") for trace in traces.iterdir()]
-    by_size = {size: [pid for _, pid, given in opened if given == size] for size in ("0.5", "1.0")}
-    assert {size: len(pids) for size, pids in by_size.items()} == {"0.5": 3, "1.0": 1}
-    assert len(set(by_size["0.5"])) == 1
-
-
 OWN_NET = """from dataclasses import dataclass
 from models.wide_of_own import widened
 from tiny import TinyModel
@@ -175,12 +176,12 @@ OWN_SWEEP = """from hsweep import grid
 from models.net_of_own import Net
 from tiny import tiny_sweep
 
-SWEEP = tiny_sweep(space=grid(width=[2]), model=lambda p: Net(p.width))
+SWEEP = tiny_sweep(space=grid(width=[1, 2, 3, 4]), model=lambda p: Net(p.width))
 """
 
 
-def test_classes_of_the_users_models_reach_workers_that_have_no_such_files(
-    runner: RayRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_processes_are_reused_and_have_the_users_modules_and_what_each_trial_asked_for(
+    runner: RayRunner, tmp_path: Path, traces: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
     (tmp_path / "models").mkdir()
@@ -190,11 +191,20 @@ def test_classes_of_the_users_models_reach_workers_that_have_no_such_files(
     loaded = load_sweep(tmp_path / "question.py")
     runner.own_modules = tuple(loaded.own_modules())
     shutil.rmtree(tmp_path / "models")
-    with coordinating(loaded.sweep, tmp_path / "study") as coordinator:
+    sweep = replace(
+        loaded.sweep,
+        task=NotingTask(folder=str(traces)),
+        resources=lambda point: Resources(cpus=0.5 if point.width > 1 else 1),
+    )
+    with coordinating(sweep, tmp_path / "study") as coordinator:
         runner.run(coordinator)
-        (row,) = coordinator.journal.trials()
+        assert coordinator.stop_reason is None
+        assert {row.status for row in coordinator.journal.trials()} == {"finished"}
     add_user_packages(default_folders())
-    assert (row.status, row.reason) == ("finished", "")
+    opened = [trace.name.split("-") for trace in traces.iterdir()]
+    by_size = {size: [pid for _, pid, given in opened if given == size] for size in ("0.5", "1.0")}
+    assert {size: len(pids) for size, pids in by_size.items()} == {"0.5": 3, "1.0": 1}
+    assert len(set(by_size["0.5"])) == 1
 
 
 def test_with_isolation_every_trial_has_a_process_of_its_own(
@@ -207,30 +217,14 @@ def test_with_isolation_every_trial_has_a_process_of_its_own(
     assert len({trace.name.split("-")[1] for trace in traces.iterdir()}) == 2
 
 
-def test_an_adaptive_search_fills_the_slots_too(
-    runner: RayRunner, tmp_path: Path, traces: Path
-) -> None:
+def test_an_adaptive_search_fills_the_slots_too(runner: RayRunner, tmp_path: Path) -> None:
     """Its trials are not known before it starts, only draws of the kind it will propose."""
     runner.max_concurrent = None
-    sweep = adaptive(3, task=TinyTask(waits_at=6, folder=str(traces)))
-    at_once: list[int] = []
-
-    def let_two_go() -> None:
-        deadline = time.monotonic() + 200
-        while len(at_once) < 2 and time.monotonic() < deadline:
-            at_once[:] = [int(t.name.partition("-")[2]) for t in traces.glob("waiting-*")]
-            time.sleep(0.02)
-        (traces / "go").touch()
-
-    doorkeeper = threading.Thread(target=let_two_go)
-    doorkeeper.start()
+    sweep = adaptive(3, resources=Resources(cpus=0.25))
+    runner.connect()
     with searching(sweep, tmp_path / "study") as coordinator:
         runner.check({trial.key: trial.resources for trial in planned(sweep)})
-        runner.run(coordinator)
-        rows = coordinator.journal.trials()
-    doorkeeper.join()
-    assert len(at_once) >= 2
-    assert [row.status for row in rows] == ["finished"] * 3
+        assert runner.num_workers(coordinator) == runner.slots(Resources(cpus=0.25)) > 1
 
 
 def test_what_no_node_can_give_is_refused_before_the_start(runner: RayRunner) -> None:
@@ -321,6 +315,8 @@ def test_a_trial_that_waits_at_a_rung_goes_on_from_there_wherever_it_goes_on(
     with coordinating(sweep, tmp_path / "study") as coordinator:
         runner.run(coordinator)
         rows = coordinator.journal.trials()
+    assert {row.status for row in rows} == {"finished", "stopped_early"}
+    assert all("rung" in row.reason for row in rows if row.status == "stopped_early")
     assert any(row.attempt > 1 for row in rows), "no trial waited"
     for row in rows:
         traces = [trace.name for trace in (tmp_path / f"{row.point['width']}").iterdir()]
@@ -329,6 +325,7 @@ def test_a_trial_that_waits_at_a_rung_goes_on_from_there_wherever_it_goes_on(
         assert updates == list(range(1, min(15, 4 * row.unit) + 1))
 
 
+@pytest.mark.slow
 def test_a_process_out_of_reach_for_a_moment_costs_the_trial_nothing(
     monkeypatch: pytest.MonkeyPatch, runner: RayRunner, tmp_path: Path
 ) -> None:
@@ -362,6 +359,7 @@ def test_a_process_out_of_reach_for_a_moment_costs_the_trial_nothing(
     assert histories(tmp_path / "study") == histories(tmp_path / "calm")
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_between_two_trials_is_held_against_neither(
     monkeypatch: pytest.MonkeyPatch, runner: RayRunner, tmp_path: Path, traces: Path
 ) -> None:

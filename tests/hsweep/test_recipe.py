@@ -68,7 +68,6 @@ def one_trial(recipe: Recipe, **changes: Any) -> Trial:
         ({"optimizer": "rprop", "weight_decay": 0.1}, "'rprop' has no weight decay"),
         ({"layer_decay": 0.7}, "Sequential has no list of them"),
         ({"layer_decay": 1.5}, r"layer_decay must be a number in \(0, 1\] or None, not 1.5"),
-        ({"channels_last": True}, "TinyModel has no convolution over two dimensions"),
         ({"precision": "tf32"}, "the trial trains on the CPU"),
         ({"mixup": 0.8}, "the recipe says mixup=0.8, and the task 'tiny' has no such setting"),
         ({"accumulate": 3}, "8 examples do not come in 3"),
@@ -100,7 +99,6 @@ RESUMED = {
     "mixed": one_trial(
         Recipe(
             lr=0.02, batch_size=8, mixup=0.8, cutmix=1.0, label_smoothing=0.1, layer_decay=0.7,
-            channels_last=True,
         ),
         **DIGITS,
     ),

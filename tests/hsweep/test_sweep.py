@@ -202,7 +202,6 @@ class TestSettings:
                 ("x", ["depth"]),
                 ("by", ["width"]),
                 ("recipe.betas", [0.8, 0.9]),
-                ("recipe.channels_last", ["true"]),
                 ("recipe.optimizer_args.amsgrad", [True]),
                 ("recipe.batch_size", [8]),
                 ("recipe.batch_size", [16]),
@@ -210,7 +209,7 @@ class TestSettings:
         )
         for point in changed.space.points():
             assert resolve(changed.recipe, point) == Recipe(
-                lr=0.1 * point.width, warmup_steps=5, betas=(0.8, 0.9), channels_last=True,
+                lr=0.1 * point.width, warmup_steps=5, betas=(0.8, 0.9),
                 optimizer_args={"eps": 1e-6, "amsgrad": True}, batch_size=16,
             )  # fmt: skip
         assert changed.question == Transition("depth", "width")
@@ -238,7 +237,6 @@ class TestSettings:
             ("recipe.lr", ["fast"], "lr must be a positive number, not 'fast'"),
             ("recipe.lr", [0.1, 0.2], r"takes one value, not \[0.1, 0.2\]; .* an axis"),
             ("recipe.betas", [0.9], r"betas must be two numbers, not \(0.9,\)"),
-            ("recipe.channels_last", ["perhaps"], "recipe.channels_last takes true or false"),
             ("margin", [True], "margin must be positive, not True"),
         ],
     )
