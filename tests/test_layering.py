@@ -71,7 +71,6 @@ TORCH_AT_THE_TOP = (
                 "rehearsal",
                 "trial_run",
                 "trial_state",
-                "own/files",
                 "own/function",
             ),
         )

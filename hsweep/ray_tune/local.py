@@ -16,7 +16,7 @@ from hsweep.errors import UserError
 from hsweep.garbage import no_collection
 from hsweep.ray_tune.private import without_idle_helpers
 from hsweep.record.provenance import usable_cores
-from hsweep.training.processes import with_variables
+from hsweep.training.world import with_variables
 
 QUIET: Final[Mapping[str, Any]] = {"log_to_driver": False, "logging_level": logging.WARNING}
 MOST_EARLY: Final = 8

@@ -24,10 +24,10 @@ from hsweep.ray_tune.messages import Place
 from hsweep.ray_tune.pickling import send_whole
 from hsweep.ray_tune.private import as_actor_error
 from hsweep.secrets import redact
-from hsweep.training.processes import connected, find_store, open_store
 from hsweep.training.run import CannotGoOnError, Channel
 from hsweep.training.train import train
 from hsweep.training.worker_queue import Failure, ProcessDied, TrialError
+from hsweep.training.world import connected, find_store, open_store
 
 _CAUSE_SECONDS: Final = 3.0
 """How long an error in rank 0 waits for the end of another process, which may have caused it."""

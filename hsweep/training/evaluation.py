@@ -1,21 +1,19 @@
-"""The report of a trial: its metrics, whether they are still finite, and its latency."""
+"""The evaluation of a trial: its metrics, whether they are still finite, and its latency."""
 
 import contextlib
-import functools
 import math
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
-from torch import nn
 
-from hsweep.design.trial import Report, Trial
+from hsweep.design.trial import Trial
 from hsweep.errors import shown
 from hsweep.training.division import evaluation_share
-from hsweep.training.memory import held_at_most, is_out_of_memory, with_room
-from tasks.base import Batch, FurtherEvaluated, TaskData, TrainingEvaluated
+from hsweep.training.memory import is_out_of_memory
+from tasks.base import Batch, FurtherEvaluated, TrainingEvaluated
 from tasks.division import divide_evaluation
 
 if TYPE_CHECKING:
@@ -95,130 +93,65 @@ def _listed(names: Sequence[object]) -> str:
     return ", ".join(map(shown, names)) or "none"
 
 
-def evaluated(
-    trial: Trial, data: TaskData, model: nn.Module, *, with_training: bool
-) -> dict[str, float]:
-    """Return the metrics of an evaluation, but for those of ``evaluate_further``.
+def evaluate(
+    run: "TrialRun", opened: "Opened", unit: int, step: int, losses: Sequence[torch.Tensor]
+) -> tuple[dict[str, float | None], int | None]:
+    """Return the metrics of a trial after ``unit`` units and ``step`` updates, with what a probe
+    measures if one is due there, and the first update that was not finite; None for none.
 
     Args:
-        trial: whose task declares its metrics.
-        data: its data.
-        model: in eval mode.
-        with_training: whether to measure metrics of training examples, too.
+        run: the trial.
+        opened: its data and model.
+        unit: budget units done.
+        step: updates done.
+        losses: of the updates since the last report, of which there may be none.
 
     Raises:
         MetricsError: the metrics are not those that the task declares.
     """
-    may_lack = isinstance(data, FurtherEvaluated)
-    metrics = checked_metrics(trial, data.evaluate(model), of_training=False, may_lack=may_lack)
-    if with_training:
-        of_training = data.evaluate_training(model) if isinstance(data, TrainingEvaluated) else {}
-        metrics |= checked_metrics(trial, of_training, of_training=True)
-    return metrics
+    trial, assignment = run.assignment.trial, run.assignment
+    data, model, probe = opened.data, opened.evaluated, assignment.probe
+    is_last = unit == trial.budget.amount
+    model.eval()
+    watching: Any = contextlib.nullcontext()
+    share = evaluation_share(run.world)
+    if probe is not None and unit in probe.due(trial.budget.report_units()):
+        from models.attention_probe import watching as watching_attention
+
+        watching = watching_attention(model, probe.examples)
+        share = None  # it watches the first examples of the whole evaluation
+    with torch.no_grad(), opened.autocast, divide_evaluation(share), watching as watch:
+        may_lack = isinstance(data, FurtherEvaluated)
+        metrics = checked_metrics(trial, data.evaluate(model), of_training=False, may_lack=may_lack)
+        if is_last or assignment.measures_training or trial.is_decided_in_training:
+            found = data.evaluate_training(model) if isinstance(data, TrainingEvaluated) else {}
+            metrics |= checked_metrics(trial, found, of_training=True)
+    diverged_at = _first_bad_step(losses, metrics, step)
+    if isinstance(data, FurtherEvaluated) and diverged_at is None:
+        with opened.autocast:
+            further = data.evaluate_further(model, is_last=is_last)
+        metrics.update(checked_metrics(trial, further, may_lack=True))
+    if is_last and diverged_at is None and trial.metric not in metrics:
+        # Without this a trial would finish without the value that decides.
+        _refuse_difference(trial, [], [trial.metric])
+    finite = {name: v if math.isfinite(v) else None for name, v in metrics.items()}
+    return finite | (watch.metrics() if watch else {}), diverged_at
 
 
-class Reporter:
-    """Makes the reports of one trial."""
-
-    def __init__(self, run: "TrialRun", opened: "Opened") -> None:
-        self._run, self._opened, self._model = run, opened, opened.evaluated
-        self._trial = trial = run.assignment.trial
-        probe = run.assignment.probe
-        self._probed = probe.due(trial.budget.report_units()) if probe else frozenset()
-        self._every = run.assignment.measures_training or trial.is_decided_in_training
-        self._share = evaluation_share(run.world)
-
-    def report(
-        self,
-        unit: int,
-        step: int,
-        losses: Sequence[torch.Tensor],
-        batch: Batch | None,
-        make_room: Callable[[], None],
-    ) -> Report:
-        """Evaluate the model and return its report; a latency is not part of the report's time.
-
-        Args:
-            unit: budget units done.
-            step: updates done.
-            losses: of the updates since the last report, of which there may be none.
-            batch: this process's part of the last one, to measure a latency on.
-            make_room: called where memory does not suffice, before the evaluation is repeated.
-
-        Raises:
-            MetricsError: the metrics are not those that the task declares.
-            DoesNotFitError: memory does not suffice for the evaluation.
-        """
-        opened, state, device = self._opened, self._run.state, self._run.device
-        evaluate = functools.partial(self._evaluated, unit, step, losses)
-        metrics, diverged_at = with_room("the evaluation", evaluate, make_room, device)
-        wall_seconds = state.seconds()
-        is_last = unit == self._trial.budget.amount
-        has_latency = is_last and batch is not None and diverged_at is None
-        return Report(
-            running_loss=_mean(losses),
-            unit=unit,
-            step=step,
-            metrics=metrics,
-            wall_seconds=wall_seconds,
-            is_last=is_last,
-            diverged_at=diverged_at,
-            train_seconds=state.train_seconds,
-            data_seconds=state.data_seconds,
-            latency_seconds=(
-                latency(self._model, opened.data, batch, opened.autocast) if has_latency else None
-            ),
-            peak_memory_bytes=held_at_most(device),
-        )
-
-    def _evaluated(
-        self, unit: int, step: int, losses: Sequence[torch.Tensor]
-    ) -> tuple[dict[str, float | None], int | None]:
-        """Return the metrics, and the update at which the trial stopped making sense."""
-        trial, data, model = self._trial, self._opened.data, self._model
-        autocast, probe = self._opened.autocast, self._run.assignment.probe
-        is_last = unit == trial.budget.amount
-        model.eval()
-        watching: Any = contextlib.nullcontext()
-        share = self._share
-        if probe is not None and unit in self._probed:
-            from models.attention_probe import watching as watching_attention
-
-            watching = watching_attention(model, probe.examples)
-            share = None  # it watches the first examples of the whole evaluation
-        with_training = is_last or self._every
-        with torch.no_grad(), autocast, divide_evaluation(share), watching as watch:
-            metrics = evaluated(trial, data, model, with_training=with_training)
-        diverged_at = _first_bad_step(losses, metrics, step)
-        if isinstance(data, FurtherEvaluated) and diverged_at is None:
-            with autocast:
-                further = data.evaluate_further(model, is_last=is_last)
-            metrics.update(checked_metrics(trial, further, may_lack=True))
-        if is_last and diverged_at is None and trial.metric not in metrics:
-            # Without this a trial would finish without the value that decides.
-            _refuse_difference(trial, [], [trial.metric])
-        finite = {name: v if math.isfinite(v) else None for name, v in metrics.items()}
-        return finite | (watch.metrics() if watch else {}), diverged_at
-
-
-def latency(
-    model: nn.Module,
-    data: TaskData,
-    batch: Batch,
-    autocast: contextlib.AbstractContextManager[Any, Any],
-) -> float | None:
-    """Return the median time of a forward pass over ``batch``; changes nothing else.
+def latency(opened: "Opened", batch: Batch) -> float | None:
+    """Return the median seconds of a forward pass over ``batch``; changes nothing else.
 
     None where memory does not suffice for the whole batch.
     """
+    model = opened.evaluated
     device = next(model.parameters()).device
     devices = [device] if device.type == "cuda" else []
     durations = []
     try:
-        with torch.random.fork_rng(devices), torch.no_grad(), autocast:
+        with torch.random.fork_rng(devices), torch.no_grad(), opened.autocast:
             for _ in range(_LATENCY_PASSES):
                 started = time.perf_counter()
-                data.loss(model, batch)
+                opened.data.loss(model, batch)
                 if devices:
                     torch.cuda.synchronize(device)
                 durations.append(time.perf_counter() - started)
@@ -230,7 +163,7 @@ def latency(
     return statistics.median(durations[1:])
 
 
-def _mean(losses: Sequence[torch.Tensor]) -> float | None:
+def mean_loss(losses: Sequence[torch.Tensor]) -> float | None:
     """Return the mean of scalars; None of none, and where it is not finite."""
     mean = torch.stack(tuple(losses)).double().mean().item() if losses else math.nan
     return mean if math.isfinite(mean) else None

@@ -14,8 +14,8 @@ from hsweep.design.recipe import Recipe
 from hsweep.design.trial import OutOfMemory, Report
 from hsweep.training.compiled import compiled, is_graphed
 from hsweep.training.division import Division, from_rank_0, own_seed
-from hsweep.training.evaluation import Reporter
-from hsweep.training.memory import DoesNotFitError, fitting
+from hsweep.training.evaluation import evaluate, latency, mean_loss
+from hsweep.training.memory import DoesNotFitError, fitting, held_at_most, with_room
 from hsweep.training.micro_batches import Gradients
 from hsweep.training.opening import Opened, has_batch_statistics, open_trial
 from hsweep.training.optimizers import set_rate, step_at
@@ -87,7 +87,6 @@ class _Loop:
         self._opened, self._model = opened, opened.model
         self._trial = run.assignment.trial
         self._recipe = recipe = self._trial.recipe
-        self._reporter = Reporter(run, opened)
         last = self._state.history[-1] if self._state.history else None
         self._division = Division(opened.data, recipe.batch_size, self._world)
         self._gradients = Gradients(
@@ -133,10 +132,9 @@ class _Loop:
             self._run.send(report, self._opened.contents)
 
     def _report(self, unit: int, losses: list[Tensor], started: float) -> Report:
-        gradients, part = self._gradients, None
+        """Evaluate the model and return its report; a latency is not part of the report's time."""
+        state, device, gradients = self._state, self._run.device, self._gradients
         figures: dict[str, Any] = {}
-        if self._batch is not None:
-            part = self._division.parts(self._batch)[0][0]
         if self._batch is not None and losses:
             norm = self._gradient_norm()  # waits for the device
             seconds = now() - started
@@ -146,9 +144,27 @@ class _Loop:
                 "grad_norm": norm if math.isfinite(norm) else None,
                 "examples_per_second": examples / seconds if seconds > 0 else None,
             }
-        report = self._reporter.report(unit, self._step, losses, part, gradients.clear)
-        note = gradients.take_note()
-        return replace(report, micro_batch=gradients.reduced, note=note, **figures)
+        action = functools.partial(evaluate, self._run, self._opened, unit, self._step, losses)
+        metrics, diverged_at = with_room("the evaluation", action, gradients.clear, device)
+        figures["wall_seconds"] = state.seconds()
+        is_last = unit == self._trial.budget.amount
+        if is_last and self._batch is not None and diverged_at is None:
+            part = self._division.parts(self._batch)[0][0]
+            figures["latency_seconds"] = latency(self._opened, part)
+        return Report(
+            unit=unit,
+            step=self._step,
+            metrics=metrics,
+            is_last=is_last,
+            diverged_at=diverged_at,
+            train_seconds=state.train_seconds,
+            data_seconds=state.data_seconds,
+            micro_batch=gradients.reduced,
+            note=gradients.take_note(),
+            running_loss=mean_loss(losses),
+            peak_memory_bytes=held_at_most(device),
+            **figures,
+        )
 
     def _gradient_norm(self) -> float:
         """Return the norm of the last update's gradient, before it was clipped."""

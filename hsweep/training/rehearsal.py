@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from hsweep.design.budget import steps
 from hsweep.design.trial import Assignment, Event, Resources, Trial
 from hsweep.errors import defined_at, format_error, shown, user_frame
+from hsweep.training import evaluation
 from hsweep.training.batches import moved, num_examples
 from hsweep.training.evaluation import MetricsError
 from hsweep.training.loop import train_opened
@@ -252,7 +253,9 @@ def _blaming(what: str) -> Iterator[None]:
         raise
     except (Exception, SystemExit) as error:
         frames = traceback.extract_tb(error.__traceback__)
-        if any(frame.name == "_evaluated" for frame in frames):
+        if any(
+            frame.name == "evaluate" and frame.filename == evaluation.__file__ for frame in frames
+        ):
             what = "the evaluation of"
         message = f"{what} a trial fails: {format_error(error)}"
         raise RehearsalError(message, user_frame(error)) from error

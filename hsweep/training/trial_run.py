@@ -23,8 +23,8 @@ from hsweep.design.trial import Assignment, Report
 from hsweep.errors import RefusedReportError, UserError, nearest, shown
 from hsweep.paths import trial_folder
 from hsweep.seeding import Seeds
+from hsweep.training.checkpoints import files_of, write_files
 from hsweep.training.memory import held_at_most
-from hsweep.training.own.files import files_of, write_files
 from hsweep.training.process_state import ProcessState
 from hsweep.training.run import Channel, StopTrial
 from hsweep.training.trial_state import Contents, TrialState

@@ -22,10 +22,9 @@ from hsweep.errors import UserError
 from hsweep.planning.plan import make_plan
 from hsweep.ray_tune.environment import prepare_ray
 from hsweep.running.run import connect
-from hsweep.training.processes import agreements_in, find_store, open_store
 from hsweep.training.run import Channel, Run
 from hsweep.training.train import train
-from hsweep.training.world import World
+from hsweep.training.world import World, agreements_in, find_store, open_store
 
 prepare_ray()
 

@@ -56,6 +56,11 @@ def traces(tmp_path: Path) -> Path:
 
 
 class TestRayRunner(RunnerContract):
+    @pytest.fixture
+    def runner(self, runner: RayRunner) -> RayRunner:
+        runner.max_concurrent = 2
+        return runner
+
     @pytest.mark.slow
     def test_a_record_that_breaks_ends_the_run_with_a_reason_and_keeps_the_trials_work(
         self, runner: Runner, tmp_path: Path, expected: dict[str, History]

@@ -10,8 +10,8 @@ from hsweep.design.space import Point
 from hsweep.design.trial import OutOfMemory, StorageFailure
 from hsweep.design.user_training import Command, UserTraining
 from hsweep.errors import UserError, format_error, user_frame
+from hsweep.training.checkpoints import holds_files
 from hsweep.training.memory import is_out_of_memory
-from hsweep.training.own.files import holds_files
 from hsweep.training.own.leftovers import MARK_VARIABLE, Leftovers, end_leftovers
 from hsweep.training.run import CannotGoOnError, StopTrial
 from hsweep.training.storage import StorageError
