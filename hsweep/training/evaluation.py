@@ -8,12 +8,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
+from torch import nn
 
 from hsweep.design.trial import Trial
 from hsweep.errors import shown
 from hsweep.training.division import evaluation_share
 from hsweep.training.memory import is_out_of_memory
-from tasks.base import Batch, FurtherEvaluated, TrainingEvaluated
+from tasks.base import Batch, FurtherEvaluated, TaskData, TrainingEvaluated
 from tasks.division import divide_evaluation
 
 if TYPE_CHECKING:
@@ -138,20 +139,24 @@ def evaluate(
     return finite | (watch.metrics() if watch else {}), diverged_at
 
 
-def latency(opened: "Opened", batch: Batch) -> float | None:
+def latency(
+    model: nn.Module,
+    data: TaskData,
+    batch: Batch,
+    autocast: contextlib.AbstractContextManager[Any, Any],
+) -> float | None:
     """Return the median seconds of a forward pass over ``batch``; changes nothing else.
 
     None where memory does not suffice for the whole batch.
     """
-    model = opened.evaluated
     device = next(model.parameters()).device
     devices = [device] if device.type == "cuda" else []
     durations = []
     try:
-        with torch.random.fork_rng(devices), torch.no_grad(), opened.autocast:
+        with torch.random.fork_rng(devices), torch.no_grad(), autocast:
             for _ in range(_LATENCY_PASSES):
                 started = time.perf_counter()
-                opened.data.loss(model, batch)
+                data.loss(model, batch)
                 if devices:
                     torch.cuda.synchronize(device)
                 durations.append(time.perf_counter() - started)

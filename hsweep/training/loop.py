@@ -150,7 +150,9 @@ class _Loop:
         is_last = unit == self._trial.budget.amount
         if is_last and self._batch is not None and diverged_at is None:
             part = self._division.parts(self._batch)[0][0]
-            figures["latency_seconds"] = latency(self._opened, part)
+            opened = self._opened
+            measured = opened.evaluated, opened.data, part, opened.autocast
+            figures["latency_seconds"] = latency(*measured)
         return Report(
             unit=unit,
             step=self._step,
