@@ -14,9 +14,9 @@ from typing import Any, Final
 from hsweep.design.space import Point
 from hsweep.design.sweep import Sweep, resolve
 from hsweep.errors import UserError, format_error, shown
-from hsweep.planning.cells import sweep_text
 from hsweep.planning.code import look_again, users_modules
 from hsweep.planning.content import describe
+from hsweep.planning.statements import sweep_text
 from hsweep.shipped import sweep_path
 from hsweep.user_packages import SWEEP_FILE_PREFIX
 
@@ -144,7 +144,7 @@ def _imported_anew(file: LocatedSweep) -> Iterator[None]:
 
 
 def _content(name: str, sweep: Sweep) -> Any:
-    """Return what a field of a sweep comes to, in a form that can be compared."""
+    """Return the content of a field of a sweep, in a form that can be compared."""
     value = getattr(sweep, name)
     if name == "space" and not value.is_finite:
         return value.parameters()

@@ -49,7 +49,7 @@ def folders() -> list[Path]:
 
 
 def folders_in_use() -> list[Path]:
-    """Return those of the folders that have such a package."""
+    """Return the folders of ``folders`` that have a package of the user's."""
     used = {package.parent for name in SHARED for package in _packages_of_user(name)}
     return [folder for folder in _FOLDERS if folder in used]
 

@@ -33,18 +33,11 @@ class BestTrials:
             return {key}
         before = {key, *self.keys}
         rank = (value if self.goal == "min" else -value, ordinal, key)
-        for group in groups_of(self.question, stratum, point):
+        groups: list[tuple[str, Any]] = [("stratum", stratum)]
+        question = self.question or {}
+        baseline = dict(question.get("baseline") or ())
+        if baseline and all(point.get(axis) == number for axis, number in baseline.items()):
+            groups.append(("baseline", point.get(question["within"])))
+        for group in groups:
             self._best[group] = min(rank, self._best.get(group, rank))
         return before - self.keys
-
-
-def groups_of(
-    question: Mapping[str, Any] | None, stratum: str, point: Mapping[str, Any]
-) -> list[tuple[str, Any]]:
-    """Return the groups of which a trial may be the best."""
-    groups: list[tuple[str, Any]] = [("stratum", stratum)]
-    baseline = (question or {}).get("baseline")
-    if baseline and all(point.get(axis) == value for axis, value in baseline):
-        assert question is not None
-        groups.append(("baseline", point.get(question["within"])))
-    return groups

@@ -13,7 +13,7 @@ BudgetUnit = Literal["epochs", "steps", "seconds"]
 
 
 def unit_word(unit: str, number: float) -> str:
-    """Return what ``number`` units are called: ``epoch`` of 1, ``epochs`` of others."""
+    """Return the word for a number of units: ``epoch`` of 1, ``epochs`` of others."""
     return unit.removesuffix("s") if number == 1 else unit
 
 

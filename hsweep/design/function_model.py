@@ -53,11 +53,11 @@ class FunctionModel:
         return new_module(self.function, self.point)
 
     def counts(self) -> Counts:
-        """Return what the module costs."""
+        """Return the costs of the module."""
         return self.cost
 
     def key_content(self) -> Mapping[str, Any]:
-        """Return what tells this model from another, without its code."""
+        """Return the content of this model for keys, without its code."""
         return {"function": self.function, "read": self.read, "structure": self.structure}
 
     @property

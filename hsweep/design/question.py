@@ -50,7 +50,7 @@ class Concern:
 
 
 def outside_scale(value: float, scale: Scale) -> str:
-    """Return why a scale cannot hold a value; empty if it can."""
+    """Return the rule of a scale that a value breaks; empty for none."""
     if scale == "accuracy" and value > 1 + _ROUNDING:
         return "an accuracy cannot be above 1 (divide percentages by 100)"
     if scale == "accuracy" and value < 0:
@@ -101,7 +101,7 @@ class Transition:
         return (self.x,) if self.by is None else (self.x, self.by)
 
     def needs(self, values: Sequence[int | float], lengths: Sequence[int | float]) -> list[Concern]:
-        """Return what an answer from these values of ``x`` and of ``by``, ascending, lacks."""
+        """Return the concerns about a design with these ascending values of ``x`` and ``by``."""
         x, by, found = self.x, self.by, []
         number = "one value" if len(values) == 1 else f"{len(values)} values"
         more = f"give {x} {_AMPLE} values or more (--set {x}=...)"
@@ -181,7 +181,7 @@ class Lean:
         return all(point.get(axis) == value for axis, value in self.baseline)
 
     def needs(self, candidates: int, seeds: int, comparisons: int) -> list[Concern]:
-        """Return what an answer from so many seeds of each shape lacks.
+        """Return the concerns about a design with this number of seeds of each shape.
 
         An equal shape passes Holm's first step every second time where the margin is the critical
         t value times the standard error of a difference of two means.

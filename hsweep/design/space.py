@@ -454,7 +454,7 @@ class Mapped(Space):
         return replace(self, inner=self.inner.override(axis, values))
 
     def _image(self, point: dict[str, Any]) -> dict[str, Any] | None:
-        """Return what a point of the inner space becomes, None if it is excluded.
+        """Return the point that one of the inner space becomes; None if it is excluded.
 
         Raises:
             UserError: the function, which may do anything, has failed or tried to end the process.

@@ -458,7 +458,7 @@ class Sweep:
         return replace(self, **changes)
 
     def _owner_of(self, name: str) -> str:
-        """Return which field of the sweep a setting changes: ``sweep`` for its own ones.
+        """Return the field that a setting changes a part of; ``sweep`` where it is a whole field.
 
         Raises:
             UserError: an unknown name.
@@ -539,7 +539,7 @@ def _changed(value: PerPoint[T], kind: type[T], change: Callable[[T], T]) -> Per
 
 
 def resolve(value: PerPoint[T], point: Point) -> T:
-    """Return what a field of a sweep is at ``point``."""
+    """Return the value of a field of a sweep at ``point``."""
     # Models and tasks are values that may themselves be callable, but a sweep's functions are not
     # dataclasses.
     if callable(value) and not hasattr(value, "__dataclass_fields__"):

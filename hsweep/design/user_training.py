@@ -225,11 +225,11 @@ class UserTraining:
         return hashlib.sha256(hashes.encode()).hexdigest()[:20]
 
     def key_content(self) -> Mapping[str, Any]:
-        """Return what tells this training from another, without its code."""
+        """Return the content of this training for keys, without its code."""
         return {self.part: self.train}
 
     def record_content(self) -> Mapping[str, Any]:
-        """Return what the record has of it: its content, metrics, and files that it depends on."""
+        """Return the content of this training for the record, metrics and files included."""
         return {**self.key_content(), "metrics": self.metrics, "depends_on": self.depends_on}
 
 

@@ -51,7 +51,7 @@ def shape_of(question: Lean, point: Mapping[str, Any]) -> Point:
 
 
 def comparison_of(question: Lean, point: Mapping[str, Any]) -> Any:
-    """Return which comparison a point belongs to: its value of ``within``, None without one."""
+    """Return the comparison of a point: its value of ``within``, None without such an axis."""
     return None if question.within is None else point.get(question.within)
 
 

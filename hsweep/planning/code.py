@@ -123,18 +123,11 @@ def code_of_script(named: Iterable[str], folder: Path) -> Code:
 
 
 @functools.cache
-def training_code() -> Code:
-    """Return the code that every trial of this project's loop runs, whatever its model and task."""
-    imports = _Imports(follows_tool=True, without=_USER_TRAINING)
-    imports.follow(_TRAINING)
-    return imports.code()
-
-
-@functools.cache
-def user_training_code() -> Code:
-    """Return the code of this project that every trial of a user's training runs."""
-    imports = _Imports(follows_tool=True)
-    imports.follow(*_USER_TRAINING)
+def training_code(*, of_user: bool = False) -> Code:
+    """Return the code of this project that every trial of its loop runs, whatever its model and
+    task, or every trial of a user's training."""
+    imports = _Imports(follows_tool=True, without=() if of_user else _USER_TRAINING)
+    imports.follow(*(_USER_TRAINING if of_user else (_TRAINING,)))
     return imports.code()
 
 
@@ -249,7 +242,7 @@ class _Imports:
         self.modules: dict[str, Path] = {}
 
     def code(self) -> Code:
-        """Return what was added; its files are known by its digest from now on."""
+        """Return the code of all files that were added, and remember them by its digest."""
         names = "".join(f"{name}\0{self._files[name]}\0" for name in sorted(self._files))
         code = Code(_digest(names.encode()), self._files, frozenset(self._libraries))
         _KNOWN[code.digest] = code.files

@@ -73,7 +73,7 @@ def changed_code(
 
 
 def part_in_words(part: str, files: Sequence[str] = ()) -> str:
-    """Return what a part of a key is called, up to three changed files behind it."""
+    """Return the name of a part of a key, with up to three changed files."""
     name = part.replace("_", " ")
     more = [f"{len(files) - _MOST_FILES} more"] if len(files) > _MOST_FILES else []
     return f"{name} ({', '.join([*files[:_MOST_FILES], *more])})" if files else name

@@ -61,7 +61,7 @@ class Extension:
         return [trial for _, trial, _ in self.additions]
 
     def lines(self) -> list[str]:
-        """Return what is run, and what cannot be, in words."""
+        """Return the runs, and the problems, in words."""
         lines = []
         for wanted in self.wanted:
             ways = Counter(how for missing, _, how in self.additions if missing is wanted)

@@ -60,7 +60,7 @@ def parts_of(
     fingerprint: str,
     hashed: Callable[[Any], str] = hash_for_key,
 ) -> tuple[dict[str, str], str]:
-    """Return what the keys of a point's trials are made of, part by part, but for budget and seeds.
+    """Return the parts of the keys of a point's trials, without budget and seeds.
 
     Args:
         content: what is trained and how, by the parts of ``CONTENT_PARTS``.
@@ -87,7 +87,7 @@ def _origin(code: tuple[tuple[str, Code], ...]) -> str:
 
 
 def origin_text(code: Mapping[str, str], versions: Mapping[str, str]) -> str:
-    """Return what trained a trial as JSON in one form.
+    """Return the code and the versions that trained a trial, as JSON in one form.
 
     Args:
         code: digest of the code, by the parts of a key.

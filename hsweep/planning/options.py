@@ -22,7 +22,7 @@ LIMITED: Final = {
 
 
 def violation(limits: Limits, costs: Mapping[str, int]) -> str:
-    """Return why a trial is out of bounds, empty if it is not.
+    """Return the limit that a trial exceeds, in words; empty for none.
 
     Raises:
         UserError: a bound on what is not known of the trial.
@@ -85,7 +85,7 @@ class SweepOptions:
         return {name: getattr(self, name) for name in LIMITED}
 
     def words(self) -> list[str]:
-        """Return what is chosen as the command line takes it."""
+        """Return these options as words of a command line."""
         words = [] if self.preset is None else ["--preset", self.preset]
         for name, values in self.settings:
             words += ["--set", setting_text(name, values)]

@@ -23,7 +23,6 @@ from hsweep.planning.code import (
     code_of_script,
     named_code,
     training_code,
-    user_training_code,
 )
 from hsweep.planning.commands import check_commands
 from hsweep.planning.content import content_hash, describe
@@ -235,7 +234,7 @@ class Planner:
         return trials
 
     def _any_trial(self, point: Point) -> Trial:
-        """Return what the trials of a point have in common, as one without a key.
+        """Return a trial of a point without key, budget and seeds of its own.
 
         Raises:
             ImpossiblePointError: it cannot be trained, or is outside the limits.
@@ -278,7 +277,7 @@ class Planner:
             self.data_problems[str(error)] = None
 
     def _trained_by_loop(self, point: Point) -> _Setup:
-        """Return what a sweep's functions say of a point.
+        """Return the setup of a point that this project's loop trains.
 
         Raises:
             ImpossiblePointError: it cannot be trained.
@@ -309,7 +308,7 @@ class Planner:
         return task, model, recipe, resources, counts, memory
 
     def _trained_by_user(self, point: Point) -> _Setup:
-        """Return what a sweep with a user's training says of a point.
+        """Return the setup of a point that a user's function or command trains.
 
         Raises:
             ImpossiblePointError: it cannot be trained.
@@ -341,12 +340,12 @@ class Planner:
     def _parts(
         self, point: Point, task: Learnable, model: AnyModelConfig | None, recipe: Recipe
     ) -> tuple[dict[str, str], str]:
-        """Return what the key of a point is made of, and what its trials are trained with."""
+        """Return the parts of the key of a point's trials, and their origin (see ``parts_of``)."""
         content: dict[str, Any]
         if isinstance(task, UserTraining):
             content = {"point": dict(point), task.part: task}
             code = {TRAINING_PARTS[task.part]: self._code_of_user(task, point)}
-            code["training_code"] = user_training_code()
+            code["training_code"] = training_code(of_user=True)
         else:
             content = {"model": model, "task": task, "recipe": recipe}
             code = {f"{name}_code": code_of(content[name], self.sweep_module) for name in _BUILT}
@@ -382,7 +381,7 @@ class Planner:
             return UNREAD_DATA
 
     def _once(self, what: Hashable, work: Callable[[], T]) -> T:
-        """Return what ``work`` returns; it is done once for ``what``."""
+        """Return the result of ``work``, which is called once for each ``what``."""
         if what not in self._results:
             self._results[what] = work()
         return cast(T, self._results[what])
@@ -422,7 +421,7 @@ def _seeds_of(study_seed: int, replicate: int) -> tuple[Seeds, str]:
 
 
 def _why_not_shared(trial: Trial) -> str:
-    """Return why a trial of a ladder does not go on from its previous budget; empty if it does."""
+    """Return the reason why a trial does not go on from its previous budget; empty if it does."""
     if not trial.previous or trial.shared:
         return ""
     budget = trial.budget

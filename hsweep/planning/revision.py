@@ -310,7 +310,7 @@ def continuation_of(
 
 
 def _obstacle(before: Budget, trial: Trial) -> str:
-    """Return why a trial cannot go on from one with another budget; empty if it can."""
+    """Return the reason why a trial cannot go on from another budget; empty if it can."""
     after = trial.budget
     if before.unit != after.unit:
         return f"{before.unit} and {after.unit} are not the same measure"

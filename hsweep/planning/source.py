@@ -33,7 +33,7 @@ _BINDING: Final = (
 
 
 def definition_of(kind: type | FunctionType) -> str:
-    """Return what ``source_of_part`` calls a class or function of a sweep file: a lambda by its
+    """Return the name of a class or function for ``source_of_part``; a lambda is named by its
     line."""
     if isinstance(kind, FunctionType) and kind.__qualname__ == _LAMBDA:
         return f"{_LAMBDA} {kind.__code__.co_firstlineno}"
@@ -41,14 +41,14 @@ def definition_of(kind: type | FunctionType) -> str:
 
 
 def source_of(path: Path, package: str) -> Source:
-    """Return what a file does; relative imports are from ``package``."""
+    """Return the source of a file; relative imports are from ``package``."""
     return _source(*_stamp(path), package)
 
 
 def source_of_part(path: Path, definitions: Iterable[str]) -> Source:
-    """Return what a sweep file does for trials that use some of its classes and functions.
+    """Return the part of a sweep file that runs for trials that use some of its definitions.
 
-    That is these (see ``definition_of``), every statement that acts when the file is imported, and,
+    It has these (see ``definition_of``), every statement that acts when the file is imported, and,
     one leading to the next, the definitions and imports that these use. A statement acts unless it
     only binds names: an import, the definition of a function or class, an assignment; and a
     decorated definition or an assignment acts where nothing in the file uses it. What only

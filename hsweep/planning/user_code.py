@@ -183,7 +183,8 @@ def check_metrics(task: Learnable, sweep: Sweep) -> None:
 
 
 def described_cost(describe: Callable[[Point], Any], point: Point) -> tuple[Counts, int | None]:
-    """Return what a sweep's ``describe`` says of a point, and its training memory if it says that.
+    """Return the counts and the training memory (bytes; None: not known) of a point, by a sweep's
+    ``describe``.
 
     Raises:
         ImpossiblePointError: it raised ValueError.
@@ -211,7 +212,7 @@ def _cost_of(description: Any) -> tuple[Counts, int | None]:
 
 
 def too_few_tokens(task: Task, model: AnyModelConfig) -> str:
-    """Return why a model has too few tokens for a task, empty where it has not or does not say."""
+    """Return the error of a model with too few tokens for a task; empty for any other."""
     needed, known = getattr(task, "vocab_size", None), getattr(model, "vocab_size", None)
     if type(needed) is not int or type(known) is not int or known >= needed:
         return ""

@@ -23,7 +23,6 @@ from hsweep.planning.code import (
     code_of,
     files_of,
     training_code,
-    user_training_code,
 )
 from hsweep.planning.content import content_hash, describe
 from hsweep.planning.identity import key_of, parts_of
@@ -495,7 +494,7 @@ class TestTrainingCode:
         for name in ("train", "optimizers", "opening"):
             assert f"hsweep/training/{name}.py" in files
         assert "hsweep/design/recipe.py" in files
-        own = user_training_code().files
+        own = training_code(of_user=True).files
         for name in ("function", "script", "readers"):
             assert f"hsweep/training/own/{name}.py" in own.keys() - files.keys()
         assert "hsweep/training/trial_run.py" in own.keys() & files.keys()
