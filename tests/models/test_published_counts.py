@@ -1,29 +1,13 @@
 """The parameter counts that the lean paper prints beside those of the models built here."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
+from published_models import PRESETS
 
 from analysis.published.numbers import printed_counts
-from models.base import ModelConfig
 from models.counts import checked_build
-from models.davit import davit_base, davit_large
-from models.decoder import gpt2_tiny_stories
-from models.encoder import crammed_bert
-from models.nystromformer import lra
-from models.tnt import tnt_base
-from models.vit import deit_base, deit_large, vit_base, vit_large
-from models.volo import volo_d3, volo_d4
-from models.xcit import xcit_large, xcit_medium
 
-PRESETS: dict[str, Callable[..., ModelConfig]] = {
-    preset.__name__: preset
-    for preset in (
-        *(vit_base, vit_large, deit_base, deit_large),
-        *(xcit_medium, xcit_large, tnt_base, volo_d3, volo_d4, davit_base, davit_large),
-        *(crammed_bert, gpt2_tiny_stories, lra),
-    )
-}
 # Millions of parameters of every row's model, as timm builds it or closed forms give it.
 MEASURED = {
     "T4": "86.568 40.113 86.568 40.113 84.396 59.003 65.429 30.898 86.325 47.454 87.954 62.653",

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 import torch
+from published_models import PRESETS
 from shipped_plans import planned
 
 from analysis.published.numbers import printed_counts
-from hsweep.commands.paper import published_presets
 
 
 class TestNearestNeighborRank:
@@ -44,11 +44,10 @@ class TestNearestNeighborRank:
 
 class TestLongRangeArena:
     def test_the_paper_preset_holds_the_models_of_table_3(self) -> None:
-        presets = published_presets()
         rows = [row for row in printed_counts() if row.table == "T3"]
         models: set[Any] = {trial.model for trial in planned("lra_nystromformer", "paper").trials}
         assert rows
-        assert {presets[row.model](**row.settings) for row in rows} <= models
+        assert {PRESETS[row.model](**row.settings) for row in rows} <= models
 
     @pytest.mark.parametrize(
         ("task", "batch_size", "num_steps", "num_warmup"),
