@@ -76,15 +76,15 @@ def test_with_every_pair_in_every_seed_it_is_the_t_test_over_seeds():
     ],
 )
 def test_where_nothing_matters_little_is_established_and_intervals_hold_zero(noise):
-    results = [run(grid(nothing, seed, noise=noise)) for seed in range(100)]
+    results = [run(grid(nothing, seed, noise=noise)) for seed in range(200)]
     wrong = [any(axis.verdict in ("helps", "hurts") for axis in found.axes) for found in results]
     together = [found.interactions[0].verdict in ("helps", "hurts") for found in results]
     alike = [
         any(shape.established for group in found.equal_cost for shape in group) for found in results
     ]
-    assert np.mean(wrong) <= 0.11
-    assert np.mean(together) <= 0.11
-    assert np.mean(alike) <= 0.11
+    assert np.mean(wrong) <= 0.09
+    assert np.mean(together) <= 0.09
+    assert np.mean(alike) <= 0.09
     inside = [axis.effect.low <= 0 <= axis.effect.high for r in results for axis in r.axes]
     assert np.mean(inside) >= 0.92
 

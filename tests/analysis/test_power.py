@@ -32,7 +32,7 @@ from analysis.questions.transition import fit as transition
 from analysis.questions.transition.result import TransitionSettings
 from benchmarks.sweeps import published
 
-QUICK = PowerSettings(sweeps=10, n_mc=99)
+QUICK = PowerSettings(sweeps=12, n_mc=99)
 UNPOWERED = PowerSettings(sweeps=1, n_mc=99)
 """For what a plan says whatever its sweeps came out as."""
 HEADS, LENGTHS = (1, 2, 3, 4, 5), (8, 32, 128)
@@ -66,8 +66,9 @@ def test_a_large_jump_is_found_and_noise_costs_power(
     assert mean_power(noisy, 1.5) < mean_power(quiet, 1.5) - 0.15
 
 
-def test_the_own_design_stands_beside_others_smallest_first(quiet: PowerResult) -> None:
-    designs = list(dict.fromkeys(row.design for row in quiet.table))
+def test_the_own_design_stands_beside_others_smallest_first() -> None:
+    plan = planned(settings=UNPOWERED)
+    designs = list(dict.fromkeys(row.design for row in plan.table))
     assert [design for design in designs if design.is_own] == [
         Design(HEADS, LENGTHS, 3, is_own=True)
     ]
@@ -145,6 +146,14 @@ def test_losses_are_planned_in_nats() -> None:
     assert plan.unit == "nats"
     assert list(plan.recommended) == [0.04, 0.08, 0.15]
     assert plan.noise.seed_sd == pytest.approx(0.01)
+    large = plan_transition(HEADS, LENGTHS, 3, scale="loss", settings=QUICK, jumps=[0.15])
+    assert mean_power(large, 0.15) >= 0.9
+
+
+def test_too_few_head_counts_are_said_and_more_are_planned_for() -> None:
+    result = plan_transition((2, 4), LENGTHS, 3, settings=UNPOWERED, jumps=[1.5])
+    assert result.table[0].design.heads == (2, 4, 6, 8, 10)
+    assert "2 values of heads can never show a transition" in result.warnings[0]
 
 
 def test_a_jump_cannot_be_planned_where_no_test_could_see_it() -> None:
@@ -158,7 +167,7 @@ def test_impossible_requests_are_named() -> None:
     for jump in (0.0, -1.0):
         with pytest.raises(ValueError, match="a jump must be above 0"):
             planned(jumps=[jump])
-    with pytest.raises(ValueError, match="heads has one value; a transition needs at least 4"):
+    with pytest.raises(ValueError, match="heads has one value"):
         plan_transition((4, 4), LENGTHS, 3)
     with pytest.raises(ValueError, match="sweeps must be at least 1"):
         PowerSettings(sweeps=0)
@@ -173,13 +182,13 @@ def test_a_jump_asked_for_again_has_the_same_rows_and_is_plain_json(quiet: Power
     json.dumps(quiet.to_json(), allow_nan=False)
 
 
-def test_the_table_says_what_was_assumed(quiet: PowerResult) -> None:
-    table = power_table(quiet)
+def test_the_table_says_what_was_assumed() -> None:
+    table = power_table(planned(settings=PowerSettings(sweeps=3, n_mc=99)))
     assert list(table.header) == [
         "design", "trials", "jump 0.4 decades", "jump 1.5 decades",
     ]  # fmt: skip
     assert sum("(this sweep)" in row[0] for row in table.rows) == 1
-    for words in ("assumed: nothing has been run yet", "10 simulated sweeps", "99 draws"):
+    for words in ("assumed: nothing has been run yet", "3 simulated sweeps", "99 draws"):
         assert words in table.note
 
 
@@ -260,6 +269,7 @@ def test_a_lean_question_without_candidates_has_no_power() -> None:
 def test_one_seed_has_no_power_and_that_is_said() -> None:
     found = plan_transition(HEADS, LENGTHS, 1, jumps=[1.5], settings=PowerSettings(sweeps=3))
     own = next(row for row in found.table if row.design.is_own)
+    assert own.verdicts == {"open": 1.0}
     assert own.power.estimate == 0
     assert any("one run a cell measures no seed noise" in text for text in found.warnings)
 

@@ -6,6 +6,7 @@ questions the power of Holm's first step is known in closed form and is tabulate
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -87,6 +88,7 @@ def plan_transition(
     h_star: Number | None = None,
     jumps: Sequence[float] | None = None,
     settings: PowerSettings | None = None,
+    fit_settings: TransitionSettings | None = None,
     choice: SettingChoice = SettingChoice(),  # noqa: B008
     progressed: Progressed | None = None,
 ) -> PowerResult:
@@ -99,22 +101,30 @@ def plan_transition(
             value, since a break at the second cannot be told from diminishing returns.
         jumps: sizes; None: 0.4, 0.8 and 1.5 decades (a tenth of them in nats for losses).
         choice: of settings of nuisance axes.
+        fit_settings: of the analysis; draws and seed are taken from ``settings``.
         progressed: called with the number of sweeps done and of all.
 
     Raises:
-        UserError: an axis with fewer than four values, or a jump that is not positive.
+        UserError: an axis without two values, or a jump that is not positive.
     """
     settings = settings or PowerSettings()
     warnings: list[str] = []
     unit = _unit(scale)
     heads = tuple(number(head) for head in sorted(set(heads)))
-    if len(heads) < _FEWEST_HEADS:
-        some = "one value" if len(heads) == 1 else f"{len(heads)} values"
-        raise UserError(f"{x} has {some}; a transition needs at least {_FEWEST_HEADS}")
+    if len(heads) < 2:
+        raise UserError(f"{x} has one value; a transition needs at least {_FEWEST_HEADS}")
     if jumps is None:
         jumps = [round(jump * unit, 6) for jump in (0.4, 0.8, 1.5)]
     if not jumps or min(jumps) <= 0:
         raise UserError(f"a jump must be above 0, not {min(jumps, default=None)!r}")
+    if len(heads) < _FEWEST_HEADS:
+        few, step = len(heads), heads[-1] - heads[-2]
+        more = range(1, _FEWEST_HEADS + 2 - few)
+        heads = (*heads, *(number(heads[-1] + step * k) for k in more))
+        warnings.append(
+            f"{few} values of {x} can never show a transition, which needs {_FEWEST_HEADS}; the "
+            f"table is for {', '.join(f'{head:g}' for head in heads)}"
+        )
     at = heads.index(h_star) if h_star in heads else len(heads) // 2
     truth = Collapse(0.7 * unit, 0.4 * unit, heads[max(2, min(at, len(heads) - 1))])
     if h_star is not None and truth.h_star != h_star:
@@ -127,22 +137,33 @@ def plan_transition(
             "one run a cell measures no seed noise: such a design can only suggest a collapse"
         )
     noise = noise or default_noise(scale)
-    fit_settings = TransitionSettings(B=settings.B, n_mc=settings.n_mc)
+    fit_settings = replace(fit_settings or TransitionSettings(), B=settings.B, n_mc=settings.n_mc)
     designs = _designs(heads, tuple(lengths), seeds, by)
-    planned = [(design, float(jump)) for design in designs for jump in jumps]
+    asked = [(design, float(jump)) for design in designs for jump in jumps]
     table: list[PowerRow] = []
-    for design, jump in planned:
-        hits = 0
+    for design, jump in asked:
+        verdicts: Counter[str] = Counter()
+        located = 0
         for sweep in range(settings.sweeps):
             drawn = replace(design, seeds=design.seeds * choice.crossed)
             y = simulate(drawn, jump, truth, noise, (settings.rng_seed, sweep))
-            result = transition.fit(_table(design, y, x, by, scale), settings=fit_settings)
-            hits += result.verdict == "collapse"
+            found = transition.fit(_table(design, y, x, by, scale), settings=fit_settings)
+            verdicts[found.verdict] += 1
+            located += found.is_claimed and found.h_star == truth.h_star
             if progressed is not None:
                 done = len(table) * settings.sweeps + sweep + 1
-                progressed(done, len(planned) * settings.sweeps)
-        trials = choice.trials(len(design.heads) * len(design.lengths), design.seeds)
-        table.append(PowerRow(design, trials, jump, _share(hits, settings.sweeps)))
+                progressed(done, len(asked) * settings.sweeps)
+        hits = verdicts["collapse"]
+        table.append(
+            PowerRow(
+                design=design,
+                trials=choice.trials(len(design.heads) * len(design.lengths), design.seeds),
+                jump=jump,
+                power=_share(hits, settings.sweeps),
+                located=located / hits if hits else None,
+                verdicts={name: n / settings.sweeps for name, n in sorted(verdicts.items())},
+            )
+        )
     recommended = {}
     for jump in map(float, jumps):
         enough = [
@@ -282,15 +303,18 @@ def _designs(
     heads: tuple[Number, ...], lengths: tuple[Number | None, ...], seeds: int, by: str | None
 ) -> list[Design]:
     """Return the sweep's own design and the alternatives, smallest first."""
-    own = tuple(sorted({length for length in lengths if length is not None})) if by else ()
-    mine: tuple[tuple[Number | None, ...], int] = (own or (None,), seeds)
-    designs = [mine]
-    if own:
-        designs += [(_spread(own, count), n) for count, n in _ALTERNATIVES]
+    own = tuple(sorted({length for length in lengths if length is not None}))
+    if by is None or not own:
+        others = [Design(heads, (None,), n) for n in (2, 3, 5, 8, 12) if n != seeds]
+        found = [Design(heads, (None,), seeds, is_own=True), *others]
     else:
-        designs += [((None,), n) for n in (2, 3, 5, 8, 12)]
-    unique = [Design(heads, *each, is_own=each == mine) for each in dict.fromkeys(designs)]
-    return sorted(unique, key=lambda design: design.trials)
+        others = [
+            Design(heads, _spread(own, count), n)
+            for count, n in _ALTERNATIVES
+            if (count, n) != (len(own), seeds)
+        ]
+        found = [Design(heads, own, seeds, is_own=True), *others]
+    return sorted(found, key=lambda design: design.trials)
 
 
 def _spread(own: tuple[Number, ...], count: int) -> tuple[Number, ...]:

@@ -123,12 +123,16 @@ class PowerRow(Jsonable):
     Attributes:
         jump: what y falls at the jump beyond the decline before it.
         power: share of sweeps with the verdict collapse, and its 95 % interval.
+        located: share of those whose h* is the true one; None where there is none.
+        verdicts: share of each verdict.
     """
 
     design: Design
     trials: int
     jump: float
     power: Interval
+    located: float | None
+    verdicts: dict[str, float]
 
 
 @dataclass(frozen=True, slots=True)
