@@ -427,9 +427,9 @@ def remove_checkpoints(study: StudyFolder, coordinator: Coordinator) -> None:
     trunks = {trial.key: trial.branch_point for trial in coordinator.planned_trials()}
     with contextlib.suppress(OSError):
         for key, trunk in trunks.items():
-            store = CheckpointStore(root, key, attempt=0, trunk=trunk)
+            store = CheckpointStore(root, key, attempt=0, branch_point=trunk)
             if key in finished and trunk:
-                store.remove_but_trunk()
+                store.remove_but_branch_point()
             elif coordinator.journal.rows[key].status.is_final:
                 store.remove()
 

@@ -19,10 +19,10 @@ _PLAIN: Final = (bool, int, float, type(None))
 def mapped(nest: Any, change: Callable[[Any], Any]) -> Any:
     """Return a nest of dictionaries, lists, tuples and dataclasses with every leaf changed."""
     if isinstance(nest, dict):
-        made = copy.copy(nest)  # and what a dictionary of weights has beside its items
+        copied = copy.copy(nest)  # and what a dictionary of weights has beside its items
         for name, value in nest.items():
-            made[name] = mapped(value, change)
-        return made
+            copied[name] = mapped(value, change)
+        return copied
     if isinstance(nest, tuple | list):
         values = [mapped(value, change) for value in nest]
         return type(nest)(*values) if hasattr(nest, "_fields") else type(nest)(values)
@@ -33,14 +33,14 @@ def mapped(nest: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def leaves(nest: Any) -> list[Any]:
-    """Return what a nest holds that is no collection, in a fixed order."""
+    """Return the values of a nest that are no collections, in a fixed order."""
     values: list[Any] = []
 
-    def note(leaf: Any) -> Any:
+    def collect(leaf: Any) -> Any:
         values.append(leaf)
         return leaf
 
-    mapped(nest, note)
+    mapped(nest, collect)
     return values
 
 
@@ -57,7 +57,7 @@ def rows_of(nest: Any, rows: slice | Tensor) -> Any:
 def num_examples(nest: Any) -> int | None:
     """Return the common first dimension of a nest's tensors.
 
-    None if there is none, or if something in it may be about any number of examples.
+    None where the tensors differ in it, or the nest holds an object of unknown length.
     """
     sizes: set[int | None] = set()
     for leaf in leaves(nest):
@@ -69,11 +69,12 @@ def num_examples(nest: Any) -> int | None:
 
 
 def parts_of(data: TaskData, batch: Batch, at_once: int) -> Parts:
-    """Return the parts of a batch with at most so many examples each, and their shares of the loss.
+    """Return the parts of a batch, each of at most ``at_once`` examples and with its share of the
+    loss.
 
-    As the task data say (``tasks.base.Divisible``); otherwise tensors are cut along their first
-    dimension, where they all agree on it, and shares are the numbers of examples. A batch of other
-    things stays whole.
+    Data that are ``tasks.base.Divisible`` divide the batch themselves. Otherwise its tensors are
+    cut along their common first dimension, and shares are in proportion to the numbers of examples.
+    A batch without a common first dimension stays whole.
     """
     if isinstance(data, Divisible):
         return data.parts(batch, at_once)
@@ -87,7 +88,7 @@ def parts_of(data: TaskData, batch: Batch, at_once: int) -> Parts:
 
 
 def part_alone(value: Any) -> Any:
-    """Return a copy of a tensor that is a part of a larger one, anything else as it is."""
+    """Copy a tensor that is a part of a larger one to the CPU; return any other value unchanged."""
     if not isinstance(value, Tensor) or value.layout is not torch.strided:
         return value
     if value.untyped_storage().nbytes() <= value.nbytes:

@@ -30,15 +30,19 @@ _TEMPORARY: Final = re.compile(r"\.\d{9}-(\d{5})-[0-9a-f]{16}\.pt\.tmp")
 _KEPT: Final = 2
 
 THREAD_NAME: Final = "checkpoint"
-"""The name of a thread that writes a checkpoint beside training starts so."""
+"""Beginning of the names of threads that write checkpoints during training."""
 
 LAST_ATTEMPT: Final = 99_999
-"""Reads what every attempt left."""
+"""A store with this attempt reads the checkpoints of all attempts."""
 
 
-class Found(NamedTuple):
-    """A trial's newest valid checkpoint (unit 0 and no state where there is none), and the units of
-    newer ones that were passed over, the newest first."""
+class NewestCheckpoint(NamedTuple):
+    """A trial's newest valid checkpoint.
+
+    Attributes:
+        unit: budget units done; 0 without a checkpoint.
+        state: the contents; None without a checkpoint.
+        damaged: units of newer checkpoints that cannot be used, the newest first."""
 
     unit: int
     state: dict[str, Any] | None
@@ -48,7 +52,8 @@ class Found(NamedTuple):
 class CheckpointStore:
     """The checkpoints of the trial ``key`` below a folder or URI, as an attempt sees them.
 
-    That of the unit ``trunk`` is kept beside the newest ones: a longer training goes on from there.
+    The checkpoint of the unit ``branch_point`` is kept as well as the newest: a longer training
+    goes on from it.
 
     Its methods raise a StorageError where the storage does not work.
 
@@ -56,9 +61,9 @@ class CheckpointStore:
         UserError: a URI that pyarrow cannot use.
     """
 
-    def __init__(self, root: str, key: str, attempt: int, trunk: int = 0) -> None:
+    def __init__(self, root: str, key: str, attempt: int, branch_point: int = 0) -> None:
         self._files, base = file_system(root)
-        self._trunk = trunk
+        self._branch_point = branch_point
         self._folder = f"{base}/{key}"
         self._attempt = attempt
 
@@ -80,24 +85,23 @@ class CheckpointStore:
         names = self._names()
         older = [name for name in _checkpoints(names, self._attempt) if name <= newest]
         for name in older[:-_KEPT]:
-            if _unit(name) != self._trunk:
+            if _unit(name) != self._branch_point:
                 self._delete(name)
         # What an earlier attempt was writing when it died.
         for name in names:
-            half = _TEMPORARY.fullmatch(name)
-            if half and int(half[1]) < self._attempt:
+            match = _TEMPORARY.fullmatch(name)
+            if match and int(match[1]) < self._attempt:
                 self._delete(name)
 
     def search(
         self,
         is_usable: Callable[[dict[str, Any]], bool] | None = None,
         through: int | None = None,
-    ) -> Found:
-        """Return the newest valid checkpoint, of a unit ``through`` at most, with its tensors on
-        the CPU, and what was passed over for it.
+    ) -> NewestCheckpoint:
+        """Return the newest valid checkpoint up to the unit ``through``, its tensors on the CPU.
 
-        Passed over is a file whose content does not match its name, that holds anything but plain
-        data (loading never runs code), or that the caller cannot use.
+        A checkpoint is invalid if its content does not match its name, if it holds anything but
+        plain data (loading never runs code), or if ``is_usable`` is false of its state.
 
         Raises:
             StorageError: the folder or a file in it cannot be read.
@@ -116,9 +120,9 @@ class CheckpointStore:
                     continue
                 state = _loaded(content, name)
                 if state is not None and (is_usable is None or is_usable(state)):
-                    return Found(unit, state, tuple(damaged))
+                    return NewestCheckpoint(unit, state, tuple(damaged))
                 damaged.append(unit)
-        return Found(0, None, tuple(damaged))
+        return NewestCheckpoint(0, None, tuple(damaged))
 
     def units(self) -> list[int]:
         """Return the budget units of the checkpoints that lie there, valid or not, ascending."""
@@ -132,10 +136,10 @@ class CheckpointStore:
             if self._files.get_file_info(self._folder).type is FileType.Directory:
                 self._files.delete_dir(self._folder)
 
-    def remove_but_trunk(self) -> None:
+    def remove_but_branch_point(self) -> None:
         with self._saying_why("removed"):
             for name in _checkpoints(self._names()):
-                if _unit(name) != self._trunk:
+                if _unit(name) != self._branch_point:
                     self._delete(name)
 
     def _names(self) -> list[str]:
@@ -159,7 +163,7 @@ class BackgroundWriter:
     the bytes are written. A write that failed raises a StorageError at the next call.
 
     Attributes:
-        seconds: that the last write took, its packing left out; 0 before the first.
+        seconds: duration of the last write without its packing; 0 before the first.
     """
 
     def __init__(self, store: CheckpointStore) -> None:
@@ -168,8 +172,10 @@ class BackgroundWriter:
         self.seconds = 0.0
 
     def save(self, unit: int, state: Mapping[str, Any], *, beside: bool) -> None:
-        """Write a checkpoint after the one under way; ``beside`` training returns at once and
-        writes in a thread, which a process that ends in good order waits for."""
+        """Write a checkpoint once the previous write is done.
+
+        With ``beside`` the call returns at once and a thread writes; a process that exits normally
+        waits for that thread."""
         self.wait()
         content = packed(state)
         if beside:
@@ -180,7 +186,7 @@ class BackgroundWriter:
             self._write(unit, content)
 
     def check(self) -> None:
-        """Raise if a write has failed by now, without waiting for one."""
+        """Raise the error of a failed write, without waiting for a pending one."""
         if self._pending is not None and self._pending.done():
             self.wait()
 
@@ -201,7 +207,7 @@ class BackgroundWriter:
 def packed(state: Mapping[str, Any]) -> bytes:
     """Return the content of a checkpoint file, which shares nothing with the state.
 
-    Of a tensor that is a part of a larger one, that part alone is packed.
+    A tensor that is a part of a larger one is packed without the rest of it.
     """
     buffer = io.BytesIO()
     torch.save(mapped(dict(state), part_alone), buffer)
@@ -210,9 +216,9 @@ def packed(state: Mapping[str, Any]) -> bytes:
 
 
 def from_packed(content: bytes) -> Any:
-    """Return what was packed, with tensors on the CPU; loading never runs code.
+    """Return the state that ``packed`` packed, its tensors on the CPU; loading never runs code.
 
-    Who loads a state puts weights and moments where they belong. An optimizer's count of updates
+    The caller moves weights and moments to their device. An optimizer's count of updates
     belongs on the CPU: from a device it would be read back at every update, parameter by parameter.
     """
     return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
@@ -230,17 +236,17 @@ def files_of(checkpoint: Path) -> dict[str, torch.Tensor]:
 
 
 def holds_files(saved: Mapping[str, Any]) -> bool:
-    """Whether a checkpoint is one of files.
+    """Whether a checkpoint consists of files, as a training function writes them.
 
     Raises:
-        KeyError: it is of another kind.
+        KeyError: the checkpoint is of another kind.
     """
     return isinstance(saved["files"], dict) and "is_one_file" in saved
 
 
 def write_files(saved: Mapping[str, Any], folder: Path) -> Path:
-    """Write the files of a checkpoint into a folder; return the folder, or the one file in it where
-    the checkpoint was a file."""
+    """Write the files of a checkpoint into a folder; return the folder, or the file where the
+    checkpoint was a single file."""
     for name, content in saved["files"].items():
         file = folder / name
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -259,8 +265,8 @@ def _unit(name: str) -> int:
 
 
 def _loaded(content: bytes, name: str) -> dict[str, Any] | None:
-    """Return the state in a file, None if its content does not match its name, or is not plain
-    data."""
+    """Return the state in a file; None if the content does not match the file's name or is not
+    plain data."""
     if f"-{_digest(content)}." not in name:
         return None
     try:

@@ -1,8 +1,8 @@
 """Models whose training steps are compiled, and replayed as CUDA graphs where a recipe says so.
 
-Evaluation, latency and checkpoints are of the model as it is: it has the trained weights, under the
-same names, so a checkpoint does not depend on compiling. What this machine lacks for it can be
-found without importing torch.
+Evaluation, latency and checkpoints use the model that is not compiled: it has the trained weights
+under the same names, so a checkpoint does not depend on compiling. ``what_is_missing`` works
+without importing torch.
 """
 
 import os
@@ -28,7 +28,8 @@ _THREADS_VARIABLE: Final = "TORCHINDUCTOR_COMPILE_THREADS"
 
 
 def what_is_missing(device: str) -> str:
-    """Return what ``torch.compile`` lacks here for ``cpu`` or ``cuda``; empty for nothing."""
+    """Return the tool that ``torch.compile`` lacks on this machine for ``cpu`` or ``cuda``, in
+    words; empty if it has all."""
     if device == "cuda":
         if find_spec("triton") is None:
             return "the package triton"
@@ -57,10 +58,10 @@ def cannot_be_compiled(trials: Iterable[Trial]) -> str:
 def compiled(
     model: "nn.Module", recipe: Recipe, device: "torch.device", *, backend: str = "inductor"
 ) -> "nn.Module":
-    """Return what losses are computed with: ``model``, or that compiled as the recipe says.
+    """Return the model that computes losses: ``model``, compiled if the recipe asks for it.
 
-    Kernels are kept on disk by what they compute, for all trials of one shape, in all processes of
-    a machine. What was compiled for the trial before is forgotten: a process that compiles model
+    All processes of a machine share compiled kernels on disk, so trials of one shape compile them
+    once. The models compiled for earlier trials are forgotten: a process that compiles model
     after model would reach the limit at which torch silently stops compiling.
 
     Raises:
@@ -81,8 +82,8 @@ def compiled(
     os.environ.setdefault(_THREADS_VARIABLE, str(torch.get_num_threads()))
     torch.compiler.reset()
     options: dict[str, Any] = {"triton.cudagraphs": True} if is_graphed(recipe, device) else {}
-    made = torch.compile(model, backend=backend, dynamic=False, options=options or None)
-    return cast("nn.Module", made)
+    compiled_model = torch.compile(model, backend=backend, dynamic=False, options=options or None)
+    return cast("nn.Module", compiled_model)
 
 
 def is_graphed(recipe: Recipe, device: "torch.device") -> bool:
@@ -90,8 +91,8 @@ def is_graphed(recipe: Recipe, device: "torch.device") -> bool:
 
 
 def forget_replays(model: "nn.Module") -> None:
-    """Drop what a compiled model keeps to replay its steps, memory and all; its next call compiles
-    it anew. Other models keep nothing."""
+    """Drop the recorded steps of a compiled model and their memory; its next call compiles it
+    again. Other models stay as they are."""
     if hasattr(model, "_orig_mod"):
         import torch
 
@@ -106,5 +107,5 @@ def _no_compiler(missing: str) -> str:
 
 
 def _is_there(variable: str, *usual: str) -> bool:
-    chosen = shlex.split(os.environ.get(variable, ""))
-    return any(shutil.which(name) for name in (chosen[:1] or usual))
+    words = shlex.split(os.environ.get(variable, ""))
+    return any(shutil.which(name) for name in (words[:1] or usual))

@@ -1,9 +1,9 @@
-"""One trial divided among processes: which examples each has, and what is summed over them.
+"""One trial divided among processes: the examples of each process, and the sums over processes.
 
-The batch of a step is the same set of examples whatever the number of processes. Each computes the
-gradient of its part, weighted by the part's share of the batch's loss, and the sum over processes
-is the batch's gradient up to rounding. Dropout draws other masks in each process, as independent
-and as likely as those of one process.
+The batch of a step is the same set of examples whatever the number of processes. Each process
+computes the gradient of its part, weighted by the part's share of the batch's loss, and the sum
+over processes is the batch's gradient up to rounding. Dropout draws other masks in each process, as
+independent and as likely as those of one process.
 
 The gradients are summed when all parts are done and not, as ``DistributedDataParallel`` does it,
 while the backward pass is under way: a process whose memory does not suffice can then tell the
@@ -47,7 +47,7 @@ class Division:
         self.world = world
 
     def batches(self, start_step: int) -> Iterator[Any]:
-        """Yield what ``parts`` takes, for each batch without end."""
+        """Yield batches for ``parts``, without end."""
         if self.world.size > 1 and isinstance(self.data, ReadsParts):
             rank, size = self.world.rank, self.world.size
             return self.data.batches_of(start_step, rank=rank, size=size)
@@ -56,20 +56,19 @@ class Division:
     def parts(self, batch: Any, at_once: int | None = None) -> Parts:
         """Return this process's parts of a batch, with their shares of the batch's loss.
 
-        There is at least one, of share 0 where the batch has fewer parts than there are processes:
-        so all processes ask the model for something.
+        A process without a part gets one of share 0, so that every process calls the model.
 
         Args:
             batch: as ``batches`` yields it.
-            at_once: examples of a part at most; None for as many as a process has.
+            at_once: most examples of a part; None for no limit.
         """
         data, world = self.data, self.world
         if world.size == 1:
             return [(batch, 1.0)] if at_once is None else parts_of(data, batch, at_once)
         if isinstance(data, ReadsParts):
-            own, share = batch
-            cut = [(own, 1.0)] if at_once is None else parts_of(data, own, at_once)
-            return [(part, share * of) for part, of in cut]
+            rows, share = batch
+            pieces = [(rows, 1.0)] if at_once is None else parts_of(data, rows, at_once)
+            return [(part, share * weight) for part, weight in pieces]
         largest = -(-(num_examples(batch) or self.batch_size) // world.size)
         parts = parts_of(data, batch, min(at_once or largest, largest))
         return parts[world.rank :: world.size] or [(parts[0][0], 0.0)]
@@ -77,8 +76,8 @@ class Division:
     def num_examples(self, batch: Any) -> int:
         """Return how many examples a batch has, in all processes."""
         reads_parts = self.world.size > 1 and isinstance(self.data, ReadsParts)
-        own, share = batch if reads_parts else (batch, 1.0)
-        count = num_examples(own)
+        rows, share = batch if reads_parts else (batch, 1.0)
+        count = num_examples(rows)
         return round(count / share) if count and share else self.batch_size
 
 
@@ -123,12 +122,12 @@ def from_rank_0(world: World, make: Callable[[], Result]) -> Result:
         torch.save(result, content)
     size = torch.tensor([content.tell()])
     group.broadcast(size, 0).wait()
-    sent = torch.empty(int(size), dtype=torch.uint8)
+    message = torch.empty(int(size), dtype=torch.uint8)
     if world.rank == 0:
-        sent.copy_(torch.frombuffer(content.getbuffer(), dtype=torch.uint8))
-    group.broadcast(sent, 0).wait()
+        message.copy_(torch.frombuffer(content.getbuffer(), dtype=torch.uint8))
+    group.broadcast(message, 0).wait()
     if world.rank:
-        result = torch.load(io.BytesIO(sent.numpy().tobytes()), weights_only=True)
+        result = torch.load(io.BytesIO(message.numpy().tobytes()), weights_only=True)
     if "error" in result:
         raise StorageError(result["error"])
     made: Result = result["made"]
@@ -136,8 +135,8 @@ def from_rank_0(world: World, make: Callable[[], Result]) -> Result:
 
 
 def start_equal(model: nn.Module, world: World) -> None:
-    """Give the model in every process the weights of rank 0's: one that draws them from elsewhere
-    than the seeded generators differs between processes."""
+    """Copy the weights of rank 0's model to every process: a model that does not draw them from the
+    seeded generators has other weights in each process."""
     if world.size > 1:
         for tensor in (*model.parameters(), *model.buffers()):
             distributed.broadcast(tensor.detach(), src=0)
@@ -149,9 +148,9 @@ def sum_gradients(
     """Sum the gradients over all processes in place, and return the sum of their losses.
 
     Args:
-        parameters: some have gradients.
-        is_used: whether any process has one for it, parameter by parameter.
-        loss: this process's share of the batch's.
+        parameters: of the model; those without gradient in all processes are left out.
+        is_used: for each parameter, whether any process has a gradient for it.
+        loss: this process's share of the batch's loss.
     """
     gradients = []
     for parameter, used in zip(parameters, is_used, strict=True):

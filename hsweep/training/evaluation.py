@@ -18,14 +18,14 @@ from tasks.base import Batch, FurtherEvaluated, TaskData, TrainingEvaluated
 from tasks.division import divide_evaluation
 
 if TYPE_CHECKING:
-    from hsweep.training.opening import Opened
+    from hsweep.training.opening import TrainingSetup
     from hsweep.training.trial_run import TrialRun
 
 _LATENCY_PASSES: Final = 6
 
 
 class MetricsError(ValueError):
-    """The metrics of an evaluation are not those that its task declares."""
+    """The metrics of an evaluation differ from the metrics that its task declares."""
 
 
 def checked_metrics(
@@ -95,14 +95,14 @@ def _listed(names: Sequence[object]) -> str:
 
 
 def evaluate(
-    run: "TrialRun", opened: "Opened", unit: int, step: int, losses: Sequence[torch.Tensor]
+    run: "TrialRun", setup: "TrainingSetup", unit: int, step: int, losses: Sequence[torch.Tensor]
 ) -> tuple[dict[str, float | None], int | None]:
     """Return the metrics of a trial after ``unit`` units and ``step`` updates, with what a probe
     measures if one is due there, and the first update that was not finite; None for none.
 
     Args:
         run: the trial.
-        opened: its data and model.
+        setup: its data and model.
         unit: budget units done.
         step: updates done.
         losses: of the updates since the last report, of which there may be none.
@@ -111,7 +111,7 @@ def evaluate(
         MetricsError: the metrics are not those that the task declares.
     """
     trial, assignment = run.assignment.trial, run.assignment
-    data, model, probe = opened.data, opened.evaluated, assignment.probe
+    data, model, probe = setup.data, setup.evaluated, assignment.probe
     is_last = unit == trial.budget.amount
     model.eval()
     watching: Any = contextlib.nullcontext()
@@ -121,15 +121,17 @@ def evaluate(
 
         watching = watching_attention(model, probe.examples)
         share = None  # it watches the first examples of the whole evaluation
-    with torch.no_grad(), opened.autocast, divide_evaluation(share), watching as watch:
+    with torch.no_grad(), setup.autocast, divide_evaluation(share), watching as watch:
         may_lack = isinstance(data, FurtherEvaluated)
         metrics = checked_metrics(trial, data.evaluate(model), of_training=False, may_lack=may_lack)
         if is_last or assignment.measures_training or trial.is_decided_in_training:
-            found = data.evaluate_training(model) if isinstance(data, TrainingEvaluated) else {}
-            metrics |= checked_metrics(trial, found, of_training=True)
+            training_metrics = (
+                data.evaluate_training(model) if isinstance(data, TrainingEvaluated) else {}
+            )
+            metrics |= checked_metrics(trial, training_metrics, of_training=True)
     diverged_at = _first_bad_step(losses, metrics, step)
     if isinstance(data, FurtherEvaluated) and diverged_at is None:
-        with opened.autocast:
+        with setup.autocast:
             further = data.evaluate_further(model, is_last=is_last)
         metrics.update(checked_metrics(trial, further, may_lack=True))
     if is_last and diverged_at is None and trial.metric not in metrics:
@@ -177,7 +179,8 @@ def mean_loss(losses: Sequence[torch.Tensor]) -> float | None:
 def _first_bad_step(
     losses: Sequence[torch.Tensor], metrics: Mapping[str, float], step: int
 ) -> int | None:
-    """Return the first update whose loss is not finite, ``step`` if a metric is not, else None."""
+    """Return the first update whose loss is not finite, ``step`` if a metric is not finite, else
+    None."""
     if losses:
         bad = (~torch.isfinite(torch.stack(tuple(losses)))).nonzero()
         if len(bad):

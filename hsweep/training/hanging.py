@@ -1,4 +1,4 @@
-"""Ends a process whose work for a trial hangs, and leaves behind where it was."""
+"""Ends a process whose work for a trial hangs, and writes its traceback to a file."""
 
 import faulthandler
 import sys
@@ -12,7 +12,7 @@ START_SECONDS: Final = 300.0
 
 
 def hang_file(folder: str | Path, assignment: Assignment) -> Path:
-    """Return where a worker that hangs leaves its traceback, in the worker's folder."""
+    """Return the path of the file for the traceback of a worker that hangs."""
     return Path(folder) / f"hang-{assignment.trial.key}-{assignment.attempt}.txt"
 
 

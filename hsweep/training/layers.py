@@ -1,4 +1,4 @@
-"""A model's weights by depth: what comes before its blocks, each block, and what comes after."""
+"""A model's weights by depth: those before its blocks, those of each block, those after."""
 
 import itertools
 from collections.abc import Iterator
@@ -57,8 +57,8 @@ def _outermost_lists(model: nn.Module, name: str = "") -> Iterator[str]:
     if isinstance(model, nn.ModuleList) or _is_list_of_blocks(model):
         yield name
         return
-    for own, part in model.named_children():
-        yield from _outermost_lists(part, f"{name}.{own}" if name else own)
+    for child, part in model.named_children():
+        yield from _outermost_lists(part, f"{name}.{child}" if name else child)
 
 
 def _is_list_of_blocks(part: nn.Module) -> bool:

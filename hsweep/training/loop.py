@@ -17,7 +17,7 @@ from hsweep.training.division import Division, from_rank_0, own_seed
 from hsweep.training.evaluation import evaluate, latency, mean_loss
 from hsweep.training.memory import DoesNotFitError, fitting, held_at_most, with_room
 from hsweep.training.micro_batches import Gradients
-from hsweep.training.opening import Opened, has_batch_statistics, open_trial
+from hsweep.training.opening import TrainingSetup, has_batch_statistics, open_trial
 from hsweep.training.optimizers import set_rate, step_at
 from hsweep.training.prefetch import prefetched, queue_limit
 from hsweep.training.process_state import seed_all
@@ -39,10 +39,10 @@ def train_model(run: "TrialRun") -> None:
     """
     recipe = run.assignment.trial.recipe
     try:
-        opened = open_trial(run)
+        setup = open_trial(run)
         run.send_again()
         if not run.state.is_over:
-            train_opened(run, opened)
+            train_setup(run, setup)
     except DoesNotFitError as error:
         raise CannotGoOnError(_out_of_memory(run, error)) from None
     finally:
@@ -50,7 +50,7 @@ def train_model(run: "TrialRun") -> None:
             torch.compiler.reset()  # nothing of the model stays behind
 
 
-def train_opened(run: "TrialRun", opened: Opened) -> None:
+def train_setup(run: "TrialRun", setup: TrainingSetup) -> None:
     """Train a trial that is open from where its state is to the end of its budget.
 
     Raises:
@@ -59,7 +59,7 @@ def train_opened(run: "TrialRun", opened: Opened) -> None:
         StopTrial: the trial ends at a report.
     """
     with products_in(run.assignment.trial.recipe):
-        _Loop(run, opened).train()
+        _Loop(run, setup).train()
 
 
 @contextlib.contextmanager
@@ -82,17 +82,17 @@ def products_in(recipe: Recipe) -> Iterator[None]:
 class _Loop:
     """Updates of one trial from where its state is, and its reports."""
 
-    def __init__(self, run: "TrialRun", opened: Opened) -> None:
+    def __init__(self, run: "TrialRun", setup: TrainingSetup) -> None:
         self._run, self._state, self._world = run, run.state, run.world
-        self._opened, self._model = opened, opened.model
+        self._setup, self._model = setup, setup.model
         self._trial = run.assignment.trial
         self._recipe = recipe = self._trial.recipe
         last = self._state.history[-1] if self._state.history else None
-        self._division = Division(opened.data, recipe.batch_size, self._world)
+        self._division = Division(setup.data, recipe.batch_size, self._world)
         self._gradients = Gradients(
             self._division,
             compiled(self._model, recipe, run.device),
-            opened,
+            setup,
             seed=self._trial.seeds.sampling,
             by_recipe=recipe.at_once,
             fitting=last.micro_batch if last is not None else None,
@@ -102,7 +102,7 @@ class _Loop:
         self._norm: Tensor | None = None
         self._is_graphed = is_graphed(recipe, run.device)
         by_epochs = self._trial.budget.unit == "epochs"
-        self._steps_per_unit = opened.data.steps_per_epoch if by_epochs else 1
+        self._steps_per_unit = setup.data.steps_per_epoch if by_epochs else 1
         self._step = last.step if last is not None else 0
         self._batches = prefetched(self._division.batches(self._step), run.device)
         self._limit_queue = queue_limit(run.device)
@@ -128,8 +128,8 @@ class _Loop:
             if self._world.size > 1:
                 # Times differ between processes; what follows from a report must not.
                 report = Report(**from_rank_0(self._world, functools.partial(asdict, report)))
-            self._opened.keep_weights(self._run.assignment, report)
-            self._run.send(report, self._opened.contents)
+            self._setup.keep_weights(self._run.assignment, report)
+            self._run.send(report, self._setup.contents)
 
     def _report(self, unit: int, losses: list[Tensor], started: float) -> Report:
         """Evaluate the model and return its report; a latency is not part of the report's time."""
@@ -144,14 +144,14 @@ class _Loop:
                 "grad_norm": norm if math.isfinite(norm) else None,
                 "examples_per_second": examples / seconds if seconds > 0 else None,
             }
-        action = functools.partial(evaluate, self._run, self._opened, unit, self._step, losses)
+        action = functools.partial(evaluate, self._run, self._setup, unit, self._step, losses)
         metrics, diverged_at = with_room("the evaluation", action, gradients.clear, device)
         figures["wall_seconds"] = state.seconds()
         is_last = unit == self._trial.budget.amount
         if is_last and self._batch is not None and diverged_at is None:
             part = self._division.parts(self._batch)[0][0]
-            opened = self._opened
-            measured = opened.evaluated, opened.data, part, opened.autocast
+            setup = self._setup
+            measured = setup.evaluated, setup.data, part, setup.autocast
             figures["latency_seconds"] = latency(*measured)
         return Report(
             unit=unit,
@@ -198,7 +198,7 @@ class _Loop:
         state.data_seconds += now() - started
         if self._is_graphed:
             torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
-        loss = self._gradients.of(self._batch, self._step)
+        loss = self._gradients.compute(self._batch, self._step)
         if self._is_graphed:
             loss = loss.clone()  # the next replay of the graph writes over it
         self._is_unchanged = False
@@ -213,19 +213,19 @@ class _Loop:
 
     def _apply_gradients(self, lr: float) -> None:
         """Update the weights at this learning rate, and their average."""
-        opened = self._opened
-        if opened.scaler is not None:
-            opened.scaler.unscale_(opened.optimizer)
+        setup = self._setup
+        if setup.scaler is not None:
+            setup.scaler.unscale_(setup.optimizer)
         if self._recipe.clip_norm is not None:
             self._norm = nn.utils.clip_grad_norm_(self._parameters, self._recipe.clip_norm)
-        if opened.scaler is not None:
-            set_rate(opened.optimizer, lr)
-            opened.scaler.step(opened.optimizer)
-            opened.scaler.update()
+        if setup.scaler is not None:
+            set_rate(setup.optimizer, lr)
+            setup.scaler.step(setup.optimizer)
+            setup.scaler.update()
         else:
-            step_at(opened.optimizer, lr)
-        if opened.average is not None:
-            opened.average.update(self._model)
+            step_at(setup.optimizer, lr)
+        if setup.average is not None:
+            setup.average.update(self._model)
         self._lr = lr
 
     def _has_done(self, unit: int) -> bool:

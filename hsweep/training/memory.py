@@ -1,4 +1,4 @@
-"""Memory of a trial: errors for want of it, what was held, and what is kept for the next update."""
+"""Memory of a trial: out-of-memory errors, peak use, and memory kept for the next update."""
 
 import contextlib
 import ctypes
@@ -57,7 +57,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 @contextlib.contextmanager
 def fitting(what: str) -> Iterator[None]:
-    """Turn an out-of-memory error into a DoesNotFitError that says what did not fit."""
+    """Turn an out-of-memory error into a DoesNotFitError about ``what``."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:
@@ -71,10 +71,10 @@ def fitting(what: str) -> Iterator[None]:
 def with_room(
     what: str, action: Callable[[], Result], make_room: Callable[[], None], device: torch.device
 ) -> Result:
-    """Return what ``action`` returns; called once more, with room made, if memory did not suffice.
+    """Return the result of ``action``; if memory does not suffice, free some and call it once more.
 
     Raises:
-        DoesNotFitError: it did not the second time either.
+        DoesNotFitError: memory did not suffice the second time either.
     """
     with contextlib.suppress(DoesNotFitError), fitting(what):
         return action()
@@ -100,15 +100,16 @@ def measure_peak(device: torch.device) -> None:
 
 
 def held_at_most(device: torch.device) -> int | None:
-    """Return the most bytes held since the last ``measure_peak``; None on the CPU.
+    """Return the most bytes held on the device since the last ``measure_peak``; None on the CPU.
 
-    What the allocator keeps for later counts: no other process can have it.
+    Memory that the allocator keeps for later counts: no other process can use it.
     """
     return torch.cuda.max_memory_reserved(device) if device.type == "cuda" else None
 
 
 def reuse_freed_memory() -> None:
-    """Keep what this process frees on the CPU from now on; give back what it has freed until now.
+    """Keep memory that this process frees on the CPU from now on, after giving back the memory
+    freed so far.
 
     The C library gives large pieces back to the system as they are freed, and each update asks for
     them again: the system then clears every page anew, which can take as long as the computing.

@@ -26,7 +26,7 @@ from hsweep.training.batches import Parts, num_examples
 from hsweep.training.compiled import forget_replays
 from hsweep.training.division import Division, own_seed, sum_gradients
 from hsweep.training.memory import DoesNotFitError, fitting, release
-from hsweep.training.opening import Opened, has_batch_statistics
+from hsweep.training.opening import TrainingSetup, has_batch_statistics
 from tasks.base import Batch, Divisible, TaskData
 
 
@@ -37,8 +37,8 @@ class Gradients:
 
     Args:
         division: cuts batches, and has the data and their loss.
-        model: the one that losses call, on the device, in training mode during ``of``.
-        opened: has what losses are computed under and scaled by.
+        model: the one that losses call, on the device, in training mode during ``compute``.
+        setup: with the autocast context and the scaler of losses.
         seed: of the random numbers of updates that are repeated in smaller parts.
         by_recipe: examples of all processes that the recipe has computed at once; None for whole
             batches.
@@ -53,23 +53,23 @@ class Gradients:
         self,
         division: Division,
         model: nn.Module,
-        opened: Opened,
+        setup: TrainingSetup,
         *,
         seed: int,
         by_recipe: int | None,
         fitting: int | None,
     ) -> None:
-        own = None if by_recipe is None else -(-by_recipe // division.world.size)
-        self.at_once = fitting or own
+        size = None if by_recipe is None else -(-by_recipe // division.world.size)
+        self.at_once = fitting or size
         self.reduced = fitting
         self._division, self._world = division, division.world
         self._model, self._parameters = model, list(model.parameters())
-        self._autocast, self._scaler = opened.autocast, opened.scaler
+        self._autocast, self._scaler = setup.autocast, setup.scaler
         self._seed, self._note = seed, ""
         self._has_statistics = has_batch_statistics(model)
 
-    def of(self, batch: Any, step: int) -> Tensor:
-        """Leave the gradient of an update's batch in the parameters, and return the batch's loss.
+    def compute(self, batch: Any, step: int) -> Tensor:
+        """Store the gradient of an update's batch in the parameters; return the loss of the batch.
 
         Args:
             batch: as the division yields it.
@@ -112,7 +112,7 @@ class Gradients:
             parameter.grad = None
 
     def take_note(self) -> str:
-        """Return what is new to tell since the last call; empty for nothing."""
+        """Return the note on parts of batches since the last call; empty without one."""
         note, self._note = self._note, ""
         return note
 
@@ -152,10 +152,10 @@ class Gradients:
 
 
 def check_divisible(data: TaskData, batch: Batch) -> None:
-    """Refuse a batch that stays whole where its parts are asked for.
+    """Refuse a batch that cannot be divided where the recipe asks for parts.
 
     Raises:
-        ValueError: with what the task must do.
+        ValueError: with the method that the task lacks.
     """
     if not isinstance(data, Divisible) and num_examples(batch) is None:
         raise ValueError(

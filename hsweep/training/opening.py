@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 _NARROW: Final = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
-class Opened:
+class TrainingSetup:
     """A trial ready to train.
 
-    All that changes while it trains is here, but for its reports. Neither the schedule nor the
-    random generators are part of it: both are functions of the step.
+    It holds everything that training changes, except the reports. The schedule and the random
+    generators are left out: both are functions of the step.
 
     Attributes:
-        average: of the weights, where the recipe has one; None for none.
-        scaler: of the loss, where small gradients would vanish in float16; None elsewhere.
-        autocast: under which losses and evaluations are computed; it can be entered repeatedly.
+        average: average of the weights; None if the recipe has none.
+        scaler: scales the loss against vanishing gradients in float16; None for other precisions.
+        autocast: context of losses and evaluations; it can be entered repeatedly.
     """
 
     def __init__(self, run: "TrialRun", data: TaskData, model: nn.Module) -> None:
@@ -53,23 +53,23 @@ class Opened:
 
     @property
     def evaluated(self) -> nn.Module:
-        """The model that reports are about: the average of the weights where there is one."""
+        """The model that is evaluated: the average of the weights if the recipe asks for one."""
         return self.model if self.average is None else self.average.module
 
     def contents(self) -> dict[str, Any]:
-        """Return what a checkpoint holds of it."""
+        """Return the states for a checkpoint."""
         return {name: part.state_dict() for name, part in self._parts.items()}
 
     def load(self, saved: Mapping[str, Any]) -> None:
-        """Take up what a checkpoint holds."""
+        """Load the states from a checkpoint."""
         for name, part in self._parts.items():
             part.load_state_dict(saved[name])
 
     def fits(self, saved: Mapping[str, Any]) -> bool:
-        """Whether a checkpoint is one of this model and optimizer.
+        """Whether a checkpoint belongs to this model and optimizer.
 
         Raises:
-            KeyError, TypeError, AttributeError: it is none of this kind at all.
+            KeyError, TypeError, AttributeError: the checkpoint is of another kind.
         """
         groups = [len(group["params"]) for group in saved["optimizer"]["param_groups"]]
         return (
@@ -95,10 +95,10 @@ class Opened:
 class Average(nn.Module):
     """An exponential moving average of a model's weights, in a copy of it.
 
-    It begins with the weights after the first update. Buffers are those of the model: an average
-    of indices would be others, and running statistics are averages already. The numbers are those
-    of ``torch.optim.swa_utils.AveragedModel``, which counts on the device, so that each update
-    would wait for it.
+    It begins with the weights after the first update. Buffers are copied, not averaged: an average
+    of indices would be no index, and running statistics are averages already. The numbers equal
+    those of ``torch.optim.swa_utils.AveragedModel``, which keeps its counter on the device, so that
+    each update would wait for the device.
 
     Args:
         model: as it is before the first update.
@@ -136,7 +136,7 @@ class Average(nn.Module):
         self._has_begun = state
 
 
-def open_trial(run: "TrialRun", data: TaskData | None = None) -> Opened:
+def open_trial(run: "TrialRun", data: TaskData | None = None) -> TrainingSetup:
     """Open a trial's data unless it is open, build its model, and go on from its newest checkpoint.
 
     Raises:
@@ -160,20 +160,20 @@ def open_trial(run: "TrialRun", data: TaskData | None = None) -> Opened:
             )
         start_equal(model, run.world)
         data.warm_start(model)
-        opened = Opened(run, data, model)
+        setup = TrainingSetup(run, data, model)
         units = trial.budget.report_units()
 
         def is_usable(saved: Mapping[str, Any]) -> bool:
             reported = [row["unit"] for row in saved["history"]]
-            return reported == units[: len(reported)] and opened.fits(saved)
+            return reported == units[: len(reported)] and setup.fits(saved)
 
         saved = state.restore(is_usable)
         if saved is not None:
-            opened.load(saved)
+            setup.load(saved)
             # They are this attempt's only if it has written them.
-            opened.keep_weights(run.assignment, state.history[-1])
-            state.keep_branch_point(opened.contents)
-    return opened
+            setup.keep_weights(run.assignment, state.history[-1])
+            state.keep_branch_point(setup.contents)
+    return setup
 
 
 def data_of(trial: Trial, device: torch.device) -> TaskData:

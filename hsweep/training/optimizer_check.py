@@ -48,7 +48,7 @@ def check_optimizer(recipe: Recipe) -> None:
                 f"the optimizer {name!r}{arguments} cannot be used: {format_error(error)}"
             ) from error
     pairs = zip(model.parameters(), resumed.parameters(), strict=True)
-    if not all(torch.equal(one, another) for one, another in pairs):
+    if not all(torch.equal(first, another) for first, another in pairs):
         raise UserError(
             f"the optimizer {name!r} does not go on from a checkpoint as if it had not stopped, so "
             "a trial would depend on where it was interrupted; choose another"

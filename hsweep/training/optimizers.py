@@ -34,8 +34,7 @@ _OURS: Final = frozenset({"self", "params", "lr", "weight_decay"})
 def build_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
     """Return the recipe's optimizer; vectors and scalars are exempt from weight decay.
 
-    Where the recipe has a layer decay, each group of weights says in ``lr_scale`` what it has of
-    the learning rate.
+    With a layer decay, ``lr_scale`` of each group of weights is its share of the learning rate.
 
     Raises:
         UserError: there is no such optimizer, it has no such argument, or the model has no blocks

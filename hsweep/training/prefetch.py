@@ -15,9 +15,9 @@ _AHEAD: Final = 2
 
 
 def prefetched(batches: Iterator[Batch], device: torch.device) -> Iterator[Batch]:
-    """Return the same batches, on CUDA each made ready while the update before it is computed.
+    """Return the same batches; on CUDA each is prepared during the update before it.
 
-    On the CPU nothing would go on meanwhile, so they come as they are.
+    On the CPU preparing would not overlap with the update, so the batches are returned unchanged.
     """
     return made_ahead(batches, device) if device.type == "cuda" else batches
 

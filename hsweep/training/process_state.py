@@ -1,4 +1,4 @@
-"""What a trial can change of its process: named in its reports, and restored for the next trial.
+"""Settings of the process that a trial can change: named in its reports, restored afterwards.
 
 A worker trains many trials. Training that leaves another default dtype, number of threads, choice
 of deterministic algorithms or working directory behind would change what the trials after it learn,

@@ -27,7 +27,7 @@ from hsweep.errors import defined_at, format_error, shown, user_frame
 from hsweep.training import evaluation
 from hsweep.training.batches import moved, num_examples
 from hsweep.training.evaluation import MetricsError
-from hsweep.training.loop import train_opened
+from hsweep.training.loop import train_setup
 from hsweep.training.memory import is_out_of_memory
 from hsweep.training.opening import autocast_of, data_of, open_trial
 from hsweep.training.process_state import ProcessState, seed_all
@@ -108,10 +108,11 @@ def open_data(trial: Trial) -> TaskData:
 
 
 def rehearse(trial: Trial, data: TaskData) -> str:
-    """Try a trial out with its data open; return what could not be checked, empty for nothing.
+    """Try out a trial whose data are open; return in words what could not be checked, empty if all
+    was.
 
     Raises:
-        RehearsalError: it cannot be trained or evaluated.
+        RehearsalError: the trial cannot be trained or evaluated.
     """
     try:
         return _rehearse(trial, data)
@@ -185,16 +186,16 @@ def _try_updates(trial: Trial, data: TaskData, batch: Batch) -> str:
         assignment = Assignment(trial, 1, 0, folder, float("inf"), measures_training=True)
         run = TrialRun(assignment, _FirstReport())
         with _blaming("building the model of"):
-            opened = open_trial(run, data)
+            setup = open_trial(run, data)
         seed_all(trial.seeds.sampling)
-        with _blaming("the training loss of"), _watched(opened.model):
-            opened.model.train()
-            with opened.autocast:
-                loss = data.loss(opened.model, batch)
-            _check_loss(loss, data, list(opened.model.parameters()))
+        with _blaming("the training loss of"), _watched(setup.model):
+            setup.model.train()
+            with setup.autocast:
+                loss = data.loss(setup.model, batch)
+            _check_loss(loss, data, list(setup.model.parameters()))
         try:
-            with _blaming("training"), _watched(opened.model), last_part:
-                train_opened(run, opened)
+            with _blaming("training"), _watched(setup.model), last_part:
+                train_setup(run, setup)
         except MetricsError as error:
             raise RehearsalError(str(error), defined_at(data.evaluate)) from error
         except _DoneError as done:

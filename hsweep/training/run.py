@@ -1,4 +1,4 @@
-"""What a training function gets and reports to, and how its trial ends."""
+"""The argument ``run`` of a training function: the trial, its reports, and its end."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol

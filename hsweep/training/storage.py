@@ -20,7 +20,7 @@ _ADVICE: Final = {
 
 
 class StorageError(OSError):
-    """What is stored cannot be written or read; the message says where, why and what to do."""
+    """A file of the study cannot be written or read; the message says where, why and what to do."""
 
 
 def file_system(root: str) -> "tuple[FileSystem, str]":
@@ -62,7 +62,8 @@ def write_whole(files: "FileSystem", folder: str, name: str, content: bytes) -> 
 
 @contextlib.contextmanager
 def saying_why(what: str, done: str) -> Iterator[None]:
-    """Turn an OSError into a StorageError that says what cannot be ``done``, and what to do."""
+    """Turn an OSError into a StorageError: ``what`` cannot be ``done`` (a participle), and the
+    remedy."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""One trial in training: what its training function gets, and the way of its reports.
+"""One trial in training: the argument of its training function, and the path of its reports.
 
 ``train_model``, ``train_function`` and ``train_script`` train through it. A report is added to the
 trial's state, which writes a checkpoint where enough work is at risk; then it goes to the channel,
@@ -279,11 +279,11 @@ class TrialRun:
                 f"reports go forward, up to the budget of {budget.amount} {budget.unit}: unit "
                 f"{number} {after}"
             )
-        done = max(state.unit, self.assignment.recorded_through)
-        skipped = [rung for rung in self.assignment.waits_at if done < rung < number]
+        last_unit = max(state.unit, self.assignment.recorded_through)
+        skipped = [rung for rung in self.assignment.waits_at if last_unit < rung < number]
         if skipped:
             raise RefusedReportError(
-                f"unit {number} is reported after unit {done}, and early stopping decides at "
+                f"unit {number} is reported after unit {last_unit}, and early stopping decides at "
                 f"unit {min(skipped)} between them; report each unit of the budget, or say how "
                 f"often it is reported, as in {budget.unit}({budget.amount}, report_every=...)"
             )

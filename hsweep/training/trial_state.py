@@ -20,15 +20,15 @@ IsUsable = Callable[[Mapping[str, Any]], bool]
 
 
 def now() -> float:
-    """Return a time in seconds, of which differences count."""
+    """Return the time in seconds from an arbitrary start."""
     return time.perf_counter()
 
 
 class TrialState:
     """The reports, the clock and the checkpoints of a trial in training, whatever trains it.
 
-    Checkpoints are written beside training where that keeps what a kill may cost within the limit;
-    ``close`` waits for the last. Of several processes rank 0 reads and writes them.
+    Checkpoints are written so often that the work lost by a kill stays within the limit, during
+    training where possible; ``close`` waits for the last. Rank 0 alone reads and writes them.
 
     Attributes:
         history: every report so far, over all attempts.
@@ -83,7 +83,7 @@ class TrialState:
         """Count time from here: waiting for the driver's decision is not training."""
         self._resumed_at = now()
 
-    def note(self, text: str) -> None:
+    def add_note(self, text: str) -> None:
         """Add a note to the next report that is new to the record."""
         self._note = "; ".join(filter(None, [self._note, text]))
 
@@ -121,7 +121,7 @@ class TrialState:
         return self._problem_of(lambda: self._keep(report, until_next))
 
     def problem(self) -> StorageError | None:
-        """Return why a checkpoint that was being written could not be; None as long as it can."""
+        """Return why the last checkpoint could not be written; None if it was or still may be."""
         return self._problem_of(self._writer.check)
 
     def save_if_possible(self) -> None:
@@ -129,11 +129,12 @@ class TrialState:
         self._problem_of(self._save_now)
 
     def close(self) -> None:
-        """Return when nothing is being written any more, whatever came of it."""
+        """Wait for the last write to end, even if it fails."""
         self._problem_of(self._writer.wait)
 
     def _problem_of(self, action: Callable[[], None]) -> StorageError | None:
-        """Do something to checkpoints; return why that failed, after which none counts as whole."""
+        """Run an action on checkpoints; return its error, after which no checkpoint counts as
+        saved."""
         try:
             action()
         except StorageError as error:
@@ -174,11 +175,11 @@ class TrialState:
         self._saved_unit, self._seconds_saved = self.unit, self._seconds_before
 
     def restore(self, is_usable: IsUsable) -> dict[str, Any] | None:
-        """Take up the reports of the newest checkpoint from which training can go on; return all
-        its contents, on the CPU in every process, None where there is none.
+        """Load the reports of the newest usable checkpoint; return all its contents, on the CPU in
+        every process, or None without a checkpoint.
 
         Raises:
-            StorageError: it cannot be looked for.
+            StorageError: the checkpoints cannot be read.
         """
         saved, self._is_own, damaged = from_rank_0(self._world, lambda: self._search(is_usable))
         if saved is not None:
@@ -192,7 +193,7 @@ class TrialState:
         return saved
 
     def keep_branch_point(self, contents: Contents) -> None:
-        """Write a checkpoint that came from a shorter training, where a longer one looks for it."""
+        """Write a checkpoint from a shorter training into this trial's folder, for longer ones."""
         if not self._is_own and self.unit == self._trial.branch_point:
             self._saved_unit, self._contents = 0, contents
             self.save_if_possible()
@@ -262,9 +263,9 @@ class TrialState:
         return f"the newest checkpoint left is of unit {self.unit} of {recorded} on record: {again}"
 
 
-def _store(root: str, key: str, attempt: int, trunk: int = 0) -> CheckpointStore:
+def _store(root: str, key: str, attempt: int, branch_point: int = 0) -> CheckpointStore:
     try:
-        return CheckpointStore(root, key, attempt, trunk)
+        return CheckpointStore(root, key, attempt, branch_point)
     except UserError as error:
         # The same storage was fine where the study was started.
         raise StorageError(str(error)) from error

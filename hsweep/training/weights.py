@@ -1,4 +1,4 @@
-"""Final weights: one safetensors file a trial, which says what builds the model it belongs to.
+"""Final weights: one safetensors file for each trial, whose header names the model's builder.
 
 A file is named by its trial and the attempt that wrote it, and written before the last report is
 sent. So the record, which says which attempt finished, says which file counts, whatever was killed
@@ -45,11 +45,10 @@ def plain_tensors(state: Mapping[str, Any]) -> dict[str, "Tensor"]:
 def write_weights(
     root: str, key: str, attempt: int, tensors: Mapping[str, "Tensor"], header: Mapping[str, Any]
 ) -> None:
-    """Write the weights that an attempt of a trial came to, below a folder or URI, with what the
-    header says of them.
+    """Write the final weights of an attempt of a trial below a folder or URI, with a header.
 
     Raises:
-        StorageError: they cannot be written.
+        StorageError: the file cannot be written.
     """
     from safetensors.torch import save
 
@@ -64,6 +63,6 @@ def write_weights(
     # What an attempt wrote, or was writing, that died before the record had its last report.
     for earlier in range(1, attempt):
         name = weights_file(key, earlier)
-        for left in (name, f".{name}.tmp"):
+        for file in (name, f".{name}.tmp"):
             with contextlib.suppress(OSError):
-                files.delete_file(f"{folder}/{left}")
+                files.delete_file(f"{folder}/{file}")

@@ -143,9 +143,11 @@ class WorkerQueue(Channel):
             return messages
 
     def drop(self, key: str) -> None:
-        """End a trial at its next report; return when what it has to keep is on disk."""
+        """End a trial at its next report; return when its checkpoint is on disk."""
         with self._changed:
-            self._queue = deque(waiting for waiting in self._queue if waiting.trial.key != key)
+            self._queue = deque(
+                assignment for assignment in self._queue if assignment.trial.key != key
+            )
             self._has_to_stop = self._has_to_stop or self._is_training(key)
             self._changed.notify_all()
             self._changed.wait_for(lambda: not self._is_training(key))
@@ -159,7 +161,8 @@ class WorkerQueue(Channel):
             self._changed.notify_all()
 
     def stop(self) -> None:
-        """End all trials; return when what they have to keep is on disk, or one does not end."""
+        """End all trials; return when their checkpoints are on disk, or a trial does not end in
+        time."""
         with self._changed:
             self.halt()
             training = self._training
@@ -214,7 +217,7 @@ class WorkerQueue(Channel):
                 self._changed.notify_all()
 
     def _error_of(self, assignment: Assignment) -> TrialError | None:
-        """Train a trial; return its error, if it raised one."""
+        """Train a trial; return the error that it raised, else None."""
         self._watch.begin(assignment, is_turn=True)
         try:
             self._train(assignment, self)

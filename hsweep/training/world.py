@@ -1,4 +1,4 @@
-"""The processes that train one trial: how one sees the others, and how they are connected."""
+"""The processes that train one trial, and the connections between them."""
 
 import contextlib
 import os

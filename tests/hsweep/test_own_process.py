@@ -245,12 +245,12 @@ def test_a_script_is_followed_ended_and_resumed(tmp_path: Path) -> None:
         assert script.wait(0.02) is None
         units += reader.poll()
     assert script.stop(DEADLINE_SECONDS) == -signal.SIGTERM
-    units += reader.rest(killed=True)
+    units += reader.last_units(killed=True)
 
     script = ScriptProcess(template.fill(line, {**fields, "resume": folder}), folder, tmp_path)
     reader = Reader(source, folder, ["top1"], after=units[-1][0])
     assert ended(script) == "ended with exit code 0"
-    units += reader.rest()
+    units += reader.last_units()
     assert units == [(epoch, {"top1": epoch / 8}) for epoch in range(1, 6)]
 
 

@@ -76,7 +76,7 @@ class TestAFileOfLines:
         assert read.poll() == []
         append(file, text(epoch=2, top1=0.625) + text(epoch=4, top1=0.75))
         assert read.poll() == [(2, {"top1": 0.625}), (4, {"top1": 0.75})]
-        assert read.rest() == []
+        assert read.last_units() == []
 
     def test_may_end_in_the_middle_of_a_line(
         self, source: MetricSource, path: str, start: str, text: Callable[..., str], tmp_path: Path
@@ -90,8 +90,8 @@ class TestAFileOfLines:
         last = text(epoch=2, top1=0.625).removesuffix("\n")
         append(file, last)
         assert read.poll() == []
-        assert reader(source, tmp_path, after=1).rest(killed=True) == []
-        assert read.rest() == [(2, {"top1": 0.625})]
+        assert reader(source, tmp_path, after=1).last_units(killed=True) == []
+        assert read.last_units() == [(2, {"top1": 0.625})]
 
     def test_may_be_written_again_from_the_start(
         self, source: MetricSource, path: str, start: str, text: Callable[..., str], tmp_path: Path
@@ -117,7 +117,7 @@ class TestAFileOfLines:
     ) -> None:
         append(tmp_path / path, start + text(epoch=3, top1=0.5) + text(epoch=4, top1=0.75))
         assert reader(source, tmp_path, after=3).poll() == [(4, {"top1": 0.75})]
-        assert reader(source, tmp_path, after=4).rest() == []
+        assert reader(source, tmp_path, after=4).last_units() == []
 
     def test_with_something_else_than_a_number_says_where(
         self, source: MetricSource, path: str, start: str, text: Callable[..., str], tmp_path: Path
@@ -134,15 +134,15 @@ class TestAFileOfLines:
         read = reader(source, tmp_path, "top5")
         assert read.poll() == []
         with pytest.raises(UserError, match=r"needs epoch and top5, and .*top1"):
-            read.rest()
-        assert reader(source, tmp_path, "top5").rest(killed=True) == []
+            read.last_units()
+        assert reader(source, tmp_path, "top5").last_units(killed=True) == []
 
     def test_that_was_never_written_is_an_error_of_a_script_that_ended_by_itself(
         self, source: MetricSource, path: str, start: str, text: Callable[..., str], tmp_path: Path
     ) -> None:
         with pytest.raises(UserError, match=f"'{path}' in the trial's folder nothing"):
-            reader(source, tmp_path).rest()
-        assert reader(source, tmp_path).rest(killed=True) == []
+            reader(source, tmp_path).last_units()
+        assert reader(source, tmp_path).last_units(killed=True) == []
 
     def test_may_count_from_zero(
         self, source: MetricSource, path: str, start: str, text: Callable[..., str], tmp_path: Path
@@ -188,7 +188,7 @@ def test_units_without_the_metric_are_passed_over(tmp_path: Path) -> None:
         if step % 5 == 0:
             append(tmp_path / "log", json_text(step=step, top1=0.5))
     assert read.poll() == [(5, {"loss": 5, "top1": 0.5})]
-    assert read.rest() == []
+    assert read.last_units() == []
 
 
 def test_counts_between_two_units_belong_to_the_later_one(tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def test_counts_between_two_units_belong_to_the_later_one(tmp_path: Path) -> Non
     append(tmp_path / "log", json_text(step=730, top1=0.7))
     units = [(unit, metrics["top1"]) for unit, metrics in read.poll()]
     assert units == [(1, 0.2), (2, 0.4), (3, 0.5), (7, 0.6)]
-    assert read.rest() == [(8, {"top1": 0.7})]
+    assert read.last_units() == [(8, {"top1": 0.7})]
 
 
 def test_what_is_read_does_not_depend_on_when_one_looks(tmp_path: Path) -> None:
@@ -239,7 +239,7 @@ def test_the_trainer_state_of_the_newest_checkpoint_is_read(tmp_path: Path) -> N
         [(unit, metrics)] = read.poll()
         assert (unit, metrics["top1"], metrics["loss"]) == (epoch, epoch / 4, 1 / epoch)
     append(tmp_path / "out" / "trainer_state.json", json.dumps({"log_history": history}))
-    assert read.rest() == []
+    assert read.last_units() == []
 
 
 def test_the_scalars_of_tensorboard_are_read_as_they_are_written(tmp_path: Path) -> None:
@@ -259,7 +259,7 @@ def test_the_scalars_of_tensorboard_are_read_as_they_are_written(tmp_path: Path)
             writer.add_text("note", "text", step)
         assert read.poll() == [(step, {"loss": 0.1 * step, "top1": 0.81})]
         assert by_tag.poll() == [(step, {"loss": 0.1 * step, "top1": 0.81})]
-    assert read.rest() == []
+    assert read.last_units() == []
 
 
 def test_an_event_file_may_end_in_the_middle_of_an_event(tmp_path: Path) -> None:

@@ -156,13 +156,13 @@ class Tune:
             self._end(trial, error)
             return
         found = self.scheduler.on_trial_result(None, trial, {MESSAGES: messages, PLACE: None})
-        self.largest = max(self.largest, len(self.undone(trial)))
+        self.largest = max(self.largest, len(self.unfinished(trial)))
         if found == TrialScheduler.STOP:
             self.scheduler.on_trial_complete(None, trial, {})
             del self.trials[trial.trial_id]
 
-    def undone(self, trial: Any) -> dict[str, Assignment]:
-        return self.scheduler.workers.by_id[trial.trial_id].undone
+    def unfinished(self, trial: Any) -> dict[str, Assignment]:
+        return self.scheduler.workers.by_id[trial.trial_id].unfinished
 
     def _end(self, trial: Any, error: BaseException) -> None:
         del self.trials[trial.trial_id]
@@ -314,10 +314,10 @@ def test_a_trial_that_kills_its_process_is_found_among_those_of_its_worker(tmp_p
             return Scripted(assignment, raises=assignment.trial.key == bad)
 
         tune = Tune(CoordinatedScheduler(coordinator), sessions, 1, 0)
-        hear, num_undone = tune._hear, []
+        hear, num_unfinished = tune._hear, []
 
         def dying(trial: Any) -> None:
-            queue, undone = trial.temporary_state.ray_actor.queue, tune.undone(trial)
+            queue, unfinished = trial.temporary_state.ray_actor.queue, tune.unfinished(trial)
             messages = queue.next_messages()
             is_dying = any(isinstance(each.event, TrialError) for each in messages)
             # A process that is killed does not say what raised.
@@ -327,14 +327,14 @@ def test_a_trial_that_kills_its_process_is_found_among_those_of_its_worker(tmp_p
                 hear(trial)
             del queue.next_messages
             if is_dying and trial.trial_id in tune.trials:
-                num_undone.append(len(undone))
+                num_unfinished.append(len(unfinished))
                 tune._end(trial, RayActorError(error_msg="killed"))
 
         tune._hear = dying  # type: ignore[method-assign]
         tune.run()
         rows = {row.key: row for row in coordinator.journal.trials()}
-    assert num_undone[0] > 1, "it was one of several at first"
-    assert num_undone[1:] == [1, 1]
+    assert num_unfinished[0] > 1, "it was one of several at first"
+    assert num_unfinished[1:] == [1, 1]
     assert rows[bad].status == "failed"
     assert rows[bad].failures == 2
     others = [row for row in rows.values() if row.key != bad]

@@ -79,7 +79,7 @@ def _tensor_scalar(tensor: Any) -> float | None:
     if tensor.tensor_shape.dim or not (single or tensor.dtype == types_pb2.DT_DOUBLE):
         return None
     kind = np.dtype("<f4" if single else "<f8")
-    listed = tensor.float_val if single else tensor.double_val
+    values = tensor.float_val if single else tensor.double_val
     if len(tensor.tensor_content) == kind.itemsize:
         return float(str(np.frombuffer(tensor.tensor_content, kind)[0]))
-    return float(str(kind.type(listed[0]))) if len(listed) == 1 else None
+    return float(str(kind.type(values[0]))) if len(values) == 1 else None

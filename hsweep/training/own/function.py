@@ -104,9 +104,9 @@ def _judge_end(run: TrialRun, error: BaseException | None) -> None:
             error.__traceback__
         ) from error
     if not state.is_over:
-        done = f"after unit {state.unit}" if run.has_reported else "without a report"
+        progress = f"after unit {state.unit}" if run.has_reported else "without a report"
         raise UserError(
-            f"the training function returned {done}, and its budget is {budget.amount} "
+            f"the training function returned {progress}, and its budget is {budget.amount} "
             f"{budget.unit}: it has to report unit {budget.amount} last"
         )
 

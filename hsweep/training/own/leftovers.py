@@ -71,11 +71,11 @@ class Leftovers:
 
     @property
     def are_left(self) -> bool:
-        """Whether one of them is running."""
+        """Whether a process that the trial started is running."""
         return bool(self._running())
 
     def signal(self, number: int) -> None:
-        """Send a signal to all of them."""
+        """Send a signal to all processes that the trial started."""
         _signal(self._running(), number)
 
     def _running(self) -> set[int]:
@@ -83,10 +83,10 @@ class Leftovers:
         return _pids_of(self.mark, link, self._since, with_helpers=False)
 
     def end(self) -> None:
-        """Kill those that are left.
+        """Kill the processes that are left.
 
         Raises:
-            OSError: one cannot be killed; names them.
+            OSError: a process cannot be killed; the message names all such.
         """
         with self._watcher:  # closes the pipe, and waits for the watcher's first process
             try:
@@ -100,7 +100,7 @@ def end_leftovers(folder: Path, rank: int = 0) -> None:
     """Kill every program on this machine that an earlier attempt of a trial has left.
 
     Raises:
-        OSError: one cannot be killed; names them.
+        OSError: a program cannot be killed; the message names all such.
     """
     _end_all(_mark(folder, rank), None, 0, with_helpers=True)
 
@@ -129,7 +129,7 @@ def main() -> None:
 
 
 def _end_all(mark: str, pipe: int | None, since: int, *, with_helpers: bool) -> None:
-    """Kill the processes with the mark or the pipe, until there are none."""
+    """Kill the processes with the mark or the pipe until none is left."""
     link = "" if pipe is None else _link(f"/proc/self/fd/{pipe}")
     pids: set[int] = set()
     deadline = time.monotonic() + _ENDING_SECONDS
@@ -151,7 +151,7 @@ def _signal(pids: set[int], number: int) -> None:
 
 
 def _pids_of(mark: str, link: str, since: int, *, with_helpers: bool) -> set[int]:
-    """Return the trial's processes; ``since`` leaves out older ones."""
+    """Return the ids of the trial's processes that started at ``since`` or later."""
     pids = set()
     marked = f"{MARK_VARIABLE}={mark}".encode()
     for process in Path("/proc").glob("[0-9]*"):

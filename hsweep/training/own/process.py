@@ -1,4 +1,4 @@
-"""The process of one trial's script: started, and ended with all that it has started."""
+"""The process of one trial's script, which ends together with its child processes."""
 
 import contextlib
 import os
@@ -18,11 +18,11 @@ from hsweep.training.own.leftovers import MARK_VARIABLE, Leftovers
 _LAST_BYTES: Final = 1 << 16
 _LONGEST_LINE: Final = 500
 _LOOK_SECONDS: Final = 0.1
-"""Between two looks for what a script that has ended may have left."""
+"""Between two looks for processes that an ended script may have left."""
 
 
 def end_text(code: int) -> str:
-    """Return how a script ended, from its exit code: a negative one is the number of a signal."""
+    """Describe how a script ended; a negative exit code is the number of a signal."""
     if code >= 0:
         return f"ended with exit code {code}"
     try:
@@ -85,8 +85,8 @@ class ScriptProcess:
                 signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
     def wait(self, seconds: float) -> int | None:
-        """Return the script's exit code once nothing of it is left; None if it goes on for so many
-        seconds."""
+        """Return the exit code of the script once all its processes have ended; None if it runs
+        longer than ``seconds``."""
         if self._code is None:
             try:
                 self._process.wait(seconds)
@@ -96,11 +96,11 @@ class ScriptProcess:
         return self._code
 
     def stop(self, grace_seconds: float) -> int:
-        """End the script and all that it has started: SIGTERM, after the grace period SIGKILL.
-        Return its exit code.
+        """End the script and all processes that it has started: SIGTERM, after the grace period
+        SIGKILL. Return its exit code.
 
         Raises:
-            OSError: something of it cannot be killed; names the processes.
+            OSError: a process cannot be killed; the message names it.
         """
         if self._code is None:
             deadline = time.monotonic() + grace_seconds
@@ -118,8 +118,8 @@ class ScriptProcess:
         self._code = self._process.wait()
 
     def last_lines(self, number: int = 20) -> str:
-        """Return the last lines of the output, fit for a record: long ones are cut, and what looks
-        like a secret is hidden."""
+        """Return the last lines of the output for the record: long lines are cut, and texts that
+        look like secrets are hidden."""
         if not self.output.exists():  # a script may clear its folder
             return ""
         with self.output.open("rb") as file:
@@ -131,10 +131,10 @@ class ScriptProcess:
             del lines[0]  # it begins in the middle, perhaps of a secret
         # Progress bars return to the start of their line: what was there last is what one saw.
         visible = [redact(line.rstrip("\r").rpartition("\r")[2]) for line in lines[-number:]]
-        return "\n".join(map(_cut, visible))
+        return "\n".join(map(_shorten, visible))
 
 
-def _cut(line: str) -> str:
+def _shorten(line: str) -> str:
     return line if len(line) <= _LONGEST_LINE else f"{line[:_LONGEST_LINE]} ..."
 
 

@@ -59,7 +59,7 @@ class Reader:
         """
         return [unit for row in self._rows(False) for unit in self._take(row)]
 
-    def rest(self, *, killed: bool = False) -> list[Unit]:
+    def last_units(self, *, killed: bool = False) -> list[Unit]:
         """Return the last units of a script that has ended.
 
         Args:

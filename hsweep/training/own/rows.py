@@ -1,4 +1,4 @@
-"""What a script writes into its trial's folder, as rows: where they stand, and values by key.
+"""The output of a script in its trial's folder, as rows: the place of each, and its values by key.
 
 Files may be missing still, end in the middle of a record, be truncated or be written again from the
 start. Then they are read from the start again, and the caller has to expect rows twice.

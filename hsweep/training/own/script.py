@@ -95,7 +95,7 @@ class _Script:
         self._run.state.go_on_from(after, self._seconds_before())
         resumes = assignment.attempt > 1 and can_resume(self._command, trial, self._folder)
         if after and not resumes and (was_empty or self._command.resume):
-            self._run.state.note(
+            self._run.state.add_note(
                 f"nothing to go on from is in the trial's folder, with unit {after} on record: "
                 "trained again from the start"
             )
@@ -117,7 +117,7 @@ class _Script:
                 if code is None and not is_late:
                     units = self._reader.poll()
                 else:
-                    units = self._reader.rest(killed=code != 0)
+                    units = self._reader.last_units(killed=code != 0)
                 self._report(units)
             except UserError as error:
                 self._add_output(error)
@@ -193,7 +193,7 @@ class _Script:
         else:
             return
         unit, metrics = self._last
-        self._run.state.note(note)
+        self._run.state.add_note(note)
         self._run.report(unit, **metrics)
 
     def _error(self, message: str) -> UserError:
