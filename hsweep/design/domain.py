@@ -123,8 +123,8 @@ class RealRange:
 
     def draw(self, rng: "np.random.Generator") -> AxisValue:
         if self.log:
-            drawn = math.exp(rng.uniform(math.log(self.low), math.log(self.high)))
-            return min(max(drawn, self.low), self.high)
+            value = math.exp(rng.uniform(math.log(self.low), math.log(self.high)))
+            return min(max(value, self.low), self.high)
         return float(rng.uniform(self.low, self.high))
 
     def __contains__(self, value: object) -> bool:

@@ -69,7 +69,7 @@ def strata_apart(strata: Iterable[str]) -> dict[str, str]:
 
 def processes_line(numbers: Iterable[int]) -> str:
     """Return how many processes train each of some trials, in words; empty where it is one."""
-    found = sorted(set(numbers))
-    if found in ([], [1]):
+    counts = sorted(set(numbers))
+    if counts in ([], [1]):
         return ""
-    return f"each trial is trained by {listed(found, 'or')} processes"
+    return f"each trial is trained by {listed(counts, 'or')} processes"

@@ -102,7 +102,7 @@ class Transition:
 
     def needs(self, values: Sequence[int | float], lengths: Sequence[int | float]) -> list[Concern]:
         """Return the concerns about a design with these ascending values of ``x`` and ``by``."""
-        x, by, found = self.x, self.by, []
+        x, by, concerns = self.x, self.by, []
         number = "one value" if len(values) == 1 else f"{len(values)} values"
         more = f"give {x} {_AMPLE} values or more (--set {x}=...)"
         if all(isinstance(value, int) for value in values) and values[-1] - values[0] < _AMPLE:
@@ -112,18 +112,20 @@ class Transition:
                 f"{x} has {number} ({listed(values)}), and a test that tells a drop from "
                 f"diminishing returns needs {FEWEST_FOR_A_BREAK}, two of them below the drop"
             )
-            found.append(Concern("weak", text, more))
+            concerns.append(Concern("weak", text, more))
         elif len(values) == FEWEST_FOR_A_BREAK:
             text = (
                 f"with {x} = {listed(values)} a drop can be established at {x} = "
                 f"{listed(values[FIRST_BREAK:], 'or')}, not at {values[1]}: it takes two smaller "
                 "values"
             )
-            found.append(Concern("weak", text, f"{more}, or smaller ones"))
+            concerns.append(Concern("weak", text, f"{more}, or smaller ones"))
         if by is not None and len(lengths) < 2:
             text = f"{by} has one value, {lengths[0]}, so growth with {by} cannot be judged"
-            found.append(Concern("weak", text, f"give {by} two values or more, or leave by= out"))
-        return found
+            concerns.append(
+                Concern("weak", text, f"give {by} two values or more, or leave by= out")
+            )
+        return concerns
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +200,7 @@ class Lean:
 
         if seeds < 2 or not candidates or margin(seeds) <= _WIDE_MARGIN:
             return []
-        enough = next(more for more in itertools.count(seeds) if margin(more) <= _WIDE_MARGIN)
+        enough = next(number for number in itertools.count(seeds) if margin(number) <= _WIDE_MARGIN)
         text = (
             f"with {seeds} seeds and {candidates} candidates an equal shape is found every second "
             f"time if the margin is {margin(seeds):.1f} times the sd between seeds"

@@ -233,11 +233,11 @@ class Recipe:
         first = max(warmup, end - decay) if self.schedule == "wsd" else warmup
         if self.schedule == "constant" or at <= first:
             return self.lr
-        done = (at - first) / (end - first)
+        fraction = (at - first) / (end - first)
         if self.schedule == "wsd":
-            share = 1 - math.sqrt(done)
+            share = 1 - math.sqrt(fraction)
         elif self.schedule == "linear":
-            share = 1 - done
+            share = 1 - fraction
         else:
-            share = 0.5 * (1 + math.cos(math.pi * done))
+            share = 0.5 * (1 + math.cos(math.pi * fraction))
         return self.min_lr + (self.lr - self.min_lr) * share

@@ -130,12 +130,12 @@ class Space(ABC):
         """Names of the axes of which every shape is to be taken at its best of several values."""
         domains = self.parameters().items()
         # A parameter on one side of a union is named after the side too.
-        found = (
+        points = (
             name.rpartition(".")[2]
             for name, domain in domains
             if isinstance(domain, ValueList) and domain.is_tuned and len(domain.values) > 1
         )
-        return tuple(dict.fromkeys(found))
+        return tuple(dict.fromkeys(points))
 
     @property
     def is_finite(self) -> bool:
@@ -174,29 +174,31 @@ class Space(ABC):
 
         rng = np.random.default_rng(seed)
         parameters = self.parameters()
-        found: dict[Point, None] = {}
+        samples: dict[Point, None] = {}
         rejected = 0
         can_list = self._most_points() <= _MAX_LISTED
         patience = _MAX_REJECTIONS // 10 if can_list else _MAX_REJECTIONS
-        while len(found) < num_points:
-            drawn = self.decode({name: domain.draw(rng) for name, domain in parameters.items()})
-            if drawn is not None and (point := Point(drawn)) not in found:
-                found[point] = None
+        while len(samples) < num_points:
+            axis_values = self.decode(
+                {name: domain.draw(rng) for name, domain in parameters.items()}
+            )
+            if axis_values is not None and (point := Point(axis_values)) not in samples:
+                samples[point] = None
                 continue
             rejected += 1
             if rejected >= patience:
                 break
-        if len(found) < num_points and can_list:
+        if len(samples) < num_points and can_list:
             # Points too rare to be drawn, or the last ones of many.
-            rest = [point for point in self.points() if point not in found]
-            for index in rng.permutation(len(rest))[: num_points - len(found)]:
-                found[rest[index]] = None
-        if not found and num_points > 0:
+            rest = [point for point in self.points() if point not in samples]
+            for index in rng.permutation(len(rest))[: num_points - len(samples)]:
+                samples[rest[index]] = None
+        if not samples and num_points > 0:
             raise UserError(
                 f"none of {rejected} draws satisfies the space's where(...) conditions; "
                 "loosen them or narrow the axes"
             )
-        return list(found)
+        return list(samples)
 
     def to_optuna(self) -> "dict[str, BaseDistribution]":
         """Return Optuna's distributions of the space's parameters (see ``decode``)."""
@@ -372,7 +374,7 @@ class Product(_Pair):
 
     def _enumerate(self) -> Iterator[dict[str, Any]]:
         right = list(self.right._enumerate())
-        return ({**one, **other} for one in self.left._enumerate() for other in right)
+        return ({**base, **other} for base in self.left._enumerate() for other in right)
 
 
 @dataclass(frozen=True)

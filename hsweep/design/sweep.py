@@ -203,10 +203,10 @@ class Sweep:
     def __post_init__(self) -> None:
         check_study_name(self.name)
         self._check_fields()
-        taken = RESERVED_AXES & set(self.space.axes)
-        if taken:
+        reserved = RESERVED_AXES & set(self.space.axes)
+        if reserved:
             raise UserError(
-                f"axis name {min(taken)!r} has a meaning of its own in tables; choose another"
+                f"axis name {min(reserved)!r} has a meaning of its own in tables; choose another"
             )
         for axis in self.space.axes if self.probe is not None else ():
             if is_probed(axis):
@@ -496,21 +496,21 @@ class Sweep:
         """
         if not points:
             return self
-        for wanted in points:
-            for axis in wanted:
+        for selection in points:
+            for axis in selection:
                 if axis not in self.space.axes:
                     raise unknown_name("axis in --point", axis, self.space.axes)
 
         if self.space.is_finite:
-            listed = list(self.space.points())
-            for wanted in points:
-                if not any(point.has(wanted) for point in listed):
-                    named = ",".join(f"{axis}={value}" for axis, value in wanted.items())
+            all_points = list(self.space.points())
+            for selection in points:
+                if not any(point.has(selection) for point in all_points):
+                    named = ",".join(f"{axis}={value}" for axis, value in selection.items())
                     raise UserError(
                         f"no point of the space has {named} (--set gives an axis other values)"
                     )
-        kept = self.space.where(lambda point: any(point.has(wanted) for wanted in points))
-        return replace(self, space=kept)
+        subspace = self.space.where(lambda point: any(point.has(selection) for selection in points))
+        return replace(self, space=subspace)
 
 
 def _changed_budget(budget: Budget, chosen: Mapping[str, Sequence[AxisValue]]) -> Budget:
@@ -518,9 +518,9 @@ def _changed_budget(budget: Budget, chosen: Mapping[str, Sequence[AxisValue]]) -
     amounts: Any = chosen.get(budget.unit, budget.ladder or (budget.amount,))
     if any(type(amount) is not int for amount in amounts):
         raise UserError(f"{budget.unit} takes whole numbers, not {shown(list(amounts))}")
-    every = min(budget.report_every, max(1, min(amounts)))
-    others = {name: values for name, values in chosen.items() if name != budget.unit}
-    whole = {"report_every": every, **replacements(budget, others)}
+    interval = min(budget.report_every, max(1, min(amounts)))
+    field_values = {name: values for name, values in chosen.items() if name != budget.unit}
+    whole = {"report_every": interval, **replacements(budget, field_values)}
     return Budget(max(amounts), budget.unit, ladder=amounts if len(amounts) > 1 else (), **whole)
 
 
@@ -531,9 +531,9 @@ def _changed(value: PerPoint[T], kind: type[T], change: Callable[[T], T]) -> Per
     per_point = cast(Callable[[Point], T], value)
 
     def changed(point: Point) -> T:
-        found = per_point(point)
+        result = per_point(point)
         # What it is instead is said where the point is planned.
-        return change(found) if isinstance(found, kind) else found
+        return change(result) if isinstance(result, kind) else result
 
     return changed
 

@@ -145,8 +145,8 @@ class Trial:
         begins to depend on its length."""
         if self.length_dependence:
             return 0
-        every = self.budget.report_every
-        return self.recipe.shared(min(amount, self.budget.amount)) // every * every
+        interval = self.budget.report_every
+        return self.recipe.shared(min(amount, self.budget.amount)) // interval * interval
 
     @property
     def branch_point(self) -> int:
@@ -211,8 +211,10 @@ class Trial:
 
 def trial_labels(trials: Iterable[Trial]) -> TrialLabels:
     """Return the labels of a study's trials, by the axes in which they differ."""
-    known = list(trials)
-    return TrialLabels((each.point for each in known), (each.budget.amount for each in known))
+    all_trials = list(trials)
+    return TrialLabels(
+        (each.point for each in all_trials), (each.budget.amount for each in all_trials)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,10 +264,10 @@ class Assignment:
     @property
     def resources(self) -> Resources:
         """What the trial occupies in this attempt."""
-        wanted = self.trial.resources
-        if self.is_exclusive and wanted.gpus and wanted.processes == 1:
-            return replace(wanted, gpus=1.0)
-        return wanted
+        request = self.trial.resources
+        if self.is_exclusive and request.gpus and request.processes == 1:
+            return replace(request, gpus=1.0)
+        return request
 
     @property
     def patience_seconds(self) -> float | None:

@@ -235,12 +235,12 @@ class UserTraining:
 
 def captured(function: FunctionType) -> dict[str, Any]:
     """Return the variables that a function has from the functions around it, by name."""
-    found = {}
+    values = {}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         with contextlib.suppress(ValueError):  # not yet assigned
             if cell.cell_contents is not function:
-                found[name] = cell.cell_contents
-    return found
+                values[name] = cell.cell_contents
+    return values
 
 
 def plain_function(train: Any) -> FunctionType | type | None:

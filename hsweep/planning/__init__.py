@@ -1,1 +1,1 @@
-"""Every trial before any trains, and what a change of the sweep comes to."""
+"""Plans all trials before any of them trains, and compares plans with what a study has recorded."""

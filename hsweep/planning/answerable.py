@@ -1,4 +1,4 @@
-"""What of a sweep's question its plan can never answer, or only weakly, before anything trains.
+"""Finds the parts of a sweep's question that its plan cannot answer, or only weakly.
 
 What an answer needs of points and seeds stands with the question (`Transition.needs`,
 `Lean.needs`); here it is asked of a plan, and what the plan itself makes impossible is found.
@@ -33,29 +33,30 @@ _weak = partial(Concern, "weak")
 
 
 def analysable(plan: Plan) -> list[Concern]:
-    """Return what of the plan's question can never be answered, then what only weakly."""
+    """Return the concerns about a plan's question: first the impossible parts, then the weak
+    ones."""
     question, train = plan.sweep.question, plan.sweep.train
-    found = [*_of_the_metric(plan)]
+    concerns = [*_of_the_metric(plan)]
     if isinstance(question, Transition):
-        found += _of_a_transition(plan, question)
+        concerns += _of_a_transition(plan, question)
     elif isinstance(question, Lean):
-        found += _of_a_lean_question(plan, question)
+        concerns += _of_a_lean_question(plan, question)
     if question is None:
-        return found
+        return concerns
     if isinstance(train, Command) and "seed" not in fields_in(train.template):
         text = (
             "the command does not use {seed}, so seeds differ by what the script leaves to chance, "
             "if at all"
         )
-        found.append(_weak(text, "pass {seed} to it"))
+        concerns.append(_weak(text, "pass {seed} to it"))
     if plan.sweep.replicates == 1:
         text = "with one seed the noise between seeds is not measured, so nothing is established"
-        found.append(_weak(text, "--set replicates=3"))
-    return sorted(found, key=lambda concern: concern.kind)
+        concerns.append(_weak(text, "--set replicates=3"))
+    return sorted(concerns, key=lambda concern: concern.kind)
 
 
 def fixed_rate(plan: Plan) -> float | None:
-    """Return the one learning rate that all trials have; None where they differ in it.
+    """Return the learning rate that all trials share; None if they differ in it.
 
     Of a user's training only an axis called ``lr`` or ``learning_rate`` tells.
     """
@@ -71,7 +72,8 @@ def _rates_of(trial: Trial) -> list[float | None]:
 
 
 def notes(plan: Plan) -> list[str]:
-    """Return what an answer will say of the settings that its trials have, however they end."""
+    """Return the remarks on the trials' settings that every answer will have, whatever the
+    results."""
     rate = fixed_rate(plan)
     if plan.sweep.question is None or rate is None:
         return []
@@ -90,7 +92,7 @@ def concerns_json(plan: Plan) -> list[dict[str, str]]:
 
 
 def refuse_unanswerable(plan: Plan) -> list[Concern]:
-    """Refuse a plan whose question can never be answered; return what makes the answer weak.
+    """Refuse a plan whose question can never be answered; return the concerns that make it weak.
 
     Raises:
         UserError: with the reasons and what would make it answerable.
@@ -103,7 +105,7 @@ def refuse_unanswerable(plan: Plan) -> list[Concern]:
 
 
 def _of_the_metric(plan: Plan) -> Iterator[Concern]:
-    """Yield where goal, scale and what is known of the metric contradict each other."""
+    """Yield the contradictions between goal, scale and the declared metric."""
     sweep, question = plan.sweep, plan.sweep.question
     metric = _deciding_metric(plan)
     declares = "the task declares" if sweep.train is None else "metrics=, or else the goal, says"
@@ -130,11 +132,11 @@ def _of_the_metric(plan: Plan) -> Iterator[Concern]:
             f"{metric.name!r}",
             f"leave the question's scale out, or set it to {fitting}",
         )
-    needed = "max" if scale == "accuracy" else "min"
-    if is_transition and not is_odd and sweep.goal != needed:
+    scale_goal = "max" if scale == "accuracy" else "min"
+    if is_transition and not is_odd and sweep.goal != scale_goal:
         fitting = "'accuracy'" if sweep.goal == "max" else "'error' or 'loss'"
         yield _impossible(
-            f"the scale {scale!r} needs goal {needed!r}, and the sweep's is {sweep.goal!r}",
+            f"the scale {scale!r} needs goal {scale_goal!r}, and the sweep's is {sweep.goal!r}",
             f"set the question's scale to {fitting}",
         )
 
@@ -166,7 +168,7 @@ def _of_a_transition(plan: Plan, question: Transition) -> Iterator[Concern]:
 
 
 def _of_settings(plan: Plan, question: Transition) -> Iterator[Concern]:
-    """Yield what is wrong with the settings of a transition's cells."""
+    """Yield the concerns about the settings of a transition's cells."""
     cells: dict[tuple[Any, ...], list[Trial]] = {}
     for trial in plan.trials:
         cells.setdefault(tuple(trial.point[axis] for axis in question.cell), []).append(trial)
@@ -203,7 +205,7 @@ def _of_settings(plan: Plan, question: Transition) -> Iterator[Concern]:
 
 
 def _of_rivals(plan: Plan, question: Transition) -> Iterator[Concern]:
-    """Yield what early stopping does to a transition where cells compete."""
+    """Yield the concerns about early stopping in a transition where cells compete."""
     stopping = plan.sweep.early_stopping
     if stopping is None or not stopping.milestones(plan.sweep.budget):
         return
@@ -268,13 +270,13 @@ def _of_unknown_costs(plan: Plan, question: Lean) -> Iterator[Concern]:
                 remedy = f"ask for {listed(_COSTS, 'or')}"
                 yield _impossible(f"{shown(cost)} is no cost of a trial", remedy)
         return
-    known = set.intersection(*(set(cost_columns(trial)) for trial in plan.trials))
+    columns = set.intersection(*(set(cost_columns(trial)) for trial in plan.trials))
     remedy = "let the sweep's describe= return it (see Cost), or ask for another cost"
     for cost in question.costs:
-        if cost == "num_params" and cost not in known:
+        if cost == "num_params" and cost not in columns:
             text = "num_params is known only of trials whose first report has it"
             yield _weak(text, remedy)
-        elif cost in _NOT_REPORTED and cost not in known:
+        elif cost in _NOT_REPORTED and cost not in columns:
             yield _impossible(f"{cost} of one's own training is not known", remedy)
 
 

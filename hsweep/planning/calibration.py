@@ -1,4 +1,4 @@
-"""Measured training speed on this home's hardware, to say beforehand what a study will take.
+"""Measured training speed on this home's hardware, from which a study's duration is estimated.
 
 For each task and machine it keeps what finished trials took, and fits seconds for one budget unit
 as ``a + b * training FLOPs``: a small model is bound by the cost of a step, a large one by its
@@ -23,7 +23,7 @@ Samples = list[list[float]]
 
 
 class Calibration:
-    """What trials took, by kind of training.
+    """Durations of finished trials, by kind of training.
 
     Args:
         path: the file; it may be missing.
@@ -41,7 +41,7 @@ class Calibration:
             self._content = {}
 
     def add(self, measured: Iterable[tuple[Trial, float, int]]) -> None:
-        """Keep what trials took: (trial, training seconds, budget units done)."""
+        """Keep durations of trials, each as (trial, training seconds, budget units done)."""
         kinds = self._content.setdefault(self._machine, {})
         for trial, seconds, units in measured:
             if units > 0 and seconds > 0:
@@ -100,9 +100,9 @@ def _kind(trial: Trial) -> str:
     """Trials of one kind differ in their model alone, as far as speed is concerned: of a user's
     training, in their point."""
     recipe, resources = trial.recipe, trial.resources
-    own = [trial.parts[part] for part in TRAINING_PARTS.values() if part in trial.parts]
+    hashes = [trial.parts[part] for part in TRAINING_PARTS.values() if part in trial.parts]
     return (
-        f"{''.join(own) or trial.task.name}:{trial.budget.unit}:{recipe.batch_size}:"
+        f"{''.join(hashes) or trial.task.name}:{trial.budget.unit}:{recipe.batch_size}:"
         f"{recipe.accumulate}:{recipe.precision}:{resources.cpus:g}:{resources.gpus}:"
         f"{resources.processes}"
     )

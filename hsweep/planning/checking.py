@@ -23,12 +23,12 @@ _MOST_SECONDS: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What was tried out.
+    """The result of trying out a plan's shapes.
 
     Attributes:
         shapes: in words.
         unchecked: shapes that could not be tried out as a whole, each with the reason.
-        seconds: it took.
+        seconds: duration of the trying out.
     """
 
     shapes: tuple[str, ...]
@@ -87,11 +87,11 @@ def _extremes(trials: Iterable[Trial]) -> Iterator[Trial]:
     for trial in trials:
         if trial.model is not None:  # what the first update of a user's training is, is not known
             pairs.setdefault((type(trial.task), model_name(trial.model)), []).append(trial)
-    chosen: dict[str, Trial] = {}
+    by_key: dict[str, Trial] = {}
     for group in list(pairs.values())[:_MOST_PAIRS]:
         for extreme in (min(group, key=_size), max(group, key=_size)):
-            chosen.setdefault(extreme.key, extreme)
-    yield from sorted(chosen.values(), key=lambda trial: trial.parts.get("task", ""))
+            by_key.setdefault(extreme.key, extreme)
+    yield from sorted(by_key.values(), key=lambda trial: trial.parts.get("task", ""))
 
 
 def _size(trial: Trial) -> tuple[int, int]:

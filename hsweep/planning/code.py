@@ -100,7 +100,7 @@ def named_code(command: Command, folder: Path, point: Mapping[str, Any]) -> tupl
 
 
 def _filled(word: str, point: Mapping[str, Any]) -> str:
-    """Return a word of a command, its axes filled in; a word with other fields as it is."""
+    """Fill the axes of a point in a word of a command; a word with other fields stays as it is."""
     try:
         return word.format(**point)
     except (KeyError, IndexError, ValueError, AttributeError):
@@ -108,8 +108,8 @@ def _filled(word: str, point: Mapping[str, Any]) -> str:
 
 
 def code_of_script(named: Iterable[str], folder: Path) -> Code:
-    """Return the code that a command names (see ``named_code``), and the modules that its Python
-    files import, from their own folder first."""
+    """Return the code of the files that a command names (see ``named_code``) and of the modules
+    that they import, from their own folder first."""
     imports = _Imports()
     for name in named:
         if name.startswith("-m "):
@@ -124,8 +124,8 @@ def code_of_script(named: Iterable[str], folder: Path) -> Code:
 
 @functools.cache
 def training_code(*, of_user: bool = False) -> Code:
-    """Return the code of this project that every trial of its loop runs, whatever its model and
-    task, or every trial of a user's training."""
+    """Return the code of this project that runs in every trial: of its own loop, or of a user's
+    training."""
     imports = _Imports(follows_tool=True, without=() if of_user else _USER_TRAINING)
     imports.follow(*(_USER_TRAINING if of_user else (_TRAINING,)))
     return imports.code()
@@ -155,7 +155,7 @@ def files_of(digest: str) -> Mapping[str, str] | None:
 
 
 def changed_files(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
-    """Return the files that differ or that only one of the two has, the sweep file first."""
+    """Return the files that differ between two codes or are in one alone, the sweep file first."""
     names = [name for name in before.keys() | after.keys() if before.get(name) != after.get(name)]
     return sorted(names, key=lambda name: (name != SWEEP_FILE, name))
 
@@ -206,8 +206,8 @@ def _code_of_definitions(kinds: frozenset[Definition], sweep_module: str) -> Cod
 
 
 def _refuse_without_file(kind: Definition) -> None:
-    """Refuse a class or function that stands in no file, as one typed into a console does: no
-    change of it could be seen."""
+    """Refuse a class or function without a file, such as one typed into a console: changes of it
+    would go unseen."""
     name = kind.__module__
     has_file = getattr(sys.modules.get(name), "__file__", None) is not None
     is_pythons = name in sys.stdlib_module_names and name != "builtins"
@@ -242,7 +242,7 @@ class _Imports:
         self.modules: dict[str, Path] = {}
 
     def code(self) -> Code:
-        """Return the code of all files that were added, and remember them by its digest."""
+        """Return the code of all added files, and remember the files by the code's digest."""
         names = "".join(f"{name}\0{self._files[name]}\0" for name in sorted(self._files))
         code = Code(_digest(names.encode()), self._files, frozenset(self._libraries))
         _KNOWN[code.digest] = code.files
@@ -276,7 +276,7 @@ class _Imports:
         self.follow(*names)
 
     def add(self, label: str, file: Path, package: str = "") -> Collection[str]:
-        """Add a file; return the modules that it imports, none where it is not of Python."""
+        """Add a file; return the modules that it imports, none for a file in another language."""
         if file.suffix != ".py":
             self._files[label] = _digest(file.read_bytes())
             return ()
@@ -297,16 +297,18 @@ class _Imports:
 
     def _spec(self, name: str) -> ModuleSpec | None:
         """Return where a module lies if its code counts, else None."""
-        beside = _found(name, self.places) if self.places else None
-        if beside is not None and beside.origin is not None:
-            return beside
+        local_spec = _find_spec(name, self.places) if self.places else None
+        if local_spec is not None and local_spec.origin is not None:
+            return local_spec
         top = name.split(".")[0]
         if top in sys.stdlib_module_names:
             return None
         if top == _TOOL:
-            return _found(name) if self._follows_tool and name not in (_TOOL, _MESSAGES) else None
+            return (
+                _find_spec(name) if self._follows_tool and name not in (_TOOL, _MESSAGES) else None
+            )
         if top not in PACKAGES:
-            spec = _found(top)
+            spec = _find_spec(top)
             folders = None if spec is None else spec.submodule_search_locations
             place = spec.origin if spec and spec.has_location else next(iter(folders or ()), None)
             if place is None:
@@ -314,12 +316,12 @@ class _Imports:
             if is_installed(Path(place)):
                 self._libraries.add(top)
                 return None
-        return _found(name)
+        return _find_spec(name)
 
 
-def _found(name: str, places: Sequence[str] | None = None) -> ModuleSpec | None:
-    """Find a module without importing anything: in some folders, or wherever Python would; None if
-    there is none of that name."""
+def _find_spec(name: str, places: Sequence[str] | None = None) -> ModuleSpec | None:
+    """Find a module in ``places`` (default: Python's path) without importing anything; None if
+    there is no module of that name."""
     module = sys.modules.get(name) if places is None else None
     if isinstance(spec := getattr(module, "__spec__", None), ModuleSpec):
         return spec
@@ -330,7 +332,7 @@ def _found(name: str, places: Sequence[str] | None = None) -> ModuleSpec | None:
         except (ImportError, ValueError):
             return None
     if package:
-        above = _found(package, places)
+        above = _find_spec(package, places)
         folders = None if above is None else above.submodule_search_locations
         if folders is None:
             return None

@@ -1,4 +1,4 @@
-"""Code that has changed since trials were trained: what differs, and what a user accepts of it.
+"""Code that has changed since trials were trained: the differences, and which a user accepts.
 
 The record keeps which files each digest of code stands for. A change that is accepted is recorded
 with the study: from then on the new code counts as the old one in its keys, while what trained each
@@ -96,8 +96,8 @@ def merged_changes(changes: Iterable[Mapping[str, Iterable[str]]]) -> dict[str, 
 def accepted_change(
     rows: Sequence[TrialRow], trials: Sequence[Trial], accepted: Accepted, files: Files
 ) -> dict[str, Any] | None:
-    """Return the entry by which planned trials count as those on record that differ from them only
-    in their code; None if no code has changed.
+    """Return the entry that lets planned trials count as recorded ones that differ in code alone;
+    None if no code has changed.
 
     Args:
         rows: the study's record, without orphans.

@@ -1,5 +1,4 @@
-"""What can be known of a sweep's command before it runs: filled in for every point, its program and
-its files looked for."""
+"""Checks of a sweep's command before it runs: its fields at every point, its program, its files."""
 
 import shutil
 from collections.abc import Iterable, Sequence
@@ -32,30 +31,30 @@ def check_commands(trials: Sequence[Trial]) -> None:
     _check_fields(command, trials)
     if not directory.is_dir():
         raise UserError(f"the command runs in {directory}, which is no folder; see folder=")
-    found: set[tuple[str, str]] = set()
+    pairs: set[tuple[str, str]] = set()
     for trial in _one_of_each_point(trials):
         arguments = arguments_of(command, trial, _FOLDER)
         fill(command.resume, fields_of(trial, _FOLDER))
         program, script = _program_and_script(command, arguments)
-        if (program, script) not in found:
-            found.add((program, script))
+        if (program, script) not in pairs:
+            pairs.add((program, script))
             _check_program(program, directory)
             _check_script(script, directory)
     _check_axes(command, trials)
 
 
 def _check_fields(command: Command, trials: Sequence[Trial]) -> None:
-    own = fields_of(trials[0], _FOLDER).keys() - trials[0].point.keys() | {"resume"}
+    fields = fields_of(trials[0], _FOLDER).keys() - trials[0].point.keys() | {"resume"}
     axes = {axis for trial in _one_of_each_point(trials) for axis in trial.point}
-    if taken := axes & {"folder", "resume", "processes"}:
+    if reserved := axes & {"folder", "resume", "processes"}:
         raise UserError(
-            f"{{{min(taken)}}} in a command is not an axis but what the trial is given; call the "
-            f"axis {min(taken)!r} otherwise"
+            f"{{{min(reserved)}}} in a command is no axis but what the trial is given; call the "
+            f"axis {min(reserved)!r} otherwise"
         )
-    used = fields_in(command.template) | fields_in(command.resume)
-    for name in sorted(used - own):
+    fields_used = fields_in(command.template) | fields_in(command.resume)
+    for name in sorted(fields_used - fields):
         if name not in axes:
-            raise unknown_name("field in the command", name, own | axes)
+            raise unknown_name("field in the command", name, fields | axes)
         for trial in _one_of_each_point(trials):
             if name not in trial.point:
                 raise UserError(
@@ -64,7 +63,7 @@ def _check_fields(command: Command, trials: Sequence[Trial]) -> None:
                 )
     where = command.metrics.files
     needs_folder = where not in (OUTPUT_FILE, REPORTS_FILE)
-    if needs_folder and "folder" not in used:
+    if needs_folder and "folder" not in fields_used:
         raise UserError(
             f"the metrics come from {where} in the trial's folder, and the command does not name "
             f"{{folder}}, so nothing will be written there: {shown(command.template)}"
@@ -73,10 +72,10 @@ def _check_fields(command: Command, trials: Sequence[Trial]) -> None:
 
 def _check_axes(command: Command, trials: Sequence[Trial]) -> None:
     """Refuse points that the command trains alike: their results would differ by chance alone."""
-    used = fields_in(command.template)
+    fields_used = fields_in(command.template)
     alike: dict[tuple[str, ...], Trial] = {}
     for trial in _one_of_each_point(trials):
-        key = tuple(repr(trial.point[axis]) for axis in trial.point if axis in used)
+        key = tuple(repr(trial.point[axis]) for axis in trial.point if axis in fields_used)
         other = alike.setdefault(key, trial)
         if other is not trial:
             axes = varying_axes([other.point, trial.point])
@@ -93,7 +92,7 @@ def _one_of_each_point(trials: Iterable[Trial]) -> Iterable[Trial]:
 
 
 def _program_and_script(command: Command, arguments: Sequence[str]) -> tuple[str, str]:
-    """Return the program, and the first file of Python among its arguments; empty if none is."""
+    """Return the program and the first Python file among its arguments, empty without one."""
     if not arguments or not arguments[0]:
         raise UserError(f"a command begins with a program; {shown(command.template)} has none")
     scripts = (each for each in arguments[1:] if each.endswith(".py") and each[0] != "-")

@@ -1,4 +1,4 @@
-"""Configurations as plain content, and hashes of it: equal ones have equal hashes."""
+"""Configurations as plain content, and hashes of it: equal configurations have equal hashes."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""More trials for a study that has run: those its analysis says are missing, and no others.
+"""More trials for a study that has run: exactly the trials that its analysis lacks.
 
 An analysis that refuses to answer lists the cells that lack full-budget runs. Here that list
 becomes trials: those on record that did not run to their end come first, in the order of their
@@ -42,17 +42,17 @@ _Entry: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Extension:
-    """What is run so that a study can be answered.
+    """The trials that complete a study's answer.
 
     Attributes:
-        plan: the study's with the new trials.
-        wanted: the runs that an answer lacks.
-        additions: for which of these, and how (in words), each trial is run.
-        problems: why others cannot be run.
+        plan: the study's plan with the new trials.
+        missing_runs: the runs that an answer lacks.
+        additions: each trial with the missing runs it is for, and how it is run, in words.
+        problems: why other missing runs cannot be trained.
     """
 
     plan: Plan
-    wanted: tuple[Missing, ...]
+    missing_runs: tuple[Missing, ...]
     additions: tuple[tuple[Missing, Trial, str], ...]
     problems: tuple[str, ...]
 
@@ -63,23 +63,23 @@ class Extension:
     def lines(self) -> list[str]:
         """Return the runs, and the problems, in words."""
         lines = []
-        for wanted in self.wanted:
-            ways = Counter(how for missing, _, how in self.additions if missing is wanted)
+        for request in self.missing_runs:
+            ways = Counter(way for missing, _, way in self.additions if missing is request)
             if ways:
-                how = ", ".join(f"{number} {way}" for way, number in ways.items())
-                lines.append(f"{wanted.label}: {how} ({wanted.why})")
+                text = ", ".join(f"{number} {way}" for way, number in ways.items())
+                lines.append(f"{request.label}: {text} ({request.why})")
         return [*lines, *(f"not run: {problem}" for problem in self.problems)]
 
     @property
     def cost(self) -> float:
-        """Budget units to train, over those of one run of the sweep's budget."""
+        """Budget units to train, in multiples of one run with the sweep's budget."""
         return sum(each.units_to_train for each in self.trials) / self.plan.sweep.budget.amount
 
     def to_json(self) -> dict[str, Any]:
         return {
             "wanted": [
                 {"at": dict(each.at), "trials": each.seeds, "budget": each.budget, "why": each.why}
-                for each in self.wanted
+                for each in self.missing_runs
             ],
             "trials": [
                 {
@@ -87,9 +87,9 @@ class Extension:
                     "point": dict(trial.point),
                     "replicate": trial.replicate,
                     "budget": trial.budget.amount,
-                    "how": how,
+                    "how": way,
                 }
-                for _, trial, how in self.additions
+                for _, trial, way in self.additions
             ],
             "cost": self.cost,
             "problems": list(self.problems),
@@ -97,12 +97,12 @@ class Extension:
 
 
 def plan_extension(
-    plan: Plan, recorded: Sequence[TrialRow], wanted: Iterable[Missing]
+    plan: Plan, recorded: Sequence[TrialRow], missing_runs: Iterable[Missing]
 ) -> Extension:
-    """Find the trials that give every wanted cell its runs.
+    """Find trials for the missing runs of every cell.
 
-    Where several points lie in a cell (settings that compete in it), each is given as many runs:
-    the other cells had the choice among all of them. ``plan`` holds earlier extensions, too.
+    If a cell has several points (competing settings), each point gets that number of runs, so that
+    every cell has the same choice. ``plan`` holds earlier extensions, too.
 
     Raises:
         UserError: the study's trials are proposed one by one, so no cell can be filled.
@@ -112,7 +112,7 @@ def plan_extension(
             f"the trials of {plan.sweep.name!r} are proposed one by one during the search; cells "
             "can be filled in a sweep that lists or draws its points"
         )
-    wanted = tuple(wanted)
+    missing_runs = tuple(missing_runs)
     keys = {trial.key for trial in plan.trials}
     rows: dict[Point, list[TrialRow]] = {}
     for row in recorded:
@@ -120,7 +120,7 @@ def plan_extension(
             rows.setdefault(recorded_point(row.point), []).append(row)
     requests: list[tuple[Missing, Point, _Runs]] = []
     problems: list[str] = []
-    for missing in wanted:
+    for missing in missing_runs:
         try:
             points = _points_in(missing, plan.sweep, rows)
         except UserError as error:
@@ -137,16 +137,16 @@ def plan_extension(
     trials = {_place_of(trial): trial for trial in whole.trials}
     additions: list[tuple[Missing, Trial, str]] = []
     for missing, point, runs in requests:
-        found = [
+        new_additions = [
             (missing, trial, how)
             for seed, amount, how in runs
             if (trial := trials.get((point, seed, amount))) is not None
         ]
-        additions += found
-        if lost := len(runs) - len(found):
+        additions += new_additions
+        if lost := len(runs) - len(new_additions):
             repeats = f"{lost} trials would repeat others of the study"
             problems.append(f"{missing.label}: {planner.skipped.get(point, repeats)}")
-    return Extension(whole, wanted, tuple(additions), tuple(problems))
+    return Extension(whole, missing_runs, tuple(additions), tuple(problems))
 
 
 def carried_over(
@@ -181,9 +181,9 @@ def carried_over(
             elif is_new and frozenset(entry["point"]) in axes:
                 yield entry
 
-    kept = [list(staying(each["trials"])) for each in extensions]
+    staying_trials = [list(staying(each["trials"])) for each in extensions]
     whole, planner = plan, Planner.following(plan)
-    for entries in kept:
+    for entries in staying_trials:
         whole = _with_places(whole, planner, map(_place_of_entry, entries))
     keys = {_place_of(trial): trial.key for trial in whole.trials}
     return whole, [
@@ -195,24 +195,25 @@ def carried_over(
                 if (place := _place_of_entry(entry)) in keys
             ],
         }
-        for extension, entries in zip(extensions, kept, strict=True)
+        for extension, entries in zip(extensions, staying_trials, strict=True)
     ]
 
 
 def _with_places(plan: Plan, planner: Planner, places: Iterable[_Place]) -> Plan:
-    """Return a plan with the trials that it lacks; one of a new seed comes with all its budgets."""
+    """Return a plan completed by the trials at some places; a new seed comes with all its
+    budgets."""
     rungs = {budget.amount for budget in plan.sweep.budget.rungs}
     amounts: dict[tuple[Mapping[str, Any], int], set[int]] = {}
     for trial in plan.trials:
         amounts.setdefault((trial.point, trial.replicate), set()).add(trial.budget.amount)
-    lacking: dict[tuple[Point, int], None] = {}
+    seeds: dict[tuple[Point, int], None] = {}
     for point, replicate, amount in places:
         if amount not in amounts.get((point, replicate), ()):
             amounts.setdefault((point, replicate), set(rungs)).add(amount)
-            lacking[point, replicate] = None
+            seeds[point, replicate] = None
     new = [
         trial
-        for point, replicate in lacking
+        for point, replicate in seeds
         for trial in planner.plan_point(point, [replicate], amounts[point, replicate])
     ]
     problems = dict.fromkeys([*plan.data_problems, *planner.data_problems])
@@ -259,7 +260,7 @@ def _at_another_budget(
     assert missing.budget is not None
     budget = sweep.budget.of(missing.budget)
     at = {(row.replicate, row.budget): row for row in rows}
-    ready = [
+    finished_seeds = [
         seed
         for seed, amount in sorted(at)
         if amount == sweep.budget.amount
@@ -268,16 +269,16 @@ def _at_another_budget(
     ][: missing.seeds]
     runs: _Runs = []
     problems = []
-    for seed in ready:
-        known = at.get((seed, budget.amount))
-        if known is None:
+    for seed in finished_seeds:
+        row = at.get((seed, budget.amount))
+        if row is None:
             runs.append((seed, budget.amount, f"at {budget}"))
-        elif known.status in _TAKEN_UP:
-            runs.append((seed, budget.amount, _TAKEN_UP[known.status]))
-        elif known.status is not TrialStatus.FINISHED:
-            problems.append(f"seed {seed} at {budget} is {str(known.status).replace('_', ' ')}")
-    if len(ready) < missing.seeds:
-        problems.append(f"{missing.seeds - len(ready)} seeds have no finished trial")
+        elif row.status in _TAKEN_UP:
+            runs.append((seed, budget.amount, _TAKEN_UP[row.status]))
+        elif row.status is not TrialStatus.FINISHED:
+            problems.append(f"seed {seed} at {budget} is {str(row.status).replace('_', ' ')}")
+    if len(finished_seeds) < missing.seeds:
+        problems.append(f"{missing.seeds - len(finished_seeds)} seeds have no finished trial")
     return runs, "; ".join(problems)
 
 
@@ -285,7 +286,7 @@ def _points_in(missing: Missing, sweep: Sweep, recorded: Collection[Point]) -> l
     """Return the points of a cell: those on record, else those of the sweep's space.
 
     Raises:
-        UserError: the space has none there, or does not say which.
+        UserError: the space has no points in the cell, or cannot list them.
     """
     at = {axis: as_value(value) for axis, value in missing.at.items()}
     if known := [point for point in recorded if point.has(at)]:

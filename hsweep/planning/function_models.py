@@ -1,4 +1,4 @@
-"""Models that a sweep's function builds: what they are and cost, from one build at each point."""
+"""Models that a sweep's function builds: structure and cost, from one build at each point."""
 
 import contextlib
 import weakref
@@ -41,15 +41,15 @@ def model_at(value: Any, point: Point, task: Any) -> Any:
         )
     if not callable(value) or hasattr(value, "__dataclass_fields__"):
         return value
-    found, read = _built_without_numbers(value, point)
-    if not is_module(found):
-        return found
+    module, read = _built_without_numbers(value, point)
+    if not is_module(module):
+        return module
     check_function(value)
-    note_as_new(found)
+    note_as_new(module)
     from models.tracing import structure_of
 
     return FunctionModel(
-        value, point, read, structure_of(found), type(found).__name__, _cost_of(found, task)
+        value, point, read, structure_of(module), type(module).__name__, _cost_of(module, task)
     )
 
 
@@ -66,15 +66,16 @@ def _built_without_numbers(function: Callable[[Point], Any], point: Point) -> tu
 
 
 def _cost_of(module: "nn.Module", task: Any) -> Counts:
-    """Return a module's parameters, and what a forward pass costs where that can be told."""
+    """Return a module's number of parameters and, if it can be traced, the cost of a forward
+    pass."""
     import torch
 
     from models.tracing import mapped_tensors, module_counts, params_of
 
     params = params_of(module)
-    unknown = Counts(params, 0, 0)
+    counts = Counts(params, 0, 0)
     if not isinstance(task, Exemplary):
-        return unknown
+        return counts
     device = next((each.device for each in module.parameters()), torch.device("cpu"))
     try:
         # Two examples, since a batch norm has no variance of one.
@@ -84,7 +85,7 @@ def _cost_of(module: "nn.Module", task: Any) -> Counts:
         with torch.random.fork_rng(devices=[]):
             return module_counts(module.train(), example, examples=2)
     except Exception:  # what it computes may need values; and the data may not be there
-        return unknown
+        return counts
 
 
 def _read_by(function: Callable[[Point], Any], point: Point) -> tuple[Any, dict[str, Any]]:
@@ -102,7 +103,7 @@ def _read_by(function: Callable[[Point], Any], point: Point) -> tuple[Any, dict[
 
 
 class _WatchedValues(Mapping[str, Any]):
-    """The axis values of a point, which notes those that are read."""
+    """The axis values of a point; records which of them are read."""
 
     def __init__(self, values: dict[str, Any]) -> None:
         self._values = values

@@ -1,4 +1,4 @@
-"""What makes two trials the same: content hashes of all that determines a result.
+"""The identity of trials: content hashes of everything that determines a result.
 
 A key covers the model, the task and its data, the recipe, the budget, the seeds and the code that
 a trial runs (``hsweep.planning.code``). It does not cover the axis names of the point: two points
@@ -104,9 +104,9 @@ def versions_of(libraries: Collection[str]) -> dict[str, str]:
         libraries: import names of installed packages, beside those that always compute.
     """
     names = {name for each in libraries for name in _packages(each)}
-    found = {name: _version(name) for name in sorted({*_COMPUTE, *names})}
+    by_name = {name: _version(name) for name in sorted({*_COMPUTE, *names})}
     python = ".".join(map(str, sys.version_info[:2]))
-    return {"python": python, **{name: text for name, text in found.items() if text}}
+    return {"python": python, **{name: text for name, text in by_name.items() if text}}
 
 
 def differing(mine: Mapping[str, str], other: Mapping[str, str]) -> list[str]:

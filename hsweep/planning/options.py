@@ -22,10 +22,10 @@ LIMITED: Final = {
 
 
 def violation(limits: Limits, costs: Mapping[str, int]) -> str:
-    """Return the limit that a trial exceeds, in words; empty for none.
+    """Return the limit that a trial exceeds, in words; empty if it exceeds no limit.
 
     Raises:
-        UserError: a bound on what is not known of the trial.
+        UserError: a limit on a quantity that is unknown for the trial.
     """
     for name, bound in limits.items():
         if bound is None:
@@ -46,7 +46,7 @@ def violation(limits: Limits, costs: Mapping[str, int]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepOptions:
-    """What is chosen of a sweep file; a study keeps it."""
+    """The preset, settings and limits chosen for a sweep file; a study records them."""
 
     preset: str | None = option(
         None, metavar="NAME", help="A variant of the sweep.  [default: quick]"

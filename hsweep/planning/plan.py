@@ -1,4 +1,4 @@
-"""Every trial before any trains: keys, counts, memory, what is impossible and what is double."""
+"""Plans every trial before any trains: keys, counts, memory, impossible points, duplicates."""
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -32,10 +32,10 @@ from hsweep.planning.options import Limits, violation
 from hsweep.planning.recipes import check_recipe, with_task_settings
 from hsweep.planning.user_code import (
     ImpossiblePointError,
-    called,
+    call_user_code,
     check_kinds,
     check_metrics,
-    counted,
+    count_model,
     described_cost,
     evaluated,
     too_few_tokens,
@@ -64,13 +64,13 @@ _Setup: TypeAlias = tuple[
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a study will run.
+    """The trials that a study will run.
 
     Attributes:
         trials: in the order of the space, replicates of a point together, the shorter budgets of
             each before the longer ones.
         skipped: impossible points and those outside the limits, each with the reason.
-        merged: trials that were another one again and were dropped.
+        merged: number of trials dropped as duplicates of others.
         data_problems: why data could not be read; a study cannot start while there are any.
         is_adaptive: the points are proposed during the run; ``trials`` are random draws for
             orientation.
@@ -182,7 +182,7 @@ class Planner:
 
     @classmethod
     def like(cls, plan: "Plan") -> "Planner":
-        """Return a planner that plans what ``plan`` holds, from the beginning."""
+        """Return a planner that plans the trials of ``plan`` from the beginning."""
         return cls.following(replace(plan, trials=()))
 
     def plan_point(
@@ -243,8 +243,8 @@ class Planner:
         setup = self._trained_by_user(point) if is_users else self._trained_by_loop(point)
         task, model, recipe, resources, counts, memory = setup
         sweep = self.sweep = with_deciding_metric(self.sweep, task)
-        self._once(("metrics", self._hash_of(task)), lambda: self._check_metrics(task))
-        parts, origin = called(
+        self._compute_once(("metrics", self._hash_of(task)), lambda: self._check_metrics(task))
+        parts, origin = call_user_code(
             "model, task, recipe or training", lambda: self._parts(point, task, model, recipe)
         )
         trial = Trial(
@@ -288,12 +288,19 @@ class Planner:
         recipe = evaluated("recipe", sweep.recipe, point)
         resources = evaluated("resources", sweep.resources, point)
         check_kinds(task=task, model=model, recipe=recipe, resources=resources)
-        task, recipe = called("recipe", lambda: with_task_settings(task, recipe))
-        called("recipe", lambda: check_recipe(recipe, model, resources, sweep.budget, self._once))
-        counts = self._once(("counts", self._hash_of(model)), lambda: self._counts_of(model))
+        task, recipe = call_user_code("recipe", lambda: with_task_settings(task, recipe))
+        call_user_code(
+            "recipe",
+            lambda: check_recipe(recipe, model, resources, sweep.budget, self._compute_once),
+        )
+        counts = self._compute_once(
+            ("counts", self._hash_of(model)), lambda: self._counts_of(model)
+        )
         if sweep.keep != "none":
-            self._once(("weights", type(model)), lambda: counted(_check_can_be_kept, model))
-        if too_few := called("task", lambda: too_few_tokens(task, model)):
+            self._compute_once(
+                ("weights", type(model)), lambda: count_model(_check_can_be_kept, model)
+            )
+        if too_few := call_user_code("task", lambda: too_few_tokens(task, model)):
             raise ImpossiblePointError(too_few)
         memory = None
         if not isinstance(model, FunctionModel) or model.knows_memory:
@@ -315,7 +322,7 @@ class Planner:
         """
         sweep = self.sweep
         resources = evaluated("resources", sweep.resources, point)
-        training: UserTraining = self._once("user training", sweep.user_training)
+        training: UserTraining = self._compute_once("user training", sweep.user_training)
         counts, memory = described_cost(sweep.describe, point) if sweep.describe else (None, None)
         check_kinds(resources=resources)
         if training.starts_processes and resources.spread:
@@ -332,7 +339,9 @@ class Planner:
             return ""
         nuisance = getattr(question, "nuisance", ())
         num_params = counts.num_params if counts is not None else None
-        stratum = called("early stopping", lambda: stopping.stratum(point, num_params, nuisance))
+        stratum = call_user_code(
+            "early stopping", lambda: stopping.stratum(point, num_params, nuisance)
+        )
         is_baseline = isinstance(question, Lean) and question.is_baseline(point)
         # Everything will be compared with the baseline.
         return PROTECTED if stopping.scouts is None and is_baseline else stratum
@@ -352,17 +361,17 @@ class Planner:
             code["training_code"] = training_code()
         hashed = partial(self._hash_of, for_key=True)
         data = ("data", self._hash_of(task))
-        fingerprint = self._once(data, lambda: self._fingerprint_of(task))
+        fingerprint = self._compute_once(data, lambda: self._fingerprint_of(task))
         return parts_of(content, code, fingerprint, hashed)
 
     def _code_of_user(self, task: UserTraining, point: Point) -> Code:
-        """Return the code behind a user's training; that of a script depends on the point where
-        the command names files by it."""
+        """Return the code behind a user's training; the files that a command names can depend on
+        the point."""
         if not isinstance(task.train, Command):
             return code_of(task.train, self.sweep_module)
         folder = Path(task.folder, task.train.folder)
         named = named_code(task.train, folder, point)
-        return self._once(("script", named), lambda: code_of_script(named, folder))
+        return self._compute_once(("script", named), lambda: code_of_script(named, folder))
 
     def _counts_of(self, model: AnyModelConfig) -> Counts:
         is_checked = isinstance(model, ModelConfig) and not isinstance(model, FunctionModel)
@@ -370,39 +379,39 @@ class Planner:
             # Counts come from structure; building without memory proves them. A large plan
             # proves its first few hundred, since the rest differ only in their numbers.
             self._num_builds += 1
-            counted(checked_build, model)
-        return counted(counts_of, model)
+            count_model(checked_build, model)
+        return count_model(counts_of, model)
 
     def _fingerprint_of(self, task: Learnable) -> str:
         try:
-            return called("task", task.fingerprint)
+            return call_user_code("task", task.fingerprint)
         except DataError as error:
             self.data_problems[str(error)] = None
             return UNREAD_DATA
 
-    def _once(self, what: Hashable, work: Callable[[], T]) -> T:
-        """Return the result of ``work``, which is called once for each ``what``."""
+    def _compute_once(self, what: Hashable, work: Callable[[], T]) -> T:
+        """Return the result of ``work``, computed once for each ``what`` and then remembered."""
         if what not in self._results:
             self._results[what] = work()
         return cast(T, self._results[what])
 
     def _hash_of(self, value: Any, *, for_key: bool = False) -> str:
-        """Return the content hash of a value; of one that points share it is worked out once."""
-        known = self._hashes.get((id(value), for_key))
-        if known is None:
+        """Return the content hash of a value, computed once for a value that points share."""
+        entry = self._hashes.get((id(value), for_key))
+        if entry is None:
             if len(self._hashes) >= _MAX_HASHES:
                 self._hashes.clear()
             # The value is held, so that no other one can come to lie where it was.
-            known = (value, content_hash(value, for_key=for_key))
-            self._hashes[id(value), for_key] = known
-        return known[1]
+            entry = (value, content_hash(value, for_key=for_key))
+            self._hashes[id(value), for_key] = entry
+        return entry[1]
 
 
 def _check_can_be_kept(model: Any) -> None:
-    """Refuse a model whose state is more than tensors, which a file of weights cannot hold.
+    """Refuse a model with a state that is no tensor: a file of weights cannot hold it.
 
     Raises:
-        UserError: with the part that is no tensor.
+        UserError: names the part that is no tensor.
     """
     from hsweep.training.weights import plain_tensors
 

@@ -1,4 +1,4 @@
-"""A sweep file, what is chosen of it and what that leads to: every trial, planned."""
+"""From a sweep file and the options of a command to the planned trials."""
 
 import contextlib
 import sys
@@ -35,7 +35,7 @@ def prepare(sweep_file: Path, options: SweepOptions, *, siblings: Path | None = 
     """Load a sweep file and plan its trials.
 
     Raises:
-        UserError: anything about the file, the preset, the settings or the plan.
+        UserError: the file, the preset, the settings or the plan cannot be used.
     """
     return planned(loaded_sweep(sweep_file, siblings), options)
 
@@ -70,8 +70,8 @@ def planned(
 
 
 def variant(sweep: Sweep, options: SweepOptions) -> Sweep:
-    chosen = sweep.with_preset(options.preset).with_settings(options.settings)
-    return chosen.with_points(options.points)
+    result = sweep.with_preset(options.preset).with_settings(options.settings)
+    return result.with_points(options.points)
 
 
 def recorded_options(manifest: Manifest) -> SweepOptions:

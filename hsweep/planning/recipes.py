@@ -1,4 +1,4 @@
-"""What a recipe asks for that a task, a model, a device or a library does not have."""
+"""Checks that task, model, device and libraries have what a recipe asks for."""
 
 from collections.abc import Callable, Hashable
 from dataclasses import fields, is_dataclass, replace
@@ -18,9 +18,9 @@ _BUILT_IN: Final = ("adamw", "sgd")
 
 
 def with_task_settings(task: Task, recipe: Recipe) -> tuple[Task, Recipe]:
-    """Return the task with the settings that the recipe has for it, and the recipe without them.
+    """Move the recipe's settings of the task from the recipe to the task; return both.
 
-    So it does not matter which of the two says them: it is the same trial.
+    So a setting given in the recipe or in the task makes the same trial.
 
     Raises:
         UserError: the task has no such setting.
@@ -38,8 +38,8 @@ def with_task_settings(task: Task, recipe: Recipe) -> tuple[Task, Recipe]:
                 f"setting; leave it out, or give the task's class a field {name!r} that it trains "
                 "by"
             )
-    changed: Any = replace(task, **values)  # type: ignore[type-var]
-    return changed, replace(recipe, label_smoothing=None, mixup=None, cutmix=None)
+    result: Any = replace(task, **values)  # type: ignore[type-var]
+    return result, replace(recipe, label_smoothing=None, mixup=None, cutmix=None)
 
 
 def check_recipe(
@@ -52,7 +52,7 @@ def check_recipe(
     """Refuse a recipe that cannot be followed; torch is imported where that has to be tried.
 
     Args:
-        once: does work under a name that it has not had before.
+        once: runs work unless it has run under the same name before.
 
     Raises:
         UserError: with what is missing.

@@ -1,4 +1,4 @@
-"""A plan beside what a study has on record: what stays, is new, goes on longer or falls out.
+"""Compares a plan with a study's record: trials that stay, are new, are extended or drop out.
 
 Two trials are the same if their keys are. What is on record and no longer planned is orphaned: it
 keeps its results and counts again if it is ever planned again.
@@ -43,12 +43,14 @@ class Continuation:
     """A trial that was trained with another budget before.
 
     Attributes:
-        trial: with the budget of now.
-        previous: the trial on record, whose reports it takes over if it goes on from it.
-        status: where that leaves it; None if it does not go on from it.
-        checkpoints: key of the trial whose checkpoints it goes on from; empty for none.
-        through: the last unit whose report it takes over.
-        why: why it does not go on from it; empty if it does, or if there is nothing to go on from.
+        trial: the trial with its present budget.
+        previous: the trial on record with the earlier budget; a trial that continues it takes over
+            its reports.
+        status: status of ``trial`` after that; None if it does not continue ``previous``.
+        checkpoints: key of the trial whose checkpoints are continued; empty without any.
+        through: the last unit whose report is taken over.
+        why: why ``trial`` does not continue ``previous``; empty if it does, or if there is nothing
+            to continue.
     """
 
     trial: Trial
@@ -60,14 +62,14 @@ class Continuation:
 
     @property
     def reason(self) -> str:
-        """Why the trial has its status, for the record."""
+        """Reason of the trial's status, for the record."""
         if self.status is TrialStatus.PLANNED:
             return f"goes on from {self.through} {self.trial.budget.unit}"
         return self.previous.reason
 
     @property
     def how(self) -> str:
-        """How it goes on, in words."""
+        """How the trial continues the previous one, in words."""
         if self.status is not TrialStatus.PLANNED:
             return f"{str(self.status).replace('_', ' ')}, as before"
         whole = self.previous.status is TrialStatus.FINISHED
@@ -79,13 +81,13 @@ class Revision:
     """The difference between a plan and a study's record.
 
     Attributes:
-        plan: everything the study shall consist of.
-        num_before: trials that were part of the study.
-        kept: trials on record that are part of it as they were.
-        restored: trials orphaned before that are part of it again.
+        plan: all trials that the study shall have.
+        num_before: number of trials that the study had.
+        kept: trials of the study that stay.
+        restored: trials removed from the study earlier that return.
         new: trials that are not on record, the extended ones included.
-        orphaned: trials that are no longer part of it, by the reason why.
-        extended: new trials that begin with what was trained with the previous budget.
+        orphaned: trials that leave the study, by the reason.
+        extended: new trials that continue a training with the previous budget.
     """
 
     plan: Plan
@@ -118,8 +120,8 @@ class Revision:
         add("restored", self.restored, f" ({_statuses(self.restored)})")
         add("new", [trial for trial, _ in groups["new"]], "")
         ways = Counter(each.how for each in self.extended)
-        how = ", ".join(f"{number} {way}" for way, number in ways.items())
-        about = f" with a budget of {self.plan.sweep.budget} ({how})"
+        text = ", ".join(f"{number} {way}" for way, number in ways.items())
+        about = f" with a budget of {self.plan.sweep.budget} ({text})"
         add("extended", [each.trial for each in self.extended], about)
         previous = {each.previous.key for each in self.extended}
         before = len(lines)
@@ -141,15 +143,15 @@ class Revision:
     def to_json(self) -> dict[str, Any]:
         trials = []
         for what, group in self._groups().items():
-            for trial, more in group:
+            for trial, detail in group:
                 entry = {"key": trial.key, "what": what, "point": dict(trial.point)}
                 status = {"status": str(trial.status)} if isinstance(trial, TrialRow) else {}
-                trials.append({**entry, "replicate": trial.replicate, **status, **more})
+                trials.append({**entry, "replicate": trial.replicate, **status, **detail})
         reasons = {why: len(rows) for why, rows in self.orphaned.items()}
         return {**self.counts(), "reasons": reasons, "trials": trials}
 
     def _groups(self) -> dict[str, list[tuple[_AnyTrial, dict[str, str]]]]:
-        """Return the trials of each kind, each with what is particular to it."""
+        """Return the trials by kind, each with the extra fields of its kind."""
         extended = {each.trial.key for each in self.extended}
         return {
             "kept": [(row, {}) for row in self.kept],
@@ -173,7 +175,7 @@ def compare(
     """Compare a plan with the record, orphaned trials included, by the trials' keys.
 
     Args:
-        plan: everything the study shall consist of.
+        plan: all trials that the study shall have.
         rows: the record.
         files: behind digests of code on record.
         continuation: finds what a new trial can go on from.
@@ -199,17 +201,17 @@ def _orphaned(
     rows: Iterable[TrialRow], plan: Plan, files: Files, continuations: Iterable[Continuation]
 ) -> dict[str, list[TrialRow]]:
     """Return trials on record that are not planned any more, by the reason why."""
-    planned = {(each.point, each.replicate): each for each in plan.trials}
+    by_place = {(each.point, each.replicate): each for each in plan.trials}
     at_budget = {(each.point, each.replicate, each.budget.amount): each for each in plan.trials}
-    points = {point for point, _ in planned}
+    points = {point for point, _ in by_place}
     other_budget = {each.previous.key: each for each in continuations}
     orphaned: dict[str, list[TrialRow]] = {}
     for row in rows:
         point = recorded_point(row.point)
         if row.key in other_budget:
             why = _why_of_another_budget(other_budget[row.key], plan)
-        elif (point, row.replicate) in planned:
-            like = at_budget.get((point, row.replicate, row.budget), planned[point, row.replicate])
+        elif (point, row.replicate) in by_place:
+            like = at_budget.get((point, row.replicate, row.budget), by_place[point, row.replicate])
             why = _what_changed(row, like, plan, files)
         elif point in plan.skipped:
             why = f"skipped, {plan.skipped[point]}"
@@ -240,8 +242,8 @@ def _what_changed(row: TrialRow, trial: Trial, plan: Plan, files: Files) -> str:
 
 
 def proposed_trials(plan: Plan, journal: JournalReader) -> list[Trial]:
-    """Return the trials that an adaptive search's recorded proposals lead to; none of a search
-    that lists or draws its points."""
+    """Return the trials of an adaptive search's recorded proposals; no trials for other
+    searches."""
     if not plan.is_adaptive:
         return []
     planner = Planner.like(plan)
@@ -351,5 +353,5 @@ def _statuses(trials: Iterable[_AnyTrial]) -> str:
 
 def _examples(trials: Iterable[_AnyTrial], varying: tuple[str, ...]) -> str:
     labels = list(dict.fromkeys(point_label(trial.point, varying) for trial in trials))
-    shown = ", ".join(labels[:_EXAMPLES])
-    return shown if len(labels) <= _EXAMPLES else f"{shown}, ... ({len(labels)} points)"
+    examples = ", ".join(labels[:_EXAMPLES])
+    return examples if len(labels) <= _EXAMPLES else f"{examples}, ... ({len(labels)} points)"

@@ -1,6 +1,6 @@
-"""What a Python file does: its code without comments, docstrings and layout, and what it imports.
+"""The effect of a Python file: its code without comments, docstrings and layout, and its imports.
 
-What stands under ``if TYPE_CHECKING`` never runs, so it is left out everywhere.
+Statements under ``if TYPE_CHECKING`` never run, so they are left out everywhere.
 """
 
 import ast
@@ -73,7 +73,7 @@ def source_of_part(path: Path, definitions: Iterable[str]) -> Source:
 
 
 def _acts(statement: Statement, imported: set[str]) -> bool:
-    """Whether a statement does something when its file is imported, whoever uses its names."""
+    """Whether importing the file runs something in this statement, even if its names are unused."""
     # Writing into something imported changes it for everybody.
     changes_others = not statement.changes.isdisjoint({"", *imported})
     return statement.is_star_import or changes_others or not _only_binds(statement.node)
@@ -89,7 +89,7 @@ def _only_binds(node: ast.AST) -> bool:
 
 
 def _may_act(node: ast.stmt) -> bool:
-    """Whether a statement that only binds names does something if nothing uses these."""
+    """Whether a statement that only binds names may have an effect even if nothing uses them."""
     return isinstance(node, _ASSIGNMENTS + _BRANCHES) or bool(getattr(node, "decorator_list", ()))
 
 
@@ -127,21 +127,21 @@ def _described(nodes: Iterable[ast.stmt], package: str = "") -> Source:
 
 
 def _parsed(path: Path) -> ast.Module:
-    """Return a file's code without docstrings, and without what only type checkers read."""
+    """Return a file's code without docstrings and without statements for type checkers alone."""
     tree = ast.parse(path.read_bytes())
     for node in ast.walk(tree):
         for field in ("body", "orelse", "finalbody"):
             block = getattr(node, field, None)
             if not isinstance(block, list):
                 continue
-            kept = [
+            nodes = [
                 part for each in block for part in (each.orelse if _is_unseen(each) else [each])
             ]
             if field == "body" and _has_docstring(node):
-                kept = kept[1:]
-            if field == "body" and not kept and node is not tree:
-                kept = [ast.Pass()]
-            setattr(node, field, kept)
+                nodes = nodes[1:]
+            if field == "body" and not nodes and node is not tree:
+                nodes = [ast.Pass()]
+            setattr(node, field, nodes)
     return tree
 
 

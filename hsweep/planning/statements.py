@@ -82,9 +82,9 @@ def statement_of(node: ast.stmt, text: str, imported: Iterable[str] = ()) -> Sta
             if not isinstance(inner.ctx, ast.Load):
                 changes.add(_base(inner))
         elif isinstance(inner, ast.Expr) and isinstance(inner.value, ast.Call):
-            called = inner.value.func
-            if isinstance(called, ast.Attribute):
-                changes |= {_base(called)}.difference(imported)
+            function = inner.value.func
+            if isinstance(function, ast.Attribute):
+                changes |= {_base(function)}.difference(imported)
     rebinds = isinstance(node, _REBINDING) or (
         isinstance(node, ast.AnnAssign) and node.value is not None
     )
@@ -106,11 +106,11 @@ def leading_to(
 ) -> list[Statement]:
     """Return the statements that give names their values, in order.
 
-    What a name means where a statement runs is its last binding before; what it means to a function
-    that is called later is its last binding of all.
+    When a statement runs, a name has its last binding before the statement; in a function called
+    later it has its last binding of all.
 
     Args:
-        names: those that are wanted.
+        names: the names whose values are needed.
         statements: in the order in which they run.
         is_needed: whether a statement is wanted whatever it binds.
     """
@@ -139,7 +139,8 @@ def _add_names_within(table: symtable.SymbolTable, uses: set[str], later: set[st
 
 
 def _base(target: ast.expr) -> str:
-    """Return the name whose value an attribute or an item belongs to; empty where it is none."""
+    """Return the name at the root of an attribute or item, as ``a`` of ``a.b[0]``; empty without
+    one."""
     while isinstance(target, ast.Attribute | ast.Subscript):
         target = target.value
     return target.id if isinstance(target, ast.Name) else ""

@@ -1,4 +1,4 @@
-"""A sweep's own functions and objects called, which may fail in any way, or be something else."""
+"""Calls a sweep's functions and objects, which may fail in any way or be of a wrong type."""
 
 from collections.abc import Callable, Hashable
 from dataclasses import replace
@@ -42,32 +42,32 @@ class ImpossiblePointError(Exception):
 
 
 def evaluated(what: str, value: Any, point: Point) -> Any:
-    """Evaluate one of a sweep's functions.
+    """Evaluate a sweep's function at a point.
 
     Raises:
-        ImpossiblePointError: it raised ValueError.
-        UserError: it failed otherwise.
+        ImpossiblePointError: the function raised ValueError.
+        UserError: the function failed in another way.
     """
     failure = f"the sweep's {what} function failed at {dict(point)}"
     return _attempted(lambda: resolve(value, point), failure, may_be_impossible=True)
 
 
-def called(what: str, function: Callable[[], Result]) -> Result:
+def call_user_code(what: str, function: Callable[[], Result]) -> Result:
     """Call a function that uses a sweep's own objects.
 
     Raises:
-        DataError: of a task.
-        UserError: they failed otherwise.
+        DataError: raised by a task.
+        UserError: the objects failed in another way.
     """
     return _attempted(function, f"the sweep's {what} cannot be used")
 
 
-def counted(count: Callable[[Any], Result], model: Any) -> Result:
-    """Count a model.
+def count_model(count: Callable[[Any], Result], model: Any) -> Result:
+    """Call a function that builds or counts a model.
 
     Raises:
-        ImpossiblePointError: it raised ValueError.
-        UserError: it failed otherwise.
+        ImpossiblePointError: the model raised ValueError.
+        UserError: the model failed in another way.
     """
     failure = f"the model {shown(model)} cannot be built or counted"
     advice = (
@@ -99,10 +99,10 @@ def _attempted(
 
 
 def check_kinds(**values: Any) -> None:
-    """Refuse what a sweep's functions returned in place of something else.
+    """Refuse values of a wrong type from a sweep's functions.
 
     Raises:
-        UserError: with what it must be.
+        UserError: names the type that it must be.
     """
     for what, value in values.items():
         kinds, is_a = _KINDS[what]
@@ -125,7 +125,7 @@ def with_deciding_metric(sweep: Sweep, task: Learnable) -> Sweep:
     if sweep.metric and sweep.goal and (question is None or question.scale is not None):
         return sweep
     try:
-        metrics = called("task", lambda: tuple(task.metrics))
+        metrics = call_user_code("task", lambda: tuple(task.metrics))
     except DataError as error:
         raise UserError(
             f"which metrics task {task.name!r} has depends on its data, and these cannot be read: "
@@ -151,7 +151,7 @@ def check_metrics(task: Learnable, sweep: Sweep) -> None:
         DataError: what is measured depends on data that cannot be read.
         UserError: with what is wrong.
     """
-    metrics = called(
+    metrics = call_user_code(
         "task",
         lambda: {str(each.name): {"goal": each.goal, "scale": each.scale} for each in task.metrics},
     )

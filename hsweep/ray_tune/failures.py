@@ -178,5 +178,5 @@ def _main_stack(trace: str) -> list[str]:
     """Return the frames of the thread that trained, the innermost first."""
     blocks = [block.splitlines() for block in re.split(r"\n(?=Thread |Current thread )", trace)]
     training = [block for block in blocks if any(_TRAINS.search(line) for line in block)]
-    chosen = training[0] if training else blocks[-1]
-    return [line for line in chosen if _FRAME.match(line)]
+    lines = training[0] if training else blocks[-1]
+    return [line for line in lines if _FRAME.match(line)]

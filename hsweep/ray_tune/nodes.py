@@ -39,8 +39,8 @@ def avoidable(failed: Iterable[str], request: Resources) -> frozenset[str]:
     """Return those of the ``failed`` nodes that are there, if another has room for the request."""
     nodes = {node["NodeID"]: node["Resources"] for node in alive_nodes()}
     avoided = nodes.keys() & set(failed)
-    others = [nodes[node] for node in nodes.keys() - avoided]
-    has_room = slots_of_all(others, request) > 0
+    other_nodes = [nodes[node] for node in nodes.keys() - avoided]
+    has_room = slots_of_all(other_nodes, request) > 0
     return frozenset(avoided) if has_room else frozenset()
 
 

@@ -143,9 +143,9 @@ class _Watch(threading.Thread):
         self._rank_of = {part: rank for rank, part in enumerate(parts, start=1)}
 
     def run(self) -> None:
-        waiting = list(self._rank_of)
-        while waiting:
-            [part], waiting = ray.wait(waiting, num_returns=1)
+        references = list(self._rank_of)
+        while references:
+            [part], references = ray.wait(references, num_returns=1)
             if failure := self._failure_of(part):
                 self.give_up(failure)
                 return

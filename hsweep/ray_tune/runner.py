@@ -85,9 +85,9 @@ class RayRunner:
             self._join(self.address)
 
     def _start(self) -> None:
-        started, self.local = self.local, None
-        if started is not None:
-            started.wait()
+        local, self.local = self.local, None
+        if local is not None:
+            local.wait()
         elif ray.is_initialized():
             return
         else:
@@ -219,27 +219,27 @@ def _wait(
         if until_dashboard == 0 and not tuning.done():
             show_dashboard()
         trouble = health.trouble()
-        waiting = scheduler.workers.without_process()
-        has_room = bool(scheduler.workers.with_process()) or _fits_somewhere(waiting, health.nodes)
+        workers = scheduler.workers.without_process()
+        has_room = bool(scheduler.workers.with_process()) or _fits_somewhere(workers, health.nodes)
         without_room = 0.0 if has_room else without_room + _LOOK_SECONDS
         if trouble is None and without_room > ROOMLESS_SECONDS:
-            trouble = _no_room(waiting)
+            trouble = _no_room(workers)
         if trouble is not None:
             scheduler.coordinator.request_stop(trouble, is_trouble=True)
             wait([tuning], _LEAVE_SECONDS)
             return
 
 
-def _fits_somewhere(waiting: Sequence[Worker], nodes: Iterable[Mapping[str, Any]]) -> bool:
+def _fits_somewhere(workers: Sequence[Worker], nodes: Iterable[Mapping[str, Any]]) -> bool:
     alive = {node["NodeID"]: node["Resources"] for node in nodes if node["Alive"]}
-    return not waiting or any(
+    return not workers or any(
         slots_of_all([alive[node] for node in alive.keys() - worker.avoided], worker.resources)
-        for worker in waiting
+        for worker in workers
     )
 
 
-def _no_room(waiting: Iterable[Worker]) -> str:
-    needs = " or ".join(sorted({_amounts(worker.resources) for worker in waiting}) or ["nothing"])
+def _no_room(workers: Iterable[Worker]) -> str:
+    needs = " or ".join(sorted({_amounts(worker.resources) for worker in workers}) or ["nothing"])
     return (
         f"no node of the cluster has been able to hold a trial for {ROOMLESS_SECONDS / 60:g} "
         f"minutes (one needs {needs}): nodes were lost and none came back"

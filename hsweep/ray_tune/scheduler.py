@@ -65,17 +65,17 @@ class CoordinatedScheduler(FIFOScheduler, tune.Stopper):
     def choose_trial_to_run(self, tune_controller: Any) -> TuneTrial | None:
         """Look after the running processes: Tune asks this at every turn, many times a second."""
         self.tick()
-        chosen: TuneTrial | None = super().choose_trial_to_run(tune_controller)
-        return chosen
+        trial: TuneTrial | None = super().choose_trial_to_run(tune_controller)
+        return trial
 
     def tick(self) -> None:
         """End processes that have been silent for too long, and those in which a trial goes on
         after the time that it has for ending. Only time in which this process ran counts as
         silence: a driver that was stopped itself hears first what was sent meanwhile."""
         now = time.monotonic()
-        passed, self._ticked = min(now - self._ticked, _LONGEST_TICK), now
+        seconds, self._ticked = min(now - self._ticked, _LONGEST_TICK), now
         for worker in self.workers.with_process():
-            worker.silent_seconds += passed
+            worker.silent_seconds += seconds
             patience = worker.patience
             is_silent = patience is not None and worker.silent_seconds > patience + GRACE_SECONDS
             if is_silent and not worker.was_silenced:
@@ -94,28 +94,28 @@ class CoordinatedScheduler(FIFOScheduler, tune.Stopper):
         actor = worker.actor
         ended: list[Assignment] = []
         for message in result[MESSAGES]:
-            assignment = worker.undone.get(message.key)
+            assignment = worker.unfinished.get(message.key)
             if assignment is not None and self._ends_trial(worker, assignment, message):
                 ended.append(assignment)
         if not result[MESSAGES]:
             # It is idle, so no trial that is left there will report any more.
             if not self.coordinator.stop_requested:
-                self.coordinator.no_more_events(worker.undone.values())
-            worker.undone.clear()
+                self.coordinator.no_more_events(worker.unfinished.values())
+            worker.unfinished.clear()
         if actor is not None:
             # A broken worker ends when it is asked once more; others train what it had not started.
-            more = [] if worker.is_broken else self.workers.more(worker)
+            assignments = [] if worker.is_broken else self.workers.add_assignments(worker)
             for assignment in ended:
                 # It may be handed out again, and must not before its checkpoint is there.
                 reference = actor.drop.remote(assignment.trial.key)
                 self.workers.close(assignment, actor, reference)
-            if more:
-                actor.give.remote(more)
+            if assignments:
+                actor.give.remote(assignments)
             if self._halting_since is not None:
                 actor.halt.remote()
             if name := worker.task_name:
                 name_next_task(actor, name)
-        goes_on = worker.is_broken or bool(worker.undone)
+        goes_on = worker.is_broken or bool(worker.unfinished)
         return str(TrialScheduler.CONTINUE if goes_on else TrialScheduler.STOP)
 
     def _ends_trial(self, worker: Worker, assignment: Assignment, message: Message) -> bool:
@@ -171,29 +171,35 @@ class CoordinatedScheduler(FIFOScheduler, tune.Stopper):
         if worker.is_broken or worker.was_stuck or isinstance(error, BrokenWorkerError):
             # The trial that broke it has reported so, or had ended: these did nothing. Of a trial
             # that ended the error may not have been heard before others came into its process.
-            for assignment in reversed(worker.undone.values()):
+            for assignment in reversed(worker.unfinished.values()):
                 self.coordinator.requeue(assignment)
         else:
             folder = working_folder(trial) if isinstance(error, RayActorError) else None
             process = EndedProcess(
                 error, worker.place, folder=folder, was_silenced=worker.was_silenced
             )
-            self._explain(worker, list(worker.undone.values()), process)
+            self._explain(worker, list(worker.unfinished.values()), process)
 
-    def _explain(self, worker: Worker, undone: Sequence[Assignment], process: EndedProcess) -> None:
+    def _explain(
+        self, worker: Worker, unfinished: Sequence[Assignment], process: EndedProcess
+    ) -> None:
         """Tell the coordinator why trials ended with their process."""
         if not isinstance(process.error, RayActorError):
-            self._pass_on(worker, undone, process)
+            self._pass_on(worker, unfinished, process)
             return
         # Questions to other machines take time that other trials need not wait.
-        thread = threading.Thread(target=self._pass_on, args=(worker, undone, process), daemon=True)
+        thread = threading.Thread(
+            target=self._pass_on, args=(worker, unfinished, process), daemon=True
+        )
         self._explaining = [other for other in self._explaining if other.is_alive()] + [thread]
         thread.start()
         thread.join(_EXPLAINING_SECONDS)
 
-    def _pass_on(self, worker: Worker, undone: Sequence[Assignment], process: EndedProcess) -> None:
+    def _pass_on(
+        self, worker: Worker, unfinished: Sequence[Assignment], process: EndedProcess
+    ) -> None:
         is_node_alive = process.is_node_alive()
-        for assignment in undone:
+        for assignment in unfinished:
             key = assignment.trial.key
             failure = failure_of(
                 assignment,
@@ -205,7 +211,7 @@ class CoordinatedScheduler(FIFOScheduler, tune.Stopper):
             if leaves_node and process.place is not None:
                 self.workers.failed_nodes.setdefault(key, set()).add(process.place.node)
             # One of several did it, or none. Each goes on in a worker of its own, which tells.
-            is_suspect = failure.is_own_fault and len(undone) > 1 and not failure.hung
+            is_suspect = failure.is_own_fault and len(unfinished) > 1 and not failure.hung
             self.coordinator.failed(
                 assignment,
                 failure.text,

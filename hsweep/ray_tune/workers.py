@@ -39,7 +39,7 @@ class Worker:
         resources: what each of its trials occupies.
         avoided: ids of nodes on which it shall not run.
         isolates: its first trial is its last.
-        undone: by key, in the order in which it got them.
+        unfinished: by key, in the order in which it got them.
         started: keys of those that the process has come to.
         place: where it runs; None before its first message.
         silent_seconds: since its last message, as far as this process was awake to hear one.
@@ -51,7 +51,7 @@ class Worker:
     resources: Resources
     avoided: frozenset[str] = frozenset()
     isolates: bool = False
-    undone: dict[str, Assignment] = field(default_factory=dict)
+    unfinished: dict[str, Assignment] = field(default_factory=dict)
     started: set[str] = field(default_factory=set)
     tune_trial: Any = None
     place: Place | None = None
@@ -71,7 +71,7 @@ class Worker:
 
         Starting a process takes its time, and so may ending a trial before the next one begins.
         """
-        patience = (assignment.patience_seconds for assignment in self.undone.values())
+        patience = (assignment.patience_seconds for assignment in self.unfinished.values())
         timeouts = [seconds for seconds in patience if seconds is not None]
         if not timeouts:
             return None
@@ -80,20 +80,20 @@ class Worker:
     @property
     def task_name(self) -> str:
         """What the process is at: the trial that it trains, or comes to next."""
-        at_work = [key for key in self.undone if key in self.started] or [*self.undone][:1]
-        labels = [self.undone[key].label for key in at_work]
-        more = f" and {len(labels) - 1} more" if len(labels) > 1 else ""
-        return f"{labels[0]}{more}" if labels else ""
+        at_work = [key for key in self.unfinished if key in self.started] or [*self.unfinished][:1]
+        labels = [self.unfinished[key].label for key in at_work]
+        others = f" and {len(labels) - 1} more" if len(labels) > 1 else ""
+        return f"{labels[0]}{others}" if labels else ""
 
     def may_have_started(self, key: str) -> bool:
         """Whether the process had come to a trial; of several it is not known how far it was."""
-        return key in self.started or (len(self.undone) > 1 and self.place is not None)
+        return key in self.started or (len(self.unfinished) > 1 and self.place is not None)
 
     def add(self, assignment: Assignment) -> None:
-        self.undone[assignment.trial.key] = assignment
+        self.unfinished[assignment.trial.key] = assignment
 
     def is_done_with(self, key: str) -> None:
-        del self.undone[key]
+        del self.unfinished[key]
         self.started.discard(key)
 
 
@@ -143,11 +143,11 @@ class Workers:
         if failed := self.failed_nodes.get(first.trial.key):
             worker.avoided = avoidable(failed, worker.resources)
         worker.add(first)
-        self.more(worker)
+        self.add_assignments(worker)
         self.by_id[trial_id] = worker
-        return WorkerStart(tuple(worker.undone.values()), worker.avoided)
+        return WorkerStart(tuple(worker.unfinished.values()), worker.avoided)
 
-    def more(self, worker: Worker) -> list[Assignment]:
+    def add_assignments(self, worker: Worker) -> list[Assignment]:
         """Add as many trials to a worker as keep it busy until its next message; return them.
 
         No trial is overtaken for ever: a worker gets nothing while another of a different size
@@ -158,14 +158,14 @@ class Workers:
         if any(other.resources != worker.resources for other in self.without_process()):
             return []
         ahead = self.num_ahead()
-        if len(worker.undone) > ahead // 2 > 0:
+        if len(worker.unfinished) > ahead // 2 > 0:
             # Every hand-out has its price, however much is in it.
             return []
-        added: list[Assignment] = []
-        while len(worker.undone) <= ahead and (assignment := self._next(worker.resources)):
+        assignments: list[Assignment] = []
+        while len(worker.unfinished) <= ahead and (assignment := self._next(worker.resources)):
             worker.add(assignment)
-            added.append(assignment)
-        return added
+            assignments.append(assignment)
+        return assignments
 
     def without_process(self) -> list[Worker]:
         return [worker for worker in list(self.by_id.values()) if worker.actor is None]
