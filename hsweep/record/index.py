@@ -142,8 +142,8 @@ def rows_from(columns: dict[str, list[Any]]) -> list[TrialRow]:
 def parsed(texts: Iterable[str]) -> list[Any]:
     """Return the values of JSON texts; equal texts, such as those of replicates, share one."""
     texts = list(texts)
-    read = {text: json.loads(text) for text in set(texts)}
-    return [read[text] for text in texts]
+    values = {text: json.loads(text) for text in set(texts)}
+    return [values[text] for text in texts]
 
 
 def _build(path: Path, log: Log) -> None:

@@ -190,10 +190,10 @@ class Journal(JournalReader):
         self.rows[key]  # which must be on record
         self.append([_status(key, attempt, status, reason, **changed)])
 
-    def adopt(self, key: str, reports: Iterable[LogRow], **how: Any) -> None:
+    def adopt(self, key: str, reports: Iterable[LogRow], **state: Any) -> None:
         """Give a planned trial the reports of the same training elsewhere (see
         `adoption_entries`)."""
-        self.append(self.adoption_entries(key, reports, **how))
+        self.append(self.adoption_entries(key, reports, **state))
 
     def adoption_entries(
         self,
@@ -215,9 +215,11 @@ class Journal(JournalReader):
                 other trial; ``continues``, the other trial's key, if its budget is shorter.
         """
         origins = list(origins)
-        adopted = [_report(key, each.time, 0, each.unit or 0, each.payload) for each in reports]
-        moved = _status(key, 0, status, **changed, **_trained_with(origins))
-        return [*self._origin_entries(origins), *adopted, moved]
+        adopted = [
+            _report(key, report.time, 0, report.unit or 0, report.payload) for report in reports
+        ]
+        status_entry = _status(key, 0, status, **changed, **_trained_with(origins))
+        return [*self._origin_entries(origins), *adopted, status_entry]
 
     def removal_entries(self, keys: Iterable[str], why: str) -> list[Entry]:
         """Return the entries that take trials out of the study (or back into it, with an empty

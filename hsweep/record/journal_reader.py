@@ -294,8 +294,8 @@ class JournalReader:
     def _select(self, where: str, *values: object) -> Iterator[LogRow]:
         for batch in self._batches(f"{_ENTRIES} WHERE {where}", *values):
             with self._readable():
-                read = [LogRow(*(*entry, json.loads(text))) for *entry, text in batch]
-            yield from read
+                rows = [LogRow(*(*entry, json.loads(text))) for *entry, text in batch]
+            yield from rows
 
     def reports(self, keys: Iterable[str] | None = None) -> Iterator[LogRow]:
         """Yield the reports of all trials in the order they were recorded, or of the trials with

@@ -71,9 +71,9 @@ class Log:
         except FileNotFoundError:
             raise unreadable(path, "it is missing") from None
         except OSError as error:
-            what = "read" if read_only else "written"
+            access = "read" if read_only else "written"
             raise UserError(
-                f"the record {path} cannot be {what} ({error.strerror}); make it accessible or "
+                f"the record {path} cannot be {access} ({error.strerror}); make it accessible or "
                 "free some space and try again"
             ) from error
         if is_empty:
@@ -101,13 +101,13 @@ class Log:
         if self.size != end:
             raise OSError(errno.EIO, "its end is not what was written last", str(self.path))
         line = _encoded(_encode(entries).encode())
-        left = line
+        rest = line
         try:
-            while left:
-                written = os.write(self._file, left)
-                if not written:
+            while rest:
+                num_written = os.write(self._file, rest)
+                if not num_written:
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-                left = left[written:]
+                rest = rest[num_written:]
         except OSError as error:
             self._is_torn = True
             self.cut(end)

@@ -82,7 +82,7 @@ class Manifest:
     def accepted_code(self) -> dict[str, str]:
         """Digests of code that was accepted, each with that of the code whose keys its trials
         have."""
-        return {new: old for each in self.accepted for new, old in each["code"].items()}
+        return {new: old for change in self.accepted for new, old in change["code"].items()}
 
     @property
     def added_keys(self) -> frozenset[str]:
@@ -94,8 +94,10 @@ class Manifest:
     @property
     def later_commands(self) -> list[str]:
         """The commands that added to the study or edited it after it began, in their order."""
-        later = sorted([*self.extensions, *self.revisions], key=lambda each: each.get("time", 0))
-        return [str(each.get("command", "")) for each in later]
+        later = sorted(
+            [*self.extensions, *self.revisions], key=lambda addition: addition.get("time", 0)
+        )
+        return [str(addition.get("command", "")) for addition in later]
 
 
 def manifest_text(manifest: Manifest) -> str:

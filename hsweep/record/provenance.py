@@ -28,7 +28,7 @@ def _output(command: Sequence[str]) -> str | None:
     # Inside a git hook, git's own variables would point every call at the hook's repository.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             command,
             env=environment | {"GIT_OPTIONAL_LOCKS": "0"},
             stdin=subprocess.DEVNULL,
@@ -40,7 +40,7 @@ def _output(command: Sequence[str]) -> str | None:
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout
+    return process.stdout
 
 
 def git_state(file: Path) -> dict[str, Any] | None:
@@ -106,10 +106,10 @@ def hardware() -> dict[str, Any]:
 def collect(*, command: Sequence[str], sweep_file: Path | None) -> dict[str, Any]:
     """Return all that is needed to know what produced a result, ready for JSON and without secrets;
     of the sweep file, the state of the checkout it lies in."""
-    own = git_state(Path(__file__))
+    state = git_state(Path(__file__))
     # An installed copy may sit in a virtual environment inside somebody else's checkout, and with
     # it the sweeps that come with it.
-    tool = own if own is not None and own["tracked"] else None
+    tool = state if state is not None and state["tracked"] else None
     return {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "hostname": socket.gethostname(),

@@ -20,9 +20,9 @@ def recipe_metas(journal: JournalReader, trials: Iterable[Trial]) -> dict[str, s
     """Return the metas that put the recipes of trials on record, without those that are there;
     a user's own training has no recipe."""
     recipes = {trial.parts[_PART]: trial.recipe for trial in trials if _PART in trial.parts}
-    known = journal.metas(_META)
-    new = {name: each for name, each in recipes.items() if name not in known}
-    return {f"{_META}{name}": json.dumps(in_force(each)) for name, each in new.items()}
+    recorded = journal.metas(_META)
+    new = {name: recipe for name, recipe in recipes.items() if name not in recorded}
+    return {f"{_META}{name}": json.dumps(in_force(recipe)) for name, recipe in new.items()}
 
 
 def recorded_recipe(journal: JournalReader, trial: TrialRow) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def in_force(recipe: Recipe) -> dict[str, Any]:
         "warmup_lr": not (recipe.warmup_steps or recipe.warmup_fraction),
         "optimizer_args": not recipe.optimizer_args,
     }
-    values = {each.name: getattr(recipe, each.name) for each in fields(recipe)}
+    values = {field.name: getattr(recipe, field.name) for field in fields(recipe)}
     return {
         name: value for name, value in values.items() if value is not None and not idle.get(name)
     }

@@ -46,10 +46,10 @@ def remove(paths: StudyPaths) -> None:
             if storage is not None:
                 _remove_stored(below(storage, paths.name))
         # Under a name that no study can have, so that a kill leaves none half removed.
-        gone = paths.root.with_name(f".{paths.name}.removed")
-        shutil.rmtree(gone, ignore_errors=True)
-        paths.root.rename(gone)
-    shutil.rmtree(gone, ignore_errors=True)
+        trash = paths.root.with_name(f".{paths.name}.removed")
+        shutil.rmtree(trash, ignore_errors=True)
+        paths.root.rename(trash)
+    shutil.rmtree(trash, ignore_errors=True)
 
 
 def _remove_stored(root: str) -> None:

@@ -82,9 +82,9 @@ class TrialRow:
 
     def plan_entry(self) -> dict[str, Any]:
         """Return the trial as planned, as the log holds it."""
-        planned = {name: getattr(self, name) for name in PLANNED_COLUMNS[1:]}
-        content = {name: dict(planned[name]) for name in ("point", "counts", "parts")}
-        return {"trial": self.key, **planned, **content}
+        values = {name: getattr(self, name) for name in PLANNED_COLUMNS[1:]}
+        content = {name: dict(values[name]) for name in ("point", "counts", "parts")}
+        return {"trial": self.key, **values, **content}
 
     def apply(self, entry: Entry) -> bool:
         """Change where the trial stands by an entry of the log; return whether it is of any
@@ -109,7 +109,7 @@ class TrialRow:
         return True
 
 
-TRIAL_COLUMNS: Final = tuple(each.name for each in fields(TrialRow))
+TRIAL_COLUMNS: Final = tuple(column.name for column in fields(TrialRow))
 PLANNED_COLUMNS: Final = TRIAL_COLUMNS[: TRIAL_COLUMNS.index("status")]
 CHANGED_BY_STATUS: Final = (
     *("reason", "failures", "exclusive", "orphaned", "reused_from", "continues"),
@@ -175,20 +175,20 @@ def unnoted_losses(
 ) -> Iterator[tuple[str, str]]:
     """Yield the name of a meta and a message for each damaged line of a log whose loss is not yet
     on record."""
-    known = [*keys]
+    recorded_keys = [*keys]
     for line in damaged:
         name = f"{DAMAGED_META}{line.start}"
         if name not in metas:
-            yield name, _loss(path, line, known)
+            yield name, _loss(path, line, recorded_keys)
 
 
 def _loss(path: Path, line: LogLine, keys: list[str]) -> str:
-    named = [key for key in keys if key.encode() in line.content]
-    of = f" of trial {', '.join(named[:_MOST_NAMED])}" if named else ""
-    more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
+    lost_keys = [key for key in keys if key.encode() in line.content]
+    of = f" of trial {', '.join(lost_keys[:_MOST_NAMED])}" if lost_keys else ""
+    rest = f" and {len(lost_keys) - _MOST_NAMED} more" if len(lost_keys) > _MOST_NAMED else ""
     kinds = [kind for kind in _ENTRY_KINDS if kind.encode() in line.content]
-    what = f" (what can be read of it: {', '.join(kinds)})" if kinds else ""
+    remains = f" (what can be read of it: {', '.join(kinds)})" if kinds else ""
     return (
-        f"{path}: the line at byte {line.start} is damaged and what it held{of}{more} is "
-        f"lost{what}; the study goes on from what is left"
+        f"{path}: the line at byte {line.start} is damaged and what it held{of}{rest} is "
+        f"lost{remains}; the study goes on from what is left"
     )

@@ -140,9 +140,9 @@ class StudyFolder:
         more revision, ``source`` is the text of its sweep file, and the one before is kept."""
         texts: dict[str, str | None] = {_on_record(self.paths.manifest): manifest_text(manifest)}
         if len(manifest.revisions) > len(self.manifest.revisions):
-            own = _on_record(self.paths.sweep_source)
+            source_meta = _on_record(self.paths.sweep_source)
             earlier = self.paths.earlier_sweep_source(len(manifest.revisions))
-            texts |= {_on_record(earlier): journal.meta(own), own: source}
+            texts |= {_on_record(earlier): journal.meta(source_meta), source_meta: source}
         return journal.meta_entries(texts)
 
     def sweep_text(self) -> str:
@@ -175,11 +175,11 @@ class StudyFolder:
         for name, text in texts.items():
             self._export(self.paths.root / name, text, texts.values())
 
-    def _export(self, path: Path, text: str, known: Collection[str]) -> None:
+    def _export(self, path: Path, text: str, recorded_digests: Collection[str]) -> None:
         there = path.read_text(errors="replace") if path.exists() else None
         if there == text:
             return
-        if path == self.paths.sweep_source and there is not None and there not in known:
+        if path == self.paths.sweep_source and there is not None and there not in recorded_digests:
             # Somebody's work, perhaps.
             aside = set_aside(path, "changed")
             edited = command("run", aside, "--study", self.name, home=self.paths.home)
@@ -314,8 +314,8 @@ def existing(home: Home, name: str) -> StudyPaths:
     of the home."""
     paths = home.study(name)
     if not holds_a_study(paths):
-        known = [study.name for study in list_studies(home)]
-        listed = f"studies there: {', '.join(known)}" if known else "it holds no study yet"
+        names = [study.name for study in list_studies(home)]
+        listed = f"studies there: {', '.join(names)}" if names else "it holds no study yet"
         raise UserError(f"no study called {name!r} in {home.root}; {listed}")
     paths.refuse_links_out()
     return paths

@@ -100,10 +100,10 @@ def read_holder(paths: StudyPaths) -> Holder:
     """Return the note of the process that runs a study; an empty one if it cannot be read."""
     try:
         holder = json.loads(paths.holder.read_text())
-        left = holder.get("seconds_left")
-        if left is not None:
-            left = max(0.0, left - max(0.0, time.time() - holder["noted"]))
-        return Holder(float(holder["since"]), left)
+        seconds = holder.get("seconds_left")
+        if seconds is not None:
+            seconds = max(0.0, seconds - max(0.0, time.time() - holder["noted"]))
+        return Holder(float(holder["since"]), seconds)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return Holder()
 

@@ -126,10 +126,10 @@ def remarks(outcomes: Iterable[TrialOutcome]) -> list[Remark]:
     outcomes = list(outcomes)
     sizes = Counter(trial.shape for trial in outcomes if trial.status != TrialStatus.PLANNED)
     lines = []
-    for status, what in _LOST:
-        if lost := [trial for trial in outcomes if trial.status == status]:
-            reasons = _most_common(Counter(trial.reason for trial in lost), "; ")
-            lines.append(Remark(what, len(lost), f"{_shapes(lost, sizes)}{reasons}"))
+    for status, happening in _LOST:
+        if losses := [trial for trial in outcomes if trial.status == status]:
+            reasons = _most_common(Counter(trial.reason for trial in losses), "; ")
+            lines.append(Remark(happening, len(losses), f"{_shapes(losses, sizes)}{reasons}"))
     retried = [t for t in outcomes if t.failures and t.status != TrialStatus.FAILED]
     if retried:
         number = sum(trial.failures for trial in retried)
@@ -139,21 +139,21 @@ def remarks(outcomes: Iterable[TrialOutcome]) -> list[Remark]:
     for trial in sorted(outcomes, key=lambda trial: trial.micro_batch or 0):
         if trial.micro_batch is not None:
             size = counted(trial.micro_batch, "example")
-            what = f"computed {size} at once (memory did not suffice for a whole batch)"
-            groups.setdefault(what, []).append(trial)
+            happening = f"computed {size} at once (memory did not suffice for a whole batch)"
+            groups.setdefault(happening, []).append(trial)
     for trial in sorted(outcomes, key=lambda trial: trial.reused_from):
         if trial.reused_from:
-            what = f"taken from study {trial.reused_from} (trained there)"
-            groups.setdefault(what, []).append(trial)
+            happening = f"taken from study {trial.reused_from} (trained there)"
+            groups.setdefault(happening, []).append(trial)
     waiting = "waiting at a rung for the others of their stratum"
     groups[waiting] = [trial for trial in outcomes if trial.is_waiting]
     for trial in outcomes:
         for note in dict.fromkeys(trial.notes):
             groups.setdefault(f"with the note “{note}”", []).append(trial)
-    for what, group in groups.items():
+    for happening, group in groups.items():
         if group:
             is_all = len(group) == len(outcomes) > 1
-            lines.append(Remark(what, len(group), "all of them" if is_all else _shapes(group)))
+            lines.append(Remark(happening, len(group), "all of them" if is_all else _shapes(group)))
     return lines
 
 
@@ -164,8 +164,8 @@ def orphaned_lines(counts: Mapping[str, int]) -> list[str]:
     ]
 
 
-def loss_line(what: str, reasons: Mapping[str, int]) -> str:
-    return f"{sum(reasons.values())} {what}{_most_common(reasons, ': ')}"
+def loss_line(words: str, reasons: Mapping[str, int]) -> str:
+    return f"{sum(reasons.values())} {words}{_most_common(reasons, ': ')}"
 
 
 def counts_in_words(
@@ -188,9 +188,11 @@ def counts_in_words(
     }
     parts = []
     for word, number in counts:
-        more = ", ".join(f"{some} {how}" for how, some in details.get(word, {}).items() if some)
+        extra = ", ".join(
+            f"{some} {detail}" for detail, some in details.get(word, {}).items() if some
+        )
         if number:
-            parts.append(f"{number} {word.replace('_', ' ')}{f' ({more})' if more else ''}")
+            parts.append(f"{number} {word.replace('_', ' ')}{f' ({extra})' if extra else ''}")
     return ", ".join(parts)
 
 
@@ -214,8 +216,8 @@ def _shapes(outcomes: Sequence[TrialOutcome], sizes: "Counter[str] | None" = Non
         + (f" ({number} times)" if sizes is None and number > 1 else "")
         for shape, number in list(numbers.items())[:_MAX_SHAPES]
     ]
-    more = len(numbers) - len(parts)
-    return ", ".join([*parts, *([f"and {more} more points"] if more else [])])
+    num_more = len(numbers) - len(parts)
+    return ", ".join([*parts, *([f"and {num_more} more points"] if num_more else [])])
 
 
 def _most_common(reasons: Mapping[str, int], before: str) -> str:
@@ -230,8 +232,8 @@ def _most_common(reasons: Mapping[str, int], before: str) -> str:
         f"{reason} ({number} times)" if number > 1 else reason
         for reason, number in numbers.most_common(_MAX_REASONS)
     ]
-    more = len(numbers) - len(parts)
-    return before + "; ".join([*parts, *([f"and {more} other reasons"] if more else [])])
+    num_more = len(numbers) - len(parts)
+    return before + "; ".join([*parts, *([f"and {num_more} other reasons"] if num_more else [])])
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,14 +309,14 @@ def run_counts(counts: Mapping[Any, int], runs: int) -> list[tuple[str, int]]:
     """
     numbers = {status: counts[status] for status in TrialStatus}
     del numbers[TrialStatus.NOT_NEEDED]
-    begun = sum(numbers.values()) - numbers[TrialStatus.PLANNED]
-    numbers[TrialStatus.PLANNED] = max(0, runs - begun)
+    num_begun = sum(numbers.values()) - numbers[TrialStatus.PLANNED]
+    numbers[TrialStatus.PLANNED] = max(0, runs - num_begun)
     return [(str(status), number) for status, number in numbers.items()]
 
 
-def counted(number: int, what: str) -> str:
+def counted(number: int, thing: str) -> str:
     """Return a number of things: ``1 run``, ``90 runs``."""
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
 def budgets_in_words(amounts: Iterable[int], unit: str) -> str:
@@ -336,9 +338,9 @@ def composition_lines(trials: Sequence[TrialRow], manifest: Manifest, runs: int)
     budgets = budgets_in_words((trial.budget for trial in trials), unit)
     lines = [f"{size}: {counted(runs, 'run')} {budgets}"] if trials else []
     if scouts:
-        which = "seed 0" if scouts == 1 else f"seeds 0 to {scouts - 1}"
+        seeds = "seed 0" if scouts == 1 else f"seeds 0 to {scouts - 1}"
         lines.append(
-            f"{which} of each setting {'is a scout' if scouts == 1 else 'are scouts'}: only to "
+            f"{seeds} of each setting {'is a scout' if scouts == 1 else 'are scouts'}: only to "
             "choose among the settings, and counted in no answer"
         )
     if unneeded := sum(trial.status == TrialStatus.NOT_NEEDED for trial in trials):

@@ -160,7 +160,7 @@ def trials_table(
         "orphaned": [why or None for why in stored["orphaned"]],
         "reused_from": [name or None for name in stored["reused_from"]],
         "reached": stored["unit"],
-        **{name: [each.get(name) for each in counts] for name in _COUNTS},
+        **{name: [count.get(name) for count in counts] for name in _COUNTS},
     }
     reported = _payloads(stored["last"], [*metrics, *REPORTED_COUNTS], dict(_LAST_FIELDS))
     for name in REPORTED_COUNTS:
@@ -173,7 +173,7 @@ def trials_table(
     trained = _array(reported["wall_seconds"], pa.field("wall_seconds", pa.float64()))
     columns["wall_seconds"] = pa.compute.fill_null(trained, 0.0)
     schema = trials_schema(axes, metrics, orphaned=orphaned)
-    return pa.table([_array(columns[each.name], each) for each in schema], schema=schema)
+    return pa.table([_array(columns[column.name], column) for column in schema], schema=schema)
 
 
 def reports_table(
@@ -210,7 +210,7 @@ def _reports_part(entries: Sequence[RawReport], metrics: Sequence[str]) -> "pa.T
         "key": keys, "unit": units, "attempt": attempts, "time": times,
         **_payloads(payloads, metrics, fields),
     }  # fmt: skip
-    return pa.table([_array(columns[each.name], each) for each in schema], schema)
+    return pa.table([_array(columns[column.name], column) for column in schema], schema)
 
 
 def _array(values: Any, field: "pa.Field[Any]") -> Any:
@@ -228,7 +228,7 @@ def _payloads(
     import pyarrow as pa
     import pyarrow.json
 
-    others = [(name, pa.type_for_alias(kind)) for name, kind in fields.items()]
+    columns = [(name, pa.type_for_alias(kind)) for name, kind in fields.items()]
     text = "\n".join(payloads).encode()
     try:
         inner = pa.struct([(metric, pa.float64()) for metric in metrics])
@@ -236,17 +236,20 @@ def _payloads(
             pa.BufferReader(text),
             read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=len(text) + 1),
             parse_options=pyarrow.json.ParseOptions(
-                explicit_schema=pa.schema([*others, ("metrics", inner)]),
+                explicit_schema=pa.schema([*columns, ("metrics", inner)]),
                 unexpected_field_behavior="ignore",
             ),
         )
         if table.num_rows != len(payloads):
             raise pa.ArrowInvalid("not a line a report")
     except pa.ArrowInvalid:  # what Python reads as a number and Arrow does not
-        read = [json.loads(payload) for payload in payloads]
+        contents = [json.loads(payload) for payload in payloads]
         return {
-            **{name: [each.get(name) for each in read] for name in fields},
-            **{name: [each.get("metrics", {}).get(name) for each in read] for name in metrics},
+            **{name: [content.get(name) for content in contents] for name in fields},
+            **{
+                name: [content.get("metrics", {}).get(name) for content in contents]
+                for name in metrics
+            },
         }
     values = table.column("metrics").combine_chunks()
     return {

@@ -21,17 +21,16 @@ def trial_named(study: "StudyFolder", name: str, *, orphaned: bool = False) -> T
     with study.journal() as journal:
         rows = journal.trials(orphaned=orphaned)
     labels = labels_of(rows)
-    named = [row for row in rows if name == labels[row.key]]
-    named = named or [row for row in rows if name and row.key.startswith(name)]
-    if len(named) == 1:
-        return named[0]
-    some = ", ".join(row.key for row in named[:_MOST_NAMED])
-    several = (
-        f"{len(named)} trials of {study.name} are ({some}{', ...' * (len(named) > _MOST_NAMED)})"
-    )
+    matches = [row for row in rows if name == labels[row.key]]
+    matches = matches or [row for row in rows if name and row.key.startswith(name)]
+    if len(matches) == 1:
+        return matches[0]
+    some = ", ".join(row.key for row in matches[:_MOST_NAMED])
+    rest = ", ..." if len(matches) > _MOST_NAMED else ""
+    several = f"{len(matches)} trials of {study.name} are ({some}{rest})"
     key, label = next(iter(labels.items()), ("t0123", "heads=2 #0"))
     raise UserError(
-        f"{several if named else 'no trial is'} called {shown(name)}; a trial is "
+        f"{several if matches else 'no trial is'} called {shown(name)}; a trial is "
         f"named by the beginning of its key, or as tables name it and its seed: {key!r} or "
         f"{label!r}"
     )

@@ -44,8 +44,8 @@ class WeightsFolder:
         with self._saying_why("read"):
             selector = FileSelector(self._folder, allow_not_found=True)
             infos = self._files.get_file_info(selector)
-        named = ((_NAME.fullmatch(info.base_name), info) for info in infos)
-        return {(match[1], int(match[2])): info.size for match, info in named if match}
+        matches = ((_NAME.fullmatch(info.base_name), info) for info in infos)
+        return {(match[1], int(match[2])): info.size for match, info in matches if match}
 
     def remove(self, file: File) -> None:
         """Remove a file, if it is there; one that cannot be removed costs only space."""
@@ -60,9 +60,9 @@ class WeightsFolder:
             yield Path(path)
             return
         with tempfile.TemporaryDirectory() as folder:
-            copied = Path(folder) / weights_file(*file)
-            self._copy(self, path, str(copied.parent), weights_file(*file), local=True)
-            yield copied
+            copy = Path(folder) / weights_file(*file)
+            self._copy(self, path, str(copy.parent), weights_file(*file), local=True)
+            yield copy
 
     def take(self, other: "WeightsFolder", file: File, to: File) -> None:
         """Copy a file of another folder, under another name."""
@@ -86,8 +86,8 @@ class WeightsFolder:
                     copy.write(block)
             files.move(temporary, f"{folder}/{name}")
 
-    def _saying_why(self, done: str) -> contextlib.AbstractContextManager[None]:
-        return saying_why(f"weights in {self._folder}", done)
+    def _saying_why(self, action: str) -> contextlib.AbstractContextManager[None]:
+        return saying_why(f"weights in {self._folder}", action)
 
 
 def header_of(file: Path) -> dict[str, Any]:
