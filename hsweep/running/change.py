@@ -156,15 +156,19 @@ class Change:
                 if row.plan_entry() == before.plan_entry():
                     continue
             entries.append(row.plan_entry())
-        for each in revision.extended:
-            assert each.status is not None, "it goes on from the previous training"
-            source = each.previous.key
+        for extension in revision.extended:
+            assert extension.status is not None, "it goes on from the previous training"
+            source = extension.previous.key
             entries += journal.adoption_entries(
-                each.trial.key,
-                [entry for entry in journal.reports([source]) if (entry.unit or 0) <= each.through],
-                status=each.status,
-                reason=each.reason,
-                continues=each.checkpoints,
+                extension.trial.key,
+                [
+                    entry
+                    for entry in journal.reports([source])
+                    if (entry.unit or 0) <= extension.through
+                ],
+                status=extension.status,
+                reason=extension.reason,
+                continues=extension.checkpoints,
                 origins=journal.origins(source).get(source, []),
             )
         entries += journal.removal_entries([row.key for row in revision.restored], "")
@@ -189,8 +193,8 @@ class Change:
         if self.prepared.plan.is_adaptive:
             points = self.prepared.plan.sweep.search.num_points
             first = f"{len(revision.kept)} trials proposed so far, {points} points in all"
-        what = "with an edited sweep" if self.is_change else "as it is recorded"
-        console.print(f"study {study.name} {what}: {first}", style="bold", soft_wrap=True)
+        manner = "with an edited sweep" if self.is_change else "as it is recorded"
+        console.print(f"study {study.name} {manner}: {first}", style="bold", soft_wrap=True)
         for line in [*rest, *self._setting_lines(study)]:
             console.print(f"  {line}", soft_wrap=True)
         if any("code" in why for why in revision.orphaned):
@@ -210,7 +214,7 @@ class Change:
         ]
         lines += [f"set back   {name}" for name in before.keys() - now.keys()]
         for name in ("metric", "goal"):
-            was, is_now = (getattr(each, name) for each in (study.manifest, self.manifest))
+            was, is_now = (getattr(manifest, name) for manifest in (study.manifest, self.manifest))
             if was != is_now:
                 lines.append(f"{name:<9}  {is_now}, before {was}")
         return lines
@@ -259,8 +263,8 @@ def edit(
     plan = change.prepared.plan
     if plan.is_adaptive and change.revision.orphaned:
         orphaned = change.revision.orphaned.items()
-        what = "; ".join(f"{len(rows)} trials: {why}" for why, rows in orphaned)
-        raise UserError(_ADAPTIVE.format(name=study.name, what=what))
+        reasons = "; ".join(f"{len(rows)} trials: {why}" for why, rows in orphaned)
+        raise UserError(_ADAPTIVE.format(name=study.name, what=reasons))
     with study.journal() as journal:
         _refuse_another_metric(study, plan, change.revision, journal)
     revised = _revised(study, change)
@@ -293,14 +297,14 @@ def resume(
 
 
 def missing(
-    study: StudyFolder, runs: Iterable[Missing], target: TrackingTarget, how: RunOptions
+    study: StudyFolder, runs: Iterable[Missing], target: TrackingTarget, options: RunOptions
 ) -> tuple[Change, Extension]:
     """Return the change that adds the runs an analysis lists as missing, and trains no others.
 
     Raises:
         UserError: the study's trials cannot be planned again, or are no longer the same.
     """
-    change = resume(study, own_sweep(study), target, how)
+    change = resume(study, own_sweep(study), target, options)
     with study.journal() as journal:
         rows = journal.trials(orphaned=True)
     plan = change.prepared.plan
@@ -309,7 +313,7 @@ def missing(
         return change, extension
     manifest = change.manifest
     entry = extension_entry(extension, change.prepared.loaded.path)
-    ended = {row.key for row in rows if row.status.is_final}
+    ended_keys = {row.key for row in rows if row.status.is_final}
     keys = frozenset(trial.key for trial in extension.trials)
     extended = replace(
         change,
@@ -317,7 +321,7 @@ def missing(
         manifest=replace(manifest, extensions=[*manifest.extensions, entry]),
         revision=compare(extension.plan, rows, lambda _digest: None),
         new=extension.trials,
-        again=sorted({*change.again, *(ended & keys)}),
+        again=sorted({*change.again, *(ended_keys & keys)}),
         only=keys,
         is_over=False,
     )
@@ -439,11 +443,11 @@ def _refuse_another_metric(
     if (sweep.metric, sweep.goal) == (manifest.metric, manifest.goal):
         return
     reported = [row for row in (*revision.kept, *revision.restored) if row.unit]
-    stopped = sum(row.status is TrialStatus.STOPPED_EARLY for row in reported)
+    num_stopped = sum(row.status is TrialStatus.STOPPED_EARLY for row in reported)
     last = {entry.key: entry.payload["metrics"] for entry in journal.reports()}
     lacking = [row.key for row in reported if last[row.key].get(sweep.metric) is None]
-    if stopped:
-        why = f"{stopped} of its trials were stopped early by that"
+    if num_stopped:
+        why = f"{num_stopped} of its trials were stopped early by that"
     elif plan.is_adaptive and reported:
         why = "its search learned from that which points to propose"
     elif lacking:

@@ -95,8 +95,8 @@ def forecast(plan: Plan, home: Home) -> Forecast:
     whole = sum(trial.units_to_train for trial in trials if trial.key in trained)
     units = sum(trained.values())
     # Which trials go on is not known: all have an equal share of what early stopping leaves.
-    left = units / sum(trial.units_to_train for trial in trials)
-    spread = ((trial, left * trial.units_to_train) for trial in trials)
+    share = units / sum(trial.units_to_train for trial in trials)
+    spread = ((trial, share * trial.units_to_train) for trial in trials)
     return Forecast(
         Size.of(trials, describe(sweep.question) or {}, sweep.num_scouts),
         len(trained),
@@ -151,8 +151,8 @@ class _Unrecorded(Journal):
 def _workers(trials: Sequence[Trial], machine: Mapping[str, Any]) -> int:
     """Return how many of these trials have room on a machine at once."""
     resources = [trial.resources for trial in trials]
-    cpus = max(each.all_cpus for each in resources)
-    devices = max(each.gpus for each in resources)
+    cpus = max(trial_resources.all_cpus for trial_resources in resources)
+    devices = max(trial_resources.gpus for trial_resources in resources)
     rooms = [int(machine["cores"] / cpus)] if cpus else []
     if devices:
         rooms.append(int(len(machine["cuda_devices"]) / devices))

@@ -103,8 +103,8 @@ def _tasks(trials: Sequence[Trial]) -> list[dict[str, Any]]:
         }
         at = {}
         for axis, value in points[name][0].items() if len(tasks) > 1 else ():
-            own = {repr(point.get(axis)) for point in points[name]}
-            if len(own) == 1 and {repr(trial.point.get(axis)) for trial in trials} != own:
+            values = {repr(point.get(axis)) for point in points[name]}
+            if len(values) == 1 and {repr(trial.point.get(axis)) for trial in trials} != values:
                 at[axis] = value
         content.append(
             {

@@ -103,12 +103,12 @@ def closing_lines(outcome: Outcome, study: StudyFolder) -> list[str]:
         lines.append(search_end)
     if outcome.problem:
         lines.append(outcome.problem)
-    lines += [each.line for each in remarks(ends)]
+    lines += [remark.line for remark in remarks(ends)]
     if any(end.failures for end in ends):
         lines.append(errors_line(study))
     lines += orphaned_lines(orphaned)
     if not outcome.is_complete:
-        how = "paused" if outcome.is_in_trouble else "ended early"
-        why = f"{how}: {outcome.stop_reason}" if outcome.stop_reason else "trials are left"
+        state = "paused" if outcome.is_in_trouble else "ended early"
+        why = f"{state}: {outcome.stop_reason}" if outcome.stop_reason else "trials are left"
         lines.append(f"{why}; go on by: {resume_line(study)}")
     return lines

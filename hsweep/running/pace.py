@@ -34,32 +34,32 @@ class Outlook:
         """How many trials will have been started in all."""
         with self.coordinator.lock:
             table = self.coordinator.table
-            begun = table.num_ended + len(table.running)
+            num_begun = table.num_ended + len(table.running)
             most = table.num_ended + table.num_open
             expected = most if self.expected is None else self.expected[0]
-            return max(begun, min(expected, most)) + self.coordinator.num_to_come
+            return max(num_begun, min(expected, most)) + self.coordinator.num_to_come
 
     def units_left(self) -> int:
         """Return the budget units that are likely to be trained still."""
         with self.coordinator.lock:
-            left, share, to_come = self._rest()
-            return round(share * sum(left.values()) + to_come)
+            units_left, share, to_come = self._rest()
+            return round(share * sum(units_left.values()) + to_come)
 
     def _rest(self) -> tuple[dict[str, int], float, float]:
         """Return the budget units that each trial may still train, which share of them early
         stopping leaves, and the units of trials that a search has yet to propose: each counts as
         those that have ended, where early stopping shortens some."""
         coordinator, table = self.coordinator, self.coordinator.table
-        left = {key: units for key in table.trials if (units := table.units_left(key))}
+        units_left = {key: units for key in table.trials if (units := table.units_left(key))}
         share = 1.0
-        if self.expected is not None and left:
+        if self.expected is not None and units_left:
             expected = self.expected[1] - table.overview().units_done
-            share = min(1.0, max(0, expected) / sum(left.values()))
+            share = min(1.0, max(0, expected) / sum(units_left.values()))
         length: float = coordinator.sweep.budget.amount
         if coordinator.num_to_come and coordinator.sweep.early_stopping is not None:
             rows = (coordinator.journal.rows[key] for key in table.trials)
             length = fmean([row.unit for row in rows if row.status.is_final] or [length])
-        return left, share, coordinator.num_to_come * length
+        return units_left, share, coordinator.num_to_come * length
 
     def started(self, trial: Trial, now: float) -> None:
         """Note that a trial was handed to a worker; ``now`` in seconds, by any clock."""
@@ -88,11 +88,15 @@ class Outlook:
             return None
         with self.coordinator.lock:
             trials, speeds = self.coordinator.table.trials, self.coordinator.speeds
-            left, share, to_come = self._rest()
-            known = {key: speeds.seconds(trials[key]) for key in left}
-            if None in known.values() or (to_come and speeds.mean is None):
+            units_left, share, to_come = self._rest()
+            seconds_per_unit = {key: speeds.seconds(trials[key]) for key in units_left}
+            if None in seconds_per_unit.values() or (to_come and speeds.mean is None):
                 return None
-            seconds = [left[key] * speed for key, speed in known.items() if speed is not None]
+            seconds = [
+                units_left[key] * speed
+                for key, speed in seconds_per_unit.items()
+                if speed is not None
+            ]
             rest = share * sum(seconds) + to_come * (speeds.mean or 0.0)
         in_training = sum(now - max(began, self._last_report.get(key, now)) for key in running)
         workers = (self._trained + in_training) / (now - began)

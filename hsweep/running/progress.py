@@ -153,8 +153,8 @@ class Progress:
         )
 
     def _line(self, trial: Trial, what: str, style: str = "default") -> None:
-        done, total = self._coordinator.table.num_ended, self._outlook.num_runs
-        text = Text(f"[{done:>{len(str(total))}}/{total}] {self._label(trial)}  ")
+        num_ended, total = self._coordinator.table.num_ended, self._outlook.num_runs
+        text = Text(f"[{num_ended:>{len(str(total))}}/{total}] {self._label(trial)}  ")
         self._console.print(text.append(what, style=style), soft_wrap=True)
 
     def _label(self, trial: Trial) -> str:
@@ -175,8 +175,8 @@ class Progress:
         """Return the study's counts and times in one line, which is cut where the terminal ends:
         what is always shown and the time left come first."""
         counts = dict(overview.counts)
-        begun = self._coordinator.table.num_ended + counts[TrialStatus.RUNNING]
-        counts[TrialStatus.PLANNED] = max(0, self._outlook.num_runs - begun)
+        num_begun = self._coordinator.table.num_ended + counts[TrialStatus.RUNNING]
+        counts[TrialStatus.PLANNED] = max(0, self._outlook.num_runs - num_begun)
         del counts[TrialStatus.NOT_NEEDED]
         words = {status: status.replace("_", " ") for status in counts}
         words[TrialStatus.PLANNED] = "waiting"
@@ -201,8 +201,8 @@ class Progress:
         trials = {trial.key: trial for trial in self._coordinator.planned_trials()}
         table = Table(box=None, pad_edge=False)
         for heading in ("running", "done", self._metric):
-            left = heading == "running"
-            table.add_column(heading, justify="left" if left else "right", no_wrap=True)
+            is_left = heading == "running"
+            table.add_column(heading, justify="left" if is_left else "right", no_wrap=True)
         for key, unit in overview.running.items():
             trial = trials[key]
             table.add_row(
@@ -217,10 +217,10 @@ class Progress:
         table.add_column("best so far", no_wrap=True)
         table.add_column(self._metric, justify="right", no_wrap=True)
         in_order = dict.fromkeys(trial.stratum for trial in self._coordinator.planned_trials())
-        named = strata_apart(in_order)
+        labels = strata_apart(in_order)
         strata = [stratum for stratum in in_order if stratum in overview.best]
         for stratum in strata[:_MAX_STRATA]:
-            table.add_row(named[stratum], number(overview.best[stratum][0]))
+            table.add_row(labels[stratum], number(overview.best[stratum][0]))
         if len(strata) > _MAX_STRATA:
             table.add_row(f"and {len(strata) - _MAX_STRATA} more", "")
         return table

@@ -121,25 +121,25 @@ class Reuse:
 
         The trials must be planned in this study's record.
         """
-        wanted = [
+        requested_trials = [
             trial
             for trial in trials
             if trial.budget.unit != "seconds"
             and (self.only is None or trial.key in self.only)
             and not self._has_begun(trial.key)
         ]
-        contents = {_content(trial.parts) for trial in wanted}
+        contents = {_content(trial.parts) for trial in requested_trials}
         sources = [each for each in self._sources if not contents.isdisjoint(each.finished)]
         if self._compared_times:
             there = {content for each in sources for content in each.finished}
-            self.num_compared += sum(_content(trial.parts) in there for trial in wanted)
+            self.num_compared += sum(_content(trial.parts) in there for trial in requested_trials)
             return frozenset()
         results: dict[str, _Result] = {}
         reasons: dict[str, tuple[str, str]] = {}
         for source in sources:
             # What was read whole before a study turns out to be broken is sound all the same.
             with contextlib.suppress(*_UNREADABLE):
-                for key, result in self._results(source, wanted, reasons):
+                for key, result in self._results(source, requested_trials, reasons):
                     # What was trained by the same code comes first, wherever it is.
                     if key not in results or (results[key].changed and not result.changed):
                         results[key] = result
@@ -159,7 +159,11 @@ class Reuse:
     @functools.cached_property
     def _sources(self) -> list[_Source]:
         there = map(_read, (p for p in list_studies(self.home) if p.name != self.manifest.name))
-        return [each for each in there if each is not None and self._measured_alike(each.manifest)]
+        return [
+            source
+            for source in there
+            if source is not None and self._measured_alike(source.manifest)
+        ]
 
     def _measured_alike(self, other: Manifest) -> bool:
         # What a probe looks at is no part of a trial's key.
@@ -215,20 +219,20 @@ class Reuse:
             self.taken[key] = result.trained_by
             if result.changed:
                 changes.setdefault(result.trained_by, []).append(result.changed)
-        files = {name: each for one in results.values() for name, each in one.source.files.items()}
+        files = {name: text for one in results.values() for name, text in one.source.files.items()}
         self.journal.set_metas(files_metas(self.journal, files))
         self.accepted += [
-            acceptance({}, len(each), merged_changes(each), what=study)
-            for study, each in changes.items()
+            acceptance({}, len(change), merged_changes(change), what=study)
+            for study, change in changes.items()
         ]
 
     def _copy_weights(self, key: str, result: _Result) -> None:
-        other, mine = result.source, self.home.study(self.manifest.name)
-        theirs = WeightsFolder(other.paths.weights_root(other.manifest.storage))
+        source, mine = result.source, self.home.study(self.manifest.name)
+        theirs = WeightsFolder(source.paths.weights_root(source.manifest.storage))
         file = result.row.key, result.row.attempt
         if file in theirs.sizes():
-            own = WeightsFolder(mine.weights_root(self.manifest.storage))
-            own.take(theirs, file, (key, 0))
+            folder = WeightsFolder(mine.weights_root(self.manifest.storage))
+            folder.take(theirs, file, (key, 0))
 
     def _usable(self, trial: Trial, reports: list[LogRow]) -> list[LogRow]:
         """Return the reports as this study would have recorded them; none where one is missing."""
@@ -236,10 +240,10 @@ class Reuse:
             return []
         if self.probe is None:
             reports = [
-                _without(filter(is_probed, each.payload["metrics"]), each) for each in reports
+                _without(filter(is_probed, report.payload["metrics"]), report) for report in reports
             ]
         if not (trial.is_decided_in_training or self.manifest.train_metrics == "always"):
-            reports[:-1] = [_without(trial.training_metrics, each) for each in reports[:-1]]
+            reports[:-1] = [_without(trial.training_metrics, report) for report in reports[:-1]]
         return reports if reports[-1].payload["metrics"][self.manifest.metric] is not None else []
 
     def _are_complete(self, trial: Trial, reports: Sequence[LogRow]) -> bool:

@@ -194,13 +194,13 @@ def _greet(console: Console, change: Change, home: Home, runner: Runner) -> None
     if change.only is None:
         expected = forecast(plan, home)
         # Of a study that goes on, much is trained already.
-        what = expected.line if len(change.new) == len(plan.trials) else expected.what
+        training = expected.line if len(change.new) == len(plan.trials) else expected.what
     else:
-        amounts = (each.budget.amount for each in plan.trials if each.key in change.only)
+        amounts = (trial.budget.amount for trial in plan.trials if trial.key in change.only)
         budgets = budgets_in_words(amounts, plan.sweep.budget.unit)
-        what = f"{counted(len(change.only), 'further run')} {budgets}"
+        training = f"{counted(len(change.only), 'further run')} {budgets}"
     console.print(
-        f"study {change.name}: {what}{', proposed one by one' if plan.is_adaptive else ''}",
+        f"study {change.name}: {training}{', proposed one by one' if plan.is_adaptive else ''}",
         style="bold",
         soft_wrap=True,
     )
@@ -232,7 +232,7 @@ def _train(
     is_guest: bool,
 ) -> Outcome:
     """Train the unfinished trials of a study, then answer it; the study's lock must be held."""
-    started = time.monotonic()
+    start_time = time.monotonic()
     plan = change.prepared.plan
     stopping = plan.sweep.early_stopping
     budget = plan.sweep.budget
@@ -240,8 +240,8 @@ def _train(
     rungs = frozenset(stopping.milestones(budget) if stopping and not budget.ladder else ())
     reuse = None
     if not trains_all_itself(journal, reuse=options.reuse):
-        how = plan.sweep.probe, change.only, options.accept_code, rungs
-        reuse = Reuse(journal, home, study.manifest, *how)
+        settings = plan.sweep.probe, change.only, options.accept_code, rungs
+        reuse = Reuse(journal, home, study.manifest, *settings)
     coordinator, outlook = _coordinator(study, journal, change, reuse)
     _note_runs(journal, outlook)
     if options.report_timeout is not None:
@@ -297,7 +297,7 @@ def _train(
             was_interrupted=was_interrupted,
             is_in_trouble=coordinator.is_in_trouble,
             problem=problem,
-            wall_seconds=time.monotonic() - started,
+            wall_seconds=time.monotonic() - start_time,
             num_runs=outlook.num_runs,
         )
         conclude.answer(study, outcome)
@@ -436,10 +436,10 @@ def remove_checkpoints(study: StudyFolder, coordinator: Coordinator) -> None:
 
 def _calibrate(home: Home, journal: Journal, trials: list[Trial]) -> None:
     by_key = {trial.key: trial for trial in trials}
-    measured = [
+    speeds = [
         (by_key[row.key], row.wall_seconds, row.unit)
         for row in journal.trials()
         if row.status is TrialStatus.FINISHED and row.key in by_key and not row.reused_from
     ]
     with contextlib.suppress(OSError):
-        Calibration(home.calibration, hardware()).add(measured)
+        Calibration(home.calibration, hardware()).add(speeds)
