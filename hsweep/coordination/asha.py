@@ -125,7 +125,7 @@ class StratifiedAsha:
         self, settings: Asha | None, budget: Budget, goal: Goal, *, knows_all: bool = True
     ) -> None:
         self._settings = settings
-        self._unit, self._ladder = budget.unit, sorted(each.amount for each in budget.rungs)
+        self._unit, self._ladder = budget.unit, sorted(rung.amount for rung in budget.rungs)
         self._is_ladder = bool(budget.ladder)
         self._milestones = frozenset(settings.milestones(budget) if settings else ())
         self._waits = settings is not None and settings.decide == "together" and knows_all
@@ -270,10 +270,10 @@ class StratifiedAsha:
         if reason := losers.get(name, ""):
             return Verdict(True, reason)
         where = self._where(last, trial.stratum)
-        left = group.rungs[last].values.keys() - losers.keys()
-        if follows and name not in left:
+        contenders = group.rungs[last].values.keys() - losers.keys()
+        if follows and name not in contenders:
             return Verdict(True, f"its scouts have no value at {where}")
-        if self._scouts is not None and not follows and len(left) == 1:
+        if self._scouts is not None and not follows and len(contenders) == 1:
             rivals = len(group.rungs[last].values)
             return Verdict(True, f"the best of {rivals} at {where}; its other seeds confirm it")
         return _GO_ON
@@ -288,62 +288,67 @@ class StratifiedAsha:
         Contenders that an earlier rung dropped are no rivals, even if results of other studies give
         them values here.
         """
-        lost: dict[str, str] = {}
+        reasons: dict[str, str] = {}
         at = unit
         for at in self._rungs[: self._rungs.index(unit) + 1]:
             losers = group.decided.get(at)
             if losers is None:
-                losers = self._losers_at(group, at, lost, stratum)
+                losers = self._losers_at(group, at, reasons, stratum)
             if losers is None:
                 if at == unit:
                     return None
                 continue
             group.decided[at] = losers
-            lost |= losers
-            if self._scouts is not None and len(group.rungs[at].values.keys() - lost.keys()) == 1:
+            reasons |= losers
+            if (
+                self._scouts is not None
+                and len(group.rungs[at].values.keys() - reasons.keys()) == 1
+            ):
                 break
-        return lost, at
+        return reasons, at
 
     def _losers_at(
-        self, group: _Stratum, unit: int, gone: Collection[str], stratum: str
+        self, group: _Stratum, unit: int, dropped: Collection[str], stratum: str
     ) -> dict[str, str] | None:
         assert self._settings is not None
         rung = group.rungs[unit]
-        rivals = rung.values.keys() - gone if gone else rung.values.keys()
+        rivals = rung.values.keys() - dropped if dropped else rung.values.keys()
         if unit in self._milestones:
-            kept = self._settings.num_kept(len(rivals))
+            num_kept = self._settings.num_kept(len(rivals))
         else:  # the end, where scouts leave one
-            kept = min(1, len(rivals))
-        if kept == len(rivals):
+            num_kept = min(1, len(rivals))
+        if num_kept == len(rivals):
             return {}
         if rung.num_pending:
             return None
-        means, where = rung.means(without=gone), self._where(unit, stratum)
+        means, where = rung.means(without=dropped), self._where(unit, stratum)
         ranked = sorted(means, key=lambda name: (-means[name], name))
         return {
-            name: _rank(len(means) - place, len(means), where, kept)
-            for place, name in enumerate(ranked[: len(rivals) - kept])
+            name: _rank(len(means) - place, len(means), where, num_kept)
+            for place, name in enumerate(ranked[: len(rivals) - num_kept])
         }
 
     def _on_arrival(self, trial: Trial, unit: int) -> Verdict:
         assert self._settings is not None
-        if lost := self.lost(trial):
-            return Verdict(True, lost)
+        if reason := self.lost(trial):
+            return Verdict(True, reason)
         group = self._strata[trial.stratum]
         name, means = group.contenders[trial.key], group.rungs[unit].means()
         if name not in means:
             return _GO_ON
-        rank = sum(other < means[name] for other in means.values())
-        kept = max(1, len(means) // self._settings.reduction_factor)
+        rank = sum(mean < means[name] for mean in means.values())
+        num_kept = max(1, len(means) // self._settings.reduction_factor)
         # A point whose replicate failed or diverged goes on with the others.
-        others = {
-            other
-            for key, other in group.contenders.items()
-            if other not in group.stopped and (self._by_points or key not in group.ended)
+        rivals = {
+            contender
+            for key, contender in group.contenders.items()
+            if contender not in group.stopped and (self._by_points or key not in group.ended)
         } - {name}
-        if rank < kept or len(others) < self._settings.num_survivors:
+        if rank < num_kept or len(rivals) < self._settings.num_survivors:
             return _GO_ON
-        return Verdict(True, _rank(rank + 1, len(means), self._where(unit, trial.stratum), kept))
+        return Verdict(
+            True, _rank(rank + 1, len(means), self._where(unit, trial.stratum), num_kept)
+        )
 
     def _where(self, unit: int, stratum: str) -> str:
         if unit not in self._milestones:
@@ -354,6 +359,6 @@ class StratifiedAsha:
         return rung if self._scouts is not None else f"{rung} of stratum [{stratum or 'all'}]"
 
 
-def _rank(rank: int, rivals: int, where: str, kept: int) -> str:
-    who = f"best {kept} go on" if kept > 1 else "best goes on"
+def _rank(rank: int, rivals: int, where: str, num_kept: int) -> str:
+    who = f"best {num_kept} go on" if num_kept > 1 else "best goes on"
     return f"rank {rank} of {rivals} at {where}; the {who}"

@@ -106,8 +106,8 @@ class Coordinator:
         self.labels = trial_labels(self.named_by or trials)
         self._enter(trials)
         if self.keeper is not None:
-            known = (rows[key] for key in self.table.trials)
-            self.keeper.recall(row for row in known if row.status is TrialStatus.FINISHED)
+            recorded_rows = (rows[key] for key in self.table.trials)
+            self.keeper.recall(row for row in recorded_rows if row.status is TrialStatus.FINISHED)
         self._line_up(trials)
 
     def _enter(self, trials: Sequence[Trial]) -> None:

@@ -114,19 +114,21 @@ class RunTrials:
     def start_of(self, key: str) -> str:
         """Return the key of the trial with the largest smaller budget whose training this one can
         continue; empty for none."""
-        trial, known = self.trials[key], self.rows[key].continues
+        trial, continued_key = self.trials[key], self.rows[key].continues
         source = self.shorter(key)
         while source and not (self.rows[source].attempt and self.rows[source].unit):
             source = self.shorter(source)
-        candidates = [each for each in (known, source) if each in self.rows]
-        units = {each: trial.shared_with(self.rows[each].budget) for each in candidates}
-        best = max(candidates, key=lambda each: units[each], default="")
+        candidates = [candidate for candidate in (continued_key, source) if candidate in self.rows]
+        units = {
+            candidate: trial.shared_with(self.rows[candidate].budget) for candidate in candidates
+        }
+        best = max(candidates, key=lambda candidate: units[candidate], default="")
         return best if units.get(best) else ""
 
     def units_trained(self) -> dict[str, int]:
         """Return the budget units trained for each trial that has begun, without shared ones."""
-        begun = ((key, row) for key in self.trials if (row := self.rows[key]).has_begun)
-        return {key: max(0, row.unit - self.shared(key)) for key, row in begun}
+        rows = ((key, row) for key in self.trials if (row := self.rows[key]).has_begun)
+        return {key: max(0, row.unit - self.shared(key)) for key, row in rows}
 
     @property
     def num_open(self) -> int:

@@ -32,9 +32,9 @@ class Speeds:
         """Return the seconds of a budget unit, for comparisons: as measured for the trial's shape,
         else in proportion to its operations (without any measurement, the operations themselves).
         Infinite for unknown operations: a trial that may be long comes first."""
-        known = self._measured.get(_shape(trial))
-        if known is not None:
-            return known[1]
+        measurement = self._measured.get(_shape(trial))
+        if measurement is not None:
+            return measurement[1]
         if not trial.forward_flops:
             return math.inf
         if self._per_operation is None:
@@ -46,18 +46,20 @@ class Speeds:
     @property
     def mean(self) -> float | None:
         """The seconds of a budget unit, over the shapes; None before any are known."""
-        return fmean(each for _, each in self._measured.values()) if self._measured else None
+        return fmean(seconds for _, seconds in self._measured.values()) if self._measured else None
 
     def seconds(self, trial: Trial) -> float | None:
         """Return the seconds of a budget unit: as measured for the trial's shape, else from a line
         fitted to the times of other shapes over their operations; None before any measurement."""
-        known = self._measured.get(_shape(trial))
-        if known is not None:
-            return known[1]
+        measurement = self._measured.get(_shape(trial))
+        if measurement is not None:
+            return measurement[1]
         if not self._measured:
             return None
         if self._line is None:
-            self._line = fitted([[float(max(1, n)), each] for n, each in self._measured.values()])
+            self._line = fitted(
+                [[float(max(1, n)), seconds] for n, seconds in self._measured.values()]
+            )
         constant, slope = self._line
         return constant + slope * max(1, trial.forward_flops)
 
