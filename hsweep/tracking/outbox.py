@@ -155,9 +155,9 @@ class Outbox:
         counts = self._journal.status_counts()
         is_done = all(status.is_final for status, count in counts.items() if count)
         last = self._journal.log_after(self._journal.last_seq() - 1, 1)
-        ended = milliseconds(last[0].time if last else time.time())
+        end_time = milliseconds(last[0].time if last else time.time())
         if (run_id := self._state.runs[PARENT]) in self._active:
-            self._client.set_terminated(run_id, "FINISHED" if is_done else "KILLED", ended)
+            self._client.set_terminated(run_id, "FINISHED" if is_done else "KILLED", end_time)
 
     @contextmanager
     def _exclusive(self) -> Iterator[None]:
@@ -194,14 +194,14 @@ class Outbox:
 
         for run in sorted(stored, key=lambda run: (is_deleted(run), is_empty(run))):
             key, run_id = run.data.tags.get("hsweep.trial", PARENT), str(run.info.run_id)
-            own = runs.setdefault(key, run_id)
+            known_run = runs.setdefault(key, run_id)
             if is_deleted(run):
                 continue
-            if own != run_id and is_empty(run):
+            if known_run != run_id and is_empty(run):
                 self._client.delete_run(run_id)
                 continue
             self._active.add(run_id)
-            if WEIGHTS in run.data.tags and own == run_id:
+            if WEIGHTS in run.data.tags and known_run == run_id:
                 self._weights[key] = run.data.tags[WEIGHTS]
 
     def _open_study(self, *, reopen: bool) -> None:
@@ -280,15 +280,15 @@ class Outbox:
         if not self._labels.keys() >= by_trial.keys():
             self._name_runs()
         # What follows a refused entry waits with it.
-        done = set(state.refused)
+        finished = set(state.refused)
         try:
-            for key in [key for key in by_trial if key not in done]:
+            for key in [key for key in by_trial if key not in finished]:
                 if self._should_stop():
                     break
                 self._send_run(trials[key], by_trial[key])
-                done.add(key)
+                finished.add(key)
         finally:
-            passed = list(takewhile(lambda row: row.key in done, rows))
+            passed = list(takewhile(lambda row: row.key in finished, rows))
             if passed:
                 state.cursor, state.cursor_time = passed[-1].seq, passed[-1].time
                 self._passed(len(passed))
@@ -329,8 +329,8 @@ class Outbox:
         status = TrialStatus(change.payload["status"])
         if status.is_final:
             last = self._journal.last_report(trial.key, before=change.seq)
-            ended = last if trial.reused_from and last is not None else change
-            self._client.set_terminated(run_id, RUN_STATUS[status], milliseconds(ended.time))
+            end = last if trial.reused_from and last is not None else change
+            self._client.set_terminated(run_id, RUN_STATUS[status], milliseconds(end.time))
         elif status is not TrialStatus.RUNNING or not is_new:
             self._client.update_run(run_id, RUN_STATUS[status])
 

@@ -64,8 +64,8 @@ class TrackingTarget:
     def scope(self) -> str:
         """A short hash that tells this store and experiment from others; user and password, in the
         URI or not, do not change it."""
-        shown = redact_patterns(self.uri).replace(f"{HIDDEN}@", "")
-        return hashlib.sha256(f"{shown}\n{self.experiment}".encode()).hexdigest()[:12]
+        uri = redact_patterns(self.uri).replace(f"{HIDDEN}@", "")
+        return hashlib.sha256(f"{uri}\n{self.experiment}".encode()).hexdigest()[:12]
 
 
 def tracking_target(uri: str | None, home: Home, experiment: str) -> TrackingTarget:

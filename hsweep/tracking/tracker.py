@@ -111,8 +111,8 @@ class Tracker:
             error = error or describe(problem)
         refused = tuple(self._state.refused.values())
         weights = (Path(final.file or final.location) for final in self._weights or ())
-        left = (*self._attachments, *weights)
-        return TrackingSummary(self._delivered, pending, error, left, refused)
+        files = (*self._attachments, *weights)
+        return TrackingSummary(self._delivered, pending, error, files, refused)
 
     def flush(self, *, wait_seconds: float) -> TrackingSummary:
         """Wait until everything recorded so far is delivered, delivery fails, or time is up.
@@ -273,9 +273,9 @@ class Shutdown:
 
 def sync_line(study: "StudyFolder", target: TrackingTarget) -> str:
     """Return the command that delivers what a store has not got of a study."""
-    shown = target.shown_uri
-    is_other = HIDDEN in shown or shown != study.manifest.tracking_uri
-    words = ["--tracking-uri", shown] if is_other else []
+    uri = target.shown_uri
+    is_other = HIDDEN in uri or uri != study.manifest.tracking_uri
+    words = ["--tracking-uri", uri] if is_other else []
     return command("sync", study.name, *words, home=study.paths.home)
 
 
@@ -292,11 +292,11 @@ def tracking_lines(
             f"study; deliver them by: {sync_line(study, target)}"
         )
     if refused := summary.refused:
-        shown = "; ".join(f"{refusal.run}: {refusal.why}" for refusal in refused[:_MAX_REFUSALS])
-        more = len(refused) - _MAX_REFUSALS
+        refusals = "; ".join(f"{refusal.run}: {refusal.why}" for refusal in refused[:_MAX_REFUSALS])
+        num_more = len(refused) - _MAX_REFUSALS
         lines.append(
-            f"MLflow refuses part of {len(refused)} trials: {shown}"
-            f"{f'; and {more} more' if more > 0 else ''}; it is kept in the study, and sent again "
-            f"by: {sync_line(study, target)}"
+            f"MLflow refuses part of {len(refused)} trials: {refusals}"
+            f"{f'; and {num_more} more' if num_more > 0 else ''}; it is kept in the study, and "
+            f"sent again by: {sync_line(study, target)}"
         )
     return lines
