@@ -84,16 +84,18 @@ def study_now(study: StudyFolder, journal: JournalReader) -> Now:
     running = [row for row in rows if row.status is TrialStatus.RUNNING] if is_running else []
     curves = tuple(_curves(journal, running[:_MAX_TRAINING], labels, metric))
     is_open = any(not row.status.is_final for row in rows)
-    ended = sum(row.status.is_final and row.status is not TrialStatus.NOT_NEEDED for row in rows)
+    num_ended = sum(
+        row.status.is_final and row.status is not TrialStatus.NOT_NEEDED for row in rows
+    )
     runs = journal.num_runs()
-    held = study.running() if is_running else Holder()
+    holder = study.running() if is_running else Holder()
     values = [value for curve in curves for value in curve.values if value is not None]
     return Now(
         state="running" if is_running else "interrupted" if is_open else "complete",
-        ended=ended,
-        share=ended / runs if runs else 0.0,
-        counts=_counts(journal.status_counts(), ended, runs, is_running=is_running),
-        time=_time(held, rows, journal.last_time()),
+        ended=num_ended,
+        share=num_ended / runs if runs else 0.0,
+        counts=_counts(journal.status_counts(), num_ended, runs, is_running=is_running),
+        time=_time(holder, rows, journal.last_time()),
         training=_training(journal, running, labels, metric, unit),
         curves=curves,
         metric=metric,
@@ -116,13 +118,13 @@ def _counts(counts: Mapping[TrialStatus, int], ended: int, runs: int, *, is_runn
     return f"{text}: {', '.join(parts)}" if parts else text
 
 
-def _time(held: Holder, rows: Sequence[TrialRow], last: float | None) -> str:
+def _time(holder: Holder, rows: Sequence[TrialRow], last: float | None) -> str:
     trained = sum(row.wall_seconds for row in rows if not row.reused_from)
     parts = [f"{duration(trained)} of training"] if trained else []
-    if held.since is not None:
-        parts.insert(0, f"running for {duration(max(0.0, time.time() - held.since))}")
-        if held.seconds_left is not None:
-            parts.append(f"about {duration(held.seconds_left)} left")
+    if holder.since is not None:
+        parts.insert(0, f"running for {duration(max(0.0, time.time() - holder.since))}")
+        if holder.seconds_left is not None:
+            parts.append(f"about {duration(holder.seconds_left)} left")
         if last is not None:
             parts.append(f"last news at {_clock(last)}")
     return ", ".join(parts)
@@ -139,8 +141,8 @@ def _training(
     metric: str,
     unit: str,
 ) -> LiveTable:
-    shown, more = running[:_MAX_TRAINING], len(running) - _MAX_TRAINING
-    since = journal.begun([row.key for row in shown])
+    listed, num_more = running[:_MAX_TRAINING], len(running) - _MAX_TRAINING
+    since = journal.begun([row.key for row in listed])
     rows = tuple(
         (
             labels[row.key],
@@ -149,10 +151,10 @@ def _training(
             _clock(since[row.key]) if row.key in since else "",
             str(row.attempt),
         )
-        for row in shown
+        for row in listed
     )
     header = ("trial", "done", metric, "since", "attempt")
-    return LiveTable(header, rows, f"and {more:,} more" if more > 0 else "")
+    return LiveTable(header, rows, f"and {num_more:,} more" if num_more > 0 else "")
 
 
 def _curves(

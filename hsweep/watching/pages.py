@@ -102,10 +102,10 @@ class StudyPages:
         study = StudyFolder.open(self._home, self._name)
         with study.reading() as tables:
             answer = answer_study(study, tables)
-            shown = report_input(study, answer, self._run_urls(study), tables)
+            page_input = report_input(study, answer, self._run_urls(study), tables)
         version = self.version + 1
         live = Live(now.to_json(), f"/studies/{self._name}/events", version)
-        self._page = build_report(shown, live)
+        self._page = build_report(page_input, live)
         self.version, self._results = version, (now.ended, now.state)
         self._next_building = _next_time(began)
 
@@ -146,12 +146,14 @@ def _study_row(home: Home, name: str) -> dict[str, Any]:
         status = StudyFolder.open(home, name).status()
     except Exception as error:  # whatever has become of its files, the others are listed
         return {"name": name, "error": str(error)}
-    ended = sum(status[str(each)] for each in TrialStatus if each.is_final)
+    num_ended = sum(
+        status[str(trial_status)] for trial_status in TrialStatus if trial_status.is_final
+    )
     return {
         "name": name,
         "error": "",
         "state": status["state"],
-        "ended": f"{ended:,}",
+        "ended": f"{num_ended:,}",
         "trials": f"{status['trials']:,}",
         "begun": time.strftime("%Y-%m-%d %H:%M", time.localtime(status["created"])),
     }
