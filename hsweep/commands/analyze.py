@@ -47,8 +47,8 @@ class _AnalyzeCommand(click.Command):
         first, *common = super().get_params(ctx)
         choice = click.Option(["--kind"], type=click.Choice(list(_kinds())), help="What to ask.")
         kind: Kind | None = ctx.meta.get(_KIND)
-        own = [_parameter(option) for option in kind.options] if kind is not None else []
-        return [first, choice, *own, *common]
+        names = [_parameter(option) for option in kind.options] if kind is not None else []
+        return [first, choice, *names, *common]
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         kind: Kind | None = ctx.meta.get(_KIND)
@@ -170,9 +170,9 @@ def _table_report(
     from analysis.report.build import write_report
     from analysis.report.tables import report_place, table_input
 
-    shown = table_input(table, runs, answer, kind.about, options, running_command())
+    page_input = table_input(table, runs, answer, kind.about, options, running_command())
     try:
-        return write_report(shown, report_place(table))
+        return write_report(page_input, report_place(table))
     except OSError as error:
         raise UserError(
             f"the report of a table is written beside it, and {table.parent.absolute()} takes no "
@@ -189,9 +189,9 @@ def _of_study(
     from hsweep.record.study import StudyFolder
     from hsweep.tracking.target import target_of
 
-    asking = [] if kind is None else [each.name for each in kind.options if not each.of_table]
-    known = ["kind", *asking, *([] if kind is None else ["settings", "scale"])]
-    refuse_options(options, but=known, why=_STUDY_KNOWS)
+    asking = [] if kind is None else [option.name for option in kind.options if not option.of_table]
+    allowed = ["kind", *asking, *([] if kind is None else ["settings", "scale"])]
+    refuse_options(options, but=allowed, why=_STUDY_KNOWS)
     study = StudyFolder.open(home, name)
     if kind is not None:
         return ask_study(study, kind, options)

@@ -70,17 +70,17 @@ class Conclusion:
 
     def write(self, study: "StudyFolder") -> list[Path]:
         """Write the report and the figures; return the files that there are."""
-        written: list[Path] = []
+        files: list[Path] = []
         with self._reading, self._note_problem(study):
             if self._answer is not None and self._tables is not None:
                 from analysis.report.build import write_report
 
-                written += [study.paths.analysis]
-                shown = _report_input(study, self._answer, self._target, self._tables)
-                written += [write_report(shown, study.paths.report)]
+                files += [study.paths.analysis]
+                page_input = _report_input(study, self._answer, self._target, self._tables)
+                files += [write_report(page_input, study.paths.report)]
                 _write_figures(study, self._answer)
-                written += study.figures()
-        return written
+                files += study.figures()
+        return files
 
     @contextlib.contextmanager
     def _note_problem(self, study: "StudyFolder") -> Iterator[None]:

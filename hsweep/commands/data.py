@@ -42,7 +42,9 @@ def list_data(names: tuple[str, ...], fingerprint: bool, as_json: bool) -> None:
     from tasks.sources.hub import data_root, downloads_allowed
 
     try:
-        places = [find(by_name(name)) for name in names] or [find(known) for known in CATALOGUE]
+        places = [find(by_name(name)) for name in names] or [
+            find(data_set) for data_set in CATALOGUE
+        ]
         hashes = [place.fingerprint() if fingerprint else None for place in places]
     except DataError as error:
         raise UserError(str(error)) from error
@@ -89,8 +91,8 @@ def prepare(sweep_file: Path, chosen: SweepOptions, as_json: bool) -> None:
     ) as progress:
         bar = progress.add_task("preparing", total=len(tasks), now="")
 
-        def show(what: str, done: int, total: int) -> None:
-            progress.update(bar, now=f"{done:,} of {total:,} {what}")
+        def show(label: str, done: int, total: int) -> None:
+            progress.update(bar, now=f"{done:,} of {total:,} {label}")
 
         for task, batch_size in tasks:
             progress.update(bar, now=task.name)
@@ -118,10 +120,10 @@ def _tasks(plan: "Plan") -> "list[tuple[Task, int]]":
     """Return the distinct tasks of a plan, in its order, each with a batch size it is used with."""
     from hsweep.planning.content import content_hash
 
-    used = {content_hash(trial.task): trial for trial in plan.trials}
+    trials = {content_hash(trial.task): trial for trial in plan.trials}
     return [
         (trial.built[0], trial.recipe.batch_size)
-        for trial in used.values()
+        for trial in trials.values()
         if trial.model is not None
     ]
 

@@ -154,7 +154,7 @@ def mlflow(home: Home, tracking_uri: str | None = None) -> Check:
     """Open the MLflow store at ``tracking_uri``, else the home's own; where its SQLite file is not
     there yet, open a new one in a temporary folder."""
     uri = tracking_uri or home.default_tracking_uri
-    shown = redact(uri)
+    shown_uri = redact(uri)
     file = uri.removeprefix("sqlite:///")
     is_new = file != uri and not Path(file).exists()
     # One attempt: by itself the client asks an unreachable server for minutes.
@@ -163,13 +163,13 @@ def mlflow(home: Home, tracking_uri: str | None = None) -> Check:
         facts = probe("-c", _MLFLOW, "sqlite:///new.db" if is_new else uri, variables=patience)
     except ProbeError as error:
         remedy = (
-            f"see that the store {shown} is up and reachable, or leave --tracking-uri out"
+            f"see that the store {shown_uri} is up and reachable, or leave --tracking-uri out"
             if tracking_uri
             else f"move {home.mlflow_database} away; the studies' own records are elsewhere"
         )
-        return Check("mlflow", "problem", f"{shown}: {redact(str(error))}", remedy)
+        return Check("mlflow", "problem", f"{shown_uri}: {redact(str(error))}", remedy)
     state = "made by the first run" if is_new else f"{facts['experiments']} experiments"
-    return Check("mlflow", "ok", f"mlflow {facts['version']}, {shown}: {state}")
+    return Check("mlflow", "ok", f"mlflow {facts['version']}, {shown_uri}: {state}")
 
 
 def record(home: Path) -> Check:
@@ -244,8 +244,8 @@ def probe(*arguments: str, timeout: float = 120, variables: Mapping[str, str] | 
         try:
             output, errors = process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired as error:
-            started = psutil.Process(process.pid)
-            for member in (*started.children(recursive=True), started):
+            process_tree = psutil.Process(process.pid)
+            for member in (*process_tree.children(recursive=True), process_tree):
                 with contextlib.suppress(psutil.NoSuchProcess):
                     member.kill()
             raise ProbeError(f"no answer within {timeout:g} s") from error

@@ -54,14 +54,14 @@ def _show_studies(console: "Console", studies: Sequence[Mapping[str, Any]]) -> N
     console.print(table)
 
 
-def _with(number: int, others: int, words: str) -> str:
-    return f"{number} {words.format(others)}" if others else str(number)
+def _with(number: int, num_others: int, words: str) -> str:
+    return f"{number} {words.format(num_others)}" if num_others else str(number)
 
 
 def _lost_in_words(study: Mapping[str, Any]) -> str:
     """Return how many trials gave no number, and why: ``3: 2 diverged, 1 too large``."""
     from hsweep.record.summary import counts_in_words
 
-    lost = [(word, study[word]) for word in ("failed", "diverged", "too_large") if study[word]]
-    number = sum(count for _, count in lost)
-    return f"{number}: {counts_in_words(lost)}" if lost else "0"
+    losses = [(word, study[word]) for word in ("failed", "diverged", "too_large") if study[word]]
+    number = sum(count for _, count in losses)
+    return f"{number}: {counts_in_words(losses)}" if losses else "0"

@@ -56,8 +56,8 @@ def model(
         trained = {"trial": trial.key, "point": dict(trial.point), "value": trial.value}
         print_json({"study": study.name, **trained, "out": out})
         return
-    what = "files of the last checkpoint" if out.is_dir() else "weights"
-    click.echo(f"{out}: {what} of trial {trial.key} ({dict(trial.point)}, {trial.value})")
+    content = "files of the last checkpoint" if out.is_dir() else "weights"
+    click.echo(f"{out}: {content} of trial {trial.key} ({dict(trial.point)}, {trial.value})")
 
 
 def weights_json(study: "StudyFolder", journal: "JournalReader") -> dict[str, Any]:
@@ -68,14 +68,14 @@ def weights_json(study: "StudyFolder", journal: "JournalReader") -> dict[str, An
         return content
     content["folder"] = study.weights().root
     try:
-        kept = study.kept_weights(journal)
+        weights = study.kept_weights(journal)
     except OSError as error:
         return {**content, "problem": str(error)}
     return {
         **content,
-        "bytes": kept.num_bytes,
-        "kept": [row.key for row in kept.trials],
-        "missing": [row.key for row in kept.missing],
+        "bytes": weights.num_bytes,
+        "kept": [row.key for row in weights.trials],
+        "missing": [row.key for row in weights.missing],
     }
 
 
@@ -84,27 +84,28 @@ def weights_lines(study: "StudyFolder", journal: "JournalReader") -> list[str]:
     if not study.may_have_weights:
         return []
     try:
-        kept = study.kept_weights(journal)
+        weights = study.kept_weights(journal)
     except OSError as error:
         return [str(error)]
-    how = command("model", study.name, "TRIAL", "--out", "FILE", home=study.paths.home)
-    number = len(kept.trials)
+    hint = command("model", study.name, "TRIAL", "--out", "FILE", home=study.paths.home)
+    number = len(weights.trials)
+    size = quantity(weights.num_bytes, "B")
     lines = [
-        f"weights kept: {number} trial{'' if number == 1 else 's'}, {quantity(kept.num_bytes, 'B')}"
+        f"weights kept: {number} trial{'' if number == 1 else 's'}, {size}"
         f" in {study.weights().root}"
     ]
     if number:
-        lines.append(f"  {_named(kept.trials, kept)}; get them by: {how}")
-    if kept.missing:
-        named = _named(kept.missing, kept)
+        lines.append(f"  {_named(weights.trials, weights)}; get them by: {hint}")
+    if weights.missing:
+        names = _named(weights.missing, weights)
         lines.append(
-            f"  not there, although keep={study.manifest.keep}: {named} (`hsweep model` says why)"
+            f"  not there, although keep={study.manifest.keep}: {names} (`hsweep model` says why)"
         )
     return lines
 
 
-def _named(rows: "Sequence[TrialRow]", kept: "KeptWeights") -> str:
+def _named(rows: "Sequence[TrialRow]", weights: "KeptWeights") -> str:
     from hsweep.record.rows import labels_of
 
-    labels = labels_of([*kept.trials, *kept.missing])
+    labels = labels_of([*weights.trials, *weights.missing])
     return shortened([f"{row.key[:_SHORT]} ({labels[row.key]})" for row in rows], _MAX_LABELS)

@@ -39,12 +39,12 @@ def new(file: Path, kind: str | None) -> None:
     name = check_study_name(file.stem)
     _refuse_present(file)
     kind = kind or _ask_for_kind()
-    written = {file: f"{kind}.py.txt"}
+    templates = {file: f"{kind}.py.txt"}
     script = file.with_name(f"{file.stem}_train.py")
     if kind == "script":
         _refuse_present(script)
-        written = {script: "script_train.py.txt", **written}
-    for path, template in written.items():
+        templates = {script: "script_train.py.txt", **templates}
+    for path, template in templates.items():
         text = (_TEMPLATES / template).read_text("utf-8").replace("SWEEP_NAME", name)
         text = text.replace("SWEEP_FILE", file.name).replace("SCRIPT_FILE", script.name)
         try:
@@ -52,9 +52,9 @@ def new(file: Path, kind: str | None) -> None:
                 stream.write(text)
         except FileExistsError:
             raise UserError(f"{path} has just been written by something else; look at it") from None
-    named = " and ".join(map(str, written))
+    names = " and ".join(map(str, templates))
     click.echo(
-        f"{named} {'are' if len(written) > 1 else 'is'} written; try it, then make it yours:"
+        f"{names} {'are' if len(templates) > 1 else 'is'} written; try it, then make it yours:"
     )
     for command in ("plan", "run"):
         click.echo(f"  {shlex.join(['hsweep', command, str(file)])}")

@@ -56,8 +56,8 @@ def minute(when: float) -> str:
 
 def shortened(names: Sequence[str], most: int) -> str:
     """Return the first of some names, and how many more there are."""
-    more = len(names) - most
-    return ", ".join([*names[:most], *([f"and {more} more"] if more > 0 else [])])
+    num_more = len(names) - most
+    return ", ".join([*names[:most], *([f"and {num_more} more"] if num_more > 0 else [])])
 
 
 def exit_with(code: int) -> None:

@@ -117,12 +117,12 @@ def show_plan(console: "Console", plan: "Plan", expected: "Forecast") -> None:
 
     axes = varying_axes(trial.point for trial in plan.trials)
     size = expected.size
-    own = tuple(axis for axis in axes if axis not in size.nuisance) or axes
+    place_axes = tuple(axis for axis in axes if axis not in size.nuisance) or axes
     places: dict[str, dict[str, int]] = {}
     for trial in plan.trials:
-        places.setdefault(point_label(trial.point, own), cost_columns(trial))
-    known = {name for costs in places.values() for name in costs}
-    columns = {name: column for name, column in _COSTS.items() if name in known}
+        places.setdefault(point_label(trial.point, place_axes), cost_columns(trial))
+    names = {name for costs in places.values() for name in costs}
+    columns = {name: column for name, column in _COSTS.items() if name in names}
     table = table_of(size.place, *(f">{heading}" for heading, _ in columns.values()))
     for label, costs in list(places.items())[:_MAX_ROWS]:
         cells = (
@@ -131,12 +131,12 @@ def show_plan(console: "Console", plan: "Plan", expected: "Forecast") -> None:
         )
         table.add_row(label, *cells)
     console.print(table)
-    if (more := len(places) - _MAX_ROWS) > 0:
-        console.print(f"... and {counted(more, f'more {size.place}')} (--json lists all)")
+    if (num_more := len(places) - _MAX_ROWS) > 0:
+        console.print(f"... and {counted(num_more, f'more {size.place}')} (--json lists all)")
     for point, reason in list(plan.skipped.items())[:_MAX_ROWS]:
         console.print(f"skipped {point_label(point)}: {reason}", style="yellow")
-    if (more := len(plan.skipped) - _MAX_ROWS) > 0:
-        console.print(f"... and {more:,} more skipped (--json lists all)")
+    if (num_more := len(plan.skipped) - _MAX_ROWS) > 0:
+        console.print(f"... and {num_more:,} more skipped (--json lists all)")
     if plan.is_adaptive:
         console.print("points are proposed during the run; these are random draws for orientation")
     console.print(expected.line, style="bold")

@@ -60,10 +60,10 @@ def _power(
 
     question = plan.sweep.question
     if study is not None and study.manifest.question is not None:
-        recorded = study.manifest.question["type"]
-        if question is not None and recorded != type(question).__name__:
+        kind = study.manifest.question["type"]
+        if question is not None and kind != type(question).__name__:
             raise UserError(
-                f"the study {study.name!r} asks a {recorded} question, this sweep another one; the "
+                f"the study {study.name!r} asks a {kind} question, this sweep another one; the "
                 "noise of one says nothing about the other"
             )
     if isinstance(question, Transition):
@@ -86,11 +86,11 @@ def _transition_power(
     points = [trial.point for trial in plan.trials]
     noise = h_star = None
     if study is not None:
-        seen = answer_study(study).result(TransitionResult)
-        if seen is None or not seen.runs:
+        result = answer_study(study).result(TransitionResult)
+        if result is None or not result.runs:
             raise UserError(f"the study {study.name!r} has no full-budget run to learn noise from")
-        noise = noise_of(seen)
-        h_star = seen.h_star if seen.is_claimed else None
+        noise = noise_of(result)
+        h_star = result.h_star if result.is_claimed else None
     by, choice = question.by, _choice(plan, question)
     with Progress(console=console_for(as_json=True), transient=True) as progress:
         task = progress.add_task("simulating sweeps", total=None)

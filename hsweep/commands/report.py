@@ -28,14 +28,14 @@ def report(
     target = target_of(study, home, tracking_uri)
     with study.reading() as tables:
         answer = answer_study(study, tables)
-        written = [write_study_report(study, answer, target, tables)]
+        files = [write_study_report(study, answer, target, tables)]
         if figures is not None:
             from analysis.charts.matplotlib_print import save_figures
             from analysis.report.build import report_charts, report_input
 
             charts = report_charts(report_input(study, answer, {}, tables))
-            written += save_figures(charts, figures)
+            files += save_figures(charts, figures)
     if as_json:
-        print_json({"study": study.name, "report": written[0], "figures": written[1:]})
+        print_json({"study": study.name, "report": files[0], "figures": files[1:]})
     else:
-        click.echo("\n".join(map(str, written)))
+        click.echo("\n".join(map(str, files)))

@@ -40,7 +40,7 @@ def resume(study_name: str, options: RunOptions, home: Home, as_json: bool) -> N
     study = StudyFolder.open_to_run(home, study_name)
     loaded = own_sweep(study)
     target = target_of(study, home, options.tracking_uri)
-    started = start_early(options, loaded.folder)
+    ray = start_early(options, loaded.folder)
     from hsweep.commands.conclusion import Conclusion, conclude
     from hsweep.running.run import run as run_job
 
@@ -49,5 +49,5 @@ def resume(study_name: str, options: RunOptions, home: Home, as_json: bool) -> N
     for entry in job.manifest.accepted[len(study.manifest.accepted) :]:
         console.print(acceptance_line(entry), soft_wrap=True)
     conclusion = Conclusion(job.target, console)
-    ended = run_job(job, options, home, console, conclusion, started=started)
-    conclude(conclusion, *ended, home, as_json=as_json, besides={})
+    outcome = run_job(job, options, home, console, conclusion, started=ray)
+    conclude(conclusion, *outcome, home, as_json=as_json, besides={})

@@ -98,7 +98,7 @@ def run(
         return
     from hsweep.running.start import start_early
 
-    started = None if order.is_answered else start_early(options, order.loaded.folder)
+    ray = None if order.is_answered else start_early(options, order.loaded.folder)
     from hsweep.commands.conclusion import Conclusion, conclude
     from hsweep.planning.answerable import concerns_json
     from hsweep.running.run import run as run_job
@@ -110,8 +110,8 @@ def run(
         if job.revision is not None:
             besides["revision"] = job.revision.to_json()
     conclusion = Conclusion(job.target, console)
-    ended = run_job(job, options, home, console, conclusion, started=started)
-    conclude(conclusion, *ended, home, as_json=as_json, besides=besides)
+    outcome = run_job(job, options, home, console, conclusion, started=ray)
+    conclude(conclusion, *outcome, home, as_json=as_json, besides=besides)
 
 
 def _show_edit(order: "Request", options: RunOptions, console: "Console", as_json: bool) -> None:
@@ -124,8 +124,8 @@ def _show_edit(order: "Request", options: RunOptions, console: "Console", as_jso
     change = order.change(options, console)
     if as_json:
         assert change.revision is not None
-        shown = {"study": order.name, "dry_run": True, "revision": change.revision.to_json()}
-        print_json(shown)
+        content = {"study": order.name, "dry_run": True, "revision": change.revision.to_json()}
+        print_json(content)
 
 
 def _run_missing(
@@ -155,15 +155,15 @@ def _run_missing(
     from hsweep.running.start import study_of
     from hsweep.tracking.target import target_of
 
-    given = explicit_options(SweepOptions.__dataclass_fields__)
+    names = explicit_options(SweepOptions.__dataclass_fields__)
     if more_seeds:
         if not chosen.points:
             raise UserError(
                 "--more-seeds needs the points that get them: --point heads=4,seq_len=8; "
                 "`--set replicates=N` is for all of them"
             )
-        given.remove("points")
-    study = study_of(sweep_file, study_name, home, chosen, given, console)
+        names.remove("points")
+    study = study_of(sweep_file, study_name, home, chosen, names, console)
     target = target_of(study, home, options.tracking_uri)
     answer = answer_study(study)
     if more_seeds:
@@ -172,8 +172,8 @@ def _run_missing(
         with study.journal() as journal:
             points = list(journal.points())
         # By the axis values on record: those of an answer may be of another type.
-        recorded = [(run, recorded_point(points, run.at) or run.at) for run in answer.missing]
-        runs = [replace(run, at={axis: at[axis] for axis in run.at}) for run, at in recorded]
+        run_points = [(run, recorded_point(points, run.at) or run.at) for run in answer.missing]
+        runs = [replace(run, at={axis: at[axis] for axis in run.at}) for run, at in run_points]
     if not runs:
         console.print(f"{study.name} lacks no trial; there is nothing to run.")
         show_sentences(console, answer)
@@ -192,8 +192,8 @@ def _run_missing(
             print_json({"study": study.name, "dry_run": True, **added})
         return
     conclusion = Conclusion(job.target, console)
-    ended = run_job(job, options, home, console, conclusion)
-    conclude(conclusion, *ended, home, as_json=as_json, besides=added)
+    outcome = run_job(job, options, home, console, conclusion)
+    conclude(conclusion, *outcome, home, as_json=as_json, besides=added)
 
 
 def _extension_lines(study: "StudyFolder", extension: "Extension", home: Home) -> Iterator[str]:

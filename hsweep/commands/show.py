@@ -226,10 +226,10 @@ def _show_study(console: "Console", study: "StudyFolder", *, every: bool, best: 
         console.print(f"the best by {manifest.metric}:" if shown else "no trial has finished yet")
     if shown or not is_best:
         console.print(_trials_table(shown, varying, study, is_running=is_running))
-    if more := status["trials"] - len(shown):
+    if num_more := status["trials"] - len(shown):
         unneeded = 0 if is_best else len(rows) - len(listed)
         which = f", {unneeded} of them not needed" if unneeded else ""
-        text = f"... and {more} more trials{which}" if shown else f"{more} trials"
+        text = f"... and {num_more} more trials{which}" if shown else f"{num_more} trials"
         console.print(f"{text} (--all lists all, --json too)")
     words = {} if is_running else {"running": "interrupted"}
     counts = counts_in_words(
@@ -257,8 +257,8 @@ def _losses(journal: "JournalReader", status: Mapping[str, Any]) -> Iterator[str
     """Yield what became of very many trials, none of them named."""
     from hsweep.record.summary import loss_line
 
-    for lost, reasons in journal.losses().items():
-        yield loss_line(str(lost).replace("_", " "), reasons)
+    for word, reasons in journal.losses().items():
+        yield loss_line(str(word).replace("_", " "), reasons)
     if status["tried_again"]:
         yield f"{status['tried_again']} tried again after failing"
 
@@ -303,9 +303,9 @@ def _trials_table(
         status = "waiting" if end.is_waiting else str(row.status).replace("_", " ")
         if not is_running and (row.status is TrialStatus.RUNNING or end.is_interrupted):
             status = INTERRUPTED
-        how = f"{end.micro_batch} examples at once: memory" if end.micro_batch else ""
+        remark = f"{end.micro_batch} examples at once: memory" if end.micro_batch else ""
         if end.reused_from:
-            how = f"taken from study {end.reused_from}"
+            remark = f"taken from study {end.reused_from}"
         table.add_row(
             point_label(row.point, varying),
             f"scout {row.replicate}" if row.replicate < scouts else str(row.replicate),
@@ -313,6 +313,6 @@ def _trials_table(
             f"{row.unit}/{row.budget}",
             number(row.metrics.get(metric)),
             duration(row.wall_seconds),
-            how if status == row.reason else first_line(row.reason) or how,
+            remark if status == row.reason else first_line(row.reason) or remark,
         )
     return table

@@ -117,11 +117,11 @@ def _lines(row: dict[str, Any]) -> Iterator[str]:
         yield f"{study}: {error}"
         return
     is_new = row["delivered"] or not row["complete"]
-    done = f"{row['delivered']} records delivered to" if is_new else "up to date in"
-    yield f"{study}: {done} {row['store']}"
+    result = f"{row['delivered']} records delivered to" if is_new else "up to date in"
+    yield f"{study}: {result} {row['store']}"
     if pending or files or error:
-        more = f" and {len(files)} files" if files else ""
-        yield f"  {pending} records{more} are left{f' ({error})' if error else ''}"
+        files_text = f" and {len(files)} files" if files else ""
+        yield f"  {pending} records{files_text} are left{f' ({error})' if error else ''}"
     for refusal in refused[:_MAX_REFUSALS]:
         yield f"  the store refuses part of {refusal['run']}: {refusal['why']}"
     if len(refused) > _MAX_REFUSALS:
