@@ -121,8 +121,8 @@ def user_frame(error: BaseException) -> str | None:
         f"{frame.f_code.co_filename}:{line}"
         for frame, line in traceback.walk_tb(error.__traceback__)
     ]
-    own = [place for place in frames if _is_user_code(place.rpartition(":")[0])]
-    return (own or frames)[-1] if frames else None
+    user_frames = [place for place in frames if _is_user_code(place.rpartition(":")[0])]
+    return (user_frames or frames)[-1] if frames else None
 
 
 def defined_at(function: Callable[..., Any]) -> str | None:
@@ -139,9 +139,11 @@ def failure_text(error: BaseException) -> str:
     if isinstance(error, UserError) and not (place and _is_user_code(place.rpartition(":")[0])):
         return "\n".join([" ".join(str(error).split()), *getattr(error, "__notes__", ())])
     # The name of our own class tells the user nothing.
-    what = " ".join((str(error) if isinstance(error, UserError) else format_error(error)).split())
+    message = " ".join(
+        (str(error) if isinstance(error, UserError) else format_error(error)).split()
+    )
     trace = "".join(traceback.format_exception(error))
-    return f"{what}{f' at {place}' if place else ''}\n{trace}"
+    return f"{message}{f' at {place}' if place else ''}\n{trace}"
 
 
 def is_installed(file: Path) -> bool:
@@ -154,8 +156,8 @@ def is_installed(file: Path) -> bool:
 
 @functools.cache
 def _installed_folders() -> tuple[Path, ...]:
-    named = [Path(sysconfig.get_path(name)) for name in _INSTALLED]
-    return tuple(dict.fromkeys([*named, *(folder.resolve() for folder in named)]))
+    folders = [Path(sysconfig.get_path(name)) for name in _INSTALLED]
+    return tuple(dict.fromkeys([*folders, *(folder.resolve() for folder in folders)]))
 
 
 def _is_user_code(file: str) -> bool:

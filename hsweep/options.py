@@ -44,8 +44,8 @@ def options_of(kind: type, name: str) -> Callable[[Decorated], Decorated]:
     def decorate(command: Decorated) -> Decorated:
         @functools.wraps(command)
         def collecting(**values: Any) -> Any:
-            own = {option.name: values.pop(option.name) for option in fields(kind)}
-            return command(**{name: kind(**own)}, **values)
+            own_values = {option.name: values.pop(option.name) for option in fields(kind)}
+            return command(**{name: kind(**own_values)}, **values)
 
         decorated: Any = collecting
         for option in reversed(fields(kind)):
@@ -75,15 +75,15 @@ def options_from(values: Mapping[str, Any], *kinds: type) -> list[Any]:
     Raises:
         UserError: a name that none of them has, or a value that it cannot take.
     """
-    known = {option.name: option for kind in kinds for option in fields(kind)}
+    options = {option.name: option for kind in kinds for option in fields(kind)}
     for name in values:
-        if name not in known:
-            raise unknown_name("option", name, known)
-    read = {name: _from_python(known[name], value) for name, value in values.items()}
+        if name not in options:
+            raise unknown_name("option", name, options)
+    parsed = {name: _from_python(options[name], value) for name, value in values.items()}
     names = [{option.name for option in fields(kind)} for kind in kinds]
     return [
-        kind(**{name: read[name] for name in read if name in own})
-        for kind, own in zip(kinds, names, strict=True)
+        kind(**{name: parsed[name] for name in parsed if name in own_names})
+        for kind, own_names in zip(kinds, names, strict=True)
     ]
 
 

@@ -84,9 +84,9 @@ def optuna_study(
 
 def _add_reports(trial: FrozenTrial, reports: "pd.DataFrame", metric: str) -> None:
     """Add what a trial reported, and when."""
-    known = reports.loc[reports[metric].notna()]
+    measured = reports.loc[reports[metric].notna()]
     trial.intermediate_values = dict(
-        zip(known["unit"].tolist(), known[metric].tolist(), strict=True)
+        zip(measured["unit"].tolist(), measured[metric].tolist(), strict=True)
     )
     first, last = reports.iloc[0], reports.iloc[-1]
     trial.datetime_start = datetime.fromtimestamp(first["time"] - first["wall_seconds"])
@@ -109,7 +109,7 @@ def _distributions(points: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     for point in points:
         for axis, value in point.items():
             values.setdefault(axis, {})[value] = None
-    return {axis: _distribution(list(known)) for axis, known in values.items()}
+    return {axis: _distribution(list(axis_values)) for axis, axis_values in values.items()}
 
 
 def _distribution(values: Sequence[Any]) -> distributions.BaseDistribution:

@@ -73,9 +73,9 @@ def plan(
     from hsweep.telemetry import disable_telemetry
 
     disable_telemetry()
-    (chosen,) = options_from(options, SweepOptions)
+    (sweep_options,) = options_from(options, SweepOptions)
     with sweep_file_of(sweep) as file:
-        prepared = prepare(file.path, chosen, siblings=file.folder)
+        prepared = prepare(file.path, sweep_options, siblings=file.folder)
         file.check(prepared.loaded.sweep)
         return Planned(prepared, home_at(home))
 
@@ -118,17 +118,19 @@ def run(
     from hsweep.telemetry import disable_telemetry
 
     disable_telemetry()
-    chosen, how = options_from(options, SweepOptions, RunOptions)
-    _refuse_running_ray(how)
+    sweep_options, run_options = options_from(options, SweepOptions, RunOptions)
+    _refuse_running_ray(run_options)
     place, console = home_at(home), console_for(as_json=False)
     with sweep_file_of(sweep) as file:
-        order = request(file.path, chosen, how, place, study, storage, siblings=file.folder)
+        order = request(
+            file.path, sweep_options, run_options, place, study, storage, siblings=file.folder
+        )
         file.check(order.loaded.sweep)
         source = place.study(order.name).sweep_source if file.is_copy else file.path
-        with recorded_as(["hsweep", "run", str(source), *chosen.words()]):
-            job = order.change(how, console)
+        with recorded_as(["hsweep", "run", str(source), *sweep_options.words()]):
+            job = order.change(run_options, console)
             conclusion = Conclusion(job.target, console)
-            record, outcome = run_job(job, how, place, console, conclusion, is_guest=True)
+            record, outcome = run_job(job, run_options, place, console, conclusion, is_guest=True)
     conclusion.print_places(record, outcome, place)
     if outcome.was_interrupted:
         raise KeyboardInterrupt(f"the study {order.name} has been interrupted")
@@ -141,10 +143,10 @@ def run(
     return Study(record)
 
 
-def _refuse_running_ray(how: "RunOptions") -> None:
+def _refuse_running_ray(options: "RunOptions") -> None:
     """Refuse to take over a Ray that this process uses for something else, and to end it."""
     ray = sys.modules.get("ray")
-    if how.runner == "ray" and ray is not None and ray.is_initialized():
+    if options.runner == "ray" and ray is not None and ray.is_initialized():
         raise UserError(
             "this process is connected to a Ray of its own, and a study starts one; call "
             'ray.shutdown() first, or give runner="inline"'
@@ -213,10 +215,10 @@ class Study:
     def _repr_html_(self) -> str:
         status = self._record.status()
         still_open = status["not_needed"] + status["planned"] + status["running"]
-        ended = status["trials"] - still_open
+        num_ended = status["trials"] - still_open
         failed = f", {status['failed']} of them failed" if status["failed"] else ""
         return (
-            f"<b>{html.escape(self.name)}</b>: {status['state']}, {ended} of {status['runs']} "
+            f"<b>{html.escape(self.name)}</b>: {status['state']}, {num_ended} of {status['runs']} "
             f"runs ended{failed}<br><code>{html.escape(status['folder'])}</code>"
         )
 
@@ -245,8 +247,8 @@ class Study:
         with self._record.reading() as tables:
             trials, reports = tables.trials_frame(), tables.reports.to_pandas()
         of_trial = ["key", *self._axes(trials), "seed", "budget"]
-        joined: pd.DataFrame = trials[of_trial].merge(reports, on="key", how="right")
-        return joined
+        table: pd.DataFrame = trials[of_trial].merge(reports, on="key", how="right")
+        return table
 
     def best(self, number: int = 5) -> "pd.DataFrame":
         """Return the rows of the ``number`` best trials by the study's metric, the best first, of

@@ -90,13 +90,13 @@ def refuse_secrets(values: Iterable[object], what: str, instead: str) -> None:
     Raises:
         UserError: a value has a password or key in a URL, or is one of the environment's secrets.
     """
-    known = _secret_values()
+    secret_values = _secret_values()
     # The points of a large plan have few different ones.
     for value in dict.fromkeys(value for value in values if isinstance(value, str)):
         if (
             _USER_AND_PASSWORD.search(value)
             or ("://" in value and _PARAMETER.search(value))
-            or any(secret in value for secret in known)
+            or any(secret in value for secret in secret_values)
         ):
             raise UserError(
                 f"{what} must hold no password, key or token, since it is recorded with the "

@@ -152,7 +152,7 @@ def _content(name: str, sweep: Sweep) -> Any:
         points = itertools.islice(sweep.space.points(), _MOST_POINTS)
         return [dict(point) if name == "space" else _resolved(value, point) for point in points]
     if name == "presets":
-        return {key: _plain(dict(each.changes)) for key, each in value.items()}
+        return {key: _plain(dict(variant.changes)) for key, variant in value.items()}
     return _plain(value)
 
 

@@ -29,15 +29,15 @@ def _escape(code: int) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
-def print_step(what: str) -> None:
+def print_step(text: str) -> None:
     """Print on standard error what takes a while now."""
-    sys.stderr.write(f"{visible(what)} ...\n")
+    sys.stderr.write(f"{visible(text)} ...\n")
     sys.stderr.flush()
 
 
-def warn(what: str) -> None:
+def warn(text: str) -> None:
     """Print a message of this tool on standard error."""
-    sys.stderr.write(f"hsweep: {visible(what)}\n")
+    sys.stderr.write(f"hsweep: {visible(text)}\n")
     sys.stderr.flush()
 
 
@@ -50,7 +50,7 @@ class PlainConsole(Console):
     def print(self, *objects: Any, soft_wrap: bool | None = None, **settings: Any) -> None:
         """Print; a text goes as it is, to be wrapped by the terminal, a table fits the width."""
         if soft_wrap is None:
-            soft_wrap = all(isinstance(each, str) for each in objects)
+            soft_wrap = all(isinstance(part, str) for part in objects)
         super().print(*objects, soft_wrap=soft_wrap, **settings)
 
     def render_str(self, text: str, **settings: Any) -> Text:

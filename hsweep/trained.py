@@ -89,7 +89,7 @@ class StudyTrial:
                     "files of its last checkpoint"
                 )
             config, changed = self._configuration(header)
-            what = f" (changed since: {changed})" if changed else ""
+            remark = f" (changed since: {changed})" if changed else ""
             try:
                 with torch.random.fork_rng(devices=[]):
                     model: nn.Module = config.build()
@@ -98,7 +98,7 @@ class StudyTrial:
                 why = " ".join(format_error(error).split())
                 raise UserError(
                     f"the weights of trial {self.key} do not go into the model that {config!r} "
-                    f"builds now{what}: {why}; restore the code it was trained with"
+                    f"builds now{remark}: {why}; restore the code it was trained with"
                 ) from error
         if changed:
             warnings.warn(
@@ -113,10 +113,10 @@ class StudyTrial:
         """Yield the file of the weights, on this machine, and its header."""
         from hsweep.record.weights import header_of
 
-        folder, named = self._study.weights(), (self._row.key, self._row.attempt)
-        if self.status != "finished" or named not in folder.sizes():
+        folder, attempt = self._study.weights(), (self._row.key, self._row.attempt)
+        if self.status != "finished" or attempt not in folder.sizes():
             raise UserError(f"no weights of trial {self.key} are kept: {self._why_not()}")
-        with folder.local(named) as file:
+        with folder.local(attempt) as file:
             try:
                 header = header_of(file)
             except Exception as error:  # whatever the library says of a damaged file

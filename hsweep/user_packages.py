@@ -50,23 +50,23 @@ def folders() -> list[Path]:
 
 def folders_in_use() -> list[Path]:
     """Return the folders of ``folders`` that have a package of the user's."""
-    used = {package.parent for name in SHARED for package in _packages_of_user(name)}
-    return [folder for folder in _FOLDERS if folder in used]
+    folders = {package.parent for name in SHARED for package in _packages_of_user(name)}
+    return [folder for folder in _FOLDERS if folder in folders]
 
 
 def default_folders() -> list[Path]:
     """Return where they are looked for where no sweep says more: the folder of the script that
     runs and the working directory; in a worker, where the driver has looked."""
-    given = os.environ.get(FOLDERS_VARIABLE)
-    if given is not None:
-        return [Path(folder) for folder in given.split(os.pathsep) if folder]
-    found = []
+    value = os.environ.get(FOLDERS_VARIABLE)
+    if value is not None:
+        return [Path(folder) for folder in value.split(os.pathsep) if folder]
+    folders = []
     script = getattr(sys.modules.get("__main__"), "__file__", None)
     if script:
-        found.append(Path(script).absolute().parent)
+        folders.append(Path(script).absolute().parent)
     with contextlib.suppress(OSError):  # it may have been removed
-        found.append(Path.cwd())
-    return found
+        folders.append(Path.cwd())
+    return folders
 
 
 def refuse_doubles() -> None:
@@ -148,7 +148,9 @@ def _packages_of_user(name: str) -> list[Path]:
     """Return the user's folders of this name that hold Python files: one of weights is no
     package."""
     packages = [folder / name for folder in _FOLDERS if (folder / name).resolve() != ROOT / name]
-    return [each for each in packages if any(each.glob("*.py")) or any(each.glob("*/*.py"))]
+    return [
+        package for package in packages if any(package.glob("*.py")) or any(package.glob("*/*.py"))
+    ]
 
 
 def _modules_in(package: Path) -> dict[str, Path]:

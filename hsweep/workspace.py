@@ -105,9 +105,9 @@ def _added_to_path() -> list[str]:
     ours = (ROOT, Path(sysconfig.get_path("scripts")))
     folders = (Path(entry).absolute() for entry in sys.path if entry)
     return [
-        str(each)
-        for each in dict.fromkeys(folders)
-        if each.is_dir() and each not in ours and not is_installed(each)
+        str(folder)
+        for folder in dict.fromkeys(folders)
+        if folder.is_dir() and folder not in ours and not is_installed(folder)
     ]
 
 
@@ -133,13 +133,13 @@ class LoadedSweep:
 
         Classes they define must travel to workers whole: another node need not have the files.
         """
-        own = [
+        names = [
             module
             for module in list(sys.modules.values())
             if (origin := getattr(module, "__file__", None))
             and self._is_own(module.__name__, Path(origin))
         ]
-        return [self.module, *(module for module in own if module is not self.module)]
+        return [self.module, *(module for module in names if module is not self.module)]
 
     def _is_own(self, name: str, file: Path) -> bool:
         if name.split(".")[0] in PACKAGES:
@@ -173,8 +173,8 @@ def load_sweep(
     # What stands in it, not what a __getattr__ of its own makes up.
     sweep, note = vars(module).get("SWEEP"), vars(module).get("__doc__")
     if not isinstance(sweep, Sweep):
-        what = "defines no SWEEP" if sweep is None else f"defines SWEEP as {shown(sweep)}"
-        raise UserError(f"a sweep file defines one Sweep object called SWEEP; {path} {what}")
+        problem = "defines no SWEEP" if sweep is None else f"defines SWEEP as {shown(sweep)}"
+        raise UserError(f"a sweep file defines one Sweep object called SWEEP; {path} {problem}")
     note = note.strip() if isinstance(note, str) else ""
     sweep = replace(
         sweep, description=sweep.description or note, folder=sweep.folder or str(folder)
