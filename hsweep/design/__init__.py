@@ -1,1 +1,1 @@
-"""What a sweep file says: axes, budgets, recipes, questions, and the trial they come to."""
+"""The parts of a sweep file: axes, budgets, recipes, questions, and the trials made of them."""

@@ -1,4 +1,4 @@
-"""Which of a study's trials are the best: those whose weights are kept."""
+"""The best trials of a study, whose weights are kept."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -28,7 +28,8 @@ class BestTrials:
     def add(
         self, key: str, ordinal: int, stratum: str, point: Mapping[str, Any], value: float | None
     ) -> set[str]:
-        """Add a finished trial; return those that are the best of nothing now, it may be itself."""
+        """Add a finished trial; return the trials, possibly this one, that are no longer the
+        best."""
         if value is None:
             return {key}
         before = {key, *self.keys}

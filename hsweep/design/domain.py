@@ -1,4 +1,4 @@
-"""What values one axis may take."""
+"""The values that one axis may take."""
 
 import math
 import unicodedata
@@ -135,7 +135,7 @@ Domain = ValueList | IntRange | RealRange
 
 
 def is_text(value: str) -> bool:
-    """Return whether a string can be written as UTF-8: what came from other bytes cannot."""
+    """Whether a string can be written as UTF-8; a string decoded from invalid bytes cannot."""
     try:
         value.encode()
     except UnicodeEncodeError:

@@ -32,7 +32,7 @@ class SizeBand:
             raise UserError(f"a size band's factor must be above 1, not {self.factor!r}")
 
     def label(self, num_params: int) -> str:
-        """Return the band of a model, named by its ends."""
+        """Return the label of a model's size band, named by its ends."""
         # The small constant keeps a count that is an exact power in the band it opens.
         band = math.floor(math.log(max(1, num_params)) / math.log(self.factor) + 1e-9)
         low, high = self.factor**band, self.factor ** (band + 1)

@@ -26,7 +26,7 @@ def has_field(value: Any, name: str) -> bool:
 def replacements(
     value: Any, chosen: Mapping[str, Sequence[AxisValue]], *, prefix: str = ""
 ) -> dict[str, Any]:
-    """Return the new values of fields of a dataclass, by their names.
+    """Return new values for fields of a dataclass, by the names of the fields.
 
     Args:
         value: has fields of the same kinds, perhaps with other values.

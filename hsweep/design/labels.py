@@ -25,7 +25,7 @@ def first_of(values: Sequence[Any], most: int = 5) -> str:
 
 
 def varying_axes(points: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
-    """Return the axes that take more than one value among points, all of them if none does."""
+    """Return the axes that take more than one value among points; all axes if none does."""
     values: dict[str, set[str]] = {}
     # Replicates may share their point.
     for point in {id(each): each for each in points}.values():
@@ -68,7 +68,7 @@ def strata_apart(strata: Iterable[str]) -> dict[str, str]:
 
 
 def processes_line(numbers: Iterable[int]) -> str:
-    """Return how many processes train each of some trials, in words; empty where it is one."""
+    """Describe the numbers of processes for each trial, in words; empty if all have one."""
     counts = sorted(set(numbers))
     if counts in ([], [1]):
         return ""

@@ -1,4 +1,4 @@
-"""What the name of a metric tells: whether smaller or larger is better, and its scale."""
+"""Goal (smaller or larger is better) and scale of a metric, guessed from its name."""
 
 import re
 from typing import Final

@@ -1,4 +1,4 @@
-"""What a sweep asks: plain values that the analysis package knows how to answer."""
+"""The questions of a sweep: plain values that the analysis package answers."""
 
 import itertools
 import math
@@ -30,7 +30,7 @@ _ROUNDING: Final = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Concern:
-    """Why a question cannot be answered as it is planned, or only weakly.
+    """A reason why a planned question can be answered only weakly or not at all.
 
     Attributes:
         kind: ``impossible``: whatever comes of the trials; ``weak``: the answer can only be weak.

@@ -68,7 +68,7 @@ class Point(Mapping[str, Any]):
         return self._values.get(axis, default)
 
     def has(self, values: Mapping[str, Any]) -> bool:
-        """Whether the point has all these axis values."""
+        """Whether the point has all the given axis values."""
         return all(self._values.get(axis) == value for axis, value in values.items())
 
     def __iter__(self) -> Iterator[str]:
@@ -123,7 +123,7 @@ class Space(ABC):
 
     @abstractmethod
     def _most_points(self) -> float:
-        """Return how many combinations there are to list, infinity for an infinite space."""
+        """Return the number of combinations of axis values, infinity for an infinite space."""
 
     @property
     def tuned_axes(self) -> tuple[str, ...]:

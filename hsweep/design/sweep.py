@@ -288,7 +288,7 @@ class Sweep:
             )
 
     def _check_training(self) -> None:
-        """Refuse a sweep that says twice, or not at all, how its trials are trained."""
+        """Refuse a sweep with no training or with two: a task and model, or ``train``."""
         if self.train is None:
             for name in ("task", "model"):
                 if getattr(self, name) is None:
@@ -331,10 +331,10 @@ class Sweep:
         self.user_training()
 
     def user_training(self) -> UserTraining:
-        """Return the user's training as what is learned.
+        """Return the user's training as a task.
 
         Raises:
-            UserError: ``train`` is nothing that can train.
+            UserError: ``train`` is neither a function nor a command.
         """
         assert self.train is not None
         declared = {metric.name: metric for metric in self.metrics}

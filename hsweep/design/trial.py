@@ -156,7 +156,8 @@ class Trial:
 
     @property
     def units_to_train(self) -> int:
-        """Budget units that are trained for this trial alone, where the previous one is there."""
+        """Budget units that this trial trains after the budget before it in the ladder has been
+        trained."""
         return self.budget.amount - self.shared
 
     @property
@@ -205,7 +206,7 @@ class Trial:
 
     @property
     def forward_flops(self) -> int:
-        """Operations of a forward pass over one example; 0 where they are not known."""
+        """Operations of a forward pass over one example; 0 if unknown."""
         return self.counts.forward_flops if self.counts is not None else 0
 
 
@@ -263,7 +264,7 @@ class Assignment:
 
     @property
     def resources(self) -> Resources:
-        """What the trial occupies in this attempt."""
+        """The resources of the trial in this attempt."""
         request = self.trial.resources
         if self.is_exclusive and request.gpus and request.processes == 1:
             return replace(request, gpus=1.0)
@@ -336,9 +337,8 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class OutOfMemory:
-    """One example at once did not fit the device beside what else is there.
-
-    The trial itself is sound, and what it had reported stays.
+    """A single example did not fit the free memory of the device. The trial itself is sound, and
+    its reports stay.
 
     Attributes:
         message: what happened, for people: the rule, the value and what to do.

@@ -1,4 +1,4 @@
-"""Where a trial stands."""
+"""The status of a trial."""
 
 from enum import StrEnum
 

@@ -150,7 +150,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class UserTraining:
-    """What is learned, where the user trains.
+    """The training by the user's code, in place of a task.
 
     Attributes:
         train: a function ``train(point, run)``, or a command.
@@ -184,7 +184,7 @@ class UserTraining:
 
     @property
     def part(self) -> str:
-        """Which of ``TRAINING_PARTS`` it is."""
+        """The name of this training's part in ``TRAINING_PARTS``."""
         return "command" if isinstance(self.train, Command) else "training_function"
 
     @property

@@ -1,4 +1,4 @@
-"""What runs in Ray's worker processes; imports no more than training needs."""
+"""The actor in Ray's worker processes; imports only modules that training needs."""
 
 import contextlib
 from collections.abc import Sequence
@@ -66,20 +66,19 @@ class TrialActor(tune.Trainable):
         self.config: dict[str, Any] = {}
 
     def step(self) -> dict[str, Any]:
-        """Return what happened to the trials since the last time, as soon as there is something,
-        and where that was. A BrokenWorkerError ends the process in which a trial failed."""
+        """Return the messages of the trials since the last call, once there are any, and the place
+        of this process. A BrokenWorkerError ends the process in which a trial failed."""
         return {MESSAGES: self._queue.next_messages(), PLACE: self._place}
 
     def give(self, assignments: Sequence[Assignment]) -> None:
         self._queue.give(assignments)
 
     def drop(self, key: str) -> None:
-        """End a trial now; return when what it has to keep is on disk."""
+        """End a trial at its next report; return when its checkpoint is on disk."""
         self._queue.drop(key)
 
     def halt(self) -> None:
-        """End all trials at their next reports; ``step`` still returns what they report until
-        then."""
+        """End all trials at their next reports; ``step`` still returns the reports until then."""
         self._queue.halt()
 
     def cleanup(self) -> None:

@@ -1,4 +1,5 @@
-"""Ray's settings, which it reads when it is imported; does not import it."""
+"""Ray's settings in environment variables; this module does not import Ray, which reads them
+then."""
 
 import os
 from collections.abc import MutableMapping
@@ -36,7 +37,7 @@ LOOPBACK_ONLY: Final = {
 def prepare_ray(
     environment: MutableMapping[str, str] = os.environ, *, joins_cluster: bool = False
 ) -> None:
-    """Set what Ray reads on import; a variable the user has set is left alone.
+    """Set the variables that Ray reads on import, except those that the user has set.
 
     A Ray that is started here listens on the loopback interface alone; one that
     ``joins_cluster`` has to be reached by the other nodes.

@@ -144,7 +144,7 @@ def failure_of(
 
 
 def hang_trace(folder: str, assignment: Assignment, place: Place | None) -> str:
-    """Return what a process that hung wrote before it ended itself; empty if there is nothing.
+    """Return the traceback that a hanging process wrote before it ended itself; empty without one.
 
     ``folder`` is the Tune trial's. Where the place is not known, only this machine is searched.
     """

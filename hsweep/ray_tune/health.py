@@ -32,7 +32,7 @@ class RayHealth:
         self._silent = 0.0
 
     def trouble(self) -> str | None:
-        """Return what makes it impossible to go on, None for nothing. Never blocks."""
+        """Return why Ray cannot go on, None while it can. Never blocks."""
         dead = dead_processes() if self._is_ours else []
         for name in _NEEDED:
             if name in dead:
@@ -52,7 +52,8 @@ class RayHealth:
         return None
 
     def _ask(self, now: float) -> None:
-        """Ask the head for its nodes, in a thread: where it is gone the call does not return."""
+        """Ask Ray's head node for the nodes, in a thread: without a head the call does not
+        return."""
         is_asking = self._asking is not None and self._asking.is_alive()
         if not is_asking and now - self._asked > _ASK_SECONDS:
             self._asked = now

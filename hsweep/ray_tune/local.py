@@ -1,4 +1,4 @@
-"""A Ray on this machine, which may be started before it is known what it will be asked for."""
+"""A Ray on this machine, which can be started before the resources of its trials are known."""
 
 import atexit
 import contextlib
@@ -27,7 +27,8 @@ be ended in the moment in which cores are set aside for the trial that it was st
 
 
 def in_thread(name: str, action: Callable[[], object], *, stays: bool = False) -> Future[object]:
-    """Run an action in a daemon thread, which may stay afterwards; return its result to come."""
+    """Run an action in a daemon thread, which may stay afterwards; return a future of its
+    result."""
     result = Future[object]()
 
     def run() -> None:
@@ -127,7 +128,7 @@ def _start() -> None:
 
 
 def shut_down() -> None:
-    """End the Ray of this process, if there is one."""
+    """End the Ray of this process, if it has one."""
     if not ray.is_initialized():
         return
     # Ray ends the whole process, without a word, where an object of its own is forgotten in another

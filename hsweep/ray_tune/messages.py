@@ -1,4 +1,4 @@
-"""What the driver and its worker processes exchange, beside the messages of workers."""
+"""Data between the driver and its worker processes, besides the messages of workers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The nodes of a cluster, and what they have room for."""
+"""The nodes of a cluster, and the number of trials that they have room for."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -13,12 +13,12 @@ def alive_nodes() -> list[dict[str, Any]]:
 
 
 def slots_of(available: Mapping[str, float], request: Resources) -> int:
-    """Return how many trials fit what a node has."""
+    """Return how many trials with this request fit the available resources of a node."""
     return _process_slots(available, request) // request.processes
 
 
 def slots_of_all(nodes: Iterable[Mapping[str, float]], request: Resources) -> int:
-    """Return how many trials fit what several nodes have."""
+    """Return how many trials with this request fit the available resources of several nodes."""
     if request.spread:
         return sum(_process_slots(node, request) for node in nodes) // request.processes
     return sum(slots_of(node, request) for node in nodes)
@@ -36,7 +36,8 @@ def _process_slots(available: Mapping[str, float], request: Resources) -> int:
 
 
 def avoidable(failed: Iterable[str], request: Resources) -> frozenset[str]:
-    """Return those of the ``failed`` nodes that are there, if another has room for the request."""
+    """Return the ``failed`` nodes that are alive; none unless another node has room for the
+    request."""
     nodes = {node["NodeID"]: node["Resources"] for node in alive_nodes()}
     avoided = nodes.keys() & set(failed)
     other_nodes = [nodes[node] for node in nodes.keys() - avoided]
@@ -45,7 +46,8 @@ def avoidable(failed: Iterable[str], request: Resources) -> frozenset[str]:
 
 
 def on_node(node: str, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-    """Return a reference to what a function returns on a node; it takes no trial's place."""
+    """Run a function on a node without using a trial's resources; return Ray's reference to its
+    result."""
     strategy = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node, soft=False)
     task = ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=strategy, **options)
     return task(function).remote(*arguments)

@@ -57,7 +57,7 @@ class Peer:
         return own_place()
 
     def train(self, assignment: Assignment, host: str, port: int, name: str) -> Failure | None:
-        """Train this rank's part of a trial; return why that cannot be, None at its end."""
+        """Train this rank's part of a trial; return why it failed, None if it has ended well."""
         try:
             store = find_store(host, port)
             uses_cuda = assignment.resources.gpus != 0
@@ -165,7 +165,7 @@ class _Watch(threading.Thread):
         self._peers.kill()
 
     def leave(self) -> None:
-        """End the other processes because this one has failed, which it reports itself."""
+        """End the other processes because this one has failed; this process reports the failure."""
         self._is_known = True
         self._peers.kill()
 

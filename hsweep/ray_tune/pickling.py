@@ -1,4 +1,4 @@
-"""What of a sweep file travels to workers, where there is no such module: all of it, by value."""
+"""Sends the code of a sweep file to workers, which lack such a module: all of it, by value."""
 
 import copyreg
 import functools
@@ -16,7 +16,7 @@ _own: set[str] = set()
 
 
 def send_whole(modules: Iterable[ModuleType]) -> None:
-    """Let functions and classes of these modules be sent as what they are, not as names.
+    """Let functions and classes of these modules be sent by value, not by name.
 
     So are their cached functions, which pickle knows by name alone; a worker begins with an empty
     cache.
@@ -31,7 +31,7 @@ def check_sent(what: str, function: Any) -> None:
     """Refuse a sweep's ``training`` or ``model`` function that cannot be sent.
 
     Raises:
-        UserError: with what is in the way.
+        UserError: names the object that cannot be sent.
     """
     try:
         ray.cloudpickle.dumps(function)

@@ -31,8 +31,8 @@ def actor_of(trial: "TuneTrial") -> Any:
 
 
 def name_next_task(actor: Any, name: str) -> None:
-    """Let the next task that Tune gives a process, and the process while it is at it, be called so:
-    in Ray's dashboard, and as ``ray::NAME`` in lists of processes.
+    """Name the next task that Tune gives a process: in Ray's dashboard, and as ``ray::NAME`` in
+    lists of processes.
 
     Tune asks a handle for its method ``train`` and calls that, so the handle is given one that has
     a name.
@@ -50,7 +50,7 @@ def working_folder(trial: "TuneTrial") -> str | None:
 
 
 def dead_processes() -> list[str]:
-    """Return the names of those processes of a Ray started here that have died.
+    """Return the names of dead processes of the Ray that this process started.
 
     Where its head has died every public call blocks for as long as the client tries to reconnect.
     """
@@ -60,7 +60,7 @@ def dead_processes() -> list[str]:
 
 @contextlib.contextmanager
 def without_idle_helpers() -> Iterator[None]:
-    """Let a Ray that is started meanwhile start no process that would only take time from trials.
+    """Let a Ray started in this context leave out processes that only take time from trials.
 
     One forwards what workers print to drivers that ask for it, as none of ours does; one adds
     nodes, of which a Ray of this machine alone gets none. The dashboard's server runs even where
@@ -105,7 +105,7 @@ def _start_nothing(node: Node, **settings: Any) -> None:
 
 
 def error_of(trial: "TuneTrial") -> BaseException | None:
-    """Return what Ray raised for a trial, and forget it."""
+    """Return the error that Ray raised for a trial, and forget it."""
     return _errors.pop(trial.trial_id, None)
 
 

@@ -1,4 +1,4 @@
-"""Start Ray once, or join the cluster of ``RAY_ADDRESS``, run one task and print what was found.
+"""Start Ray once, or join the cluster of ``RAY_ADDRESS``, run one task and print the result.
 
 Run as ``python -m hsweep.ray_tune.probe``, in a process of its own: Ray can hang, and can only be
 configured once a process.

@@ -109,7 +109,7 @@ class RayRunner:
         self.dashboard_url = f"http://{url}" if url else None
 
     def start_dashboard(self) -> None:
-        """Start the dashboard of the Ray that was started here, if it shall have one."""
+        """Start the dashboard of this process's Ray if the runner has one."""
         if self._lacks_dashboard:
             self._lacks_dashboard = False
             self.dashboard_url = start_dashboard()
@@ -254,7 +254,7 @@ def _amounts(request: Resources) -> str:
 
 
 def _lacking(nodes: Sequence[Mapping[str, float]], request: Resources) -> str:
-    """Return what nodes have that cannot hold a trial, and what to do."""
+    """Describe the resources of nodes that cannot hold a trial, and the remedy."""
     has = {name: [node.get(name, 0) for node in nodes] for name in ("CPU", "GPU")}
     largest = f"the largest node has {max(has['CPU']):g} cpus and {max(has['GPU']):g} gpus"
     options = "--set cpus=..., --set gpus=..."
@@ -275,7 +275,7 @@ def _lacking(nodes: Sequence[Mapping[str, float]], request: Resources) -> str:
 
 
 def _ending(error: BaseException) -> str:
-    """Return why a run ended, for people: Tune wraps what it catches in whole tracebacks."""
+    """Return why a run ended, for people: Tune wraps errors in whole tracebacks."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"Ray ended the run: {lines[-1] if lines else type(error).__name__}"
 

@@ -1,4 +1,4 @@
-"""Between the coordinator and the worker processes: what Tune asks in the thread that runs it.
+"""Connects the coordinator with the worker processes, through Tune's callbacks in its thread.
 
 Nothing is decided here: events of workers go to the coordinator, and its decisions to them.
 """
@@ -34,11 +34,11 @@ _EXPLAINING_SECONDS: Final = 0.5
 
 
 class CoordinatedScheduler(FIFOScheduler, tune.Stopper):
-    """Asks the coordinator what becomes of trials, and of the run.
+    """Asks the coordinator which trials go on, and whether the run does.
 
     Args:
         coordinator: decides.
-        max_workers: how many there are at once.
+        max_workers: most workers at once.
     """
 
     def __init__(self, coordinator: Coordinator, max_workers: int = 1) -> None:
@@ -86,7 +86,7 @@ class CoordinatedScheduler(FIFOScheduler, tune.Stopper):
     def on_trial_result(
         self, tune_controller: Any, trial: TuneTrial, result: Mapping[str, Any]
     ) -> str:
-        """Pass on what happened in a worker, and return whether it goes on."""
+        """Pass a worker's messages to the coordinator; return whether the worker goes on."""
         worker = self.workers.by_id.get(trial.trial_id)
         if worker is None:
             return str(TrialScheduler.STOP)
@@ -119,7 +119,8 @@ class CoordinatedScheduler(FIFOScheduler, tune.Stopper):
         return str(TrialScheduler.CONTINUE if goes_on else TrialScheduler.STOP)
 
     def _ends_trial(self, worker: Worker, assignment: Assignment, message: Message) -> bool:
-        """Pass on what happened to a trial; return whether its worker must be told to end it."""
+        """Pass a trial's message to the coordinator; return whether the worker must end the
+        trial."""
         if assignment.attempt != message.attempt:
             # It was ended here, and had reported more before it learned so.
             return False
@@ -240,7 +241,8 @@ class CoordinatedSearcher(Searcher):
         return True
 
     def suggest(self, trial_id: str) -> Any:
-        """Return what a new worker starts with, None for "not now", or that none will come."""
+        """Return the configuration of a new worker, None for "not now", or ``FINISHED`` for no
+        more."""
         coordinator = self._scheduler.coordinator
         start = self._scheduler.workers.open(trial_id)
         if start is not None:

@@ -1,4 +1,4 @@
-"""The worker processes of a run: which has which trials, and what it gets next.
+"""The worker processes of a run, their trials, and the trials that each gets next.
 
 A worker is a trial to Tune: one process that trains one trial of ours after another and gets more
 while it is at work. Long trials go out one by one, each to the worker that is free first; short
@@ -20,7 +20,7 @@ from hsweep.training.hanging import START_SECONDS
 from hsweep.training.worker_queue import ENDING_SECONDS
 
 AHEAD_SECONDS: Final = 0.5
-"""How much work a worker has ahead."""
+"""Seconds of work that a worker has waiting."""
 
 _LEAST_SECONDS: Final = 0.1
 """How much work is not divided among workers any further, once so many trials have ended that it is
@@ -33,14 +33,14 @@ _WEIGHT_OF_LAST: Final = 0.2
 
 @dataclass(slots=True, eq=False)
 class Worker:
-    """A process, or the place for one, and the trials that it has and has not ended yet.
+    """A worker process, started or about to start, with its unfinished trials.
 
     Attributes:
         resources: what each of its trials occupies.
         avoided: ids of nodes on which it shall not run.
         isolates: its first trial is its last.
-        unfinished: by key, in the order in which it got them.
-        started: keys of those that the process has come to.
+        unfinished: assignments by key, in the order of their arrival.
+        started: keys of the trials that the process has begun.
         place: where it runs; None before its first message.
         silent_seconds: since its last message, as far as this process was awake to hear one.
         was_silenced: it was ended because of that.
@@ -62,12 +62,12 @@ class Worker:
 
     @property
     def actor(self) -> Any:
-        """Ray's handle of the process, None before it is there and after it has ended."""
+        """Ray's handle of the process, None before its start and after its end."""
         return None if self.tune_trial is None else actor_of(self.tune_trial)
 
     @property
     def patience(self) -> float | None:
-        """Seconds without a message after which the process hangs; None for no matter how many.
+        """Seconds without a message after which the process counts as hanging; None for no limit.
 
         Starting a process takes its time, and so may ending a trial before the next one begins.
         """
@@ -79,14 +79,15 @@ class Worker:
 
     @property
     def task_name(self) -> str:
-        """What the process is at: the trial that it trains, or comes to next."""
+        """Label of the trial that the process trains or begins next."""
         at_work = [key for key in self.unfinished if key in self.started] or [*self.unfinished][:1]
         labels = [self.unfinished[key].label for key in at_work]
         others = f" and {len(labels) - 1} more" if len(labels) > 1 else ""
         return f"{labels[0]}{others}" if labels else ""
 
     def may_have_started(self, key: str) -> bool:
-        """Whether the process had come to a trial; of several it is not known how far it was."""
+        """Whether the process may have begun a trial: with several trials its progress is
+        unknown."""
         return key in self.started or (len(self.unfinished) > 1 and self.place is not None)
 
     def add(self, assignment: Assignment) -> None:
@@ -135,7 +136,7 @@ class Workers:
     _num_ended: int = 0
 
     def open(self, trial_id: str) -> WorkerStart | None:
-        """Return what a new worker starts with, None if there is nothing for it now."""
+        """Return the first assignments of a new worker, None if no trial is ready."""
         first = self._next(None)
         if first is None:
             return None

@@ -85,7 +85,7 @@ class TrialRun:
 
     @property
     def has_to_end(self) -> bool:
-        """Whether the trial has to end, even before its next report."""
+        """Whether the trial must end before its next report."""
         return self._channel.is_stopped
 
     def stop(self) -> NoReturn:

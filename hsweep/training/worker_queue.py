@@ -72,7 +72,9 @@ class Message:
     """What happened to one trial of a worker, in one of its attempts.
 
     Attributes:
-        event: None where the worker has come to the trial: from here on it may end the process.
+        event: a report, an end or an error; None when the worker begins the trial, which can from
+        then
+            on crash the process.
     """
 
     key: str
@@ -81,7 +83,7 @@ class Message:
 
 
 class BrokenWorkerError(RuntimeError):
-    """A trial raised here: what it left behind in the process is not known, so it ends."""
+    """A trial raised an error in this process, which ends because its state is unknown."""
 
 
 class WorkerQueue(Channel):
@@ -111,7 +113,7 @@ class WorkerQueue(Channel):
             self._changed.notify_all()
 
     def next_messages(self) -> list[Message]:
-        """Return what happened since the last call, as soon as there is something.
+        """Return the messages since the last call; wait until there is one.
 
         Another call means that the driver has judged all messages so far: a trial that waits at a
         rung and was not dropped goes on. The list is empty where nothing is left to train.
@@ -153,8 +155,8 @@ class WorkerQueue(Channel):
             self._changed.wait_for(lambda: not self._is_training(key))
 
     def halt(self) -> None:
-        """End all trials at their next reports, without waiting for that; ``next_messages`` still
-        returns what they report until then."""
+        """End all trials at their next reports without waiting; ``next_messages`` still returns the
+        reports until then."""
         with self._changed:
             self._queue.clear()
             self._has_to_stop = self._training is not None
@@ -172,7 +174,7 @@ class WorkerQueue(Channel):
             self._messages.clear()
 
     def interrupt(self, assignment: Assignment, failure: Failure | None) -> None:
-        """Give up the trial in training, from any thread, with what happened to it.
+        """Give up the trial in training because of ``failure``; any thread may call this.
 
         Nothing waits for the training itself, which may hang on a process that is gone, and its
         later events are ignored. The worker is broken then.

@@ -1,1 +1,1 @@
-"""Training that belongs to the user: a function, or a script and what it writes."""
+"""Training by the user's code: a function, or a script whose output is read."""

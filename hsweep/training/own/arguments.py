@@ -47,7 +47,7 @@ def arguments_of(
         resumes: whether ``{resume}`` stands for something.
 
     Raises:
-        UserError: a field that there is not.
+        UserError: a field that does not exist.
     """
     template, fields = command.template, fields_of(trial, folder)
     if resumes or command.resume.startswith("-"):
@@ -71,5 +71,5 @@ def can_resume(command: Command, trial: Trial, folder: Path) -> bool:
 
 
 def has_content(folder: Path) -> bool:
-    """Whether a script has left anything in a folder beside our own files."""
+    """Whether a folder has files other than hsweep's own."""
     return folder.is_dir() and any(path.name not in _OURS for path in folder.iterdir())

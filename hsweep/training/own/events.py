@@ -16,7 +16,7 @@ _CHECKSUM_BYTES: Final = 4
 
 
 def read_event(file: BinaryIO, _has_ended: bool) -> bytes | None:
-    """Read the next event of an open file; None where it is not whole yet."""
+    """Read the next event of an open file; None if the event is still incomplete."""
     header = file.read(_HEADER.size)
     if len(header) < _HEADER.size:
         return None

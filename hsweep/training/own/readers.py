@@ -30,10 +30,10 @@ class Reader:
     """Reads the metrics that a script writes into its trial's folder.
 
     Args:
-        source: where they are.
-        folder: the trial's.
-        needed: the metrics that make a unit complete, beside those that the source names.
-        after: the last unit that is known already; later ones are returned.
+        source: where the metrics are.
+        folder: the trial's folder.
+        needed: metrics that a complete unit has, besides those that the source names.
+        after: the last unit read by an earlier reader; only later units are returned.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Reader:
             killed: it was ended, so its last line may be cut off, and it need not have reported.
 
         Raises:
-            UserError: as ``poll``, or no unit ever had what is needed; says what was written.
+            UserError: as ``poll``, or no unit was complete; the message names the metrics written.
         """
         units = [unit for row in self._rows(not killed) for unit in self._take(row)]
         self._latest += 1

@@ -79,8 +79,7 @@ class _Script:
         self._process = ScriptProcess(arguments, self._folder, directory, variables)
 
     def _prepare(self) -> bool:
-        """Make the trial's folder ready; return whether the script can go on from what an earlier
-        attempt left in it."""
+        """Prepare the trial's folder; return whether the script can continue an earlier attempt."""
         assignment, trial = self._assignment, self._assignment.trial
         after = assignment.recorded_through
         end_leftovers(self._folder)
@@ -102,7 +101,7 @@ class _Script:
         return resumes
 
     def train(self) -> None:
-        """Report what the script writes, up to its last report."""
+        """Report the metrics that the script writes, until its last report."""
         run, wait = self._run, _SHORTEST_WAIT
         timeout = self._assignment.report_timeout or math.inf
         deadline = time.monotonic() + timeout
