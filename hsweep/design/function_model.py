@@ -25,9 +25,9 @@ class FunctionModel:
     """The module that a function builds at a point.
 
     Attributes:
-        function: of the point; returns a new module at every call.
-        point: what it is called with.
-        read: the axes that it reads, with their values.
+        function: builds a new module from a point at every call.
+        point: the argument of the function.
+        read: the axes that the function reads, with their values.
         structure: hash of the module's classes, and of the names and shapes of its weights. It
             tells models apart that depend on more than code and point, such as a file.
         name: the module's class.

@@ -39,7 +39,7 @@ Kind = Literal["stdout", "json_lines", "csv_file", "tensorboard", "trainer_state
 
 @dataclass(frozen=True, slots=True)
 class MetricSource:
-    """Where metrics come from; see ``Options`` for what is not said here.
+    """Where metrics come from; see ``Options`` for the other attributes.
 
     Attributes:
         kind: lines of output, a file with one JSON object a line, a file with a line of names and
@@ -147,8 +147,8 @@ def csv_file(path: str, **options: Unpack[Options]) -> MetricSource:
 def tensorboard(folder: str, **options: Unpack[Options]) -> MetricSource:
     """Metrics from the scalars of TensorBoard's event files, in a folder and those below it.
 
-    The step counts the budget unless ``unit`` names a tag. A writer keeps what it is given for up
-    to two minutes (``flush_secs``): early stopping sees it after that.
+    The step counts the budget unless ``unit`` names a tag. A writer may hold values back for up to
+    two minutes (``flush_secs``), which delays early stopping.
     """
     return MetricSource("tensorboard", folder, **{"unit": None, **_options(options)})
 

@@ -132,8 +132,8 @@ def training_code(*, of_user: bool = False) -> Code:
 
 
 def users_modules(file: Path, folder: Path) -> set[str]:
-    """Return the modules that a file of Python leads to by imports, those in ``folder`` first, as
-    far as they are the user's."""
+    """Return the user's modules that a Python file imports, directly or not, those in ``folder``
+    first."""
     imports = _Imports()
     imports.places = (str(folder),)
     imports.follow(*imports.add(file.name, file))

@@ -18,8 +18,7 @@ def _answer() -> int:
 def probe() -> dict[str, Any]:
     """Start or join Ray, wait for a worker's answer, and shut down again.
 
-    Of ``address`` and ``dashboard`` (a URL), that is empty which there is none of: the first where
-    Ray was started here.
+    ``address`` is empty if Ray was started here, ``dashboard`` (a URL) if Ray has no dashboard.
     """
     address = os.environ.get("RAY_ADDRESS", "")
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}

@@ -132,7 +132,7 @@ class _Loop:
             self._run.send(report, self._setup.contents)
 
     def _report(self, unit: int, losses: list[Tensor], started: float) -> Report:
-        """Evaluate the model and return its report; a latency is not part of the report's time."""
+        """Evaluate the model and return its report, whose time excludes measuring the latency."""
         state, device, gradients = self._state, self._run.device, self._gradients
         figures: dict[str, Any] = {}
         if self._batch is not None and losses:

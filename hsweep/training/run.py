@@ -33,7 +33,7 @@ class Channel:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether the trial has to end, even before its next report."""
+        """Whether the trial must end before its next report."""
         return False
 
     def begins(self) -> None:
