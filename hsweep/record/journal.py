@@ -136,7 +136,7 @@ class Journal(JournalReader):
                 self.append([row.plan_entry()])
 
     def is_new(self, key: str) -> bool:
-        """Whether the record does not hold the plan of a trial."""
+        """Whether the trial, as planned, is not on record yet."""
         return key not in self.rows or self.rows[key].ordinal < 0
 
     def begin_attempt(

@@ -272,7 +272,7 @@ class JournalReader:
         return frozenset(key for (key,) in rows)
 
     def points(self, most: int = -1) -> list[Mapping[str, Any]]:
-        """Return the axis values of the study's trials, each combination once; ``most`` of them."""
+        """Return the distinct points (axis values) of the study's trials, at most ``most``."""
         query = "SELECT DISTINCT point FROM trials WHERE orphaned = '' ORDER BY ordinal LIMIT ?"
         return [json.loads(point) for (point,) in self._rows(query, most)]
 

@@ -116,7 +116,7 @@ class Log:
         return LogLine(end, end + len(line), _checksum(line), entries, line)
 
     def cut(self, end: int) -> None:
-        """Remove what stands behind byte ``end``, if it can be; it is no whole line then."""
+        """Remove an incomplete line after byte ``end``; a failure is ignored."""
         with contextlib.suppress(OSError):
             if self.size > end:
                 os.ftruncate(self._file, end)

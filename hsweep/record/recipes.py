@@ -33,7 +33,7 @@ def recorded_recipe(journal: JournalReader, trial: TrialRow) -> dict[str, Any]:
 
 
 def in_force(recipe: Recipe) -> dict[str, Any]:
-    """Return the fields of a recipe that have an effect as the others are, by name."""
+    """Return the fields of a recipe that have an effect, given its other fields, by name."""
     idle = {
         "betas": recipe.optimizer not in _HAVE_BETAS,
         "decay_fraction": recipe.schedule != "wsd",

@@ -1,4 +1,4 @@
-"""What a study's log comes to: one row a trial, and the values of the study as a whole."""
+"""The state that a study's log adds up to: a row for each trial, and the study's values."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -77,7 +77,7 @@ class TrialRow:
 
     @property
     def has_begun(self) -> bool:
-        """Whether it was ever handed out, or has results from elsewhere."""
+        """Whether the trial was ever handed out, or has results of another study."""
         return bool(self.attempt or self.unit)
 
     def plan_entry(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A study in words: what its trials are, and what became of them besides their numbers.
+"""A study in words: its trials, and their outcomes besides numbers.
 
 Trials are counted as cells, shapes or points with their seeds and budgets; those that only select a
 setting and those that were not needed are named apart. A trial that gave no number is named with
@@ -74,7 +74,7 @@ class Remark(NamedTuple):
     """Something that several trials have in common.
 
     Attributes:
-        what: it is, after a number of trials: ``diverged``, ``computed 8 examples at once``.
+        what: the words after the number of trials: ``diverged``, ``computed 8 examples at once``.
         trials: how many.
         details: which trials, and why.
     """
@@ -121,8 +121,7 @@ def trial_outcomes(
 
 
 def remarks(outcomes: Iterable[TrialOutcome]) -> list[Remark]:
-    """Return what happened to the trials of a study, losses first; nothing where all went as
-    planned."""
+    """Return remarks on a study's trials, losses first; none where all went as planned."""
     outcomes = list(outcomes)
     sizes = Counter(trial.shape for trial in outcomes if trial.status != TrialStatus.PLANNED)
     lines = []
@@ -286,7 +285,7 @@ class Size:
         )
 
     def __str__(self) -> str:
-        """Return it in words: ``10 cells x 2 seeds, each at its best of 3 learning rates``."""
+        """Return words such as ``10 cells x 2 seeds, each at its best of 3 learning rates``."""
         words = counted(self.places, self.place)
         if self.seeds > 1:
             words += f" x {self.seeds} seeds"

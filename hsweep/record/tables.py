@@ -224,7 +224,7 @@ def _array(values: Any, field: "pa.Field[Any]") -> Any:
 def _payloads(
     payloads: Sequence[str], metrics: Sequence[str], fields: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return what reports say, column by column: ``metrics`` and other ``fields``."""
+    """Return the content of reports, column by column: ``metrics`` and other ``fields``."""
     import pyarrow as pa
     import pyarrow.json
 

@@ -1,4 +1,4 @@
-"""What trials are called by people: their key, the beginning of it, or their shape and seed."""
+"""Names of trials for people: the key, its beginning, or shape and seed."""
 
 from typing import TYPE_CHECKING, Final
 

@@ -104,7 +104,7 @@ class FinalWeights:
     """The final weights of a trial that are kept.
 
     Attributes:
-        key: of the trial.
+        key: the trial's key.
         name: of the file.
         location: path or URI of the file.
         file: the same on this machine; None where nothing reads it.
