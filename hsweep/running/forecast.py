@@ -51,13 +51,13 @@ class Forecast:
 
     @property
     def wall_seconds(self) -> float | None:
-        """How long it takes on this machine; None where no speed was measured."""
+        """Estimated seconds on this machine; None where no speed was measured."""
         return None if self.seconds is None else self.seconds / self.workers
 
     @property
     def what(self) -> str:
-        """What is trained: ``10 cells x 2 seeds, each at its best of 3 learning rates: 90 runs of
-        40 or 80 epochs``."""
+        """The training in words: ``10 cells x 2 seeds, each at its best of 3 learning rates: 90
+        runs of 40 or 80 epochs``."""
         most = "at most " if self.is_at_most else ""
         parts = [f"{self.size}: {most}{counted(self.runs, 'run')} {self.budgets}"]
         if self.share < _WHOLE:
@@ -66,7 +66,7 @@ class Forecast:
 
     @property
     def line(self) -> str:
-        """What is trained, and how long that takes where it is known: ``..., about 2 min``."""
+        """The training in words, with its time where that is known: ``..., about 2 min``."""
         parts = [self.what]
         if self.seconds is not None and self.wall_seconds is not None:
             parts.append(f"about {about(self.wall_seconds)}")
@@ -137,7 +137,7 @@ def play_out(
 
 
 class _Unrecorded(Journal):
-    """A record in memory alone."""
+    """A record that is kept in memory only."""
 
     def __init__(self) -> None:
         self._state = StudyState()
@@ -149,7 +149,7 @@ class _Unrecorded(Journal):
 
 
 def _workers(trials: Sequence[Trial], machine: Mapping[str, Any]) -> int:
-    """Return how many of these trials have room on a machine at once."""
+    """Return how many trials with these resources fit on this machine at once."""
     resources = [trial.resources for trial in trials]
     cpus = max(trial_resources.all_cpus for trial_resources in resources)
     devices = max(trial_resources.gpus for trial_resources in resources)

@@ -81,7 +81,7 @@ def _provenance(sweep_file: Path, trials: Sequence[Trial]) -> dict[str, Any]:
 
 
 def _user_training(trial: Trial) -> dict[str, Any]:
-    """Return the provenance of a user's own training: the training and its code; else nothing."""
+    """Return the provenance of a user's training: its name and code; empty without one."""
     if not isinstance(trial.task, UserTraining):
         return {}
     code = trial.parts[TRAINING_PARTS[trial.task.part]]

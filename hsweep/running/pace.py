@@ -1,4 +1,4 @@
-"""What a run is likely to train still, and how long that takes."""
+"""The training that is left of a run, and the time it takes."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What a running study shows: a live table on a terminal, one line an event elsewhere."""
+"""Progress of a running study: a live table on a terminal, elsewhere a line for each event."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -49,7 +49,7 @@ def duration(seconds: float) -> str:
 
 
 def about(seconds: float) -> str:
-    """Return a time that is only known roughly: 20 s, 4 min, 2 h 10 min."""
+    """Return a rough time in words: 20 s, 4 min, 2 h 10 min."""
     if seconds < 60:
         return f"{max(1, round(seconds, -1 if seconds > 10 else 0)):.0f} s"
     minutes = round(seconds / 60)

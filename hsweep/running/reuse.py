@@ -48,7 +48,7 @@ _Content = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """Another study.
+    """A study to take trials from.
 
     Attributes:
         finished: its finished trials by their content. After an edit several may differ in their
@@ -153,7 +153,7 @@ class Reuse:
 
     @functools.cached_property
     def _compared_times(self) -> list[str]:
-        """The measured times that the answer rests on."""
+        """The names of measured times that the answer compares."""
         return sorted(_MEASURED_TIMES & set((self.manifest.question or {}).get("costs") or ()))
 
     @functools.cached_property
@@ -235,7 +235,7 @@ class Reuse:
             folder.take(theirs, file, (key, 0))
 
     def _usable(self, trial: Trial, reports: list[LogRow]) -> list[LogRow]:
-        """Return the reports as this study would have recorded them; none where one is missing."""
+        """Return the reports as this study would have recorded them; empty if one is missing."""
         if not self._are_complete(trial, reports):
             return []
         if self.probe is None:
