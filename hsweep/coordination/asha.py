@@ -35,7 +35,7 @@ from hsweep.design.trial import Trial, TrialStatus
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a trial does at a rung, and why: stop, wait for others, or else go on."""
+    """The decision about a trial at a rung, with the reason: stop, wait for others, or continue."""
 
     stop: bool
     reason: str = ""
@@ -64,7 +64,7 @@ class _Rung:
         self.num_pending += 1
 
     def arrive(self, name: str, key: str, value: float | None) -> None:
-        """Note the finite value that a trial has reported here; None: it will never report one."""
+        """Enter a trial's finite value at this rung; None if the trial will never report one."""
         of_trials = self.values.setdefault(name, {})
         if of_trials.get(key) is None:
             self.num_pending -= key in of_trials
@@ -76,7 +76,7 @@ class _Rung:
             del self.values[name]
 
     def means(self, without: Collection[str] = ()) -> dict[str, float]:
-        """Return the mean value of each contender that has one."""
+        """Return the mean value of each contender with a value."""
         values = {
             name: [value for value in of_trials.values() if value is not None]
             for name, of_trials in self.values.items()
@@ -90,7 +90,7 @@ class _Stratum:
     """One group's rungs.
 
     Attributes:
-        contenders: what each trial competes as, by its key.
+        contenders: the contender of each trial, by the trial's key.
         waiting: the trials that wait, and the rung where they do.
         stopped: contenders that lost at a rung, and why.
         decided: who lost at each rung that is decided, and why.
@@ -167,7 +167,7 @@ class StratifiedAsha:
         )
 
     def end(self, trial: Trial, status: TrialStatus, reason: str) -> None:
-        """Note how a trial has ended: the replicates of a point that was stopped end as well."""
+        """Enter the end of a trial; a trial that lost also stops its point's other replicates."""
         group = self._strata[trial.stratum]
         name = group.contenders.get(trial.key)
         if name is None:
@@ -220,7 +220,7 @@ class StratifiedAsha:
         return "" if self._follows(trial) else group.stopped.get(name, "")
 
     def verdict(self, trial: Trial, unit: int) -> Verdict:
-        """Say whether a trial that has reported at ``unit`` goes on, waits or is stopped.
+        """Return whether a trial that has reported at ``unit`` continues, waits or stops.
 
         Where a rung waits for all its contenders, those go on that are among the best
         1/reduction_factor (at least ``min_survivors``) by their values there. Decided on arrival,
@@ -244,7 +244,7 @@ class StratifiedAsha:
         return any(group.waiting for group in self._strata.values())
 
     def release(self, stratum: str) -> list[tuple[Trial, Verdict]]:
-        """Return the trials of a stratum that need not wait any longer, and their verdicts."""
+        """Return the waiting trials of a stratum that can be decided now, with their verdicts."""
         group = self._strata[stratum]
         if not group.may_release:
             return []
@@ -256,7 +256,7 @@ class StratifiedAsha:
         return released
 
     def _verdict_at(self, trial: Trial, unit: int) -> Verdict:
-        """Say whether a trial that waits at its gate goes on."""
+        """Return the verdict on a trial that waits at its gate."""
         if lost := self.lost(trial):
             return Verdict(True, lost)
         group, follows = self._strata[trial.stratum], self._follows(trial)

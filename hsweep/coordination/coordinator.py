@@ -69,9 +69,9 @@ class Coordinator:
         named_by: trials by whose axes all are called; empty for ``trials``.
 
     Attributes:
-        labels: what trials are called.
+        labels: the trials' names for people.
         table: the trials and where they stand.
-        speeds: how long they take.
+        speeds: the measured training times.
     """
 
     journal: Journal
@@ -111,7 +111,7 @@ class Coordinator:
         self._line_up(trials)
 
     def _enter(self, trials: Sequence[Trial]) -> None:
-        """Add trials, with their reports and states on record."""
+        """Add trials, and replay their recorded reports and states."""
         for trial in self.table.add(trials):
             if trial.key not in self.exempt:
                 self._asha.enter(trial)
@@ -173,7 +173,7 @@ class Coordinator:
                 self._queue.add(key, first=True)
 
     def _stop_early(self, trial: Trial, reason: str) -> None:
-        """End a trial that has lost; one that was never started is not needed."""
+        """End a trial that lost at a rung; a trial that never started becomes ``not_needed``."""
         row = self.journal.rows[trial.key]
         status = TrialStatus.STOPPED_EARLY if row.has_begun else TrialStatus.NOT_NEEDED
         self._set_status(row, status, reason)
@@ -407,7 +407,7 @@ class Coordinator:
         return TrialStatus.PLANNED if verdict.wait else TrialStatus.RUNNING, verdict.reason
 
     def _stop_at_odd_value(self, trial: Trial, value: float | None) -> None:
-        """End the run if the question cannot be answered with such a value."""
+        """End the run if the reported value makes the question unanswerable."""
         scale = logarithmic_scale(self.sweep.question)
         problem = outside_scale(value, scale) if scale is not None and value is not None else ""
         if problem:

@@ -1,4 +1,4 @@
-"""Which of the trials that wait for a worker is next."""
+"""The order in which waiting trials get a worker."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
@@ -28,7 +28,7 @@ class TrialQueue:
     _num_handed_out: int = 0
 
     def add(self, key: str, *, first: bool = False) -> None:
-        """Let a trial wait, behind all others or ``first``."""
+        """Add a trial to the queue, at its end or ``first``."""
         queue = self._of(key)
         if first:
             queue.appendleft(key)
@@ -36,7 +36,7 @@ class TrialQueue:
             queue.append(key)
 
     def next(self, running: Iterable[TrialRow], is_ready: Callable[[str], bool]) -> str | None:
-        """Return the trial that would be handed out next, None if there is none that is ready.
+        """Return the next trial to hand out, None if no waiting trial is ready.
 
         While an exclusive trial is running nothing starts beside it, and none starts before the
         last of the others has ended.
@@ -69,7 +69,7 @@ class TrialQueue:
         return self._exclusive if self.rows[key].exclusive else self._shared
 
     def _put_in_order(self) -> None:
-        """Sort the trials that have never begun anew, by the times measured meanwhile."""
+        """Sort the trials that never started again, by the times measured meanwhile."""
         self._num_handed_out = 0
         fresh = iter(sorted((key for key in self._shared if not self._begun(key)), key=self.order))
         self._shared = deque(key if self._begun(key) else next(fresh) for key in self._shared)

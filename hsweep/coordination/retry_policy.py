@@ -28,7 +28,7 @@ class RetryPolicy:
         self._alike = None
 
     def is_bad_luck(self, key: str) -> bool:
-        """Note that a trial lost its place, and return whether that does not count against it."""
+        """Note that a trial lost its worker, and return whether the attempt is forgiven."""
         self._lost[key] += 1
         return self._lost[key] <= _MAX_LOST
 
@@ -52,7 +52,7 @@ class RetryPolicy:
 
 
 def shortened(reason: str) -> str:
-    """Return a reason, cut to its first line and its end if it is very long."""
+    """Return a reason; a very long one is cut to its first line and its end."""
     if len(reason) <= _REASON_LENGTH:
         return reason
     first, _, rest = reason.partition("\n")

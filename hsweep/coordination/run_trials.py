@@ -31,7 +31,7 @@ class RunTrials:
 
     Args:
         rows: of the record, which changes them.
-        metric: that decides.
+        metric: the study's main metric.
         goal: whether smaller or larger values of it are better.
         only: keys of the trials that are trained; None for all.
     """

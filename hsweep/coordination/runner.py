@@ -1,4 +1,4 @@
-"""What runs trials: the contract, and the runner that needs nothing but this process."""
+"""The contract of runners, and the runner that trains in this process."""
 
 from typing import Protocol
 
@@ -10,7 +10,7 @@ from hsweep.training.train import train
 
 
 class Runner(Protocol):
-    """Runs whatever a coordinator hands out, until nothing is left or a stop is requested.
+    """Runs the trials that a coordinator hands out, until none is left or a stop is requested.
 
     A failing trial is told to the coordinator and never ends the run; after a requested stop,
     every trial that was running has a checkpoint of its last report.
@@ -20,7 +20,7 @@ class Runner(Protocol):
         """Return when the coordinator is exhausted."""
 
     def close(self) -> None:
-        """Let go of what is held; it may be called again."""
+        """Release all resources; a second call does nothing."""
 
 
 class InlineRunner:

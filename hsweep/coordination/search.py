@@ -31,7 +31,7 @@ _MAX_REJECTIONS: Final = 1_000
 
 @dataclass(slots=True)
 class _Proposal:
-    """One proposed point: its trials, and how each ended."""
+    """A proposed point: its trials and their outcomes."""
 
     suggestion: optuna.Trial
     open_keys: set[str]
@@ -40,7 +40,7 @@ class _Proposal:
 
 
 class OptunaProposer:
-    """Proposes points of an Optuna study, and tells it how they ended.
+    """Proposes points of an Optuna study, and tells Optuna their outcomes.
 
     Args:
         reuse: gives trials on record the results that are known from elsewhere.

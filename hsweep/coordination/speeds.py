@@ -45,7 +45,7 @@ class Speeds:
 
     @property
     def mean(self) -> float | None:
-        """The seconds of a budget unit, over the shapes; None before any are known."""
+        """The mean seconds of a budget unit over all shapes; None before any measurement."""
         return fmean(seconds for _, seconds in self._measured.values()) if self._measured else None
 
     def seconds(self, trial: Trial) -> float | None:
@@ -65,7 +65,7 @@ class Speeds:
 
 
 def _shape(trial: Trial) -> Hashable:
-    """Return a key that trials share which take equally long: model, task and batch size."""
+    """Return what determines a trial's speed: model, task and batch size."""
     parts = trial.parts
     shape = parts.get("model") or parts.get("point") or repr(sorted(trial.point.items()))
     return shape, parts.get("task"), trial.budget.unit, trial.recipe.batch_size
