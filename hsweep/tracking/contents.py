@@ -112,7 +112,7 @@ def study_tags(study: Manifest) -> dict[str, str]:
 
 
 def trial_metrics(rows: Iterable[LogRow]) -> list[MetricPoint]:
-    """Return what the reports among log entries have measured, in their order."""
+    """Return the metrics of the reports among log entries, in their order."""
     points = []
     for row in rows:
         if row.kind == "report":

@@ -199,7 +199,7 @@ class StoreState:
             self._replace_by(StoreState(self.file, **content))
 
     def reset(self) -> None:
-        """Forget what the store holds."""
+        """Forget the ids of runs and everything delivered."""
         self._replace_by(StoreState(self.file))
 
     def _replace_by(self, other: "StoreState") -> None:

@@ -247,7 +247,7 @@ class Shutdown:
         self._close_seconds = _INTERRUPTED_SECONDS if is_interrupted else _CLOSE_SECONDS
 
     def flush(self) -> None:
-        """Wait for what is recorded so far, if the store takes it."""
+        """Wait until all recorded so far is delivered, if the store accepts it."""
         silent = min(_SILENT_SECONDS, self._flush_seconds)
         try:
             summary = self._tracker.flush(wait_seconds=silent)
@@ -282,7 +282,7 @@ def sync_line(study: "StudyFolder", target: TrackingTarget) -> str:
 def tracking_lines(
     summary: TrackingSummary, study: "StudyFolder", target: TrackingTarget
 ) -> list[str]:
-    """Return what to say of what did not reach the store; nothing if all did."""
+    """Return lines about records that did not reach the store; none if all did."""
     lines: list[str] = []
     if summary.pending or summary.error or summary.unattached:
         files = f" and {len(summary.unattached)} files" if summary.unattached else ""
