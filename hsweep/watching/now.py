@@ -1,4 +1,4 @@
-"""What a study is doing now, in the words of its page: all of it is read from the record."""
+"""The present state of a study for its page, read from the record."""
 
 import math
 import time
@@ -33,7 +33,7 @@ class LiveTable:
 
 @dataclass(frozen=True, slots=True)
 class LiveCurve:
-    """How the metric of a trial in training has gone so far: a value for each unit.
+    """The curve of a running trial's metric: a value for each budget unit.
 
     A value that is not finite is None.
     """
@@ -76,7 +76,7 @@ class Now:
 
 
 def study_now(study: StudyFolder, journal: JournalReader) -> Now:
-    """Return what a study is doing, from its journal within a snapshot."""
+    """Return the present state of a study, from its journal within a snapshot."""
     metric, unit = study.manifest.metric, str(study.manifest.budget["unit"])
     rows = journal.trials()
     labels = labels_of(rows)

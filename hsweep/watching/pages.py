@@ -25,7 +25,7 @@ class StudyPages:
         tracking_uri: of the store whose runs the page links; None for the study's own.
 
     Attributes:
-        version: how often the page was worked out.
+        version: the number of times the page was rendered.
     """
 
     def __init__(self, home: Home, name: str, tracking_uri: str | None = None) -> None:
@@ -41,7 +41,7 @@ class StudyPages:
         self.version = 0
 
     def now(self) -> Now:
-        """Return how the study stands.
+        """Return the present state of the study.
 
         Raises:
             UserError: it cannot be read.
@@ -63,7 +63,7 @@ class StudyPages:
             return self._now
 
     def page(self) -> str:
-        """Return the page as it was worked out last, at first anew.
+        """Return the last rendered page; the first call renders it.
 
         Raises:
             UserError: the study cannot be read.
@@ -75,7 +75,7 @@ class StudyPages:
         return self._page
 
     def renew(self) -> None:
-        """Work the page out again if it was asked for, there are new results and it is due."""
+        """Render the page again if it was requested, has new results and is due."""
         try:
             now = self.now()
         except UserError:  # a request for the page gets the reason

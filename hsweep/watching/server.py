@@ -82,7 +82,7 @@ def serve(
 
 
 async def _events(study: "StudyPages", server: uvicorn.Server) -> AsyncIterator[str]:
-    """Yield how a study stands whenever that changes, as events for its page."""
+    """Yield the state of a study whenever it changes, as events for its page."""
     before, silent = "", 0.0
     renewing = asyncio.ensure_future(run_in_threadpool(study.renew))
     while not server.should_exit:
