@@ -1,4 +1,4 @@
-"""``hsweep analyze``: the answer of a study, or of any table put to one kind of question."""
+"""``hsweep analyze``: the answer of a study, or the answer of any table to one kind of question."""
 
 import contextlib
 import dataclasses
@@ -27,10 +27,10 @@ _KIND: Final = "analysis kind"
 
 
 class _AnalyzeCommand(click.Command):
-    """Adds the options of the kind asked for; the help says which kinds there are."""
+    """Adds the options of the kind named by ``--kind``, and lists all kinds in the help."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Find the kind, and refuse options that only other kinds have."""
+        """Parse the kind of question, and refuse options of other kinds."""
         kinds = _kinds()
         names = [value for flag, value in pairwise(args) if flag == "--kind"]
         names += [arg.partition("=")[2] for arg in args if arg.startswith("--kind=")]
@@ -67,7 +67,7 @@ class _AnalyzeCommand(click.Command):
 
 
 def _kinds() -> "dict[str, Kind]":
-    """Return the kinds that a table can be asked, by name."""
+    """Return the kinds of question that a table can answer, by name."""
     from analysis import ask
 
     return ask.table_kinds()

@@ -40,7 +40,7 @@ others, and two threads shall not each begin with another part of one."""
 class Conclusion:
     """Prints the answer of a study that has just run, then writes its report.
 
-    The study is whole by then: what goes wrong here becomes ``problem``.
+    The study is complete on disk by then: an error here becomes ``problem``.
     """
 
     def __init__(self, target: "TrackingTarget", console: "Console") -> None:
@@ -69,7 +69,7 @@ class Conclusion:
         _print_outcome(self._console, study, outcome, self._answer, results)
 
     def write(self, study: "StudyFolder") -> list[Path]:
-        """Write the report and the figures; return the files that there are."""
+        """Write the report and the figures; return their files."""
         files: list[Path] = []
         with self._reading, self._note_problem(study):
             if self._answer is not None and self._tables is not None:
@@ -84,7 +84,7 @@ class Conclusion:
 
     @contextlib.contextmanager
     def _note_problem(self, study: "StudyFolder") -> Iterator[None]:
-        """Keep an error of the block as the problem."""
+        """Keep an error of the ``with`` block as ``problem``."""
         try:
             yield
         except Exception as error:
@@ -95,7 +95,7 @@ class Conclusion:
             )
 
     def print_places(self, study: "StudyFolder", outcome: "Outcome", home: Home) -> None:
-        """Print where everything is of the study, and what could not be written."""
+        """Print where the study's files are, and which could not be written."""
         from hsweep.running.outcome import browse_line
         from hsweep.tracking.tracker import tracking_lines
         from hsweep.tracking.ui import charts_page

@@ -1,4 +1,4 @@
-"""``hsweep data``: what tasks learn from, whether it is here, and its caches."""
+"""``hsweep data``: the data sets of tasks, where they are, and their caches."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -129,7 +129,7 @@ def _tasks(plan: "Plan") -> "list[tuple[Task, int]]":
 
 
 def _label(task: Any) -> str:
-    """Return a task's class and what it sets itself, defaults left out."""
+    """Return a task's class and the fields that differ from their defaults."""
     from dataclasses import MISSING, fields, is_dataclass
 
     changed = (

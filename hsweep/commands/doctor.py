@@ -54,7 +54,7 @@ print(json.dumps({"version": mlflow.__version__, "experiments": len(experiments)
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at, and what to do about it.
+    """The result of one check, and the remedy.
 
     A ``problem`` keeps studies from running, a ``warning`` may spoil or slow them.
     """
@@ -96,7 +96,7 @@ def doctor(thorough: bool, home: Home, tracking_uri: str | None, as_json: bool) 
 
 
 def diagnose(home: Home, *, thorough: bool = False, tracking_uri: str | None = None) -> list[Check]:
-    """Look at what a study needs; never raises for what it finds, never hangs.
+    """Check everything that a study needs; problems are returned, not raised, and it never hangs.
 
     ``thorough`` also starts Ray or joins its cluster, and opens the MLflow store.
     """
@@ -114,7 +114,7 @@ def diagnose(home: Home, *, thorough: bool = False, tracking_uri: str | None = N
 
 
 def torch() -> Check:
-    """Say where trials will train."""
+    """Check torch, and name the device that trials will train on."""
     from hsweep.record.provenance import usable_cores
 
     try:
@@ -198,7 +198,7 @@ def record(home: Path) -> Check:
 
 
 def disk(folder: Path) -> Check:
-    """Look what is free on the disk of a folder."""
+    """Check the free space on the disk of a folder."""
     usage = shutil.disk_usage(_nearest_existing(folder))
     detail = f"{usage.free / _GIB:.1f} of {usage.total / _GIB:.1f} GiB free at {folder}"
     if usage.free >= _ENOUGH_GIB * _GIB:

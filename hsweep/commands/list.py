@@ -59,7 +59,7 @@ def _with(number: int, num_others: int, words: str) -> str:
 
 
 def _lost_in_words(study: Mapping[str, Any]) -> str:
-    """Return how many trials gave no number, and why: ``3: 2 diverged, 1 too large``."""
+    """Return the number of trials without a result, and why: ``3: 2 diverged, 1 too large``."""
     from hsweep.record.summary import counts_in_words
 
     losses = [(word, study[word]) for word in ("failed", "diverged", "too_large") if study[word]]

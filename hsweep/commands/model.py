@@ -80,7 +80,7 @@ def weights_json(study: "StudyFolder", journal: "JournalReader") -> dict[str, An
 
 
 def weights_lines(study: "StudyFolder", journal: "JournalReader") -> list[str]:
-    """Return what to say of the final weights that a study keeps; nothing if it keeps none."""
+    """Return lines about the final weights that a study keeps; none if it keeps no weights."""
     if not study.may_have_weights:
         return []
     try:

@@ -89,14 +89,14 @@ def sweep_options(command: Command) -> Command:
 
 
 def explicit_options(names: Iterable[str]) -> list[str]:
-    """Return those of the running command's options that its user gave a value."""
+    """Return the names of the options that the user gave to the running command."""
     context = click.get_current_context()
     default = ParameterSource.DEFAULT
     return [name for name in names if context.get_parameter_source(name) is not default]
 
 
 def refuse_options(options: Iterable[str], *, but: Container[str], why: str) -> None:
-    """Refuse options of the running command that were given, except those in ``but``.
+    """Refuse all options that the user gave to the running command, except those in ``but``.
 
     Raises:
         UserError: with the option and ``why`` it cannot be used.

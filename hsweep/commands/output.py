@@ -26,7 +26,7 @@ def console_for(*, as_json: bool) -> "Console":
 
 
 def table_of(*headings: str, **settings: Any) -> "Table":
-    """Return an empty table; a heading after ``>`` is of a column flush right."""
+    """Return an empty table; ``>`` before a heading aligns its column to the right."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
@@ -55,7 +55,7 @@ def minute(when: float) -> str:
 
 
 def shortened(names: Sequence[str], most: int) -> str:
-    """Return the first of some names, and how many more there are."""
+    """Return the first names of a list, and the number of the rest."""
     num_more = len(names) - most
     return ", ".join([*names[:most], *([f"and {num_more} more"] if num_more > 0 else [])])
 

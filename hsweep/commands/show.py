@@ -113,7 +113,7 @@ def _failed_attempts(study: "StudyFolder") -> list[dict[str, Any]]:
 
 
 def _show_trial(console: "Console", study: "StudyFolder", name: str, *, as_json: bool) -> None:
-    """Print what the record has of a trial, then its failed attempts."""
+    """Print a trial's row on record, then its failed attempts."""
     from hsweep.record.summary import first_line
     from hsweep.record.trial_names import trial_named
 
@@ -134,7 +134,7 @@ def _show_trial(console: "Console", study: "StudyFolder", name: str, *, as_json:
 
 
 def _show_errors(console: "Console", study: "StudyFolder", *, as_json: bool) -> None:
-    """Print failed attempts, those that failed in the very same way together."""
+    """Print failed attempts, grouped by error."""
     failures = _failed_attempts(study)
     if as_json:
         print_json(failures)
@@ -254,7 +254,7 @@ def _show_study(console: "Console", study: "StudyFolder", *, every: bool, best: 
 
 
 def _losses(journal: "JournalReader", status: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what became of very many trials, none of them named."""
+    """Yield the outcomes of a large study as counts, without naming trials."""
     from hsweep.record.summary import loss_line
 
     for word, reasons in journal.losses().items():
@@ -264,7 +264,7 @@ def _losses(journal: "JournalReader", status: Mapping[str, Any]) -> Iterator[str
 
 
 def _folders_lines(study: "StudyFolder") -> Iterator[str]:
-    """Yield what the folders of trials take on this machine's disk, where there are any."""
+    """Yield the disk space of the trials' folders on this machine, if there are any."""
     from hsweep.paths import trial_folder
 
     folder = trial_folder(study.checkpoints(), "any").parent
