@@ -1,4 +1,4 @@
-"""The command line: its commands, and what a user got wrong as one message."""
+"""The command line: its commands, and user errors as one message."""
 
 import errno
 import sqlite3
@@ -42,10 +42,10 @@ if is_command():
 
 
 class _Commands(click.Group):
-    """Turns what a user got wrong into one message and exit code 2."""
+    """Turns user errors into one message and exit code 2."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Refuse what is no text: it could be written into no record and no page."""
+        """Refuse arguments that are not valid text: no record or page could hold them."""
         for argument in args:
             if "\0" in argument or not is_text(argument):
                 raise click.UsageError(

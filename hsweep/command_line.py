@@ -24,7 +24,7 @@ def running_command() -> list[str]:
 
 @contextlib.contextmanager
 def recorded_as(words: Sequence[str]) -> Iterator[None]:
-    """Let studies record these words as the command: those that do what Python was asked for."""
+    """Let studies record these words, which repeat a Python call in a shell, as the command."""
     token = _RECORDED.set(words)
     try:
         yield

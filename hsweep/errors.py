@@ -66,17 +66,17 @@ def check_choice(field: str, value: object, choices: Sequence[str]) -> None:
 
 
 def is_number(value: object) -> bool:
-    """Whether a value is a finite number, and no truth value."""
+    """Whether a value is a finite number and not a bool."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def is_whole(value: object, least: int, most: float = math.inf) -> bool:
-    """Whether a value is a whole number of at least ``least``, and no truth value."""
+    """Whether a value is a whole number of at least ``least`` and not a bool."""
     return type(value) is int and least <= value <= most
 
 
 def check_whole(name: str, value: object, least: int) -> None:
-    """Refuse what is no whole number of at least ``least``.
+    """Refuse a value that is not a whole number of at least ``least``.
 
     Raises:
         UserError: naming the field, the rule and the value.

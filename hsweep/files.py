@@ -40,10 +40,10 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Replace a file by plain content as JSON; what JSON does not know becomes a text."""
+    """Replace a file by plain content as JSON; values unknown to JSON become strings."""
     write_text(path, json.dumps(content, indent=1, default=str) + "\n")
 
 
 def cause(error: Exception) -> str:
-    """Return why a file cannot be used, without naming the file again."""
+    """Return the reason of an error about a file, without the file's name."""
     return getattr(error, "strerror", None) or str(error)

@@ -1,4 +1,4 @@
-"""When Python looks for garbage: objects that hold each other and that nothing else holds."""
+"""When Python's garbage collector runs."""
 
 import atexit
 import contextlib
@@ -33,7 +33,7 @@ def collect_as_usual() -> None:
 
 @contextlib.contextmanager
 def no_collection() -> Iterator[None]:
-    """Let no thread look for garbage meanwhile."""
+    """Turn the garbage collector off for the length of the ``with`` block, in all threads."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -83,7 +83,7 @@ def optuna_study(
 
 
 def _add_reports(trial: FrozenTrial, reports: "pd.DataFrame", metric: str) -> None:
-    """Add what a trial reported, and when."""
+    """Add a trial's reports with their times."""
     measured = reports.loc[reports[metric].notna()]
     trial.intermediate_values = dict(
         zip(measured["unit"].tolist(), measured[metric].tolist(), strict=True)

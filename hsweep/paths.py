@@ -61,7 +61,7 @@ def weights_file(key: str, attempt: int) -> str:
 
 
 class _Below:
-    """A path with fixed names below ``root`` of the object that has this attribute."""
+    """A path below the ``root`` of its owner, as a class attribute."""
 
     def __init__(self, *names: str) -> None:
         self._path = Path(*names)
@@ -141,7 +141,7 @@ class StudyPaths:
 
     @property
     def home(self) -> Path:
-        """The folder of the home it belongs to."""
+        """The folder of the study's home."""
         return self.root.parent.parent
 
     def earlier_sweep_source(self, number: int) -> Path:

@@ -38,7 +38,7 @@ _SHORTEST_VALUE: Final = 6
 
 
 def redact(text: str) -> str:
-    """Return ``text`` with what looks like a secret replaced by ``***``.
+    """Return ``text`` with everything that looks like a secret replaced by ``***``.
 
     Covered: what ``redact_patterns`` covers, and the values of environment variables with such
     names, wherever they stand.
@@ -49,7 +49,7 @@ def redact(text: str) -> str:
 
 
 def redact_patterns(text: str) -> str:
-    """Return ``text`` with what has the form of a secret replaced by ``***``.
+    """Return ``text`` with everything of the form of a secret replaced by ``***``.
 
     Covered: ``user:password@`` and ``token@`` in a URL; the value of an option, variable, query
     parameter or dictionary entry whose name ends in token, password, secret, credential,
@@ -84,8 +84,8 @@ def refuse_secrets(values: Iterable[object], what: str, instead: str) -> None:
 
     Args:
         values: what would be recorded; only texts are looked at.
-        what: what they are, for the message.
-        instead: what to do.
+        what: the values' name in the message.
+        instead: the remedy in the message.
 
     Raises:
         UserError: a value has a password or key in a URL, or is one of the environment's secrets.

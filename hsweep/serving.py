@@ -31,7 +31,7 @@ def listen(host: str, port: int, *, if_taken: str = "") -> socket.socket:
         if_taken: what else can be done where something listens there already.
 
     Raises:
-        UserError: that is so, or nothing can listen there.
+        UserError: the address is taken, or cannot be listened on.
     """
     try:
         family, kind, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]

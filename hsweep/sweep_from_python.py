@@ -35,7 +35,7 @@ class LocatedSweep:
         path: for a sweep of a notebook a copy, with what of the cells it leads to.
         folder: whose modules the file may import.
         sweep: None where the file alone was given.
-        is_copy: whether the file is gone afterwards.
+        is_copy: whether the file is a temporary copy.
     """
 
     path: Path
@@ -164,7 +164,7 @@ def _resolved(value: Any, point: Point) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Return plain content; of what has none, such as a function, the kind and name."""
+    """Return a value as plain content; a function or class as its kind and name."""
     if isinstance(value, Mapping):
         return {key: _plain(part) for key, part in value.items()}
     try:

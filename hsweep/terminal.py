@@ -21,7 +21,7 @@ _UNSAFE: Final = re.compile(
 
 
 def visible(text: str) -> str:
-    """Return ``text`` with what a terminal would obey written as escapes, as in ``\\x1b``."""
+    """Return ``text`` with control characters written as escapes, as in ``\\x1b``."""
     return _UNSAFE.sub(lambda match: _escape(ord(match[0])), text)
 
 
@@ -30,7 +30,7 @@ def _escape(code: int) -> str:
 
 
 def print_step(text: str) -> None:
-    """Print on standard error what takes a while now."""
+    """Print a step that takes a while on standard error."""
     sys.stderr.write(f"{visible(text)} ...\n")
     sys.stderr.flush()
 
@@ -60,7 +60,7 @@ class PlainConsole(Console):
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        """Render what is no string, too."""
+        """Render an object, with control characters made visible."""
         for segment in super().render(renderable, options):
             if segment.control or not _UNSAFE.search(segment.text):
                 yield segment

@@ -1,4 +1,4 @@
-"""A trial in Python: where it stands, and the model that it has trained."""
+"""A trial in Python: its status and its trained model."""
 
 import contextlib
 import shutil

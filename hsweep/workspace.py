@@ -99,8 +99,7 @@ def worker_environment(sweep_folder: Path | None) -> dict[str, str]:
 
 
 def _added_to_path() -> list[str]:
-    """Return the folders that the driver looks for modules in besides what is installed, such as
-    those that a notebook adds."""
+    """Return the driver's module folders besides installed ones, such as those a notebook adds."""
     # Python begins with the folder of the program, which is that of commands for a command.
     ours = (ROOT, Path(sysconfig.get_path("scripts")))
     folders = (Path(entry).absolute() for entry in sys.path if entry)
