@@ -114,13 +114,13 @@ def no_results(study: StudyRuns) -> str:
         return ""
     ends = ", ".join(f"{number:,} {_ENDED.get(word, word)}" for word, number in counts.items())
     which = f"none of the {len(trials):,} runs has" if len(trials) > 1 else "the run has not"
-    found = f"{which} a result: {ends}"
+    message = f"{which} a result: {ends}"
     reasons = Counter(first_line(str(reason)) for reason in trials["reason"] if reason)
     if not reasons:
-        return found
+        return message
     reason, number = reasons.most_common(1)[0]
     often = "" if number == len(trials) else f"most often, {number:,} times: "
-    return f"{found} ({often}{reason})"
+    return f"{message} ({often}{reason})"
 
 
 def _places(study: StudyRuns, config: Sequence[str], nuisance: Sequence[str]) -> list[_Place]:
@@ -136,10 +136,10 @@ def _places(study: StudyRuns, config: Sequence[str], nuisance: Sequence[str]) ->
     rows = rows.assign(num_params=study.runs.frame["num_params"].to_numpy())
     whole = read.loc[read["complete"]]
     values = {key: tuple(part["value"]) for key, part in _by(whole, config)}
-    found = []
+    places = []
     for key, part in _by(rows, config):
         params = part["num_params"].dropna()
-        found.append(
+        places.append(
             _Place(
                 tuple(map(_text, key)),
                 values.get(key, ()),
@@ -147,7 +147,7 @@ def _places(study: StudyRuns, config: Sequence[str], nuisance: Sequence[str]) ->
                 float(params.iloc[0]) if len(params) else None,
             )
         )
-    return found
+    return places
 
 
 def _by(rows: pd.DataFrame, config: Sequence[str]) -> list[tuple[tuple[Any, ...], pd.DataFrame]]:

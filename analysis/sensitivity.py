@@ -143,15 +143,15 @@ def sensitivity(
         return blank, missing
     if is_stopped:
         return replace(blank, reason=_STOPPED), ()
-    found = replace(blank, answers=tuple(answers))
+    sensitivity = replace(blank, answers=tuple(answers))
     budgets = [rung.budget for rung in (*ladder.rungs, *ladder.further)]
     own = len(ladder.rungs) - 1
-    deciding = [k for k, each in enumerate(quantities) if each.decides]
+    deciding = [k for k, quantity in enumerate(quantities) if quantity.decides]
     if lacking := [k for k in deciding if quantities[k].curve is None]:
         others = budgets[:own] or budgets[own + 1 :]
         reason = "fewer than two seeds of what decides it were trained to two budgets"
         missing = _trained(quantities, lacking, others[-1], ladder) if others else ()
-        return replace(found, reason=reason), missing
+        return replace(sensitivity, reason=reason), missing
     curves = [curve for k in deciding if (curve := quantities[k].curve) is not None]
     course = futures(
         curves,
@@ -164,14 +164,14 @@ def sensitivity(
         rng=rng,
     )
     shown = max((~np.isnan(curve[0])).sum() for curve in curves)
-    found = replace(found, is_assumed=bool(shown < 3))
+    sensitivity = replace(sensitivity, is_assumed=bool(shown < 3))
     end = again(course.end())
-    found = replace(found, same=end.share)
+    sensitivity = replace(sensitivity, same=end.share)
     if end.share >= SURE:
         reason = f"the answer stays with up to {HORIZON:g} times the training"
         if end.caveat:
             reason += f", but {end.caveat}"
-        return replace(found, verdict="settled", reason=reason), ()
+        return replace(sensitivity, verdict="settled", reason=reason), ()
     turning = [deciding[k] for k in sorted(end.turning)] or deciding
     longer = _next_budget(course, [deciding.index(k) for k in turning])
     for budget in dict.fromkeys((course.longest, course.longer)):
@@ -184,9 +184,9 @@ def sensitivity(
         if budget == course.longest < longer:
             # Another answer is to be had where what decides has been trained to: of all.
             missing = _trained(quantities, range(len(quantities)), budget, ladder)
-        return replace(found, verdict="moving", reason=reason), missing
+        return replace(sensitivity, verdict="moving", reason=reason), missing
     reason = f"with more training the answer may {end.otherwise}"
-    return replace(found, reason=reason), _trained(quantities, turning, longer, ladder)
+    return replace(sensitivity, reason=reason), _trained(quantities, turning, longer, ladder)
 
 
 def _next_budget(course: Futures, turning: Sequence[int]) -> float:
@@ -202,7 +202,9 @@ def _second_budget(quantities: Sequence[Quantity], ladder: "Ladder") -> tuple[Mi
     other = ladder.to_extend // 2 or 2 * ladder.to_extend
     why = SHORTER if other < ladder.to_extend else _MAY_CHANGE
     return tuple(
-        Missing(dict(each.at), each.runs, why, other) for each in quantities if each.decides
+        Missing(dict(quantity.at), quantity.runs, why, other)
+        for quantity in quantities
+        if quantity.decides
     )
 
 
@@ -213,14 +215,14 @@ def _trained(
     if ladder.is_fixed:
         return ()
     budgets = np.array([rung.budget for rung in (*ladder.rungs, *ladder.further)])
-    found = []
+    missing = []
     for k in sorted(which):
-        each, reached = quantities[k], budgets[len(ladder.rungs) - 1]
-        if each.curve is not None:
-            reached = budgets[~np.isnan(each.curve[0])].max()
-        if each.curve is None or reached < budget:
-            found.append(Missing(dict(each.at), each.runs, _MAY_CHANGE, round(budget)))
-    return tuple(found)
+        quantity, reached = quantities[k], budgets[len(ladder.rungs) - 1]
+        if quantity.curve is not None:
+            reached = budgets[~np.isnan(quantity.curve[0])].max()
+        if quantity.curve is None or reached < budget:
+            missing.append(Missing(dict(quantity.at), quantity.runs, _MAY_CHANGE, round(budget)))
+    return tuple(missing)
 
 
 def paired_curve(values: Sequence[Mapping[str, float]], own: int) -> FloatArray | None:
@@ -234,9 +236,9 @@ def paired_curve(values: Sequence[Mapping[str, float]], own: int) -> FloatArray 
     """
     common, shown = set(values[own]), []
     for place in reversed(range(len(values))):
-        both = common & values[place].keys()
-        if len(both) > 1:
-            common = both
+        seeds = common & values[place].keys()
+        if len(seeds) > 1:
+            common = seeds
             shown.append(place)
     if len(shown) < 2 or own not in shown:
         return None

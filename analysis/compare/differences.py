@@ -28,14 +28,14 @@ def task_text(own: Tasks, every: Sequence[Tasks]) -> str:
     differing = [
         name for name in names if len({content.get(name, NONE) for content in contents}) > 1
     ]
-    found = []
+    texts = []
     for fingerprint, task in own.items():
         content = _flat(task)
         named = [f"{name}={content[name]}" for name in differing if name in content]
-        found.append(", ".join(named) or f"data {fingerprint[:_COMMIT_LENGTH]}")
-    some = " or ".join(found[:_MOST_TASKS_NAMED])
-    left = len(found) - _MOST_TASKS_NAMED
-    return (f"{some} and {left} more" if left > 0 else some) or "not on record"
+        texts.append(", ".join(named) or f"data {fingerprint[:_COMMIT_LENGTH]}")
+    text = " or ".join(texts[:_MOST_TASKS_NAMED])
+    unnamed = len(texts) - _MOST_TASKS_NAMED
+    return (f"{text} and {unnamed} more" if unnamed > 0 else text) or "not on record"
 
 
 def differences(
@@ -46,14 +46,16 @@ def differences(
     for study, own in zip(studies, tasks, strict=True):
         manifest = study.manifest
         settings = {f"--set {key}": value for key, value in manifest.settings or ()}
-        read = [str(each.get("fingerprint", NONE)) for each in manifest.provenance.get("data", ())]
+        fingerprints = [
+            str(data.get("fingerprint", NONE)) for data in manifest.provenance.get("data", ())
+        ]
         content = {
             **({"task": task_text(own, tasks)} if own else {}),
             **{name: getattr(manifest, name) for name in _COMPARED},
             **settings,
             "added or edited later": "; ".join(manifest.later_commands),
             **{shown: manifest.provenance.get(name) for name, shown in _OF_PROVENANCE.items()},
-            "data": ", ".join(sorted(name[:_COMMIT_LENGTH] for name in read)),
+            "data": ", ".join(sorted(name[:_COMMIT_LENGTH] for name in fingerprints)),
         }
         sides.append(_flat(content))
     names = dict.fromkeys(name for side in sides for name in side)
@@ -78,9 +80,9 @@ def _written(value: Any) -> str:
     """Return a value as a user writes it; a mapping, also one that is recorded as pairs, by its
     names."""
     if isinstance(value, Mapping):
-        return ", ".join(f"{name}={_written(each)}" for name, each in value.items())
+        return ", ".join(f"{name}={_written(part)}" for name, part in value.items())
     if isinstance(value, list | tuple):
-        if value and all(isinstance(each, list) and len(each) == 2 for each in value):
+        if value and all(isinstance(part, list) and len(part) == 2 for part in value):
             return _written(dict(value))
         return ", ".join(map(_written, value))
     return "" if value is None else str(value)

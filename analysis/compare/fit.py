@@ -66,9 +66,14 @@ def compare_studies(
             StudyRuns(study.manifest, reading.enter_context(study.reading())) for study in studies
         ]
         budgets, budget, notes = _budgets(labels, runs, is_apart=bool(apart))
-        compared = [replace(each, longest=budget) for each in runs]
-        answers = [answer_runs(study, each) for study, each in zip(studies, compared, strict=True)]
-        tables = dict(zip(labels, (each.answering for each in compared), strict=True))
+        compared = [replace(runs_of_study, longest=budget) for runs_of_study in runs]
+        answers = [
+            answer_runs(study, runs_of_study)
+            for study, runs_of_study in zip(studies, compared, strict=True)
+        ]
+        tables = dict(
+            zip(labels, (runs_of_study.answering for runs_of_study in compared), strict=True)
+        )
     named = dict(zip(labels, compared, strict=True))
     front, volumes, front_note = _front(named, answers, tuple(costs), settings, apart)
     sides = tuple(
@@ -133,10 +138,10 @@ def _tasks(study: StudyFolder) -> Tasks:
 def _apart(labels: Sequence[str], tasks: Sequence[Tasks]) -> str:
     """Return that the studies learn from other data, and how; empty where all learn the same, or
     where that is not on record."""
-    if len({frozenset(each) for each in tasks if each}) < 2:
+    if len({frozenset(task) for task in tasks if task}) < 2:
         return ""
     learned = "; ".join(
-        f"{label}: {task_text(each, tasks)}" for label, each in zip(labels, tasks, strict=True)
+        f"{label}: {task_text(task, tasks)}" for label, task in zip(labels, tasks, strict=True)
     )
     return (
         "The studies do not learn the same task from the same data, so nothing of them is ranked "
@@ -156,7 +161,7 @@ def _budgets(
         full = runs.counted.loc[runs.counted["status"].isin(FULL), "budget"]
         trained.append(set(full[full <= runs.budget]))
     shared = set.intersection(*trained) if len(set(units)) == 1 and not is_apart else set()
-    common, longest = max(shared, default=None), [max(each, default=None) for each in trained]
+    common, longest = max(shared, default=None), [max(amounts, default=None) for amounts in trained]
     at = longest if common is None else [common] * len(studies)
     words = [NONE if b is None else f"{b} {unit}" for b, unit in zip(at, units, strict=True)]
     notes = [
@@ -166,9 +171,9 @@ def _budgets(
         if own != most
     ]
     if common is None and None not in longest and not is_apart:
-        each = "; ".join(f"{label}: {text}" for label, text in zip(labels, words, strict=True))
+        listing = "; ".join(f"{label}: {text}" for label, text in zip(labels, words, strict=True))
         notes = [
-            f"the studies have no budget in common and each stands at its longest ({each}): a "
+            f"the studies have no budget in common and each stands at its longest ({listing}): a "
             "difference may be that of the budgets"
         ]
     return words, common, notes
@@ -193,7 +198,7 @@ def _front(
     asked = {label: studies[label] for label, own in offered.items() if costs or own is not None}
     if not costs:
         shared = [own.costs for own in offered.values() if own is not None]
-        costs = tuple(n for n in (shared or [()])[0] if all(n in each for each in shared))
+        costs = tuple(n for n in (shared or [()])[0] if all(n in names for names in shared))
     if note := _no_front([study.manifest for study in asked.values()], costs, apart):
         return None, {}, note
     # A study whose shapes cannot be told apart has none here; the others have.
@@ -209,9 +214,9 @@ def _front(
     shapes = _shapes(usable, costs, settings)
     own = np.array([str(shape.config[STUDY]) for shape in shapes.found])
     drawn = FrontDraws.of(shapes, settings, _same_runs(shapes))
-    found, how = drawn.volumes([own == label for label in usable])
-    note = f"{how}. {note}" if note else how
-    return fit_front(shapes, settings), dict(zip(usable, found, strict=False)), note
+    volumes, method = drawn.volumes([own == label for label in usable])
+    note = f"{method}. {note}" if note else method
+    return fit_front(shapes, settings), dict(zip(usable, volumes, strict=False)), note
 
 
 def _no_front(manifests: Sequence[Manifest], costs: tuple[str, ...], apart: str) -> str:
@@ -255,12 +260,12 @@ def _shapes(
 def _same_runs(shapes: Grouped) -> list[int]:
     """Return of each shape the first one that has the very same runs, in whichever study."""
     first: dict[str, int] = {}
-    found = []
+    first_places = []
     for at, shape in enumerate(shapes.found):
         place = sorted((name, value) for name, value in shape.config.items() if name != STUDY)
         key = repr((place, sorted(shape.values.tolist())))
-        found.append(first.setdefault(key, at))
-    return found
+        first_places.append(first.setdefault(key, at))
+    return first_places
 
 
 def _common_set(
@@ -282,17 +287,17 @@ def _volume_difference(
 
 
 def _warnings(sides: Sequence[StudySide]) -> list[str]:
-    found = [f"{side.label}: {side.problem}" for side in sides if side.problem]
-    found += [
+    warnings = [f"{side.label}: {side.problem}" for side in sides if side.problem]
+    warnings += [
         f"{side.label}: {side.finished} of {side.trials} trials ran to their end"
         for side in sides
         if side.finished < side.trials
     ]
-    asked = [side.transition for side in sides if side.transition is not None]
-    if len({(result.metric, result.scale) for result in asked}) > 1:
-        found.append(
+    results = [side.transition for side in sides if side.transition is not None]
+    if len({(result.metric, result.scale) for result in results}) > 1:
+        warnings.append(
             "the transitions are fitted to different metrics; their heights do not compare"
         )
-    if len({result.x for result in asked}) > 1:
-        found.append("the transitions are along different axes")
-    return found
+    if len({result.x for result in results}) > 1:
+        warnings.append("the transitions are along different axes")
+    return warnings

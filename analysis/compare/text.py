@@ -56,7 +56,7 @@ def _pair_sentences(pair: Pair, comparison: Comparison) -> list[str]:
 
 def comparison_tables(comparison: Comparison) -> list[Section]:
     """Return every table that has a row."""
-    found = [
+    sections = [
         Section("Studies", studies_table(comparison)),
         Section("Transitions", transitions_table(comparison)),
         Section("Lean choices", lean_table(comparison)),
@@ -64,10 +64,10 @@ def comparison_tables(comparison: Comparison) -> list[Section]:
         Section("What differs", differences_table(comparison)),
     ]
     if comparison.front is not None:
-        found.insert(3, Section("Shapes of all studies", pareto_table(comparison.front)))
+        sections.insert(3, Section("Shapes of all studies", pareto_table(comparison.front)))
     if comparison.apart:  # what differs comes first
-        found.sort(key=lambda section: section.title != "What differs")
-    return [section for section in found if section.table.rows]
+        sections.sort(key=lambda section: section.title != "What differs")
+    return [section for section in sections if section.table.rows]
 
 
 def studies_table(comparison: Comparison) -> Table:
@@ -91,16 +91,18 @@ def studies_table(comparison: Comparison) -> Table:
 def transitions_table(comparison: Comparison) -> Table:
     rows = []
     for side in comparison.studies:
-        if (found := side.transition) is None:
+        if (result := side.transition) is None:
             continue
-        listed = ", ".join(map(number_text, found.h_set))
+        listed = ", ".join(map(number_text, result.h_set))
         rows.append(
             (
                 side.label,
-                found.verdict.replace("_", " "),
-                NONE if found.h_star is None else f"{found.x} = {number_text(found.h_star)}",
+                result.verdict.replace("_", " "),
+                NONE if result.h_star is None else f"{result.x} = {number_text(result.h_star)}",
                 f"{{{listed}}}",
-                NONE if found.drop is None else y_size(found.drop, found.scale, found.drop_points),
+                NONE
+                if result.drop is None
+                else y_size(result.drop, result.scale, result.drop_points),
             )
         )
     note = "Where no collapse is established, the place is where one would be."
@@ -155,7 +157,7 @@ def _common_text(pair: Pair) -> str:
 def differences_table(comparison: Comparison) -> Table:
     header = ("what", *(side.label for side in comparison.studies))
     rows = comparison.differences.items()
-    return Table(header, tuple((what, *values) for what, values in rows))
+    return Table(header, tuple((label, *values) for label, values in rows))
 
 
 def _interval(interval: Interval | None, confidence: float) -> str:

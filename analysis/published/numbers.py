@@ -126,16 +126,16 @@ class Setup:
         if type_ := self.of_task.get(str(plain.get("task"))):
             tasks = [task for task in tasks if task.get("type") == type_]
         names = dict.fromkeys(name for value in self.values for name in self.wanted(value))
-        found = {name: plain.get(name, _agreed(tasks, name)) for name in names}
+        values = {name: plain.get(name, _agreed(tasks, name)) for name in names}
         data = _agreed(tasks, "data")
         data = plain.get("data") if data is None else data
-        found["data"] = _content("results")["data_names"].get(str(data), data)
+        values["data"] = _content("results")["data_names"].get(str(data), data)
         if self.families:
             family = plain.get("family", "vit")
-            found["model"] = self.families.get(family, family)
+            values["model"] = self.families.get(family, family)
         if self.name in _DERIVED:
-            found |= _DERIVED[self.name](plain, tasks)
-        return {**self.defaults, **{k: value for k, value in found.items() if value is not None}}
+            values |= _DERIVED[self.name](plain, tasks)
+        return {**self.defaults, **{k: value for k, value in values.items() if value is not None}}
 
 
 def _plain(value: Any) -> Any:
@@ -207,8 +207,8 @@ def setup_of(sweep: str, tasks: Tasks) -> Setup | None:
         if sweep in setup.sweeps:
             return setup
     kinds = {str(task.get("type")) for task in tasks}
-    found = [setup for setup in setups() if kinds and kinds <= set(setup.tasks)]
-    return found[0] if len(found) == 1 else None
+    matches = [setup for setup in setups() if kinds and kinds <= set(setup.tasks)]
+    return matches[0] if len(matches) == 1 else None
 
 
 @cache
@@ -225,7 +225,7 @@ def _setup(group: dict[str, Any]) -> Setup:
     kinds = group.pop("of_task", {})
     values = [
         *_scores(group),
-        *(value for each in group.pop("values", ()) for value in _block(each)),
+        *(value for block in group.pop("values", ()) for value in _block(block)),
     ]
     for value in values:
         if kinds:
@@ -239,14 +239,14 @@ def _setup(group: dict[str, Any]) -> Setup:
 
 def _block(block: Mapping[str, Any]) -> list[PrintedValue]:
     """Return the rows of a block: what is no field of a value is one of its settings."""
-    own = {each.name for each in fields(PrintedValue)}
+    names = {field.name for field in fields(PrintedValue)}
     shared = {name: value for name, value in block.items() if name not in ("rows", "settings")}
     return [
         PrintedValue(
-            **{**shared, **{name: value for name, value in row.items() if name in own}},
+            **{**shared, **{name: value for name, value in row.items() if name in names}},
             settings={
                 **block.get("settings", {}),
-                **{name: value for name, value in row.items() if name not in own},
+                **{name: value for name, value in row.items() if name not in names},
             },
         )
         for row in block["rows"]

@@ -95,7 +95,7 @@ class Kind(ABC):
 
     @abstractmethod
     def of_study(
-        self, study: "StudyRuns", chosen: Mapping[str, Any] | None, found: Sequence[Finding]
+        self, study: "StudyRuns", chosen: Mapping[str, Any] | None, findings: Sequence[Finding]
     ) -> Finding | None:
         """Return what a study says; None if nothing.
 
@@ -103,7 +103,7 @@ class Kind(ABC):
             study: the study.
             chosen: values of the options where ``--kind`` asks the study, as in `of_table`; None
                 where the study answers its own question, or says what else it shows.
-            found: what was found before.
+            findings: what was found before.
 
         Raises:
             UserError: it cannot be said, with the reason.
@@ -157,15 +157,15 @@ class StudyRuns:
     def budget(self) -> int:
         """The budget that answers are of: the largest that all cells have full runs of, which is
         the sweep's or one that was asked for later. Nuisance axes make no cells."""
-        own = int(self.manifest.budget["amount"])
+        planned = int(self.manifest.budget["amount"])
         full = self.counted.loc[self.counted["status"].isin(FULL)]
         nuisance = self.question.get("nuisance") or ()
         cells = [axis for axis in self.manifest.axes if axis not in nuisance]
-        if not cells or not (full["budget"] > own).any():
-            return own
+        if not cells or not (full["budget"] > planned).any():
+            return planned
         by_cell = full["budget"].groupby([full[axis] for axis in cells], dropna=False).agg(set)
-        common = set.intersection(*(found for found in by_cell if max(found) >= own))
-        return int(max(common | {own}))
+        common = set.intersection(*(budgets for budgets in by_cell if max(budgets) >= planned))
+        return int(max(common | {planned}))
 
     def fixed_rate(self, varying: Sequence[str]) -> float | None:
         """Return the one learning rate of the trials, of which the axes ``varying`` vary.
@@ -193,9 +193,9 @@ class StudyRuns:
     def ladder(self) -> Ladder:
         """The trials of each budget, where points were trained to several."""
         unit, runs = str(self.manifest.budget.get("unit", "")), self._filled(self.counted)
-        found = ladder_of(runs, self.manifest.axes, "budget", unit, answered=self.budget)
+        ladder = ladder_of(runs, self.manifest.axes, "budget", unit, answered=self.budget)
         can_be_extended = self.is_listed and unit != "seconds"
-        return replace(found, unit=unit, to_extend=self.budget if can_be_extended else None)
+        return replace(ladder, unit=unit, to_extend=self.budget if can_be_extended else None)
 
     @cached_property
     def every_trial(self) -> pd.DataFrame:

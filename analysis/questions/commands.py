@@ -37,11 +37,11 @@ def confirm_command(study: StudyFolder, findings: Iterable[Finding]) -> str | No
     It runs every chosen shape and its baseline with the next study seed.
     """
     choices = (finding.confirm for finding in findings if finding.confirm)
-    return next(filter(None, (_confirm_command(study, each) for each in choices)), None)
+    return next(filter(None, (_confirm_command(study, choice) for choice in choices)), None)
 
 
 def _confirm_command(study: StudyFolder, runs: Sequence[Missing]) -> str | None:
-    points = _points(study, [each.at for each in runs])
+    points = _points(study, [shape.at for shape in runs])
     if points is None:
         return None
     manifest = study.manifest
@@ -56,7 +56,7 @@ def _confirm_command(study: StudyFolder, runs: Sequence[Missing]) -> str | None:
             words += [_LIMIT_OPTIONS[name], str(limit)]
     for point in points:
         words += ["--point", ",".join(f"{axis}={_value(value)}" for axis, value in point.items())]
-    seeds = max(each.seeds for each in runs)
+    seeds = max(shape.seeds for shape in runs)
     words += ["--set", f"replicates={seeds}", "--seed", str(manifest.seed + 1)]
     words += ["--study", _free_name(study)]
     return command("run", *words, home=study.paths.home)
@@ -65,15 +65,15 @@ def _confirm_command(study: StudyFolder, runs: Sequence[Missing]) -> str | None:
 def _points(study: StudyFolder, places: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]] | None:
     with study.journal() as journal:
         recorded = list(journal.points())
-    found: list[dict[str, Any]] = []
+    points: list[dict[str, Any]] = []
     for at in places:
         point = recorded_point(recorded, at)
         if point is None:
             return None
         # All axes: those that did not vary among the baseline's rivals may vary elsewhere.
-        if point not in found:
-            found.append(dict(point))
-    return found
+        if point not in points:
+            points.append(dict(point))
+    return points
 
 
 def _value(value: Any) -> str:
@@ -101,7 +101,7 @@ def recorded_point(
     points: Sequence[Mapping[str, Any]], at: Mapping[str, AxisValue]
 ) -> Mapping[str, Any] | None:
     """Return the recorded point at axis values of the table of trials; None if there is none."""
-    return next((each for each in points if _is_at(each, at)), None)
+    return next((point for point in points if _is_at(point, at)), None)
 
 
 def _is_at(point: Mapping[str, Any], at: Mapping[str, AxisValue]) -> bool:

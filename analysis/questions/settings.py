@@ -39,8 +39,8 @@ class Option:
         return f"--{self.name.replace('_', '-')}"
 
 
-def with_settings(defaults: Settings, given: Sequence[str]) -> Settings:
-    """Return the dataclass ``defaults`` with the values of ``given`` (``max_growth=0.2``) in it.
+def with_settings(defaults: Settings, texts: Sequence[str]) -> Settings:
+    """Return the dataclass ``defaults`` with the values of ``texts`` (``max_growth=0.2``) in it.
 
     Raises:
         UserError: no such setting, or a value that it cannot have.
@@ -50,7 +50,7 @@ def with_settings(defaults: Settings, given: Sequence[str]) -> Settings:
     hints = typing.get_type_hints(type(defaults))
     names = [field.name for field in dataclasses.fields(defaults)]
     values: dict[str, Any] = {}
-    for text in given:
+    for text in texts:
         name, equals, value = (part.strip() for part in text.partition("="))
         if not equals:
             raise UserError(f"a setting is NAME=VALUE, not {text!r}; names: {', '.join(names)}")
@@ -73,8 +73,8 @@ def _read(hint: Any, name: str, text: str) -> Any:
     try:
         value = kind(text)
     except ValueError:
-        what = "a whole number" if kind is int else "a number"
-        raise UserError(f"setting {name} is {what}, not {text!r}") from None
+        noun = "a whole number" if kind is int else "a number"
+        raise UserError(f"setting {name} is {noun}, not {text!r}") from None
     # Whole numbers are counts of draws and the like: more would take for ever, and tell no more.
     if kind is int and abs(value) > _MOST:
         raise UserError(f"setting {name} is at most {_MOST:,}, not {text!r}")

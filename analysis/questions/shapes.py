@@ -46,16 +46,16 @@ def goal_asked(runs: Runs, chosen: Mapping[str, Any]) -> Goal:
         UserError: none of them tells.
     """
     scale: Scale | None = chosen["scale"]
-    told: Goal | None = chosen["goal"]
-    if told is None and scale is not None:
-        told = "max" if scale == "accuracy" else "min"
-    found = told or goal_of(runs.metric)
-    if found is None:
+    goal: Goal | None = chosen["goal"]
+    if goal is None and scale is not None:
+        goal = "max" if scale == "accuracy" else "min"
+    result = goal or goal_of(runs.metric)
+    if result is None:
         raise UserError(
             f"the name {runs.metric!r} does not tell whether smaller or larger is better; say it "
             "with --goal min or --goal max"
         )
-    return found
+    return result
 
 
 def scale_asked(runs: Runs, goal: Goal, chosen: Mapping[str, Any]) -> Scale:
@@ -192,10 +192,10 @@ def table_shapes(runs: Runs, chosen: Mapping[str, Any], crash_sd: float) -> Grou
         UserError: as `shape_columns` and `grouped` do.
     """
     goal, x = goal_asked(runs, chosen), chosen["x"]
-    found = shape_columns(runs, chosen)
+    columns = shape_columns(runs, chosen)
     return _shapes(
         runs,
-        found if x is None else list(dict.fromkeys([*x.split(","), *found])),
+        columns if x is None else list(dict.fromkeys([*x.split(","), *columns])),
         tuple(chosen["nuisance"]),
         goal,
         scale=chosen["scale"] or share_scale(runs, goal),
@@ -216,11 +216,11 @@ def _shapes(
 ) -> Grouped:
     """Return shapes with their first cost, where there is such a column."""
     has_cost = cost in runs.frame.columns
-    found = grouped(runs, by, nuisance, goal=goal, costs=(cost,) if has_cost else (), **choices)
+    shapes = grouped(runs, by, nuisance, goal=goal, costs=(cost,) if has_cost else (), **choices)
     if has_cost:
-        return found
+        return shapes
     note = f"the table has no column {cost!r}, so nothing is said about cost"
-    return replace(found, warnings=(note, *found.warnings))
+    return replace(shapes, warnings=(note, *shapes.warnings))
 
 
 def share_scale(runs: Runs, goal: Goal) -> Scale | None:
@@ -264,13 +264,13 @@ def asked_of(study: StudyRuns, chosen: Mapping[str, Any]) -> StudyRuns:
     for axis in nuisance or ():
         if axis not in axes:
             raise unknown_name("axis in --nuisance", axis, axes)
-    given = {
+    options = {
         "nuisance": tuple(nuisance or ()),
         "costs": tuple(chosen.get("cost") or ()),
         "eval_size": chosen.get("eval_size"),
         "scale": chosen.get("scale"),
     }
-    question = {**study.question, **{name: value for name, value in given.items() if value}}
+    question = {**study.question, **{name: value for name, value in options.items() if value}}
     if baseline is not None:
         shape = [axis for axis in axes if axis not in question.get("nuisance", ())]
         question["baseline"] = read_baseline(baseline, shape, study.trials)
@@ -298,8 +298,8 @@ def answered_axes(study: StudyRuns) -> tuple[str, ...]:
     """Return the axes that a transition question tests itself."""
     if study.question.get("type") != "Transition":
         return ()
-    found = (study.question.get(role) for role in ("x", "by"))
-    return tuple(str(axis) for axis in found if axis is not None)
+    axes = (study.question.get(role) for role in ("x", "by"))
+    return tuple(str(axis) for axis in axes if axis is not None)
 
 
 def nuisance_axes(study: StudyRuns) -> tuple[str, ...]:
@@ -312,7 +312,7 @@ def parting_axis(study: StudyRuns) -> str | None:
     """Return the axis at whose values a study learns different tasks, so that results at one are
     not held against those at another; None where it learns one task."""
     of_tasks = [
-        axis for each in study.manifest.provenance.get("data", ()) for axis in each.get("at", ())
+        axis for entry in study.manifest.provenance.get("data", ()) for axis in entry.get("at", ())
     ]
     varying = varying_columns(study.trials, study.manifest.axes)
     return next((axis for axis in (*of_tasks, *TASK_AXES) if axis in varying), None)

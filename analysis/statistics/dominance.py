@@ -69,13 +69,13 @@ def _nearest_below(points: FloatArray, point: FloatArray) -> list[int]:
 
     ``points`` are sorted by their first cost, then their second and so on.
     """
-    left = np.flatnonzero((points <= point).all(axis=1))
-    found = []
-    while left.size:
-        nearest = int(left[-1])
-        found.append(nearest)
-        left = left[~(points[left] <= points[nearest]).all(axis=1)]
-    return found
+    remaining = np.flatnonzero((points <= point).all(axis=1))
+    nearest_points = []
+    while remaining.size:
+        nearest = int(remaining[-1])
+        nearest_points.append(nearest)
+        remaining = remaining[~(points[remaining] <= points[nearest]).all(axis=1)]
+    return nearest_points
 
 
 def _in_one_draw(quality: FloatArray, cost: FloatArray) -> Mask:
@@ -91,11 +91,13 @@ def _in_one_draw(quality: FloatArray, cost: FloatArray) -> Mask:
 
 def _front(quality: FloatArray, cost: FloatArray) -> list[int]:
     """Return the shapes that nothing dominates; of those that are alike in all, one."""
-    left = np.lexsort((-quality, *cost.T[::-1]))
-    found = []
-    while left.size:
-        cheapest = int(left[0])
-        found.append(cheapest)
-        kept = (quality[left] > quality[cheapest]) | (cost[left] < cost[cheapest]).any(axis=1)
-        left = left[kept]
-    return found
+    remaining = np.lexsort((-quality, *cost.T[::-1]))
+    front = []
+    while remaining.size:
+        cheapest = int(remaining[0])
+        front.append(cheapest)
+        is_undominated = (quality[remaining] > quality[cheapest]) | (
+            cost[remaining] < cost[cheapest]
+        ).any(axis=1)
+        remaining = remaining[is_undominated]
+    return front

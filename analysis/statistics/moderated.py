@@ -151,14 +151,14 @@ def _inverse_trigamma(value: float) -> float:
 def pair_differences(groups: Sequence[FloatArray]) -> FloatArray:
     """Return |a - b| over the pairs within each group, one after the other; of a group of more than
     200 runs, over those of 200 evenly spread ones."""
-    found = []
+    differences = []
     for group in groups:
         if group.size > _PAIRS_OF:
             places = np.linspace(0, group.size - 1, _PAIRS_OF).round().astype(np.int64)
             group = np.sort(group)[places]
         first, second = _pairs(group.size)
-        found.append(np.abs(group[first] - group[second]))
-    return np.concatenate(found) if found else np.zeros(0)
+        differences.append(np.abs(group[first] - group[second]))
+    return np.concatenate(differences) if differences else np.zeros(0)
 
 
 @lru_cache(maxsize=16)

@@ -76,26 +76,26 @@ def rank_test(
 def partial_rank_test(
     first: FloatArray,
     second: FloatArray,
-    given: FloatArray,
+    control: FloatArray,
     *,
     rng: np.random.Generator,
     draws: int,
 ) -> RankTest | None:
     """Return Spearman's partial correlation given a third quantity, and its permutation test.
 
-    Of the ranks of both quantities the part that is linear in the ranks of ``given`` is removed.
+    Of the ranks of both quantities the part that is linear in the ranks of ``control`` is removed.
     The second's residuals are permuted, put back and taken out again (Freedman and Lane 1983,
     Journal of Business and Economic Statistics 1:292), which is nearly exact, not exactly: on
     simulated shapes whose size drives both quantities, at most 8 % of the tests at 5 % were
     positive, unless size accounts for over 80 % of both (then up to 45 %: do not test).
 
     Args:
-        given: equal values share a rank; round what is known only roughly.
+        control: equal values share a rank; round what is known only roughly.
 
     Returns:
-        None where nothing is left once ``given`` is known.
+        None where nothing is left once ``control`` is known.
     """
-    base = _centred_ranks(given)
+    base = _centred_ranks(control)
     base = base / max(math.sqrt(float(base @ base)), _TIE)
     left, right = (
         ranks - base * float(base @ ranks) for ranks in map(_centred_ranks, (first, second))
@@ -128,11 +128,11 @@ def _tested(
         )
         arranged -= np.outer(arranged @ base, base)
         lengths = np.sqrt(np.einsum("ij,ij->i", arranged, arranged) * float(left @ left))
-        found = np.divide(
+        correlations = np.divide(
             arranged @ left, lengths, out=np.zeros(len(lengths)), where=lengths > _TIE
         )
-        as_low += int(np.count_nonzero(found <= rho + _TIE))
-        as_high += int(np.count_nonzero(found >= rho - _TIE))
+        as_low += int(np.count_nonzero(correlations <= rho + _TIE))
+        as_high += int(np.count_nonzero(correlations >= rho - _TIE))
     controls = int(base.any()) + len(sizes) - 1
     return RankTest(
         rho=min(1.0, max(-1.0, rho)),

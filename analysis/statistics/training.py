@@ -123,16 +123,16 @@ def futures(
     amounts = np.array(budgets, dtype=np.float64)
     known = np.array([~np.isnan(curve).any(axis=0) for curve in curves])
     relative = [curve[:, has] for curve, has in zip(curves, known, strict=True)]
-    relative = [each - each.mean(axis=1, keepdims=True) for each in relative]
+    relative = [values - values.mean(axis=1, keepdims=True) for values in relative]
     course = np.full(known.shape, np.nan)
-    course[known] = np.concatenate([centre(each.T) for each in relative])
-    counts, of_each = np.array([len(each) for each in relative]), known.sum(axis=1)
+    course[known] = np.concatenate([centre(values.T) for values in relative])
+    counts, of_each = np.array([len(values) for values in relative]), known.sum(axis=1)
     df = int((counts - 1) @ (of_each - 1))
-    scatter = sum(float(np.sum((each - each.mean(axis=0)) ** 2)) for each in relative)
+    scatter = sum(float(np.sum((values - values.mean(axis=0)) ** 2)) for values in relative)
     noise_sd = np.sqrt(max(scatter, 1e-300) / df / counts)
     order = np.array([np.flatnonzero(has)[-2:] for has in known])
     before, end = order.T
-    each = np.arange(len(curves))
+    rows = np.arange(len(curves))
     to_end = amounts / amounts[end, None]
 
     z = np.linspace(-4, 4, _STEPS)
@@ -143,7 +143,7 @@ def futures(
     # A t distribution's likelihood, as the noise is estimated.
     chi_square = misfit / (df * noise_sd[:, None, None] ** 2)
     likelihood = -0.5 * (df + of_each - 2)[:, None, None] * np.log1p(chi_square)
-    moved = np.abs(course[each, end] - course[each, before])
+    moved = np.abs(course[rows, end] - course[rows, before])
     explained = np.maximum(_BEYOND_NOISE * np.sqrt(2) * noise_sd, 1e-300)
     moving = 1 - (explained / np.maximum(moved, explained)) ** 2
     scale = _OWN_SCALE + (_MOVING_SCALE - _OWN_SCALE) * moving
@@ -171,10 +171,10 @@ def futures(
     return Futures(
         amounts[end],
         amounts[before],
-        drawn[each, :, end] - drawn[each, :, own],
+        drawn[rows, :, end] - drawn[rows, :, own],
         gain,
         power,
-        alike[each, :, end] - alike[each, :, before],
+        alike[rows, :, end] - alike[rows, :, before],
         is_log,
     )
 
@@ -217,7 +217,7 @@ def _alike(known: NDArray[np.bool_], groups: Sequence[int]) -> list[NDArray[np.i
     members: dict[tuple[object, ...], list[int]] = {}
     for k, group in enumerate(groups):
         members.setdefault((group, *known[k].tolist()), []).append(k)
-    return [np.array(each) for each in members.values()]
+    return [np.array(indices) for indices in members.values()]
 
 
 def pulled_together(draws: FloatArray) -> FloatArray:

@@ -60,7 +60,7 @@ class BestKind(Kind):
         return self.finding(Best(best_of(runs, []), chosen["group"] or "", settings))
 
     def of_study(
-        self, study: StudyRuns, chosen: Mapping[str, Any] | None, found: Sequence[Finding]
+        self, study: StudyRuns, chosen: Mapping[str, Any] | None, findings: Sequence[Finding]
     ) -> Finding | None:
         value = best_of(study.runs, study.manifest.axes)
         return self.finding(Best(value, study.manifest.name, BestSettings()))

@@ -16,12 +16,12 @@ MAX_LABELS: Final = 24
 
 
 def conditioning_charts(result: ConditioningResult) -> list[Chart]:
-    found = []
+    charts = []
     if result.trends:
-        found.append(_heads_chart(result))
+        charts.append(_heads_chart(result))
     if len(result.shapes) > 1:
-        found.append(_metric_chart(result))
-    return found
+        charts.append(_metric_chart(result))
+    return charts
 
 
 def _series_shades(result: ConditioningResult) -> dict[str, palette.Shade]:

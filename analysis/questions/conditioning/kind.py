@@ -53,7 +53,7 @@ class ConditioningKind(Kind):
         return self.finding(result)
 
     def of_study(
-        self, study: StudyRuns, chosen: Mapping[str, Any] | None, found: Sequence[Finding]
+        self, study: StudyRuns, chosen: Mapping[str, Any] | None, findings: Sequence[Finding]
     ) -> Finding | None:
         if chosen is None and not has_probe(study.trials):
             return None

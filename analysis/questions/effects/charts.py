@@ -41,15 +41,15 @@ _GROUP_LOOKS: Final = {
 
 
 def effect_charts(result: EffectsResult) -> list[Chart]:
-    found = []
+    charts = []
     if rows := effect_rows(result):
-        found.append(_gain_chart(result, rows))
+        charts.append(_gain_chart(result, rows))
     # The first pair of axes whose combinations are all there.
-    if interaction := next((each for each in result.interactions if each.levels), None):
-        found.append(_interaction_chart(result, interaction))
+    if interaction := next((pair for pair in result.interactions if pair.levels), None):
+        charts.append(_interaction_chart(result, interaction))
     if result.equal_cost and len(result.equal_cost[0]) <= MAX_ROWS:
-        found.append(_equal_cost_chart(result))
-    return found
+        charts.append(_equal_cost_chart(result))
+    return charts
 
 
 def effect_rows(result: EffectsResult) -> list[tuple[AxisEffect, StepEffect | None]]:
@@ -98,35 +98,35 @@ def _gain_chart(result: EffectsResult, rows: list[tuple[AxisEffect, StepEffect |
     )
 
 
-def _interaction_chart(result: EffectsResult, found: Interaction) -> Chart:
-    axis = GridAxis.of([level.first for level in found.levels])
-    others = sorted({level.second for level in found.levels})
+def _interaction_chart(result: EffectsResult, interaction: Interaction) -> Chart:
+    axis = GridAxis.of([level.first for level in interaction.levels])
+    others = sorted({level.second for level in interaction.levels})
     confidence = result.settings.confidence
     layers = []
     for at, (value, shade) in enumerate(
         zip(others, palette.ordered_shades(len(others)), strict=True)
     ):
-        name = f"{found.second} = {number_text(value)}"
+        name = f"{interaction.second} = {number_text(value)}"
         points = tuple(
             Mark(
                 axis.beside(level.first, at, len(others), 0.06),
                 level.metric.estimate,
                 level.metric,
-                hover=f"{name}\n{found.first} = {number_text(level.first)}\n"
+                hover=f"{name}\n{interaction.first} = {number_text(level.first)}\n"
                 f"{interval_text(level.metric, confidence)}",
             )
-            for level in found.levels
+            for level in interaction.levels
             if level.second == value
         )
         layers.append(Series(points, shade, name, symbol=symbol_of(at), line=Stroke()))
-    means = [level.metric.estimate for level in found.levels]
+    means = [level.metric.estimate for level in interaction.levels]
     return Chart(
         "interaction",
-        f"{found.first} and {found.second} together",
+        f"{interaction.first} and {interaction.second} together",
         f"Mean {result.metric} with its {percent_text(confidence)} interval over "
         f"seeds; parallel lines are axes whose gains add up. "
-        f"{interaction_sentence(found, result)}",
-        axis.axis(found.first),
+        f"{interaction_sentence(interaction, result)}",
+        axis.axis(interaction.first),
         value_axis(result.metric, means, log=result.scale == "error"),
         tuple(layers),
         is_wide=True,

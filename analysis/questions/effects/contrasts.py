@@ -105,26 +105,28 @@ class Quality:
     def matching(self, units: Units) -> tuple[IntArray, FloatArray, FloatArray]:
         """Return of each unit how many replicates all its shapes have, their mean, and what each
         lies from it, shape [units, replicates]; 0 where it is missing."""
-        found = self.by_seed[units.plus].sum(axis=1) - self.by_seed[units.minus].sum(axis=1)
-        known = ~np.isnan(found)
+        differences = self.by_seed[units.plus].sum(axis=1) - self.by_seed[units.minus].sum(axis=1)
+        known = ~np.isnan(differences)
         number = known.sum(axis=1)
-        mean = np.where(known, found, 0.0).sum(axis=1) / np.maximum(number, 1)
-        return number, mean, np.where(known, found - mean[:, None], 0.0)
+        mean = np.where(known, differences, 0.0).sum(axis=1) / np.maximum(number, 1)
+        return number, mean, np.where(known, differences - mean[:, None], 0.0)
 
     def lost_of(self, units: Units) -> IntArray:
         """Return the number in `LOST` of why each unit cannot be used; 0 where it can."""
         shapes = np.concatenate([units.plus, units.minus], axis=1)
-        found: IntArray = self.lost[shapes].max(axis=1, initial=0)
+        lost: IntArray = self.lost[shapes].max(axis=1, initial=0)
         if self.matched:
             number, _, _ = self.matching(units)
-            found = np.where((found == 0) & (number < 2), 3, found)
-        return found
+            lost = np.where((lost == 0) & (number < 2), 3, lost)
+        return lost
 
     def estimates(self, units: Units) -> FloatArray:
         if self.matched:
             return self.matching(units)[1]
-        found: FloatArray = self.mean[units.plus].sum(axis=1) - self.mean[units.minus].sum(axis=1)
-        return found
+        differences: FloatArray = self.mean[units.plus].sum(axis=1) - self.mean[units.minus].sum(
+            axis=1
+        )
+        return differences
 
     def average(self, units: Units) -> Contrast:
         """Return the mean of ``units``, each counting once, none of them lost; NaN of none."""

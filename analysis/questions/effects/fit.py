@@ -157,8 +157,10 @@ def _need_pairs(grid: ShapeGrid, lost: IntArray) -> None:
 
 def _reasons(lost: IntArray) -> dict[str, int]:
     counts = np.bincount(lost, minlength=len(LOST)).tolist()
-    found = {reason: count for reason, count in zip(LOST, counts, strict=True) if reason and count}
-    return dict(sorted(found.items()))
+    reasons = {
+        reason: count for reason, count in zip(LOST, counts, strict=True) if reason and count
+    }
+    return dict(sorted(reasons.items()))
 
 
 def _verdict(contrast: Contrast, p_holm: float | None, alpha: float) -> EffectVerdict:
@@ -176,9 +178,9 @@ def _axes(
     used = {axis: compared.usable(units) for axis, units in pairs.items()}
 
     def mean_of(axis: str, units: Units) -> Contrast:
-        found = quality.average(units)
+        contrast = quality.average(units)
         # Of what the question tests itself, nothing that could pass for a test.
-        return Contrast(found.estimate, math.nan, math.nan) if axis in answered else found
+        return Contrast(contrast.estimate, math.nan, math.nan) if axis in answered else contrast
 
     steps = []
     for axis, (units, _) in used.items():
@@ -188,34 +190,34 @@ def _axes(
         for some in (units[step == at] for at in range(step.max(initial=-1) + 1)):
             steps.append((axis, some, mean_of(axis, some)))
     means = {axis: mean_of(axis, units) for axis, (units, _) in used.items()}
-    found: dict[str, list[StepEffect]] = {axis: [] for axis in pairs}
+    step_effects: dict[str, list[StepEffect]] = {axis: [] for axis in pairs}
     for (axis, units, mean), p_holm in zip(steps, holm([c.p for *_, c in steps]), strict=True):
         effect = clipped(mean.interval(settings.confidence), compared.gains)
         low, high = (grid.values(axis, ends[:1, 0])[0] for ends in (units.minus, units.plus))
         gains, seeds = quality.estimates(units), quality.matching(units)[0]
-        each = zip(units.minus[:, 0].tolist(), gains.tolist(), seeds.tolist(), strict=True)
-        own = tuple(PairGain(grid.held(axis, shape), gain, n) for shape, gain, n in each)
-        found[axis].append(StepEffect(low, high, effect, mean.p, p_holm, own))
+        rows = zip(units.minus[:, 0].tolist(), gains.tolist(), seeds.tolist(), strict=True)
+        pair_gains = tuple(PairGain(grid.held(axis, shape), gain, n) for shape, gain, n in rows)
+        step_effects[axis].append(StepEffect(low, high, effect, mean.p, p_holm, pair_gains))
     effects = []
     for (axis, mean), p_holm in zip(
         means.items(), holm([c.p for c in means.values()]), strict=True
     ):
-        tried = np.unique(np.concatenate([pairs[axis].plus, pairs[axis].minus]))
+        shapes_of_axis = np.unique(np.concatenate([pairs[axis].plus, pairs[axis].minus]))
         verdict = _verdict(mean, p_holm, settings.alpha)
         units, lost = used[axis]
         effects.append(
             AxisEffect(
                 axis=axis,
-                values=tuple(sorted(set(grid.values(axis, tried)))),
+                values=tuple(sorted(set(grid.values(axis, shapes_of_axis)))),
                 effect=clipped(mean.interval(settings.confidence), compared.gains),
                 df=mean.df if math.isfinite(mean.df) else None,
                 p=mean.p,
                 p_holm=p_holm,
                 verdict="answered" if axis in answered else verdict,
                 pairs=len(units),
-                improved=sum(pair.gain > 0 for step in found[axis] for pair in step.pairs),
+                improved=sum(pair.gain > 0 for step in step_effects[axis] for pair in step.pairs),
                 lost=lost,
-                steps=tuple(found[axis]),
+                steps=tuple(step_effects[axis]),
             )
         )
     return tuple(effects)
@@ -225,24 +227,24 @@ def _interactions(
     compared: _Compared, pairs: dict[str, Units], answered: Sequence[str]
 ) -> tuple[Interaction, ...]:
     grid, settings = compared.grid, compared.settings
-    named = [both for both in combinations(grid.ordered, 2) if not set(both) <= set(answered)]
-    named.sort(key=lambda both: set(both) != {"heads", "depth"})
+    named = [axes for axes in combinations(grid.ordered, 2) if not set(axes) <= set(answered)]
+    named.sort(key=lambda axes: set(axes) != {"heads", "depth"})
     squares = {(a, b): grid.squares(pairs[a], pairs[b]) for a, b in named}
-    used = {both: compared.usable(units) for both, units in squares.items() if len(units)}
-    means = {both: compared.quality.average(units) for both, (units, _) in used.items()}
+    used = {axes: compared.usable(units) for axes, units in squares.items() if len(units)}
+    means = {axes: compared.quality.average(units) for axes, (units, _) in used.items()}
     span = difference_span(compared.gains)
     return tuple(
         Interaction(
-            *both,
+            *axes,
             effect=clipped(mean.interval(settings.confidence), span),
             p=mean.p,
             p_holm=p_holm,
             verdict=_verdict(mean, p_holm, settings.alpha),
-            squares=len(used[both][0]),
-            lost=used[both][1],
-            levels=_levels(compared, *both),
+            squares=len(used[axes][0]),
+            lost=used[axes][1],
+            levels=_levels(compared, *axes),
         )
-        for (both, mean), p_holm in zip(
+        for (axes, mean), p_holm in zip(
             means.items(), holm([c.p for c in means.values()]), strict=True
         )
     )
@@ -255,13 +257,13 @@ def _levels(compared: _Compared, first: str, second: str) -> tuple[Level, ...]:
     place = grid.group([first, second])[usable]
     plane = grid.group(grid.others(first, second))[usable]
     whole = np.bincount(plane)[plane] == len(set(place.tolist()))
-    found = []
-    for some in np.unique(place[whole]):
-        shapes = usable[whole & (place == some)]
+    levels = []
+    for cell in np.unique(place[whole]):
+        shapes = usable[whole & (place == cell)]
         mean = quality.mean_of(shapes).interval(compared.settings.confidence)
-        one, other = (grid.values(axis, shapes[:1])[0] for axis in (first, second))
-        found.append(Level(one, other, _as_metric(mean, compared)))
-    return tuple(found)
+        first_value, second_value = (grid.values(axis, shapes[:1])[0] for axis in (first, second))
+        levels.append(Level(first_value, second_value, _as_metric(mean, compared)))
+    return tuple(levels)
 
 
 def _as_metric(quality: Interval, compared: _Compared) -> Interval:
@@ -356,21 +358,25 @@ def _cost_groups(compared: _Compared, cost: FloatArray, within: Sequence[str]) -
 def _warnings(
     grid: ShapeGrid, effects: Sequence[AxisEffect], quality: Quality, gap: str
 ) -> list[str]:
-    found = [
+    warnings = [
         f"{name} moves with {by}; what {by} does includes it" for name, by in grid.follows.items()
     ]
     if grid.names:
         named = ", ".join(grid.names)
-        found.append(f"{named} holds names: pairs agree in it, and it has no steps of its own")
+        warnings.append(f"{named} holds names: pairs agree in it, and it has no steps of its own")
     if lost := int((quality.lost > 0).sum()):
         pairs = sum(sum(axis.lost.values()) for axis in effects)
-        found.append(
+        warnings.append(
             f"{lost} of {len(quality.lost)} shapes cannot be compared, and {pairs} matched pairs"
             " are lost with them"
         )
     tested = any(axis.verdict != "answered" for axis in effects)
     if gap:
-        found.append(f"{gap}: no effect can be tested without seeds that tell how far they scatter")
+        warnings.append(
+            f"{gap}: no effect can be tested without seeds that tell how far they scatter"
+        )
     elif tested and quality.matched and quality.seeds == 2:
-        found.append("two seeds leave one degree of freedom: only huge effects can be established")
-    return found
+        warnings.append(
+            "two seeds leave one degree of freedom: only huge effects can be established"
+        )
+    return warnings

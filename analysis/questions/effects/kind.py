@@ -38,7 +38,7 @@ class EffectsKind(Kind):
         return self.finding(fit(table_shapes(runs, chosen, settings.crash_sd), settings=settings))
 
     def of_study(
-        self, study: StudyRuns, chosen: Mapping[str, Any] | None, found: Sequence[Finding]
+        self, study: StudyRuns, chosen: Mapping[str, Any] | None, findings: Sequence[Finding]
     ) -> Finding | None:
         settings = EffectsSettings()
         if chosen is None:

@@ -45,7 +45,9 @@ def effects_sentences(result: EffectsResult) -> tuple[str, ...]:
         )
     else:
         parts += [_axis_sentence(axis, result) for axis in result.axes if axis.axis not in answered]
-        parts += [interaction_sentence(found, result) for found in result.interactions[:1]]
+        parts += [
+            interaction_sentence(interaction, result) for interaction in result.interactions[:1]
+        ]
         if result.equal_cost:
             parts.append(_equal_cost_sentence(result))
     if answered:
@@ -86,22 +88,22 @@ def _axis_sentence(axis: AxisEffect, result: EffectsResult) -> str:
     )
 
 
-def interaction_sentence(found: Interaction, result: EffectsResult) -> str:
-    both = f"{found.first} and {found.second}"
-    if found.verdict == "untested":
+def interaction_sentence(interaction: Interaction, result: EffectsResult) -> str:
+    both = f"{interaction.first} and {interaction.second}"
+    if interaction.verdict == "untested":
         return f"Whether {both} change each other's effect could not be tested."
-    size = negated(found.effect) if found.verdict == "hurts" else found.effect
-    details = f"{ends_text(size, result.settings.confidence)}; {p_text(found.p_holm)}"
+    size = negated(interaction.effect) if interaction.verdict == "hurts" else interaction.effect
+    details = f"{ends_text(size, result.settings.confidence)}; {p_text(interaction.p_holm)}"
     amount = f"{number_text(size.estimate)} {gain_unit(result)}"
-    if found.verdict == "unclear":
+    if interaction.verdict == "unclear":
         return (
             f"That {both} change each other's effect is not established (difference of differences"
             f" {amount}, {details})."
         )
-    more = "more" if found.verdict == "helps" else "less"
+    more = "more" if interaction.verdict == "helps" else "less"
     return (
-        f"A step up in {found.first} gains {amount} {more} where {found.second} stands one"
-        f" step higher, and the other way round ({details})."
+        f"A step up in {interaction.first} gains {amount} {more} where {interaction.second} stands"
+        f" one step higher, and the other way round ({details})."
     )
 
 
@@ -176,12 +178,12 @@ def _numbers(interval: Interval, *p_values: float | None) -> tuple[str, ...]:
 def _interaction_table(result: EffectsResult) -> Table:
     rows = tuple(
         (
-            f"{found.first} and {found.second}",
-            *_numbers(found.effect, found.p, found.p_holm),
-            str(found.squares),
-            _reasons(found.lost) or "0",
+            f"{interaction.first} and {interaction.second}",
+            *_numbers(interaction.effect, interaction.p, interaction.p_holm),
+            str(interaction.squares),
+            _reasons(interaction.lost) or "0",
         )
-        for found in result.interactions
+        for interaction in result.interactions
     )
     interval = f"{percent_text(result.settings.confidence)} interval"
     header = ("axes", f"difference of differences ({gain_unit(result)})", interval, "p", "Holm p")
@@ -198,12 +200,12 @@ def equal_cost_table(result: EffectsResult) -> Table:
     for number, group in enumerate(result.equal_cost, 1):
         for shape in group:
             behind: tuple[str, ...] = ("best", NONE, NONE)
-            told = ""
+            standing = ""
             if shape.behind is not None:
                 behind = _numbers(shape.behind, shape.p_holm)
-                told = "worse" if shape.established else "not told apart"
+                standing = "worse" if shape.established else "not told apart"
             named = (str(number), shape.label, cost_text(cost, shape.cost))
-            rows.append((*named, number_text(shape.metric, 4), str(shape.n), *behind, told))
+            rows.append((*named, number_text(shape.metric, 4), str(shape.n), *behind, standing))
     header = (
         *("group", "shape", cost_title(cost), result.metric, "runs"),
         f"behind the best ({gain_unit(result)})",

@@ -109,28 +109,28 @@ class _Shapes:
         return _Test(shape, diff, (sd, base_sd), se, df, p, p_worse)
 
 
-def _seed_sds(found: Sequence[Shape]) -> tuple[FloatArray, FloatArray]:
+def _seed_sds(shapes: Sequence[Shape]) -> tuple[FloatArray, FloatArray]:
     """Return the seed sd of every shape with its degrees of freedom.
 
     A shape whose seeds agree exactly (a metric that counts few examples) has the sd of the others:
     no spread is no knowledge of one.
     """
-    fits = [shape.tuned.fit if shape.tuned is not None else None for shape in found]
+    fits = [shape.tuned.fit if shape.tuned is not None else None for shape in shapes]
     df = np.array(
         [
             float(fit.df if fit else max(shape.values.size - 1, 0))
-            for shape, fit in zip(found, fits, strict=True)
+            for shape, fit in zip(shapes, fits, strict=True)
         ]
     )
     variance = np.array(
         [
             fit.variance if fit else 0.0 if agree(shape.values) else shape.values.var(ddof=1)
-            for shape, fit in zip(found, fits, strict=True)
+            for shape, fit in zip(shapes, fits, strict=True)
         ]
     )
     known = variance > 0
     if not known.any():
-        return np.full(len(found), np.nan), df
+        return np.full(len(shapes), np.nan), df
     usual = float(df[known] @ variance[known] / df[known].sum())
     return np.sqrt(np.where(known, variance, np.where(df > 0, usual, np.nan))), df
 
@@ -175,8 +175,8 @@ def fit(
         raise UserError(
             f"margin must be a positive number in the unit of {runs.metric!r}, not {margin!r}"
         )
-    found = grouped(runs, config, nuisance, goal=goal, costs=costs, crash_sd=settings.crash_sd)
-    shapes = _Shapes(found, baseline, margin)
+    candidates = grouped(runs, config, nuisance, goal=goal, costs=costs, crash_sd=settings.crash_sd)
+    shapes = _Shapes(candidates, baseline, margin)
     base = shapes.base
     tests = [
         shapes.test(k, margin) for k, shape in enumerate(shapes.found) if shapes.is_cheaper(shape)
@@ -205,7 +205,7 @@ def fit(
         goal=goal,
         costs=tuple(costs),
         settings=settings,
-        warnings=(*found.warnings, *_warnings(tests, choice, settings)),
+        warnings=(*candidates.warnings, *_warnings(tests, choice, settings)),
         baseline_lost=base.lost,
         nuisance=tuple(nuisance),
         baseline_setting=base.tuned.setting if base.tuned else None,
@@ -411,7 +411,7 @@ def _missing(
         return ()
     # Without any two runs of a shape nothing is known of the seeds.
     is_untested = verdict == "unsupported"
-    found: list[Missing] = []
+    missing: list[Missing] = []
     most = 0
     for row in rows:
         needed = _FEWEST_SEEDS if is_untested else row.seeds_needed
@@ -425,12 +425,12 @@ def _missing(
             f"{settings.power:g} by {needed} seeds"
         )
         if needed > row.n:
-            found.append(Missing(row.config, needed - row.n, why))
-    found += [
+            missing.append(Missing(row.config, needed - row.n, why))
+    missing += [
         Missing(shape.config, shape.stopped, "stopped early, so not compared")
         for shape in shapes.stopped
     ]
     if (lacking := most - shapes.base.values.size) > 0:
         why = "the baseline needs as many seeds as what is compared with it"
-        found.insert(0, Missing(shapes.base.config, lacking, why))
-    return tuple(found)
+        missing.insert(0, Missing(shapes.base.config, lacking, why))
+    return tuple(missing)

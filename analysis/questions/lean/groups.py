@@ -75,7 +75,7 @@ def fit_groups(
         raise UserError(f"margin must be a positive number, not {margin!r}")
     groups = dict(list(runs.frame.groupby(within, sort=False)))
     whole = settings or LeanSettings()
-    found: dict[str, LeanResult] = {}
+    results: dict[str, LeanResult] = {}
     problems: dict[str, str] = {}
     fronts: dict[str, ParetoResult] = {}
     for value, rows in groups.items():
@@ -98,11 +98,13 @@ def fit_groups(
         try:
             if with_fronts:
                 fronts[name] = pareto.fit(part, **shared)
-            found[name] = replace(answer(part, budgets, question, first_report), at={within: name})
+            results[name] = replace(
+                answer(part, budgets, question, first_report), at={within: name}
+            )
         except UserError as error:
             # Typically the baseline has not finished; the other comparisons stand without it.
             problems[name] = str(error)
-    return LeanGroups(within, found, problems, fronts, fixed_rate)
+    return LeanGroups(within, results, problems, fronts, fixed_rate)
 
 
 def answer_table(runs: Runs, chosen: Mapping[str, Any]) -> LeanResult:

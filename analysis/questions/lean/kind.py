@@ -30,7 +30,7 @@ class LeanKind(Kind):
         return self.finding(answer_table(runs, chosen))
 
     def of_study(
-        self, study: StudyRuns, chosen: Mapping[str, Any] | None, found: Sequence[Finding]
+        self, study: StudyRuns, chosen: Mapping[str, Any] | None, findings: Sequence[Finding]
     ) -> Finding | None:
         return self.finding(answer_study(study, chosen))
 

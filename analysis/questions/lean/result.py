@@ -223,8 +223,8 @@ class LeanGroups(Jsonable):
         """Whether the answers that were given would survive more training; empty where that was
         not asked or every one of them has a single budget."""
         results = [result.sensitivity for result in self.found.values() if result.decides]
-        known = [each for each in results if each is not None]
-        return [] if all(each.is_single for each in known) else [each.verdict for each in known]
+        known = [item for item in results if item is not None]
+        return [] if all(item.is_single for item in known) else [item.verdict for item in known]
 
 
 def comparisons(result: LeanResult | LeanGroups) -> list[LeanResult]:
@@ -235,9 +235,9 @@ def comparisons(result: LeanResult | LeanGroups) -> list[LeanResult]:
 def missing_runs(result: LeanResult | LeanGroups) -> tuple[Missing, ...]:
     """Return the runs that would settle the comparisons."""
     return tuple(
-        replace(runs, at={**each.at, **runs.at})
-        for each in comparisons(result)
-        for runs in each.missing
+        replace(runs, at={**comparison.at, **runs.at})
+        for comparison in comparisons(result)
+        for runs in comparison.missing
     )
 
 

@@ -67,19 +67,19 @@ def lean_sentences(result: LeanResult | LeanGroups) -> list[str]:
     """Return the answer, and then what qualifies it."""
     if isinstance(result, LeanGroups):
         return _groups_sentences(result)
-    found = [_headline(result)]
+    sentences = [_headline(result)]
     chosen = result.chosen
     if chosen is not None and result.verdict == "found":
-        found.append(
+        sentences.append(
             f"Its difference is {interval_text(chosen.ci, result.settings.confidence)} over "
             f"{chosen.n} seeds{chosen.lost.behind}; a shape worse by the margin would look so good "
             f"in at most {share_text(chosen.p_holm or 0.0)} of such studies "
             f"(Holm over {_cheaper(result)})."
         )
     elif result.verdict == "undecided":
-        found.append(_seeds_to_settle(result))
+        sentences.append(_seeds_to_settle(result))
     if result.table:
-        found += [
+        sentences += [
             all_at_best(result.nuisance)
             if result.nuisance
             else at_fixed_rate(result.fixed_rate, "All runs had"),
@@ -88,7 +88,7 @@ def lean_sentences(result: LeanResult | LeanGroups) -> list[str]:
             _baseline_losses(result),
             sensitivity_sentence(result.sensitivity, result.missing),
         ]
-    return [text.strip() for text in found if text.strip()]
+    return [text.strip() for text in sentences if text.strip()]
 
 
 def _headline(result: LeanResult) -> str:
@@ -228,10 +228,12 @@ def lean_tables(result: LeanResult | LeanGroups) -> tuple[Section, ...]:
         if len(rows) > TERMINAL_ROWS:
             rows = tuple(sorted(rows, key=lambda row: not row.accepted))
         tables = [Section("Candidates", lean_table(replace(result, table=rows)))]
-    for each in compared:
-        title = ", ".join(filter(None, ["Answer at each budget", each.heading]))
-        tables.append(Section(title, budgets_table(each.sensitivity)))
-    training = next((each.sensitivity for each in compared if each.sensitivity), None)
+    for comparison in compared:
+        title = ", ".join(filter(None, ["Answer at each budget", comparison.heading]))
+        tables.append(Section(title, budgets_table(comparison.sensitivity)))
+    training = next(
+        (comparison.sensitivity for comparison in compared if comparison.sensitivity), None
+    )
     missing = missing_table(missing_runs(result), training)
     tables.append(Section("Runs that would settle it", missing))
     return tuple(section for section in tables if section.table.rows)
@@ -330,13 +332,13 @@ def _groups_badge(groups: LeanGroups) -> tuple[str, Tone]:
 
 def _groups_sentences(groups: LeanGroups) -> list[str]:
     """Return how many comparisons have which answer, and then each answer."""
-    found = {value: " ".join(lean_sentences(result)) for value, result in groups.found.items()}
-    found |= {value: f"No answer: {problem}." for value, problem in groups.problems.items()}
+    texts = {value: " ".join(lean_sentences(result)) for value, result in groups.found.items()}
+    texts |= {value: f"No answer: {problem}." for value, problem in groups.problems.items()}
     answers = []
-    for text in dict.fromkeys(found.values()):
-        values = ", ".join(value for value, other in found.items() if other == text)
+    for text in dict.fromkeys(texts.values()):
+        values = ", ".join(value for value, other in texts.items() if other == text)
         answers.append(f"{groups.within} = {values}: {first_to_lower(text)}")
-    established, excluded, every = groups.count("found"), groups.count("excluded"), len(found)
+    established, excluded, every = groups.count("found"), groups.count("excluded"), len(texts)
     undecided = every - established - excluded
     counts = [
         f"A leaner shape is established as no worse than its baseline in {established} of {every} "

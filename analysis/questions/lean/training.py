@@ -61,15 +61,15 @@ def with_training(
         for course, row in enumerate([None, *rows, *rest])
     ]
     decisive = 1 + len(rows)
-    quantities = [replace(each, decides=k < decisive) for k, each in enumerate(quantities)]
+    quantities = [replace(quantity, decides=k < decisive) for k, quantity in enumerate(quantities)]
 
     def again(change: FloatArray) -> Verdicts:
         gaps = np.array([row.diff for row in rows])[:, None] + change[1:] - change[0]
         worse = gaps < -result.margin
         holds = np.array(
             [
-                each if row.outcome == "excluded" else ~each
-                for row, each in zip(rows, worse, strict=True)
+                is_worse if row.outcome == "excluded" else ~is_worse
+                for row, is_worse in zip(rows, worse, strict=True)
             ]
         )
         least = int(holds.mean(axis=1).argmin())
@@ -95,18 +95,18 @@ def with_training(
 def _answers(
     result: LeanResult, ladder: Ladder, answer: Callable[[Runs], LeanResult]
 ) -> list[BudgetAnswer]:
-    found = []
+    answers = []
     for rung in ladder.rungs[:-1]:
         try:
-            each = answer(rung.runs)
+            result_there = answer(rung.runs)
         except UserError:
             # Typically the baseline has no run at a shorter budget; the answer stands without it.
             continue
-        found.append(BudgetAnswer(number(rung.budget), len(rung.runs.frame), _says(each)))
+        answers.append(BudgetAnswer(number(rung.budget), len(rung.runs.frame), _says(result_there)))
     if ladder.rungs:
         last = ladder.rungs[-1]
-        found.append(BudgetAnswer(number(last.budget), len(last.runs.frame), _says(result)))
-    return found
+        answers.append(BudgetAnswer(number(last.budget), len(last.runs.frame), _says(result)))
+    return answers
 
 
 def _says(result: LeanResult) -> str:

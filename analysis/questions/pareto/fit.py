@@ -81,24 +81,24 @@ def front_shapes(
 
 def fit_front(shapes: Grouped, settings: ParetoSettings) -> ParetoResult:
     """Return the front of shapes with its uncertainty."""
-    found, sign = shapes.found, 1.0 if shapes.goal == "max" else -1.0
+    items, sign = shapes.found, 1.0 if shapes.goal == "max" else -1.0
     drawn = FrontDraws.of(shapes, settings)
     spread, warnings, gap = drawn.spread, [*shapes.warnings, *drawn.notes], ""
-    p_front = np.full(len(found), np.nan)
+    p_front = np.full(len(items), np.nan)
     if drawn.is_known:
         p_front = 1 - dominated_share(drawn.means, drawn.costs)
     else:
-        gap = why_unmeasured([shape.values for shape in found])
+        gap = why_unmeasured([shape.values for shape in items])
         warnings.append(
             f"how far seeds scatter is not known ({gap}): no probability can be given, and the"
             " front is that of the means as measured"
         )
-    volumes, hv_note = drawn.volumes([np.ones(len(found), bool)])
+    volumes, hv_note = drawn.volumes([np.ones(len(items), bool)])
     means = (sign * drawn.mean).tolist()
     reach = special.stdtrit(spread.df, (1 + settings.confidence) / 2)
     reach *= spread.sd / np.sqrt(drawn.size)
-    bounds = metric_span(np.concatenate([shape.values for shape in found]), shapes.goal, None)
-    beaten_by = _dominators([shape.label for shape in found], drawn.mean, drawn.cost)
+    bounds = metric_span(np.concatenate([shape.values for shape in items]), shapes.goal, None)
+    beaten_by = _dominators([shape.label for shape in items], drawn.mean, drawn.cost)
     rows = tuple(
         ParetoRow(
             config=shape.config,
@@ -116,7 +116,7 @@ def fit_front(shapes: Grouped, settings: ParetoSettings) -> ParetoResult:
             setting=shape.tuned.setting if shape.tuned else None,
         )
         for shape, mean, half, chance, beaten in zip(
-            found, means, reach.tolist(), p_front.tolist(), beaten_by, strict=True
+            items, means, reach.tolist(), p_front.tolist(), beaten_by, strict=True
         )
     )
     return ParetoResult(
@@ -164,12 +164,12 @@ class FrontDraws:
     ) -> "FrontDraws":
         """Return the draws of shapes; ``same`` names for each one that has the very same runs, so
         that what is uncertain of both is drawn once."""
-        found, sign = shapes.found, 1.0 if shapes.goal == "max" else -1.0
+        items, sign = shapes.found, 1.0 if shapes.goal == "max" else -1.0
         rng = np.random.default_rng(settings.rng_seed)
-        spread = seed_spread(found)
-        mean = np.array([sign * shape.values.mean() for shape in found])
-        size = np.array([shape.values.size / shape.inflation for shape in found])
-        cost = np.array([[shape.costs[name] for name in shapes.costs] for shape in found])
+        spread = seed_spread(items)
+        mean = np.array([sign * shape.values.mean() for shape in items])
+        size = np.array([shape.values.size / shape.inflation for shape in items])
+        cost = np.array([[shape.costs[name] for name in shapes.costs] for shape in items])
         is_known = bool(np.isfinite(spread.sd).all())
         means, costs = mean[None, :], cost[None]
         notes: list[str] = []
@@ -200,7 +200,7 @@ class FrontDraws:
         best, worst = losses[0].min(axis=0), losses[0].max(axis=0)
         extent = np.where(worst > best, worst - best, 1.0)
 
-        def measured(points: FloatArray) -> FloatArray:
+        def volumes_of(points: FloatArray) -> FloatArray:
             scaled = (points - best) / extent
             if library is None or scaled.shape[2] == 2:
                 return area(scaled[:, :, 0], scaled[:, :, 1])
@@ -208,21 +208,23 @@ class FrontDraws:
             return np.array([float(library.hypervolume(row, ref=reference)) for row in scaled])
 
         step = max(1, _AT_ONCE // len(self.mean))
-        some = [slice(first, first + step) for first in range(0, len(self.means), step)]
+        chunks = [slice(first, first + step) for first in range(0, len(self.means), step)]
         costs = np.broadcast_to(self.costs, (len(self.means), *self.cost.shape))
-        found = []
+        volumes = []
         for part in parts:
-            volume = measured(losses[:, part])
+            volume = volumes_of(losses[:, part])
             if self.is_known:
-                drawn = [measured(_losses(self.means[at, part], costs[at, part])) for at in some]
+                drawn = [
+                    volumes_of(_losses(self.means[at, part], costs[at, part])) for at in chunks
+                ]
                 draws = np.concatenate(drawn)
                 volume = np.concatenate([volume, draws - draws.mean() + volume])
-            found.append(volume)
+            volumes.append(volume)
         note = (
             "front of seed means; metric and costs scaled to [0, 1] over the shapes, reference"
             " point at the worst of each"
         )
-        return found, note if self.is_known else note + "; no interval without a seed spread"
+        return volumes, note if self.is_known else note + "; no interval without a seed spread"
 
 
 def volume_interval(volume: FloatArray, confidence: float, low: float = 0.0) -> Interval:
@@ -292,15 +294,15 @@ def _cost_draws(
 
 def _dominators(labels: Sequence[str], mean: FloatArray, cost: FloatArray) -> list[tuple[str, ...]]:
     """Return for each shape those whose means dominate it, of very many only those on the front."""
-    found: list[tuple[str, ...]] = []
+    dominators: list[tuple[str, ...]] = []
     among = np.arange(len(labels))
     if len(labels) > MOST_NAMED:
         among = among[~dominated(mean[None], cost[None])[0]]
-    for own, price in zip(mean, cost, strict=True):
-        is_as_good = (cost[among] <= price).all(axis=1) & (mean[among] >= own)
-        is_better = (cost[among] < price).any(axis=1) | (mean[among] > own)
-        found.append(tuple(labels[j] for j in among[is_as_good & is_better]))
-    return found
+    for quality, price in zip(mean, cost, strict=True):
+        is_as_good = (cost[among] <= price).all(axis=1) & (mean[among] >= quality)
+        is_better = (cost[among] < price).any(axis=1) | (mean[among] > quality)
+        dominators.append(tuple(labels[j] for j in among[is_as_good & is_better]))
+    return dominators
 
 
 def _front_class(

@@ -38,7 +38,7 @@ class ParetoKind(Kind):
         return self.finding(fit(runs, settings=settings, **front_question(runs, chosen)))
 
     def of_study(
-        self, study: StudyRuns, chosen: Mapping[str, Any] | None, found: Sequence[Finding]
+        self, study: StudyRuns, chosen: Mapping[str, Any] | None, findings: Sequence[Finding]
     ) -> Finding | None:
         """See `Kind.of_study`; unasked a front stands beside a lean question of one task."""
         several_tasks = len(study.manifest.provenance.get("data", ())) > 1
@@ -58,12 +58,14 @@ class ParetoKind(Kind):
         if (apart := parting_axis(study)) in config:
             note = f"{apart} changes the task, and results at its values are compared all the same"
             result = replace(result, warnings=(note, *result.warnings))
-        return self.finding(result, found)
+        return self.finding(result, findings)
 
-    def finding(self, result: ParetoResult, found: Sequence[Finding] = ()) -> Finding:
+    def finding(self, result: ParetoResult, findings: Sequence[Finding] = ()) -> Finding:
         """Return what is said of a front, on which lean results mark baseline and choice."""
-        lean = [each.result for each in found if isinstance(each.result, LeanResult | LeanGroups)]
-        roles = roles_in([each for result in lean for each in comparisons(result)])
+        lean = [
+            item.result for item in findings if isinstance(item.result, LeanResult | LeanGroups)
+        ]
+        roles = roles_in([item for result in lean for item in comparisons(result)])
         words, badge = pareto_sentences(result), pareto_badge(result)
         shapes = Section("Shapes", pareto_table(result))
         return Finding(self, result, words, badge, (shapes,), lambda: front_charts(result, roles))

@@ -147,9 +147,9 @@ def plan_transition(
         for sweep in range(settings.sweeps):
             drawn = replace(design, seeds=design.seeds * choice.crossed)
             y = simulate(drawn, jump, truth, noise, (settings.rng_seed, sweep))
-            found = transition.fit(_table(design, y, x, by, scale), settings=fit_settings)
-            verdicts[found.verdict] += 1
-            located += found.is_claimed and found.h_star == truth.h_star
+            result = transition.fit(_table(design, y, x, by, scale), settings=fit_settings)
+            verdicts[result.verdict] += 1
+            located += result.is_claimed and result.h_star == truth.h_star
             if progressed is not None:
                 done = len(table) * settings.sweeps + sweep + 1
                 progressed(done, len(asked) * settings.sweeps)
@@ -306,15 +306,15 @@ def _designs(
     own = tuple(sorted({length for length in lengths if length is not None}))
     if by is None or not own:
         others = [Design(heads, (None,), n) for n in (2, 3, 5, 8, 12) if n != seeds]
-        found = [Design(heads, (None,), seeds, is_own=True), *others]
+        designs = [Design(heads, (None,), seeds, is_own=True), *others]
     else:
         others = [
             Design(heads, _spread(own, count), n)
             for count, n in _ALTERNATIVES
             if (count, n) != (len(own), seeds)
         ]
-        found = [Design(heads, own, seeds, is_own=True), *others]
-    return sorted(found, key=lambda design: design.trials)
+        designs = [Design(heads, own, seeds, is_own=True), *others]
+    return sorted(designs, key=lambda design: design.trials)
 
 
 def _spread(own: tuple[Number, ...], count: int) -> tuple[Number, ...]:

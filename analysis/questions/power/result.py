@@ -74,11 +74,11 @@ class SettingChoice(Jsonable):
         """A sentence on it; empty without a choice."""
         if self.settings == 1:
             return ""
-        how = "by the other seeds, all settings taken to be equally good"
+        method = "by the other seeds, all settings taken to be equally good"
         if self.scouts:
             seeds = f"{self.scouts} seed{'' if self.scouts == 1 else 's'}"
-            how = f"by {seeds} each, which the seeds here do not include"
-        return f" Of {self.settings} settings one is chosen {how}."
+            method = f"by {seeds} each, which the seeds here do not include"
+        return f" Of {self.settings} settings one is chosen {method}."
 
 
 @dataclass(frozen=True, slots=True)

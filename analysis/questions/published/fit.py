@@ -57,9 +57,9 @@ class _Cell:
         known: FloatArray = self.rows[metric].dropna().to_numpy(np.float64)
         return np.log10(known) if scale == "error" else known
 
-    def differs(self, wanted: Wanted) -> list[str]:
+    def differs(self, required: Wanted) -> list[str]:
         """Return the settings in which the cell is not what was published."""
-        return [name for name, value in wanted.items() if self.settings.get(name) != value]
+        return [name for name, value in required.items() if self.settings.get(name) != value]
 
 
 def fit(
@@ -88,16 +88,16 @@ def fit(
     vouched = _DATA if chosen.same_data else ()
     rows: list[PublishedRow] = []
     missing: list[PrintedValue] = []
-    asked: list[Wanted] = []
+    requirements: list[Wanted] = []
     for value in setup.values:
         if value.metric == CRITICAL:
             continue
-        wanted = {k: v for k, v in setup.wanted(value).items() if k not in vouched}
-        asked.append(wanted)
-        fitting = [cell for cell in cells if not cell.differs(wanted)]
-        found = [row for cell in fitting if (row := _row(setup, value, cell, cells, chosen))]
-        rows += found
-        missing += [] if found else [value]
+        required = {k: v for k, v in setup.wanted(value).items() if k not in vouched}
+        requirements.append(required)
+        fitting = [cell for cell in cells if not cell.differs(required)]
+        matches = [row for cell in fitting if (row := _row(setup, value, cell, cells, chosen))]
+        rows += matches
+        missing += [] if matches else [value]
     is_unlike = any(
         all(cell.settings.get(name) != held for cell in cells)
         for name, held in setup.fixed.items()
@@ -107,7 +107,7 @@ def fit(
         setup=setup.name,
         title=setup.title,
         comparable=bool(rows),
-        reason="" if rows else _why_not(setup, asked, cells),
+        reason="" if rows else _why_not(setup, requirements, cells),
         rows=tuple(rows),
         critical=tuple(
             _critical(value, None if is_unlike else transition)
@@ -173,9 +173,9 @@ def _row(
     def back(value: float) -> float:
         return 10.0**value if is_error else value
 
-    measured = [each for each in cells if each.rows[metric].notna().any()]
-    moderated = moderate([each.values(metric, scale) for each in measured])
-    at = next(at for at, each in enumerate(measured) if each is cell)
+    measured = [other for other in cells if other.rows[metric].notna().any()]
+    moderated = moderate([other.values(metric, scale) for other in measured])
+    at = next(at for at, other in enumerate(measured) if other is cell)
     sd, df = float(moderated.sd[at]), float(moderated.df[at])
     known = math.isfinite(sd)
     y = cell.values(metric, scale)
@@ -183,7 +183,7 @@ def _row(
     low, high = map(float, np.log10(ends)) if is_error else ends
     error = settings.reading_error if printed.reading == "digitised" else 0.0
     best_of = setup.best_of or max(1, int(y.size))
-    found = printed_difference(
+    difference = printed_difference(
         y,
         sd if known else None,
         df,
@@ -196,12 +196,12 @@ def _row(
     )
     notes = []
     if printed.reading == "approximate":
-        met = "met" if abs(found.difference) <= math.log10(settings.order) else "not met"
-        found = replace(found, se=None, in_se=None, p=None, outcome="untested")
+        met = "met" if abs(difference.difference) <= math.log10(settings.order) else "not met"
+        difference = replace(difference, se=None, in_se=None, p=None, outcome="untested")
         notes.append(
             f"published as an order of magnitude, {met} within a factor of {settings.order:g}"
         )
-    elif found.se is None:
+    elif difference.se is None:
         notes.append("no cell of the study has two runs, so its seed noise is unknown")
     if cell.lost:
         why = f" ({cell.why_lost})" if cell.why_lost else ""
@@ -219,32 +219,32 @@ def _row(
         seed_sd=sd if known else None,
         df=df if known else None,
         best_of=best_of,
-        expected=back(found.expected),
-        difference=found.difference,
-        se=found.se,
-        in_se=found.in_se,
-        p=found.p,
-        factor=10.0**found.difference if is_error else None,
-        standing=found.outcome,
+        expected=back(difference.expected),
+        difference=difference.difference,
+        se=difference.se,
+        in_se=difference.in_se,
+        p=difference.p,
+        factor=10.0**difference.difference if is_error else None,
+        standing=difference.outcome,
         note="; ".join(notes),
     )
 
 
-def _why_not(setup: Setup, wanted: Sequence[Wanted], cells: Sequence[_Cell]) -> str:
-    if any(not cell.differs(each) for each in wanted for cell in cells):
+def _why_not(setup: Setup, requirements: Sequence[Wanted], cells: Sequence[_Cell]) -> str:
+    if any(not cell.differs(required) for required in requirements for cell in cells):
         return "no run with a published setting has reached its full budget yet"
     parts: dict[str, str] = {}
-    for name in dict.fromkeys(name for each in wanted for name in each):
-        there = [each.get(name) for each in wanted]
-        here = [cell.settings.get(name) for cell in cells]
+    for name in dict.fromkeys(name for required in requirements for name in required):
+        printed = [required.get(name) for required in requirements]
+        values = [cell.settings.get(name) for cell in cells]
         # Of several tasks some have no such setting.
-        here, there = ([v for v in side if v is not None] or side for side in (here, there))
-        if not any(one in there for one in here):
-            parts[name] = _difference_text(name, here, there)
+        values, printed = ([v for v in side if v is not None] or side for side in (values, printed))
+        if not any(value in printed for value in values):
+            parts[name] = _difference_text(name, values, printed)
     listed = [part for name, part in parts.items() if name in setup.fixed] or list(parts.values())
     if not listed:
-        every = ((each, cell) for each in wanted for cell in cells)
-        closest, cell = min(every, key=lambda pair: len(pair[1].differs(pair[0])))
+        pairs = ((required, cell) for required in requirements for cell in cells)
+        closest, cell = min(pairs, key=lambda pair: len(pair[1].differs(pair[0])))
         listed = [
             _difference_text(name, [cell.settings.get(name)], [closest[name]])
             for name in cell.differs(closest)
@@ -288,19 +288,19 @@ def _assumptions(
     elif setup.best_of == 1:
         rule = "printed values are taken for single runs"
     spread = "the paper gives no spread, so its seeds are taken to scatter as the study's do"
-    found = [rule, spread, *setup.notes]
-    found += dict.fromkeys(
+    assumptions = [rule, spread, *setup.notes]
+    assumptions += dict.fromkeys(
         f"{row.metric} stands for the published {row.printed.metric}"
         for row in rows
         if row.printed.metric != row.metric
     )
     if budget:
-        found.append(f"the study's trials train for {budget}")
+        assumptions.append(f"the study's trials train for {budget}")
     if settings.same_data:
-        found.append("the user vouches for the data")
+        assumptions.append("the user vouches for the data")
     tested = sum(row.standing != "untested" for row in rows)
     if tested > 1:
-        found.append(
+        assumptions.append(
             f"{tested} values are tested at {settings.alpha:g} each: some differ by chance"
         )
-    return tuple(found)
+    return tuple(assumptions)

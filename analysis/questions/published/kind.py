@@ -21,10 +21,10 @@ class PublishedKind(Kind):
     settings = PublishedSettings
 
     def of_study(
-        self, study: StudyRuns, chosen: Mapping[str, Any] | None, found: Sequence[Finding]
+        self, study: StudyRuns, chosen: Mapping[str, Any] | None, findings: Sequence[Finding]
     ) -> Finding | None:
         is_trained = study.trials["status"].isin(FULL).any()
-        result = beside_published(study, found) if is_trained else None
+        result = beside_published(study, findings) if is_trained else None
         return None if result is None else self.finding(result)
 
     def finding(self, result: PublishedResult) -> Finding:
@@ -35,20 +35,20 @@ class PublishedKind(Kind):
 
 
 def beside_published(
-    study: StudyRuns, found: Sequence[Finding], setup_name: str | None = None, **vouched: bool
+    study: StudyRuns, findings: Sequence[Finding], setup_name: str | None = None, **vouched: bool
 ) -> PublishedResult | None:
     """Lay a study beside the published results that it repeats; None if it repeats none.
 
     Args:
-        found: its own findings.
+        findings: its own findings.
         setup_name: which results; None finds them by the sweep's name or the task.
         vouched: ``same_data``, that the user vouches that the data are those of the paper.
 
     Raises:
         UserError: an unknown name, or a table that cannot be read.
     """
-    manifest, named = study.manifest, {each.name: each for each in setups()}
-    tasks = [each["task"] for each in manifest.provenance.get("data", ()) if "task" in each]
+    manifest, named = study.manifest, {item.name: item for item in setups()}
+    tasks = [item["task"] for item in manifest.provenance.get("data", ()) if "task" in item]
     if setup_name is not None and setup_name not in named:
         raise unknown_name("group of published results", setup_name, named)
     setup = setup_of(manifest.sweep, tasks) if setup_name is None else named[setup_name]
@@ -60,7 +60,9 @@ def beside_published(
         setup,
         axes=manifest.axes,
         tasks=tasks,
-        transition=next((f.result for f in found if isinstance(f.result, TransitionResult)), None),
+        transition=next(
+            (f.result for f in findings if isinstance(f.result, TransitionResult)), None
+        ),
         budget=f"{amount} {unit.removesuffix('s') if amount == 1 else unit}",
         settings=PublishedSettings(**vouched),
     )

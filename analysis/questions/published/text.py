@@ -72,11 +72,12 @@ def published_table(result: PublishedResult) -> Table:
     if not result.rows:
         return Table(tuple(columns), ())
     shared = _shared(columns, ("published in", "metric"))
-    taken = "; ".join(result.assumptions)
+    assumptions = "; ".join(result.assumptions)
     note = (
         f"{shared}“By the paper's rule” is what the study's seeds would give if printed as the "
         "paper does: one run, or the best of some. The difference, of errors a factor, is from "
-        f"that to the printed value, and beside it in standard errors. Taken for granted: {taken}."
+        "that to the printed value, and beside it in standard errors. Taken for granted: "
+        f"{assumptions}."
     )
     return Table(tuple(columns), tuple(zip(*columns.values(), strict=True)), note)
 

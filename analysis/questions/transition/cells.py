@@ -52,19 +52,19 @@ class Grid:
     def inflation(self) -> FloatArray:
         """Variance of each cell's value over that of as many independent runs, shape [K, J]: above
         1 where its runs chose each other's settings."""
-        found = np.ones((len(self.heads), len(self.lengths)))
+        inflation = np.ones((len(self.heads), len(self.lengths)))
         for cell, choice in self.chosen.items():
-            found[cell] = choice.inflation
-        return found
+            inflation[cell] = choice.inflation
+        return inflation
 
     def alike(self, k: int) -> list[FloatArray]:
         """Return the runs at a head count by what they share but for the seed: those of a cell, or
         of each setting that stands for a seed of it."""
-        found: list[FloatArray] = []
+        samples: list[FloatArray] = []
         for j, cell in enumerate(self.runs[k]):
             choice = self.chosen.get((k, j))
-            found += [np.array(runs) for runs in choice.samples] if choice else [cell]
-        return found
+            samples += [np.array(runs) for runs in choice.samples] if choice else [cell]
+        return samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +126,9 @@ def seed_noise(grid: Grid, thresholds: Thresholds, stated_sd: float | None) -> S
     runs and any of them differ; else ``stated_sd`` takes its place, and without one there is a gap.
     """
     alike = [grid.alike(k) for k in range(len(grid.heads))]
-    df = np.array([float(sum(max(runs.size - 1, 0) for runs in each)) for each in alike])
-    pairs = [pair_differences(each) for each in alike]
-    has_spread = np.array([each.max(initial=0.0) > _ROUNDING for each in pairs], dtype=bool)
+    df = np.array([float(sum(max(runs.size - 1, 0) for runs in samples)) for samples in alike])
+    pairs = [pair_differences(samples) for samples in alike]
+    has_spread = np.array([gaps.max(initial=0.0) > _ROUNDING for gaps in pairs], dtype=bool)
     counts = grid.counts
     cells, repeated = int((counts > 0).sum()), int((counts > 1).sum())
     gap = ""
@@ -144,8 +144,8 @@ def seed_noise(grid: Grid, thresholds: Thresholds, stated_sd: float | None) -> S
         return SeedNoise(np.full(len(df), assumed), df, assumed, gap, has_spread)
     log_sd = np.array(
         [
-            np.log(max(np.median(each) / PAIR_SCALE, thresholds.sd_floor)) if has else np.nan
-            for each, has in zip(pairs, has_spread, strict=True)
+            np.log(max(np.median(gaps) / PAIR_SCALE, thresholds.sd_floor)) if has else np.nan
+            for gaps, has in zip(pairs, has_spread, strict=True)
         ]
     )
     centre = float(log_sd[has_spread].mean())

@@ -52,10 +52,10 @@ def error_of(y: float, scale: Scale) -> float:
 def _error_chart(result: TransitionResult, axis: GridAxis) -> Chart:
     title = metric_title(result.metric, result.scale)
     bracket, bracket_caption = _bracket(result, axis)
-    every = math.ceil(len(result.runs) / MAX_RUN_POINTS) or 1
+    step = math.ceil(len(result.runs) / MAX_RUN_POINTS) or 1
     lost = {(cell.x, cell.by): cell.losses for cell in result.counts if cell.losses.total}
-    found = {run.by for run in result.runs} | {cell.by for cell in result.cells}
-    lengths = sorted(found, key=lambda by: (by is not None, by or 0))
+    values = {run.by for run in result.runs} | {cell.by for cell in result.cells}
+    lengths = sorted(values, key=lambda by: (by is not None, by or 0))
     shown_names = palette.named_groups(len(lengths))
     layers: list[Layer] = [*bracket]
     drawn: list[RunValue] = []
@@ -68,11 +68,11 @@ def _error_chart(result: TransitionResult, axis: GridAxis) -> Chart:
         name = group if index in shown_names and (by is not None or lost) else ""
         symbol = symbol_of(index)
         cells = {c.x: c.z for c in result.cells if c.by == by and math.isfinite(c.z)}
-        joined = tuple(
+        means = tuple(
             Mark(axis.beside(x, index, len(lengths)), error_of(cells[x], result.scale), size=4)
             for x in sorted(cells)
         )
-        runs = [run for run in result.runs if run.by == by][::every]
+        runs = [run for run in result.runs if run.by == by][::step]
         points = tuple(
             Mark(
                 axis.beside(run.x, index, len(lengths)),
@@ -86,12 +86,12 @@ def _error_chart(result: TransitionResult, axis: GridAxis) -> Chart:
         drawn += runs
         hover = f"{{pick}}\n{title} {{y}}"
         layers.append(
-            Series(joined, shade, "" if runs else name, group, symbol=symbol, line=Stroke())
+            Series(means, shade, "" if runs else name, group, symbol=symbol, line=Stroke())
         )
         if runs:
             layers.append(Series(points, shade, name, group, symbol=symbol, hover=hover))
         at_length = f", {result.by}={number_text(by)}" if by is not None else ""
-        for x, point in zip(sorted(cells), joined, strict=True):
+        for x, point in zip(sorted(cells), means, strict=True):
             if (x, by) in lost:
                 text = f"{result.x}={number_text(x)}{at_length}: {lost[x, by].text}"
                 losses.append(Mark(point.x, point.y, hover=text, size=11))

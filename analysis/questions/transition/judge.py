@@ -171,26 +171,26 @@ class Judge:
         rows = np.flatnonzero(self._looks_like_one(falls, gap))
         if not rows.size or not self._null:
             return p, scatter
-        ratio, left = break_ratio(self._heads, level[rows], self._weights)
+        ratio, misfit = break_ratio(self._heads, level[rows], self._weights)
         draws = self._settings.n_mc
-        each = np.stack(
+        p_values = np.stack(
             [
                 (1 + null.size - np.searchsorted(null, ratio - 1e-12)) / (draws + 1)
                 for null in self._null
             ]
         )
-        weight = self._plausibility(left)
-        p[rows] = (weight * each).sum(axis=0)
+        weight = self._plausibility(misfit)
+        p[rows] = (weight * p_values).sum(axis=0)
         scatter[rows] = self._scatters @ weight
         return p, scatter
 
-    def _plausibility(self, left: FloatArray) -> FloatArray:
+    def _plausibility(self, misfit: FloatArray) -> FloatArray:
         """Return the weight of each scatter, shape [scatters, rows], given the misfit Q1."""
         usual = float(self._weights.mean())
         seeds = usual - self._limits.head_sd**2
         variance = seeds + self._scatters[:, None] ** 2
         freedom = (len(self._heads) - 3) / 2
-        likelihood = -freedom / 2 * np.log(variance) - left * usual / 2 / variance
+        likelihood = -freedom / 2 * np.log(variance) - misfit * usual / 2 / variance
         weight = np.exp(likelihood - likelihood.max(axis=0))
         return np.asarray(weight / weight.sum(axis=0))
 
@@ -212,7 +212,7 @@ class Judge:
             return []
         null = convex_fit(heads, self.level, self._weights)
         df = max(self.slopes.df or float(self._cells.noise.df.sum()), _FEWEST_DF)
-        found = []
+        ratios = []
         for scatter in self._scatters:
             wider = df / rng.chisquare(df, (settings.n_mc, 1))
             noise = rng.standard_normal((settings.n_mc, len(heads)))
@@ -220,23 +220,23 @@ class Judge:
             falls = self._located(level, level[:, :-1] - level[:, 1:])
             rows = self._looks_like_one(falls, self._gap(level, falls.star))
             ratio, _ = break_ratio(heads, level[rows], self._weights)
-            found.append(np.sort(ratio))
-        return found
+            ratios.append(np.sort(ratio))
+        return ratios
 
     def _growth(
         self, z: FloatArray, star: Indices
     ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
         """Return pooled growth below h* with its standard error, and from there on."""
         estimate = slopes_of(self._cells, z)
-        found = np.full((4, len(z)), np.nan)
+        growth = np.full((4, len(z)), np.nan)
         index = np.arange(len(self._heads))
         for k in np.unique(star):
             rows = star == k
             for at, side in ((0, index < k), (2, index >= k)):
                 pooled = pool_slopes(estimate[rows], self.slopes.se, side)
                 if pooled is not None:
-                    found[at, rows], found[at + 1, rows] = pooled
-        return found[0], found[1], found[2], found[3]
+                    growth[at, rows], growth[at + 1, rows] = pooled
+        return growth[0], growth[1], growth[2], growth[3]
 
 
 def _at(level: FloatArray, star: Indices) -> FloatArray:

@@ -134,10 +134,10 @@ def build_grid(table: RunTable) -> Grid:
         for head in heads
     )
     chosen = {
-        (k, j): found.fit
+        (k, j): tuned.fit
         for k, head in enumerate(heads.tolist())
         for j, length in enumerate(lengths.tolist())
-        if (found := table.tuned_at(head, length)) is not None and found.fit is not None
+        if (tuned := table.tuned_at(head, length)) is not None and tuned.fit is not None
     }
     return Grid(heads, lengths, rows, chosen)
 
@@ -147,16 +147,16 @@ def unnamed_setting(runs: Runs, x: str, by: str | None) -> list[str]:
     result of theirs: each of its values stands in several cells. Empty without exactly one."""
     frame, replicate = runs.frame, runs.replicate
     own = [name for name in (x, by, replicate) if name is not None]
-    taken = {*own, runs.metric, *map(str, runs.columns.values())}
+    used = {*own, runs.metric, *map(str, runs.columns.values())}
     # With a budget, several rows of a cell and seed are reports of one run.
     is_read = replicate is not None and set(own) <= set(frame)
     if not is_read or runs.columns.get("budget_column") or not frame.duplicated(own).any():
         return []
-    found = [
+    names = [
         name
         for name in map(str, frame.columns)
-        if name not in taken
+        if name not in used
         and not frame.duplicated([*own, name]).any()
         and (frame.groupby(name)[x].nunique() > 1).all()
     ]
-    return found if len(found) == 1 else []
+    return names if len(names) == 1 else []

@@ -52,21 +52,21 @@ def transition_badge(result: TransitionResult) -> tuple[str, Tone]:
 def transition_sentences(result: TransitionResult) -> list[str]:
     """Return the answer, and then what qualifies it."""
     if result.is_claimed:
-        found = [_claim(result), _place(result), _growth(result), _later_rise(result)]
+        sentences = [_claim(result), _place(result), _growth(result), _later_rise(result)]
     elif result.verdict == "none":
-        found = [f"No collapse in {result.x} is established: {result.reason}."]
+        sentences = [f"No collapse in {result.x} is established: {result.reason}."]
     else:
-        found = _open(result)
+        sentences = _open(result)
     if result.stated_sd is not None:
         stated = y_size(result.stated_sd, result.scale)
-        found[0] = f"With a stated seed sd of {stated}: {first_to_lower(found[0])}"
+        sentences[0] = f"With a stated seed sd of {stated}: {first_to_lower(sentences[0])}"
     if result.verdict != "open":
         at_rate = at_fixed_rate(result.fixed_rate, "All runs had")
-        found.append(all_at_best(result.nuisance, "cell") if result.nuisance else at_rate)
-    found.append(_cells_with_losses(result))
+        sentences.append(all_at_best(result.nuisance, "cell") if result.nuisance else at_rate)
+    sentences.append(_cells_with_losses(result))
     if result.verdict != "open":
-        found.append(sensitivity_sentence(result.sensitivity, result.missing))
-    return [text.strip() for text in found if text.strip()]
+        sentences.append(sensitivity_sentence(result.sensitivity, result.missing))
+    return [text.strip() for text in sentences if text.strip()]
 
 
 def _claim(result: TransitionResult) -> str:
@@ -79,13 +79,13 @@ def _claim(result: TransitionResult) -> str:
     }
     error = metric_title(result.metric, result.scale)
     shown = result.metric if result.scale == "accuracy" else error
-    found = (
+    claim = (
         f"The error collapses at {result.x} = {high}: there {shown} is {sizes[result.scale]} than "
         f"at {low}."
     )
     if result.shown_by == "growth":
         return (
-            f"{found} Growth with {result.by} ends there; that the fall is a sudden one is not "
+            f"{claim} Growth with {result.by} ends there; that the fall is a sudden one is not "
             "shown."
         )
     scatter = result.scatter or 0.0
@@ -93,7 +93,7 @@ def _claim(result: TransitionResult) -> str:
     if result.scale != "loss":
         by = percent_text(float(f"{10**scatter - 1:.2g}"))
     return (
-        f"{found} That is more abrupt than diminishing returns: only {share_text(result.p or 0.0)} "
+        f"{claim} That is more abrupt than diminishing returns: only {share_text(result.p or 0.0)} "
         f"of declines without a collapse look so where single values scatter by {by}."
     )
 

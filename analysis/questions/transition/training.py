@@ -95,10 +95,10 @@ def _quantities(
 
 
 def _by_seed(result: TransitionResult) -> dict[Place, dict[str, float]]:
-    found: dict[Place, dict[str, float]] = {}
+    by_place: dict[Place, dict[str, float]] = {}
     for run in result.runs:
-        found.setdefault((run.x, run.by), {})[run.replicate] = run.y
-    return found
+        by_place.setdefault((run.x, run.by), {})[run.replicate] = run.y
+    return by_place
 
 
 class _Again:
@@ -127,8 +127,8 @@ class _Again:
         """Answer again after a change of each cell, shape [cells, B]."""
         result, limits = self._result, self._result.limits
         z = (self._z if change.shape[1] > 1 else self._typical).copy()
-        for (k, j), each in zip(self._places, change, strict=True):
-            z[:, k, j] += self._sign * each
+        for (k, j), shift in zip(self._places, change, strict=True):
+            z[:, k, j] += self._sign * shift
         judged = self._judge.judge(z)
         if not result.is_claimed:
             return self._without_claim(judged.collapses, judged.falls.star)
