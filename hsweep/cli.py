@@ -2,6 +2,7 @@
 
 import errno
 import sqlite3
+import sys
 from typing import Any, Final
 
 import click
@@ -43,6 +44,16 @@ if is_command():
 
 class _Commands(click.Group):
     """Turns user errors into one message and exit code 2."""
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Run a command and end the process."""
+        try:
+            return super().main(*args, **extra)
+        except SystemExit as ending:
+            # Imported where a command has started Ray, and costly.
+            if local := sys.modules.get("hsweep.ray_tune.local"):
+                local.exit_without_ray(ending.code)
+            raise
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Refuse arguments that are not valid text: no record or page could hold them."""

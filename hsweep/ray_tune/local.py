@@ -4,11 +4,12 @@ import atexit
 import contextlib
 import logging
 import os
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import ray
 
@@ -46,19 +47,19 @@ def in_thread(name: str, action: Callable[[], object], *, stays: bool = False) -
 class StartingRay:
     """A Ray that starts in a thread of its own while this one does something else.
 
-    The thread stays: Ray's processes end with the one that starts them. They are killed as this
-    process ends if nothing has waited for them.
+    The thread stays: Ray's processes end with the one that starts them.
 
     Args:
         environment: see ``start_local``.
     """
 
+    unused: ClassVar["StartingRay | None"] = None
+    """The one that nothing has waited for yet."""
+
     def __init__(self, environment: Mapping[str, str]) -> None:
-        self._is_awaited = False
-        # It is registered after Ray's, and so called before that.
-        atexit.register(self._kill_unless_awaited)
         # For good: nobody shall see them come and go in another thread.
         os.environ.update(_variables(environment))
+        StartingRay.unused = self
         self._started = in_thread("starting Ray", _start, stays=True)
 
     def wait(self) -> None:
@@ -67,23 +68,37 @@ class StartingRay:
         Raises:
             UserError: it does not start.
         """
-        self._is_awaited = True
+        StartingRay.unused = None
         self._started.result()
 
-    def _kill_unless_awaited(self) -> None:
-        if self._is_awaited:
-            return
-        import psutil
 
-        atexit.unregister(ray.shutdown)
-        ours = str(Path(ray.__file__).parent)
-        for process in psutil.Process().children():
-            with contextlib.suppress(psutil.Error):
-                if any(ours in word for word in process.cmdline()):
-                    process.suspend()  # it may be about to start others, which would outlive it
-                    for descendant in [*process.children(recursive=True), process]:
-                        with contextlib.suppress(psutil.Error):
-                            descendant.kill()
+def exit_without_ray(code: int) -> None:
+    """End this process, and the processes of a Ray that starts for nothing; return where there is
+    none.
+
+    Ray's thread is in the middle of C++ code, which crashes when Python takes its interpreter down:
+    the process ends after its ``atexit`` handlers instead.
+    """
+    if StartingRay.unused is None:
+        return
+    import psutil
+
+    atexit.unregister(ray.shutdown)
+    ours = str(Path(ray.__file__).parent)
+    for process in psutil.Process().children():
+        with contextlib.suppress(psutil.Error):
+            if any(ours in word for word in process.cmdline()):
+                process.suspend()  # it may be about to start others, which would outlive it
+                for descendant in [*process.children(recursive=True), process]:
+                    with contextlib.suppress(psutil.Error):
+                        descendant.kill()
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def start_local(environment: Mapping[str, str]) -> None:

@@ -107,6 +107,15 @@ def workplace(tmp_path: Path) -> Iterator[Workplace]:
     workplace.close()
 
 
+def left_of(workplace: Workplace) -> list[psutil.Process]:
+    """Processes that have begun in the workplace, as all of a Ray do that is started there."""
+    return [
+        process
+        for process in psutil.process_iter(["cwd"])
+        if process.info["cwd"] == str(workplace.root)
+    ]
+
+
 def test_workers_have_what_the_sweep_file_sets_although_ray_starts_before_it_is_planned(
     workplace: Workplace,
 ) -> None:
@@ -119,19 +128,19 @@ def test_workers_have_what_the_sweep_file_sets_although_ray_starts_before_it_is_
     assert (row["seen"], row["shelf"]) == (7.0, 3.0)
 
 
+def test_a_study_that_is_over_needs_no_ray_and_leaves_none(workplace: Workplace) -> None:
+    workplace.let_go()
+    workplace.run("run", "outside.py", "--runner", "inline", "--study", "mine")
+    for _ in range(3):
+        driver = workplace.run("resume", "mine")
+        assert "there is nothing to train" in driver.stdout()
+        assert left_of(workplace) == []
+
+
 @pytest.mark.skipif(usable_cores() > MOST_EARLY, reason="so many cores get no early processes")
 def test_processes_that_wait_for_their_first_trial_are_kept_until_it_comes() -> None:
     done = subprocess.run([sys.executable, "-c", KEPT], check=False, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
-
-
-def left_of(workplace: Workplace) -> list[psutil.Process]:
-    """Processes that have begun in the workplace, as all of a Ray do that is started there."""
-    return [
-        process
-        for process in psutil.process_iter(["cwd"])
-        if process.info["cwd"] == str(workplace.root)
-    ]
 
 
 @pytest.mark.parametrize(
