@@ -9,7 +9,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import torch
-from driven import driven, to_the_end
+from stepped_trial import to_the_end, train_stepwise
 from torch import distributed
 
 from hsweep.design.trial import Assignment, Event
@@ -36,7 +36,7 @@ class SecondProcess:
     def train(self, assignment: Assignment) -> Iterator[Event]:
         """Yield what rank 0 reports of a trial; to close this ends it in both processes."""
         self._pipe.send(assignment)
-        yield from driven(assignment, self.world)
+        yield from train_stepwise(assignment, self.world)
         self.answer()
 
     def answer(self) -> None:

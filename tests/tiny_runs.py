@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from driven import driven
+from stepped_trial import train_stepwise
 
 from hsweep import Sweep
 from hsweep.coordination.coordinator import Coordinator
@@ -169,7 +169,7 @@ def trained_with_stops(
             trial, root, attempt=attempt, recorded_through=through,
             checkpoint_seconds=checkpoint_seconds,
         )  # fmt: skip
-        generator = driven(assignment)
+        generator = train_stepwise(assignment)
         for report in generator:
             assert isinstance(report, Report)
             # What arrives again was the same before.

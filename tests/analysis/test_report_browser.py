@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 import report_examples as examples
-from browsing import DRAWN, open_browser, open_page, requested, wait_for
+from browser import DRAWN, open_browser, open_page, requested, wait_for
 
 from analysis.report.build import ReportInput, write_report
 from analysis.text.numbers import NONE

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from driven import driven, to_the_end
+from stepped_trial import to_the_end, train_stepwise
 from tiny import tiny_sweep
 from tiny_clock import CLOCK, TimedTask
 from tiny_runs import (
@@ -148,7 +148,7 @@ def test_training_goes_on_while_a_checkpoint_is_written_and_does_not_change_it(
     gate.is_open.clear()
     gate.has_begun.clear()
     CLOCK.now = 0.0
-    generator = driven(assignment_of(TRIAL, tmp_path, checkpoint_seconds=LIMIT))
+    generator = train_stepwise(assignment_of(TRIAL, tmp_path, checkpoint_seconds=LIMIT))
     heard = [content(next(generator)) for _ in range(3)]
     assert gate.has_begun.wait(60)
     # The checkpoint of unit 2 is not on disk, and unit 4, which has one too, is being trained.
@@ -192,7 +192,7 @@ def test_no_two_are_written_at_once_and_none_by_the_training_thread_but_at_the_e
     tmp_path: Path, gate: Gate
 ) -> None:
     gate.is_open.set()
-    generator = driven(assignment_of(TRIAL, tmp_path, checkpoint_seconds=LIMIT))
+    generator = train_stepwise(assignment_of(TRIAL, tmp_path, checkpoint_seconds=LIMIT))
     for _ in range(7):
         next(generator)
     generator.close()
@@ -202,7 +202,7 @@ def test_no_two_are_written_at_once_and_none_by_the_training_thread_but_at_the_e
 
 
 def test_closing_waits_for_what_is_being_written(tmp_path: Path, gate: Gate) -> None:
-    generator = driven(assignment_of(TRIAL, tmp_path, checkpoint_seconds=LIMIT))
+    generator = train_stepwise(assignment_of(TRIAL, tmp_path, checkpoint_seconds=LIMIT))
     next(generator), next(generator)
     assert gate.has_begun.wait(60)
     closing = threading.Thread(target=generator.close)
@@ -258,7 +258,7 @@ def test_what_could_not_be_written_is_tried_again_when_the_trial_is_interrupted(
 ) -> None:
     full = {2}
     tried = failing(monkeypatch, full)
-    generator = driven(assignment_of(TRIAL, tmp_path, checkpoint_seconds=LIMIT))
+    generator = train_stepwise(assignment_of(TRIAL, tmp_path, checkpoint_seconds=LIMIT))
     next(generator), next(generator)
     checkpoints_written()
     full.clear()
@@ -312,6 +312,6 @@ def test_checkpoints_are_as_rare_as_the_work_at_risk_allows(
 
 
 def test_every_report_is_on_disk_when_it_is_told_if_nothing_may_be_lost(tmp_path: Path) -> None:
-    for report in driven(assignment_of(TRIAL, tmp_path, checkpoint_seconds=0.0)):
+    for report in train_stepwise(assignment_of(TRIAL, tmp_path, checkpoint_seconds=0.0)):
         if not report.is_last:  # type: ignore[union-attr]
             assert names(tmp_path)[-1].startswith(f"{report.unit:09d}")  # type: ignore[union-attr]

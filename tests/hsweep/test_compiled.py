@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from driven import driven
+from stepped_trial import train_stepwise
 from tiny import tiny_sweep
 from tiny_runs import assignment_of, content, planned, saved
 from torch import nn
@@ -50,7 +50,7 @@ def traced(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def reports_of(trial: Trial, folder: Path, **more: Any) -> list[Any]:
-    return [content(report) for report in driven(assignment_of(trial, folder, **more))]
+    return [content(report) for report in train_stepwise(assignment_of(trial, folder, **more))]
 
 
 def values(reports: list[Any]) -> list[float]:
@@ -96,7 +96,7 @@ def test_a_trial_can_go_on_compiled_or_not_from_either_kind_of_checkpoint(
 ) -> None:
     begun, other = (EAGER, COMPILED) if first == "off" else (COMPILED, EAGER)
     whole, _ = runs["eager" if first == "off" else "compiled"]
-    generator = driven(assignment_of(begun, tmp_path))
+    generator = train_stepwise(assignment_of(begun, tmp_path))
     assert [content(next(generator)) for _ in range(2)] == whole[:2]  # type: ignore[arg-type]
     generator.close()
     goes_on = replace(other, key=begun.key)

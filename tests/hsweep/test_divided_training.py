@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from driven import driven, to_the_end
 from every_task import NAMES, pair
 from safetensors.torch import load_file
 from second_process import SecondProcess, second_process
+from stepped_trial import to_the_end, train_stepwise
 from task_contract import measured
 from tiny import TinyData, TinyModel, TinyTask
 from tiny_runs import assignment_of, planned
@@ -106,7 +106,7 @@ def test_every_task_and_family_gives_the_numbers_of_one_process_however_it_is_re
     parts = taken(other.train(assignment_of(trial, here)), 1)
     other.answer()
     more: dict[str, Any] = {"attempt": 2, "recorded_through": 1}
-    parts += taken(driven(assignment_of(trial, here, **more)), 1)
+    parts += taken(train_stepwise(assignment_of(trial, here, **more)), 1)
     more = {"attempt": 3, "recorded_through": 2, "checkpoint_seconds": 0.0}
     parts += list(other.train(assignment_of(trial, here, **more)))  # type: ignore[arg-type]
     assert other.events == []

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from driven import driven, to_the_end
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from stepped_trial import to_the_end, train_stepwise
 from tiny import TinyData, TinyModel, TinyTask, tiny_sweep
 from tiny_runs import (
     assignment_of,
@@ -225,7 +225,7 @@ def said(assignment: Assignment) -> list[Any]:
 
 def trained(trial: Trial, folder: Path) -> tuple[list[Report], dict[str, Tensor]]:
     """All reports, and the weights after the last."""
-    generator = driven(assignment_of(trial, folder))
+    generator = train_stepwise(assignment_of(trial, folder))
     reports = []
     for report in generator:
         assert isinstance(report, Report)
@@ -350,7 +350,7 @@ def test_a_trial_in_parts_interrupted_anywhere_ends_the_same_to_the_bit(
 
 def test_a_resumed_trial_does_not_try_what_did_not_fit(tmp_path: Path) -> None:
     trial = crowded(fits=2)
-    generator = driven(assignment_of(trial, tmp_path))
+    generator = train_stepwise(assignment_of(trial, tmp_path))
     next(generator)
     generator.close()
     resumed = said(assignment_of(trial, tmp_path, attempt=2, recorded_through=1))

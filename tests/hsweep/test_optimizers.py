@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from driven import to_the_end
 from pytorch_optimizer import SOAP
+from stepped_trial import to_the_end
 from task_contract import measured
 from tiny import TinyModel, TinyTask, tiny_sweep
 from tiny_runs import assignment_of, planned
@@ -214,7 +214,7 @@ from pytorch_optimizer import SOAP
 from tiny import tiny_sweep
 from tiny_runs import assignment_of, planned
 from hsweep import Recipe
-from driven import to_the_end
+from stepped_trial import to_the_end
 trial = planned(tiny_sweep(recipe=Recipe(batch_size=8, clip_norm=1.0)))[0]
 reports = to_the_end(assignment_of(trial, Path({str(tmp_path)!r})))
 assert reports[-1].is_last

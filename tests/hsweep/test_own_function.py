@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 import torch
-from driven import to_the_end
 from own_functions import (
     Bad,
     Stubborn,
@@ -26,6 +25,7 @@ from own_functions import (
     running,
     until,
 )
+from stepped_trial import to_the_end
 from tiny_runs import assignment_of, coordinating, histories, planned
 
 from hsweep import Asha, Point, Resources, Run, UserError, epochs, grid, seconds

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from driving import TESTS, Workplace
+from cli_process import TESTS, Workplace
 from own_functions import Troubled, one_after_another, own_sweep, running, until
 from tiny_runs import coordinating, histories, status_log, statuses
 

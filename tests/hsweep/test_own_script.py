@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cli_process import running_in
 from click.testing import Result
-from driven import driven, to_the_end
-from driving import running_in
+from stepped_trial import to_the_end, train_stepwise
 from tiny_runs import assignment_of, coordinating, histories, planned
 from tiny_studies import new_study
 
@@ -480,7 +480,7 @@ def test_a_script_goes_on_where_it_was_ended(tmp_path: Path) -> None:
         for _ in range(2):
             assignment = coordinator.next_assignment()
             assert assignment is not None
-            training = driven(assignment)
+            training = train_stepwise(assignment)
             for _ in range(2):
                 assert coordinator.report(assignment, next(training))
             training.close()

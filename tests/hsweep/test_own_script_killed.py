@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import pytest
-from driving import Driver, Workplace, running_in
+from cli_process import Driver, Workplace, running_in
 from tiny_runs import coordinating, histories, status_log, statuses
 
 from hsweep.coordination.runner import InlineRunner

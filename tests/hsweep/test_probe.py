@@ -10,8 +10,8 @@ import pyarrow.parquet
 import pytest
 import torch
 from click.testing import CliRunner
-from driven import driven, to_the_end
 from mlflow import MlflowClient
+from stepped_trial import to_the_end, train_stepwise
 from tiny import TinyData, TinyTask, tiny_sweep
 from tiny_attention import attentive_sweep
 from tiny_runs import assignment_of, content, coordinating, planned, saved
@@ -70,7 +70,7 @@ class TestReports:
         trial, finals, weights = one_trial(), [], []
         for name, probe in (("on", Conditioning(1, 3)), ("off", None)):
             assignment = replace(assignment_of(trial, tmp_path / name), probe=probe)
-            generator = driven(assignment)
+            generator = train_stepwise(assignment)
             reports = []
             for report in generator:
                 reports.append(of_the_task(report))
@@ -94,7 +94,7 @@ class TestReports:
             assignment = assignment_of(
                 trial, tmp_path / "cut", attempt=attempt, recorded_through=through
             )
-            generator = driven(replace(assignment, probe=PROBE))
+            generator = train_stepwise(replace(assignment, probe=PROBE))
             for report in generator:
                 assert recorded.setdefault(report.unit, content(report)) == content(report)
                 if report.unit >= stop:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from driven import driven, to_the_end
+from stepped_trial import to_the_end, train_stepwise
 from tiny import TinyData, TinyModel, TinyTask, tiny_sweep
 from tiny_runs import assignment_of, content, planned
 from torch import Tensor, nn
@@ -185,7 +185,7 @@ def test_models_that_draw_from_numpy_and_python_repeat_and_can_be_resumed(tmp_pa
     whole = contents(trial, tmp_path / "whole")
     random.seed(7)
     np.random.seed(7)
-    training = driven(assignment_of(trial, tmp_path / "in parts"))
+    training = train_stepwise(assignment_of(trial, tmp_path / "in parts"))
     heard = [content(next(training)) for _ in range(2)]  # type: ignore[arg-type]
     training.close()
     random.seed(8)

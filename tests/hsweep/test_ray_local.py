@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from driving import Workplace
+from cli_process import Workplace
 from tiny_studies import new_study
 
 from hsweep.paths import Home

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from driven import driven, to_the_end
+from stepped_trial import to_the_end, train_stepwise
 from tiny import TinyData, TinyTask, tiny_sweep
 from tiny_runs import (
     assert_equal_to_the_bit,
@@ -153,7 +153,7 @@ def test_an_update_whose_gradient_is_not_finite_is_left_out_in_float16(tmp_path:
     recipe = Recipe(lr=0.02, batch_size=8, precision="float16")
     trial = one_trial(recipe, task=SteepTask(), budget=steps(4, report_every=1))
     weights, scales = [], []
-    generator = driven(assignment_of(trial, tmp_path, checkpoint_seconds=0))
+    generator = train_stepwise(assignment_of(trial, tmp_path, checkpoint_seconds=0))
     norms = []
     for report in generator:
         assert isinstance(report, Report)

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 import torch
-from driven import driven, to_the_end
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_disks import small_disk
+from stepped_trial import to_the_end, train_stepwise
 from tiny import TinyTask, tiny_sweep
 from tiny_runs import assignment_of, checkpoints_written, content, planned
 from tiny_studies import new_study
@@ -48,7 +48,7 @@ def said(assignment: Assignment) -> list[Any]:
 
 def begun(trial: Trial, folder: Path, num_reports: int, checkpoint_seconds: float = 0.0) -> None:
     """Train up to a report, and leave without another checkpoint."""
-    generator = driven(assignment_of(trial, folder, checkpoint_seconds=checkpoint_seconds))
+    generator = train_stepwise(assignment_of(trial, folder, checkpoint_seconds=checkpoint_seconds))
     for _ in range(num_reports):
         next(generator)
     checkpoints_written()
@@ -228,7 +228,7 @@ def test_a_last_report_needs_no_room(
 def test_closing_a_session_that_cannot_be_saved_is_quiet_and_costs_work_alone(
     tmp_path: Path, failing: tuple[set[str], list[int]], undisturbed: list[Any]
 ) -> None:
-    training = driven(assignment_of(TRIAL, tmp_path))
+    training = train_stepwise(assignment_of(TRIAL, tmp_path))
     for _ in range(3):
         next(training)
     failing[0].add("open_output_stream")
@@ -261,7 +261,7 @@ def fill(file: Path) -> None:
 def test_a_disk_that_is_really_full_costs_no_more_than_work_since_the_last_checkpoint(
     small: Path, undisturbed: list[Any]
 ) -> None:
-    generator = driven(assignment_of(TRIAL, small, checkpoint_seconds=0.0))
+    generator = train_stepwise(assignment_of(TRIAL, small, checkpoint_seconds=0.0))
     heard: list[Any] = [next(generator), next(generator)]
     ballast = small / "ballast"
     with pytest.raises(OSError, match="No space left"):
@@ -277,7 +277,7 @@ def test_a_disk_that_is_really_full_costs_no_more_than_work_since_the_last_check
 
 
 def test_a_file_system_that_has_become_read_only_is_a_storage_failure(small: Path) -> None:
-    generator = driven(assignment_of(TRIAL, small, checkpoint_seconds=0.0))
+    generator = train_stepwise(assignment_of(TRIAL, small, checkpoint_seconds=0.0))
     next(generator)
     subprocess.run(["mount", "-o", "remount,ro", str(small)], check=True)
     report, ending = generator
@@ -343,9 +343,9 @@ def test_an_attempt_believed_dead_leaves_its_successors_checkpoints_alone(
     tmp_path: Path, undisturbed: list[Any]
 ) -> None:
     begun(TRIAL, tmp_path, 2)
-    zombie = driven(assignment_of(TRIAL, tmp_path, attempt=2, checkpoint_seconds=0.0))
+    zombie = train_stepwise(assignment_of(TRIAL, tmp_path, attempt=2, checkpoint_seconds=0.0))
     next(zombie)
-    successor = driven(
+    successor = train_stepwise(
         assignment_of(TRIAL, tmp_path, attempt=3, recorded_through=2, checkpoint_seconds=0.0)
     )
     next(successor)

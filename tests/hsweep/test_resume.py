@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from driving import Driver, Workplace
+from cli_process import Driver, Workplace
 from tiny import tiny_sweep
 from tiny_runs import History, coordinating, histories, status_log, statuses
 

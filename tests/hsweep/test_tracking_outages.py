@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from driving import Workplace
+from cli_process import Workplace
 from mlflow_stores import DEADLINE, Line, Server, Tracked, client, database, report
 
 from hsweep.design.trial import TrialStatus

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import open_browser, wait_for
+from browser import open_browser, wait_for
 from mlflow_stores import Server, Tracked, client, report
 from selenium.webdriver.common.by import By
 

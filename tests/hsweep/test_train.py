@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import torch
-from driven import driven, to_the_end
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from stepped_trial import to_the_end, train_stepwise
 from tiny import TinyData, TinyTask, tiny_sweep
 from tiny_clock import CLOCK, TimedTask
 from tiny_runs import (
@@ -45,7 +45,7 @@ def run(assignment: Assignment) -> list[Report]:
 
 def interrupt_after(assignment: Assignment, num_reports: int) -> list[Report]:
     """Train up to a report and close the generator there."""
-    generator = driven(assignment)
+    generator = train_stepwise(assignment)
     reports = [next(generator) for _ in range(num_reports)]
     generator.close()
     return reports
@@ -53,7 +53,7 @@ def interrupt_after(assignment: Assignment, num_reports: int) -> list[Report]:
 
 def final_state(assignment: Assignment) -> dict[str, Any]:
     """The weights and optimizer state after the last report, as its checkpoint has them."""
-    generator = driven(assignment)
+    generator = train_stepwise(assignment)
     for report in generator:
         if report.is_last:
             generator.close()
@@ -236,7 +236,9 @@ class ForgetfulTask(FurtherTask):
 
 
 def test_a_trial_does_not_end_without_the_metric_that_decides(tmp_path: Path) -> None:
-    generator = driven(assignment_of(one_trial(task=ForgetfulTask(), budget=epochs(2)), tmp_path))
+    generator = train_stepwise(
+        assignment_of(one_trial(task=ForgetfulTask(), budget=epochs(2)), tmp_path)
+    )
     assert sorted(next(generator).metrics) == ["fit"]  # what is measured further may be left out
     with pytest.raises(MetricsError, match="lacks 'nmse' \\('nmse' decides\\); declared"):
         next(generator)
@@ -298,14 +300,14 @@ def test_waiting_for_the_driver_and_being_interrupted_are_not_training_time(
 ) -> None:
     monkeypatch.setattr(timed, "time", CLOCK)
     trial = one_trial(task=TimedTask(), budget=epochs(4))
-    generator = driven(assignment_of(trial, tmp_path))
+    generator = train_stepwise(assignment_of(trial, tmp_path))
     measured = []
     for _ in range(2):
         measured.append(next(generator).wall_seconds)
         CLOCK.now += 500.0
     generator.close()
     CLOCK.now += 10_000.0
-    for report in driven(assignment_of(trial, tmp_path, attempt=2, recorded_through=2)):
+    for report in train_stepwise(assignment_of(trial, tmp_path, attempt=2, recorded_through=2)):
         measured.append(report.wall_seconds)
         CLOCK.now += 500.0
     assert measured == [4.0, 8.0, 12.0, 16.0]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from driven import to_the_end
+from stepped_trial import to_the_end
 from tiny import METRICS, TinyData, TinyTask, tiny_sweep
 from tiny_runs import assignment_of, content, planned
 from tiny_studies import new_study

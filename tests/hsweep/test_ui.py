@@ -9,8 +9,8 @@ from pathlib import Path
 
 import psutil
 import pytest
+from cli_process import Workplace
 from click.testing import Result
-from driving import Workplace
 from tiny_studies import new_study
 
 from hsweep.paths import Home

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import DRAWN, open_browser, wait_for
+from browser import DRAWN, open_browser, wait_for
+from cli_process import Driver, Workplace
 from click.testing import Result
-from driving import Driver, Workplace
 from tiny_studies import new_study
 
 from benchmarks.large_studies import write_study

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import torch
 from click.testing import Result
-from driven import to_the_end
 from mlflow import MlflowClient
 from object_store import object_store
 from safetensors.torch import load_file
+from stepped_trial import to_the_end
 from task_contract import measured
 from text_tables import sentences, write_table
 from tiny import tiny_sweep

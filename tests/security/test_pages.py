@@ -10,9 +10,9 @@ from typing import Any
 import pandas as pd
 import pytest
 import report_examples as examples
-from browsing import open_browser, open_page, requested
+from browser import open_browser, open_page, requested
 from click.testing import Result
-from planted import ATTACK, WEB, named, runs
+from injection_cases import ATTACK, WEB, named, runs
 
 from analysis.answer import Answer
 from analysis.ask import KINDS, ask_runs, read_runs, table_kinds

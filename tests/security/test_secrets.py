@@ -5,8 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from cli_process import Workplace
 from click.testing import Result
-from driving import Workplace
 from mlflow_stores import runs_by_key
 
 from hsweep.commands import doctor

@@ -7,7 +7,7 @@ from typing import Any
 import every_task
 import pytest
 import torch
-from driven import driven
+from stepped_trial import train_stepwise
 from tiny_runs import assignment_of, content, planned
 
 from hsweep import Recipe, Sweep, epochs, grid
@@ -47,7 +47,7 @@ def trial_of(name: str, folder: Path) -> Trial:
 
 
 def reports(trial: Trial, folder: Path, attempt: int, last: int) -> list[Report]:
-    generator = driven(assignment_of(trial, folder, attempt=attempt))
+    generator = train_stepwise(assignment_of(trial, folder, attempt=attempt))
     made = []
     for report in generator:
         made.append(report)

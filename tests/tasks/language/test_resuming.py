@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from driven import driven
+from stepped_trial import train_stepwise
 from task_contract import same
 from text_tables import sentences, write_table
 from tiny_runs import assignment_of, content, planned
@@ -69,7 +69,7 @@ def finished(trial: Trial, folder: Path, stops: list[int]) -> tuple[list[Any], d
     reports and the last state that is kept."""
     reports: list[Report] = []
     for attempt, stop in enumerate([*stops, 99], start=1):
-        generator = driven(
+        generator = train_stepwise(
             assignment_of(
                 trial,
                 folder,

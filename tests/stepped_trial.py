@@ -27,7 +27,7 @@ class Steps(Channel):
         return not self.is_stopped and self.answers.get()
 
 
-def driven(assignment: Assignment, world: World = ALONE) -> Generator[Event, None, None]:
+def train_stepwise(assignment: Assignment, world: World = ALONE) -> Generator[Event, None, None]:
     """Yield what a trial reports, which trains in a thread; to close this ends the trial there.
 
     What its training raises is raised where its next report was asked for.
