@@ -233,8 +233,8 @@ class Coordinator:
     def _begin(self, trial: Trial) -> Assignment | None:
         """Begin an attempt of a trial; None if the record cannot hold that."""
         row, source = self.journal.rows[trial.key], self.table.start_of(trial.key)
-        gpus, begin = trial.resources.gpus, self.journal.begin_attempt
-        if not self._record(row.key, lambda: begin(row.key, trial.origin, source, gpus)):
+        begin = self.journal.begin_attempt
+        if not self._record(row.key, lambda: begin(row.key, trial.origin, source)):
             return None
         self._notify(lambda observer: observer.started(trial, row.attempt))
         return Assignment(

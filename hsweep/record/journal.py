@@ -14,7 +14,7 @@ from typing import Any, Final
 from hsweep.design.trial import Report, TrialStatus
 from hsweep.errors import UserError
 from hsweep.files import cause
-from hsweep.record.journal_reader import GPUS, ORIGIN_META, TRAINED_WITH, JournalReader
+from hsweep.record.journal_reader import ORIGIN_META, TRAINED_WITH, JournalReader
 from hsweep.record.log import Entry, Log, LogLine, unreadable
 from hsweep.record.rows import FIGURES, LogRow, StudyState, TrialRow, unnoted_losses
 from hsweep.terminal import warn
@@ -139,20 +139,17 @@ class Journal(JournalReader):
         """Whether the trial, as planned, is not on record yet."""
         return key not in self.rows or self.rows[key].ordinal < 0
 
-    def begin_attempt(
-        self, key: str, origin: str = "", continues: str = "", gpus: float = 0
-    ) -> int:
+    def begin_attempt(self, key: str, origin: str = "", continues: str = "") -> int:
         """Mark a trial as running under a new attempt number, and return that number.
 
         Args:
             origin: what it is trained with (``Trial.origin``); empty where that is not known.
             continues: key of the shorter training that it goes on from.
-            gpus: devices that it holds, or its share of one.
         """
         origins = [origin] if origin else []
         if continues:
             origins += self.origins(continues).get(continues, [])
-        changed = {"continues": continues, GPUS: gpus, **_trained_with(origins)}
+        changed = {"continues": continues, **_trained_with(origins)}
         changed = {name: value for name, value in changed.items() if value}
         attempt = self.rows[key].attempt + 1
         status = _status(key, attempt, TrialStatus.RUNNING, **changed)

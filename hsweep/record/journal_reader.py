@@ -27,8 +27,6 @@ ORIGIN_META: Final = "origin:"
 """Prefix of the metas that hold origins: the code and versions that train trials."""
 TRAINED_WITH: Final = "trained_with"
 """Column of a status entry: digests of the origins of a trial that begins or is adopted."""
-GPUS: Final = "gpus"
-"""Column of a status entry: devices that an attempt of a trial holds, or its share of one."""
 
 RUNS: Final = "runs"
 """Name of the meta that holds how many trials a complete study will have started."""

@@ -48,7 +48,6 @@ _SEED_DISTANCE: Final = 7
 _CONTOUR_TRIALS: Final = 5
 _PLACE_TRIALS: Final = 64
 _FREE: Final = 0.3
-_FULL: Final = 0.9999
 
 
 @dataclass(frozen=True, slots=True)

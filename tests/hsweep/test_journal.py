@@ -160,7 +160,7 @@ class TestTogether:
     def test_the_state_of_the_writer_is_that_of_the_index(
         self, journal: Journal, tmp_path: Path
     ) -> None:
-        attempt = journal.begin_attempt("ta", "torch 2", gpus=0.5)
+        attempt = journal.begin_attempt("ta", "torch 2")
         journal.record("ta", attempt, report(3), TrialStatus.STOPPED_EARLY, "worst")
         journal.set_status("tb", 0, TrialStatus.PLANNED, "alone", exclusive=True)
         journal.append(journal.removal_entries(["tc"], "gone"))
