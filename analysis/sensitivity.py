@@ -12,7 +12,7 @@ import numpy as np
 
 from analysis.statistics.training import HORIZON, Futures, futures
 from analysis.statistics.values import FloatArray, Mask
-from analysis.values import AxisValue, Jsonable, Number
+from analysis.values import AxisValue, Jsonable, Number, budget_text
 from hsweep.design.question import Missing
 
 if TYPE_CHECKING:
@@ -65,9 +65,7 @@ class Sensitivity(Jsonable):
 
     def at(self, budget: float) -> str:
         """Return a budget in words."""
-        if not self.unit:
-            return f"{self.column} = {budget:g}"
-        return f"{budget:g} {self.unit.removesuffix('s') if budget == 1 else self.unit}"
+        return budget_text(budget, self.unit, self.column)
 
 
 @dataclass(frozen=True, slots=True)

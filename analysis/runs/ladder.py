@@ -9,6 +9,7 @@ import pandas as pd
 
 from analysis.runs.columns import ROUNDING, as_numbers, budget_steps, require
 from analysis.runs.table import MOST_RUNGS, Runs
+from analysis.values import budget_text
 
 _SINGLE: Final = "longer training was not tried"
 
@@ -43,9 +44,7 @@ class Ladder:
 
     def at(self, budget: float) -> str:
         """Return a budget in words."""
-        if not self.unit:
-            return f"{self.column} = {budget:g}"
-        return f"{budget:g} {self.unit.removesuffix('s') if budget == 1 else self.unit}"
+        return budget_text(budget, self.unit, self.column)
 
     @property
     def is_single(self) -> bool:
