@@ -91,12 +91,14 @@ def is_graphed(recipe: Recipe, device: "torch.device") -> bool:
 
 
 def forget_replays(model: "nn.Module") -> None:
-    """Drop the recorded steps of a compiled model and their memory; its next call compiles it
-    again. Other models stay as they are."""
+    """Drop the recorded steps of compiled models and their memory; the next call compiles again."""
     if hasattr(model, "_orig_mod"):
         import torch
 
         torch.compiler.reset()
+        # It forgets that steps are marked, too. Unmarked, each part of a batch would be a step of
+        # its own, and the gradients of the parts before it would be written over.
+        torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
 
 
 def _no_compiler(missing: str) -> str:
