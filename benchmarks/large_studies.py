@@ -12,7 +12,7 @@ import numpy as np
 from hsweep.design.question import Question, Transition, lean
 from hsweep.design.trial import Report, TrialStatus
 from hsweep.paths import Home
-from hsweep.planning.content import describe
+from hsweep.planning.identity import describe
 from hsweep.record.journal import Journal, TrialRow
 from hsweep.record.manifest import Manifest
 from hsweep.record.study import StudyFolder

@@ -34,24 +34,24 @@ class RefusedReportError(UserError):
 
 
 def unknown_name(
-    kind: str, name: object, known: Iterable[object], *, unlisted: Iterable[str] = ()
+    kind: str, name: object, choices: Iterable[object], *, unlisted: Iterable[str] = ()
 ) -> UserError:
-    """Return the error for a name that is not among ``known``, which suggests the nearest of the
-    ``known`` and ``unlisted`` names."""
-    names = sorted(map(str, known))
-    choices = [*names, *unlisted]
-    near = [choice for choice in choices if name == choice.rpartition(".")[2]]
+    """Return the error for a name that is not among ``choices``, which suggests the nearest of the
+    ``choices`` and ``unlisted`` names."""
+    names = sorted(map(str, choices))
+    suggestions = [*names, *unlisted]
+    near = [choice for choice in suggestions if name == choice.rpartition(".")[2]]
     if not near and isinstance(name, str):
-        near = nearest(name, choices)
+        near = nearest(name, suggestions)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     listed = ", ".join(names) if names else "none"
     return UserError(f"unknown {kind} {shown(name)}; known: {listed}.{hint}")
 
 
-def nearest(name: str, known: Iterable[str]) -> list[str]:
-    """Return the name of ``known`` that is nearest to a misspelt one, in a list that is empty where
-    none is near."""
-    return difflib.get_close_matches(name, [*known], n=1, cutoff=0.6)
+def nearest(name: str, choices: Iterable[str]) -> list[str]:
+    """Return the choice that is nearest to a misspelt name, in a list that is empty where no choice
+    is near."""
+    return difflib.get_close_matches(name, [*choices], n=1, cutoff=0.6)
 
 
 def check_choice(field: str, value: object, choices: Sequence[str]) -> None:

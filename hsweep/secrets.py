@@ -79,13 +79,13 @@ def redact_command(command: Sequence[str]) -> list[str]:
     return safe
 
 
-def refuse_secrets(values: Iterable[object], what: str, instead: str) -> None:
+def refuse_secrets(values: Iterable[object], subject: str, remedy: str) -> None:
     """Refuse texts that surely hold a secret, where they would be recorded as they are.
 
     Args:
-        values: what would be recorded; only texts are looked at.
-        what: the values' name in the message.
-        instead: the remedy in the message.
+        values: to be recorded; only texts are looked at.
+        subject: the values' name in the message.
+        remedy: in the message.
 
     Raises:
         UserError: a value has a password or key in a URL, or is one of the environment's secrets.
@@ -99,8 +99,8 @@ def refuse_secrets(values: Iterable[object], what: str, instead: str) -> None:
             or any(secret in value for secret in secret_values)
         ):
             raise UserError(
-                f"{what} must hold no password, key or token, since it is recorded with the "
-                f"study; got {redact(value)!r}. {instead}"
+                f"{subject} must hold no password, key or token, since it is recorded with the "
+                f"study; got {redact(value)!r}. {remedy}"
             )
 
 

@@ -11,10 +11,10 @@ from hsweep.errors import UserError
 LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 
 
-def announce(what: str, host: str, port: int, page: str = "") -> None:
+def announce(pages: str, host: str, port: int, page: str = "") -> None:
     """Print where pages are served, and open them where there is a desktop to open them on."""
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}/{page}"
-    sys.stdout.write(f"{what} at {address}; end it with Ctrl-C\n")
+    sys.stdout.write(f"{pages} at {address}; end it with Ctrl-C\n")
     sys.stdout.flush()
     desktops = {"DISPLAY", "WAYLAND_DISPLAY", "BROWSER"}
     if sys.stdout.isatty() and (sys.platform == "darwin" or desktops & os.environ.keys()):

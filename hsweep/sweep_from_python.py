@@ -15,7 +15,7 @@ from hsweep.design.space import Point
 from hsweep.design.sweep import Sweep, resolve
 from hsweep.errors import UserError, format_error, shown
 from hsweep.planning.code import look_again, users_modules
-from hsweep.planning.content import describe
+from hsweep.planning.identity import describe
 from hsweep.planning.statements import sweep_text
 from hsweep.shipped import sweep_path
 from hsweep.user_packages import SWEEP_FILE_PREFIX
@@ -32,7 +32,7 @@ class LocatedSweep:
     """The file of a sweep.
 
     Attributes:
-        path: for a sweep of a notebook a copy, with what of the cells it leads to.
+        path: for a sweep of a notebook a temporary file with the statements that its sweep needs.
         folder: whose modules the file may import.
         sweep: None where the file alone was given.
         is_copy: whether the file is a temporary copy.
@@ -52,7 +52,7 @@ class LocatedSweep:
         if self.sweep is None:
             return
         for field in fields(Sweep):
-            now, made = (_content(field.name, each) for each in (self.sweep, loaded))
+            now, made = (_content(field.name, sweep) for sweep in (self.sweep, loaded))
             if field.name in _LOADERS or now == made:
                 continue
             where, remedy = str(self.path), "change the file and start Python again, or reload it"

@@ -2,7 +2,7 @@
 
 The user's ``models/tiny.py`` is imported as ``models.tiny``, beside the modules that are here. The
 packages themselves stay this project's: a module that both have is an error, and the user's
-``models/__init__.py`` is run when a name is asked for that the package here does not have.
+``models/__init__.py`` is run when code imports a name that the package here does not have.
 """
 
 import contextlib
@@ -119,14 +119,14 @@ def _finder(package: str) -> Callable[[str], Any]:
 
 
 def _run_once(package: str, spec: ModuleSpec) -> ModuleType:
-    """Return the module of a user's ``__init__.py``; while it is run, as far as it has come.
+    """Return the module of a user's ``__init__.py``; while it runs, its names so far.
 
     Raises:
         UserError: it defines a name that is a module of the package here.
     """
-    known = sys.modules.get(spec.name)
-    if known is not None and known.__file__ == spec.origin:
-        return known
+    loaded = sys.modules.get(spec.name)
+    if loaded is not None and loaded.__file__ == spec.origin:
+        return loaded
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     try:
         assert spec.loader is not None

@@ -14,7 +14,7 @@ from hsweep.cli import main
 from hsweep.coordination.recording import planned_row
 from hsweep.design.trial import Report, Trial, TrialStatus
 from hsweep.paths import Home
-from hsweep.planning.content import describe
+from hsweep.planning.identity import describe
 from hsweep.planning.plan import make_plan
 from hsweep.record.journal import Journal
 from hsweep.record.study import Manifest, StudyFolder

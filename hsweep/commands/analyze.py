@@ -38,9 +38,9 @@ class _AnalyzeCommand(click.Command):
         ctx.meta[_KIND] = kinds.get(name)
         flags = {key: {option.flag for option in kind.options} for key, kind in kinds.items()}
         for flag in (arg.partition("=")[0] for arg in args):
-            having = [key for key, own in flags.items() if flag in own]
-            if having and name not in having:
-                raise UserError(f"{flag} belongs to --kind {listed(having, 'or')}")
+            owners = [key for key, kind_flags in flags.items() if flag in kind_flags]
+            if owners and name not in owners:
+                raise UserError(f"{flag} belongs to --kind {listed(owners, 'or')}")
         return super().parse_args(ctx, args)
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:

@@ -118,7 +118,7 @@ def prepare(sweep_file: Path, chosen: SweepOptions, as_json: bool) -> None:
 
 def _tasks(plan: "Plan") -> "list[tuple[Task, int]]":
     """Return the distinct tasks of a plan, in its order, each with a batch size it is used with."""
-    from hsweep.planning.content import content_hash
+    from hsweep.planning.identity import content_hash
 
     trials = {content_hash(trial.task): trial for trial in plan.trials}
     return [

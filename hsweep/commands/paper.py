@@ -32,7 +32,7 @@ def paper(study_name: str, setup: str | None, same_data: bool, home: Home, as_js
     if result is None:
         raise UserError(
             f"no published result is known to be about the sweep {study.manifest.sweep!r}; name "
-            f"what it repeats by --as: {', '.join(each.name for each in setups())}"
+            f"what it repeats by --as: {', '.join(known.name for known in setups())}"
         )
     if as_json:
         print_json(result.to_json())

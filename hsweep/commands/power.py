@@ -1,6 +1,5 @@
 """``hsweep plan --power``: how likely a planned sweep is to answer its question."""
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -125,8 +124,7 @@ def _lean_power(plan: "Plan", question: Any, study: "StudyFolder | None") -> "Le
     from analysis.ask import answer_study
     from analysis.questions.lean.result import LeanGroups, LeanResult
     from analysis.questions.power.fit import plan_lean
-    from hsweep.design.trial import cost_columns
-    from hsweep.planning.baseline import comparison_of, shape_of
+    from hsweep.planning.baseline import comparisons, num_cheaper
 
     seen = None
     if study is not None:
@@ -139,25 +137,13 @@ def _lean_power(plan: "Plan", question: Any, study: "StudyFolder | None") -> "Le
             raise UserError(
                 f"the study {study.name!r} has no baseline to learn noise from: {answer.text}"
             )
-    first = question.costs[0]
-    families: dict[Any, dict[str, float]] = {}
-    for trial in plan.trials:
-        point = trial.point
-        # Settings of a nuisance axis are one shape, which stands at the best of them.
-        label = "baseline" if question.is_baseline(point) else str(shape_of(question, point))
-        # A cost that only a run shows (latency) cannot tell yet who is cheaper: all may be.
-        cost = dict(cost_columns(trial)).get(first, 0.0)
-        families.setdefault(comparison_of(question, point), {})[label] = cost
-    counts = []
-    for family in families.values():
-        most = family.pop("baseline", math.inf)
-        counts.append(sum(cost < most or cost == 0.0 for cost in family.values()))
+    compared = comparisons(question, plan.trials).values()
     choice = _choice(plan, question)
     return plan_lean(
         margin=question.margin,
-        candidates=max(counts, default=0),
+        candidates=max((num_cheaper(question, shapes) for shapes in compared), default=0),
         seeds=plan.sweep.replicates - choice.scouts,
         choice=choice,
-        alpha=0.05 / max(1, len(families)),
+        alpha=0.05 / max(1, len(compared)),
         seen=seen,
     )

@@ -35,7 +35,7 @@ _MAX_POINTS: Final = 20_000
 @click.command()
 @study_argument
 @click.argument("trial", required=False)
-@click.option("--all", "every", is_flag=True, help="Every trial, however many there are.")
+@click.option("--all", "all_trials", is_flag=True, help="Every trial, however many there are.")
 @click.option(
     "--best", type=click.IntRange(1), metavar="N", help="The N best that finished, best first."
 )
@@ -45,7 +45,7 @@ _MAX_POINTS: Final = 20_000
 def show(
     study_name: str,
     trial: str | None,
-    every: bool,
+    all_trials: bool,
     best: int | None,
     errors: bool,
     home: Home,
@@ -58,7 +58,7 @@ def show(
     """
     from hsweep.record.study import StudyFolder
 
-    if best is not None and every:
+    if best is not None and all_trials:
         raise UserError("--all lists every trial, --best some of them; leave one out")
     if (trial is not None or errors) and best is not None:
         raise UserError("--best lists trials; leave it out beside TRIAL and --errors")
@@ -71,7 +71,7 @@ def show(
     elif as_json:
         _print_study(study, best)
     else:
-        _show_study(console, study, every=every, best=best)
+        _show_study(console, study, all_trials=all_trials, best=best)
 
 
 # One trial, and failed attempts.
@@ -171,9 +171,11 @@ def _print_study(study: "StudyFolder", best: int | None) -> None:
     print_json({**status, "accepted": accepted, "weights": weights, "trials_list": trials})
 
 
-def _show_study(console: "Console", study: "StudyFolder", *, every: bool, best: int | None) -> None:
+def _show_study(
+    console: "Console", study: "StudyFolder", *, all_trials: bool, best: int | None
+) -> None:
     """Print a study and its trials: the first ones in their order, or the ``best``, by default of
-    very many; ``every`` one."""
+    very many, or ``all_trials``."""
     from hsweep.design.labels import point_label, varying_axes
     from hsweep.design.trial import TrialStatus
     from hsweep.planning.code_changes import acceptance_line
@@ -191,7 +193,7 @@ def _show_study(console: "Console", study: "StudyFolder", *, every: bool, best: 
 
     manifest, status = study.manifest, study.status()
     is_running = status["state"] == "running"
-    if best is None and not every:
+    if best is None and not all_trials:
         best = _BEST_ROWS if status["trials"] + status["orphaned"] > CLOSELY else None
     is_best = best is not None
     with study.journal() as journal, journal.snapshot():
@@ -216,9 +218,9 @@ def _show_study(console: "Console", study: "StudyFolder", *, every: bool, best: 
     listed = [
         (row, end)
         for row, end in zip(rows, ends, strict=True)
-        if every or is_best or row.status is not TrialStatus.NOT_NEEDED
+        if all_trials or is_best or row.status is not TrialStatus.NOT_NEEDED
     ]
-    shown = listed if every or is_best else listed[:_MAX_ROWS]
+    shown = listed if all_trials or is_best else listed[:_MAX_ROWS]
 
     title = f"{status['study']} ({status['sweep']}, preset {status['preset']})"
     console.print(f"{title}: {status['state']}", style="bold")

@@ -44,10 +44,10 @@ class ValueList:
             _check(value)
         seen: set[tuple[str, AxisValue]] = set()
         for value in self.values:
-            known = (type(value).__name__, value)
-            if known in seen:
+            identity = (type(value).__name__, value)
+            if identity in seen:
                 raise UserError(f"axis value {shown(value)} is listed twice; list it once")
-            seen.add(known)
+            seen.add(identity)
 
     def finite(self) -> tuple[AxisValue, ...]:
         return self.values

@@ -11,7 +11,7 @@ from hsweep.errors import UserError, check_choice, check_whole, unknown_name
 _DEFAULT_MIN_SURVIVORS: Final = 3
 _FINALISTS: Final = 2
 PROTECTED: Final = "baseline"
-"""The stratum of trials that are never stopped: what a study compares everything with."""
+"""The stratum of trials that are never stopped: the baseline that a study compares others with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +78,14 @@ class Asha:
     scouts: int | None = None
 
     def __post_init__(self) -> None:
-        for what, value, least in (
+        for name, value, least in (
             ("the grace period", self.grace, 1),
             ("the reduction factor", self.reduction_factor, 2),
             ("min_survivors", self.min_survivors, 1),
             ("scouts", self.scouts, 1),
         ):
             if value is not None:
-                check_whole(what, value, least)
+                check_whole(name, value, least)
         strata: object = self.strata
         if isinstance(strata, str):
             raise UserError(f"strata are a tuple of axes; write ({strata!r},)")

@@ -11,10 +11,11 @@ T = TypeVar("T")
 
 
 def field_names(value: Any) -> Iterator[str]:
-    """Yield what ``replacements`` takes for a dataclass; ``NAME`` stands for any part of a
-    field that holds parts by their names."""
-    for each in fields(value):
-        yield each.name if _parts_of(getattr(value, each.name)) is None else f"{each.name}.NAME"
+    """Yield the names that ``replacements`` takes for a dataclass; ``NAME`` stands for any part of
+    a field that holds parts by their names."""
+    for field in fields(value):
+        has_parts = _parts_of(getattr(value, field.name)) is not None
+        yield f"{field.name}.NAME" if has_parts else field.name
 
 
 def has_field(value: Any, name: str) -> bool:
@@ -75,5 +76,5 @@ def _parts_of(field: object) -> Mapping[str, Any] | None:
     """Return a field that is a mapping, or pairs of names and values, as a mapping; else None."""
     if isinstance(field, Mapping):
         return field
-    is_pairs = isinstance(field, tuple) and field and all(isinstance(each, tuple) for each in field)
+    is_pairs = isinstance(field, tuple) and field and all(isinstance(part, tuple) for part in field)
     return dict(cast(Any, field)) if is_pairs else None

@@ -102,8 +102,8 @@ def note_as_new(module: "nn.Module") -> None:
 def is_module(value: Any) -> bool:
     """Whether a value is an ``nn.Module``; torch is not imported for it."""
     return any(
-        each.__module__ == "torch.nn.modules.module" and each.__name__ == "Module"
-        for each in type(value).__mro__
+        kind.__module__ == "torch.nn.modules.module" and kind.__name__ == "Module"
+        for kind in type(value).__mro__
     )
 
 

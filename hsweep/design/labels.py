@@ -28,7 +28,7 @@ def varying_axes(points: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
     """Return the axes that take more than one value among points; all axes if none does."""
     values: dict[str, set[str]] = {}
     # Replicates may share their point.
-    for point in {id(each): each for each in points}.values():
+    for point in {id(point): point for point in points}.values():
         for axis, value in point.items():
             values.setdefault(axis, set()).add(repr(value))
     varying = tuple(axis for axis in values if len(values[axis]) > 1)

@@ -18,8 +18,8 @@ ALPHA: Final = 0.05
 FEWEST_FOR_A_BREAK: Final = 4
 """Values of the searched axis that the test of abruptness needs."""
 FIRST_BREAK: Final = 2
-"""Index of the first of them at which a drop can be told from diminishing returns: two lie below
-it."""
+"""Index of the first value of the searched axis at which a drop differs measurably from diminishing
+returns: two values lie below it."""
 _AMPLE: Final = 6
 """Values of x with room for a drop in their middle."""
 _WIDE_MARGIN: Final = 3.0
@@ -45,8 +45,10 @@ class Concern:
     @property
     def line(self) -> str:
         """The concern in one sentence."""
-        what = "cannot be answered" if self.kind == "impossible" else "can be answered only weakly"
-        return f"the question {what}: {self.text}; {self.remedy}"
+        verdict = (
+            "cannot be answered" if self.kind == "impossible" else "can be answered only weakly"
+        )
+        return f"the question {verdict}: {self.text}; {self.remedy}"
 
 
 def outside_scale(value: float, scale: Scale) -> str:
@@ -104,22 +106,22 @@ class Transition:
         """Return the concerns about a design with these ascending values of ``x`` and ``by``."""
         x, by, concerns = self.x, self.by, []
         number = "one value" if len(values) == 1 else f"{len(values)} values"
-        more = f"give {x} {_AMPLE} values or more (--set {x}=...)"
+        remedy = f"give {x} {_AMPLE} values or more (--set {x}=...)"
         if all(isinstance(value, int) for value in values) and values[-1] - values[0] < _AMPLE:
-            more = f"--set {x}={','.join(str(values[0] + k) for k in range(_AMPLE))}"
+            remedy = f"--set {x}={','.join(str(values[0] + k) for k in range(_AMPLE))}"
         if len(values) < FEWEST_FOR_A_BREAK:
             text = (
                 f"{x} has {number} ({listed(values)}), and a test that tells a drop from "
                 f"diminishing returns needs {FEWEST_FOR_A_BREAK}, two of them below the drop"
             )
-            concerns.append(Concern("weak", text, more))
+            concerns.append(Concern("weak", text, remedy))
         elif len(values) == FEWEST_FOR_A_BREAK:
             text = (
                 f"with {x} = {listed(values)} a drop can be established at {x} = "
                 f"{listed(values[FIRST_BREAK:], 'or')}, not at {values[1]}: it takes two smaller "
                 "values"
             )
-            concerns.append(Concern("weak", text, f"{more}, or smaller ones"))
+            concerns.append(Concern("weak", text, f"{remedy}, or smaller ones"))
         if by is not None and len(lengths) < 2:
             text = f"{by} has one value, {lengths[0]}, so growth with {by} cannot be judged"
             concerns.append(
@@ -226,15 +228,15 @@ def logarithmic_scale(question: Question | None) -> Scale | None:
     return question.scale if isinstance(question, Transition) or question.scale == "error" else None
 
 
-def _check_nuisance(axes: object, taken: Mapping[str | None, str]) -> None:
-    """Refuse nuisance axes that cannot be; ``taken`` says what other axes are in the question."""
+def _check_nuisance(axes: object, roles: Mapping[str | None, str]) -> None:
+    """Refuse nuisance axes that cannot be; ``roles`` has what the question's other axes do."""
     if not isinstance(axes, tuple):
         raise UserError(f"nuisance must be a tuple of axes, as ('lr',), not {shown(axes)}")
     _check_axes("nuisance", *axes)
     for axis in axes:
-        if axis in taken:
+        if axis in roles:
             raise UserError(
-                f"nuisance axis {axis!r} {taken[axis]}; a nuisance axis is a setting of which the "
+                f"nuisance axis {axis!r} {roles[axis]}; a nuisance axis is a setting of which the "
                 "best value is taken, so leave it out of one of the two"
             )
     if len(set(axes)) < len(axes):

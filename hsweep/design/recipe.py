@@ -117,12 +117,12 @@ class Recipe:
     cutmix: float | None = None
 
     def __post_init__(self) -> None:
-        for name, (holds, what) in _RULES.items():
+        for name, (holds, rule) in _RULES.items():
             value = getattr(self, name)
             may_be_none = type(self).__dataclass_fields__[name].default is None
             if not (value is None and may_be_none) and not (is_number(value) and holds(value)):
-                what += " or None" if may_be_none else ""
-                raise UserError(f"{name} must be {what}, not {shown(value)}")
+                rule += " or None" if may_be_none else ""
+                raise UserError(f"{name} must be {rule}, not {shown(value)}")
         for name, least in (("batch_size", 1), ("accumulate", 1), ("warmup_steps", 0)):
             check_whole(name, getattr(self, name), least)
         for name, choices in _WORDS.items():

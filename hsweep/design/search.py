@@ -34,11 +34,11 @@ class Search:
             raise UserError("further objectives need an optuna search")
         objectives: object = self.also
         if not isinstance(objectives, tuple) or not all(
-            isinstance(each, tuple)
-            and len(each) == 2
-            and isinstance(each[0], str)
-            and each[1] in ("min", "max")
-            for each in objectives
+            isinstance(pair, tuple)
+            and len(pair) == 2
+            and isinstance(pair[0], str)
+            and pair[1] in ("min", "max")
+            for pair in objectives
         ):
             raise UserError(
                 "also must be pairs of a column and 'min' or 'max', as (('num_params', 'min'),), "

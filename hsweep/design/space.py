@@ -355,10 +355,10 @@ class Product(_Pair):
     """Every combination of a point of each side."""
 
     def __post_init__(self) -> None:
-        both = set(self.left.axes) & set(self.right.axes)
-        if both:
+        shared = set(self.left.axes) & set(self.right.axes)
+        if shared:
             raise UserError(
-                f"axis {min(both)!r} stands on both sides of a product; name it on one side only"
+                f"axis {min(shared)!r} stands on both sides of a product; name it on one side only"
             )
 
     def parameters(self, prefix: str = "") -> dict[str, Domain]:
@@ -461,7 +461,7 @@ class Mapped(Space):
         Raises:
             UserError: the function, which may do anything, has failed or tried to end the process.
         """
-        what = "derive" if self.name else "where"
+        method = "derive" if self.name else "where"
         try:
             result = self.function(Point(point))
             result = result if self.name else bool(result)
@@ -469,7 +469,7 @@ class Mapped(Space):
             raise
         except (Exception, SystemExit) as error:
             raise UserError(
-                f"a {what}(...) function of the sweep's space failed at {point}: "
+                f"a {method}(...) function of the sweep's space failed at {point}: "
                 f"{format_error(error)}"
             ) from error
         if not self.name:

@@ -101,10 +101,10 @@ def preset(note: str = "", **changes: Any) -> Preset:
     Raises:
         UserError: a field that a sweep does not have, or its name or presets.
     """
-    known = {each.name for each in fields(Sweep)} - {"name", "presets"}
+    names = {field.name for field in fields(Sweep)} - {"name", "presets"}
     for name in changes:
-        if name not in known:
-            raise unknown_name("sweep field in a preset", name, known)
+        if name not in names:
+            raise unknown_name("sweep field in a preset", name, names)
     return Preset(MappingProxyType(dict(changes)), note)
 
 
@@ -224,10 +224,10 @@ class Sweep:
 
     def _check_fields(self) -> None:
         """Refuse fields of another type, which would fail far from where they were given."""
-        for name, (kinds, what) in _KINDS.items():
+        for name, (kinds, description) in _KINDS.items():
             value = getattr(self, name)
             if not isinstance(value, kinds) or (isinstance(value, bool) and kinds is not bool):
-                raise UserError(f"{name} must be {what}, not {shown(value)}")
+                raise UserError(f"{name} must be {description}, not {shown(value)}")
         for name, choices in _WORDS.items():
             if name != "goal" or self.goal is not None:
                 check_choice(name, getattr(self, name), choices)
@@ -315,14 +315,14 @@ class Sweep:
             )
         if not (self.describe is None or callable(self.describe)):
             raise UserError(f"describe must be a function of the point, not {shown(self.describe)}")
-        for name, kind, what in (
+        for name, kind, description in (
             ("metrics", Metric, "Metric(...) objects"),
             ("depends_on", (str, Path), "paths of files and folders"),
         ):
             listing = getattr(self, name)
             is_list = isinstance(listing, (tuple, list))
-            if not (is_list and all(isinstance(each, kind) for each in listing)):
-                raise UserError(f"{name} is a tuple or list of {what}, not {shown(listing)}")
+            if not (is_list and all(isinstance(item, kind) for item in listing)):
+                raise UserError(f"{name} is a tuple or list of {description}, not {shown(listing)}")
         if isinstance(self.train, Command) and self.keep != "none":
             raise UserError(
                 f"keep={self.keep!r} keeps weights that hsweep is given, and a command gives none: "
@@ -339,7 +339,7 @@ class Sweep:
         assert self.train is not None
         declared = {metric.name: metric for metric in self.metrics}
         deciding = declared.pop(self.metric, None) or self._undeclared_metric()
-        places = tuple(str(Path(self.folder, each)) for each in self.depends_on)
+        places = tuple(str(Path(self.folder, path)) for path in self.depends_on)
         return UserTraining(self.train, (deciding, *declared.values()), places, self.folder)
 
     def _undeclared_metric(self) -> Metric:
@@ -367,14 +367,14 @@ class Sweep:
         question = self.question
         named: list[tuple[str, str | None]] = []
         if isinstance(question, Transition):
-            what = "the sweep's question"
-            named = [(f"axis in {what}", axis) for axis in (question.x, question.by)]
+            subject = "the sweep's question"
+            named = [(f"axis in {subject}", axis) for axis in (question.x, question.by)]
         elif isinstance(question, Lean):
-            what = "the lean question"
-            named = [(f"axis in {what}'s baseline", axis) for axis, _ in question.baseline]
-            named.append((f"axis in {what}", question.within))
+            subject = "the lean question"
+            named = [(f"axis in {subject}'s baseline", axis) for axis, _ in question.baseline]
+            named.append((f"axis in {subject}", question.within))
         if question is not None:
-            named += [(f"nuisance axis in {what}", axis) for axis in question.nuisance]
+            named += [(f"nuisance axis in {subject}", axis) for axis in question.nuisance]
         for kind, axis in named:
             if axis is not None and axis not in self.space.axes:
                 raise unknown_name(kind, axis, self.space.axes)
@@ -479,12 +479,12 @@ class Sweep:
                     f"{name} replaced them: set the axis, --set {field}=..."
                 )
             return "recipe"
-        of_recipe = {f"{_OF_RECIPE}{each}" for each in field_names(Recipe()) if has_recipe}
+        of_recipe = {f"{_OF_RECIPE}{field}" for field in field_names(Recipe()) if has_recipe}
         if has_recipe and field != name:
             raise unknown_name("field of the recipe", name, of_recipe)
-        known = {*owners, *self.space.axes, *([f"{_OF_RECIPE}FIELD"] if has_recipe else ())}
-        known |= set(() if self.question is None else field_names(self.question))
-        raise unknown_name("setting", name, known, unlisted=of_recipe)
+        names = {*owners, *self.space.axes, *([f"{_OF_RECIPE}FIELD"] if has_recipe else ())}
+        names |= set(() if self.question is None else field_names(self.question))
+        raise unknown_name("setting", name, names, unlisted=of_recipe)
 
     def with_points(self, points: Sequence[Mapping[str, Any]]) -> "Sweep":
         """Return the sweep restricted to the points that have all the values of one of ``points``.

@@ -18,7 +18,7 @@ from tasks.base import Learnable, Task
 __all__ = ["TrialStatus"]
 
 _NOT_REMEMBERED: Final = ("is_last", "peak_memory_bytes")
-"""Of reports, by checkpoints."""
+"""Fields of reports that checkpoints leave out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,7 @@ class Trial:
     @property
     def training_metrics(self) -> frozenset[str]:
         """Names of the task's metrics of training examples."""
-        return frozenset(each.name for each in self.task.metrics if each.of_training)
+        return frozenset(metric.name for metric in self.task.metrics if metric.of_training)
 
     @property
     def is_decided_in_training(self) -> bool:
@@ -214,7 +214,7 @@ def trial_labels(trials: Iterable[Trial]) -> TrialLabels:
     """Return the labels of a study's trials, by the axes in which they differ."""
     all_trials = list(trials)
     return TrialLabels(
-        (each.point for each in all_trials), (each.budget.amount for each in all_trials)
+        (trial.point for trial in all_trials), (trial.budget.amount for trial in all_trials)
     )
 
 
@@ -332,7 +332,7 @@ class Report:
 
     def remembered(self) -> dict[str, Any]:
         """Return the fields that a checkpoint holds."""
-        return {name: each for name, each in asdict(self).items() if name not in _NOT_REMEMBERED}
+        return {name: value for name, value in asdict(self).items() if name not in _NOT_REMEMBERED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,7 +359,7 @@ class StorageFailure:
 
 
 Event = Report | OutOfMemory | StorageFailure
-"""What a trial in training tells its driver."""
+"""A message of a trial in training to its driver."""
 
 
 def cost_columns(trial: Trial) -> dict[str, int]:

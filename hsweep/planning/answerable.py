@@ -4,7 +4,7 @@ What an answer needs of points and seeds stands with the question (`Transition.n
 `Lean.needs`); here it is asked of a plan, and what the plan itself makes impossible is found.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, Final
@@ -15,7 +15,7 @@ from hsweep.design.template import fields_in
 from hsweep.design.trial import Trial, cost_columns
 from hsweep.design.user_training import Command, UserTraining
 from hsweep.errors import UserError, shown
-from hsweep.planning.baseline import comparison_of, shape_of
+from hsweep.planning.baseline import comparisons, num_cheaper
 from hsweep.planning.plan import Plan
 from tasks.base import DataError, Metric
 
@@ -97,11 +97,11 @@ def refuse_unanswerable(plan: Plan) -> list[Concern]:
     Raises:
         UserError: with the reasons and what would make it answerable.
     """
-    found = analysable(plan)
-    lines = [concern.line for concern in found if concern.kind == "impossible"]
+    concerns = analysable(plan)
+    lines = [concern.line for concern in concerns if concern.kind == "impossible"]
     if lines:
         raise UserError("; ".join(lines))
-    return found
+    return concerns
 
 
 def _of_the_metric(plan: Plan) -> Iterator[Concern]:
@@ -181,12 +181,12 @@ def _of_settings(plan: Plan, question: Transition) -> Iterator[Concern]:
     unnamed = [axis for axis in varying if axis not in question.nuisance]
     if unnamed:
         nuisance = tuple(dict.fromkeys((*question.nuisance, *unnamed)))
-        each = "each has" if len(unnamed) > 1 else "it has"
+        subject = "each has" if len(unnamed) > 1 else "it has"
         yield _impossible(
             f"{listed(unnamed)} varies within the cells of {listed(question.cell)}, and the "
             "question does not say what becomes of that",
             f"ask with nuisance={nuisance!r}, which takes each cell at its best setting, or see "
-            f"that {each} one value in a cell (--set {unnamed[0]}=...)",
+            f"that {subject} one value in a cell (--set {unnamed[0]}=...)",
         )
     tuned = [axis for axis in question.nuisance if axis in varying]
     stopping = plan.sweep.early_stopping
@@ -234,29 +234,26 @@ def _of_rivals(plan: Plan, question: Transition) -> Iterator[Concern]:
 
 
 def _of_a_lean_question(plan: Plan, question: Lean) -> Iterator[Concern]:
-    groups: dict[Any, dict[Any, Trial]] = {}
-    for trial in plan.trials:
-        shapes = groups.setdefault(comparison_of(question, trial.point), {})
-        shapes.setdefault(shape_of(question, trial.point), trial)
-    found: list[Concern] = []
-    most = 0
+    groups = comparisons(question, plan.trials)
+    of_groups: list[Concern] = []
+    most_candidates = 0
     for name, shapes in groups.items():
         baselines = [trial for trial in shapes.values() if question.is_baseline(trial.point)]
         where = "" if question.within is None else f" at {question.within}={name}"
         if len(baselines) != 1:
-            found.append(_without_one_baseline(plan, question, baselines, where))
+            of_groups.append(_without_one_baseline(plan, question, baselines, where))
             continue
-        candidates = _num_cheaper(question, shapes, baselines[0])
-        most = max(most, candidates)
+        candidates = num_cheaper(question, shapes)
+        most_candidates = max(most_candidates, candidates)
         if not candidates:
             text = f"no planned shape has a lower {question.costs[0]} than the baseline{where}, "
             remedy = "add smaller shapes, or ask for another cost"
-            found.append(_weak(f"{text}so none can be leaner", remedy))
+            of_groups.append(_weak(f"{text}so none can be leaner", remedy))
     # A comparison that stands by itself is answered whatever becomes of the others.
-    some_stand = sum(concern.kind == "impossible" for concern in found) < len(groups)
-    yield from (replace(concern, kind="weak") if some_stand else concern for concern in found)
+    some_stand = sum(concern.kind == "impossible" for concern in of_groups) < len(groups)
+    yield from (replace(concern, kind="weak") if some_stand else concern for concern in of_groups)
     yield from _of_unknown_costs(plan, question)
-    yield from question.needs(most, plan.sweep.replicates, len(groups))
+    yield from question.needs(most_candidates, plan.sweep.replicates, len(groups))
 
 
 def _of_unknown_costs(plan: Plan, question: Lean) -> Iterator[Concern]:
@@ -285,9 +282,9 @@ def _without_one_baseline(
 ) -> Concern:
     label = point_label(dict(question.baseline))
     if baselines:
-        few = "; ".join(point_label(trial.point) for trial in baselines[:3])
+        examples = "; ".join(point_label(trial.point) for trial in baselines[:3])
         return _impossible(
-            f"the baseline {label} fits {len(baselines)} shapes{where}, for example {few}",
+            f"the baseline {label} fits {len(baselines)} shapes{where}, for example {examples}",
             "name one by fixing every axis that varies, or call axes that are no part of a shape "
             "nuisance=(...)",
         )
@@ -303,12 +300,3 @@ def _without_one_baseline(
             "axis that varies: name all of them"
         )
     return _impossible(f"no planned trial has the baseline {label}{where}", remedy)
-
-
-def _num_cheaper(question: Lean, shapes: Mapping[Any, Trial], baseline: Trial) -> int:
-    """Return how many shapes cost less than the baseline, all others where only a run can tell."""
-    first = question.costs[0]
-    limit = cost_columns(baseline).get(first)
-    if limit is None:
-        return len(shapes) - 1
-    return sum(cost_columns(trial).get(first, 0) < limit for trial in shapes.values())

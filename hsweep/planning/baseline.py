@@ -1,14 +1,16 @@
-"""Where a search draws or proposes points, the baseline of a lean question is its first."""
+"""The shapes and the baseline that a lean question compares, and the points of a search that stand
+for the baseline."""
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from hsweep.design.domain import AxisValue, Domain, IntRange, RealRange
 from hsweep.design.question import Lean
 from hsweep.design.space import Point
 from hsweep.design.sweep import Sweep
+from hsweep.design.trial import Trial, cost_columns
 
 _MOST: Final = 10_000
 """Combinations that are looked at, and values of one axis."""
@@ -53,6 +55,27 @@ def shape_of(question: Lean, point: Mapping[str, Any]) -> Point:
 def comparison_of(question: Lean, point: Mapping[str, Any]) -> Any:
     """Return the comparison of a point: its value of ``within``, None without such an axis."""
     return None if question.within is None else point.get(question.within)
+
+
+def comparisons(question: Lean, trials: Iterable[Trial]) -> dict[Any, dict[Point, Trial]]:
+    """Return a trial of each shape, by the comparisons that the shapes belong to."""
+    shapes: dict[Any, dict[Point, Trial]] = {}
+    for trial in trials:
+        group = shapes.setdefault(comparison_of(question, trial.point), {})
+        group.setdefault(shape_of(question, trial.point), trial)
+    return shapes
+
+
+def num_cheaper(question: Lean, shapes: Mapping[Point, Trial]) -> int:
+    """Return the number of shapes of a comparison that cost less than its baseline.
+
+    Where only a run can tell the cost, all shapes but the baseline count.
+    """
+    costs = {trial.point: cost_columns(trial).get(question.costs[0]) for trial in shapes.values()}
+    limits = [cost for point, cost in costs.items() if question.is_baseline(point)]
+    if not limits or limits[0] is None:
+        return len(costs) - len(limits)
+    return sum(cost is None or cost < limits[0] for cost in costs.values())
 
 
 def _choices(

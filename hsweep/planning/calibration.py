@@ -85,7 +85,7 @@ def _checked(content: Any) -> dict[str, dict[str, Samples]]:
     Raises:
         ValueError, TypeError, AttributeError: it holds something else.
     """
-    samples = (pair for kinds in content.values() for each in kinds.values() for pair in each)
+    samples = (pair for kinds in content.values() for pairs in kinds.values() for pair in pairs)
     if not all(0 < flops < math.inf and 0 < seconds < math.inf for flops, seconds in samples):
         raise ValueError("times and FLOPs are positive")
     return content  # type: ignore[no-any-return]

@@ -39,7 +39,7 @@ class Checked:
         return asdict(self)
 
     def lines(self) -> list[str]:
-        return [f"not checked before the start: {each}" for each in self.unchecked]
+        return [f"not checked before the start: {part}" for part in self.unchecked]
 
 
 def check_trials(trials: Sequence[Trial]) -> Checked:

@@ -93,7 +93,7 @@ def named_code(command: Command, folder: Path, point: Mapping[str, Any]) -> tupl
         if words[number - 1 : number] == ["-m"]:
             names.append(f"-m {word}")
         elif number or not Path(word).is_absolute():
-            files = (folder / each for each in {word, word.partition("=")[2]} - {""})
+            files = (folder / name for name in {word, word.partition("=")[2]} - {""})
             sizes = ((file, file.stat().st_size) for file in files if file.is_file())
             names += [os.path.relpath(file, folder) for file, size in sizes if size <= _LARGEST]
     return tuple(names)
@@ -192,7 +192,7 @@ def _field_names(kind: Hashable) -> tuple[str, ...]:
 def _code_of_definitions(kinds: frozenset[Definition], sweep_module: str) -> Code:
     imports = _Imports()
     in_sweep: dict[str, set[str]] = {sweep_module: set()} if sweep_module else {}
-    with_bases = (each.__mro__ if isinstance(each, type) else (each,) for each in kinds)
+    with_bases = (kind.__mro__ if isinstance(kind, type) else (kind,) for kind in kinds)
     for kind in {base for bases in with_bases for base in bases}:
         name = kind.__module__
         _refuse_without_file(kind)

@@ -35,23 +35,23 @@ Files = Callable[[str], Mapping[str, str] | None]
 def code_metas(journal: JournalReader, trials: Iterable[Trial]) -> dict[str, str]:
     """Return the entries that put the files behind the code of trials on record."""
     digests = {trial.parts.get(part, "") for trial in trials for part in CODE_PARTS}
-    code = {each: files for each in digests if (files := files_of(each)) is not None}
+    code = {digest: files for digest in digests if (files := files_of(digest)) is not None}
     return files_metas(journal, code)
 
 
 def files_metas(journal: JournalReader, code: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
     """Return the entries that put the files behind digests of code on record."""
-    known = journal.metas(_CODE_META).keys()
+    recorded = journal.metas(_CODE_META).keys()
     return {
-        f"{_CODE_META}{each}": json.dumps(dict(files))
-        for each, files in code.items()
-        if each not in known
+        f"{_CODE_META}{digest}": json.dumps(dict(files))
+        for digest, files in code.items()
+        if digest not in recorded
     }
 
 
 def recorded_files(journal: JournalReader) -> dict[str, Mapping[str, str]]:
     """Return the files behind each digest of code that a study's record knows."""
-    return {each: json.loads(text) for each, text in journal.metas(_CODE_META).items()}
+    return {digest: json.loads(text) for digest, text in journal.metas(_CODE_META).items()}
 
 
 def changed_code(
@@ -75,8 +75,8 @@ def changed_code(
 def part_in_words(part: str, files: Sequence[str] = ()) -> str:
     """Return the name of a part of a key, with up to three changed files."""
     name = part.replace("_", " ")
-    more = [f"{len(files) - _MOST_FILES} more"] if len(files) > _MOST_FILES else []
-    return f"{name} ({', '.join([*files[:_MOST_FILES], *more])})" if files else name
+    rest = [f"{len(files) - _MOST_FILES} more"] if len(files) > _MOST_FILES else []
+    return f"{name} ({', '.join([*files[:_MOST_FILES], *rest])})" if files else name
 
 
 def code_in_words(changed: Mapping[str, Sequence[str]]) -> str:
@@ -87,8 +87,8 @@ def code_in_words(changed: Mapping[str, Sequence[str]]) -> str:
 def merged_changes(changes: Iterable[Mapping[str, Iterable[str]]]) -> dict[str, list[str]]:
     """Return all files that changed, by the part of the code."""
     merged: dict[str, set[str]] = defaultdict(set)
-    for each in changes:
-        for part, files in each.items():
+    for change in changes:
+        for part, files in change.items():
             merged[part].update(files)
     return {part: sorted(files) for part, files in merged.items()}
 

@@ -95,7 +95,7 @@ def _program_and_script(command: Command, arguments: Sequence[str]) -> tuple[str
     """Return the program and the first Python file among its arguments, empty without one."""
     if not arguments or not arguments[0]:
         raise UserError(f"a command begins with a program; {shown(command.template)} has none")
-    scripts = (each for each in arguments[1:] if each.endswith(".py") and each[0] != "-")
+    scripts = (word for word in arguments[1:] if word.endswith(".py") and word[0] != "-")
     return arguments[0], next(scripts, "")
 
 

@@ -35,7 +35,7 @@ _ORDER: Final = list(_TAKEN_UP)
 _Place: TypeAlias = tuple[Point, int, int]
 """The point, the replicate and the budget of a trial."""
 _Runs: TypeAlias = list[tuple[int, int, str]]
-"""Replicates and budgets of the trials that a point gets, each with how, in words."""
+"""Replicates and budgets of the trials that a point gets, each with the way it is run, in words."""
 _Entry: TypeAlias = Mapping[str, Any]
 """A trial of an extension as the manifest has it."""
 
@@ -47,7 +47,7 @@ class Extension:
     Attributes:
         plan: the study's plan with the new trials.
         missing_runs: the runs that an answer lacks.
-        additions: each trial with the missing runs it is for, and how it is run, in words.
+        additions: each trial with the missing runs it is for, and the way it is run, in words.
         problems: why other missing runs cannot be trained.
     """
 
@@ -73,13 +73,13 @@ class Extension:
     @property
     def cost(self) -> float:
         """Budget units to train, in multiples of one run with the sweep's budget."""
-        return sum(each.units_to_train for each in self.trials) / self.plan.sweep.budget.amount
+        return sum(trial.units_to_train for trial in self.trials) / self.plan.sweep.budget.amount
 
     def to_json(self) -> dict[str, Any]:
         return {
             "wanted": [
-                {"at": dict(each.at), "trials": each.seeds, "budget": each.budget, "why": each.why}
-                for each in self.missing_runs
+                {"at": dict(runs.at), "trials": runs.seeds, "budget": runs.budget, "why": runs.why}
+                for runs in self.missing_runs
             ],
             "trials": [
                 {
@@ -138,8 +138,8 @@ def plan_extension(
     additions: list[tuple[Missing, Trial, str]] = []
     for missing, point, runs in requests:
         new_additions = [
-            (missing, trial, how)
-            for seed, amount, how in runs
+            (missing, trial, way)
+            for seed, amount, way in runs
             if (trial := trials.get((point, seed, amount))) is not None
         ]
         additions += new_additions
@@ -181,7 +181,7 @@ def carried_over(
             elif is_new and frozenset(entry["point"]) in axes:
                 yield entry
 
-    staying_trials = [list(staying(each["trials"])) for each in extensions]
+    staying_trials = [list(staying(extension["trials"])) for extension in extensions]
     whole, planner = plan, Planner.following(plan)
     for entries in staying_trials:
         whole = _with_places(whole, planner, map(_place_of_entry, entries))
@@ -231,8 +231,8 @@ def _place_of_entry(entry: _Entry) -> _Place:
 def _at_own_budget(missing: Missing, rows: Sequence[TrialRow], sweep: Sweep) -> tuple[_Runs, str]:
     """Return the runs that a point with these rows gets, and why they are fewer than asked for.
 
-    Those with the sweep's longest budget are asked for; the shorter ones that they go on from come
-    with them, and a new seed has every budget that others of its point have.
+    The cell lacks runs with the sweep's longest budget; the shorter runs that these go on from come
+    with them, and a new seed has every budget that other seeds of its point have.
     """
     budget = sweep.budget
     usable = sorted(
@@ -246,10 +246,10 @@ def _at_own_budget(missing: Missing, rows: Sequence[TrialRow], sweep: Sweep) -> 
         for row in itertools.takewhile(lambda row: row.status in _TAKEN_UP, longest_first):
             runs.append((seed, row.budget, _TAKEN_UP[row.status]))
     first = max((row.replicate for row in rows), default=-1) + 1
-    amounts = sorted({each.amount for each in budget.rungs} | {row.budget for row in rows})
-    how = NEW_SEED if rows else "new"
+    amounts = sorted({rung.amount for rung in budget.rungs} | {row.budget for row in rows})
+    way = NEW_SEED if rows else "new"
     new = range(first, first + missing.seeds - len(usable))
-    return [*runs, *((seed, amount, how) for seed in new for amount in amounts)], ""
+    return [*runs, *((seed, amount, way) for seed in new for amount in amounts)], ""
 
 
 def _at_another_budget(
@@ -289,8 +289,8 @@ def _points_in(missing: Missing, sweep: Sweep, recorded: Collection[Point]) -> l
         UserError: the space has no points in the cell, or cannot list them.
     """
     at = {axis: as_value(value) for axis, value in missing.at.items()}
-    if known := [point for point in recorded if point.has(at)]:
-        return known
+    if points := [point for point in recorded if point.has(at)]:
+        return points
     for axis, value in missing.at.items():
         sweep = sweep.with_setting(axis, [value])
     points = [point for point in sweep.space.points() if point.has(at)]

@@ -76,7 +76,7 @@ def _cost_of(module: "nn.Module", task: Any) -> Counts:
     counts = Counts(params, 0, 0)
     if not isinstance(task, Exemplary):
         return counts
-    device = next((each.device for each in module.parameters()), torch.device("cpu"))
+    device = next((weights.device for weights in module.parameters()), torch.device("cpu"))
     try:
         # Two examples, since a batch norm has no variance of one.
         example = mapped_tensors(

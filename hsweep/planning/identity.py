@@ -9,16 +9,22 @@ on with what it has. But a result is taken from another study only if the versio
 are recorded beside the code, as a trial's origin.
 """
 
+import hashlib
 import importlib.metadata
 import json
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
 from functools import cache, partial
-from typing import Any, Final
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any, Final, cast
 
-from hsweep.design.user_training import TRAINING_PARTS
+from hsweep.design.user_training import TRAINING_PARTS, captured
+from hsweep.errors import NESTED, UserError, shown
 from hsweep.planning.code import Code
-from hsweep.planning.content import content_hash
+from tasks.base import is_in_key
 
 _KEY_FORMAT: Final = 1
 CONTENT_PARTS: Final = (
@@ -35,6 +41,90 @@ its trials have."""
 
 _COMPUTE: Final = ("torch", "timm", "transformers", "numpy")
 """Packages whose versions are always recorded."""
+
+_PLAIN_KINDS: Final = frozenset({bool, int, str})
+_ONE_FORM: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def describe(value: Any, *, for_key: bool = False, names_functions: bool = False) -> Any:
+    """Return ``value`` as plain JSON content: equal configurations give equal descriptions.
+
+    Args:
+        for_key: leave out the fields that change no result.
+        names_functions: describe functions and classes by their names and the arguments bound to
+            them; their code is a part of the key by itself.
+
+    Raises:
+        UserError: a part with no content to compare, such as a function.
+    """
+    if value is None or type(value) in _PLAIN_KINDS:
+        return value
+    if isinstance(value, float) and value.is_integer():
+        # A rate written 1 or 1.0 trains the same.
+        return int(value)
+    if isinstance(value, (int, float, str)):
+        return value
+    if isinstance(value, Enum):
+        return describe(value.value)
+    if isinstance(value, Path):
+        return str(value)
+    part = partial(describe, for_key=for_key, names_functions=names_functions)
+    if names_functions and isinstance(value, FunctionType):
+        around = part(captured(value))
+        return {"name": value.__qualname__, **({"captured": around} if around else {})}
+    if names_functions and isinstance(value, type | ModuleType):
+        return value.__qualname__ if isinstance(value, type) else value.__name__
+    if names_functions and isinstance(value, partial):
+        return part((value.func, value.args, value.keywords))
+    kind = type(value)
+    if hasattr(kind, "key_content"):  # more than its fields identifies it
+        is_record = not for_key and hasattr(kind, "record_content")
+        content = value.record_content() if is_record else value.key_content()
+        described = describe(content, for_key=for_key, names_functions=True)
+        return {"type": kind.__qualname__, **described}
+    names = _field_names(cast(Hashable, kind), for_key)
+    if names is not None:
+        content = {name: part(getattr(value, name)) for name in names}
+        return {"type": kind.__qualname__, **content}
+    if isinstance(value, Mapping):
+        return {str(name): part(item) for name, item in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [part(item) for item in value]
+    if isinstance(value, (set, frozenset)):
+        return sorted(map(part, value), key=repr)
+    raise UserError(
+        "a model, task, recipe or argument of a training function is a frozen dataclass of plain "
+        "values, or such a value, so that equal trials can be recognised; found "
+        f"{shown(value)} of type {kind.__name__}"
+    )
+
+
+@cache
+def _field_names(kind: Hashable, for_key: bool) -> tuple[str, ...] | None:
+    assert isinstance(kind, type)
+    if not is_dataclass(kind):
+        return None
+    return tuple(field.name for field in fields(kind) if is_in_key(field) or not for_key)
+
+
+def content_hash(value: Any, *, for_key: bool = False) -> str:
+    """Return 20 hexadecimal digits of the description of ``value``.
+
+    Raises:
+        UserError: a part with no content to compare, or a number that is not finite.
+    """
+    try:
+        text = _ONE_FORM.encode(describe(value, for_key=for_key))
+    except UserError:
+        raise
+    except ValueError as error:
+        raise UserError(
+            f"a model, task or recipe holds finite numbers only; found {shown(value)}"
+        ) from error
+    except RecursionError as error:
+        raise UserError(NESTED) from error
+    return hashlib.sha256(text.encode()).hexdigest()[:20]
+
 
 hash_for_key: Final = partial(content_hash, for_key=True)
 
@@ -75,15 +165,17 @@ def parts_of(
         UserError: a part with no content to compare, or a number that is not finite.
     """
     hashes = {name: hashed(value) for name, value in content.items()}
-    digests = {name: each.digest for name, each in code.items()}
+    digests = {name: part.digest for name, part in code.items()}
     return {**hashes, "data": fingerprint, **digests}, _origin(tuple(code.items()))
 
 
 @cache
 def _origin(code: tuple[tuple[str, Code], ...]) -> str:
-    # What every training imports is told in any case.
-    libraries = {name for part, each in code if part != "training_code" for name in each.libraries}
-    return origin_text({part: each.digest for part, each in code}, versions_of(libraries))
+    # All trials share the libraries of the training code, so these tell no trials apart.
+    libraries = {
+        name for part, source in code if part != "training_code" for name in source.libraries
+    }
+    return origin_text({part: source.digest for part, source in code}, versions_of(libraries))
 
 
 def origin_text(code: Mapping[str, str], versions: Mapping[str, str]) -> str:
@@ -103,7 +195,7 @@ def versions_of(libraries: Collection[str]) -> dict[str, str]:
     Args:
         libraries: import names of installed packages, beside those that always compute.
     """
-    names = {name for each in libraries for name in _packages(each)}
+    names = {name for library in libraries for name in _packages(library)}
     by_name = {name: _version(name) for name in sorted({*_COMPUTE, *names})}
     python = ".".join(map(str, sys.version_info[:2]))
     return {"python": python, **{name: text for name, text in by_name.items() if text}}

@@ -25,9 +25,8 @@ from hsweep.planning.code import (
     training_code,
 )
 from hsweep.planning.commands import check_commands
-from hsweep.planning.content import content_hash, describe
 from hsweep.planning.function_models import model_at
-from hsweep.planning.identity import Accepted, key_of, parts_of
+from hsweep.planning.identity import Accepted, content_hash, describe, key_of, parts_of
 from hsweep.planning.options import Limits, violation
 from hsweep.planning.recipes import check_recipe, with_task_settings
 from hsweep.planning.user_code import (
@@ -53,13 +52,14 @@ _BUILT: Final = ("model", "task")
 UNREAD_DATA: Final = "unread"
 _MAX_LOOKED_AT: Final = 1_000_000
 MAX_TRIALS: Final = 100_000
-"""More could not be run, shown or distinguished; a slip of the keyboard asks for them."""
+"""The most trials of a study; a plan with more comes from a typing error."""
 
 T = TypeVar("T")
 _Setup: TypeAlias = tuple[
     Learnable, AnyModelConfig | None, Recipe, Resources, Counts | None, int | None
 ]
-"""What trials of a point learn and with what, and what that costs: counts and bytes of memory."""
+"""The task, model, recipe and resources of a point's trials, and their costs: counts and bytes of
+memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +192,7 @@ class Planner:
         amounts: Iterable[int] | None = None,
     ) -> list[Trial]:
         """Return the trials of one point, one for each replicate and each budget (the sweep's by
-        default); none if it is skipped, and none that is a double.
+        default) and without duplicates; an empty list if the point is skipped.
 
         Raises:
             UserError: the sweep's own functions cannot be used.
@@ -389,11 +389,11 @@ class Planner:
             self.data_problems[str(error)] = None
             return UNREAD_DATA
 
-    def _compute_once(self, what: Hashable, work: Callable[[], T]) -> T:
-        """Return the result of ``work``, computed once for each ``what`` and then remembered."""
-        if what not in self._results:
-            self._results[what] = work()
-        return cast(T, self._results[what])
+    def _compute_once(self, name: Hashable, work: Callable[[], T]) -> T:
+        """Return the result of ``work``, computed once for each ``name`` and then remembered."""
+        if name not in self._results:
+            self._results[name] = work()
+        return cast(T, self._results[name])
 
     def _hash_of(self, value: Any, *, for_key: bool = False) -> str:
         """Return the content hash of a value, computed once for a value that points share."""
@@ -401,7 +401,7 @@ class Planner:
         if entry is None:
             if len(self._hashes) >= _MAX_HASHES:
                 self._hashes.clear()
-            # The value is held, so that no other one can come to lie where it was.
+            # Holding the value keeps its id from going to another value.
             entry = (value, content_hash(value, for_key=for_key))
             self._hashes[id(value), for_key] = entry
         return entry[1]

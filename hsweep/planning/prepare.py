@@ -78,7 +78,7 @@ def recorded_options(manifest: Manifest) -> SweepOptions:
     return SweepOptions(
         preset=manifest.preset,
         settings=[
-            (name, [as_value(each) for each in values]) for name, values in manifest.settings
+            (name, [as_value(value) for value in values]) for name, values in manifest.settings
         ],
         points=[dict(point) for point in manifest.points],
         seed=manifest.seed,

@@ -8,7 +8,7 @@ from hsweep.design.budget import Budget
 from hsweep.design.recipe import Recipe
 from hsweep.design.trial import Resources
 from hsweep.errors import UserError
-from hsweep.planning.content import content_hash
+from hsweep.planning.identity import content_hash
 from models.base import AnyModelConfig
 from tasks.base import Task
 

@@ -3,9 +3,9 @@
 Two trials are the same if their keys are. What is on record and no longer planned is orphaned: it
 keeps its results and counts again if it is ever planned again.
 
-The budget is part of a trial's key, so with another budget every trial is another. As far as the
+The budget is part of a trial's key, so another budget makes every trial a new one. As far as the
 learning rate does not depend on the length of the training, the longer trial begins with exactly
-the shorter one: these reports are taken over and it goes on from the checkpoint there.
+the steps of the shorter one: it takes over those reports and goes on from the checkpoint there.
 """
 
 import json
@@ -20,8 +20,7 @@ from hsweep.design.space import recorded_point
 from hsweep.design.trial import Trial, TrialStatus
 from hsweep.errors import UserError
 from hsweep.planning.code_changes import Files, changed_code, part_in_words
-from hsweep.planning.content import content_hash
-from hsweep.planning.identity import CONTENT_PARTS, Accepted, key_of
+from hsweep.planning.identity import CONTENT_PARTS, Accepted, content_hash, key_of
 from hsweep.planning.plan import Plan, Planner
 from hsweep.record.journal_reader import JournalReader
 from hsweep.record.rows import TrialRow
@@ -112,18 +111,18 @@ class Revision:
         if self.kept:
             lines.append(f"kept       {len(self.kept)} ({_statuses(self.kept)})")
 
-        def add(what: str, trials: Sequence[_AnyTrial], about: str) -> None:
+        def add(group: str, trials: Sequence[_AnyTrial], about: str) -> None:
             if trials:
                 examples = _examples(trials, varying)
-                lines.append(f"{what:<9}  {len(trials)}{about}: {examples}")
+                lines.append(f"{group:<9}  {len(trials)}{about}: {examples}")
 
         add("restored", self.restored, f" ({_statuses(self.restored)})")
         add("new", [trial for trial, _ in groups["new"]], "")
-        ways = Counter(each.how for each in self.extended)
+        ways = Counter(continuation.how for continuation in self.extended)
         text = ", ".join(f"{number} {way}" for way, number in ways.items())
         about = f" with a budget of {self.plan.sweep.budget} ({text})"
-        add("extended", [each.trial for each in self.extended], about)
-        previous = {each.previous.key for each in self.extended}
+        add("extended", [continuation.trial for continuation in self.extended], about)
+        previous = {continuation.previous.key for continuation in self.extended}
         before = len(lines)
         for why, rows in self.orphaned.items():
             gone = [row for row in rows if row.key not in previous]
@@ -152,13 +151,13 @@ class Revision:
 
     def _groups(self) -> dict[str, list[tuple[_AnyTrial, dict[str, str]]]]:
         """Return the trials by kind, each with the extra fields of its kind."""
-        extended = {each.trial.key for each in self.extended}
+        extended = {continuation.trial.key for continuation in self.extended}
         return {
             "kept": [(row, {}) for row in self.kept],
             "restored": [(row, {}) for row in self.restored],
             "new": [(trial, {}) for trial in self.new if trial.key not in extended],
             "extended": [
-                (each.trial, {"from": each.previous.key, "how": each.how}) for each in self.extended
+                (new.trial, {"from": new.previous.key, "how": new.how}) for new in self.extended
             ],
             "orphaned": [
                 (row, {"why": why}) for why, rows in self.orphaned.items() for row in rows
@@ -184,7 +183,7 @@ def compare(
     recorded = {row.key for row in rows}
     present = [row for row in rows if not row.orphaned]
     new = tuple(trial for trial in plan.trials if trial.key not in recorded)
-    previous = [each for each in map(continuation, new) if each is not None]
+    continuations = [result for result in map(continuation, new) if result is not None]
     gone = [row for row in present if row.key not in planned]
     return Revision(
         plan=plan,
@@ -192,8 +191,8 @@ def compare(
         kept=tuple(row for row in present if row.key in planned),
         restored=tuple(row for row in rows if row.orphaned and row.key in planned),
         new=new,
-        orphaned=_orphaned(gone, plan, files, previous),
-        extended=tuple(each for each in previous if each.status is not None),
+        orphaned=_orphaned(gone, plan, files, continuations),
+        extended=tuple(result for result in continuations if result.status is not None),
     )
 
 
@@ -201,10 +200,12 @@ def _orphaned(
     rows: Iterable[TrialRow], plan: Plan, files: Files, continuations: Iterable[Continuation]
 ) -> dict[str, list[TrialRow]]:
     """Return trials on record that are not planned any more, by the reason why."""
-    by_place = {(each.point, each.replicate): each for each in plan.trials}
-    at_budget = {(each.point, each.replicate, each.budget.amount): each for each in plan.trials}
+    by_place = {(trial.point, trial.replicate): trial for trial in plan.trials}
+    at_budget = {
+        (trial.point, trial.replicate, trial.budget.amount): trial for trial in plan.trials
+    }
     points = {point for point, _ in by_place}
-    other_budget = {each.previous.key: each for each in continuations}
+    other_budget = {result.previous.key: result for result in continuations}
     orphaned: dict[str, list[TrialRow]] = {}
     for row in rows:
         point = recorded_point(row.point)
@@ -234,7 +235,7 @@ def _what_changed(row: TrialRow, trial: Trial, plan: Plan, files: Files) -> str:
         return _TRAINED_OTHERWISE
     content = [part for part in CONTENT_PARTS if row.parts.get(part) != trial.parts.get(part)]
     code = changed_code(row.parts, trial.parts, files, plan.accepted)
-    parts = [*map(part_in_words, content), *(part_in_words(*each) for each in code.items())]
+    parts = [*map(part_in_words, content), *(part_in_words(*item) for item in code.items())]
     if not parts:
         return _UNKNOWN
     has = "has" if len(parts) == 1 and parts[0] not in ("data", "seeds") else "have"
@@ -286,7 +287,7 @@ def continuation_of(
                 same.append((budget, rows[key]))
     if not same:
         return None
-    same.sort(key=lambda each: (not each[1].orphaned, each[1].unit, each[0].amount))
+    same.sort(key=lambda pair: (not pair[1].orphaned, pair[1].unit, pair[0].amount))
     obstacles = [(_obstacle(budget, trial), row) for budget, row in same]
     usable = [row for obstacle, row in obstacles if not obstacle]
     if not usable:

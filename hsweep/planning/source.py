@@ -48,28 +48,31 @@ def source_of(path: Path, package: str) -> Source:
 def source_of_part(path: Path, definitions: Iterable[str]) -> Source:
     """Return the part of a sweep file that runs for trials that use some of its definitions.
 
-    It has these (see ``definition_of``), every statement that acts when the file is imported, and,
-    one leading to the next, the definitions and imports that these use. A statement acts unless it
-    only binds names: an import, the definition of a function or class, an assignment; and a
-    decorated definition or an assignment acts where nothing in the file uses it. What only
-    ``SWEEP`` uses (spaces, budgets, presets, its functions of the point) and what stands under
-    ``if __name__ == "__main__"`` is no part of it. A class that the file does not have at its top
-    level leads to the whole file.
+    The part has these definitions (see ``definition_of``), every statement that acts when the file
+    is imported, and, one leading to the next, the definitions and imports that these use. A
+    statement acts unless it only binds names: an import, the definition of a function or class, an
+    assignment; and a decorated definition or an assignment acts where nothing in the file uses it.
+
+    The part leaves out definitions that only ``SWEEP`` uses (spaces, budgets, presets, its
+    functions of the point) and statements under ``if __name__ == "__main__"``. A class that the
+    file does not have at its top level leads to the whole file.
     """
-    wanted = frozenset(definitions)
+    names = frozenset(definitions)
     statements = [*_statements(*_stamp(path))]
-    if lambdas := {each for each in wanted if each.startswith(_LAMBDA)}:
-        wanted = wanted - lambdas | {_INLINE}
+    if lambdas := {name for name in names if name.startswith(_LAMBDA)}:
+        names = names - lambdas | {_INLINE}
         statements += _inline(_parsed(path), lambdas)
-    if not wanted <= {name for each in statements for name in each.binds}:
-        return _described(each.node for each in statements)
-    imported = {name for each in statements if each.is_import for name in each.binds}
-    needed = {each for each in statements if _acts(each, imported)}
-    used = leading_to(wanted, statements, needed.__contains__)
-    needed |= {each for each in statements if _may_act(each.node)}.difference(
+    if not names <= {name for statement in statements for name in statement.binds}:
+        return _described(statement.node for statement in statements)
+    imports = [statement for statement in statements if statement.is_import]
+    imported = {name for statement in imports for name in statement.binds}
+    acting = {statement for statement in statements if _acts(statement, imported)}
+    used = leading_to(names, statements, acting.__contains__)
+    acting |= {statement for statement in statements if _may_act(statement.node)}.difference(
         used, leading_to([_SWEEP], statements)
     )
-    return _described(each.node for each in leading_to(wanted, statements, needed.__contains__))
+    used = leading_to(names, statements, acting.__contains__)
+    return _described(statement.node for statement in used)
 
 
 def _acts(statement: Statement, imported: set[str]) -> bool:
@@ -81,7 +84,7 @@ def _acts(statement: Statement, imported: set[str]) -> bool:
 
 def _only_binds(node: ast.AST) -> bool:
     if isinstance(node, _BRANCHES):
-        inner = (each for each in ast.iter_child_nodes(node) if not isinstance(each, ast.expr))
+        inner = (child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.expr))
         return all(map(_only_binds, inner))
     if isinstance(node, ast.ExceptHandler):
         return all(map(_only_binds, node.body))
@@ -135,7 +138,7 @@ def _parsed(path: Path) -> ast.Module:
             if not isinstance(block, list):
                 continue
             nodes = [
-                part for each in block for part in (each.orelse if _is_unseen(each) else [each])
+                part for child in block for part in (child.orelse if _is_unseen(child) else [child])
             ]
             if field == "body" and _has_docstring(node):
                 nodes = nodes[1:]

@@ -69,8 +69,10 @@ def statement_of(node: ast.stmt, text: str, imported: Iterable[str] = ()) -> Sta
     # A table is made of text that stands alone.
     table = symtable.symtable(ast.unparse(node), "a statement", "exec")
     symbols = table.get_symbols()
-    binds = {each.get_name() for each in symbols if each.is_assigned() or each.is_imported()}
-    uses = {each.get_name() for each in symbols if each.is_referenced()}
+    binds = {
+        symbol.get_name() for symbol in symbols if symbol.is_assigned() or symbol.is_imported()
+    }
+    uses = {symbol.get_name() for symbol in symbols if symbol.is_referenced()}
     later: set[str] = set()
     _add_names_within(table, uses, later)
     if isinstance(node, ast.AugAssign):
@@ -110,22 +112,22 @@ def leading_to(
     later it has its last binding of all.
 
     Args:
-        names: the names whose values are needed.
+        names: the names whose values are used.
         statements: in the order in which they run.
-        is_needed: whether a statement is wanted whatever it binds.
+        is_needed: whether a statement is kept whatever names it binds.
     """
     backwards = [*statements][::-1]
     later, before = set(names), None
     chosen: list[Statement] = []
     while later != before:
         before, chosen, needed = set(later), [], set(later)
-        for each in backwards:
-            if is_needed(each) or needed & (each.binds | each.changes):
-                chosen.append(each)
-                if each.rebinds:
-                    needed -= each.binds
-                needed |= each.uses
-                later |= each.later
+        for statement in backwards:
+            if is_needed(statement) or needed & (statement.binds | statement.changes):
+                chosen.append(statement)
+                if statement.rebinds:
+                    needed -= statement.binds
+                needed |= statement.uses
+                later |= statement.later
     return chosen[::-1]
 
 
@@ -134,7 +136,7 @@ def _add_names_within(table: symtable.SymbolTable, uses: set[str], later: set[st
     for child in table.get_children():
         is_now = child.get_type() == "class" or child.get_name() in _COMPREHENSIONS
         inner = uses if is_now else later
-        inner |= {each.get_name() for each in child.get_symbols() if each.is_global()}
+        inner |= {symbol.get_name() for symbol in child.get_symbols() if symbol.is_global()}
         _add_names_within(child, inner, later)
 
 
@@ -154,10 +156,10 @@ def sweep_text(cells: Iterable[str], name: str) -> str:
     seed and install, and one of them asks for this text. But what is added to ``sys.path`` stays.
     """
     chosen = leading_to([name], statements_of(_nodes(cells)), _is_needed)
-    chosen.sort(key=lambda each: not _is_of_future(each))
+    chosen.sort(key=lambda statement: not _is_of_future(statement))
     lines: list[str] = []
-    for each in chosen:
-        lines += [each.text] if each.is_import else ["", each.text]
+    for statement in chosen:
+        lines += [statement.text] if statement.is_import else ["", statement.text]
     if name != "SWEEP":
         lines += ["", f"SWEEP = {name}"]
     return "\n".join(lines).lstrip() + "\n"

@@ -41,25 +41,25 @@ class ImpossiblePointError(Exception):
     """A sweep's function declared its point impossible."""
 
 
-def evaluated(what: str, value: Any, point: Point) -> Any:
+def evaluated(part: str, value: Any, point: Point) -> Any:
     """Evaluate a sweep's function at a point.
 
     Raises:
         ImpossiblePointError: the function raised ValueError.
         UserError: the function failed in another way.
     """
-    failure = f"the sweep's {what} function failed at {dict(point)}"
+    failure = f"the sweep's {part} function failed at {dict(point)}"
     return _attempted(lambda: resolve(value, point), failure, may_be_impossible=True)
 
 
-def call_user_code(what: str, function: Callable[[], Result]) -> Result:
+def call_user_code(part: str, function: Callable[[], Result]) -> Result:
     """Call a function that uses a sweep's own objects.
 
     Raises:
         DataError: raised by a task.
         UserError: the objects failed in another way.
     """
-    return _attempted(function, f"the sweep's {what} cannot be used")
+    return _attempted(function, f"the sweep's {part} cannot be used")
 
 
 def count_model(count: Callable[[Any], Result], model: Any) -> Result:
@@ -104,11 +104,11 @@ def check_kinds(**values: Any) -> None:
     Raises:
         UserError: names the type that it must be.
     """
-    for what, value in values.items():
-        kinds, is_a = _KINDS[what]
+    for part, value in values.items():
+        kinds, is_a = _KINDS[part]
         if not any(_is_a(value, kind) for kind in kinds):
             raise UserError(
-                f"the sweep's {what} must be {is_a}, or a function of the point that returns one; "
+                f"the sweep's {part} must be {is_a}, or a function of the point that returns one; "
                 f"got {shown(value)}"
             )
 
@@ -118,8 +118,7 @@ def with_deciding_metric(sweep: Sweep, task: Learnable) -> Sweep:
     question's scale that the metric has where it gives none.
 
     Raises:
-        UserError: the sweep does not say what the task's data would have to tell, and these cannot
-            be read.
+        UserError: the sweep leaves a setting to the task's data, and these cannot be read.
     """
     question = sweep.question
     if sweep.metric and sweep.goal and (question is None or question.scale is not None):
@@ -135,7 +134,7 @@ def with_deciding_metric(sweep: Sweep, task: Learnable) -> Sweep:
         raise UserError(f"task {task.name!r} has no metrics; it declares them, the main one first")
     name = sweep.metric or metrics[0].name
     # A name that the task does not have is refused where all of its metrics are checked.
-    metric = next((each for each in metrics if each.name == name), metrics[0])
+    metric = next((metric for metric in metrics if metric.name == name), metrics[0])
     goal: Goal = sweep.goal or metric.goal
     if question is not None and question.scale is None:
         scale: Scale = scale_of(name, goal) if metric.scale == "count" else metric.scale
@@ -153,15 +152,18 @@ def check_metrics(task: Learnable, sweep: Sweep) -> None:
     """
     metrics = call_user_code(
         "task",
-        lambda: {str(each.name): {"goal": each.goal, "scale": each.scale} for each in task.metrics},
+        lambda: {
+            str(metric.name): {"goal": metric.goal, "scale": metric.scale}
+            for metric in task.metrics
+        },
     )
     for name, declared in metrics.items():
         metric = f"metric {name!r} of task {task.name!r}"
-        for what, value in declared.items():
-            if value not in _VALUES[what]:
+        for field, value in declared.items():
+            if value not in _VALUES[field]:
                 raise UserError(
-                    f"{metric} has the {what} {shown(value)}; it must be "
-                    f"{listed([*map(repr, _VALUES[what])], 'or')}"
+                    f"{metric} has the {field} {shown(value)}; it must be "
+                    f"{listed([*map(repr, _VALUES[field])], 'or')}"
                 )
     if sweep.metric not in metrics:
         raise unknown_name(f"metric of task {task.name!r}", sweep.metric, metrics)
@@ -199,7 +201,7 @@ def _cost_of(description: Any) -> tuple[Counts, int | None]:
     if isinstance(description, (ModelConfig, TraceableConfig)):
         return counts_of(description), None
     if hasattr(description, "parameters") and not isinstance(description, type):
-        description = sum(each.numel() for each in description.parameters())
+        description = sum(weights.numel() for weights in description.parameters())
     if hasattr(description, "__index__"):
         description = Cost(description)
     if isinstance(description, Cost):
@@ -213,11 +215,11 @@ def _cost_of(description: Any) -> tuple[Counts, int | None]:
 
 def too_few_tokens(task: Task, model: AnyModelConfig) -> str:
     """Return the error of a model with too few tokens for a task; empty for any other."""
-    needed, known = getattr(task, "vocab_size", None), getattr(model, "vocab_size", None)
-    if type(needed) is not int or type(known) is not int or known >= needed:
+    needed, size = getattr(task, "vocab_size", None), getattr(model, "vocab_size", None)
+    if type(needed) is not int or type(size) is not int or size >= needed:
         return ""
     return (
-        f"the model's vocab_size {known:,} is below the {needed:,} tokens of task {task.name!r}, "
+        f"the model's vocab_size {size:,} is below the {needed:,} tokens of task {task.name!r}, "
         f"whose largest id is {needed - 1:,}; raise it to at least {needed:,}"
     )
 

@@ -10,7 +10,7 @@ from hsweep.design.sweep import Sweep
 from hsweep.design.trial import Report, Trial
 from hsweep.paths import Home
 from hsweep.planning.calibration import Calibration
-from hsweep.planning.content import describe
+from hsweep.planning.identity import describe
 from hsweep.planning.plan import Plan
 from hsweep.record.journal import Journal
 from hsweep.record.log import Entry

@@ -12,8 +12,8 @@ from hsweep.design.user_training import TRAINING_PARTS, UserTraining
 from hsweep.errors import UserError
 from hsweep.planning.answerable import fixed_rate
 from hsweep.planning.code import files_of
-from hsweep.planning.content import describe
 from hsweep.planning.extension import Extension
+from hsweep.planning.identity import describe
 from hsweep.planning.prepare import Prepared
 from hsweep.record.provenance import collect
 from hsweep.record.study import Manifest

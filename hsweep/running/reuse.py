@@ -27,8 +27,7 @@ from hsweep.planning.code_changes import (
     merged_changes,
     recorded_files,
 )
-from hsweep.planning.content import describe
-from hsweep.planning.identity import CONTENT_PARTS, differing
+from hsweep.planning.identity import CONTENT_PARTS, describe, differing
 from hsweep.record.journal import Journal, JournalReader, LogRow, TrialRow
 from hsweep.record.study import Manifest, StudyFolder, list_studies
 from hsweep.record.tables import is_probed

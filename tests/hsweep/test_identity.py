@@ -24,8 +24,7 @@ from hsweep.planning.code import (
     files_of,
     training_code,
 )
-from hsweep.planning.content import content_hash, describe
-from hsweep.planning.identity import key_of, parts_of
+from hsweep.planning.identity import content_hash, describe, key_of, parts_of
 from hsweep.planning.plan import make_plan
 from hsweep.seeding import replicate_seeds
 from hsweep.workspace import load_sweep

@@ -18,8 +18,8 @@ from hsweep.design.question import Missing
 from hsweep.design.trial import TrialStatus
 from hsweep.errors import UserError
 from hsweep.paths import Home
-from hsweep.planning.content import describe
 from hsweep.planning.extension import carried_over, plan_extension
+from hsweep.planning.identity import describe
 from hsweep.planning.plan import make_plan
 from hsweep.record.journal import TrialRow
 from hsweep.record.study import StudyFolder

@@ -24,8 +24,7 @@ from hsweep import (
     random_search,
 )
 from hsweep.planning.code import code_of, training_code
-from hsweep.planning.content import content_hash
-from hsweep.planning.identity import key_of
+from hsweep.planning.identity import content_hash, key_of
 from hsweep.planning.plan import Plan, make_plan
 from hsweep.seeding import replicate_seeds
 from models.base import Counts

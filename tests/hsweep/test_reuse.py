@@ -21,8 +21,7 @@ from hsweep.coordination.recording import planned_row
 from hsweep.design.trial import Report, Trial, TrialStatus
 from hsweep.paths import Home
 from hsweep.planning.code_changes import code_metas
-from hsweep.planning.content import describe
-from hsweep.planning.identity import origin_text
+from hsweep.planning.identity import describe, origin_text
 from hsweep.record.journal import LogRow, TrialRow
 from hsweep.record.study import StudyFolder
 from hsweep.record.tables import mixed_versions_lines

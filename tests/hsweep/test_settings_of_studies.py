@@ -18,7 +18,7 @@ from analysis.questions.transition.result import TransitionResult
 from analysis.report.build import build_report, report_input
 from hsweep import Recipe, Sweep, Transition, grid, lean
 from hsweep.paths import Home
-from hsweep.planning.content import describe
+from hsweep.planning.identity import describe
 from hsweep.record.study import StudyFolder
 
 Invoke = Callable[..., Result]

@@ -203,7 +203,7 @@ def test_a_data_set_is_its_pairs_and_a_random_one_is_refused() -> None:
 
 
 def test_the_key_has_the_content_and_the_loss_and_not_where_they_lie() -> None:
-    from hsweep.planning.content import content_hash
+    from hsweep.planning.identity import content_hash
 
     def key(**settings: Any) -> str:
         return content_hash(arrays(X, LABELS, **settings), for_key=True)

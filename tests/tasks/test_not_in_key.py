@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hsweep.planning.content import content_hash, describe
+from hsweep.planning.identity import content_hash, describe
 from tasks.base import is_in_key
 from tasks.language.glue import Glue
 from tasks.language.masked_text import MaskedText
