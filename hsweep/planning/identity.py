@@ -19,12 +19,14 @@ from enum import Enum
 from functools import cache, partial
 from pathlib import Path
 from types import FunctionType, ModuleType
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from hsweep.design.user_training import TRAINING_PARTS, captured
 from hsweep.errors import NESTED, UserError, shown
-from hsweep.planning.code import Code
 from tasks.base import is_in_key
+
+if TYPE_CHECKING:
+    from hsweep.planning.code import Code
 
 _KEY_FORMAT: Final = 1
 CONTENT_PARTS: Final = (
@@ -146,7 +148,7 @@ def key_of(parts: Mapping[str, str], accepted: Accepted | None = None) -> str:
 
 def parts_of(
     content: Mapping[str, Any],
-    code: Mapping[str, Code],
+    code: Mapping[str, "Code"],
     fingerprint: str,
     hashed: Callable[[Any], str] = hash_for_key,
 ) -> tuple[dict[str, str], str]:
@@ -170,7 +172,7 @@ def parts_of(
 
 
 @cache
-def _origin(code: tuple[tuple[str, Code], ...]) -> str:
+def _origin(code: "tuple[tuple[str, Code], ...]") -> str:
     # All trials share the libraries of the training code, so these tell no trials apart.
     libraries = {
         name for part, source in code if part != "training_code" for name in source.libraries
