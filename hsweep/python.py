@@ -1,6 +1,5 @@
 """Sweeps and studies in Python: ``hsweep.plan``, ``hsweep.run``, ``hsweep.load``."""
 
-import html
 import io
 import os
 import sys
@@ -177,10 +176,10 @@ class Planned:
         """One row a point that is not run, with the reason."""
         return self._rows("skipped")
 
-    def _rows(self, what: str) -> "pd.DataFrame":
+    def _rows(self, group: str) -> "pd.DataFrame":
         import pandas as pd
 
-        rows = self._plan.to_json()[what]
+        rows = self._plan.to_json()[group]
         points = pd.DataFrame([row.pop("point") for row in rows])
         return pd.concat([points, pd.DataFrame(rows)], axis="columns")
 
@@ -202,7 +201,7 @@ class Planned:
 class Study:
     """A study on disk; get one by ``hsweep.load`` or ``hsweep.run``.
 
-    What is asked of it is read from its record, also while it runs.
+    Its properties and methods read its record, also while it runs.
     """
 
     def __init__(self, record: "Record") -> None:
@@ -210,17 +209,12 @@ class Study:
         self._read: tuple[int, Answer, list[Chart]] | None = None
 
     def __repr__(self) -> str:
-        return f"<study {self.name} in {self._record.paths.home}>"
-
-    def _repr_html_(self) -> str:
         status = self._record.status()
         still_open = status["not_needed"] + status["planned"] + status["running"]
         num_ended = status["trials"] - still_open
         failed = f", {status['failed']} of them failed" if status["failed"] else ""
-        return (
-            f"<b>{html.escape(self.name)}</b>: {status['state']}, {num_ended} of {status['runs']} "
-            f"runs ended{failed}<br><code>{html.escape(status['folder'])}</code>"
-        )
+        runs = f"{num_ended} of {status['runs']} runs ended{failed}"
+        return f"<study {self.name} in {self._record.paths.home}: {status['state']}, {runs}>"
 
     @property
     def name(self) -> str:
@@ -255,7 +249,7 @@ class Study:
         those that have finished."""
         manifest, trials = self._record.manifest, self.trials
         finished = trials.loc[trials["status"].eq("finished") & trials[manifest.metric].notna()]
-        # Of equal ones the first of the plan, as everywhere.
+        # Of trials with equal values the first in the plan comes first, as everywhere.
         ranked = finished.sort_values(
             manifest.metric, ascending=manifest.goal == "min", kind="stable", ignore_index=True
         )

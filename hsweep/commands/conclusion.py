@@ -26,15 +26,16 @@ if TYPE_CHECKING:
     from hsweep.running.outcome import Outcome
     from hsweep.tracking.target import TrackingTarget
 
-_NEEDED: Final = (
+_MODULES: Final = (
     "hsweep.tracking.outbox",
     "analysis.ask",
     "analysis.report.build",
     "analysis.charts.plotly_page",
     "analysis.charts.matplotlib_print",
 )
-"""In this order: MLflow, which the tracker imports in its own thread, shares libraries with the
-others, and two threads shall not each begin with another part of one."""
+"""The modules of the answer and the report, in the order of their import. MLflow comes first: the
+tracker imports it in another thread, it shares libraries with the other modules, and two threads
+must not begin with different parts of one library."""
 
 
 class Conclusion:
@@ -51,8 +52,8 @@ class Conclusion:
         self._tables: StudyTables | None = None
 
     def prepare(self) -> None:
-        """Import what the answer and the report need."""
-        for name in _NEEDED:
+        """Import the modules of the answer and the report."""
+        for name in _MODULES:
             importlib.import_module(name)
 
     def answer(self, study: "StudyFolder", outcome: "Outcome") -> None:
@@ -126,14 +127,15 @@ def conclude(
     home: Home,
     *,
     as_json: bool,
-    besides: Mapping[str, Any],
+    extra_json: Mapping[str, Any] | None = None,
 ) -> None:
-    """Print where everything is of a study that has run, and choose the exit code; ``besides`` is
-    added to what is printed as JSON."""
+    """Print where the files of a study that has run are, and choose the exit code; ``extra_json``
+    are further entries of the printed JSON."""
     conclusion.print_places(study, outcome, home)
     if as_json:
         seconds = {"wall_seconds": round(outcome.wall_seconds, 2)}
-        print_json({**study.status(), **conclusion.to_json(study), **seconds, **besides})
+        entries = {**study.status(), **conclusion.to_json(study), **seconds, **(extra_json or {})}
+        print_json(entries)
     if outcome.was_interrupted:
         exit_with(EXIT_INTERRUPTED)
     if outcome.is_in_trouble or not outcome.has_results:

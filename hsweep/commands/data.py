@@ -166,7 +166,9 @@ def _show_data_sets(
 
 def _where(row: Mapping[str, Any]) -> str:
     if row["folder"]:
-        files = f"{row['num_files']} file" + ("" if row["num_files"] == 1 else "s")
+        from hsweep.record.summary import counted
+
+        files = counted(row["num_files"], "file")
         return f"{quantity(row['num_bytes'], 'B')} in {files}, {row['folder']}"
     if row["origin"] == "generated":
         return "generated from the task's settings and seeds"

@@ -87,13 +87,12 @@ def weights_lines(study: "StudyFolder", journal: "JournalReader") -> list[str]:
         weights = study.kept_weights(journal)
     except OSError as error:
         return [str(error)]
+    from hsweep.record.summary import counted
+
     hint = command("model", study.name, "TRIAL", "--out", "FILE", home=study.paths.home)
     number = len(weights.trials)
     size = quantity(weights.num_bytes, "B")
-    lines = [
-        f"weights kept: {number} trial{'' if number == 1 else 's'}, {size}"
-        f" in {study.weights().root}"
-    ]
+    lines = [f"weights kept: {counted(number, 'trial')}, {size} in {study.weights().root}"]
     if number:
         lines.append(f"  {_named(weights.trials, weights)}; get them by: {hint}")
     if weights.missing:

@@ -50,4 +50,4 @@ def resume(study_name: str, options: RunOptions, home: Home, as_json: bool) -> N
         console.print(acceptance_line(entry), soft_wrap=True)
     conclusion = Conclusion(job.target, console)
     outcome = run_job(job, options, home, console, conclusion, started=ray)
-    conclude(conclusion, *outcome, home, as_json=as_json, besides={})
+    conclude(conclusion, *outcome, home, as_json=as_json)

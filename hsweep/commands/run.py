@@ -104,14 +104,14 @@ def run(
     from hsweep.running.run import run as run_job
 
     job = order.change(options, console)
-    besides: dict[str, Any] = {}
+    extra: dict[str, Any] = {}
     if as_json:
-        besides["concerns"] = concerns_json(job.prepared.plan)
+        extra["concerns"] = concerns_json(job.prepared.plan)
         if job.revision is not None:
-            besides["revision"] = job.revision.to_json()
+            extra["revision"] = job.revision.to_json()
     conclusion = Conclusion(job.target, console)
     outcome = run_job(job, options, home, console, conclusion, started=ray)
-    conclude(conclusion, *outcome, home, as_json=as_json, besides=besides)
+    conclude(conclusion, *outcome, home, as_json=as_json, extra_json=extra)
 
 
 def _show_edit(order: "Request", options: RunOptions, console: "Console", as_json: bool) -> None:
@@ -193,7 +193,7 @@ def _run_missing(
         return
     conclusion = Conclusion(job.target, console)
     outcome = run_job(job, options, home, console, conclusion)
-    conclude(conclusion, *outcome, home, as_json=as_json, besides=added)
+    conclude(conclusion, *outcome, home, as_json=as_json, extra_json=added)
 
 
 def _extension_lines(study: "StudyFolder", extension: "Extension", home: Home) -> Iterator[str]:

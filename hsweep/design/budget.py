@@ -5,16 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, get_args
 
+from hsweep.design.labels import unit_word
 from hsweep.errors import UserError, check_choice, check_whole, shown
 
 _MOST_UNITS: Final = 10**12
 _MOST_REPORTS: Final = 1_000_000
 BudgetUnit = Literal["epochs", "steps", "seconds"]
-
-
-def unit_word(unit: str, number: float) -> str:
-    """Return the word for a number of units: ``epoch`` of 1, ``epochs`` of others."""
-    return unit.removesuffix("s") if number == 1 else unit
 
 
 @dataclass(frozen=True, slots=True)

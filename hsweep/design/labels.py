@@ -19,6 +19,11 @@ def listed(values: Sequence[Any], word: str = "and") -> str:
     return f"{', '.join(most)} {word} {last}" if most else last
 
 
+def unit_word(unit: str, number: float) -> str:
+    """Return the word for a number of units: ``epoch`` of 1, ``epochs`` of others."""
+    return unit.removesuffix("s") if number == 1 else unit
+
+
 def first_of(values: Sequence[Any], most: int = 5) -> str:
     """Return values with commas between, the first of many."""
     return ", ".join(map(str, values[:most])) + (", ..." if len(values) > most else "")

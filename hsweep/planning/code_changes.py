@@ -17,6 +17,7 @@ from hsweep.planning.code import changed_files, files_of
 from hsweep.planning.identity import CODE_PARTS, Accepted
 from hsweep.record.journal_reader import JournalReader
 from hsweep.record.rows import TrialRow
+from hsweep.record.summary import counted
 
 _CODE_META: Final = "code:"
 _MOST_FILES: Final = 3
@@ -160,7 +161,6 @@ def acceptance(
 
 def acceptance_line(entry: Mapping[str, Any]) -> str:
     """Return an acceptance on record in words."""
-    number = entry["trials"]
-    trials = f"{number} trial{'' if number == 1 else 's'}"
+    trials = counted(entry["trials"], "trial")
     done = "kept" if entry["what"] == "kept" else f"taken from study {entry['what']}"
     return f"{trials} {done} although the {code_in_words(entry['files'])} had changed"

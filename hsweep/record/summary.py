@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from hsweep.design.budget import unit_word
-from hsweep.design.labels import listed
+from hsweep.design.labels import listed, unit_word
 from hsweep.design.trial import Trial, TrialStatus
 from hsweep.record.manifest import Manifest
 from hsweep.record.rows import LogRow, TrialRow

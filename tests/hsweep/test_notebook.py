@@ -126,7 +126,7 @@ def test_the_answer_is_that_of_the_report(study: Study) -> None:
     assert str(answer) == answer.text
     assert answer.text in repr(answer)
     assert answer.text.split("<")[0][:20] in answer._repr_html_()
-    assert "complete, 8 of 8 runs" in study._repr_html_()
+    assert "complete, 8 of 8 runs" in repr(study)
 
 
 def test_optuna_has_the_trials_with_their_ends(study: Study, tmp_path: Path) -> None:
@@ -276,7 +276,7 @@ def test_an_interrupt_ends_the_study_and_not_the_program(
         assert "go on by: hsweep resume tiny-quick" in capsys.readouterr().out
         stopped = hsweep.load("tiny-quick")
         assert stopped.status["state"] == "interrupted"
-        assert "interrupted, 0 of 3" in stopped._repr_html_()
+        assert "interrupted, 0 of 3" in repr(stopped)
 
         for number in range(2):
             (marks / str(number)).touch()

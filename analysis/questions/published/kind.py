@@ -10,6 +10,7 @@ from analysis.questions.published.result import PublishedResult, PublishedSettin
 from analysis.questions.published.text import published_sentence, published_tables
 from analysis.questions.transition.result import TransitionResult
 from analysis.runs.statuses import FULL
+from hsweep.design.labels import unit_word
 from hsweep.errors import unknown_name
 
 
@@ -63,7 +64,7 @@ def beside_published(
         transition=next(
             (f.result for f in findings if isinstance(f.result, TransitionResult)), None
         ),
-        budget=f"{amount} {unit.removesuffix('s') if amount == 1 else unit}",
+        budget=f"{amount} {unit_word(unit, amount)}",
         settings=PublishedSettings(**vouched),
     )
 
