@@ -100,10 +100,10 @@ def attended(query: Tensor, key: Tensor, value: Tensor, **settings: Any) -> Tens
 
 
 def attended_in_parts(
-    most: int, query: Tensor, key: Tensor, value: Tensor, **settings: Any
+    at_once: int, query: Tensor, key: Tensor, value: Tensor, **settings: Any
 ) -> Tensor:
-    """Return the same, computed of ``most`` sequences at a time."""
-    parts = zip(*(torch.split(tensor, most) for tensor in (query, key, value)), strict=True)
+    """Return the attention's output, computed for ``at_once`` sequences at a time."""
+    parts = zip(*(torch.split(tensor, at_once) for tensor in (query, key, value)), strict=True)
     return torch.cat([F.scaled_dot_product_attention(*part, **settings) for part in parts])
 
 

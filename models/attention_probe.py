@@ -124,7 +124,7 @@ class Watch:
 
     def layers(self) -> tuple[LayerConditioning, ...]:
         """Return every attention layer in the model's own order, those left out as well."""
-        return tuple(layer.seen() for layer in self._layers)
+        return tuple(layer.figures() for layer in self._layers)
 
     def metrics(self) -> dict[str, float | None]:
         """Return the figures of ``METRICS`` and each layer's condition number."""
@@ -148,20 +148,20 @@ def _first_tensor(content: Any) -> Tensor | None:
     if isinstance(content, Mapping):
         content = tuple(content.values())
     parts = content if isinstance(content, (list, tuple)) else ()
-    return next((found for part in parts if (found := _first_tensor(part)) is not None), None)
+    return next((tensor for part in parts if (tensor := _first_tensor(part)) is not None), None)
 
 
 class _Layer:
     """One attention module under observation."""
 
     def __init__(self, attention: Attention, examples: int, watch: Watch) -> None:
-        self._attention, self._wanted, self._watch = attention, examples, watch
+        self._attention, self._num_examples, self._watch = attention, examples, watch
         self._handles: list[RemovableHandle] = []
         self._num_seen = 0
         self._left_out = "its output projection was not called"
         self._size = (0, 0)
         self._heads: int | None = None
-        self._whole, self._each_head, self._ranks = _Values(), _Values(), _Values()
+        self._matrices, self._each_head, self._ranks = _Values(), _Values(), _Values()
 
     def attach(self) -> bool:
         """Begin to look, and return whether there is anything to look at."""
@@ -183,38 +183,38 @@ class _Layer:
             handle.remove()
         self._handles.clear()
 
-    def seen(self) -> LayerConditioning:
-        """Return the figures so far."""
+    def figures(self) -> LayerConditioning:
+        """Return the layer's figures, from all examples observed so far."""
         name, (rows, columns) = self._attention.name, self._size
-        if not len(self._whole):
+        if not len(self._matrices):
             return LayerConditioning(name, rows, columns, self._heads, left_out=self._left_out)
         return LayerConditioning(
             name=name,
             rows=rows,
             columns=columns,
             heads=self._heads,
-            num_matrices=len(self._whole),
-            condition_number=self._whole.median(),
-            condition_number_mean=self._whole.mean(),
+            num_matrices=len(self._matrices),
+            condition_number=self._matrices.median(),
+            condition_number_mean=self._matrices.mean(),
             condition_number_per_head=self._each_head.median(),
-            capped_share=self._whole.share_of(LARGEST_CONDITION_NUMBER),
+            capped_share=self._matrices.share_of(LARGEST_CONDITION_NUMBER),
             effective_rank=self._ranks.median(),
         )
 
     def _picked(self, leading: int) -> list[int]:
         """Return the entries of a leading axis to look at, one for each example still wanted."""
         batch = self._watch.batch or leading
-        windows, rest = divmod(leading, batch)
-        if rest or not windows:
+        windows, remainder = divmod(leading, batch)
+        if remainder or not windows:
             batch, windows = leading, 1
         first = self._num_seen
         return [
-            index * windows + (first + index) * windows // self._wanted
-            for index in range(min(batch, self._wanted - first))
+            index * windows + (first + index) * windows // self._num_examples
+            for index in range(min(batch, self._num_examples - first))
         ]
 
     def _end(self, *_call: Any) -> None:
-        if self._num_seen >= self._wanted:
+        if self._num_seen >= self._num_examples:
             self.remove()
 
     @torch.no_grad()
@@ -231,7 +231,7 @@ class _Layer:
         self._heads = self._attention.heads_among(outputs_MND.shape[2])
         with torch.autocast(outputs.device.type, enabled=False):
             values_MS = singular_values(outputs_MND)
-            self._whole.add(condition_numbers(values_MS))
+            self._matrices.add(condition_numbers(values_MS))
             self._ranks.add(effective_ranks(values_MS))
             if self._heads is not None:
                 heads_MNHd = outputs_MND.view(*outputs_MND.shape[:2], self._heads, -1)

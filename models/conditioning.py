@@ -138,8 +138,8 @@ def summarised(layers: Sequence[LayerConditioning]) -> dict[str, float | None]:
     probed = [layer for layer in layers if not layer.left_out]
 
     def mean(figures: Sequence[float | None]) -> float | None:
-        known = [figure for figure in figures if figure is not None and math.isfinite(figure)]
-        return statistics.fmean(known) if known and len(known) == len(figures) else None
+        finite = [figure for figure in figures if figure is not None and math.isfinite(figure)]
+        return statistics.fmean(finite) if finite and len(finite) == len(figures) else None
 
     return {
         "condition_number": mean([layer.condition_number for layer in probed]),

@@ -269,21 +269,21 @@ def gated_mlp(rows: int, stage: Stage, *, bias: bool = False) -> Cost:
     )
 
 
-def pre_norm_blocks(stage: Stage, *, qkv_bias: bool, whole: int, read_only: int) -> dict[str, Cost]:
+def pre_norm_blocks(stage: Stage, *, qkv_bias: bool, full: int, read_only: int) -> dict[str, Cost]:
     """Return the cost of pre-norm blocks with biases, by parameter group.
 
     Args:
         stage: width, heads and head width; its depth does not count.
         qkv_bias: whether queries, keys and values have biases.
-        whole: blocks that update all tokens.
+        full: blocks that update all tokens.
         read_only: blocks that update the class token alone.
     """
     tokens, norm = stage.seq_len, layer_norm(stage.seq_len, stage.embed_dim)
     read = class_token_read(stage, tokens=tokens, qkv_bias=qkv_bias)
     return {
-        "attention": self_attention(stage, qkv_bias=qkv_bias) * whole + read * read_only,
-        "mlp": mlp(tokens, stage) * whole + mlp(1, stage) * read_only,
-        "norm": norm * (2 * whole) + (norm + layer_norm(1, stage.embed_dim)) * read_only,
+        "attention": self_attention(stage, qkv_bias=qkv_bias) * full + read * read_only,
+        "mlp": mlp(tokens, stage) * full + mlp(1, stage) * read_only,
+        "norm": norm * (2 * full) + (norm + layer_norm(1, stage.embed_dim)) * read_only,
     }
 
 
@@ -306,14 +306,14 @@ def total(*, outputs: int, **groups: Cost) -> Counts:
         groups: the costs of each of ``PARAM_GROUPS``.
     """
     assert set(groups) <= set(PARAM_GROUPS), f"unknown parameter groups in {sorted(groups)}"
-    whole = sum(groups.values(), start=Cost())
+    cost = sum(groups.values(), start=Cost())
     return Counts(
         params={name: groups.get(name, Cost()).params for name in PARAM_GROUPS},
-        forward_flops=whole.flops,
-        activation_elements=whole.kept,
-        float32_activation_elements=whole.kept_float32,
+        forward_flops=cost.flops,
+        activation_elements=cost.kept,
+        float32_activation_elements=cost.kept_float32,
         output_elements=outputs,
-        passing_elements=whole.passing,
+        passing_elements=cost.passing,
     )
 
 

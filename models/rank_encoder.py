@@ -167,13 +167,13 @@ class RankEncoderNetwork(nn.Module):
             else:
                 nn.init.normal_(self.positions, mean=-1.0, std=1.0)
         first = PostNormLayer(config.stage, norm=config.norm)
-        others = range(config.depth - 1)
+        later_layers = range(config.depth - 1)
         self.layers = nn.ModuleList([first])
         self.layers.extend(
             deepcopy(first)
             if config.copy_first_layer
             else PostNormLayer(config.stage, norm=config.norm)
-            for _ in others
+            for _ in later_layers
         )
 
     def forward(self, x_BTD: Tensor) -> Tensor:

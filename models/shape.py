@@ -89,10 +89,10 @@ _FIELDS: Final = ("embed_dim", "depth", "heads", "head_dim", "mlp_ratio")
 """Of a stage, those that a configuration has as well."""
 
 
-def stage_of(config: Any, seq_len: int, **others: Any) -> Stage:
-    """Return the stage that a configuration's fields describe, ``others`` in place of some."""
-    fields = {name: getattr(config, name) for name in _FIELDS if name not in others}
-    return Stage(**fields, **others, seq_len=seq_len)
+def stage_of(config: Any, seq_len: int, **overrides: Any) -> Stage:
+    """Return the stage that a configuration's fields describe, with ``overrides`` in their place."""
+    fields = {name: getattr(config, name) for name in _FIELDS if name not in overrides}
+    return Stage(**fields, **overrides, seq_len=seq_len)
 
 
 def stages_of(config: Any, seq_lens: Sequence[int]) -> tuple[Stage, ...]:
@@ -113,18 +113,18 @@ def stages_of(config: Any, seq_lens: Sequence[int]) -> tuple[Stage, ...]:
     )
 
 
-def settle_stages(config: Any, num_stages: int, **others: Rule) -> None:
+def settle_stages(config: Any, num_stages: int, **rules_by_field: Rule) -> None:
     """Check a configuration's fields that hold a value for every stage, and give each of them one.
 
     Args:
         config: while it is made.
         num_stages: how many it has.
-        others: rules in place of the usual ones, by field.
+        rules_by_field: rules in place of the usual ones.
 
     Raises:
         ValueError: a value that its rule refuses, or too few or too many of them.
     """
-    rules = {**dict.fromkeys(_FIELDS, whole_number), "mlp_ratio": real_number, **others}
+    rules = {**dict.fromkeys(_FIELDS, whole_number), "mlp_ratio": real_number, **rules_by_field}
     for name, rule in rules.items():
         value = getattr(config, name)
         if value is not None:

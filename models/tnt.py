@@ -144,7 +144,7 @@ class TNT:
         """Return the model's counts, from its structure."""
         read_only = int(self.skip_unread_tokens)
         outer = count.pre_norm_blocks(
-            self.stage, qkv_bias=False, whole=self.depth - read_only, read_only=read_only
+            self.stage, qkv_bias=False, full=self.depth - read_only, read_only=read_only
         )
         groups = count.by_group([_first_tokens(self), _inner_blocks(self), outer])
         # The head's input is one row of all normalised tokens, and keeps every one alive.

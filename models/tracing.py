@@ -75,15 +75,15 @@ def module_counts(model: nn.Module, example_input: object, examples: int = 1) ->
         example_input: a batch.
         examples: in the batch.
     """
-    kept: Counter[int] = Counter()
+    saved_elements: Counter[int] = Counter()
     alive: list[Tensor] = []  # a freed storage's identity could be given to another one
-    own = {storage_identity(tensor) for tensor in (*model.parameters(), *model.buffers())}
+    weights = {storage_identity(tensor) for tensor in (*model.parameters(), *model.buffers())}
 
     def pack(tensor: Tensor) -> Tensor:
         identity = storage_identity(tensor)
-        if identity not in own:
+        if identity not in weights:
             alive.append(tensor)
-            kept[identity] = tensor.untyped_storage().nbytes() // tensor.element_size()
+            saved_elements[identity] = tensor.untyped_storage().nbytes() // tensor.element_size()
         return tensor
 
     arguments, keywords = _arguments(example_input)
@@ -95,7 +95,7 @@ def module_counts(model: nn.Module, example_input: object, examples: int = 1) ->
     return Counts(
         params=params_of(model),
         forward_flops=int(flop_counter.get_total_flops()) // examples,
-        activation_elements=sum(kept.values()) // examples,
+        activation_elements=sum(saved_elements.values()) // examples,
         output_elements=sum(
             leaf.numel() for leaf in tree_leaves(outputs) if isinstance(leaf, Tensor)
         )

@@ -105,7 +105,7 @@ class ViT:
         tokens_and_positions = count.Cost(params=(tokens + self.class_token) * embed)
         read_only = int(self.reads_class_token_only)
         blocks = count.pre_norm_blocks(
-            stage, qkv_bias=True, whole=self.depth - read_only, read_only=read_only
+            stage, qkv_bias=True, full=self.depth - read_only, read_only=read_only
         )
         # timm takes the mean over patches before the last norm, the class token after it: the
         # head's input is then one row of all normalised tokens, and keeps every one alive.

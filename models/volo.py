@@ -196,7 +196,7 @@ class VOLO:
         for stage in transformers:
             groups["attention"] += count.self_attention(stage, qkv_bias=False) * stage.depth
         class_blocks = count.pre_norm_blocks(
-            self.class_stage, qkv_bias=False, whole=0, read_only=NUM_CLASS_BLOCKS
+            self.class_stage, qkv_bias=False, full=0, read_only=NUM_CLASS_BLOCKS
         )
         groups = count.by_group([groups, class_blocks])
         groups["norm"] += count.layer_norm(tokens + 1, width)
