@@ -90,7 +90,7 @@ _FIELDS: Final = ("embed_dim", "depth", "heads", "head_dim", "mlp_ratio")
 
 
 def stage_of(config: Any, seq_len: int, **overrides: Any) -> Stage:
-    """Return the stage that a configuration's fields describe, with ``overrides`` in their place."""
+    """Return the stage of a configuration's fields, with ``overrides`` in place of some."""
     fields = {name: getattr(config, name) for name in _FIELDS if name not in overrides}
     return Stage(**fields, **overrides, seq_len=seq_len)
 

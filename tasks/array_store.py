@@ -82,20 +82,23 @@ def examples(content: str, num_inputs: int, validation: float | None) -> tuple[P
     """
     arrays = arrays_of(content)
     names = [f"x{number}" for number in range(num_inputs)]
-    whole = Part(tuple(arrays[name] for name in names), arrays["y"])
+    all_examples = Part(tuple(arrays[name] for name in names), arrays["y"])
     if validation is None:
-        others = tuple(arrays[f"validation_{name}"] for name in names)
-        return whole, Part(others, arrays["validation_y"])
-    rows = held_out(whole.targets, validation)
-    train, validated = (
-        Part(tuple(array[chosen] for array in whole.inputs), whole.targets[chosen])
-        for chosen in (~rows, rows)
+        validation_inputs = tuple(arrays[f"validation_{name}"] for name in names)
+        return all_examples, Part(validation_inputs, arrays["validation_y"])
+    rows = held_out(all_examples.targets, validation)
+    train, held_out_part = (
+        Part(
+            tuple(array[part_rows] for array in all_examples.inputs),
+            all_examples.targets[part_rows],
+        )
+        for part_rows in (~rows, rows)
     )
-    return train, validated
+    return train, held_out_part
 
 
 def by_name(inputs: Iterable[Array], targets: Array, prefix: str) -> dict[str, Array]:
-    """Return examples by the names under which they are kept."""
+    """Return the arrays of examples by the names under which ``put`` keeps them."""
     arrays = {f"{prefix}x{number}": array for number, array in enumerate(inputs)}
     return arrays | {f"{prefix}y": targets}
 
@@ -126,53 +129,53 @@ def held_out(targets: Array, share: float) -> NDArray[np.bool_]:
     return mask
 
 
-def read_examples(x: Any, y: Any, what: str) -> tuple[dict[str | int, Array], Array]:
+def read_examples(x: Any, y: Any, prefix: str) -> tuple[dict[str | int, Array], Array]:
     """Return the inputs of ``tasks.arrays`` by the names of the model's arguments, and the targets,
     as arrays of few types.
 
     Raises:
         ValueError: they are no arrays, do not go together, or hold what cannot be learned from; the
-            message calls them ``{what}x`` and ``{what}y``.
+            message calls them ``{prefix}x`` and ``{prefix}y``.
     """
     if y is None:
-        x, y = _of_dataset(x, what)
+        x, y = _of_dataset(x, prefix)
     if isinstance(x, Mapping):
         columns: dict[str | int, Any] = {str(name): column for name, column in x.items()}
     else:
         columns = dict(enumerate(x if isinstance(x, tuple) else (x,)))
     if not columns:
-        raise ValueError(f"{what}x holds no array")
-    targets = _array(y, f"{what}y", is_target=True)
+        raise ValueError(f"{prefix}x holds no array")
+    targets = _array(y, f"{prefix}y", is_target=True)
     inputs = {}
     for name, column in columns.items():
-        label = f"{what}x" if len(columns) == 1 else f"{what}x[{name!r}]"
+        label = f"{prefix}x" if len(columns) == 1 else f"{prefix}x[{name!r}]"
         inputs[name] = _array(column, label)
         if len(inputs[name]) != len(targets):
             raise ValueError(
-                f"{label} has {len(inputs[name]):,} examples and {what}y {len(targets):,}; "
+                f"{label} has {len(inputs[name]):,} examples and {prefix}y {len(targets):,}; "
                 "examples are counted along the first dimension"
             )
     return inputs, targets
 
 
-def _of_dataset(dataset: Any, what: str) -> tuple[Any, Any]:
+def _of_dataset(dataset: Any, prefix: str) -> tuple[Any, Any]:
     """Return the examples of a ``torch.utils.data.Dataset``, read one by one."""
     is_array = hasattr(dataset, "dtype") or isinstance(dataset, str | Mapping | tuple | list)
     if is_array or not (hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")):
         raise ValueError(
-            f"{what}y is missing: give arrays(x, y), or arrays(dataset) with a Dataset of pairs"
+            f"{prefix}y is missing: give arrays(x, y), or arrays(dataset) with a Dataset of pairs"
         )
     pairs = [dataset[row] for row in range(len(dataset))]
     for pair in pairs:
         if not isinstance(pair, tuple | list) or len(pair) != 2:
             raise ValueError(
-                f"an example of the {what}data set is a pair (x, y), not {type(pair).__name__}"
+                f"an example of the {prefix}data set is a pair (x, y), not {type(pair).__name__}"
             )
     if not pairs:
-        raise ValueError(f"the {what}data set is empty")
+        raise ValueError(f"the {prefix}data set is empty")
     if not np.array_equal(np.asarray(pairs[0][0]), np.asarray(dataset[0][0])):
         raise ValueError(
-            f"the {what}data set gives another first example when it is asked again, as with a "
+            f"the {prefix}data set gives another first example when it is asked again, as with a "
             "random transform, and arrays stay as they are: leave the transform out, or write a "
             "task of your own"
         )
@@ -180,7 +183,7 @@ def _of_dataset(dataset: Any, what: str) -> tuple[Any, Any]:
     return x, y
 
 
-def _array(value: Any, what: str, *, is_target: bool = False) -> Array:
+def _array(value: Any, label: str, *, is_target: bool = False) -> Array:
     """Return a tensor, array or list as an array of float32, int64 or, of inputs, bool."""
     if hasattr(value, "detach"):
         value = value.detach().cpu()
@@ -188,39 +191,46 @@ def _array(value: Any, what: str, *, is_target: bool = False) -> Array:
     try:
         array = np.asarray(value)
     except ValueError as error:
-        raise ValueError(f"{what} is no array: {error}") from None
+        raise ValueError(f"{label} is no array: {error}") from None
     if array.ndim == 0 or len(array) == 0:
-        raise ValueError(f"{what} holds no examples")
+        raise ValueError(f"{label} holds no examples")
     if array.dtype.kind in "iu" or (array.dtype.kind == "b" and is_target):
-        whole = array.astype(np.int64)
-        if is_target and whole.min() < 0:
-            raise ValueError(f"{what} holds the class {whole.min()}; classes are 0, 1, ...")
-        return whole
+        integers = array.astype(np.int64)
+        if is_target and integers.min() < 0:
+            raise ValueError(f"{label} holds the class {integers.min()}; classes are 0, 1, ...")
+        return integers
     if array.dtype.kind == "b":
         return array
     if array.dtype.kind != "f":
-        raise ValueError(f"{what} must hold numbers, not {array.dtype}")
+        raise ValueError(f"{label} must hold numbers, not {array.dtype}")
     numbers = array.astype(np.float32)
-    if len(odd := np.argwhere(~np.isfinite(numbers))):
-        place = tuple(map(int, odd[0]))
+    if len(bad_places := np.argwhere(~np.isfinite(numbers))):
+        place = tuple(map(int, bad_places[0]))
         raise ValueError(
-            f"{what} holds {numbers[place]} at {list(place)}; replace it, or leave the example out"
+            f"{label} holds {numbers[place]} at {list(place)}; replace it, or leave the example out"
         )
     return numbers
 
 
-def check_alike(ones: Mapping[Any, Array], others: Mapping[Any, Array]) -> None:
+def check_alike(train: Mapping[Any, Array], validation: Mapping[Any, Array]) -> None:
     """Check that examples to validate on are like those to train on.
 
     Raises:
         ValueError: they are not.
     """
-    for name, one in ones.items():
-        other = others.get(name)
-        if other is None or (one.dtype, one.shape[1:]) != (other.dtype, other.shape[1:]):
-            there = "none" if other is None else f"{other.dtype} of shape {other.shape[1:]}"
+    for name, train_array in train.items():
+        validation_array = validation.get(name)
+        if validation_array is None or (train_array.dtype, train_array.shape[1:]) != (
+            validation_array.dtype,
+            validation_array.shape[1:],
+        ):
+            validation_kind = (
+                "none"
+                if validation_array is None
+                else f"{validation_array.dtype} of shape {validation_array.shape[1:]}"
+            )
             label = "x" if name == 0 else name if name == "y" else f"x[{name!r}]"
             raise ValueError(
-                f"an example's {label} is {one.dtype} of shape {one.shape[1:]}, and that of an "
-                f"example to validate on must be like it, not {there}"
+                f"an example's {label} is {train_array.dtype} of shape {train_array.shape[1:]}, "
+                f"and that of an example to validate on must be like it, not {validation_kind}"
             )

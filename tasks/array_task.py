@@ -7,7 +7,7 @@ import functools
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,6 @@ from models.fields import choice, share
 from tasks.array_store import (
     Array,
     Part,
-    arrays_of,
     by_name,
     check_alike,
     examples,
@@ -53,8 +52,8 @@ class ArrayTask:
     """The task of learning from arrays; ``tasks.arrays`` makes it.
 
     Attributes:
-        arrays: hash of them.
-        inputs: what they are called as the model's arguments; numbers are positions.
+        arrays: hash of the arrays.
+        inputs: the model's arguments that take the inputs: names, or positions as numbers.
         loss: a function of what the model returns and the targets; None for the usual ones.
         metric: the main metric: one of ``NAMED_METRICS``, or a function of what the model returns
             and the targets.
@@ -71,18 +70,13 @@ class ArrayTask:
 
     @property
     def name(self) -> str:
-        """What every task of arrays is called."""
+        """The name of every task of arrays."""
         return "arrays"
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
         """The main metric and the loss, of the examples to validate on and to train on."""
         return (*self._declared(of_training=False), *self._declared(of_training=True))
-
-    @property
-    def is_classified(self) -> bool:
-        """Whether targets are classes: whole numbers."""
-        return arrays_of(self.arrays)["y"].dtype.kind == "i"
 
     def fingerprint(self) -> str:
         """Return the hash of the arrays."""
@@ -116,7 +110,7 @@ class ArrayTask:
 
     @property
     def metric_name(self) -> str:
-        """What the main metric is called."""
+        """The name of the main metric."""
         return self.metric if isinstance(self.metric, str) else _name_of(self.metric)
 
     def _declared(self, *, of_training: bool) -> list[Metric]:
@@ -132,7 +126,7 @@ class ArrayTask:
             scale = accuracy if self.metric == "top1" else error
             declared.append(scale(f"{prefix}{self.metric}", f"{words}, {where}", chance))
         if self.metric != "mse" or self.loss is not None:
-            is_error = self.loss is None and not self.is_classified
+            is_error = self.loss is None and self.validation_targets().dtype.kind != "i"
             words = "cross-entropy in nats" if self.loss is None else "the loss"
             scale, words = (error, _ERRORS["mse"]) if is_error else (loss, words)
             declared.append(scale("train_loss" if of_training else _LOSS, f"{words}, {where}"))
@@ -145,7 +139,7 @@ class ArrayTask:
 
     def __reduce__(self) -> tuple[Any, ...]:
         fields = (self.arrays, self.inputs, self.loss, self.metric, self.goal, self.validation)
-        return _received, (fields, to_send(self.arrays))
+        return _unpickled, (fields, to_send(self.arrays))
 
 
 def arrays(
@@ -185,28 +179,32 @@ def arrays(
     """
     inputs, targets = read_examples(x, y, "")
     content = by_name(inputs.values(), targets, "")
-    part: float | None = None
+    held_out_share: float | None = None
     if isinstance(validation, int | float):
-        part = share("validation", validation)
-        if not 1 <= round(part * len(targets)) < len(targets):
+        held_out_share = share("validation", validation)
+        if not 1 <= round(held_out_share * len(targets)) < len(targets):
             raise ValueError(
                 f"validation={validation} of {len(targets)} examples leaves none to train on or "
                 "none to validate on; give another share, or validation=(x, y)"
             )
     else:
         is_pair = isinstance(validation, tuple) and len(validation) == 2
-        other_x, other_y = validation if is_pair else (validation, None)
-        others, their_targets = read_examples(other_x, other_y, "validation ")
-        check_alike(inputs | {"y": targets}, others | {"y": their_targets})
-        content |= by_name(others.values(), their_targets, "validation_")
+        validation_x, validation_y = validation if is_pair else (validation, None)
+        validation_inputs, validation_targets = read_examples(
+            validation_x, validation_y, "validation "
+        )
+        check_alike(inputs | {"y": targets}, validation_inputs | {"y": validation_targets})
+        content |= by_name(validation_inputs.values(), validation_targets, "validation_")
     is_classified = targets.dtype.kind == "i"
     if metric is None:
         metric = _LOSS if loss is not None else "top1" if is_classified else "mse"
     _check(metric, goal, targets)
-    return ArrayTask(put(content), tuple(inputs), _loss_function(loss), metric, goal, part)
+    return ArrayTask(
+        put(content), tuple(inputs), _loss_function(loss), metric, goal, held_out_share
+    )
 
 
-def _received(fields: tuple[Any, ...], arrays: dict[str, Array] | None) -> ArrayTask:
+def _unpickled(fields: tuple[Any, ...], arrays: dict[str, Array] | None) -> ArrayTask:
     if arrays is not None:
         put(arrays)
     return ArrayTask(*fields)
@@ -273,22 +271,17 @@ def _content_of(loss: Any) -> Any:
     return {"class": type(loss).__qualname__, **settings, **weights}
 
 
-class Examples(NamedTuple):
-    """Examples on the training device, each as a tuple of inputs and targets."""
-
-    train: Batch
-    validation: Batch
-
-
 @keep_last(2)
-def load(content: str, num_inputs: int, validation: float | None, device: torch.device) -> Examples:
-    """Return examples on a device.
+def load(
+    content: str, num_inputs: int, validation: float | None, device: torch.device
+) -> tuple[Batch, Batch]:
+    """Return the inputs and targets to train on and those to validate on, on a device.
 
     Args:
         content: hash of the arrays.
         num_inputs: of the model.
         validation: the share that is held out, or None.
-        device: where they are wanted.
+        device: the device that trains.
 
     Raises:
         DataError: the arrays are not there.
@@ -299,25 +292,33 @@ def load(content: str, num_inputs: int, validation: float | None, device: torch.
         inputs = tuple(torch.tensor(array, device=device) for array in part.inputs)
         return inputs, torch.tensor(part.targets, device=device)
 
-    return Examples(*map(moved, examples(content, num_inputs, validation)))
+    train, held_out = examples(content, num_inputs, validation)
+    return moved(train), moved(held_out)
 
 
 class ArrayData(EpochData):
     """Examples opened for one trial."""
 
     def __init__(
-        self, task: ArrayTask, loaded: Examples, sampling_seed: int, batch_size: int
+        self,
+        task: ArrayTask,
+        examples: tuple[Batch, Batch],
+        sampling_seed: int,
+        batch_size: int,
     ) -> None:
-        super().__init__(len(loaded.train[1]), len(loaded.validation[1]), sampling_seed, batch_size)
-        self._task, self._examples = task, loaded
+        self._train, self._validation = examples
+        super().__init__(len(self._train[1]), len(self._validation[1]), sampling_seed, batch_size)
+        self._task = task
         self._variance = of_constant("mse", task.validation_targets())
 
     def batches(self, start_step: int) -> Iterator[Batch]:
         """Yield (inputs, targets) without end, beginning with ``start_step``."""
-        inputs, targets = self._examples.train
+        inputs, targets = self._train
         for _, rows in self.rows_from(start_step, targets.device):
-            chosen = tuple(tensor.index_select(0, rows) for tensor in inputs)
-            yield chosen, targets.index_select(0, rows)
+            yield (
+                tuple(tensor.index_select(0, rows) for tensor in inputs),
+                targets.index_select(0, rows),
+            )
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """Return the mean loss of a batch."""
@@ -326,11 +327,11 @@ class ArrayData(EpochData):
 
     def evaluate(self, model: nn.Module) -> Mapping[str, float]:
         """Return the metrics of the examples to validate on."""
-        return self._measured(model, self._examples.validation, "", "validation_loss")
+        return self._measured(model, self._validation, "", "validation_loss")
 
     def evaluate_training(self, model: nn.Module) -> Mapping[str, float]:
-        """Return the same of the training examples."""
-        return self._measured(model, self._examples.train, "train_", "train_loss")
+        """Return the metrics of the training examples."""
+        return self._measured(model, self._train, "train_", "train_loss")
 
     def _outputs(self, model: nn.Module, inputs: tuple[Tensor, ...]) -> Any:
         names = self._task.inputs
@@ -351,8 +352,8 @@ class ArrayData(EpochData):
         metric, name = self._task.metric, self._task.metric_name
         inputs, targets = part
         # A function of all outputs at once: every process of a trial computes them all.
-        whole = [slice(at, at + _CHUNK) for at in range(0, len(targets), _CHUNK)]
-        chunks = whole if callable(metric) else own_slices(len(targets), _CHUNK)
+        all_rows = [slice(at, at + _CHUNK) for at in range(0, len(targets), _CHUNK)]
+        chunks = all_rows if callable(metric) else own_slices(len(targets), _CHUNK)
         total = torch.zeros(3, dtype=torch.float64, device=targets.device)
         predictions = []
         for rows in chunks:
@@ -369,7 +370,7 @@ class ArrayData(EpochData):
         loss_sum, score_sum, count = sums.tolist()
         values = {loss_name: loss_sum / count}
         if callable(metric):
-            values[f"{prefix}{name}"] = float(metric(_joined(predictions), targets))
+            values[f"{prefix}{name}"] = float(metric(_concatenated(predictions), targets))
         elif metric != _LOSS:
             unit = self._variance if metric == "nmse" else 1.0
             values[f"{prefix}{name}"] = score_sum / count / unit
@@ -378,10 +379,9 @@ class ArrayData(EpochData):
         return values
 
 
-def _joined(outputs: list[Any]) -> Any:
+def _concatenated(outputs: list[Any]) -> Any:
     """Return the outputs of several batches as those of one."""
-    first, *others = outputs
-    return tree_map(lambda *parts: torch.cat(parts), first, *others)
+    return tree_map(lambda *parts: torch.cat(parts), *outputs)
 
 
 def main_output(outputs: Any) -> Tensor:

@@ -173,8 +173,8 @@ class EpochData:
         """Yield each step's number and the rows of its batch, without end.
 
         Args:
-            start_step: the first one.
-            device: where rows are wanted; None for the CPU.
+            start_step: the first step.
+            device: the device of the rows; None for the CPU.
 
         Raises:
             ValueError: a start step below 0.
@@ -188,12 +188,12 @@ class EpochData:
                 step += 1
 
 
-def of_shape(outputs: Tensor, shape: tuple[int, ...], what: str) -> Tensor:
+def of_shape(outputs: Tensor, shape: tuple[int, ...], expected: str) -> Tensor:
     """Return a model's outputs.
 
     Raises:
-        ValueError: they have another shape than ``shape``; ``what`` says in words what is needed.
+        ValueError: they have another shape than ``shape``; ``expected`` is the right one in words.
     """
     if outputs.shape != shape:
-        raise ValueError(f"the model must return {what}, not {tuple(outputs.shape)}")
+        raise ValueError(f"the model must return {expected}, not {tuple(outputs.shape)}")
     return outputs

@@ -208,8 +208,8 @@ def _lr_at(peak: float, step: int, num_steps: int) -> float:
     warmup = round(_WARMUP * num_steps)
     if step < warmup:
         return peak * (step + 1) / warmup
-    done = (step - warmup) / max(1, num_steps - warmup)
-    return peak * 0.5 * (1 + math.cos(math.pi * done))
+    progress = (step - warmup) / max(1, num_steps - warmup)
+    return peak * 0.5 * (1 + math.cos(math.pi * progress))
 
 
 def _set_dropout(encoder: nn.Module, rate: float) -> None:

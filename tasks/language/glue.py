@@ -153,9 +153,9 @@ def _tasks(name: str, tasks: Any) -> tuple[str, ...]:
     """Return names of tasks in GLUE's order: any order is the same study."""
     if not tasks or len(set(tasks)) < len(tasks):
         raise ValueError(f"{name} must name at least one task and none twice: {tasks!r}")
-    known: Rule = choice(*GLUE_TASKS)
+    rule: Rule = choice(*GLUE_TASKS)
     for task in tasks:
-        known(f"each of {name}", task)
+        rule(f"each of {name}", task)
     return tuple(task for task in GLUE_TASKS if task in tasks)
 
 
@@ -251,11 +251,11 @@ def _longest(examples: Examples) -> int:
     return int(np.diff(examples.ends, prepend=0).max())
 
 
-def _fewer(examples: Examples, most: int | None) -> Examples:
+def _fewer(examples: Examples, limit: int | None) -> Examples:
     """Return at most so many of the examples, evenly spaced."""
-    if most is None or most >= len(examples.labels):
+    if limit is None or limit >= len(examples.labels):
         return examples
-    rows = evenly_spaced(len(examples.labels), most)
+    rows = evenly_spaced(len(examples.labels), limit)
     ends = np.asarray(examples.ends)
     starts = np.concatenate(([0], ends[:-1]))
     pieces = [np.asarray(examples.tokens[starts[row] : ends[row]]) for row in rows]

@@ -165,10 +165,10 @@ def _encoded(
             yield [first, *(token for part in shortened for token in [*part, separator])]
 
 
-def _shortened(parts: list[list[int]], most: int) -> list[list[int]]:
-    """Return the parts with at most ``most`` tokens in all, the longest cut first."""
+def _shortened(parts: list[list[int]], limit: int) -> list[list[int]]:
+    """Return the parts with at most ``limit`` tokens in all, the longest cut first."""
     lengths = [len(part) for part in parts]
-    while sum(lengths) > most:
+    while sum(lengths) > limit:
         # The later one of two equally long ones.
         longest = max(range(len(lengths)), key=lambda number: (lengths[number], number))
         lengths[longest] -= 1

@@ -121,11 +121,11 @@ class Masking(NamedTuple):
         targets = tokens.gather(1, positions)
         masked = round(_SHOWN_AS_MASK * self.predicted)
         replaced = min(round(_SHOWN_AS_ANOTHER * self.predicted), self.predicted - masked)
-        others = torch.randint(len(self.ordinary), (len(tokens), replaced), generator=random)
-        shown = targets.clone()
-        shown[:, :masked] = self.mask
-        shown[:, masked : masked + replaced] = self.ordinary[others]
-        return tokens.scatter(1, positions, shown), positions, targets
+        replacements = torch.randint(len(self.ordinary), (len(tokens), replaced), generator=random)
+        inputs = targets.clone()
+        inputs[:, :masked] = self.mask
+        inputs[:, masked : masked + replaced] = self.ordinary[replacements]
+        return tokens.scatter(1, positions, inputs), positions, targets
 
 
 class MaskedTextData(SequenceData[MaskedBatch]):
@@ -182,9 +182,9 @@ class MaskedTextData(SequenceData[MaskedBatch]):
 
     def _hidden(self, part: Part, rows: NDArray[np.int64], random: torch.Generator) -> MaskedBatch:
         tokens = self._at(part, rows * self._seq_len, self._seq_len)
-        shown, positions, targets = self._masking.hide(tokens, random)
-        shown, positions = to_device(shown, self._device), to_device(positions, self._device)
-        return shown, positions, to_device(targets, self._device)
+        inputs, positions, targets = self._masking.hide(tokens, random)
+        inputs, positions = to_device(inputs, self._device), to_device(positions, self._device)
+        return inputs, positions, to_device(targets, self._device)
 
     def _evaluated(self, model: nn.Module, part: Part) -> tuple[float, float]:
         total = torch.zeros(2, dtype=torch.float64, device=self._device)
@@ -193,8 +193,8 @@ class MaskedTextData(SequenceData[MaskedBatch]):
         for start in range(0, len(rows), self._at_once):
             # Masks are drawn for all rows, so that they do not depend on whose rows these are.
             hidden = self._hidden(part, rows[start : start + self._at_once], random)
-            for own in own_slices(len(hidden[0]), self._at_once):
-                batch = hidden[0][own], hidden[1][own], hidden[2][own]
+            for own_rows in own_slices(len(hidden[0]), self._at_once):
+                batch = hidden[0][own_rows], hidden[1][own_rows], hidden[2][own_rows]
                 logits = self._logits(model, batch).flatten(0, 1).float()
                 targets = batch[2].flatten()
                 loss = functional.cross_entropy(logits, targets, reduction="sum")
@@ -215,8 +215,8 @@ class MaskedTextData(SequenceData[MaskedBatch]):
             if logits.shape[:2] == tokens.shape:
                 logits = logits.take_along_dim(positions[:, :, None], dim=1)
         shape = (*positions.shape, self._vocab_size)
-        what = (
+        expected = (
             f"logits of shape {shape} for the {positions.shape[1]} positions of tokens of shape "
             f"{tuple(tokens.shape)}"
         )
-        return of_shape(logits, shape, what)
+        return of_shape(logits, shape, expected)

@@ -190,8 +190,8 @@ class StoryData(SequenceData[Tensor]):
     ) -> Tensor:
         inputs, targets = tokens[:, :-1], tokens[:, 1:]
         shape = (*targets.shape, self._vocab_size)
-        what = f"logits of shape {shape} for tokens of shape {tuple(inputs.shape)}"
-        logits = of_shape(model(inputs), shape, what)
+        expected = f"logits of shape {shape} for tokens of shape {tuple(inputs.shape)}"
+        logits = of_shape(model(inputs), shape, expected)
         return functional.cross_entropy(
             logits.flatten(0, 1).float(), targets.flatten(), reduction=reduction
         )

@@ -245,12 +245,12 @@ def train_wordpiece(documents: Iterable[list[str]], vocab_size: int) -> "Tokeniz
         )
     vocabulary = [*_WORDPIECE_SPECIALS, *pieces][:vocab_size]
     numbered = {piece: number for number, piece in enumerate(vocabulary)}
-    made = Tokenizer(models.WordPiece(numbered, unk_token="[UNK]"))
-    made.normalizer = normalizer
-    made.pre_tokenizer = words
-    made.decoder = decoders.WordPiece()
-    made.add_special_tokens(list(_WORDPIECE_SPECIALS))
-    return made
+    wordpiece = Tokenizer(models.WordPiece(numbered, unk_token="[UNK]"))
+    wordpiece.normalizer = normalizer
+    wordpiece.pre_tokenizer = words
+    wordpiece.decoder = decoders.WordPiece()
+    wordpiece.add_special_tokens(list(_WORDPIECE_SPECIALS))
+    return wordpiece
 
 
 def _pieces(tokens: Iterable[str]) -> Iterator[str]:
@@ -314,9 +314,10 @@ def token_line(
                 texts = [*itertools.chain(*itertools.islice(documents, _BATCHES_A_PART))]
                 if not texts:
                     break
-                made = cached_part(key, str(number), functools.partial(tokenised, texts))["tokens"]
-                made.tofile(line)
-                count += len(made)
+                make = functools.partial(tokenised, texts)
+                tokens = cached_part(key, str(number), make)["tokens"]
+                tokens.tofile(line)
+                count += len(tokens)
                 done += len(texts)
                 report_progress(f"documents for {part}", done, total)
         if not count:
@@ -331,7 +332,7 @@ def token_line(
     return np.memmap(file, dtype=kind, mode="c")
 
 
-def evenly_spaced(count: int, most: int | None) -> NDArray[np.int64]:
-    """Return at most ``most`` of the numbers 0, ..., count - 1, ascending and evenly spaced."""
-    chosen = count if most is None else min(count, most)
-    return np.arange(chosen, dtype=np.int64) * count // max(chosen, 1)
+def evenly_spaced(count: int, limit: int | None) -> NDArray[np.int64]:
+    """Return at most ``limit`` of the numbers 0, ..., count - 1, ascending and evenly spaced."""
+    size = count if limit is None else min(count, limit)
+    return np.arange(size, dtype=np.int64) * count // max(size, 1)

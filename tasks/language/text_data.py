@@ -56,15 +56,15 @@ class TextColumn:
     def __len__(self) -> int:
         return len(self.table.splits[self.split])
 
-    def check(self, most: int | None = None) -> None:
-        """See to it that the first ``most`` rows, or all, hold UTF-8 texts.
+    def check(self, limit: int | None = None) -> None:
+        """See to it that the first ``limit`` rows, or all, hold UTF-8 texts.
 
         Raises:
             DataError: a text is missing or not UTF-8; the message names its row.
         """
         import pyarrow as pa
 
-        values = self._values(most)
+        values = self._values(limit)
         if values.null_count:
             self._text(None, values.is_null().index(True).as_py())
         for chunk in values.chunks:
@@ -74,12 +74,12 @@ class TextColumn:
                 else:
                     chunk.validate(full=True)
             except pa.ArrowInvalid:
-                for _ in self.read(most):
+                for _ in self.read(limit):
                     pass  # it names the row
                 raise
 
-    def read(self, most: int | None = None) -> Batches:
-        """Yield the texts of the first ``most`` rows, or of all, some hundreds at a time, in order.
+    def read(self, limit: int | None = None) -> Batches:
+        """Yield the texts of the first ``limit`` rows, or of all, in order, hundreds at a time.
 
         Raises:
             DataError: a text is missing or not UTF-8; the message names its row.
@@ -87,7 +87,7 @@ class TextColumn:
         import pyarrow as pa
 
         row = 0
-        for chunk in self._values(most).chunks:
+        for chunk in self._values(limit).chunks:
             for start in range(0, len(chunk), _ROWS_AT_ONCE):
                 part = chunk.slice(start, _ROWS_AT_ONCE)
                 try:
@@ -97,8 +97,8 @@ class TextColumn:
                 yield [self._text(value, row + i) for i, value in enumerate(values)]
                 row += len(part)
 
-    def _values(self, most: int | None) -> "pa.ChunkedArray":
-        return self.table.splits[self.split].data.column(self.name).slice(0, most)
+    def _values(self, limit: int | None) -> "pa.ChunkedArray":
+        return self.table.splits[self.split].data.column(self.name).slice(0, limit)
 
     def _text(self, value: Any, row: int) -> str:
         if isinstance(value, str):
@@ -223,17 +223,17 @@ class Corpus:
         """
         train, validation = self._columns()
         if validation is not None and part == "validation":
-            chosen = validation.read()
+            batches = validation.read()
         else:
-            chosen = self._undivided(train)
+            batches = self._undivided(train)
             if self.held_out is not None:
-                chosen = self._divided(chosen, part, self.held_out)
-        found = False
-        for batch in chosen:
+                batches = self._divided(batches, part, self.held_out)
+        has_text = False
+        for batch in batches:
             if batch:
-                found = True
+                has_text = True
                 yield batch
-        if not found:
+        if not has_text:
             raise self._nothing_for(part)
 
     def _undivided(self, train: TextColumn | None) -> Batches:
@@ -253,16 +253,18 @@ class Corpus:
                     if (int((row + 1) * held_out) > int(row * held_out)) == (part == "validation")
                 ]
             return
-        every = self._undivided(self._columns()[0])
-        kept = (1 - held_out) * sum(len(text) for batch in every for text in batch)
+        all_batches = self._undivided(self._columns()[0])
+        num_train_characters = (1 - held_out) * sum(
+            len(text) for batch in all_batches for text in batch
+        )
         passed = 0
         for batch in batches:
-            chosen = []
+            part_texts = []
             for text in batch:
                 passed += len(text)
-                if (passed > kept) == (part == "validation"):
-                    chosen.append(text)
-            yield chosen
+                if (passed > num_train_characters) == (part == "validation"):
+                    part_texts.append(text)
+            yield part_texts
 
     def _nothing_for(self, part: Part) -> DataError:
         return DataError(

@@ -150,7 +150,7 @@ class SequenceData(EpochData, ABC, Generic[BatchT]):
         }
         self._seq_len = task.seq_len
         self._predicted = task.predicted
-        self._most: dict[Part, int | None] = {
+        self._limits: dict[Part, int | None] = {
             "validation": task.max_validation,
             "train": task.max_train_eval,
         }
@@ -224,14 +224,14 @@ class SequenceData(EpochData, ABC, Generic[BatchT]):
 
     def _to_evaluate(self, part: Part) -> NDArray[np.int64]:
         """Return the numbers of the sequences that a part is evaluated on, (n,)."""
-        most = self._most[part]
-        if part == "train" and most is None:
-            most = len(self._to_evaluate("validation"))
-        return evenly_spaced(self._sequences[part], most)
+        limit = self._limits[part]
+        if part == "train" and limit is None:
+            limit = len(self._to_evaluate("validation"))
+        return evenly_spaced(self._sequences[part], limit)
 
     def _evaluated_at_once(self, part: Part) -> Iterator[NDArray[np.int64]]:
         """Yield this process's of the numbers of ``_to_evaluate``, as many at a time as memory
         allows."""
         rows = self._to_evaluate(part)
-        for own in own_slices(len(rows), self._at_once):
-            yield rows[own]
+        for chunk in own_slices(len(rows), self._at_once):
+            yield rows[chunk]

@@ -100,13 +100,13 @@ class ByteText(BytesTask):
 
         def read() -> Iterator[bytes]:
             total = sum(len(split.labels) for split in splits.values())
-            done = 0
+            count = 0
             for split in splits.values():
                 for batch in split.texts.read():
                     for text in batch:
                         yield text.encode()[: self.bytes_read]
-                        done += 1
-                        report_progress("texts", done, total, every=1_000)
+                        count += 1
+                        report_progress("texts", count, total, interval=1_000)
 
         names = [split.texts.split for split in splits.values()]
         key = content_key(_READING, content, self.config, names, self.text_column, self.bytes_read)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Final, NamedTuple
+from typing import Any, BinaryIO, Final
 
 import numpy as np
 
@@ -108,14 +108,6 @@ def _files(data: str) -> dict[str, Path]:
     return files
 
 
-class _Pair(NamedTuple):
-    """One line of a file: whether two documents are related, 0 or 1, and their UTF-8."""
-
-    label: int
-    first: bytes
-    second: bytes
-
-
 def _read(files: dict[str, Path], bytes_read: int) -> Arrays:
     """Return ``symbols`` and ``offsets`` of all documents as in ``tasks.lra.texts.Texts``, each
     document once; and for each role ``ROLE``, the numbers of the two documents, (n, 2), int64, and
@@ -129,14 +121,16 @@ def _read(files: dict[str, Path], bytes_read: int) -> Arrays:
     for role, path in files.items():
         with _opened(path) as file:
             rows = [
-                (pair.label, number(pair.first), number(pair.second)) for pair in _pairs(file, path)
+                (label, number(first), number(second))
+                for label, first, second in _pairs(file, path)
             ]
         table = np.array(rows, dtype=np.int64)
         arrays[role], arrays[f"{role}_labels"] = table[:, 1:], table[:, 0]
     return {**arrays, **join_texts(numbers)._asdict()}
 
 
-def _pairs(file: BinaryIO, path: Path) -> Iterator[_Pair]:
+def _pairs(file: BinaryIO, path: Path) -> Iterator[tuple[int, bytes, bytes]]:
+    """Yield the label, 0 or 1, and the UTF-8 of both documents of every line of a file."""
     for line, content in enumerate(file, start=1):
         fields = content.rstrip(b"\r\n").split(b"\t")
         where = f"{path}, line {line}"
@@ -157,7 +151,7 @@ def _pairs(file: BinaryIO, path: Path) -> Iterator[_Pair]:
                 raise DataError(
                     f"{where}: the text is not valid UTF-8 ({error}); convert or remove it"
                 ) from error
-        yield _Pair(int(label[0]), *fields[3:])
+        yield int(label[0]), fields[3], fields[4]
 
 
 def _opened(path: Path) -> BinaryIO:

@@ -116,9 +116,14 @@ class ListOps(TokenTask):
         """Return all expressions, and those of each role; generated if they are missing."""
 
         def make() -> Arrays:
-            made = generated(self, data_seed)
-            texts = join_texts(one.symbols for split in _SPLITS for one in made[split])
-            labels = {split: np.array([one.value for one in made[split]]) for split in _SPLITS}
+            by_split = generated(self, data_seed)
+            texts = join_texts(
+                expression.symbols for split in _SPLITS for expression in by_split[split]
+            )
+            labels = {
+                split: np.array([expression.value for expression in by_split[split]])
+                for split in _SPLITS
+            }
             return {**texts._asdict(), **labels}
 
         digest = definition_digest(self, _VERSION, leave_out=("seq_len", *USES))
@@ -133,34 +138,35 @@ def generated(task: ListOps, data_seed: int) -> dict[str, list[Expression]]:
         DataError: there are not enough different ones within the bounds.
     """
     counts = {"train": task.num_train, "validation": task.num_validation, "test": task.num_test}
-    seen: set[bytes] = set()
-    made: dict[str, list[Expression]] = {}
+    known_symbols: set[bytes] = set()
+    by_split: dict[str, list[Expression]] = {}
     for split in _SPLITS:
-        unseen = _unseen(task, data_seed, split, seen)
-        made[split] = []
-        while len(made[split]) < counts[split]:
-            missing = counts[split] - len(made[split])
-            new = next(unseen)[:missing]
-            seen.update(expression.symbols for expression in new)
-            made[split] += new
-            report_progress("expressions", len(seen), sum(counts.values()))
-    return made
+        parts = _new_expressions(task, data_seed, split, known_symbols)
+        by_split[split] = []
+        while len(by_split[split]) < counts[split]:
+            missing = counts[split] - len(by_split[split])
+            new = next(parts)[:missing]
+            known_symbols.update(expression.symbols for expression in new)
+            by_split[split] += new
+            report_progress("expressions", len(known_symbols), sum(counts.values()))
+    return by_split
 
 
-def _unseen(
-    task: ListOps, data_seed: int, split: str, seen: set[bytes]
+def _new_expressions(
+    task: ListOps, data_seed: int, split: str, known_symbols: set[bytes]
 ) -> Iterator[list[Expression]]:
-    """Yield the expressions of one part after the other that are not in ``seen``."""
+    """Yield the expressions of each part whose symbols are not in ``known_symbols``."""
     barren = 0
     for number in itertools.count():
         seed = stream_seed(data_seed, _SPLITS.index(split), number)
-        drawn = expressions(np.random.default_rng(seed), **task.bounds, rounds=_ROUNDS)
-        unlike = {expression.symbols: expression for expression in drawn}
-        new = [expression for symbols, expression in unlike.items() if symbols not in seen]
+        sample = expressions(np.random.default_rng(seed), **task.bounds, rounds=_ROUNDS)
+        unlike = {expression.symbols: expression for expression in sample}
+        new = [expression for symbols, expression in unlike.items() if symbols not in known_symbols]
         barren = 0 if new else barren + 1
         if barren == _BARREN_PARTS:
             raise DataError(
-                f"there are hardly more than {len(seen)} different expressions within these bounds "
-                "of length, depth and arguments: loosen them, or ask for fewer expressions"
+                f"there are hardly more than {len(known_symbols)} different expressions within "
+                "these bounds of length, depth and arguments: loosen them, or ask for fewer "
+                "expressions"
             )
         yield new

@@ -98,7 +98,7 @@ def value_shares(
 
     Where hardly any tree meets the bounds the values are taken to be equally frequent.
     """
-    drawn = expressions(
+    sample = expressions(
         np.random.default_rng(0),
         min_length=min_length,
         max_length=max_length,
@@ -106,7 +106,7 @@ def value_shares(
         max_args=max_args,
         rounds=_ROUNDS_FOR_SHARES,
     )
-    counts = np.bincount([expression.value for expression in drawn], minlength=DIGITS)
+    counts = np.bincount([expression.value for expression in sample], minlength=DIGITS)
     if counts.sum() < _FEWEST_FOR_SHARES:
         return (1 / DIGITS,) * DIGITS
     return tuple((counts / counts.sum()).tolist())
@@ -141,19 +141,19 @@ def _only(levels: list[_Level], accepted: NDArray[np.bool_]) -> list[_Level]:
     """Return the levels with the nodes of accepted trees alone, renumbered."""
     new_tree = np.cumsum(accepted) - 1
     new_parent = np.zeros(len(accepted), dtype=np.int64)
-    kept = []
+    trimmed = []
     for level in levels:
-        stays = accepted[level.tree]
-        kept.append(
+        is_accepted = accepted[level.tree]
+        trimmed.append(
             _Level(
-                new_tree[level.tree[stays]],
-                new_parent[level.parent[stays]],
-                level.symbol[stays],
-                level.num_children[stays],
+                new_tree[level.tree[is_accepted]],
+                new_parent[level.parent[is_accepted]],
+                level.symbol[is_accepted],
+                level.num_children[is_accepted],
             )
         )
-        new_parent = np.cumsum(stays) - 1
-    return [level for level in kept if len(level.tree)]
+        new_parent = np.cumsum(is_accepted) - 1
+    return [level for level in trimmed if len(level.tree)]
 
 
 def _written(levels: list[_Level]) -> Iterator[Expression]:

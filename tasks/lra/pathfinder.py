@@ -135,21 +135,24 @@ class Pathfinder(TokenTask):
         # However the images are used.
         digest = definition_digest(self, _VERSION, leave_out=USES)
         key = f"pathfinder-{digest[:24]}-{data_seed}"
-        arrays = cached_arrays(key, lambda: self._drawn(key, data_seed))
+        arrays = cached_arrays(key, lambda: self._images(key, data_seed))
         remove_parts(key)
         return of_equal_length(arrays["pixels"]), number_texts(
             {split: arrays[split] for split in _SPLITS}
         )
 
-    def _drawn(self, key: str, data_seed: int) -> Arrays:
+    def _images(self, key: str, data_seed: int) -> Arrays:
         """Return ``pixels`` of all splits, one after the other, (n, 1024), uint8, and the labels of
         each split under its name, int64. Parts drawn before an interruption are not drawn again."""
         counts = (self.num_train, self.num_validation, self.num_test)
 
         def part(stream: int, number: int) -> Arrays:
             random = np.random.default_rng(stream_seed(data_seed, stream, number))
-            drawn = draw(_STARTED_AT_ONCE, self, random)
-            return {"pixels": drawn.pixels.reshape(len(drawn.labels), -1), "labels": drawn.labels}
+            images = draw(_STARTED_AT_ONCE, self, random)
+            return {
+                "pixels": images.pixels.reshape(len(images.labels), -1),
+                "labels": images.labels,
+            }
 
         pixels: list[Any] = []
         labels: Arrays = {}
@@ -209,8 +212,8 @@ def draw(count: int, task: Pathfinder, random: np.random.Generator) -> Drawn:
     for tips in contours:
         canvas.claim(images, tips)
     for on, tips in steps:  # only a few images are left by now
-        (left,) = np.nonzero(np.isin(on, images))
-        canvas.draw(on[left], tips.rows(left), task.contrast)
+        (rows,) = np.nonzero(np.isin(on, images))
+        canvas.draw(on[rows], tips.rows(rows), task.contrast)
     num_dashes = np.zeros(count, dtype=np.int64)
     num_dashes[images] = 2 * task.contour_length
     for _ in range(task.num_short):
@@ -237,8 +240,8 @@ def _two_seeds(canvas: Canvas, random: np.random.Generator) -> tuple[Ints, list[
     place, has_room = _first(tried, np.all((looked_at >= low) & (looked_at < high), axis=(2, 3)))
     way = _any_angle(count, random)
     steps = _SEED_DISTANCE * np.stack((np.sin(way), np.cos(way)), axis=1)
-    beside = place + np.rint(steps).astype(np.int64)
-    second = seeded(beside, _any_angle(count, random))
+    second_place = place + np.rint(steps).astype(np.int64)
+    second = seeded(second_place, _any_angle(count, random))
     return np.flatnonzero(has_room), [seeded(place, angle).rows(has_room), second.rows(has_room)]
 
 
@@ -293,8 +296,8 @@ def _cores() -> Ints:
     where the published generator looks. Dashes with fewer pixels than others repeat theirs.
     """
     pixels = [np.argwhere(room == 1) - REACH + 1 for room in dashes().room]
-    most = max(map(len, pixels))
-    return np.stack([core[np.arange(most) % len(core)] for core in pixels])
+    size = max(map(len, pixels))
+    return np.stack([core[np.arange(size) % len(core)] for core in pixels])
 
 
 @functools.lru_cache(maxsize=1)

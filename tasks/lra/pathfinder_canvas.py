@@ -85,9 +85,9 @@ def dashes() -> Dashes:
         line = Image.new("L", (side, side))
         ends = [(centre, centre), (centre + right, centre + down)]
         ImageDraw.Draw(line).line(ends, fill=255, width=1)
-        drawn = np.asarray(line) > 0
-        ink.append(_reduced(drawn, SIDE))
-        room.append(_reduced(_widened(drawn, MARGIN * _SCALE), SIDE, levels=True))
+        pixels = np.asarray(line) > 0
+        ink.append(_reduced(pixels, SIDE))
+        room.append(_reduced(_widened(pixels, MARGIN * _SCALE), SIDE, levels=True))
     return Dashes(np.stack(ink), np.stack(room))
 
 
@@ -99,21 +99,21 @@ def marker() -> Floats32:
     return _reduced(inside, SIDE)
 
 
-def _widened(drawn: Bools, radius: int) -> Bools:
+def _widened(ink: Bools, radius: int) -> Bools:
     """Return the pixels within ``radius`` of a drawn one; none is drawn that near to the edge."""
-    wide = np.zeros_like(drawn)
+    wide = np.zeros_like(ink)
     for down in range(-radius, radius + 1):
         for right in range(-radius, radius + 1):
             if down**2 + right**2 <= radius**2:
-                wide |= np.roll(drawn, (down, right), axis=(0, 1))
+                wide |= np.roll(ink, (down, right), axis=(0, 1))
     return wide
 
 
-def _reduced(drawn: Bools, side: int, *, levels: bool = False) -> Floats32:
+def _reduced(ink: Bools, side: int, *, levels: bool = False) -> Floats32:
     """Return the picture at the resolution of images, in 256 levels at every stage if asked for."""
     from PIL import Image
 
-    picture = Image.fromarray(drawn.astype(np.uint8) * 255 if levels else drawn.astype(np.float32))
+    picture = Image.fromarray(ink.astype(np.uint8) * 255 if levels else ink.astype(np.float32))
     small = np.asarray(picture.resize((side, side), Image.Resampling.LANCZOS), dtype=np.float32)
     # The filter swings below black and above white at edges.
     return np.clip(small / 255 if levels else small, 0, 1)
@@ -137,9 +137,9 @@ class Tips:
     number: Ints
     centre: Ints
 
-    def rows(self, chosen: Bools | Ints) -> "Tips":
+    def rows(self, rows: Bools | Ints) -> "Tips":
         """Return some of the contours."""
-        return Tips(*(getattr(self, field.name)[chosen] for field in fields(self)))
+        return Tips(*(getattr(self, field.name)[rows] for field in fields(self)))
 
 
 class Canvas:
@@ -148,13 +148,13 @@ class Canvas:
     Attributes:
         size: S.
         ink: brightness, (B, S + 2 REACH, S + 2 REACH), float32, 0 to 1.
-        taken: how far dashes and the border claim each pixel, the same shape; 0 on the rim.
+        claims: how far dashes and the border claim each pixel, the same shape; 0 on the rim.
     """
 
-    def __init__(self, ink: Floats32, taken: Floats32) -> None:
+    def __init__(self, ink: Floats32, claims: Floats32) -> None:
         self.size = ink.shape[1] - 2 * REACH
         self.ink = ink
-        self.taken = taken
+        self.claims = claims
         self._inside = np.zeros(ink.shape[1:], dtype=np.float32)
         self._inside[REACH:-REACH, REACH:-REACH] = 1
 
@@ -164,18 +164,18 @@ class Canvas:
         side = size + 2 * REACH
         canvas = cls(*(np.zeros((count, side, side), dtype=np.float32) for _ in range(2)))
         within = slice(REACH + _BORDER, -REACH - _BORDER)
-        canvas.taken[:] = canvas._inside
-        canvas.taken[:, within, within] = 0
+        canvas.claims[:] = canvas._inside
+        canvas.claims[:, within, within] = 0
         return canvas
 
     def copied(self, images: Ints) -> "Canvas":
         """Return a canvas of its own with some of the images."""
-        return Canvas(self.ink[images], self.taken[images])
+        return Canvas(self.ink[images], self.claims[images])
 
     def take(self, images: Ints, other: "Canvas", rows: Ints) -> None:
         """Replace images by rows of another canvas."""
         self.ink[images] = other.ink[rows]
-        self.taken[images] = other.taken[rows]
+        self.claims[images] = other.claims[rows]
 
     def contains(self, place: Ints) -> Bools:
         """Return which of the places, (..., 2), lie in the image."""
@@ -189,7 +189,7 @@ class Canvas:
             places: (B, ..., 2), of every image of the canvas.
         """
         images = np.arange(len(places)).reshape(-1, *(1,) * (places.ndim - 2))
-        return self.taken[images, places[..., 0] + REACH, places[..., 1] + REACH]
+        return self.claims[images, places[..., 0] + REACH, places[..., 1] + REACH]
 
     def free_around(self, images: Ints, places: Ints) -> Floats32:
         """Return how free places and their four neighbours are: 1 minus the most taken of these,
@@ -201,24 +201,24 @@ class Canvas:
         """
         inside = self.contains(places)
         rows, columns = np.moveaxis(np.where(inside[..., None], places, 0) + REACH, -1, 0)
-        most = self.taken[images[:, None], rows, columns]
+        most_claimed = self.claims[images[:, None], rows, columns]
         for down, right in ((-1, 0), (1, 0), (0, -1), (0, 1)):
-            beside = self.taken[images[:, None], rows + down, columns + right]
-            most = np.maximum(most, beside)
-        return np.where(inside, 1 - most, np.float32(0))
+            neighbour_claims = self.claims[images[:, None], rows + down, columns + right]
+            most_claimed = np.maximum(most_claimed, neighbour_claims)
+        return np.where(inside, 1 - most_claimed, np.float32(0))
 
     def collides(self, images: Ints, tips: Tips) -> Bools:
         """Return where the newest dash would cross another one."""
-        taken = self.taken[_window(images, tips.centre)]
+        claims = self.claims[_window(images, tips.centre)]
         # Nothing is taken on the rim, so what reaches there crosses nothing.
-        crossing: Bools = (taken + dashes().room[tips.number]).max(axis=(1, 2)) >= _OVERLAP
+        crossing: Bools = (claims + dashes().room[tips.number]).max(axis=(1, 2)) >= _OVERLAP
         return crossing
 
     def claim(self, images: Ints, tips: Tips) -> None:
         """Keep others away from the newest dash."""
         window = _window(images, tips.centre)
         room = dashes().room[tips.number] * self._inside[window[1:]]
-        self.taken[window] = np.maximum(self.taken[window], room)
+        self.claims[window] = np.maximum(self.claims[window], room)
 
     def draw(self, images: Ints, tips: Tips, contrast: float) -> None:
         """Draw the newest dash."""
@@ -282,21 +282,21 @@ def extended(
     cumulative = np.cumsum(weight, axis=1)
     (going,) = np.nonzero(cumulative[:, -1] > _NO_WAY_ON)
     images, pivot, cumulative = images[going], pivot[going], cumulative[going]
-    drawn = random.random((len(going), _DASH_TRIALS)) * cumulative[:, -1:]
-    choices = (cumulative[:, None] <= drawn[:, :, None]).sum(axis=2)
-    chosen = choices[:, 0]
-    crossing = canvas.collides(images, _towards(pivot, chosen))
+    thresholds = random.random((len(going), _DASH_TRIALS)) * cumulative[:, -1:]
+    choices = (cumulative[:, None] <= thresholds[:, :, None]).sum(axis=2)
+    way_numbers = choices[:, 0]
+    crossing = canvas.collides(images, _towards(pivot, way_numbers))
     for trial in range(1, _DASH_TRIALS):
         (again,) = np.nonzero(crossing)
-        chosen[again] = choices[again, trial]
-        crossing[again] = canvas.collides(images[again], _towards(pivot[again], chosen[again]))
+        way_numbers[again] = choices[again, trial]
+        crossing[again] = canvas.collides(images[again], _towards(pivot[again], way_numbers[again]))
     (clear,) = np.nonzero(~crossing)
-    return _towards(pivot[clear], chosen[clear]), going[clear]
+    return _towards(pivot[clear], way_numbers[clear]), going[clear]
 
 
-def _towards(pivot: Ints, chosen: Ints) -> Tips:
+def _towards(pivot: Ints, way_numbers: Ints) -> Tips:
     """Return the contours whose next dash ends at the chosen one of all ways."""
-    way = _ways()[chosen]
+    way = _ways()[way_numbers]
     angle = np.arctan2(way[:, 0], way[:, 1])
     end = pivot + way
     return Tips(pivot, angle, end, dash_number(angle + np.pi), end)

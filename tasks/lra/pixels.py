@@ -100,9 +100,9 @@ class Pixels(ReadTask):
 
     def examples(self, data_seed: int) -> tuple[Texts, dict[str, Examples]]:
         """Return the rows of pixels of all images, and the images of each role."""
-        train, *others = self._sources().items()
+        train, *held_out = self._sources().items()
         parts: dict[str, ImageArrays] = {"train": train[1].read_train()}
-        for role, source in others:
+        for role, source in held_out:
             assert source.read_validation is not None
             parts[role] = source.read_validation()
         examples = number_texts({role: part.labels for role, part in parts.items()})
@@ -127,9 +127,11 @@ class Pixels(ReadTask):
 
         train = source(0.5)  # a number asks for no split
         for field in ("image_size", "num_classes"):
-            there, value = getattr(train, field), getattr(self, field)
-            if there != value:
-                raise DataError(f"{field} must be what {self.data!r} has, {there}, not {value}")
+            data_value, value = getattr(train, field), getattr(self, field)
+            if data_value != value:
+                raise DataError(
+                    f"{field} must be what {self.data!r} has, {data_value}, not {value}"
+                )
         roles = {"validation": self.validation, "test": self.test}
         named = {role: source(split) for role, split in roles.items() if isinstance(split, str)}
         return {"train": train, **named}

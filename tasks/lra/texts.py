@@ -91,11 +91,11 @@ def check_share(labels: NDArray[np.int64], share: float, where: str) -> None:
         DataError: it is.
     """
     _, counts = np.unique(labels, return_counts=True)
-    apart = sum(round(share * count) for count in counts.tolist())
-    if apart in (0, len(labels)):
+    num_held_out = sum(round(share * count) for count in counts.tolist())
+    if num_held_out in (0, len(labels)):
         raise DataError(
             f"{where} has {len(labels)} rows: holding out {share} of each class leaves none "
-            f"{'to train on' if apart else 'to hold out'}; change that share"
+            f"{'to train on' if num_held_out else 'to hold out'}; change that share"
         )
 
 
@@ -109,5 +109,5 @@ def hold_out(
         DataError: one of the two would be empty; the message calls the examples ``where``.
     """
     check_share(examples.labels, share, where)
-    apart = held_out_rows(torch.from_numpy(examples.labels), share, data_seed).numpy()
-    return examples.rows(np.flatnonzero(~apart)), examples.rows(np.flatnonzero(apart))
+    is_held_out = held_out_rows(torch.from_numpy(examples.labels), share, data_seed).numpy()
+    return examples.rows(np.flatnonzero(~is_held_out)), examples.rows(np.flatnonzero(is_held_out))

@@ -187,17 +187,17 @@ class TokenTensors:
         self._offsets = torch.from_numpy(texts.offsets).to(device)
         self._positions = torch.arange(self.spec.seq_len, device=device)
 
-        def some(role: str, most: int | None, stream: int) -> LabelledTexts:
+        def some(role: str, count: int | None, stream: int) -> LabelledTexts:
             examples = roles[role]
-            if most is not None:
-                rows = chosen_rows(len(examples.labels), most, data_seed, stream)
+            if count is not None:
+                rows = chosen_rows(len(examples.labels), count, data_seed, stream)
                 examples = examples.rows(rows.numpy())
             return LabelledTexts(*(torch.from_numpy(array).to(device) for array in examples))
 
-        most = [getattr(task, f"max_{role}", None) for role in ("train", "validation", "test")]
-        self.train = some("train", most[0], 0)
-        self.validation = some("validation", most[1], 1)
-        self.test = some("test", most[2], 2) if "test" in roles else None
+        limits = [getattr(task, f"max_{role}", None) for role in ("train", "validation", "test")]
+        self.train = some("train", limits[0], 0)
+        self.validation = some("validation", limits[1], 1)
+        self.test = some("test", limits[2], 2) if "test" in roles else None
         scored = chosen_rows(len(self.train.labels), task.max_train_eval, data_seed, _TRAIN_EVAL)
         self.train_eval = LabelledTexts(*(tensor[scored.to(device)] for tensor in self.train))
 
@@ -267,17 +267,17 @@ class TokenData(EpochData):
 
     def _logits(self, model: nn.Module, tokens: Tensor) -> Tensor:
         shape = (len(tokens), self._tensors.spec.num_classes)
-        what = f"logits of shape {shape} for {len(tokens)} examples"
-        return of_shape(model(tokens), shape, what).float()
+        expected = f"logits of shape {shape} for {len(tokens)} examples"
+        return of_shape(model(tokens), shape, expected).float()
 
     def _score(self, model: nn.Module, examples: LabelledTexts) -> tuple[float, float]:
         """Return accuracy and mean cross-entropy; sums stay on the device until the end."""
         spec = self._tensors.spec
-        rows = max(1, _EVAL_TOKENS // (spec.num_texts * spec.seq_len))
+        chunk = max(1, _EVAL_TOKENS // (spec.num_texts * spec.seq_len))
         total = torch.zeros(2, dtype=torch.float64, device=examples.labels.device)
-        for own in own_slices(len(examples.labels), rows):
-            labels = examples.labels[own]
-            logits = self._logits(model, self._tensors.tokens(examples.texts[own]))
+        for rows in own_slices(len(examples.labels), chunk):
+            labels = examples.labels[rows]
+            logits = self._logits(model, self._tensors.tokens(examples.texts[rows]))
             right = (logits.argmax(1) == labels).sum().double()
             loss = functional.cross_entropy(logits, labels, reduction="none").double().sum()
             total += torch.stack((right, loss))

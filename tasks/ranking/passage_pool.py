@@ -129,13 +129,16 @@ def judged(task: Mining) -> Judged:
         validation = relevant[validation_name]
     train = {name: passages for name, passages in train.items() if name not in validation}
     train, validation = (
-        {query: tuple(dict.fromkeys((*own, *everywhere[query]))) for query, own in cut.items()}
+        {
+            query: tuple(dict.fromkeys((*passages, *everywhere[query])))
+            for query, passages in cut.items()
+        }
         for cut in (_first(train, task.max_train), _first(validation, task.max_validation))
     )
-    for what, queries in (("training", train), ("validation", validation)):
+    for part, queries in (("training", train), ("validation", validation)):
         if not queries:
             raise DataError(
-                f"no {what} queries are left in {task.data!r}: split {train_name!r} has "
+                f"no {part} queries are left in {task.data!r}: split {train_name!r} has "
                 f"{len(relevant[train_name])} with a score above 0; change the splits or held_out"
             )
     return Judged(train, validation)
@@ -177,10 +180,10 @@ def candidates(task: Mining, content: str) -> Candidates:
     used = np.unique(np.concatenate((positives, negatives.reshape(-1))))
     passages = pool.texts_of(used)
 
-    def vectors(what: str, texts: Sequence[str], segment: int) -> NDArray[np.float32]:
+    def vectors(kind: str, texts: Sequence[str], segment: int) -> NDArray[np.float32]:
         parts = [
             cached_arrays(
-                f"{_MINING}-{content[:24]}-{what}-{start}",
+                f"{_MINING}-{content[:24]}-{kind}-{start}",
                 functools.partial(_embedded, task, some, segment),
             )["vectors"]
             for start, some in _chunks(texts, _TEXTS_AT_ONCE)
@@ -207,16 +210,18 @@ class _Pool:
     @functools.cached_property
     def _rows(self) -> dict[str, int]:
         """Row of each passage in use, by identifier."""
-        every = {str(name): row for row, name in enumerate(self._corpus["_id"])}
+        row_by_name = {str(name): row for row, name in enumerate(self._corpus["_id"])}
         if self._task.pool is None:
-            return every
-        relevant = [name for names in self._queries.values() for name in names if name in every]
-        chosen = dict.fromkeys(relevant)
-        for name in every:
-            if len(chosen) >= self._task.pool:
+            return row_by_name
+        relevant = [
+            name for names in self._queries.values() for name in names if name in row_by_name
+        ]
+        names = dict.fromkeys(relevant)
+        for name in row_by_name:
+            if len(names) >= self._task.pool:
                 break
-            chosen[name] = None
-        return {name: every[name] for name in sorted(chosen, key=every.__getitem__)}
+            names[name] = None
+        return {name: row_by_name[name] for name in sorted(names, key=row_by_name.__getitem__)}
 
     @functools.cached_property
     def _row_numbers(self) -> NDArray[np.int64]:
@@ -229,9 +234,9 @@ class _Pool:
     @functools.cached_property
     def _text_numbers(self) -> NDArray[np.int64]:
         """A number for each passage in use, equal where texts are equal but for case and spaces."""
-        seen: dict[bytes, int] = {}
+        numbers: dict[bytes, int] = {}
         keys = (hashlib.sha1(" ".join(t.casefold().split()).encode()).digest() for t in self._texts)
-        return np.fromiter((seen.setdefault(key, len(seen)) for key in keys), np.int64)
+        return np.fromiter((numbers.setdefault(key, len(numbers)) for key in keys), np.int64)
 
     @functools.cached_property
     def _index(self) -> Any:
@@ -244,10 +249,10 @@ class _Pool:
 
     def texts_of(self, rows: NDArray[np.int64]) -> list[str]:
         """Return title and text of the passages in these rows of the corpus."""
-        chosen = self._corpus.select(rows)
-        texts = [text or "" for text in chosen["text"]]
-        if "title" in chosen.column_names:
-            titles = [title or "" for title in chosen["title"]]
+        passages = self._corpus.select(rows)
+        texts = [text or "" for text in passages["text"]]
+        if "title" in passages.column_names:
+            titles = [title or "" for title in passages["title"]]
             texts = [f"{title} {text}".strip() for title, text in zip(titles, texts, strict=True)]
         return texts
 
@@ -270,30 +275,32 @@ class _Pool:
         depth = min(len(self._rows), count + max(map(len, relevant)) + 16)
         best = ranked(texts, depth)
         for query, passages in enumerate(relevant):
-            report_progress("queries", query + 1, len(relevant), every=100)
+            report_progress("queries", query + 1, len(relevant), interval=100)
             if passages[0] not in place:
                 raise DataError(
                     f"query {names[query]!r} of {self._task.data!r} is answered by passage "
                     f"{passages[0]!r}, which the corpus lacks; data of one release belong together"
                 )
-            own = np.array([place[name] for name in passages if name in place])
-            usable = self._unlike(own, best[query])
+            relevant_rows = np.array([place[name] for name in passages if name in place])
+            usable = self._unlike(relevant_rows, best[query])
             if len(usable) < count:
-                usable = self._unlike(own, ranked([texts[query]], len(self._rows))[0])
+                usable = self._unlike(relevant_rows, ranked([texts[query]], len(self._rows))[0])
             if len(usable) < count:
                 raise DataError(
                     f"query {names[query]!r} of {self._task.data!r} has only {len(usable)} "
                     f"passages that are not its answer, fewer than mined={count}; lower mined "
                     "and seq_len, or enlarge the pool"
                 )
-            positives[query] = self._row_numbers[own[0]]
+            positives[query] = self._row_numbers[relevant_rows[0]]
             negatives[query] = self._row_numbers[usable[:count]]
         return {"positives": positives, "negatives": negatives}
 
-    def _unlike(self, own: NDArray[np.int64], ranked: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the ranked passages that have not the text of any of ``own``."""
+    def _unlike(
+        self, relevant_rows: NDArray[np.int64], ranked: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Return the ranked passages whose text is that of none of ``relevant_rows``."""
         numbers = self._text_numbers
-        return ranked[~np.isin(numbers[ranked], numbers[own])]
+        return ranked[~np.isin(numbers[ranked], numbers[relevant_rows])]
 
 
 def _embedded(task: Mining, texts: Sequence[str], segment: int) -> Arrays:
@@ -326,7 +333,7 @@ def _texts(data: str, config: str) -> "Dataset":
     return table.splits[split]
 
 
-def _by_id(texts: "Dataset", names: dict[str, Any], what: str) -> dict[str, str]:
+def _by_id(texts: "Dataset", names: dict[str, Any], kind: str) -> dict[str, str]:
     by_name: dict[str, str] = {}
     for name, text in zip(texts["_id"], texts["text"], strict=True):
         if str(name) in names:
@@ -334,17 +341,17 @@ def _by_id(texts: "Dataset", names: dict[str, Any], what: str) -> dict[str, str]
     missing = [name for name in names if name not in by_name]
     if missing:
         raise DataError(
-            f"{len(missing)} judged of the {len(names)} have no text, for example {what} "
+            f"{len(missing)} judged of the {len(names)} have no text, for example {kind} "
             f"{missing[0]!r}; data of one release belong together"
         )
     empty = [name for name, text in by_name.items() if not text.strip()]
     if empty:
-        raise DataError(f"{what} {empty[0]!r} has an empty text; leave it out of the judgements")
+        raise DataError(f"{kind} {empty[0]!r} has an empty text; leave it out of the judgements")
     return by_name
 
 
-def _first(queries: dict[str, tuple[str, ...]], most: int | None) -> dict[str, tuple[str, ...]]:
-    return dict(list(queries.items())[:most])
+def _first(queries: dict[str, tuple[str, ...]], count: int | None) -> dict[str, tuple[str, ...]]:
+    return dict(list(queries.items())[:count])
 
 
 def _chunks(values: Sequence[str], size: int) -> Iterator[tuple[int, Sequence[str]]]:

@@ -208,10 +208,10 @@ class PassageData(EpochData):
         return {"top1": top1, "mrr": mrr, "validation_loss": loss}
 
     def evaluate_training(self, model: nn.Module) -> Mapping[str, float]:
-        """Return the same of the training queries, of the first ones where they are limited."""
+        """Return top-1, MRR@10 and loss on training queries, at most ``max_train_eval``."""
         num_train = self._tables.num_train
-        most = self._task.max_train_eval or num_train
-        top1, mrr, loss = self._scored(model, torch.arange(min(most, num_train)))
+        count = self._task.max_train_eval or num_train
+        top1, mrr, loss = self._scored(model, torch.arange(min(count, num_train)))
         return {"train_top1": top1, "train_mrr": mrr, "train_loss": loss}
 
     def _gathered(self, rows: Tensor, random: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -233,12 +233,12 @@ class PassageData(EpochData):
         for number, chunk in enumerate(torch.split(rows, _CHUNK)):
             # A fixed order other than the positive first: a model with positions cannot use it.
             gathered = self._gathered(chunk, generator(number, _ORDER))
-            for here in own_slices(len(chunk), len(chunk)):
-                x, y = gathered[0][here], gathered[1][here]
+            for own_rows in own_slices(len(chunk), len(chunk)):
+                x, y = gathered[0][own_rows], gathered[1][own_rows]
                 scores = scores_of(model, x).float()
-                own = scores.gather(1, y[:, None])
+                positive_scores = scores.gather(1, y[:, None])
                 # Ties count against the model: a constant score is no ranking.
-                rank = 1 + ((scores >= own).sum(1) - 1)
+                rank = 1 + ((scores >= positive_scores).sum(1) - 1)
                 loss = functional.cross_entropy(scores, y, reduction="none").double()
                 reciprocal = torch.where(rank <= _RANKS, 1.0 / rank.double(), 0.0)
                 total = total.to(x.device) + torch.stack(

@@ -211,8 +211,8 @@ def by_name(name: str) -> DataSet:
     for data_set in CATALOGUE:
         if name in (data_set.name, data_set.source):
             return data_set
-    known = ", ".join(data_set.name for data_set in CATALOGUE)
+    names = ", ".join(data_set.name for data_set in CATALOGUE)
     raise DataError(
-        f"there is no data set {name!r} in the catalogue; it has {known}. Other data are given "
+        f"there is no data set {name!r} in the catalogue; it has {names}. Other data are given "
         f"to a task by their folder, or found by name under {ROOT_VARIABLE}"
     )

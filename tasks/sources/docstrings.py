@@ -11,7 +11,7 @@ from tasks.sources.digest import files_digest
 from tasks.sources.hub import content_digest
 
 DOCSTRINGS: Final = "docstrings"
-"""The name that they have among data."""
+"""The name of the docstrings as data of a task."""
 
 
 @functools.cache
@@ -33,7 +33,7 @@ def docstrings() -> tuple[str, ...]:
 
 @functools.cache
 def docstrings_digest() -> str:
-    """Return a hash of the files that hold them.
+    """Return a hash of the standard library's source files.
 
     Raises:
         DataError: there are none.

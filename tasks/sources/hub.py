@@ -199,14 +199,14 @@ def _unusable(data: str, config: str | None, error: Exception) -> DataError:
                 f"space, or set {CACHE_VARIABLE} to a folder that can be written"
             )
     named = "" if config is None else f" (configuration {config!r})"
-    what = " ".join(f"{error} {cause or ''}".split())
+    reason = " ".join(f"{error} {cause or ''}".split())
     remedy = "check that it is laid out as on the Hugging Face hub"
     if any(mark in data for mark in _PATTERN_MARKS):
         remedy = (
             f"the library takes {' '.join(_PATTERN_MARKS)} in a path for patterns: move or link "
             "the folder to a path without them"
         )
-    return DataError(f"the datasets library cannot load {data!r}{named}: {what}; {remedy}")
+    return DataError(f"the datasets library cannot load {data!r}{named}: {reason}; {remedy}")
 
 
 def _files(splits: "DatasetDict") -> list[Path]:

@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class _Result(NamedTuple):
-    made: Any
+    dataset: Any
     versions: tuple[int, ...]
     host_bytes: int
     device_bytes: int
@@ -44,59 +44,61 @@ class KeepLast(Generic[P, T]):
 
     Args:
         make: makes a data set; may be called by several threads at once.
-        most: results of it that stay.
+        limit: results of it that stay in memory, at most.
     """
 
-    def __init__(self, make: Callable[P, T], most: int) -> None:
+    def __init__(self, make: Callable[P, T], limit: int) -> None:
         update_wrapper(self, make)
         self._make = make
-        self._most = most
+        self._limit = limit
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
         """Return the result for these arguments; made if there is none, or it was written into."""
         key = (self, args, tuple(sorted(kwargs.items())))
         with _LOCK:
             result = _RESULTS.get(key)
-            if result is not None and _versions(result.made) == result.versions:
+            if result is not None and _versions(result.dataset) == result.versions:
                 _RESULTS.move_to_end(key)
-                return cast(T, result.made)
-        made = self._make(*args, **kwargs)
+                return cast(T, result.dataset)
+        dataset = self._make(*args, **kwargs)
         sizes = [0, 0]
-        for tensor in {part.untyped_storage().data_ptr(): part for part in _tensors(made)}.values():
+        for tensor in {
+            part.untyped_storage().data_ptr(): part for part in _tensors(dataset)
+        }.values():
             sizes[tensor.device.type != "cpu"] += tensor.untyped_storage().nbytes()
         with _LOCK:
             _RESULTS.pop(key, None)
             _forget_beyond("host_bytes", HOST_BYTES)
             _forget_beyond("device_bytes", DEVICE_BYTES)
-            _RESULTS[key] = _Result(made, _versions(made), *sizes)
-            self._forget_all_but(self._most)
-        return made
+            _RESULTS[key] = _Result(dataset, _versions(dataset), *sizes)
+            self._forget_all_but(self._limit)
+        return dataset
 
     def cache_clear(self) -> None:
         """Forget all results of this function."""
         with _LOCK:
             self._forget_all_but(0)
 
-    def _forget_all_but(self, most: int) -> None:
+    def _forget_all_but(self, limit: int) -> None:
         keys = [key for key in _RESULTS if key[0] is self]
-        for key in keys[: max(0, len(keys) - most)]:
+        for key in keys[: max(0, len(keys) - limit)]:
             del _RESULTS[key]
 
 
-def keep_last(most: int) -> Callable[[Callable[P, T]], KeepLast[P, T]]:
-    """Keep the last ``most`` results of a function of hashable arguments (see the module)."""
-    return lambda make: KeepLast(make, most)
+def keep_last(limit: int) -> Callable[[Callable[P, T]], KeepLast[P, T]]:
+    """Keep the last ``limit`` results of a function of hashable arguments (see the module)."""
+    return lambda make: KeepLast(make, limit)
 
 
-def _forget_beyond(field: str, most: int) -> None:
+def _forget_beyond(field: str, limit: int) -> None:
     """Forget the oldest results until all of them take at most so many bytes of a memory."""
-    while sum(getattr(result, field) for result in _RESULTS.values()) > most:
+    while sum(getattr(result, field) for result in _RESULTS.values()) > limit:
         del _RESULTS[next(key for key, result in _RESULTS.items() if getattr(result, field))]
 
 
-def _versions(made: Any) -> tuple[int, ...]:
+def _versions(dataset: Any) -> tuple[int, ...]:
     """Return how often each tensor of a data set was written into."""
-    return tuple(tensor._version for tensor in _tensors(made))
+    return tuple(tensor._version for tensor in _tensors(dataset))
 
 
 def _tensors(value: Any, depth: int = 4) -> Iterator[Tensor]:

@@ -20,9 +20,17 @@ def progress_to(listener: Listener) -> Iterator[None]:
         _LISTENER.reset(before)
 
 
-def report_progress(what: str, done: int, total: int, *, every: int = 1) -> None:
-    """Tell the listener, if there is one, that ``done`` of ``total`` are made; when a multiple of
-    ``every`` is, or all are."""
+def report_progress(unit: str, done: int, total: int, *, interval: int = 1) -> None:
+    """Tell the listener, if there is one, how many of ``total`` things are made.
+
+    It is told when all are made, and whenever ``done`` is a multiple of ``interval``.
+
+    Args:
+        unit: what the things are, a plural such as ``images``.
+        done: how many are made.
+        total: how many there will be.
+        interval: things from one message to the next.
+    """
     listener = _LISTENER.get()
-    if listener is not None and (done % every == 0 or done == total):
-        listener(what, done, total)
+    if listener is not None and (done % interval == 0 or done == total):
+        listener(unit, done, total)

@@ -139,19 +139,19 @@ def draw(task: NearestNeighbor, count: int, random: torch.Generator) -> Sequence
     """Return ``count`` sequences of ``task``, drawn from ``random``, on the CPU."""
     gaussian = torch.randn(count, task.num_drawn, task.dim, generator=random)
     if task.points == "iid":
-        drawn = functional.normalize(gaussian, dim=2, eps=0.0)
+        points = functional.normalize(gaussian, dim=2, eps=0.0)
     else:
         # Q of a Gaussian matrix is uniform over orthonormal frames once R's diagonal is positive.
         q, r = torch.linalg.qr(gaussian.mT)
-        drawn = (q * r.diagonal(dim1=1, dim2=2).sign()[:, None]).mT.contiguous()
+        points = (q * r.diagonal(dim1=1, dim2=2).sign()[:, None]).mT.contiguous()
     if task.doubled:
-        return Sequences(torch.cat((drawn, -drawn), 1), torch.cat((-drawn, drawn), 1))
+        return Sequences(torch.cat((points, -points), 1), torch.cat((-points, points), 1))
     if task.points == "orthonormal":
         # Rounding alone would make one of the others the farthest.
         first = torch.zeros(task.seq_len, dtype=torch.long)
         first[0] = 1
-        return Sequences(drawn, drawn[:, first])
-    return Sequences(drawn, farthest_points(drawn))
+        return Sequences(points, points[:, first])
+    return Sequences(points, farthest_points(points))
 
 
 @keep_last(4)
@@ -167,11 +167,11 @@ def replayed(
 ) -> tuple[Sequences, ...]:
     """Return the batches that are replayed, on ``device``."""
     assert task.replay_batches is not None
-    drawn = (
+    batches = (
         draw(task, batch_size, generator(data_seed, _REPLAY, number))
         for number in range(task.replay_batches)
     )
-    return tuple(Sequences(x.to(device), y.to(device)) for x, y in drawn)
+    return tuple(Sequences(x.to(device), y.to(device)) for x, y in batches)
 
 
 class NearestNeighborData:
@@ -213,13 +213,13 @@ class NearestNeighborData:
 
         While an accelerator works on one batch, the next one is made beside it.
         """
-        first_block, done = divmod(first_step(start_step), self._block_steps)
+        first_block, offset = divmod(first_step(start_step), self._block_steps)
         blocks: Iterator[Sequences]
         if self._on_device or self._device.type == "cpu":
             blocks = map(self._block, itertools.count(first_block))
         else:
             blocks = made_ahead(self._block, first_block)
-        return itertools.islice(self._split(blocks), done, None)
+        return itertools.islice(self._split(blocks), offset, None)
 
     def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
         """Return the squared error a token, the mean over the batch."""
@@ -231,10 +231,10 @@ class NearestNeighborData:
         return {"squared_error": self._mean_error(model, [self._held_out])}
 
     def evaluate_training(self, model: nn.Module) -> Mapping[str, float]:
-        """Return the same of the batches that come again and again, where there are any."""
+        """Return the mean squared error on the replayed batches; empty without any."""
         if self._task.replay_batches is None:
             return {}
-        batches = (self._drawn(index) for index in range(self._task.replay_batches))
+        batches = (self._sequences(index) for index in range(self._task.replay_batches))
         return {"train_squared_error": self._mean_error(model, batches)}
 
     def warm_start(self, model: nn.Module) -> None:
@@ -247,33 +247,33 @@ class NearestNeighborData:
 
     def _block(self, number: int) -> Sequences:
         order = self._replay
-        return self._drawn(number if order is None else int(order[number % len(order)]))
+        return self._sequences(number if order is None else int(order[number % len(order)]))
 
-    def _drawn(self, index: int) -> Sequences:
+    def _sequences(self, index: int) -> Sequences:
         if self._on_device:
             return self._on_device[index]
         x, y = draw(self._task, self._batch_size * self._block_steps, self._stream(index))
         return Sequences(to_device(x, self._device), to_device(y, self._device))
 
     def _mean_error(self, model: nn.Module, sequences: Iterable[Sequences]) -> float:
-        rows = max(1, _CHUNK_NUMBERS // (self._task.seq_len * self._task.dim))
+        chunk = max(1, _CHUNK_NUMBERS // (self._task.seq_len * self._task.dim))
         total = torch.zeros((), dtype=torch.float64, device=self._device)
         count = 0
         for x, y in sequences:
-            for own in own_slices(len(x), rows):
-                total += _squared_errors(model, x[own], y[own]).double().sum()
+            for rows in own_slices(len(x), chunk):
+                total += _squared_errors(model, x[rows], y[rows]).double().sum()
             count += len(x) * self._task.seq_len
         return (sum_over_processes(total) / count).item()
 
 
 def made_ahead(make: Callable[[int], Sequences], start_step: int) -> Iterator[Sequences]:
-    """Yield what ``make`` returns for every step without end, made while the one before is used."""
-    with ThreadPoolExecutor(max_workers=1) as beside:
-        following = beside.submit(make, start_step)
+    """Yield the block of every step without end, each made while the one before it is used."""
+    with ThreadPoolExecutor(max_workers=1) as executor:
+        next_block = executor.submit(make, start_step)
         for step in itertools.count(start_step + 1):
-            made = following.result()
-            following = beside.submit(make, step)
-            yield made
+            block = next_block.result()
+            next_block = executor.submit(make, step)
+            yield block
 
 
 def _squared_errors(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:

@@ -161,7 +161,7 @@ def generate(task: Retrieval, data_seed: int, device: torch.device) -> Generated
     directions = _directions(task, generator(data_seed, _DIRECTIONS))
     members = _members(task, generator(data_seed, _SETS))
     train, validation = (
-        _drawn(task, count, directions, members, generator(data_seed, stream), device)
+        _sequences(task, count, directions, members, generator(data_seed, stream), device)
         for count, stream in ((task.num_train, _TRAIN), (task.num_validation, _VALIDATION))
     )
     return Generated(directions.to(device), members.to(device), train, validation)
@@ -193,7 +193,7 @@ _OUTER: Final[dict[Outer, Callable[[Tensor], Tensor]]] = {
 """F_0, from (n, D) to (n,)."""
 
 
-def _drawn(
+def _sequences(
     task: Retrieval,
     count: int,
     directions: Tensor,
@@ -296,7 +296,7 @@ class RetrievalData(EpochData):
         count, device = len(self._data.train.y), self._data.train.y.device
         random = generator(self._data_seed, _TRAIN, epoch)
         directions, members = self._data.directions.cpu(), self._data.members.cpu()
-        return _drawn(self._task, count, directions, members, random, device)
+        return _sequences(self._task, count, directions, members, random, device)
 
 
 def _predict(model: nn.Module, x: Tensor) -> Tensor:
@@ -311,9 +311,9 @@ def _predict(model: nn.Module, x: Tensor) -> Tensor:
 
 def _nmse(model: nn.Module, sequences: Sequences) -> float:
     x, y = sequences
-    rows = max(1, _EVALUATED_NUMBERS // x[0].numel())
+    chunk = max(1, _EVALUATED_NUMBERS // x[0].numel())
     squared_error = torch.zeros((), dtype=torch.float64, device=y.device)
-    for own in own_slices(len(y), rows):
-        squared_error += (_predict(model, x[own]).double() - y[own].double()).square().sum()
+    for rows in own_slices(len(y), chunk):
+        squared_error += (_predict(model, x[rows]).double() - y[rows].double()).square().sum()
     variance = y.double().var(correction=0)
     return (sum_over_processes(squared_error) / len(y) / variance).item()

@@ -191,7 +191,7 @@ def _decode(table: Table, split: str, image: str, shape: tuple[int, ...]) -> NDA
                 "of several kinds"
             )
         pixels[row] = decoded  # grey among colour images fills all three channels
-        report_progress("images", row + 1, len(pixels), every=1000)
+        report_progress("images", row + 1, len(pixels), interval=1000)
     return pixels
 
 

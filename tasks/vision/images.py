@@ -155,8 +155,8 @@ class Images(ImageTask):
         self, *, data_seed: int, sampling_seed: int, batch_size: int, device: torch.device
     ) -> "ImageData":
         """Read the images onto ``device``; kept for the next trial of this process."""
-        chosen = self.held_out or self.max_train or self.max_validation
-        tensors = load(self, self.fingerprint(), data_seed if chosen else 0, device)
+        is_subset = self.held_out or self.max_train or self.max_validation
+        tensors = load(self, self.fingerprint(), data_seed if is_subset else 0, device)
         return ImageData(self, tensors, sampling_seed, batch_size)
 
 
@@ -285,11 +285,13 @@ class ImageData(ImageLearning):
         """
         pixels, labels = self._tensors.train
         for step, rows in self.rows_from(start_step, labels.device):
-            chosen = pixels.index_select(0, rows)
+            batch_pixels = pixels.index_select(0, rows)
             if self._task.crop_padding or self._task.flip:
                 random = generator(self._sampling_seed, step, _AUGMENTATION)
-                chosen = augmented(chosen, self._task.crop_padding, self._task.flip, random)
-            images, targets = self._prepared(chosen), labels.index_select(0, rows)
+                batch_pixels = augmented(
+                    batch_pixels, self._task.crop_padding, self._task.flip, random
+                )
+            images, targets = self._prepared(batch_pixels), labels.index_select(0, rows)
             yield (images, targets) if self._mix is None else self._mix(images, targets, step)
 
     def _to_validate(self) -> Iterator[tuple[Tensor, Tensor]]:
@@ -300,8 +302,8 @@ class ImageData(ImageLearning):
 
     def _in_chunks(self, images: LabelledImages) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield this process's rows."""
-        for own in own_slices(len(images.labels), _CHUNK):
-            yield self._prepared(images.pixels[own]), images.labels[own]
+        for rows in own_slices(len(images.labels), _CHUNK):
+            yield self._prepared(images.pixels[rows]), images.labels[rows]
 
     def _prepared(self, pixels: Tensor) -> Tensor:
         """Normalise, then extend to the wanted size, so that a zero border is the mean colour."""

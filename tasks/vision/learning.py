@@ -64,18 +64,22 @@ def image_metrics(validation: Sequence[float], train: Sequence[float]) -> tuple[
         validation, train: the share of each class among the images of a split, from which follows
             what a constant predictor scores.
     """
-    seen, own = constant_scores(validation), constant_scores(train)
+    validation_chance, train_chance = constant_scores(validation), constant_scores(train)
     trained = "training images unaugmented"
     by_rank = [
-        accuracy("top1", "top-1 accuracy, validation images", seen.top1),
-        accuracy("top5", "top-5 accuracy, validation images", seen.top5),
-        accuracy("train_top1", f"top-1 accuracy, {trained}", own.top1),
-        accuracy("train_top5", f"top-5 accuracy, {trained}", own.top5),
+        accuracy("top1", "top-1 accuracy, validation images", validation_chance.top1),
+        accuracy("top5", "top-5 accuracy, validation images", validation_chance.top5),
+        accuracy("train_top1", f"top-1 accuracy, {trained}", train_chance.top1),
+        accuracy("train_top5", f"top-5 accuracy, {trained}", train_chance.top5),
     ]
     return (
-        *(metric for metric in by_rank if seen.top5 is not None or "top1" in metric.name),
-        loss("validation_loss", "cross-entropy in nats, validation images", seen.loss),
-        loss("train_loss", f"cross-entropy in nats, {trained}", own.loss),
+        *(
+            metric
+            for metric in by_rank
+            if validation_chance.top5 is not None or "top1" in metric.name
+        ),
+        loss("validation_loss", "cross-entropy in nats, validation images", validation_chance.loss),
+        loss("train_loss", f"cross-entropy in nats, {trained}", train_chance.loss),
     )
 
 
@@ -115,7 +119,7 @@ class ImageLearning(EpochData, ABC):
         return {"top1": top1, **({"top5": top5} if self._has_top5 else {}), "validation_loss": loss}
 
     def evaluate_training(self, model: nn.Module) -> Mapping[str, float]:
-        """Return the same of unaugmented training images."""
+        """Return accuracies and loss on unaugmented training images."""
         top1, top5, loss = self._scores(model, self._to_score())
         return {
             "train_top1": top1,

@@ -239,17 +239,17 @@ class StreamedData(ImageLearning):
     ) -> Iterator[tuple[tuple[Tensor, Tensor], float]]:
         """Yield this process's part of each batch, and its share of the batch's loss; no other
         image is decoded."""
-        own = part_rows(self._batch_size, rank, size, paired=self._mix is not None)
-        part = len(own) / self._batch_size
+        positions = part_rows(self._batch_size, rank, size, paired=self._mix is not None)
+        part = len(positions) / self._batch_size
         # All processes ask the model for something: one without an image for the first one's,
         # which always has some.
-        own = own or part_rows(self._batch_size, 0, size, paired=self._mix is not None)
-        return self._parts(first_step(start_step), own, part)
+        positions = positions or part_rows(self._batch_size, 0, size, paired=self._mix is not None)
+        return self._parts(first_step(start_step), positions, part)
 
     def _parts(
-        self, start_step: int, own: list[int], part: float
+        self, start_step: int, positions: list[int], part: float
     ) -> Iterator[tuple[tuple[Tensor, Tensor], float]]:
-        loader = self._loader(self._train, self._training_keys(start_step, own))
+        loader = self._loader(self._train, self._training_keys(start_step, positions))
         for step, (images, labels) in enumerate(loader, start=start_step):
             mixed = (images, labels) if self._mix is None else self._mix(images, labels, step)
             yield mixed, part
@@ -260,10 +260,10 @@ class StreamedData(ImageLearning):
     def _to_score(self) -> Iterator[tuple[Tensor, Tensor]]:
         return self._loader(self._train_eval, _in_order(self._train_eval_rows))
 
-    def _training_keys(self, start_step: int, own: list[int]) -> Iterator[list[Key]]:
+    def _training_keys(self, start_step: int, positions: list[int]) -> Iterator[list[Key]]:
         for step, rows in self.rows_from(start_step):
             epoch = step // self.steps_per_epoch
-            yield [(epoch, row) for row in rows[own].tolist()]
+            yield [(epoch, row) for row in rows[positions].tolist()]
 
     def _loader(
         self, examples: "_Examples", keys: Iterable[list[Key]]
@@ -350,7 +350,7 @@ def _hub_readers(task: StreamedImages, folder: Path | None) -> Readers:
     cache = None
     if folder is not None:
         cache = str(cache_folder() / "datasets" / outline_digest(task.location)[:16])
-    made = []
+    split_readers = []
     for split in ("train", task.validation):
         where = f"{task.location}, split {split!r}"
         try:
@@ -383,8 +383,8 @@ def _hub_readers(task: StreamedImages, folder: Path | None) -> Readers:
         table = Table({split: reader.dataset}, task.location)
         table.find_column(split, [task.label_column], "label", "label_column")
         table.labels(split, task.label_column, task.num_classes)
-        made.append(reader)
-    return Readers(*made)
+        split_readers.append(reader)
+    return Readers(*split_readers)
 
 
 def part_rows(count: int, rank: int, size: int, *, paired: bool) -> list[int]:
@@ -398,8 +398,8 @@ def part_rows(count: int, rank: int, size: int, *, paired: bool) -> list[int]:
         paired: whether example i is mixed with example count - 1 - i, as timm's Mixup does it: both
             are then one process's, at such places that they are mixed again.
     """
-    own = list(range(rank, count // 2 if paired else count, size))
-    return own + [count - 1 - row for row in reversed(own)] if paired else own
+    rows = list(range(rank, count // 2 if paired else count, size))
+    return rows + [count - 1 - row for row in reversed(rows)] if paired else rows
 
 
 def _subset(count: int, size: int | None) -> list[int]:
@@ -409,4 +409,4 @@ def _subset(count: int, size: int | None) -> list[int]:
 
 def _in_order(rows: list[int]) -> list[list[Key]]:
     """Return the keys of this process's rows, batch by batch."""
-    return [[(0, row) for row in rows[own]] for own in own_slices(len(rows), _EVAL_BATCH)]
+    return [[(0, row) for row in rows[batch]] for batch in own_slices(len(rows), _EVAL_BATCH)]
