@@ -100,7 +100,7 @@ def two_nodes(folder: Path) -> dict[str, Any]:
     ranks = sorted(trace.name.split("-")[1:] for trace in folder.glob("rank-*"))
     return {
         **{"slots": slots, "statuses": statuses, "nodes": nodes, "reason": reason},
-        **{"refusal": refusal, "spread": [row.status, row.metrics.get("nmse")], "ranks": ranks},
+        **{"refusal": refusal, "spread": [row.status, row.metrics.get("ranks")], "ranks": ranks},
     }
 
 
