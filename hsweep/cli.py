@@ -72,6 +72,11 @@ class _Commands(click.Group):
         try:
             with redeliver_interrupts():
                 return super().invoke(ctx)
+        except click.UsageError as error:
+            from hsweep.terminal import visible
+
+            # It may quote an argument, which a terminal would obey.
+            raise click.UsageError(visible(error.format_message()), error.ctx) from None
         except KeyboardInterrupt as interrupt:
             from hsweep.terminal import visible
 

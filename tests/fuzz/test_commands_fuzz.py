@@ -81,6 +81,7 @@ def done_or_refused(line: list[str]) -> None:
 @example(["compare", "--draws=100000000000", "--", "demo", "demo2"])
 @example(["compare", "--cost=nothing", "--", "demo", "demo2"])
 @example(["paper", "--as=nothing", "--", "demo"])
+@example(["show", "--", "demo", "\x1b"])
 @tries(30)
 def test_any_request_is_met_or_refused(line: list[str]) -> None:
     done_or_refused(line)
