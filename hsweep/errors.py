@@ -15,7 +15,7 @@ _MAX_QUOTED: Final = 300
 ROOT: Final = Path(__file__).resolve().parents[1]
 """The folder that holds this project's packages."""
 _OWN_FOLDERS: Final = tuple(ROOT / name for name in ("hsweep", "models", "tasks", "analysis"))
-"""Without the sweeps that come with it, which are what a user would write."""
+"""The folders of this project's code, without the shipped sweeps, which count as a user's code."""
 _INSTALLED: Final = ("stdlib", "platstdlib", "purelib", "platlib")
 _PACKAGE_FOLDERS: Final = frozenset({"site-packages", "dist-packages"})
 NESTED: Final = "a model, task or recipe holds itself, or nests without end"

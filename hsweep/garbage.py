@@ -1,4 +1,4 @@
-"""When Python's garbage collector runs."""
+"""Settings of Python's garbage collector."""
 
 import atexit
 import contextlib
@@ -11,20 +11,20 @@ _RARE: Final = (100_000, 20, 100)
 
 
 def collect_rarely() -> None:
-    """Let this process, which is going to import much, look for garbage seldom, and not at its end.
+    """Let Python look for garbage seldom in this process, and not at its end.
 
-    Half of a command's time can be imports, a fifth of which Python looks for garbage where there
-    is none.
+    Half of a command's time can be imports, and Python spends a fifth of that looking for garbage
+    where there is none.
     """
     gc.set_threshold(*_RARE)
     atexit.register(gc.freeze)
 
 
 def collect_as_usual() -> None:
-    """Look for garbage as Python does, but not among what is there by now.
+    """Look for garbage at Python's usual rate, but not among the objects that exist by now.
 
-    What training in this process leaves may hold tensors: much memory in few objects. In a program
-    of the user's nothing changes.
+    Garbage of training in this process may hold tensors: much memory in few objects. In a user's
+    own program nothing changes.
     """
     if gc.get_threshold() == _RARE:
         gc.freeze()

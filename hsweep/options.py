@@ -1,4 +1,4 @@
-"""Options as fields of frozen dataclasses: each stands once, for Python and for the command line.
+"""Options as fields of frozen dataclasses: one definition serves Python and the command line.
 
 A field made by ``option`` holds the default, the help and the kind of value; ``options_of`` turns
 the fields of a class into the options of a command, which receives one object of it.
@@ -38,8 +38,8 @@ def option(default: Any, *flags: str, **settings: Any) -> Any:
 
 
 def options_of(kind: type, name: str) -> Callable[[Decorated], Decorated]:
-    """Return a decorator that gives a command the options of a dataclass, of which it receives an
-    object as the parameter ``name``."""
+    """Return a decorator that gives a command the options of a dataclass; the command receives an
+    object of that class as the parameter ``name``."""
 
     def decorate(command: Decorated) -> Decorated:
         @functools.wraps(command)
@@ -153,7 +153,7 @@ class OptionType(click.ParamType[Any]):
         param: click.Parameter,  # noqa: ARG002
         incomplete: str,
     ) -> list[CompletionItem]:
-        """Return what an incomplete word completes to."""
+        """Return the completions of an incomplete word."""
         return list(self._complete(ctx, incomplete))
 
 
@@ -223,7 +223,8 @@ def _named_values(text: str) -> tuple[str, list[Any]]:
 
 
 def _complete_sweep(_ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-    """Return the shipped sweeps that fit and the files beside; without any, let the shell look."""
+    """Return the shipped sweeps and the files here that begin with the word; if no shipped sweep
+    does, let the shell complete a file."""
     names = [name for name in shipped_sweeps() if name.startswith(incomplete)]
     if not names:
         return [CompletionItem(incomplete, type="file")]

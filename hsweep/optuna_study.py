@@ -23,7 +23,7 @@ _STATES: Final = {
     TrialStatus.FINISHED: TrialState.COMPLETE,
     TrialStatus.STOPPED_EARLY: TrialState.PRUNED,
 }
-"""Of trials that have begun; any other has failed."""
+"""Optuna's states of trials that have begun; any other status is a failure."""
 _FACTS: Final = ("seed", "budget", "num_params", "flops_per_example", "wall_seconds")
 """Columns of the table of trials that become user attributes."""
 _CATEGORIES: Final = (bool, int, float, str)
@@ -34,8 +34,8 @@ def optuna_study(
     tables: "StudyTables",
     storage: "str | optuna.storages.BaseStorage | None" = None,
 ) -> optuna.Study:
-    """Return the trials of a study as one of Optuna, in ``storage`` or in memory, without those
-    that were not needed.
+    """Return the trials of a study, without those that were not needed, as a study of Optuna in
+    ``storage`` or in memory.
 
     Raises:
         UserError: the storage has a study of that name.

@@ -11,15 +11,15 @@ from typing import Final
 from hsweep.errors import UserError
 
 WEIGHTS_HEADER: Final = "hsweep"
-"""Name of the entry in the header of a file of weights that says what they are, as JSON."""
+"""Name of the entry in the header of a file of weights that describes the weights, as JSON."""
 
 _STUDY_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _QUERY: Final = re.compile(r"[?#].*", re.DOTALL)
 
 
 def cache_folder() -> Path:
-    """Return the folder for what can be made again on this machine, such as prepared data; it need
-    not exist."""
+    """Return the folder for files that can be made again on this machine, such as prepared data; it
+    need not exist."""
     return Path(os.environ.get("HSWEEP_CACHE") or "~/.cache/hsweep").expanduser()
 
 
@@ -113,16 +113,16 @@ class StudyPaths:
     sweep_source = _Below("sweep.py")
     """The study's sweep file, as it is on record."""
     manifest = _Below("study.json")
-    """What was asked for, and where it came from."""
+    """The sweep, the options and their provenance."""
     plan = _Below("plan.json")
     journal = _Below("journal.jsonl")
     """All that is on record, as lines of text."""
     index = _Below("journal.db")
     """Built from the journal, for quick answers."""
     lock = _Below("lock")
-    """Held by the process that runs the study."""
+    """Lock that is held by the process that runs the study."""
     holder = _Below("holder.json")
-    """Process and host of the one that holds the lock."""
+    """Id and host of the process that holds the lock."""
     checkpoints = _Below("checkpoints")
     """Checkpoints, unless ``--storage`` puts them elsewhere."""
     weights = _Below("weights")
@@ -149,11 +149,13 @@ class StudyPaths:
         return self.root / f"sweep.{number}.py"
 
     def tracking_lock(self, store: str) -> Path:
-        """Held while log entries are delivered to one MLflow store, told by a short hash."""
+        """Lock that is held while log entries are delivered to one MLflow store; a short hash names
+        the store."""
         return self.root / f"tracking-{store}.lock"
 
     def tracking_state(self, store: str) -> Path:
-        """How far the record is delivered to one MLflow store, and the ids of its runs there."""
+        """The position up to which the record is delivered to one MLflow store, and the ids of its
+        runs there."""
         return self.root / f"tracking-{store}.json"
 
     def checkpoint_root(self, storage: str | None) -> str:

@@ -1,4 +1,4 @@
-"""What the command line says and shows."""
+"""The commands of the command line, and how they print."""
 
 from hsweep.workspace import pin_imports
 

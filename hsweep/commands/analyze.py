@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _STUDY_KNOWS: Final = "belongs to --table; a study knows it"
 _KIND: Final = "analysis kind"
-"""Name under which the command's context keeps the kind that was asked for."""
+"""Name under which the command's context keeps the kind of question from ``--kind``."""
 
 
 class _AnalyzeCommand(click.Command):
@@ -129,8 +129,8 @@ def analyze(
 ) -> None:
     """Answer the question of STUDY, or one put to any table.
 
-    With --kind a study is asked another question than its own: its axes, seeds, settings and
-    budgets are known.
+    --kind puts another question to STUDY than that of its sweep; the axes, seeds, settings and
+    budgets come from the study.
     """
     from analysis.ask import ask_runs, read_runs
     from analysis.result_files import write_answer

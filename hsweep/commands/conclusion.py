@@ -1,4 +1,4 @@
-"""How a command that trains ends: the answer, the report, and where everything is."""
+"""The end of a command that trains: the answer, the report, and the places of the study's files."""
 
 import contextlib
 import importlib
@@ -41,7 +41,7 @@ must not begin with different parts of one library."""
 class Conclusion:
     """Prints the answer of a study that has just run, then writes its report.
 
-    The study is complete on disk by then: an error here becomes ``problem``.
+    The study is complete on disk before that, so an error only becomes the text ``problem``.
     """
 
     def __init__(self, target: "TrackingTarget", console: "Console") -> None:
@@ -160,8 +160,8 @@ def _report_input(
 
 
 def _write_figures(study: "StudyFolder", answer: "Answer") -> None:
-    """Write the figures behind an answer as PNG, in place of those of an earlier one; none where
-    nothing is answered."""
+    """Write the figures behind an answer as PNG and remove those of an earlier answer; without an
+    answer there are no figures."""
     charts: Sequence[Chart] = ()
     if answer.leading is not None and answer.instead is None:
         charts = answer.leading.charts()
@@ -180,7 +180,7 @@ def _print_outcome(
     answer: "Answer | None",
     results: "Section | None",
 ) -> None:
-    """Print how the runs of a study ended, what they measured, and its answer."""
+    """Print how the runs of a study ended, the results table, and the answer."""
     from hsweep.running.outcome import closing_lines
 
     with study.journal() as journal:

@@ -66,7 +66,7 @@ def list_data(names: tuple[str, ...], fingerprint: bool, as_json: bool) -> None:
 def prepare(sweep_file: Path, chosen: SweepOptions, as_json: bool) -> None:
     """Build every cache that SWEEP's trials need, so that none of them waits for it.
 
-    What is complete is not built again, so a preparation that was interrupted goes on.
+    Complete caches are not built again, so an interrupted preparation goes on where it ended.
     """
     import torch
     from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -117,7 +117,8 @@ def prepare(sweep_file: Path, chosen: SweepOptions, as_json: bool) -> None:
 
 
 def _tasks(plan: "Plan") -> "list[tuple[Task, int]]":
-    """Return the distinct tasks of a plan, in its order, each with a batch size it is used with."""
+    """Return the distinct tasks of a plan, in its order, each with the batch size of one of its
+    trials."""
     from hsweep.planning.identity import content_hash
 
     trials = {content_hash(trial.task): trial for trial in plan.trials}
@@ -145,7 +146,8 @@ def _show_data_sets(
 ) -> None:
     """Print the catalogue of data sets, and where they were looked for.
 
-    A few short lines each instead of a table: paths and terms fit into no column.
+    Each data set has a few short lines instead of a table row: paths and licences are too long for
+    a column.
     """
     width = max((len(row["name"]) for row in rows), default=0) + 2
     for row in rows:

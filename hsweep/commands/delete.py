@@ -16,7 +16,7 @@ from hsweep.paths import Home
 def delete(study_name: str, yes: bool, home: Home) -> None:
     """Remove STUDY from the home: its record, report, checkpoints and kept weights.
 
-    Its runs in MLflow stay, and so does what other studies have taken from it.
+    Its runs in MLflow stay, and so do the trials that other studies have taken from it.
     """
     from hsweep.record.removal import loss_lines, remove
     from hsweep.record.study import existing

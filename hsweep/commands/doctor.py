@@ -1,8 +1,8 @@
-"""``hsweep doctor``: what on this machine would keep a study from running, and what to do about it.
+"""``hsweep doctor``: problems of this machine that would keep a study from running, with remedies.
 
-Nothing is left behind: what is tried is tried in a temporary folder, and no home is made. A library
-can hang, abort the process or print at will, so each is tried in a process of its own, under a
-timeout; it answers with one line of JSON, the last of its standard output.
+The checks write to temporary folders, leave no file behind and make no home. A library can hang,
+abort the process or print anything, so each is checked in its own process, under a timeout; the
+last line of that process's standard output is the result, as JSON.
 """
 
 import contextlib
@@ -173,8 +173,8 @@ def mlflow(home: Home, tracking_uri: str | None = None) -> Check:
 
 
 def record(home: Path) -> Check:
-    """Try what the record needs of the home: a folder that can be written to, and SQLite in
-    write-ahead mode."""
+    """Check that the home can be written to and that SQLite can use write-ahead mode there, as a
+    study's record needs."""
     folder = _nearest_existing(home)
     missing = "" if folder == home.expanduser().absolute() else f" (to be made in {folder})"
     try:
@@ -216,7 +216,7 @@ def _nearest_existing(path: Path) -> Path:
 def probe(*arguments: str, timeout: float = 120, variables: Mapping[str, str] | None = None) -> Any:
     """Start Python with these arguments in an empty folder and return its answer.
 
-    After ``timeout`` seconds it is killed, and what it has started.
+    After ``timeout`` seconds the process and its children are killed.
 
     Raises:
         ProbeError: it gives no answer.

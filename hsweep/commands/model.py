@@ -61,8 +61,8 @@ def model(
 
 
 def weights_json(study: "StudyFolder", journal: "JournalReader") -> dict[str, Any]:
-    """Return which final weights a study keeps, by the keys of their trials; without them where it
-    keeps none, or the storage cannot be read."""
+    """Return the setting ``keep`` of a study and, if it keeps weights and their storage can be
+    read, the keys of the trials with and without weights."""
     content: dict[str, Any] = {"keep": study.manifest.keep}
     if not study.may_have_weights:
         return content

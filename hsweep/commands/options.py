@@ -69,7 +69,8 @@ tracking_option = option_of(RunOptions, "tracking_uri")
 
 
 def _use_data_root(ctx: click.Context, param: click.Parameter, value: Path | None) -> None:
-    """Set the folder in which tasks look for data; they do when they are made, not in workers."""
+    """Set the folder in which tasks look for data. They look when they are made, which is never in
+    workers."""
     if value is not None:
         os.environ["HSWEEP_DATA"] = str(value.expanduser().absolute())
 
@@ -84,7 +85,7 @@ data_root_option = click.option(
 
 
 def sweep_options(command: Command) -> Command:
-    """Give a command the options of a sweep, as ``chosen``."""
+    """Decorate a command with the options of a sweep, which it receives as ``chosen``."""
     return data_root_option(options_of(SweepOptions, "chosen")(command))
 
 

@@ -1,4 +1,4 @@
-"""Where commands print, and how."""
+"""Helpers with which commands print: consoles, tables, JSON, quantities and times."""
 
 import json
 import sys
@@ -15,7 +15,7 @@ NO_STUDY: Final = "{home} holds no study yet; begin one with: hsweep run SWEEP"
 
 
 def console_for(*, as_json: bool) -> "Console":
-    """Return where messages go: standard output, or standard error beside JSON."""
+    """Return the console for messages: on standard output, or on standard error beside JSON."""
     from hsweep.terminal import PlainConsole
 
     console = PlainConsole(stderr=as_json)

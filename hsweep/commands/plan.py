@@ -29,7 +29,7 @@ _COSTS: Final = {
     "flops_per_example": ("FLOPs/example", ""),
     "train_memory_bytes": ("training memory", "B"),
 }
-"""Of a trial: headings and units."""
+"""Headings and units of a trial's costs."""
 
 
 @click.command()
@@ -109,7 +109,7 @@ def plan(
 
 
 def show_plan(console: "Console", plan: "Plan", expected: "Forecast") -> None:
-    """Print every shape of a plan, what they cost, and what to know before they are run."""
+    """Print every shape of a plan with its costs, then notes and concerns for the user."""
     from hsweep.design.labels import point_label, processes_line, varying_axes
     from hsweep.design.trial import cost_columns
     from hsweep.planning.answerable import analysable, notes

@@ -110,8 +110,8 @@ def _transition_power(
 
 
 def _choice(plan: "Plan", question: Any) -> "SettingChoice":
-    """Return how many settings of the nuisance axes compete for a cell, and how many scouts
-    choose."""
+    """Return the number of settings of the nuisance axes that compete for a cell, and the number of
+    scouts that choose among them."""
     from analysis.questions.power.result import SettingChoice
     from hsweep.record.summary import Size
 

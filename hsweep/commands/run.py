@@ -139,8 +139,8 @@ def _run_missing(
     as_json: bool,
     dry_run: bool,
 ) -> None:
-    """Run what the analysis of a study lists as missing, or so many more seeds of the points that
-    were named, and answer its question again.
+    """Run the trials that the analysis of a study lists as missing, or ``more_seeds`` further seeds
+    of each ``--point``, and answer its question again.
 
     Raises:
         UserError: a study of another sweep or request, or one that is running.
@@ -197,7 +197,7 @@ def _run_missing(
 
 
 def _extension_lines(study: "StudyFolder", extension: "Extension", home: Home) -> Iterator[str]:
-    """Yield which runs are added to a study, and what they cost."""
+    """Yield lines about the runs that are added to a study, and their cost."""
     from hsweep.planning.calibration import Calibration
     from hsweep.record.provenance import hardware
     from hsweep.record.summary import counted

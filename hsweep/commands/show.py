@@ -29,7 +29,7 @@ _MAX_LABELS: Final = 8
 _MAX_ROWS: Final = 200
 _BEST_ROWS: Final = 20
 _MAX_POINTS: Final = 20_000
-"""Points that are looked at to see which axes vary."""
+"""The number of points that are read to see which axes vary."""
 
 
 @click.command()
@@ -78,8 +78,8 @@ def show(
 
 
 def _trials_list(study: "StudyFolder") -> list[dict[str, Any]]:
-    """Return the table of trials; of the user's own training with the folder of each trial and the
-    file with its output, where these are there."""
+    """Return the table of trials; rows of a user's training also have the folder of the trial and
+    the file with its output, if these exist."""
     from hsweep.paths import trial_folder
     from hsweep.reporting import OUTPUT_FILE
 
@@ -174,8 +174,8 @@ def _print_study(study: "StudyFolder", best: int | None) -> None:
 def _show_study(
     console: "Console", study: "StudyFolder", *, all_trials: bool, best: int | None
 ) -> None:
-    """Print a study and its trials: the first ones in their order, or the ``best``, by default of
-    very many, or ``all_trials``."""
+    """Print a study and its trials: the first ones in their order, the ``best`` ones (the default
+    for very many trials), or ``all_trials``."""
     from hsweep.design.labels import point_label, varying_axes
     from hsweep.design.trial import TrialStatus
     from hsweep.planning.code_changes import acceptance_line

@@ -1,4 +1,4 @@
-"""``hsweep sync``: bringing a tracking store up to date with what studies recorded."""
+"""``hsweep sync``: delivers the records of studies to a tracking store."""
 
 import contextlib
 from collections.abc import Iterator
@@ -31,10 +31,11 @@ _MAX_REFUSALS: Final = 5
 def sync(
     names: tuple[str, ...], home: Home, tracking_uri: str | None, log_weights: bool, as_json: bool
 ) -> None:
-    """Deliver to MLflow what it has not got of the studies; without a STUDY, of all of the home.
+    """Deliver the records of each STUDY that MLflow does not have yet; without a STUDY, those of
+    all studies of the home.
 
-    What a study records waits in the study while its store is down, slow or locked. Delivering
-    again changes nothing. Exit code 1 says that something is left.
+    Records wait in the study while its store is down, slow or locked. Delivering them again changes
+    nothing. Exit code 1 means that some records are left.
     """
     from hsweep.record.study import StudyFolder, list_studies
 
@@ -59,8 +60,8 @@ def sync(
 def _sync(
     home: Home, name: str, uri: str | None, log_weights: bool, console: "Console"
 ) -> dict[str, Any]:
-    """Deliver one study and return how that went; a problem with it is returned, so that the others
-    are delivered too."""
+    """Deliver the records of one study and return the result; a problem is part of the result, so
+    that the other studies are delivered too."""
     from hsweep.record.study import StudyFolder
     from hsweep.tracking.target import target_of
     from hsweep.tracking.tracker import Tracker

@@ -21,8 +21,8 @@ def watch(
 ) -> None:
     """Serve the page of STUDY while it runs, or of all studies of the home.
 
-    It is the report, with what happens now on top: trials in training and their curves, the time
-    that is left. It renews itself and changes nothing; the study may have ended.
+    The page is the report with the present state on top: trials in training, their curves, and the
+    time left. It reloads itself and changes nothing in the study, which may have ended.
     """
     from hsweep.record.study import StudyFolder
     from hsweep.watching.pages import StudyPages, home_page

@@ -9,7 +9,7 @@ from typing import Any
 class BestTrials:
     """The best finished trial of each stratum, and the best baseline of each comparison.
 
-    Of equal ones it is the first of the plan, whichever ended first.
+    Of trials with equal values the first in the plan counts, whichever ended first.
 
     Args:
         goal: whether smaller or larger values are better.

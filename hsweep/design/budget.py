@@ -1,4 +1,5 @@
-"""How long a trial trains, counted by the tool itself (never by calls to a scheduler)."""
+"""The length of a trial's training, counted by this tool itself and never by calls to a
+scheduler."""
 
 import itertools
 from collections.abc import Sequence
@@ -24,10 +25,10 @@ class Budget:
             such a trial does not repeat to the bit, since a faster machine takes more steps).
         report_every: units between two reports; evaluation, early stopping and checkpoints happen
             at reports only. The last report always falls on ``amount``.
-        ladder: amounts, ascending, each of which a trial of its own trains: a longer one goes on
-            from where the shorter one's learning rate begins to depend on its length
-            (``Recipe.shared``). The last is ``amount``, and is added where it is left out; empty
-            for one budget.
+        ladder: ascending amounts, with one trial for each: a longer trial goes on from the unit at
+            which the learning rate of the shorter one begins to depend on its length
+            (``Recipe.shared``). The last amount is ``amount``, which is added if it is left out;
+            empty for one budget.
 
     Raises:
         UserError: an amount or interval below 1, more reports than anybody reads, an unknown unit,
@@ -83,7 +84,7 @@ class Budget:
         return tuple(map(self.of, self.ladder))
 
     def of(self, amount: int) -> "Budget":
-        """Return the budget of a trial that trains so many units."""
+        """Return the budget of a trial that trains ``amount`` units."""
         return replace(self, amount=amount, ladder=())
 
     def __str__(self) -> str:
@@ -112,6 +113,6 @@ def steps(amount: int, *, report_every: int = 100, ladder: Sequence[int] = ()) -
 def seconds(amount: int, *, report_every: int = 60) -> Budget:
     """Return a budget of ``amount`` seconds of training, evaluation left out.
 
-    For comparisons at equal time, where a leaner model sees more data.
+    Such a budget compares models at equal time: a leaner model sees more data.
     """
     return Budget(amount, "seconds", min(report_every, max(amount, 1)))

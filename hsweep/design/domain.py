@@ -16,9 +16,10 @@ _MOST_PER_DECADE: Final = 20
 _ROUNDING: Final = math.log10(1.02)
 """Decades by which rounding to two digits may lengthen a range."""
 _MOST_DIGITS: Final = 300
-"""What a number of the machine can still stand for."""
+"""Digits of the largest numbers that a float can hold."""
 _NO_TEXT: Final = ("Cc", "Cs", "Zl", "Zp")
-"""Control characters, halves of characters, and what ends a line or a paragraph."""
+"""Unicode categories that no text may have: control characters, surrogates, line and paragraph
+separators."""
 
 AxisValue = int | float | str | bool | None | tuple[Any, ...]
 
@@ -28,7 +29,7 @@ class ValueList:
     """A finite list of values, in the order given.
 
     Attributes:
-        is_tuned: the best of the values is wanted for each shape; the axis is no part of it.
+        is_tuned: each shape is taken at its best value, and the axis is no part of a shape.
 
     Raises:
         UserError: no value, a repeated one, or one of an unusable type.
@@ -144,7 +145,7 @@ def is_text(value: str) -> bool:
 
 
 def tuned(low: float, high: float, *, per_decade: int = 2) -> ValueList:
-    """Return the values of an axis, such as a learning rate, of which each shape takes its best.
+    """Return the values of an axis, such as a learning rate, from which each shape takes its best.
 
     ``grid(heads=[1, 2, 4], lr=tuned(1e-3, 1e-1))`` lists 0.001, 0.0032, 0.01, 0.032 and 0.1: evenly
     spaced in their logarithm, at least ``per_decade`` a factor of ten (as nearly as two digits tell

@@ -45,25 +45,28 @@ class Asha:
 
     Attributes:
         grace: budget units before the first rung; nothing is stopped earlier. With a ladder of
-            budgets the rungs are the shorter budgets from there on, and what competes are the
-            values at their ends; None takes all of them, with ``scouts`` those from half of the
-            longest on: at a quarter the best learning rate was often not that of the end.
+            budgets the rungs are the shorter budgets of at least ``grace``, and trials compete by
+            their values at the ends of these budgets. None takes all shorter budgets; with
+            ``scouts`` it takes those of at least half of the longest, since at a quarter the best
+            learning rate was often not the one that is best at the end.
         reduction_factor: a rung keeps the best 1/reduction_factor of its stratum.
         strata: axes whose values make a stratum, or a ``SizeBand``; an empty tuple lets all
             trials compete, which is wrong for a transition study.
         min_survivors: contenders of every stratum that are left to run to the full budget, by
             default 3, which keeps the transition fit's answer at a third of the compute; with
-            ``scouts`` 2, so that the end chooses.
-        compete: ``trials`` each for itself, or ``points``: shapes, by the mean of their replicates.
+            ``scouts`` 2, so that full-budget results choose between them.
+        compete: ``trials``: each trial competes by its own value; ``points``: each point competes
+            by the mean of its replicates.
         decide: ``together``: a rung is decided once, when all its contenders are there or gone;
             ``on_arrival``: each trial at once, by those that came before it (the stopping variant
             of ASHA), where the first to arrive always go on. A search that proposes its points
             while it runs cannot know who is still to come and decides on arrival.
-        scouts: the replicates of a point, from the first on, that compete for it. The others train
-            only at the setting that won, and from their own start: so no seed that counts has
-            helped to choose. Points compete that differ in nothing but the nuisance axes of the
-            question, which replace ``strata``. The scouts of a winner end where it is one; where no
-            rung leaves a single one, the ends of the trials decide. None: all compete.
+        scouts: number of the first replicates of a point that only choose its setting: they compete
+            among points that differ in the question's nuisance axes alone, which replace
+            ``strata``. The other replicates train from the start, at the winning setting only, so
+            no seed that counts in the answer has helped to choose. The scouts of a winner end at
+            the rung that leaves no other point; if no rung leaves a single point, the full-budget
+            results decide. None: all replicates compete.
 
     Raises:
         UserError: a value outside its range.

@@ -1,4 +1,5 @@
-"""Points in words: the axes that tell the trials of a study apart, and no others."""
+"""Points, trials and lists in words. A label has only the axes in which the trials of a study
+differ."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -25,7 +26,7 @@ def unit_word(unit: str, number: float) -> str:
 
 
 def first_of(values: Sequence[Any], most: int = 5) -> str:
-    """Return values with commas between, the first of many."""
+    """Return at most ``most`` values with commas between, and dots for the rest."""
     return ", ".join(map(str, values[:most])) + (", ..." if len(values) > most else "")
 
 
@@ -53,7 +54,7 @@ class TrialLabels:
         self._has_ladder = len(set(amounts)) > 1
 
     def of_point(self, point: Mapping[str, Any]) -> str:
-        """Return a point in words, the axes that all have in common left out."""
+        """Return a point in words, without the axes whose value all points share."""
         return point_label(point, self._varying)
 
     def of(self, point: Mapping[str, Any], replicate: int, amount: int) -> str:

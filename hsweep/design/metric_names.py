@@ -18,7 +18,7 @@ _TURNED: Final = {"neg", "negative", "minus", "inv", "inverse"}
 def goal_of(metric: str) -> Goal | None:
     """Return whether a metric of this name is minimised or maximised.
 
-    None where the name does not tell, or tells both (``top1_error``).
+    None for a name that has no known word, or words of both goals (``top1_error``).
     """
     scales = _scales(metric)
     is_share = "accuracy" in scales

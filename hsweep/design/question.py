@@ -23,9 +23,9 @@ returns: two values lie below it."""
 _AMPLE: Final = 6
 """Values of x with room for a drop in their middle."""
 _WIDE_MARGIN: Final = 3.0
-"""A margin in seed sd above which a design that needs more is said to be weak."""
+"""A design is called weak if its margin would have to be larger than this many seed sd."""
 _ROUNDING: Final = 1e-6
-"""By how much a sum of shares may miss 1."""
+"""The largest deviation from 1 of a sum of shares."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Concern:
     """A reason why a planned question can be answered only weakly or not at all.
 
     Attributes:
-        kind: ``impossible``: whatever comes of the trials; ``weak``: the answer can only be weak.
+        kind: ``impossible``: no results can answer the question; ``weak``: any answer will be weak.
         text: the rule and the values.
         remedy: the smallest change that helps.
     """
@@ -229,7 +229,8 @@ def logarithmic_scale(question: Question | None) -> Scale | None:
 
 
 def _check_nuisance(axes: object, roles: Mapping[str | None, str]) -> None:
-    """Refuse nuisance axes that cannot be; ``roles`` has what the question's other axes do."""
+    """Refuse nuisance axes that are no axis, are named twice or have another role in the question;
+    ``roles`` has the roles of the question's other axes, in words."""
     if not isinstance(axes, tuple):
         raise UserError(f"nuisance must be a tuple of axes, as ('lr',), not {shown(axes)}")
     _check_axes("nuisance", *axes)
@@ -272,11 +273,11 @@ class Missing:
     """Runs that an answer lacks in one cell or of one shape.
 
     Attributes:
-        at: its axis values.
+        at: the axis values of the cell or shape.
         seeds: how many runs.
         why: what the answer lacks.
-        budget: another one than the sweep's, to which that many seeds that have finished are
-            trained; None for runs of the sweep's own.
+        budget: an amount other than the sweep's budget, to which ``seeds`` finished seeds are
+            trained; None for runs with the sweep's budget.
     """
 
     at: Mapping[str, Any]

@@ -25,7 +25,7 @@ _RULES: Final[dict[str, _Rule]] = {
     **dict.fromkeys(("decay_fraction", "ema"), _BETWEEN),
     "layer_decay": (lambda value: 0 < value <= 1, "a number in (0, 1]"),
 }
-"""What the numbers of a recipe must be."""
+"""The rule of each number of a recipe: a test, and the rule in words."""
 _WORDS: Final = {
     "schedule": get_args(Schedule),
     "precision": get_args(Precision),
@@ -157,7 +157,7 @@ class Recipe:
             )
 
     def _settle_optimizer(self) -> None:
-        """Check what can be checked of the optimizer without the libraries that have it."""
+        """Check the optimizer's settings as far as that needs no library of optimizers."""
         name, arguments = self.optimizer, self.optimizer_args
         if not isinstance(name, str) or not name:
             raise UserError(f"optimizer must be the name of one, not {shown(name)}")
@@ -187,7 +187,7 @@ class Recipe:
 
     @property
     def at_once(self) -> int | None:
-        """Examples that are to be computed at once; None for whole batches."""
+        """Number of examples to compute at once; None for whole batches."""
         return None if self.accumulate == 1 else self.batch_size // self.accumulate
 
     @property
@@ -200,8 +200,8 @@ class Recipe:
         return ""
 
     def shared(self, length: int) -> int:
-        """Return how much of a training of this length is also the beginning of every longer one,
-        in the unit of ``length`` (steps, or units of whole steps)."""
+        """Return the part of a training of this length with which every longer training also
+        begins, in the unit of ``length`` (steps, or units of whole steps)."""
         if self.length_dependence:
             return 0
         if self.schedule == "constant":

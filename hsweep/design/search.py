@@ -1,4 +1,4 @@
-"""How points are chosen from a space."""
+"""The ways to choose points from a space."""
 
 from dataclasses import dataclass
 from typing import Literal

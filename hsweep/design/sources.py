@@ -1,4 +1,4 @@
-"""Where a script's metrics come from, as a sweep says it: small frozen values.
+"""The sources of a script's metrics, as frozen values of a sweep.
 
 Each has the options of ``Options``. All paths are relative to the trial's folder (``{folder}`` in
 the command) and may have wildcards, as in ``"lightning_logs/version_*/metrics.csv"``: the files
@@ -17,15 +17,15 @@ from hsweep.reporting import OUTPUT_FILE, REPORTS_FILE
 
 
 class Options(TypedDict, total=False):
-    """What every source takes.
+    """The options of every source.
 
     Attributes:
-        unit: the key of what counts the budget ("epoch" unless said).
-        offset: is added to it: 1 where the script counts from 0.
+        unit: the key of the value that counts the budget, by default "epoch".
+        offset: number that is added to that value: 1 for a script that counts from 0.
         per_unit: how many of the script's counts make one unit of the budget: 500 where it
             counts steps, the budget is in epochs and an epoch has 500 steps.
         metrics: other names for metrics, ``{"val_acc": "top1"}``: the script's name, then ours. A
-            unit is reported once it has all of these and the metric of the sweep.
+            unit is reported once it has all these metrics and the metric of the sweep.
     """
 
     unit: str | None
@@ -108,8 +108,8 @@ class MetricSource:
         return OUTPUT_FILE if self.kind == "stdout" else self.where
 
     def row_unit(self, count: float) -> tuple[int, bool]:
-        """Return the unit of the budget that a count of the script's belongs to, and whether it
-        is that unit's end: counts in between belong to the unit that they are part of."""
+        """Return the budget unit that one of the script's counts belongs to, and whether the count
+        ends that unit."""
         exact = (count + self.offset) / self.per_unit
         nearest = round(exact)
         is_end = math.isclose(exact, nearest, rel_tol=1e-9, abs_tol=1e-6)

@@ -1,9 +1,9 @@
 """Search spaces: an algebra of frozen values.
 
 A space is built from axes with ``*`` (every combination), ``+`` (either), ``zipped`` (in step),
-``.where`` (only those for which) and ``.derive`` (computed from the others). A finite space lists
-its points in a fixed order; any space can be sampled with a seed, and translates into Optuna's
-distributions and Ray Tune's domains through one flat set of *parameters*.
+``.where`` (points that satisfy a condition) and ``.derive`` (axes computed from other axes). A
+finite space lists its points in a fixed order; any space can be sampled with a seed, and translates
+into Optuna's distributions and Ray Tune's domains through one flat set of *parameters*.
 """
 
 import ast
@@ -127,7 +127,8 @@ class Space(ABC):
 
     @property
     def tuned_axes(self) -> tuple[str, ...]:
-        """Names of the axes of which every shape is to be taken at its best of several values."""
+        """Names of the axes that were given by ``tuned(...)``: each shape is taken at its best
+        value of them."""
         domains = self.parameters().items()
         # A parameter on one side of a union is named after the side too.
         points = (
@@ -456,7 +457,7 @@ class Mapped(Space):
         return replace(self, inner=self.inner.override(axis, values))
 
     def _image(self, point: dict[str, Any]) -> dict[str, Any] | None:
-        """Return the point that one of the inner space becomes; None if it is excluded.
+        """Return the point that a point of the inner space is mapped to; None if it is excluded.
 
         Raises:
             UserError: the function, which may do anything, has failed or tried to end the process.

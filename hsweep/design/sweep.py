@@ -42,24 +42,25 @@ RESERVED_AXES: Final = frozenset(
 """Names with a meaning of their own in tables and on the command line."""
 
 TrainMetrics = Literal["last", "always"]
-"""At which reports metrics of training examples are measured where they decide nothing."""
+"""The reports at which metrics of training examples are measured if the deciding metric is
+another."""
 
 Keep = Literal["none", "best", "last"]
-"""Whose final weights a study keeps."""
+"""The trials whose final weights a study keeps."""
 
 _OWNERS: Final = {
     **dict.fromkeys(("keep", "train_metrics", "isolate", "replicates"), "sweep"),
     **dict.fromkeys(("cpus", "gpus", "processes", "spread"), "resources"),
     "report_every": "budget",
 }
-"""Settings, and the field of a sweep that each belongs to."""
+"""The field of a sweep that each setting belongs to."""
 _WORDS: Final = {
     "goal": get_args(Goal),
     "train_metrics": get_args(TrainMetrics),
     "keep": get_args(Keep),
 }
 _OF_RECIPE: Final = "recipe."
-"""Before the names of a recipe's fields, as ``--set`` takes them."""
+"""The prefix of a recipe's fields in ``--set``."""
 
 _KINDS: Final[dict[str, tuple[Any, str]]] = {
     "space": (Space, "built with grid(...), choice(...) and the like"),
@@ -73,15 +74,15 @@ _KINDS: Final[dict[str, tuple[Any, str]]] = {
     "presets": (Mapping, "a dictionary of preset(...) by name"),
     "description": (str, "text"),
 }
-"""The types of a sweep's fields, and what to give."""
+"""The types of a sweep's fields, and a description of valid values."""
 
 _PER_POINT: Final[dict[str, tuple[type[Any], str]]] = {
     "recipe": (Recipe, _OF_RECIPE),
     "resources": (Resources, ""),
 }
-"""Fields of a sweep that may depend on the point, and what precedes the names of their settings."""
+"""Fields of a sweep that may depend on the point, with the prefix of their settings."""
 _LONGEST: Final = 10**9
-"""Seconds that a clock of the operating system can wait for."""
+"""The most seconds that an operating system's timer can wait."""
 
 T = TypeVar("T")
 PerPoint: TypeAlias = T | Callable[[Point], T]
@@ -110,7 +111,7 @@ def preset(note: str = "", **changes: Any) -> Preset:
 
 @dataclass(frozen=True)
 class Sweep:
-    """What to vary, on what, and which question the results shall answer.
+    """The axes to vary, the training of each point, and the question that the results shall answer.
 
     Trials are trained by this project's loop, over a ``task`` and a ``model``, or by the user's own
     training, ``train``. ``task``, ``model``, ``recipe`` and ``resources`` are values, or functions
@@ -128,11 +129,11 @@ class Sweep:
         model: how a point becomes a model.
         train: a user's training in place of task, model and recipe: a function ``train(point,
             run)`` (see ``hsweep.Run``), or ``command(...)``.
-        describe: what a point costs, known before it is trained: a function of the point that
+        describe: the cost of a point, known before its training: a function of the point that
             returns the number of parameters, a ``Cost``, a model configuration, an ``nn.Module``
             (which may be on the meta device) or ``models.base.Counts``.
-        metrics: what is known of metrics of a user's training: their scales and chance levels. A
-            metric to be maximised counts as an accuracy where nothing is said, others as a loss.
+        metrics: declarations of a user's metrics: their scales and chance levels. A metric without
+            a declaration counts as an accuracy if it is maximised, else as a loss.
         depends_on: files and folders, from the sweep's folder, whose content the results of a
             user's training depend on, such as data and configurations. The code of a function, and
             the script and the files of up to 1 MiB that a command names, count without.
@@ -153,8 +154,8 @@ class Sweep:
             ``models.conditioning``); None measures nothing. The trials are the same with and
             without it, and so are their other numbers, but its time counts as theirs.
         train_metrics: when the task's metrics of training examples are measured, which costs as
-            much as those of others: ``last``: at a trial's last report, and at every one where such
-            a metric decides; ``always``: at every report. Each report has the mean loss of the
+            much as an evaluation: ``last``: at a trial's last report, and at every one where such a
+            metric decides; ``always``: at every report. Each report has the mean loss of the
             updates before it anyway. It is no part of a trial's key.
         isolate: whether every trial has a fresh process, which costs seconds each. Otherwise
             processes train one trial after another; what a trial changes of its process is put back
@@ -248,8 +249,8 @@ class Sweep:
                 raise UserError(f"preset {name!r} must be made by preset(...), not {variant!r}")
 
     def _check_rungs(self) -> None:
-        """Refuse early stopping without rungs or with two kinds of them, and a ladder where points
-        are proposed."""
+        """Refuse early stopping without rungs or with two kinds of rungs, and a ladder in a search
+        that proposes points."""
         stopping, has_ladder = self.early_stopping, bool(self.budget.ladder)
         if has_ladder and self.search.method == "optuna":
             raise UserError(
@@ -385,8 +386,8 @@ class Sweep:
         return 0 if self.early_stopping is None else self.early_stopping.scouts or 0
 
     def with_tuned_axes(self) -> "Sweep":
-        """Return the sweep whose question has the tuned axes of its space as nuisance axes, and
-        which tunes them by scouts where it says nothing else of early stopping.
+        """Return the sweep with the tuned axes of its space as nuisance axes of the question, and,
+        unless it sets early stopping, with scouts that tune them.
 
         Raises:
             UserError: an axis that has another part in the question.
@@ -426,8 +427,9 @@ class Sweep:
 
     def with_settings(self, settings: Sequence[tuple[str, Sequence[AxisValue]]]) -> "Sweep":
         """Return the sweep with the settings of ``--set NAME=VALUE`` replaced, all at once, since
-        some hold only with others: axes, the budget, fields of the recipe (``recipe.lr``) or of the
-        question (``margin``), resources, and the like. Of equal names the last counts.
+        some values are valid only together: axes, the budget, fields of the recipe (``recipe.lr``)
+        or of the question (``margin``), resources, and the like. If a name comes twice, the last
+        value counts.
 
         Raises:
             UserError: an unknown name, or values it cannot take.
@@ -458,7 +460,8 @@ class Sweep:
         return replace(self, **changes)
 
     def _owner_of(self, name: str) -> str:
-        """Return the field that a setting changes a part of; ``sweep`` where it is a whole field.
+        """Return the field of which a setting changes a part; ``sweep`` for a setting that is a
+        whole field.
 
         Raises:
             UserError: an unknown name.
@@ -489,7 +492,7 @@ class Sweep:
     def with_points(self, points: Sequence[Mapping[str, Any]]) -> "Sweep":
         """Return the sweep restricted to the points that have all the values of one of ``points``.
 
-        None given restricts nothing.
+        Without ``points`` it is not restricted.
 
         Raises:
             UserError: an axis the space does not have, or values that none of its points has.
@@ -525,7 +528,8 @@ def _changed_budget(budget: Budget, chosen: Mapping[str, Sequence[AxisValue]]) -
 
 
 def _changed(value: PerPoint[T], kind: type[T], change: Callable[[T], T]) -> PerPoint[T]:
-    """Return a field of a sweep with a change, made at every point if it depends on the point."""
+    """Return a field of a sweep with a change; a field that depends on the point is changed at
+    every point."""
     if isinstance(value, kind):
         return change(value)
     per_point = cast(Callable[[Point], T], value)

@@ -1,4 +1,4 @@
-"""A trial: one point of the space, one replicate, and what became of it."""
+"""A trial: one point of the space and one replicate; its resources, assignment and reports."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -23,10 +23,10 @@ _NOT_REMEMBERED: Final = ("is_last", "peak_memory_bytes")
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What one trial occupies while it trains.
+    """The resources that one trial occupies while it trains.
 
-    A trial of several processes trains with ``torch.distributed``; a command is given all that they
-    occupy, and starts them itself (``{processes}``, as for torchrun).
+    A trial of several processes trains with ``torch.distributed``; a command gets the resources of
+    all processes and starts the processes itself (``{processes}``, as for torchrun).
 
     Attributes:
         cpus: processor cores of each process, which computes with as many threads on the CPU.
@@ -90,7 +90,7 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Everything that determines a trial, and nothing that depends on how it is run.
+    """All that determines a trial, without the circumstances of a run (worker, attempt, storage).
 
     Attributes:
         key: content hash of all that determines the result (see ``hsweep.planning.identity``).
@@ -101,12 +101,13 @@ class Trial:
         task: what is learned; a user's training where there is no model.
         counts: what the model costs; None where a user's training does not say.
         train_memory_bytes: expected at most; None where that is not known.
-        parts: what the key is made of, part by part (see ``hsweep.planning.identity``).
-        origin: what it is trained with in this process, code and versions, as text; empty where
-            that is not known.
+        parts: the hashes that the key is made of (see ``hsweep.planning.identity``).
+        origin: the code and package versions that train it in this process, as text; empty if
+            unknown.
         previous: key of the trial that is the same but for the previous budget of the ladder; empty
             for none.
-        shared: budget units that both have in common, so that this one goes on from there.
+        shared: number of budget units that both trials have in common: this trial goes on from
+            there.
     """
 
     key: str
@@ -188,7 +189,8 @@ class Trial:
 
     @property
     def num_ranks(self) -> int:
-        """How many processes are started to train it: a command starts those it has itself."""
+        """Number of processes that a worker starts to train the trial; a command starts its own
+        processes."""
         return 1 if self.is_command else self.resources.processes
 
     def result_at(self, report: "Report") -> dict[str, Any]:
@@ -223,8 +225,8 @@ class Assignment:
     """A trial handed to a worker.
 
     Attributes:
-        label: what the trial is called.
-        attempt: 1 for the first start; a later attempt outranks an earlier one's leftovers.
+        label: the trial in words.
+        attempt: 1 for the first start; files of a later attempt replace those of an earlier one.
         recorded_through: the last unit whose report the record already holds (0: none); reports
             of later units that a checkpoint remembers are sent again.
         checkpoints: URI or path of the folder that holds every trial's checkpoints.
@@ -232,8 +234,8 @@ class Assignment:
             reports are further apart, each has one.
         probe: what to measure of the model's attention beside the task's metrics. It changes
             nothing about the training, so it is no part of the trial.
-        is_exclusive: nothing else of the study trains meanwhile, and a share of a device becomes a
-            whole one: the trial did not fit beside others.
+        is_exclusive: the trial did not fit beside others, so it trains alone, with a whole device
+            in place of a share.
         continues: key of the same training with a shorter budget, whose checkpoints it goes on
             from as long as it has none of its own; None for none.
         shared: the last unit that both trainings have in common.
@@ -274,7 +276,7 @@ class Assignment:
     def patience_seconds(self) -> float | None:
         """Seconds without a report after which the driver ends the process; None for never.
 
-        A script that hangs is ended by its worker first, which takes its time.
+        The worker ends a hanging script before the driver ends the worker, so that time is added.
         """
         if self.report_timeout is None:
             return None
@@ -283,7 +285,7 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a trial says at one point of its budget.
+    """The results of a trial at one point of its budget.
 
     Attributes:
         unit: budget units done (epochs or steps).
@@ -291,8 +293,8 @@ class Report:
         metrics: every metric, and what a probe measured if one was due; a non-finite value is
             None, never a made-up number.
         wall_seconds: time so far, evaluation included, over all attempts.
-        train_seconds: the part of it spent on updates and on their data.
-        data_seconds: the part of that spent waiting for data.
+        train_seconds: the part of ``wall_seconds`` spent on updates and on their data.
+        data_seconds: the part of ``train_seconds`` spent waiting for data.
         latency_seconds: of a forward pass over one training batch, loss included and gradients
             not; measured once the budget is used up, None before.
         is_last: the budget is used up.
@@ -300,15 +302,16 @@ class Report:
             of the task was not finite; None while all is well.
         micro_batch: examples computed at once, where memory did not suffice for a whole batch and
             gradients were accumulated over it; None for whole batches.
-        note: what a reader of the record should know of this report; empty for nothing.
-        learning_rate: of the last update before the report; where a layer decay lowers it with
-            depth, the highest. None, as are the next three, where no update was done since the last
-            report, or a user's training reports.
+        note: remark on this report for readers of the record; may be empty.
+        learning_rate: of the last update before the report; with a layer decay, the highest of all
+            layers. This and the next three are None if no update was done since the last report, or
+            if a user's training reports.
         grad_norm: of that update's gradient before it was clipped; None also where not finite.
         running_loss: the mean loss of the updates since the last report, each before its update and
             with all that training does to examples and model (augmentation, dropout); None also
             where not finite.
-        examples_per_second: that were trained on since the last report, waiting for them included.
+        examples_per_second: training examples a second since the last report, waiting for data
+            included.
         peak_memory_bytes: the most that the process has held on its device since the trial began
             there, beside CUDA's own; None on the CPU.
     """

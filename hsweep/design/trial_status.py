@@ -4,11 +4,12 @@ from enum import StrEnum
 
 
 class TrialStatus(StrEnum):
-    """Where a trial stands. All but the first two are final: such a trial is never trained again.
+    """The state of a trial. All but the first two are final: a trial with a final status is not
+    trained again.
 
-    ``not_needed`` is a trial that was never started: what it competes as had lost by other seeds,
-    or at a shorter budget. ``too_large`` is one that did not fit its device even alone and with one
-    example at once.
+    ``not_needed``: the trial was never started, since its setting had lost with other seeds or at a
+        shorter budget. ``too_large``: the trial did not fit its device even alone and with one
+        example at once.
     """
 
     PLANNED = "planned"
@@ -22,5 +23,5 @@ class TrialStatus(StrEnum):
 
     @property
     def is_final(self) -> bool:
-        """Whether a trial in this state is done with."""
+        """Whether a trial with this status will not be trained again."""
         return self not in (TrialStatus.PLANNED, TrialStatus.RUNNING)

@@ -17,14 +17,15 @@ from hsweep.errors import UserError, is_number, shown
 from tasks.base import Metric, not_in_key
 
 TrainFunction = Callable[[Any, Any], object]
-"""Trains one trial, given its ``Point`` and its ``Run``; what it returns is ignored."""
+"""A function that trains one trial, called with its ``Point`` and its ``Run``; the return value is
+ignored."""
 
 TRAINING_PARTS: Final = {"training_function": "training_function_code", "command": "script"}
-"""The two kinds of a user's training as parts of keys, each with the part that is its code."""
+"""The part of a key that holds its code, by the two kinds of a user's training."""
 
 GRACE_SECONDS: Final = 10.0
 _DYING_SECONDS: Final = 30.0
-"""What killed processes may take to be gone, with much to spare."""
+"""A generous bound on the time that killed processes take to end."""
 _EXAMPLES: Final = {
     "template": "python train.py --heads {heads}",
     "resume": "--resume {folder}/last.pt",
@@ -41,9 +42,9 @@ class Command:
     Attributes:
         template: the command line, with fields.
         metrics: where its metrics come from.
-        resume: arguments that stand for ``{resume}`` where an earlier attempt left something.
+        resume: arguments that replace ``{resume}`` if an earlier attempt left files.
         folder: where it runs; empty for the sweep's folder.
-        grace_seconds: between SIGTERM and SIGKILL when it is ended.
+        grace_seconds: time between SIGTERM and SIGKILL when the script is ended.
     """
 
     template: str
@@ -120,7 +121,8 @@ def command(
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a point costs, as ``Sweep(describe=...)`` may say it; None is not known.
+    """The cost of a point, as ``Sweep(describe=...)`` may return it; None stands for an unknown
+    value.
 
     Attributes:
         num_params: parameters of the model.
@@ -154,8 +156,8 @@ class UserTraining:
 
     Attributes:
         train: a function ``train(point, run)``, or a command.
-        metrics: those that are known before training, the deciding one first; others may be
-            reported besides.
+        metrics: the metrics that are known before training, the deciding one first; it may report
+            others too.
         depends_on: files and folders whose content the results depend on.
         folder: where a command runs that names no other.
     """
@@ -189,7 +191,7 @@ class UserTraining:
 
     @property
     def starts_processes(self) -> bool:
-        """Whether all processes of a trial are started by what trains it, as a command does."""
+        """Whether the training starts all processes of a trial itself, as a command does."""
         return isinstance(self.train, Command)
 
     @property
