@@ -209,7 +209,10 @@ class Study:
         self._read: tuple[int, Answer, list[Chart]] | None = None
 
     def __repr__(self) -> str:
-        status = self._record.status()
+        try:
+            status = self._record.status()
+        except UserError as error:  # deleted since, or unreadable: a debugger asks, too
+            return f"<study {self.name}: {error}>"
         still_open = status["not_needed"] + status["planned"] + status["running"]
         num_ended = status["trials"] - still_open
         failed = f", {status['failed']} of them failed" if status["failed"] else ""

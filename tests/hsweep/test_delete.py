@@ -65,7 +65,9 @@ def test_nothing_is_deleted_unasked_or_while_it_runs(hsweep: Invoke, home: Home)
     with pytest.raises(UserError, match="it is not there"), study.locked():
         pass
     assert new_study(home).status()["trials"] == 3
-    load("mine", home.root).delete()
+    again = load("mine", home.root)
+    again.delete()
+    assert repr(again).startswith("<study mine: the record ")
     assert "no study called 'mine'" in hsweep("delete", "mine", "--yes").stderr
 
 
