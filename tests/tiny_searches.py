@@ -11,7 +11,7 @@ from hsweep import Point, Recipe, Sweep, int_range, log_uniform, optuna_search
 from hsweep.coordination.coordinator import Coordinator
 from hsweep.coordination.recording import record_trials
 from hsweep.coordination.search import OptunaProposer
-from hsweep.planning.plan import Planner
+from hsweep.planning.plan import Plan, Planner
 from hsweep.record.journal import Journal
 
 SPACE = int_range(width=(1, 40)) * log_uniform(lr=(1e-3, 1e-1))
@@ -30,7 +30,7 @@ def adaptive(num_points: int = 6, also: Any = (), **changes: Any) -> Sweep:
 def searching(sweep: Sweep, folder: Path, **parts: Any) -> Iterator[Coordinator]:
     folder.mkdir(exist_ok=True)
     with Journal(folder / "journal.db", create=True) as journal:
-        proposer = OptunaProposer(sweep, Planner(sweep, 0), journal, seed=0)
+        proposer = OptunaProposer(sweep, Planner(Plan(sweep, "base", 0)), journal, seed=0)
         record_trials(journal, proposer.known_trials)
         coordinator = Coordinator(
             journal=journal,

@@ -131,7 +131,7 @@ def plan_extension(
             runs, problem = runs_of(missing, rows.get(point, []), plan.sweep)
             requests.append((missing, point, runs))
             problems += [f"{missing.label}: {problem}"] if problem else []
-    planner = Planner.following(plan)
+    planner = Planner(plan)
     places = [(point, seed, amount) for _, point, runs in requests for seed, amount, _ in runs]
     whole = _with_places(plan, planner, places)
     trials = {_place_of(trial): trial for trial in whole.trials}
@@ -182,7 +182,7 @@ def carried_over(
                 yield entry
 
     staying_trials = [list(staying(extension["trials"])) for extension in extensions]
-    whole, planner = plan, Planner.following(plan)
+    whole, planner = plan, Planner(plan)
     for entries in staying_trials:
         whole = _with_places(whole, planner, map(_place_of_entry, entries))
     keys = {_place_of(trial): trial.key for trial in whole.trials}

@@ -82,9 +82,9 @@ class Plan:
     sweep: Sweep
     preset: str
     study_seed: int
-    trials: tuple[Trial, ...]
-    skipped: Mapping[Point, str]
-    merged: int
+    trials: tuple[Trial, ...] = ()
+    skipped: Mapping[Point, str] = field(default_factory=dict)
+    merged: int = 0
     data_problems: tuple[str, ...] = ()
     is_adaptive: bool = False
     sweep_module: str = ""
@@ -151,13 +151,11 @@ class Plan:
 
 @dataclass(slots=True)
 class Planner:
-    """Turns points into trials, counting each distinct model and reading each data set once."""
+    """Turns points into trials that a plan lacks; counts each distinct model and reads each data
+    set once."""
 
-    sweep: Sweep
-    study_seed: int
-    limits: Limits = field(default_factory=dict)
-    sweep_module: str = ""
-    accepted: Accepted = field(default_factory=dict)
+    plan: Plan
+    sweep: Sweep = field(init=False)
     skipped: dict[Point, str] = field(default_factory=dict)
     merged: int = 0
     data_problems: dict[str, None] = field(default_factory=dict)
@@ -167,23 +165,10 @@ class Planner:
     _num_planned: int = 0
     _num_builds: int = 0
 
-    @classmethod
-    def following(cls, plan: "Plan") -> "Planner":
-        """Return a planner that goes on after ``plan`` and never plans one of its trials again."""
-        return cls(
-            plan.sweep,
-            plan.study_seed,
-            plan.limits,
-            plan.sweep_module,
-            plan.accepted,
-            _keys={trial.key for trial in plan.trials},
-            _num_planned=1 + max((trial.ordinal for trial in plan.trials), default=-1),
-        )
-
-    @classmethod
-    def like(cls, plan: "Plan") -> "Planner":
-        """Return a planner that plans the trials of ``plan`` from the beginning."""
-        return cls.following(replace(plan, trials=()))
+    def __post_init__(self) -> None:
+        self.sweep = self.plan.sweep
+        self._keys.update(trial.key for trial in self.plan.trials)
+        self._num_planned = 1 + max((trial.ordinal for trial in self.plan.trials), default=-1)
 
     def plan_point(
         self,
@@ -206,13 +191,13 @@ class Planner:
         budget = self.sweep.budget
         rungs = budget.rungs if amounts is None else [*map(budget.of, sorted(amounts))]
         for replicate in range(self.sweep.replicates) if replicates is None else replicates:
-            seeds, hashed_seeds = _seeds_of(self.study_seed, replicate)
+            seeds, hashed_seeds = _seeds_of(self.plan.study_seed, replicate)
             shorter = None
             for rung in rungs:
                 parts = {**first.parts, "budget": _hash_of_budget(rung), "seeds": hashed_seeds}
                 trial = replace(
                     first,
-                    key=key_of(parts, self.accepted),
+                    key=key_of(parts, self.plan.accepted),
                     ordinal=self._num_planned,
                     replicate=replicate,
                     budget=rung,
@@ -257,7 +242,7 @@ class Planner:
             model=model,
             recipe=recipe,
             budget=sweep.budget,
-            seeds=_seeds_of(self.study_seed, 0)[0],
+            seeds=_seeds_of(self.plan.study_seed, 0)[0],
             resources=resources,
             metric=sweep.metric,
             goal=sweep.direction,
@@ -266,7 +251,7 @@ class Planner:
             parts=parts,
             origin=origin,
         )
-        if reason := violation(self.limits, cost_columns(trial)):
+        if reason := violation(self.plan.limits, cost_columns(trial)):
             raise ImpossiblePointError(reason)
         return trial
 
@@ -357,7 +342,9 @@ class Planner:
             code["training_code"] = training_code(of_user=True)
         else:
             content = {"model": model, "task": task, "recipe": recipe}
-            code = {f"{name}_code": code_of(content[name], self.sweep_module) for name in _BUILT}
+            code = {
+                f"{name}_code": code_of(content[name], self.plan.sweep_module) for name in _BUILT
+            }
             code["training_code"] = training_code()
         hashed = partial(self._hash_of, for_key=True)
         data = ("data", self._hash_of(task))
@@ -368,7 +355,7 @@ class Planner:
         """Return the code behind a user's training; the files that a command names can depend on
         the point."""
         if not isinstance(task.train, Command):
-            return code_of(task.train, self.sweep_module)
+            return code_of(task.train, self.plan.sweep_module)
         folder = Path(task.folder, task.train.folder)
         named = named_code(task.train, folder, point)
         return self._compute_once(("script", named), lambda: code_of_script(named, folder))
@@ -462,7 +449,16 @@ def make_plan(
         UserError: the space or the sweep's functions cannot be used, or no trial is left.
     """
     sweep = sweep.with_tuned_axes()
-    planner = Planner(sweep, study_seed, limits or {}, sweep_module, accepted or {})
+    draft = Plan(
+        sweep,
+        preset,
+        study_seed,
+        is_adaptive=sweep.search.method == "optuna",
+        sweep_module=sweep_module,
+        accepted=accepted or {},
+        limits=limits or {},
+    )
+    planner = Planner(draft)
     points = _points(sweep, study_seed)
     # Refused at once where no doubles and no limits could bring so many down to what is allowed.
     per_point = sweep.replicates * len(sweep.budget.rungs)
@@ -477,18 +473,13 @@ def make_plan(
             f"{why}"
         )
     check_commands(trials)
-    return Plan(
+    return replace(
+        draft,
         sweep=planner.sweep,
-        preset=preset,
-        study_seed=study_seed,
         trials=tuple(trials),
         skipped=planner.skipped,
         merged=planner.merged,
         data_problems=tuple(planner.data_problems),
-        is_adaptive=sweep.search.method == "optuna",
-        sweep_module=planner.sweep_module,
-        accepted=planner.accepted,
-        limits=planner.limits,
     )
 
 

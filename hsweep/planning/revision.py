@@ -11,7 +11,7 @@ the steps of the shorter one: it takes over those reports and goes on from the c
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 from hsweep.design.budget import Budget
@@ -247,7 +247,7 @@ def proposed_trials(plan: Plan, journal: JournalReader) -> list[Trial]:
     searches."""
     if not plan.is_adaptive:
         return []
-    planner = Planner.like(plan)
+    planner = Planner(replace(plan, trials=()))
     trials: list[Trial] = []
     for _, text in sorted(journal.metas(PROPOSALS).items()):
         trials += planner.plan_point(recorded_point(json.loads(text)["point"]))

@@ -330,7 +330,8 @@ def _coordinator(
     if plan.is_adaptive:
         from hsweep.coordination.search import OptunaProposer
 
-        proposer = OptunaProposer(plan.sweep, Planner.like(plan), journal, plan.study_seed, look_up)
+        planner = Planner(replace(plan, trials=()))
+        proposer = OptunaProposer(plan.sweep, planner, journal, plan.study_seed, look_up)
         trials = proposer.known_trials
     record_trials(journal, trials)
     look_up(trials)

@@ -21,7 +21,7 @@ from hsweep import (
     zipped,
 )
 from hsweep.coordination.search import OptunaProposer
-from hsweep.planning.plan import Planner
+from hsweep.planning.plan import Plan, Planner
 from hsweep.record.journal import Journal
 
 SPACES: dict[str, Space] = {
@@ -74,9 +74,9 @@ def test_a_resumed_search_takes_up_the_very_points_it_had_proposed(tmp_path: Pat
         search=optuna_search(4),
     )
     with Journal(tmp_path / "journal.db", create=True) as journal:
-        first = OptunaProposer(sweep, Planner(sweep, 0), journal, seed=0)
+        first = OptunaProposer(sweep, Planner(Plan(sweep, "base", 0)), journal, seed=0)
         proposed = [trial for _ in range(3) for trial in first.propose()]
-        resumed = OptunaProposer(sweep, Planner(sweep, 0), journal, seed=0)
+        resumed = OptunaProposer(sweep, Planner(Plan(sweep, "base", 0)), journal, seed=0)
         assert [trial.key for trial in resumed.known_trials] == [trial.key for trial in proposed]
         known = resumed.study.trials
         assert [resumed._sweep.space.decode(trial.params) for trial in known] == [
