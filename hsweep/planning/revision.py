@@ -82,34 +82,34 @@ class Revision:
     Attributes:
         plan: all trials that the study shall have.
         num_before: number of trials that the study had.
-        kept: trials of the study that stay.
-        restored: trials removed from the study earlier that return.
+        remaining: trials of the study that stay in it.
+        restored: trials that an earlier change removed and that return.
         new: trials that are not on record, the extended ones included.
-        orphaned: trials that leave the study, by the reason.
+        removed: trials that leave the study, by the reason.
         extended: new trials that continue a training with the previous budget.
     """
 
     plan: Plan
     num_before: int
-    kept: tuple[TrialRow, ...]
+    remaining: tuple[TrialRow, ...]
     restored: tuple[TrialRow, ...]
     new: tuple[Trial, ...]
-    orphaned: Mapping[str, Sequence[TrialRow]]
+    removed: Mapping[str, Sequence[TrialRow]]
     extended: tuple[Continuation, ...]
 
     @property
     def changes_trials(self) -> bool:
-        return bool(self.restored or self.new or self.orphaned)
+        return bool(self.restored or self.new or self.removed)
 
     def lines(self) -> list[str]:
         """Return the difference in words."""
         groups = self._groups()
         trials = [trial for group in groups.values() for trial, _ in group]
         varying = varying_axes(trial.point for trial in trials)
-        now = len(self.kept) + len(self.restored) + len(self.new)
+        now = len(self.remaining) + len(self.restored) + len(self.new)
         lines = [f"{now} trials, {self.num_before} before"]
-        if self.kept:
-            lines.append(f"kept       {len(self.kept)} ({_statuses(self.kept)})")
+        if self.remaining:
+            lines.append(f"kept       {len(self.remaining)} ({_statuses(self.remaining)})")
 
         def add(group: str, trials: Sequence[_AnyTrial], about: str) -> None:
             if trials:
@@ -124,9 +124,9 @@ class Revision:
         add("extended", [continuation.trial for continuation in self.extended], about)
         previous = {continuation.previous.key for continuation in self.extended}
         before = len(lines)
-        for why, rows in self.orphaned.items():
-            gone = [row for row in rows if row.key not in previous]
-            add("orphaned", gone, f" ({_statuses(gone)}), {why}")
+        for why, rows in self.removed.items():
+            rows = [row for row in rows if row.key not in previous]
+            add("orphaned", rows, f" ({_statuses(rows)}), {why}")
         if len(lines) > before:
             lines.append(
                 "Orphaned trials keep their results on record and count again when they are "
@@ -146,22 +146,20 @@ class Revision:
                 entry = {"key": trial.key, "what": what, "point": dict(trial.point)}
                 status = {"status": str(trial.status)} if isinstance(trial, TrialRow) else {}
                 trials.append({**entry, "replicate": trial.replicate, **status, **detail})
-        reasons = {why: len(rows) for why, rows in self.orphaned.items()}
+        reasons = {why: len(rows) for why, rows in self.removed.items()}
         return {**self.counts(), "reasons": reasons, "trials": trials}
 
     def _groups(self) -> dict[str, list[tuple[_AnyTrial, dict[str, str]]]]:
         """Return the trials by kind, each with the extra fields of its kind."""
         extended = {continuation.trial.key for continuation in self.extended}
         return {
-            "kept": [(row, {}) for row in self.kept],
+            "kept": [(row, {}) for row in self.remaining],
             "restored": [(row, {}) for row in self.restored],
             "new": [(trial, {}) for trial in self.new if trial.key not in extended],
             "extended": [
                 (new.trial, {"from": new.previous.key, "how": new.how}) for new in self.extended
             ],
-            "orphaned": [
-                (row, {"why": why}) for why, rows in self.orphaned.items() for row in rows
-            ],
+            "orphaned": [(row, {"why": why}) for why, rows in self.removed.items() for row in rows],
         }
 
 
@@ -184,19 +182,19 @@ def compare(
     present = [row for row in rows if not row.orphaned]
     new = tuple(trial for trial in plan.trials if trial.key not in recorded)
     continuations = [result for result in map(continuation, new) if result is not None]
-    gone = [row for row in present if row.key not in planned]
+    removed_rows = [row for row in present if row.key not in planned]
     return Revision(
         plan=plan,
         num_before=len(present),
-        kept=tuple(row for row in present if row.key in planned),
+        remaining=tuple(row for row in present if row.key in planned),
         restored=tuple(row for row in rows if row.orphaned and row.key in planned),
         new=new,
-        orphaned=_orphaned(gone, plan, files, continuations),
+        removed=_removed(removed_rows, plan, files, continuations),
         extended=tuple(result for result in continuations if result.status is not None),
     )
 
 
-def _orphaned(
+def _removed(
     rows: Iterable[TrialRow], plan: Plan, files: Files, continuations: Iterable[Continuation]
 ) -> dict[str, list[TrialRow]]:
     """Return trials on record that are not planned any more, by the reason why."""
@@ -206,7 +204,7 @@ def _orphaned(
     }
     points = {point for point, _ in by_place}
     other_budget = {result.previous.key: result for result in continuations}
-    orphaned: dict[str, list[TrialRow]] = {}
+    removed: dict[str, list[TrialRow]] = {}
     for row in rows:
         point = recorded_point(row.point)
         if row.key in other_budget:
@@ -218,8 +216,8 @@ def _orphaned(
             why = f"skipped, {plan.skipped[point]}"
         else:
             why = _NOT_A_REPLICATE if point in points else NOT_IN_SPACE
-        orphaned.setdefault(why, []).append(row)
-    return orphaned
+        removed.setdefault(why, []).append(row)
+    return removed
 
 
 def _why_of_another_budget(continuation: Continuation, plan: Plan) -> str:
@@ -278,17 +276,17 @@ def continuation_of(
     """
     if trial.previous in rows:
         return None
-    same: list[tuple[Budget, TrialRow]] = []
+    earlier: list[tuple[Budget, TrialRow]] = []
     for content in budgets:
         fields = (content[name] for name in ("amount", "unit", "report_every", "ladder"))
         for budget in Budget(*fields).rungs:
             key = key_of({**trial.parts, "budget": content_hash(budget)}, accepted)
             if budget != trial.budget and key in rows:
-                same.append((budget, rows[key]))
-    if not same:
+                earlier.append((budget, rows[key]))
+    if not earlier:
         return None
-    same.sort(key=lambda pair: (not pair[1].orphaned, pair[1].unit, pair[0].amount))
-    obstacles = [(_obstacle(budget, trial), row) for budget, row in same]
+    earlier.sort(key=lambda pair: (not pair[1].orphaned, pair[1].unit, pair[0].amount))
+    obstacles = [(_obstacle(budget, trial), row) for budget, row in earlier]
     usable = [row for obstacle, row in obstacles if not obstacle]
     if not usable:
         why, row = obstacles[-1]

@@ -171,10 +171,10 @@ def _add_lines(connection: sqlite3.Connection, log: Log) -> int:
     state, last = StudyState(), None
     damaged: list[LogLine] = []
     lines = log.lines(end)
-    while some := list(islice(lines, _LINES_AT_ONCE)):
+    while batch := list(islice(lines, _LINES_AT_ONCE)):
         numbered = [
             (line.start + 1 + number, entry)
-            for line in some
+            for line in batch
             for number, entry in enumerate(line.entries or ())
         ]
         unknown = {key_of_entry(entry) for _, entry in numbered} - state.rows.keys()
@@ -189,8 +189,8 @@ def _add_lines(connection: sqlite3.Connection, log: Log) -> int:
                 columns = (entry["time"], entry[kind], entry["attempt"], kind, entry.get("unit"))
                 added.append((seq, *columns, payload))
         connection.executemany(_PUT_ENTRY, added)
-        damaged += [line for line in some if line.entries is None]
-        last = some[-1]
+        damaged += [line for line in batch if line.entries is None]
+        last = batch[-1]
     if last is None:
         return end
     connection.executemany(_PUT_TRIAL, map(_to_store, state.rows.values()))

@@ -45,7 +45,7 @@ _LOST: Final = (TrialStatus.DIVERGED, TrialStatus.FAILED, TrialStatus.TOO_LARGE)
 class JournalReader:
     """The record of a study, read from its index, also beside a running driver.
 
-    Whatever is asked for is answered as of the end of the log, but within a `snapshot`.
+    Every method reads up to the present end of the log, except within a `snapshot`.
 
     Args:
         path: of the log or of the index, which lie beside each other.
@@ -120,8 +120,8 @@ class JournalReader:
     def _batches(self, query: str, *values: object) -> Iterator[list[tuple[Any, ...]]]:
         with self._readable() as index:
             rows = index.execute(query, values)
-            while some := rows.fetchmany(_ROWS_AT_ONCE):
-                yield some
+            while batch := rows.fetchmany(_ROWS_AT_ONCE):
+                yield batch
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
@@ -259,11 +259,11 @@ class JournalReader:
             *(() if key is None else (key,)),
         )
         origins: dict[str, dict[str, None]] = {}
-        for of, digests in rows:
+        for trained_key, digests in rows:
             for digest in json.loads(digests or "[]"):
                 if digest in texts:
-                    origins.setdefault(str(of), {})[texts[digest]] = None
-        return {of: list(of_trial) for of, of_trial in origins.items()}
+                    origins.setdefault(str(trained_key), {})[texts[digest]] = None
+        return {trained_key: list(by_text) for trained_key, by_text in origins.items()}
 
     def reported_keys(self) -> frozenset[str]:
         rows = self._rows("SELECT DISTINCT key FROM log WHERE kind = 'report'")
@@ -283,7 +283,7 @@ class JournalReader:
     def further_metrics(self, known: Collection[str]) -> list[str]:
         """Return the names of metrics in reports that are not ``known``, sorted; costs are none."""
         query = (
-            "SELECT DISTINCT each.key FROM log, json_each(log.payload, '$.metrics') AS each"
+            "SELECT DISTINCT metric.key FROM log, json_each(log.payload, '$.metrics') AS metric"
             " WHERE log.kind = 'report'"
         )
         names = {name for batch in self._batches(query) for (name,) in batch}
@@ -302,8 +302,8 @@ class JournalReader:
         return self._select(where, *values)
 
     def last_ends(self, number: int) -> list[LogRow]:
-        """Return the newest entries by which trials ended, the newest first; a trial that was
-        planned again since has not, nor one that was not needed."""
+        """Return the newest entries by which trials ended, the newest first, without trials that
+        were planned again since or were not needed."""
         ends = (status for status in TrialStatus if status is not TrialStatus.NOT_NEEDED)
         final = json.dumps([status for status in ends if status.is_final])
         where = (
@@ -313,11 +313,11 @@ class JournalReader:
         )
         return list(self._select(where, final, number))
 
-    def begun(self, keys: Iterable[str]) -> dict[str, float]:
-        """Return when the last status of each of these trials was recorded: of those in training,
-        when their attempt began."""
+    def status_times(self, keys: Iterable[str]) -> dict[str, float]:
+        """Return the time at which the last status of each trial was recorded, by key: for a trial
+        in training, the beginning of its attempt."""
         query = f"SELECT key, MAX(time) FROM log WHERE kind = 'status' AND {_OF_KEYS} GROUP BY key"
-        return {str(key): float(when) for key, when in self._rows(query, json.dumps([*keys]))}
+        return {str(key): float(time) for key, time in self._rows(query, json.dumps([*keys]))}
 
     def last_time(self) -> float | None:
         """Return when the newest report or status was recorded; None where there is none."""
@@ -334,8 +334,8 @@ class JournalReader:
         return self._select(f"{REMARKED} ORDER BY seq")
 
     def errors(self) -> Iterator[LogRow]:
-        """Yield the changes of status whose reason has more to say than its first line, such as a
-        traceback, and those to failed, in the order they were recorded."""
+        """Yield the status entries of failed trials, and those with a reason of several lines, such
+        as a traceback, in the order they were recorded."""
         for entry in self._select(f"{_ERRORS} ORDER BY seq"):
             text = str(entry.payload["reason"]).strip()
             if "\n" in text or entry.payload["status"] == TrialStatus.FAILED:

@@ -187,7 +187,7 @@ def counts_in_words(
     parts = []
     for word, number in counts:
         extra = ", ".join(
-            f"{some} {detail}" for detail, some in details.get(word, {}).items() if some
+            f"{count} {detail}" for detail, count in details.get(word, {}).items() if count
         )
         if number:
             parts.append(f"{number} {word.replace('_', ' ')}{f' ({extra})' if extra else ''}")

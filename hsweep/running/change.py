@@ -49,7 +49,7 @@ _REPLACED: Final = (
     *("settings", "budget", "question", "metrics", "metric", "goal", "description", "axes"),
     *("sweep_folder", "own_folders", "extensions", "probe", "keep", "fixed_rate", "scouts"),
 )
-"""What of a manifest an edited sweep replaces."""
+"""Fields of a manifest that an edited sweep replaces."""
 _TO_RETRY: Final = (TrialStatus.FAILED, TrialStatus.TOO_LARGE)
 _RESULTS: Final = (TrialStatus.FINISHED, TrialStatus.STOPPED_EARLY)
 _ADAPTIVE: Final = (
@@ -65,19 +65,19 @@ class Change:
     """A change of a study: its new manifest, its new and removed trials, and the trials to run.
 
     Attributes:
-        prepared: the sweep and its plan, the runs that answers asked for included.
+        prepared: the sweep and its plan, with the runs that answers asked for.
         target: the MLflow store that the study reports to.
-        manifest: the study's once the change is taken over.
+        manifest: the study's manifest after the change.
         source: text of the sweep file.
-        home: of the study.
-        study: the one that is there; None for a new one.
-        before: its manifest.
-        revision: what is wanted beside what is on record; None for a new study.
-        new: trials that are tried out before anything is recorded.
-        again: keys of the trials that had ended and are to run to their end.
-        only: keys of the trials to run; None for all that are not finished.
-        is_over: whether nothing is left to be trained.
-        last_seq: the newest entry of the record that was compared.
+        home: the home of the study.
+        study: the study that changes; None for a new study.
+        before: the study's manifest before the change.
+        revision: the difference between plan and record; None for a new study.
+        new: trials to check before anything is recorded.
+        again: keys of ended trials that are planned again.
+        only: keys of the trials to run; None for all unfinished trials.
+        is_over: whether no trial is left to train.
+        last_seq: number of the newest log entry that the plan was compared with.
     """
 
     prepared: Prepared
@@ -172,7 +172,7 @@ class Change:
                 origins=journal.origins(source).get(source, []),
             )
         entries += journal.removal_entries([row.key for row in revision.restored], "")
-        for why, rows in revision.orphaned.items():
+        for why, rows in revision.removed.items():
             entries += journal.removal_entries([row.key for row in rows], why)
         return [*entries, *journal.reopening_entries(self.again, "asked for again")]
 
@@ -185,19 +185,19 @@ class Change:
                 )
 
     def announce(self, console: Console) -> None:
-        """Print the change of an existing study."""
+        """Print how an existing study changes."""
         study, revision = self.study, self.revision
         assert study is not None
         assert revision is not None
-        first, *rest = revision.lines()
+        headline, *details = revision.lines()
         if self.prepared.plan.is_adaptive:
             points = self.prepared.plan.sweep.search.num_points
-            first = f"{len(revision.kept)} trials proposed so far, {points} points in all"
+            headline = f"{len(revision.remaining)} trials proposed so far, {points} points in all"
         manner = "with an edited sweep" if self.is_change else "as it is recorded"
-        console.print(f"study {study.name} {manner}: {first}", style="bold", soft_wrap=True)
-        for line in [*rest, *self._setting_lines(study)]:
+        console.print(f"study {study.name} {manner}: {headline}", style="bold", soft_wrap=True)
+        for line in [*details, *self._setting_lines(study)]:
             console.print(f"  {line}", soft_wrap=True)
-        if any("code" in why for why in revision.orphaned):
+        if any("code" in why for why in revision.removed):
             console.print(
                 "  Where the change of code changes no result, --accept-code keeps them instead.",
                 soft_wrap=True,
@@ -242,7 +242,7 @@ def edit(
     loaded: LoadedSweep,
     options: SweepOptions,
     target: TrackingTarget,
-    how: RunOptions,
+    run_options: RunOptions,
 ) -> Change:
     """Return the change of an existing study to a sweep; nothing is written.
 
@@ -258,12 +258,12 @@ def edit(
         )
     refuse_another_sweep(study, loaded.sweep)
     is_same = source == before and list(options.settings) == _settings(manifest)
-    change = _compared(study, loaded, options, target, source, is_same, how)
+    change = _compared(study, loaded, options, target, source, is_same, run_options)
     assert change.revision is not None
     plan = change.prepared.plan
-    if plan.is_adaptive and change.revision.orphaned:
-        orphaned = change.revision.orphaned.items()
-        reasons = "; ".join(f"{len(rows)} trials: {why}" for why, rows in orphaned)
+    if plan.is_adaptive and change.revision.removed:
+        removed = change.revision.removed.items()
+        reasons = "; ".join(f"{len(rows)} trials: {why}" for why, rows in removed)
         raise UserError(_ADAPTIVE.format(name=study.name, what=reasons))
     with study.journal() as journal:
         _refuse_another_metric(study, plan, change.revision, journal)
@@ -283,7 +283,7 @@ def refuse_another_sweep(study: StudyFolder, sweep: Sweep) -> None:
 
 
 def resume(
-    study: StudyFolder, loaded: LoadedSweep, target: TrackingTarget, how: RunOptions
+    study: StudyFolder, loaded: LoadedSweep, target: TrackingTarget, run_options: RunOptions
 ) -> Change:
     """Return the change of a study that goes on with its own sweep.
 
@@ -291,7 +291,7 @@ def resume(
         UserError: its code or data have changed, so that its trials are no longer the same.
     """
     options, source = recorded_options(study.manifest), study.sweep_text()
-    change = _compared(study, loaded, options, target, source, True, how)
+    change = _compared(study, loaded, options, target, source, True, run_options)
     _refuse_changed(study, change)
     return change
 
@@ -335,7 +335,7 @@ def _compared(
     target: TrackingTarget,
     source: str,
     is_same: bool,
-    how: RunOptions,
+    run_options: RunOptions,
 ) -> Change:
     """Plan a sweep, with the runs that the study's answers asked for, and compare it with the
     record; ``is_same`` says that it is the study's own."""
@@ -348,7 +348,7 @@ def _compared(
         last_seq, rows = journal.last_seq(), journal.trials(orphaned=True)
         files = recorded_files(journal).get
         _refuse_another_search(study, prepared.plan, journal, old_sweep)
-        if how.accept_code:
+        if run_options.accept_code:
             prepared, accepted = accepting_code(prepared, journal)
             if accepted is not None:
                 entries = [*manifest.accepted, dated(accepted)]
@@ -374,9 +374,9 @@ def _compared(
                 and old_sweep.early_stopping == sweep.early_stopping,
             )
             revision = compare(plan, rows, files, continuation)
-    stay = [*revision.kept, *revision.restored]
-    again = _failed(stay, is_asked=how.retry_failed)
-    is_ended = all(row.status.is_final for row in stay)
+    current = [*revision.remaining, *revision.restored]
+    again = _failed(current, is_asked=run_options.retry_failed)
+    is_ended = all(row.status.is_final for row in current)
     return Change(
         prepared,
         target,
@@ -406,11 +406,11 @@ def _refuse_changed(study: StudyFolder, change: Change) -> None:
     revision, paths = change.revision, study.paths
     assert revision is not None
     # A study killed before its first trial has nothing on record to differ from.
-    gone = [row for rows in revision.orphaned.values() for row in rows]
-    if not gone:
+    removed = [row for rows in revision.removed.values() for row in rows]
+    if not removed:
         return
-    finished = sum(row.status is TrialStatus.FINISHED for row in gone)
-    reasons = "; ".join(f"{why} ({len(rows)})" for why, rows in revision.orphaned.items())
+    finished = sum(row.status is TrialStatus.FINISHED for row in removed)
+    reasons = "; ".join(f"{why} ({len(rows)})" for why, rows in revision.removed.items())
     set_aside = accept = ""
     if not change.prepared.plan.is_adaptive:
         words = recorded_options(study.manifest).words()
@@ -421,14 +421,14 @@ def _refuse_changed(study: StudyFolder, change: Change) -> None:
             f"their results, {len(revision.new)} are planned in their place (--dry-run only shows "
             "it)"
         )
-    if any("code" in why for why in revision.orphaned):
+    if any("code" in why for why in revision.removed):
         accepting = command("resume", paths.name, "--accept-code", home=paths.home)
         accept = (
             f", or, if the change of code changes no result, keep them by `{accepting}`, which is "
             "recorded"
         )
     raise UserError(
-        f"{len(gone)} of {revision.num_before} trials of {study.name!r} are no longer the same, "
+        f"{len(removed)} of {revision.num_before} trials of {study.name!r} are no longer the same, "
         f"{finished} of them finished: {reasons}. Their results could not be compared with what "
         "is trained now. Restore what has changed (the study's commit is in "
         f"{study.paths.manifest}){set_aside}{accept}"
@@ -442,7 +442,7 @@ def _refuse_another_metric(
     manifest, sweep = study.manifest, plan.sweep
     if (sweep.metric, sweep.goal) == (manifest.metric, manifest.goal):
         return
-    reported = [row for row in (*revision.kept, *revision.restored) if row.unit]
+    reported = [row for row in (*revision.remaining, *revision.restored) if row.unit]
     num_stopped = sum(row.status is TrialStatus.STOPPED_EARLY for row in reported)
     last = {entry.key: entry.payload["metrics"] for entry in journal.reports()}
     lacking = [row.key for row in reported if last[row.key].get(sweep.metric) is None]
@@ -490,7 +490,7 @@ def _refuse_another_search(
 
 
 def _revised(study: StudyFolder, change: Change) -> Manifest:
-    """Return the manifest of an edited sweep."""
+    """Return the study's manifest after an edit, with the values that the edit replaced."""
     before, revision = study.manifest, change.revision
     assert revision is not None
     fresh = new_manifest(study.name, change.prepared, storage=before.storage, target=change.target)
@@ -499,7 +499,7 @@ def _revised(study: StudyFolder, change: Change) -> Manifest:
         "command": fresh.command,
         "provenance": fresh.provenance,
         "counts": revision.counts(),
-        "reasons": {why: len(rows) for why, rows in revision.orphaned.items()},
+        "reasons": {why: len(rows) for why, rows in revision.removed.items()},
         "sweep_file": study.paths.earlier_sweep_source(len(before.revisions) + 1).name,
         "before": {name: getattr(before, name) for name in _REPLACED},
     }

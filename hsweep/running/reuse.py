@@ -2,8 +2,8 @@
 
 A trial is the same if its key is, and if the packages that compute had the same versions. Its
 reports are copied into this study's record, which stays whole without the other study, and the
-record names the study that trained them. What counts is the code that trained it, whatever a study
-has accepted since.
+record names the study that trained them. The code that trained the trial is compared, whatever
+code a study has accepted since.
 """
 
 import contextlib
@@ -42,7 +42,7 @@ _META: Final = "reuse"
 """Name of the record's note that this study trains everything itself."""
 
 _Content = tuple[str, ...]
-"""What a trial is but for its code: all that must be the same for its result to be taken."""
+"""The parts of a trial's key without its code: all that must be equal to take its result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +50,9 @@ class _Source:
     """A study to take trials from.
 
     Attributes:
-        finished: its finished trials by their content. After an edit several may differ in their
-            code alone.
-        files: behind the digests of its code.
+        finished: its finished trials by their content; after an edit, trials that differ in their
+            code alone share one content.
+        files: the files of its code, by digest.
     """
 
     paths: StudyPaths
@@ -67,10 +67,10 @@ class _Result:
 
     Attributes:
         source: the other study.
-        row: of the trial there.
-        trained_by: the study that trained it.
-        origins: code and versions that trained it.
-        changed: files that have changed since, by the part of the code.
+        row: the trial's row in that study's record.
+        trained_by: name of the study that trained the trial.
+        origins: the code and versions that trained the trial.
+        changed: files that have changed since then, by the part of the code.
     """
 
     source: _Source
@@ -85,22 +85,22 @@ class _Result:
 class Reuse:
     """Takes what other studies of a home have finished into the record of one.
 
-    Not taken are budgets in seconds, where the hardware decides the result; trials this study has
-    started; reports that lack a metric it needs; what was trained by other code, unless that is
-    accepted, or with other versions; and nothing at all where the question compares measured
-    times, which only trials run side by side make comparable. A study that cannot be read is
-    passed over.
+    A result is not taken if its budget is in seconds (the hardware decides it), if this study has
+    started the trial, if a report lacks a metric that this study needs, or if other code (unless
+    the user accepts it) or other versions trained it. Where the question compares measured times,
+    which are comparable only side by side, no result is taken. An unreadable study is skipped.
 
     Attributes:
-        probe: what this study measures of its models' attention.
+        probe: measurements of the attention of this study's models.
         only: keys of the trials to look for; None for all.
-        accepts_code: other code counts as the same.
+        accepts_code: whether other code counts as the same.
         rungs: units at which early stopping decides.
-        taken: the study that trained each trial that was taken, by key.
-        num_compared: trials that are finished elsewhere and not taken, since times are compared.
-        accepted: what was taken in spite of other code, as it is to be recorded.
-        not_taken: how many trials of which study are trained here although it has finished them,
-            by the study and the reason.
+        trained_by: name of the study that trained a taken trial, by the trial's key.
+        num_compared: number of trials that are finished elsewhere and trained here all the same,
+            since times are compared.
+        accepted: entries for the record about results of other code that were taken.
+        rejections: number of finished trials of another study that are trained here all the same,
+            by the study's name and the reason.
     """
 
     journal: Journal
@@ -110,10 +110,10 @@ class Reuse:
     only: frozenset[str] | None = None
     accepts_code: bool = False
     rungs: frozenset[int] = frozenset()
-    taken: dict[str, str] = field(default_factory=dict)
+    trained_by: dict[str, str] = field(default_factory=dict)
     num_compared: int = 0
     accepted: list[dict[str, Any]] = field(default_factory=list)
-    not_taken: Counter[tuple[str, str]] = field(default_factory=Counter)
+    rejections: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def __call__(self, trials: Sequence[Trial]) -> frozenset[str]:
         """Take trials that are finished elsewhere, and return their keys.
@@ -128,10 +128,12 @@ class Reuse:
             and not self._has_begun(trial.key)
         ]
         contents = {_content(trial.parts) for trial in requested_trials}
-        sources = [each for each in self._sources if not contents.isdisjoint(each.finished)]
+        sources = [source for source in self._sources if not contents.isdisjoint(source.finished)]
         if self._compared_times:
-            there = {content for each in sources for content in each.finished}
-            self.num_compared += sum(_content(trial.parts) in there for trial in requested_trials)
+            finished = {content for source in sources for content in source.finished}
+            self.num_compared += sum(
+                _content(trial.parts) in finished for trial in requested_trials
+            )
             return frozenset()
         results: dict[str, _Result] = {}
         reasons: dict[str, tuple[str, str]] = {}
@@ -142,7 +144,7 @@ class Reuse:
                     # What was trained by the same code comes first, wherever it is.
                     if key not in results or (results[key].changed and not result.changed):
                         results[key] = result
-        self.not_taken.update(reason for key, reason in reasons.items() if key not in results)
+        self.rejections.update(reason for key, reason in reasons.items() if key not in results)
         self._take(results)
         return frozenset(results)
 
@@ -157,10 +159,10 @@ class Reuse:
 
     @functools.cached_property
     def _sources(self) -> list[_Source]:
-        there = map(_read, (p for p in list_studies(self.home) if p.name != self.manifest.name))
+        paths = (path for path in list_studies(self.home) if path.name != self.manifest.name)
         return [
             source
-            for source in there
+            for source in map(_read, paths)
             if source is not None and self._measured_alike(source.manifest)
         ]
 
@@ -176,16 +178,16 @@ class Reuse:
     def _results(
         self, source: _Source, trials: Sequence[Trial], reasons: dict[str, tuple[str, str]]
     ) -> Iterator[tuple[str, _Result]]:
-        """Yield the results that another study has of trials, by their keys; add to ``reasons`` why
-        it is not taken where one cannot be."""
+        """Yield the results of another study that can be taken, by key; add the reason to
+        ``reasons`` where a result cannot be taken."""
         name = source.paths.name
         with JournalReader(source.paths.journal) as journal:
-            there = (
+            pairs = (
                 (trial, row)
                 for trial in trials
                 for row in source.finished.get(_content(trial.parts), ())
             )
-            for trial, row in there:
+            for trial, row in pairs:
                 origins = journal.origins(row.key).get(row.key, [])
                 changed, why_not = _compared(trial, origins, source.files)
                 if changed and not (why_not or self.accepts_code):
@@ -201,8 +203,8 @@ class Reuse:
                     yield trial.key, _Result(source, row, by, reports, origins, changed)
 
     def _take(self, results: Mapping[str, _Result]) -> None:
-        """Put results of other studies on record, with their final weights if this study keeps
-        such and the other one has."""
+        """Record results of other studies, and copy their final weights if this study keeps
+        weights."""
         changes: dict[str, list[Mapping[str, Sequence[str]]]] = {}
         for key, result in results.items():
             with contextlib.suppress(*_UNREADABLE):
@@ -215,10 +217,12 @@ class Reuse:
                 reused_from=result.trained_by,
                 origins=result.origins,
             )
-            self.taken[key] = result.trained_by
+            self.trained_by[key] = result.trained_by
             if result.changed:
                 changes.setdefault(result.trained_by, []).append(result.changed)
-        files = {name: text for one in results.values() for name, text in one.source.files.items()}
+        files = {
+            name: text for result in results.values() for name, text in result.source.files.items()
+        }
         self.journal.set_metas(files_metas(self.journal, files))
         self.accepted += [
             acceptance({}, len(change), merged_changes(change), what=study)
@@ -226,15 +230,15 @@ class Reuse:
         ]
 
     def _copy_weights(self, key: str, result: _Result) -> None:
-        source, mine = result.source, self.home.study(self.manifest.name)
-        theirs = WeightsFolder(source.paths.weights_root(source.manifest.storage))
+        source, paths = result.source, self.home.study(self.manifest.name)
+        source_folder = WeightsFolder(source.paths.weights_root(source.manifest.storage))
         file = result.row.key, result.row.attempt
-        if file in theirs.sizes():
-            folder = WeightsFolder(mine.weights_root(self.manifest.storage))
-            folder.take(theirs, file, (key, 0))
+        if file in source_folder.sizes():
+            folder = WeightsFolder(paths.weights_root(self.manifest.storage))
+            folder.take(source_folder, file, (key, 0))
 
     def _usable(self, trial: Trial, reports: list[LogRow]) -> list[LogRow]:
-        """Return the reports as this study would have recorded them; empty if one is missing."""
+        """Return the reports as this study would have recorded them; empty if any is missing."""
         if not self._are_complete(trial, reports):
             return []
         if self.probe is None:
@@ -258,18 +262,18 @@ class Reuse:
     def lines(self, num_trials: int) -> list[str]:
         """Return messages for the user of a study of ``num_trials`` trials before it runs."""
         lines = []
-        if self.taken:
-            is_are, them = _number_words(len(self.taken))
-            studies = Counter(self.taken.values())
+        if self.trained_by:
+            is_are, them = _number_words(len(self.trained_by))
+            studies = Counter(self.trained_by.values())
             source = f"study {next(iter(studies))}"
             if len(studies) > 1:
                 numbers = (f"{number} from {name}" for name, number in sorted(studies.items()))
                 source = f"other studies: {', '.join(numbers)}"
             lines.append(
-                f"{len(self.taken)} of {num_trials} trials {is_are} taken from {source} (trained "
-                f"there); --no-reuse trains {them} again"
+                f"{len(self.trained_by)} of {num_trials} trials {is_are} taken from {source} "
+                f"(trained there); --no-reuse trains {them} again"
             )
-        for (study, why), number in self.not_taken.items():
+        for (study, why), number in self.rejections.items():
             is_are, them = _number_words(number)
             lines.append(
                 f"{number} of {num_trials} trials {is_are} trained although study {study} has "
@@ -289,8 +293,8 @@ def _number_words(number: int) -> tuple[str, str]:
 
 
 def trains_all_itself(journal: Journal, *, reuse: bool) -> bool:
-    """Whether a study shall take nothing from others: if it does not want to ``reuse``, which is
-    recorded, and whenever it is resumed after that."""
+    """Return whether a study trains all its trials itself: without ``reuse``, which is recorded,
+    and in every later run of the study."""
     if not reuse:
         journal.set_meta(_META, "no")
     return journal.meta(_META) == "no"
@@ -310,15 +314,15 @@ def _compared(
     """Compare the code and versions that trained a trial elsewhere with those of this process;
     return the changed files by the part of the code, and why the trial cannot be taken even if the
     user accepts changed code (empty if it can)."""
-    mine = json.loads(trial.origin)
+    present = json.loads(trial.origin)
     changed: dict[str, Sequence[str]] = {}
     why_not = "" if origins else "it is not on record what trained it"
     for origin in map(json.loads, origins):
-        changed |= changed_code(origin["code"], mine["code"], files.get)
-        if names := differing(mine["versions"], origin["versions"]):
-            there = ", ".join(f"{name} {origin['versions'][name]}" for name in names)
-            here = ", ".join(f"{name} {mine['versions'][name]}" for name in names)
-            why_not = f"trained with {there} there, {here} here"
+        changed |= changed_code(origin["code"], present["code"], files.get)
+        if names := differing(present["versions"], origin["versions"]):
+            recorded = ", ".join(f"{name} {origin['versions'][name]}" for name in names)
+            installed = ", ".join(f"{name} {present['versions'][name]}" for name in names)
+            why_not = f"trained with {recorded} there, {installed} here"
     return changed, why_not
 
 

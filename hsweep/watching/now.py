@@ -142,7 +142,7 @@ def _training(
     unit: str,
 ) -> LiveTable:
     listed, num_more = running[:_MAX_TRAINING], len(running) - _MAX_TRAINING
-    since = journal.begun([row.key for row in listed])
+    since = journal.status_times([row.key for row in listed])
     rows = tuple(
         (
             labels[row.key],

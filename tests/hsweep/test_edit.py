@@ -227,7 +227,7 @@ class TestAnotherSpace:
         study = bench.begin(SWEEP)
         bench.run(study, most=2)
         edit = bench.edit(study, SWEEP.replace("[1, 2, 3]", "[1, 2, 3, 4]"))
-        assert sorted(str(row.status) for row in edit.revision.kept) == ["planned"] * 3
+        assert sorted(str(row.status) for row in edit.revision.remaining) == ["planned"] * 3
         bench.run(study)
         whole = bench.ran(SWEEP.replace("[1, 2, 3]", "[1, 2, 3, 4]"), "whole")
         assert trained(study) == trained(whole)
@@ -235,12 +235,12 @@ class TestAnotherSpace:
     def test_fewer_seeds_and_a_limit_are_told_from_another_space(self, bench: Bench) -> None:
         study = bench.ran(SWEEP, replicates=2)
         edit = bench.plan_edit(study, replicates=1)
-        assert set(edit.revision.orphaned) == {"its seed is no longer one of the sweep's"}
+        assert set(edit.revision.removed) == {"its seed is no longer one of the sweep's"}
         impossible = SWEEP.replace(
             "lambda p: OwnModel(", "lambda p: OwnModel(0 if p.width == 2 else "
         )
         edit = bench.plan_edit(study, impossible)
-        (reason,) = edit.revision.orphaned
+        (reason,) = edit.revision.removed
         assert reason.startswith("skipped, width must be a positive multiple")
 
     def test_another_name_of_an_axis_changes_no_trial(self, bench: Bench) -> None:
@@ -248,7 +248,7 @@ class TestAnotherSpace:
         begun = attempts(study)
         renamed = SWEEP.replace("width=[", "wide=[").replace("p.width", "p.wide")
         edit = bench.edit(study, renamed)
-        assert len(edit.revision.kept) == 3
+        assert len(edit.revision.remaining) == 3
         assert study.manifest.axes == ["wide", "dropout"]
         assert [row.point["wide"] for row in rows_of(study).values()] == [1, 2, 3]
         bench.run(study)
@@ -326,7 +326,7 @@ class TestAcceptedCode:
         before = rows_of(study)
         wider = self.COSMETIC.replace("[1, 2, 3]", "[1, 2, 3, 4]")
         edit = bench.edit(study, wider, accept=True)
-        assert (len(edit.revision.kept), len(edit.revision.new)) == (3, 1)
+        assert (len(edit.revision.remaining), len(edit.revision.new)) == (3, 1)
         (entry,) = study.manifest.accepted
         assert entry["files"] == {"model_code": [SWEEP_FILE]}
         assert (entry["what"], entry["trials"], entry["command"] != "") == ("kept", 3, True)
@@ -346,7 +346,7 @@ class TestAcceptedCode:
         assert not bench.plan_edit(study, wider, accept=True).is_change
         again = wider.replace("module.training", "module.training and True")
         edit = bench.edit(study, again, accept=True)
-        assert (len(edit.revision.kept), len(edit.revision.new)) == (4, 0)
+        assert (len(edit.revision.remaining), len(edit.revision.new)) == (4, 0)
 
     def test_a_longer_budget_goes_on_from_accepted_checkpoints(self, bench: Bench) -> None:
         study = bench.ran(SWEEP)
@@ -363,7 +363,7 @@ class TestAcceptedCode:
     def test_other_changes_are_not_accepted_with_it(self, bench: Bench) -> None:
         study = bench.ran(SWEEP)
         edit = bench.plan_edit(study, self.COSMETIC.replace("lr=0.05", "lr=0.04"), accept=True)
-        assert set(edit.revision.orphaned) == {"its recipe has changed"}
+        assert set(edit.revision.removed) == {"its recipe has changed"}
 
     def test_a_plain_resume_accepts_it_when_asked_to_and_show_says_so(
         self, hsweep: Invoke, bench: Bench
@@ -438,7 +438,7 @@ class TestLongerBudgets:
         edit = bench.plan_edit(study, PRUNED.replace("grace=1", "grace=2"), epochs=9)
         assert any(
             "trained from the start: it was stopped early, and early stopping has changed" in reason
-            for reason in edit.revision.orphaned
+            for reason in edit.revision.removed
         )
 
     def test_what_diverged_has_diverged(self, bench: Bench) -> None:
@@ -489,7 +489,7 @@ class TestLongerBudgets:
         edit = bench.plan_edit(study, **settings)
         assert edit.revision.extended == ()
         assert len(edit.revision.new) == 3
-        assert all(why in reason for reason in edit.revision.orphaned)
+        assert all(why in reason for reason in edit.revision.removed)
 
     def test_the_old_budget_comes_back_with_its_results(self, bench: Bench) -> None:
         study = bench.ran(COSINE)
@@ -651,7 +651,7 @@ class TestRefusals:
                 [TrialRow(trial.key, 0, dict(trial.point), 0, "", 3, {}, parts=trial.parts)]
             )
         edit = bench.plan_edit(study, num_points=3)
-        assert (len(edit.revision.kept), edit.revision.new) == (1, ())
+        assert (len(edit.revision.remaining), edit.revision.new) == (1, ())
         for change, why in (
             (source.replace("[1, 2, 3]", "[1, 2]"), "its space has changed"),
             (source.replace("lr=0.05", "lr=0.04"), "its recipe has changed"),

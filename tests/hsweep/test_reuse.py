@@ -292,7 +292,7 @@ class TestCodeAndVersions:
         sweep = load(self.CHANGED)
         finish(new_study(home, "same", sweep), planned(sweep)[0])
         _, reuse = take(home, new_study(home, "mine", sweep), sweep, accepts_code=True)
-        assert Counter(reuse.taken.values()) == {"before": 2, "same": 1}
+        assert Counter(reuse.trained_by.values()) == {"before": 2, "same": 1}
 
     @pytest.mark.parametrize("accepts_code", [False, True])
     def test_results_of_other_versions_are_not_taken_and_the_user_is_told(
