@@ -212,7 +212,7 @@ def _front(
     if len(usable) < 2:
         return None, {}, note
     shapes = _shapes(usable, costs, settings)
-    own = np.array([str(shape.config[STUDY]) for shape in shapes.found])
+    own = np.array([str(shape.config[STUDY]) for shape in shapes.comparable])
     drawn = FrontDraws.of(shapes, settings, _same_runs(shapes))
     volumes, method = drawn.volumes([own == label for label in usable])
     note = f"{method}. {note}" if note else method
@@ -261,7 +261,7 @@ def _same_runs(shapes: Grouped) -> list[int]:
     """Return of each shape the first one that has the very same runs, in whichever study."""
     first: dict[str, int] = {}
     first_places = []
-    for at, shape in enumerate(shapes.found):
+    for at, shape in enumerate(shapes.comparable):
         place = sorted((name, value) for name, value in shape.config.items() if name != STUDY)
         key = repr((place, sorted(shape.values.tolist())))
         first_places.append(first.setdefault(key, at))

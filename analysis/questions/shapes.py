@@ -249,11 +249,11 @@ def study_shapes(study: StudyRuns, crash_sd: float) -> Grouped:
         eval_size=question.get("eval_size"),
         cost=next(iter(question.get("costs") or ()), "num_params"),
         crash_sd=crash_sd,
-        what="cell" if is_transition else "shape",
+        noun="cell" if is_transition else "shape",
     )
 
 
-def asked_of(study: StudyRuns, chosen: Mapping[str, Any]) -> StudyRuns:
+def with_options(study: StudyRuns, chosen: Mapping[str, Any]) -> StudyRuns:
     """Return a study with those options in its question that shapes are read by.
 
     Raises:
@@ -278,7 +278,7 @@ def asked_of(study: StudyRuns, chosen: Mapping[str, Any]) -> StudyRuns:
     return study.asking(question)
 
 
-def untold_shapes(study: StudyRuns, crash_sd: float) -> Grouped | None:
+def shapes_beyond_answer(study: StudyRuns, crash_sd: float) -> Grouped | None:
     """Return a study's shapes of at least two axes; None where its answer says it all.
 
     Where no axis varies but those of a transition question, means of the same cells by a weaker
@@ -290,8 +290,8 @@ def untold_shapes(study: StudyRuns, crash_sd: float) -> Grouped | None:
     if not study.trials["status"].isin(FULL).any():
         return None
     shapes = study_shapes(study, crash_sd)
-    is_told = set(shapes.columns) <= set(answered_axes(study))
-    return None if is_told or len(shapes.columns) < 2 else shapes
+    is_answered = set(shapes.columns) <= set(answered_axes(study))
+    return None if is_answered or len(shapes.columns) < 2 else shapes
 
 
 def answered_axes(study: StudyRuns) -> tuple[str, ...]:

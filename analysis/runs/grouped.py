@@ -110,10 +110,10 @@ class Grouped:
     are_replicates_named: bool
 
     @cached_property
-    def found(self) -> list[Shape]:
-        """The shapes that can be compared, cheapest first."""
-        comparable = [shape for shape in self.shapes if shape.values.size]
-        return sorted(comparable, key=lambda s: (*(s.costs[name] for name in self.costs), s.label))
+    def comparable(self) -> list[Shape]:
+        """The shapes with full-budget runs and none stopped early, cheapest first."""
+        usable = [shape for shape in self.shapes if shape.values.size]
+        return sorted(usable, key=lambda s: (*(s.costs[name] for name in self.costs), s.label))
 
     @cached_property
     def stopped(self) -> list[Shape]:
@@ -132,7 +132,7 @@ def grouped(
     costs: Sequence[str] = (),
     numbers: Sequence[str] = (),
     crash_sd: float = math.inf,
-    what: str = "shape",
+    noun: str = "shape",
 ) -> Grouped:
     """Return the shapes of a table with their full-budget runs.
 
@@ -146,7 +146,7 @@ def grouped(
         costs: columns to keep small.
         numbers: further columns of numbers, which may have empty entries.
         crash_sd: runs this many pooled robust sd below their shape's median are left out.
-        what: what a shape is called in warnings.
+        noun: what a shape is called in warnings.
 
     Raises:
         UserError: no column, a goal that contradicts the scale, a bad table (`Runs.rows`), a
@@ -166,7 +166,7 @@ def grouped(
     rows, warnings = runs.rows([*by, *nuisance], [*costs, *numbers])
     tuned: dict[Key, Tuned] = {}
     if nuisance:
-        rows, tuned, notes = tuned_runs(rows, config=by, nuisance=nuisance, goal=goal, what=what)
+        rows, tuned, notes = tuned_runs(rows, config=by, nuisance=nuisance, goal=goal, noun=noun)
         warnings += notes
     value, complete = rows["value"].to_numpy(np.float64), rows["complete"].to_numpy(bool)
     done, notes = to_quality(value[complete], goal, scale, eval_size=eval_size, metric=runs.metric)
@@ -185,14 +185,14 @@ def grouped(
     whole = [quality[at] for at, lost in zip(full, stopped, strict=True) if at.size and not lost]
     crashed = iter(screen_crashes(whole, crash_sd))
     shapes = []
-    for (key, every), at, num_stopped in zip(parts, full, stopped, strict=True):
+    for (key, all_rows), at, num_stopped in zip(parts, full, stopped, strict=True):
         config = dict(zip(by, key, strict=True))
         label = _label(config)
         bad = np.zeros(at.size, bool) if num_stopped or not at.size else next(crashed)
         if not num_stopped and (name := _unknown(prices, at)):
             raise UserError(f"cost {name!r} is missing for a full-budget run of {label}")
         good = at[:0] if num_stopped else at[~bad]
-        ends = status[every].tolist()
+        ends = status[all_rows].tolist()
         lost = Losses.of(ends, int(bad.sum()))
         ended = sum(word in _ENDED for word in ends)
         shapes.append(
@@ -203,12 +203,12 @@ def grouped(
                 quality[good],
                 tuple(map(str, seed[good])),
                 {
-                    name: _mean(own[good] if good.size else own[every])
-                    for name, own in prices.items()
+                    name: _mean(price[good] if good.size else price[all_rows])
+                    for name, price in prices.items()
                 },
-                {name: own[good] for name, own in prices.items()},
+                {name: price[good] for name, price in prices.items()},
                 float(lost.total / ended) if ended else 0.0,
-                {name: own[good] for name, own in further.items()},
+                {name: column[good] for name, column in further.items()},
                 num_stopped,
                 lost,
                 tuned.get(key),
@@ -222,7 +222,7 @@ def grouped(
         scale,
         tuple(costs),
         tuple(nuisance),
-        tuple(dict.fromkeys([*warnings, *_warnings(shapes, crash_sd, what)])),
+        tuple(dict.fromkeys([*warnings, *_warnings(shapes, crash_sd, noun)])),
         runs.replicate is not None,
     )
     _need_full_runs(groups)
@@ -236,9 +236,9 @@ def seed_spread(shapes: Sequence[Shape], max_prior_df: float = math.inf) -> Mode
         return moderate([shape.values for shape in shapes], max_prior_df)
     df, variance = [], []
     for shape, fit in zip(shapes, fits, strict=True):
-        own = 0.0 if agree(shape.values) else shape.values.var(ddof=1)
+        variance_of_seeds = 0.0 if agree(shape.values) else shape.values.var(ddof=1)
         df.append(float(fit.df if fit else max(shape.values.size - 1, 0)))
-        variance.append(fit.variance if fit else own)
+        variance.append(fit.variance if fit else variance_of_seeds)
     return moderate_variances(np.array(variance), np.array(df), max_prior_df)
 
 
@@ -249,7 +249,7 @@ def describe(config: Mapping[str, AxisValue]) -> str:
 
 def _unknown(prices: Mapping[str, FloatArray], at: IntArray) -> str | None:
     """Return the first cost that some of these rows lack."""
-    return next((name for name, own in prices.items() if np.isnan(own[at]).any()), None)
+    return next((name for name, price in prices.items() if np.isnan(price[at]).any()), None)
 
 
 def _mean(values: FloatArray) -> float:
@@ -267,34 +267,34 @@ def _label(config: Config) -> str:
     return describe(config)
 
 
-def _warnings(shapes: Sequence[Shape], crash_sd: float, what: str) -> list[str]:
+def _warnings(shapes: Sequence[Shape], crash_sd: float, noun: str) -> list[str]:
     warnings = []
     if stopped := sum(shape.stopped > 0 for shape in shapes):
         warnings.append(
-            f"{stopped} of {len(shapes)} {what}s lost runs to early stopping and are not compared:"
+            f"{stopped} of {len(shapes)} {noun}s lost runs to early stopping and are not compared:"
             " the runs they kept are those that did well"
         )
     if empty := [shape for shape in shapes if not shape.stopped and not shape.values.size]:
         named = losses_named([(shape.label, shape.lost) for shape in empty])
         warnings.append(
-            f"{len(empty)} {what}s have no full-budget run{f': {named}' if named else ''}"
+            f"{len(empty)} {noun}s have no full-budget run{f': {named}' if named else ''}"
         )
     usable = [shape for shape in shapes if shape.values.size]
     if named := losses_named([(shape.label, shape.lost) for shape in usable]):
         warnings.append(f"some means are those of the runs that were left: {named}")
     if screened := sum(shape.lost.screened for shape in shapes):
         warnings.append(
-            f"{screened} crashed runs (over {crash_sd:g} seed sd below their {what}'s median) are"
+            f"{screened} crashed runs (over {crash_sd:g} seed sd below their {noun}'s median) are"
             " left out of the means and shown as crash share"
         )
     sizes = {shape.values.size for shape in usable}
     if len(sizes) > 1:
-        warnings.append(f"{what}s hold between {min(sizes)} and {max(sizes)} runs")
+        warnings.append(f"{noun}s hold between {min(sizes)} and {max(sizes)} runs")
     return warnings
 
 
 def _need_full_runs(shapes: Grouped) -> None:
-    if shapes.found:
+    if shapes.comparable:
         return
     if shapes.stopped:
         raise UserError(

@@ -65,7 +65,7 @@ def tuned_runs(
     nuisance: Sequence[str],
     goal: Goal,
     value: str = "value",
-    what: str = "shape",
+    noun: str = "shape",
 ) -> tuple[pd.DataFrame, dict[Key, Tuned], list[str]]:
     """Return one run a shape and seed, each shape's setting by its axis values, and warnings.
 
@@ -79,7 +79,7 @@ def tuned_runs(
         runs: checked rows (`Runs.rows`), one a shape, setting and seed; they keep their index.
         config, nuisance: the columns that name shapes and settings.
         goal: whether smaller or larger is better in the column ``value``.
-        what: what a shape is called in warnings.
+        noun: what a shape is called in warnings.
     """
     chosen: list[int] = []
     tuned: dict[Key, Tuned] = {}
@@ -106,7 +106,7 @@ def tuned_runs(
             is_single=len(competing) > 1 and fit is None,
         )
         tuned[key] = Tuned(setting, fit)
-    return runs.iloc[sorted(chosen)], tuned, _warnings(tuned, nuisance, what)
+    return runs.iloc[sorted(chosen)], tuned, _warnings(tuned, nuisance, noun)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +186,7 @@ def _is_at_edge(value: AxisValue, tried: set[AxisValue]) -> bool:
     return len(numbers) == len(tried) > 1 and value in (min(numbers), max(numbers))
 
 
-def _warnings(tuned: dict[Key, Tuned], nuisance: Sequence[str], what: str) -> list[str]:
+def _warnings(tuned: dict[Key, Tuned], nuisance: Sequence[str], noun: str) -> list[str]:
     named = ", ".join(nuisance)
     settings = [choice.setting for choice in tuned.values()]
     numbers = sorted({setting.tried for setting in settings})
@@ -194,29 +194,29 @@ def _warnings(tuned: dict[Key, Tuned], nuisance: Sequence[str], what: str) -> li
     scouted = sum(setting.unstarted > 0 for setting in settings)
     if len(numbers) > 1 and not scouted:
         warnings.append(
-            f"{what}s were tried with {numbers[0]} to {numbers[-1]} settings of {named}; each"
+            f"{noun}s were tried with {numbers[0]} to {numbers[-1]} settings of {named}; each"
             " seed's run is taken from the setting that the other seeds chose, which favours none"
         )
     if scouted:
         warnings.append(
-            f"the {named} of {scouted} of {len(tuned)} {what}s was chosen by seeds of their own,"
+            f"the {named} of {scouted} of {len(tuned)} {noun}s was chosen by seeds of their own,"
             " which are not counted"
         )
     if aside := sum(setting.set_aside for setting in settings):
         warnings.append(
-            f"{aside} settings of {named} lack full-budget runs that others of their {what} have"
+            f"{aside} settings of {named} lack full-budget runs that others of their {noun} have"
             " (stopped early, diverged, at chance, failed or not run yet) and do not compete"
         )
     if single := sum(setting.is_single for setting in settings):
         warnings.append(
-            f"{single} {what}s have no two seeds that all their settings share: choosing {named}"
+            f"{single} {noun}s have no two seeds that all their settings share: choosing {named}"
             " takes at least 2, the same for every setting, so the best run is shown, which"
             " flatters it and supports no test"
         )
     for name in nuisance:
         if edges := sum(name in setting.at_edge for setting in settings):
             warnings.append(
-                f"the best {name} of {edges} of {len(tuned)} {what}s is the smallest or largest"
+                f"the best {name} of {edges} of {len(tuned)} {noun}s is the smallest or largest"
                 f" tried; a wider range of {name} may change the answer"
             )
     return warnings

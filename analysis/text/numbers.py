@@ -161,14 +161,14 @@ def first_to_lower(sentence: str) -> str:
     return sentence[:1].lower() + sentence[1:]
 
 
-def at_best(nuisance: Sequence[str], what: str = "shape") -> str:
+def at_best(nuisance: Sequence[str], noun: str = "shape") -> str:
     """Return the clause that each shape is at its best setting; empty without nuisance axes."""
-    return f", each {what} at its best {' and '.join(nuisance)}" if nuisance else ""
+    return f", each {noun} at its best {' and '.join(nuisance)}" if nuisance else ""
 
 
-def all_at_best(nuisance: Sequence[str], what: str = "shape") -> str:
+def all_at_best(nuisance: Sequence[str], noun: str = "shape") -> str:
     """Return the sentence that each shape is at its best setting."""
-    return f"Each {what} is taken at its best {' and '.join(nuisance)}."
+    return f"Each {noun} is taken at its best {' and '.join(nuisance)}."
 
 
 def at_fixed_rate(rate: float | None, before: str = "") -> str:

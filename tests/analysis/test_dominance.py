@@ -139,7 +139,7 @@ def test_shapes_hold_the_runs_that_pandas_groups(seed: int) -> None:
     shapes = grouped(
         Runs(frame, "top1"), CONFIG, goal="max", costs=["num_params", "latency"], crash_sd=6.0
     )
-    found = {tuple(item.config.values()): item for item in shapes.found}
+    found = {tuple(item.config.values()): item for item in shapes.comparable}
     stopped = {tuple(each.config.values()): each.costs for each in shapes.stopped}
     for key, rows in frame.groupby(CONFIG):
         done = rows[rows["status"] == "finished"]

@@ -42,7 +42,7 @@ def test_a_choice_among_equal_settings_lowers_no_error(rates: int, seeds: int, d
     cells = 80
     frame = noise(cells, rates, seeds, draw)
     runs, tuned, _ = tuned_runs(
-        frame, config=["cell"], nuisance=["lr"], goal="min", value="y", what="cell"
+        frame, config=["cell"], nuisance=["lr"], goal="min", value="y", noun="cell"
     )
     assert len(runs) == cells * seeds
     found = runs.groupby("cell")["y"].mean()

@@ -90,7 +90,7 @@ def fit(
     settings = settings or ConditioningSettings()
     shapes_of_runs = grouped(runs, config, goal=goal, numbers=list(numbers))
     warnings = list(shapes_of_runs.warnings)
-    probed = [(shape, ~np.isnan(shape.numbers[CONDITION])) for shape in shapes_of_runs.found]
+    probed = [(shape, ~np.isnan(shape.numbers[CONDITION])) for shape in shapes_of_runs.comparable]
     measured = [shape.some(own) for shape, own in probed if own.any()]
     if unmeasured := sum(int((~own).sum()) for _, own in probed):
         warnings.append(f"{unmeasured} full-budget runs have no {CONDITION} and are left out")

@@ -88,7 +88,7 @@ def fit(
     if not quality.matched:
         lost = np.concatenate([quality.lost_of(units) for units in pairs.values()])
     _need_pairs(grid, lost)
-    ends = [float(end(s.values)) for s in shapes.found for end in (np.min, np.max)]
+    ends = [float(end(s.values)) for s in shapes.comparable for end in (np.min, np.max)]
     span = metric_span(ends, shapes.goal, shapes.scale)
     # The range of a gain: unbounded in decades, that of a difference in the metric's unit.
     gains = (-100.0, 100.0) if shapes.scale == "accuracy" else difference_span(span)

@@ -16,11 +16,11 @@ from analysis.questions.shapes import (
     EVAL_SIZE,
     NUISANCE,
     answered_axes,
-    asked_of,
+    shapes_beyond_answer,
     study_shapes,
     table_shapes,
     task_axes,
-    untold_shapes,
+    with_options,
 )
 from analysis.runs.table import Runs
 
@@ -42,10 +42,10 @@ class EffectsKind(Kind):
     ) -> Finding | None:
         settings = EffectsSettings()
         if chosen is None:
-            shapes = untold_shapes(study, settings.crash_sd)
+            shapes = shapes_beyond_answer(study, settings.crash_sd)
         else:
             settings = with_settings(settings, chosen["settings"])
-            study = asked_of(study, chosen)
+            study = with_options(study, chosen)
             shapes = study_shapes(study, settings.crash_sd)
         if shapes is None:
             return None

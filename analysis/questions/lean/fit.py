@@ -71,7 +71,7 @@ class _Shapes:
     """
 
     def __init__(self, shapes: Grouped, baseline: Mapping[str, AxisValue], margin: float) -> None:
-        self.found, self.metric, self.costs = shapes.found, shapes.metric, shapes.costs
+        self.found, self.metric, self.costs = shapes.comparable, shapes.metric, shapes.costs
         self.at = _find_baseline(shapes, baseline)
         self.base = self.found[self.at]
         self.sign, self.margin = 1.0 if shapes.goal == "max" else -1.0, float(margin)
@@ -223,7 +223,7 @@ def _find_baseline(shapes: Grouped, baseline: Mapping[str, AxisValue]) -> int:
     def is_at(shape: Shape) -> bool:
         return all(shape.config[name] == value for name, value in baseline.items())
 
-    matches = [k for k, shape in enumerate(shapes.found) if is_at(shape)]
+    matches = [k for k, shape in enumerate(shapes.comparable) if is_at(shape)]
     if len(matches) == 1:
         return matches[0]
     words = describe(dict(baseline))
@@ -232,10 +232,10 @@ def _find_baseline(shapes: Grouped, baseline: Mapping[str, AxisValue]) -> int:
             f"the baseline {words} lost runs to early stopping, and those it kept are the ones that"
             " did well; run all of its seeds to the full budget"
         )
-    some = [shape.label for shape in ([shapes.found[k] for k in matches] or shapes.found)][:8]
+    listed = [shapes.comparable[k] for k in matches] or shapes.comparable
     raise UserError(
         f"the baseline {words} picks {len(matches)} shapes with a full-budget run, need exactly 1;"
-        f" there are: {'; '.join(some)}"
+        f" there are: {'; '.join(shape.label for shape in listed[:8])}"
     )
 
 

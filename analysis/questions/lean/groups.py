@@ -20,7 +20,7 @@ from analysis.questions.lean.training import answer
 from analysis.questions.pareto import fit as pareto
 from analysis.questions.pareto.result import ParetoResult
 from analysis.questions.settings import with_settings
-from analysis.questions.shapes import asked_of, front_question, parting_axis, read_baseline
+from analysis.questions.shapes import front_question, parting_axis, read_baseline, with_options
 from analysis.runs.chance import study_chance
 from analysis.runs.ladder import Ladder, ladder_of
 from analysis.runs.statuses import FULL
@@ -176,7 +176,7 @@ def _asked(study: StudyRuns, chosen: Mapping[str, Any]) -> StudyRuns:
         UserError: no baseline or margin, or a baseline that names the axis of its own task.
     """
     own = study.question if study.question.get("type") == "Lean" else {}
-    study = asked_of(study, chosen)
+    study = with_options(study, chosen)
     margin = own.get("margin") if chosen["margin"] is None else chosen["margin"]
     source, within = own, own.get("within")
     if chosen["baseline"] is not None:

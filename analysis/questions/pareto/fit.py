@@ -81,7 +81,7 @@ def front_shapes(
 
 def fit_front(shapes: Grouped, settings: ParetoSettings) -> ParetoResult:
     """Return the front of shapes with its uncertainty."""
-    items, sign = shapes.found, 1.0 if shapes.goal == "max" else -1.0
+    items, sign = shapes.comparable, 1.0 if shapes.goal == "max" else -1.0
     drawn = FrontDraws.of(shapes, settings)
     spread, warnings, gap = drawn.spread, [*shapes.warnings, *drawn.notes], ""
     p_front = np.full(len(items), np.nan)
@@ -164,7 +164,7 @@ class FrontDraws:
     ) -> "FrontDraws":
         """Return the draws of shapes; ``same`` names for each one that has the very same runs, so
         that what is uncertain of both is drawn once."""
-        items, sign = shapes.found, 1.0 if shapes.goal == "max" else -1.0
+        items, sign = shapes.comparable, 1.0 if shapes.goal == "max" else -1.0
         rng = np.random.default_rng(settings.rng_seed)
         spread = seed_spread(items)
         mean = np.array([sign * shape.values.mean() for shape in items])
@@ -264,7 +264,7 @@ def _cost_draws(
     known: list[str] = []
     unknown: list[str] = []
     for column, name in enumerate(shapes.costs):
-        groups = [shape.cost_values[name] for shape in shapes.found]
+        groups = [shape.cost_values[name] for shape in shapes.comparable]
         if not any(np.ptp(group) > 0 for group in groups):
             continue
         size = np.array([group.size for group in groups], dtype=np.float64)

@@ -16,10 +16,10 @@ from analysis.questions.shapes import (
     CONFIG,
     COSTS,
     NUISANCE,
-    asked_of,
     front_question,
     nuisance_axes,
     parting_axis,
+    with_options,
 )
 from analysis.runs.table import Runs
 from analysis.text.tables import varying_columns
@@ -48,7 +48,8 @@ class ParetoKind(Kind):
         settings, axes = ParetoSettings(), study.manifest.axes
         named = set(dict(study.question.get("baseline") or {})) if chosen is None else set()
         if chosen is not None:
-            study, settings = asked_of(study, chosen), with_settings(settings, chosen["settings"])
+            study = with_options(study, chosen)
+            settings = with_settings(settings, chosen["settings"])
         nuisance = nuisance_axes(study)
         named |= set(varying_columns(study.trials, axes))
         config = [axis for axis in axes if axis in named and axis not in nuisance] or list(axes)

@@ -13,7 +13,7 @@ import pandas as pd
 
 from analysis.questions.base import StudyRuns
 from analysis.questions.settings import with_settings
-from analysis.questions.shapes import asked_of, columns_text, goal_asked, scale_asked
+from analysis.questions.shapes import columns_text, goal_asked, scale_asked, with_options
 from analysis.questions.transition.answer import answer
 from analysis.questions.transition.cells import seed_noise
 from analysis.questions.transition.coverage import audit, missing_runs
@@ -218,7 +218,7 @@ def _asked(study: StudyRuns, chosen: Mapping[str, Any]) -> StudyRuns:
     for flag, axis in (("--x", x), ("--by", by)):
         if axis and axis not in axes:
             raise unknown_name(f"axis in {flag}", axis, axes)
-    study = asked_of(study, chosen)
+    study = with_options(study, chosen)
     nuisance = tuple(axis for axis in study.question.get("nuisance", ()) if axis not in (x, by))
     return study.asking(
         {

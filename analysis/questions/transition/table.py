@@ -91,7 +91,7 @@ def canonical(
     if nuisance:
         every, cell = rows, ["x"] if by is None else ["x", "by"]
         rows, tuned, notes = tuned_runs(
-            every, config=cell, nuisance=nuisance, goal="min", value="y", what="cell"
+            every, config=cell, nuisance=nuisance, goal="min", value="y", noun="cell"
         )
         aside = every.drop(index=rows.index)[names]
         warnings += notes
