@@ -17,8 +17,9 @@ _FILE = "lightning.ckpt"
 
 
 class LightningCallback(Checkpoint):
-    """Reports what the module has logged, with a checkpoint in place of Lightning's own: after each
-    epoch with a validation or, where the budget counts steps, after each validation.
+    """Reports the metrics that the module has logged, and writes the checkpoints in Lightning's
+    place: after each epoch that has a validation or, if the budget counts steps, after each
+    validation.
 
     ``resume_from`` is for ``Trainer.fit(ckpt_path=...)``. Training goes on to the same numbers from
     an epoch's end; within one, only if the training data's loader has a ``state_dict``. The states
@@ -60,8 +61,9 @@ class LightningCallback(Checkpoint):
         # At an epoch's last step it is the epoch's end from which Lightning resumes exactly.
         if self._is_validated and not self._by_epochs and not trainer.is_last_batch:
             # Lightning still has other metrics as they were when the epoch began.
-            now, old = trainer.callback_metrics, self._before
-            self._report(trainer, {n: now[n] for n in now if now[n] is not old.get(n)})
+            metrics, before = trainer.callback_metrics, self._before
+            new = {n: value for n, value in metrics.items() if value is not before.get(n)}
+            self._report(trainer, new)
 
     def on_train_epoch_end(self, trainer: Trainer, *_: Any) -> None:
         if self._is_validated or not trainer.enable_validation:
@@ -95,7 +97,7 @@ def _random_states() -> dict[str, Any]:
 
 
 def _set_random_states(states: dict[str, Any]) -> None:
-    """Set the generators; states of devices that are not there are left out."""
+    """Set the states of the generators; states of devices that this machine lacks are ignored."""
     torch.set_rng_state(states["torch"])
     for device, state in enumerate(states["cuda"][: torch.cuda.device_count()]):
         torch.cuda.set_rng_state(state, device)

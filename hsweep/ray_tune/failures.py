@@ -37,7 +37,7 @@ _NODE_DIED: Final = "its node has died"
 _LOW_MEMORY: Final = "running low on memory"
 _FRAME: Final = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<name>.+)$')
 _TRAINS: Final = re.compile(r'training/worker_queue\.py", line \d+ in _work$')
-"""Of the thread that trains."""
+"""Matches the frame of a stack that tells the thread that trains."""
 _TEXT_LENGTH: Final = 6_000
 _READ_SECONDS: Final = 20.0
 

@@ -54,7 +54,7 @@ class StartingRay:
     """
 
     unused: ClassVar["StartingRay | None"] = None
-    """The one that nothing has waited for yet."""
+    """The Ray that was started last, until ``wait`` is called on it."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         # For good: nobody shall see them come and go in another thread.

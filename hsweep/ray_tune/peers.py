@@ -35,7 +35,7 @@ _ENDING_SECONDS: Final = 60.0
 """How long other processes may take to end a trial after rank 0 has ended it."""
 
 Interrupt = Callable[[Assignment, Failure | None], None]
-"""Gives up the trial in training."""
+"""Interrupts the training of a trial."""
 
 
 def own_place() -> Place:
@@ -68,8 +68,8 @@ class Peer:
         except CannotGoOnError as error:
             return error.event
         except BaseException as error:
-            what, _, rest = redact(failure_text(error)).partition("\n")
-            return TrialError(f"{what} (in rank {self._rank} of {self._size})\n{rest}")
+            headline, _, rest = redact(failure_text(error)).partition("\n")
+            return TrialError(f"{headline} (in rank {self._rank} of {self._size})\n{rest}")
         return None
 
 

@@ -27,8 +27,8 @@ def send_whole(modules: Iterable[ModuleType]) -> None:
     copyreg.pickle(_CACHED, _reduced)
 
 
-def check_sent(what: str, function: Any) -> None:
-    """Refuse a sweep's ``training`` or ``model`` function that cannot be sent.
+def check_sent(role: str, function: Any) -> None:
+    """Refuse a sweep's function that cannot be sent; its ``role`` is "training" or "model".
 
     Raises:
         UserError: names the object that cannot be sent.
@@ -37,7 +37,7 @@ def check_sent(what: str, function: Any) -> None:
         ray.cloudpickle.dumps(function)
     except Exception as error:
         raise UserError(
-            f"the {what} function {shown(function)} cannot be sent to worker processes "
+            f"the {role} function {shown(function)} cannot be sent to worker processes "
             f"({format_error(error)}): let it open what it needs itself, in place of holding or "
             "enclosing it, or train in this process with --runner inline"
         ) from error

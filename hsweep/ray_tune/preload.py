@@ -1,4 +1,4 @@
-"""What worker processes of a Ray on this machine import while they start, before work is there.
+"""The modules that worker processes of a local Ray import as they start, before there is work.
 
 Their variables are those of the process that started Ray (``worker_environment``). Where something
 goes wrong here Ray only logs it; it is met again where a process gets its first trial.

@@ -131,10 +131,10 @@ class RayRunner:
             _check_shared(self.scratch, nodes)
         self._checked = set(requests.values())
 
-    def check_sent(self, what: str, function: Any) -> None:
+    def check_sent(self, role: str, function: Any) -> None:
         """Refuse a sweep's function that cannot be sent to workers; UserError says why."""
         send_whole(self.own_modules)
-        check_sent(what, function)
+        check_sent(role, function)
 
     def slots(self, request: Resources) -> int:
         """Return how many trials of this size fit the cluster at once."""

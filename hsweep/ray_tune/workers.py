@@ -23,12 +23,12 @@ AHEAD_SECONDS: Final = 0.5
 """Seconds of work that a worker has waiting."""
 
 _LEAST_SECONDS: Final = 0.1
-"""How much work is not divided among workers any further, once so many trials have ended that it is
-known how long they take."""
+"""Work of fewer seconds is not divided among workers any further, once the duration of trials is
+known."""
 
 _MAX_AHEAD: Final = 64
 _WEIGHT_OF_LAST: Final = 0.2
-"""Of the last trial that ended, in the mean duration of trials."""
+"""The weight of the trial that ended last in the mean duration of trials."""
 
 
 @dataclass(slots=True, eq=False)

@@ -152,8 +152,8 @@ class CheckpointStore:
         with contextlib.suppress(OSError):
             self._files.delete_file(f"{self._folder}/{name}")
 
-    def _saying_why(self, done: str) -> contextlib.AbstractContextManager[None]:
-        return saying_why(f"checkpoints in {self._folder}", done)
+    def _saying_why(self, participle: str) -> contextlib.AbstractContextManager[None]:
+        return saying_why(f"checkpoints in {self._folder}", participle)
 
 
 class BackgroundWriter:

@@ -103,7 +103,7 @@ def evaluation_share(world: World) -> Share | None:
 
 
 def from_rank_0(world: World, make: Callable[[], Result]) -> Result:
-    """Return what ``make`` returns in rank 0, in every process; the others do not call it.
+    """Call ``make`` in rank 0 alone, and return its result in every process.
 
     The result consists of tensors, numbers, texts and collections of them.
 

@@ -248,4 +248,4 @@ def _out_of_memory(run: "TrialRun", error: DoesNotFitError) -> OutOfMemory:
         advice = f"make the shape smaller{precision} or take a device with more memory"
     else:
         where, advice = "the device beside what else is on it", "it may fit alone"
-    return OutOfMemory(f"{error.what} does not fit {where} ({error.reason}); {advice}")
+    return OutOfMemory(f"{error.subject} does not fit {where} ({error.reason}); {advice}")

@@ -18,14 +18,15 @@ _SIGNS: Final = re.compile(
     re.IGNORECASE,
 )
 _NUM_SENTENCES: Final = 3
-"""Of an allocator's message that are kept: on CUDA they say what it was asked for, and what the
-device has."""
+"""How many sentences of an allocator's message are kept: on CUDA the first three give the bytes
+requested and the bytes that the device has."""
 
 _TRIM_THRESHOLD: Final = -1
 _MMAP_THRESHOLD: Final = -3
 """Parameters of mallopt, by glibc's malloc.h."""
 _LARGEST_PIECE: Final = 32 * 2**20
-"""Bytes: glibc takes no more than this. Larger pieces are given back all the same."""
+"""In bytes, the highest threshold that glibc accepts: larger pieces of memory are always given back
+to the system."""
 _NEVER: Final = 2**31 - 1
 _CHOSEN_BY_USER: Final = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
 
@@ -33,15 +34,15 @@ Result = TypeVar("Result")
 
 
 class DoesNotFitError(Exception):
-    """Memory does not suffice for ``what``, and no smaller step can be taken.
+    """Memory does not suffice for ``subject`` ("a batch"), and no smaller step can be taken.
 
     Attributes:
         reason: the allocator's message.
     """
 
-    def __init__(self, what: str, reason: str) -> None:
-        super().__init__(f"{what} does not fit the device ({reason})")
-        self.what, self.reason = what, reason
+    def __init__(self, subject: str, reason: str) -> None:
+        super().__init__(f"{subject} does not fit the device ({reason})")
+        self.subject, self.reason = subject, reason
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -56,8 +57,8 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 @contextlib.contextmanager
-def fitting(what: str) -> Iterator[None]:
-    """Turn an out-of-memory error into a DoesNotFitError about ``what``."""
+def fitting(subject: str) -> Iterator[None]:
+    """Turn an out-of-memory error into a DoesNotFitError about ``subject``."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:
@@ -65,23 +66,23 @@ def fitting(what: str) -> Iterator[None]:
             raise
         first_line = str(error).strip().partition("\n")[0] or type(error).__name__
         reason = ". ".join(first_line.split(". ")[:_NUM_SENTENCES]).rstrip(".")
-        raise DoesNotFitError(what, reason) from None
+        raise DoesNotFitError(subject, reason) from None
 
 
 def with_room(
-    what: str, action: Callable[[], Result], make_room: Callable[[], None], device: torch.device
+    subject: str, action: Callable[[], Result], make_room: Callable[[], None], device: torch.device
 ) -> Result:
     """Return the result of ``action``; if memory does not suffice, free some and call it once more.
 
     Raises:
         DoesNotFitError: memory did not suffice the second time either.
     """
-    with contextlib.suppress(DoesNotFitError), fitting(what):
+    with contextlib.suppress(DoesNotFitError), fitting(subject):
         return action()
     # Here and not above, where the error's traceback still holds what was computed.
     make_room()
     release(device)
-    with fitting(what):
+    with fitting(subject):
         return action()
 
 
@@ -94,7 +95,7 @@ def release(device: torch.device) -> None:
 
 
 def measure_peak(device: torch.device) -> None:
-    """Forget the most that was held so far."""
+    """Measure the device's peak memory from here on."""
     if device.type == "cuda" and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.reset_peak_memory_stats(device)
 
@@ -114,8 +115,8 @@ def reuse_freed_memory() -> None:
     The C library gives large pieces back to the system as they are freed, and each update asks for
     them again: the system then clears every page anew, which can take as long as the computing.
     glibc can keep them (mallopt(3), as PyTorch's own advice for training on CPUs is); elsewhere
-    nothing changes. Each trial calls this, so that a small one does not hold what a large one
-    needed.
+    nothing changes. Each trial calls this, so that a small trial does not hold the memory
+    that a large trial before it needed.
     """
     library = _c_library()
     if library is not None:

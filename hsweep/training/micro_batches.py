@@ -147,8 +147,10 @@ class Gradients:
             if any(self._world.largest([len(smaller) > len(parts)])):
                 return smaller, at_once
         is_single = len(parts) > 1 or batch_size == 1
-        what = "one example at once" if is_single else "a whole batch, which its task does not cut,"
-        raise DoesNotFitError(what, reason)
+        subject = (
+            "one example at once" if is_single else "a whole batch, which its task does not cut,"
+        )
+        raise DoesNotFitError(subject, reason)
 
 
 def check_divisible(data: TaskData, batch: Batch) -> None:

@@ -124,8 +124,8 @@ class Average(nn.Module):
         else:
             torch._foreach_copy_(average, weights)
             self._has_begun = True
-        for own, buffer in zip(self.module.buffers(), model.buffers(), strict=True):
-            own.copy_(buffer)
+        for average_buffer, buffer in zip(self.module.buffers(), model.buffers(), strict=True):
+            average_buffer.copy_(buffer)
 
     def get_extra_state(self) -> bool:
         """Return whether there was an update."""

@@ -18,7 +18,7 @@ def check_optimizer(recipe: Recipe) -> None:
     stopped: it is tried out on a small model.
 
     Raises:
-        UserError: with what is wrong.
+        UserError: says why the optimizer is refused.
     """
     check_arguments(recipe)
     name = recipe.optimizer

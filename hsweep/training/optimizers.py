@@ -75,8 +75,8 @@ def check_arguments(recipe: Recipe) -> None:
         _, known = _maker_of(recipe.optimizer)
     for name in recipe.optimizer_args:
         if known is not None and name not in known:
-            what = f"argument of the optimizer {recipe.optimizer!r}"
-            raise unknown_name(what, name, known - _OURS)
+            kind = f"argument of the optimizer {recipe.optimizer!r}"
+            raise unknown_name(kind, name, known - _OURS)
     if recipe.weight_decay and known is not None and "weight_decay" not in known:
         raise UserError(
             f"the optimizer {recipe.optimizer!r} has no weight decay; leave weight_decay="

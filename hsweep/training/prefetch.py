@@ -56,8 +56,8 @@ def made_ahead(batches: Iterator[Batch], device: torch.device) -> Iterator[Batch
 
 
 def queue_limit(device: torch.device) -> Callable[[], None]:
-    """Return what is called after each update that is queued: it waits until all but the last few
-    are done.
+    """Return a function to call after each queued update: it waits until all updates but the last
+    few are done.
 
     Otherwise only the length of the device's queue would hold the host back: batches made ahead
     would fill the memory where an update is a single replay of a graph, and the seconds of a

@@ -44,7 +44,7 @@ _SETTINGS: Final[Mapping[str, tuple[Callable[[], Any], Callable[[Any], object]]]
     "torch's deterministic algorithms": (_read_deterministic, _write_deterministic),
     "the working directory": (_read_directory, _write_directory),
 }
-"""What reads each setting, and what writes it."""
+"""The function that reads each setting, and the function that writes it."""
 
 
 class ProcessState:

@@ -42,12 +42,13 @@ MAX_FLOPS: Final = 3e11
 MAX_BYTES: Final = 4e9
 """Memory of the update that is tried, estimated as ``plan`` estimates it."""
 EVALUATION_SECONDS: Final = 5.0
-"""An evaluation that takes longer than this is given up, at the next call of the model."""
+"""An evaluation that takes longer is ended at the next call of the model."""
 _EXAMPLES: Final = 2
-"""In a short batch; one alone has no variance for batch norm."""
+"""The number of examples in a short batch: a single one has no variance for batch norm."""
 _UPDATES: Final = 2
 _PARTS: Final = 10_000
-"""Of an evaluation, of which the last is made: that one is never without a row."""
+"""The number of parts that an evaluation is divided into here. Only the last part is computed,
+which always has a row."""
 _CPU: Final = torch.device("cpu")
 _META: Final = torch.device("meta")
 
@@ -86,8 +87,8 @@ class _FirstReport(Channel):
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """Restore at the end what a rehearsal changes in this process. Standard output goes to standard
-    error meanwhile."""
+    """Restore the settings of this process after the ``with`` block, during which standard output
+    goes to standard error."""
     process = ProcessState()
     try:
         with contextlib.redirect_stdout(sys.stderr):
@@ -246,8 +247,9 @@ def _check_loss(loss: object, data: TaskData, parameters: Sequence[nn.Parameter]
 
 
 @contextlib.contextmanager
-def _blaming(what: str) -> Iterator[None]:
-    """Turn the errors of a task or a model into a RehearsalError with the place to look at."""
+def _blaming(activity: str) -> Iterator[None]:
+    """Turn an error of a task or a model into a RehearsalError: "``activity`` a trial fails", with
+    the line of the user's code."""
     try:
         yield
     except (RehearsalError, DataError, MetricsError):
@@ -257,8 +259,8 @@ def _blaming(what: str) -> Iterator[None]:
         if any(
             frame.name == "evaluate" and frame.filename == evaluation.__file__ for frame in frames
         ):
-            what = "the evaluation of"
-        message = f"{what} a trial fails: {format_error(error)}"
+            activity = "the evaluation of"
+        message = f"{activity} a trial fails: {format_error(error)}"
         raise RehearsalError(message, user_frame(error)) from error
 
 

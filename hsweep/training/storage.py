@@ -61,11 +61,23 @@ def write_whole(files: "FileSystem", folder: str, name: str, content: bytes) -> 
 
 
 @contextlib.contextmanager
-def saying_why(what: str, done: str) -> Iterator[None]:
-    """Turn an OSError into a StorageError: ``what`` cannot be ``done`` (a participle), and the
-    remedy."""
+def usable_before() -> Iterator[None]:
+    """Turn a UserError about a storage into a StorageError: the same storage could be used where
+    the study was started."""
+    try:
+        yield
+    except UserError as error:
+        raise StorageError(str(error)) from error
+
+
+@contextlib.contextmanager
+def saying_why(subject: str, participle: str) -> Iterator[None]:
+    """Turn an OSError into a StorageError that gives the reason and the remedy: ``subject``
+    ("weights in /folder") cannot be ``participle`` ("written")."""
     try:
         yield
     except OSError as error:
         advice = _ADVICE.get(error.errno or 0, "see to it that the storage works")
-        raise StorageError(f"{what} cannot be {done} ({error}); {advice}, then resume") from error
+        raise StorageError(
+            f"{subject} cannot be {participle} ({error}); {advice}, then resume"
+        ) from error

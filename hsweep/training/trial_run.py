@@ -35,7 +35,7 @@ NUM_PARAMS: Final = "num_params"
 """A metric by which a report may say how many parameters the model has."""
 
 RETURNED: Final = -1
-"""In place of a unit: the function has returned."""
+"""Stands for the unit of a training function that has returned."""
 
 _FORBIDDEN: Final = (RESERVED_AXES | {"time", "checkpoint"}) - {NUM_PARAMS, *get_args(BudgetUnit)}
 _LONGEST_NAME: Final = 200
@@ -51,7 +51,7 @@ class TrialRun:
         process: the settings of the process before the trial.
         world: this process among those of the trial.
         is_stopped: a report has raised ``StopTrial``.
-        has_reported: in this attempt.
+        has_reported: whether this attempt has reported.
         refusal: why a report could not be used: the trial has failed, whatever its function does.
         is_paused_by_reports: whether waiting for a decision is no training; a script trains on.
 
@@ -314,8 +314,8 @@ def _contents_of(checkpoint: Path) -> Contents:
 def name_problem(name: str, point: Mapping[str, Any]) -> str:
     """Return why a metric of a trial at a point cannot have this name, empty if it can."""
     if name in point or name in _FORBIDDEN:
-        what = "is an axis" if name in point else "has a meaning of its own in tables"
-        return f"metric {name!r} of a report: the name {what}; call it otherwise"
+        clash = "is an axis" if name in point else "has a meaning of its own in tables"
+        return f"metric {name!r} of a report: the name {clash}; call it otherwise"
     if not (name.strip() and name.isprintable() and len(name) <= _LONGEST_NAME):
         return (
             f"a metric's name is printable text of at most {_LONGEST_NAME} characters, not "

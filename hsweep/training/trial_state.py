@@ -6,10 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 from hsweep.design.trial import Assignment, Report
-from hsweep.errors import UserError
 from hsweep.training.checkpoints import LAST_ATTEMPT, BackgroundWriter, CheckpointStore
 from hsweep.training.division import from_rank_0
-from hsweep.training.storage import StorageError
+from hsweep.training.storage import StorageError, usable_before
 from hsweep.training.world import ALONE, World
 
 Contents = Callable[[], Mapping[str, Any]]
@@ -125,7 +124,7 @@ class TrialState:
         return self._problem_of(self._writer.check)
 
     def save_if_possible(self) -> None:
-        """Write a checkpoint, or leave the trial to an older one."""
+        """Write a checkpoint; if that fails, the older one stays."""
         self._problem_of(self._save_now)
 
     def close(self) -> None:
@@ -204,7 +203,8 @@ class TrialState:
         self.resume_clock()
 
     def go_back(self, unit: int) -> None:
-        """Forget the reports from a unit on: the training began there, whatever its checkpoint."""
+        """Remove the reports from a unit on: the training function began there, whatever checkpoint
+        it had."""
         last = self.history[-1]
         self._note = f"trained again from unit {unit}, with a checkpoint of unit {last.unit}"
         self.history = [report for report in self.history if report.unit < unit]
@@ -264,8 +264,5 @@ class TrialState:
 
 
 def _store(root: str, key: str, attempt: int, branch_point: int = 0) -> CheckpointStore:
-    try:
+    with usable_before():
         return CheckpointStore(root, key, attempt, branch_point)
-    except UserError as error:
-        # The same storage was fine where the study was started.
-        raise StorageError(str(error)) from error

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from hsweep.errors import UserError, shown
 from hsweep.paths import WEIGHTS_HEADER, weights_file
 from hsweep.training.batches import mapped, part_alone
-from hsweep.training.storage import StorageError, file_system, saying_why, write_whole
+from hsweep.training.storage import file_system, saying_why, usable_before, write_whole
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -53,14 +53,11 @@ def write_weights(
     from safetensors.torch import save
 
     content = save(dict(tensors), {"format": "pt", WEIGHTS_HEADER: json.dumps(header, default=str)})
-    try:
+    with usable_before():
         files, folder = file_system(root)
-    except UserError as error:
-        # The same storage was fine where the study was started.
-        raise StorageError(str(error)) from error
     with saying_why(f"weights in {folder}", "written"):
         write_whole(files, folder, weights_file(key, attempt), content)
-    # What an attempt wrote, or was writing, that died before the record had its last report.
+    # Files of earlier attempts that died before the record had their last report.
     for earlier in range(1, attempt):
         name = weights_file(key, earlier)
         for file in (name, f".{name}.tmp"):

@@ -71,8 +71,8 @@ Store = Any
 _CONNECTING: Final = timedelta(minutes=10)
 """How long processes may take to find one another; the driver ends them where one has died."""
 _NO_LIMIT: Final = timedelta(days=365)
-"""Of an agreement: others wait while rank 0 evaluates, or waits for its driver. Processes that hang
-are ended from outside (``report_timeout``)."""
+"""The timeout of an agreement. Other ranks wait while rank 0 evaluates or waits for its driver; the
+driver ends processes that hang (``report_timeout``)."""
 
 
 def open_store(host: str) -> Store:
@@ -147,7 +147,7 @@ def _part_of(store: Store, name: str) -> Store:
 
 @contextlib.contextmanager
 def with_variables(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set variables of the environment for as long as this is entered."""
+    """Set environment variables inside the ``with`` block, and restore them after it."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

@@ -44,7 +44,8 @@ __all__ = ["expected"]
 
 @pytest.fixture
 def runner(local_ray: None, tmp_path: Path) -> RayRunner:
-    """One process at once, each of which takes seconds to start: more where that is the claim."""
+    """A runner of one process at once, since each takes seconds to start; tests that need more set
+    ``max_concurrent``."""
     return RayRunner(scratch=str(tmp_path / "ray"), max_concurrent=1)
 
 
@@ -73,15 +74,16 @@ class TestRayRunner(RunnerContract):
 def kill_whoever_waits(
     coordinator: Coordinator, traces: Path, scratch: str, killed: list[str]
 ) -> None:
-    """Kill the process that waits in a trial which has reported twice, then let all go on; note
-    what it is called. Tune's own files are removed before, and a file put in their place."""
+    """Kill the process that waits in a trial which has reported twice, and append its name to
+    ``killed``; then let the trials go on. First remove Tune's files and put a file in place of
+    their folder."""
     deadline = time.monotonic() + 120
     while not killed and time.monotonic() < deadline:
-        # What it said before is on its way; the record shall have it first.
-        has_said = 2 in coordinator.overview().running.values()
-        for trace in traces.glob("waiting-*") if has_said else ():
+        # The record must have both reports before the process dies.
+        has_two_reports = 2 in coordinator.overview().running.values()
+        for trace in traces.glob("waiting-*") if has_two_reports else ():
             process = psutil.Process(int(trace.name.partition("-")[2]))
-            # Between two reports it is called after its class for a moment.
+            # Between two reports the process has the name of its class for a moment.
             if (name := process.cmdline()[0]) != "ray::TrialActor":
                 shutil.rmtree(scratch, ignore_errors=True)
                 Path(scratch).touch()
@@ -94,7 +96,7 @@ def kill_whoever_waits(
 def test_each_trial_has_its_own_fate_and_a_killed_one_goes_on_from_its_checkpoint(
     runner: RayRunner, tmp_path: Path, traces: Path
 ) -> None:
-    """Two are well, one is killed, one fails once, one diverges."""
+    """Two trials train undisturbed, one is killed, one fails once, one diverges."""
     (tmp_path / "once").mkdir()
     tasks = {
         2: TinyTask(waits_at=10, folder=str(traces)),
@@ -159,12 +161,12 @@ def test_a_local_ray_runs_no_process_that_nobody_listens_to(runner: RayRunner) -
 
 @dataclass(frozen=True)
 class NotingTask(TinyTask):
-    """Leaves a file that says which process opened it, and what Ray gave that process."""
+    """Leaves a file named by the process that opened the data and the cores that Ray gave it."""
 
     def open(self, **settings: Any) -> TinyData:
-        given = ray.get_runtime_context().get_assigned_resources()
+        resources = ray.get_runtime_context().get_assigned_resources()
         number = len(list(self._traces().iterdir()))
-        (self._traces() / f"{number}-{os.getpid()}-{given.get('CPU')}").touch()
+        (self._traces() / f"{number}-{os.getpid()}-{resources.get('CPU')}").touch()
         return super().open(**settings)
 
 
@@ -207,7 +209,7 @@ def test_processes_are_reused_and_have_the_users_modules_and_what_each_trial_ask
         assert {row.status for row in coordinator.journal.trials()} == {"finished"}
     add_user_packages(default_folders())
     opened = [trace.name.split("-") for trace in traces.iterdir()]
-    by_size = {size: [pid for _, pid, given in opened if given == size] for size in ("0.5", "1.0")}
+    by_size = {size: [pid for _, pid, cpus in opened if cpus == size] for size in ("0.5", "1.0")}
     assert {size: len(pids) for size, pids in by_size.items()} == {"0.5": 3, "1.0": 1}
     assert len(set(by_size["0.5"])) == 1
 
@@ -223,7 +225,7 @@ def test_with_isolation_every_trial_has_a_process_of_its_own(
 
 
 def test_an_adaptive_search_fills_the_slots_too(runner: RayRunner, tmp_path: Path) -> None:
-    """Its trials are not known before it starts, only draws of the kind it will propose."""
+    """Before the search starts its trials are unknown: only sample points of its space are."""
     runner.max_concurrent = None
     sweep = adaptive(3, resources=Resources(cpus=0.25))
     runner.connect()
@@ -262,7 +264,7 @@ def test_slots_of_a_node(available: dict[str, float], request_: Resources, slots
 def test_a_storage_that_a_node_cannot_see_is_refused_naming_the_node(
     runner: RayRunner, tmp_path: Path
 ) -> None:
-    """This process's open folders are a place that no other process can see."""
+    """The node cannot see /proc/self/fd/N, a folder that this test process alone has open."""
     ray_runner._check_shared(str(tmp_path / "shared"), ray_nodes.alive_nodes())
     assert list((tmp_path / "shared").iterdir()) == [], "a storage that all see is left clean"
     (tmp_path / "private").mkdir()
@@ -305,7 +307,7 @@ class CountingTask(TinyTask):
 def test_a_trial_that_waits_at_a_rung_goes_on_from_there_wherever_it_goes_on(
     runner: RayRunner, tmp_path: Path
 ) -> None:
-    """Only the end of its stay in a process writes a checkpoint here, and none does work twice."""
+    """A checkpoint is written only when the trial leaves a process, and no update is done twice."""
     for width in range(1, 7):
         (tmp_path / f"{width}").mkdir()
     sweep = tiny_sweep(
@@ -334,7 +336,7 @@ def test_a_trial_that_waits_at_a_rung_goes_on_from_there_wherever_it_goes_on(
 def test_a_process_out_of_reach_for_a_moment_costs_the_trial_nothing(
     monkeypatch: pytest.MonkeyPatch, runner: RayRunner, tmp_path: Path
 ) -> None:
-    """Its report is lost and it may live on; what it still says is not heard."""
+    """A report is lost. The process may live on, but its later reports are ignored."""
     sweep = tiny_sweep(
         space=grid(width=[1, 2], dropout=[0.3]), budget=epochs(4), checkpoint_seconds=0.0,
         max_failures=0,
@@ -344,7 +346,7 @@ def test_a_process_out_of_reach_for_a_moment_costs_the_trial_nothing(
 
     def losing(self: Any, tracked_actor_task: Any, result: Any) -> None:
         messages = result.get("messages", []) if isinstance(result, dict) else []
-        if not lost and any(getattr(each.event, "unit", 0) == 3 for each in messages):
+        if not lost and any(getattr(message.event, "unit", 0) == 3 for message in messages):
             lost.append(messages)
             error = ActorUnavailableError("The actor is unavailable: socket closed", b"0" * 16)
             self._actor_task_failed(tracked_actor_task=tracked_actor_task, exception=error)
@@ -371,17 +373,17 @@ def test_a_process_that_dies_between_two_trials_is_held_against_neither(
     sweep = tiny_sweep(
         space=grid(width=[1, 2]), task=NotingTask(folder=str(traces)), max_failures=0
     )
-    take, killed = Coordinator.next_assignment, []
+    next_assignment, killed = Coordinator.next_assignment, []
 
-    def take_and_kill(self: Coordinator, *how: Any) -> Assignment | None:
-        taken = take(self, *how)
-        if taken and not killed:
+    def assign_and_kill(self: Coordinator, *arguments: Any) -> Assignment | None:
+        assignment = next_assignment(self, *arguments)
+        if assignment and not killed:
             for trace in traces.iterdir():
                 killed.append(int(trace.name.split("-")[1]))
                 os.kill(killed[0], signal.SIGKILL)
-        return taken
+        return assignment
 
-    monkeypatch.setattr(Coordinator, "next_assignment", take_and_kill)
+    monkeypatch.setattr(Coordinator, "next_assignment", assign_and_kill)
     with coordinating(sweep, tmp_path / "study") as coordinator:
         runner.run(coordinator)
         rows = coordinator.journal.trials()
@@ -406,7 +408,8 @@ def test_where_tune_cannot_write_at_all_the_study_pauses(runner: RayRunner, tmp_
 def test_a_trial_that_hangs_is_tried_again_and_the_others_are_left_alone(
     monkeypatch: pytest.MonkeyPatch, runner: RayRunner, tmp_path: Path
 ) -> None:
-    """One waits for what never comes; one is stopped, so that it cannot watch itself."""
+    """One trial waits for ever; the process of another is stopped, so that it cannot notice that it
+    hangs."""
     runner.max_concurrent = None
     monkeypatch.setattr(ray_scheduler, "GRACE_SECONDS", 3.0)
     tasks = {}
@@ -442,7 +445,7 @@ def test_a_trial_that_hangs_is_tried_again_and_the_others_are_left_alone(
     with coordinating(sweep, tmp_path / "study") as coordinator:
         runner.run(coordinator)
         rows = {row.point["width"]: row for row in coordinator.journal.trials()}
-        said = {
+        reasons = {
             row.key: " ".join(
                 entry.payload.get("reason", "")
                 for entry in coordinator.journal.log_after(0, 1_000_000)
@@ -454,9 +457,9 @@ def test_a_trial_that_hangs_is_tried_again_and_the_others_are_left_alone(
         doorkeeper.join()
     assert coordinator.stop_reason is None
     assert [rows[width].status for width in (1, 2, 3, 4)] == ["finished"] * 4
-    assert "no report for 12 s (report_timeout): the process was ended" in said[rows[2].key]
-    assert "in before_update" in said[rows[2].key]
-    assert "it did not say where it was: it was stopped" in said[rows[3].key]
+    assert "no report for 12 s (report_timeout): the process was ended" in reasons[rows[2].key]
+    assert "in before_update" in reasons[rows[2].key]
+    assert "it did not say where it was: it was stopped" in reasons[rows[3].key]
     calm = tiny_sweep(space=sweep.space, recipe=sweep.recipe, budget=sweep.budget)
     with coordinating(calm, tmp_path / "calm") as undisturbed:
         InlineRunner().run(undisturbed)

@@ -10,8 +10,8 @@ STEP: Final = "step"
 """The key of the step that TensorBoard's scalars have."""
 
 _HEADER: Final = struct.Struct("<QI")
-"""Of a record in an event file: the bytes of its content, and a checksum of that number; another
-checksum, of the content, follows the content (the TFRecord format)."""
+"""The header of a record in an event file (the TFRecord format): the number of bytes of its
+content, and a checksum of that number. The content follows, and then a checksum of the content."""
 _CHECKSUM_BYTES: Final = 4
 
 
@@ -26,8 +26,8 @@ def read_event(file: BinaryIO, _has_ended: bool) -> bytes | None:
 
 
 def event_parser(unit: str | None) -> Callable[[str, int, bytes], Iterator[Mapping[str, object]]]:
-    """Return what yields the values of an event from its place, number and content: each scalar
-    with its step or, where the tag ``unit`` counts the budget, with the count of its step."""
+    """Return a function that yields the scalars of an event, each with its step; where the tag
+    ``unit`` counts the budget, with the value of that tag at the step instead."""
     current: int | None = None
     count: float | None = None
     waiting: dict[str, object] = {}

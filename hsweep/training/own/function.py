@@ -112,11 +112,13 @@ def _judge_end(run: TrialRun, error: BaseException | None) -> None:
 
 
 def _out_of_memory(run: TrialRun, error: BaseException) -> OutOfMemory:
-    where, what = user_frame(error), " ".join(format_error(error).split())
+    where, message = user_frame(error), " ".join(format_error(error).split())
     error.__traceback__ = None  # it holds what was computed
     if run.assignment.is_exclusive:
         advice = "it was alone on the device: make the shape or the batch smaller"
     else:
         advice = "it may fit alone"
     at = f" at {where}" if where else ""
-    return OutOfMemory(f"memory did not suffice after unit {run.state.unit}: {what}{at}; {advice}")
+    return OutOfMemory(
+        f"memory did not suffice after unit {run.state.unit}: {message}{at}; {advice}"
+    )

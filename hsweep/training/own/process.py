@@ -18,7 +18,7 @@ from hsweep.training.own.leftovers import MARK_VARIABLE, Leftovers
 _LAST_BYTES: Final = 1 << 16
 _LONGEST_LINE: Final = 500
 _LOOK_SECONDS: Final = 0.1
-"""Between two looks for processes that an ended script may have left."""
+"""Seconds between two searches for processes that an ended script may have left."""
 
 
 def end_text(code: int) -> str:

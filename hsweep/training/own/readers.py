@@ -17,10 +17,11 @@ from hsweep.training.own.events import STEP
 from hsweep.training.own.rows import Row, rows_of
 
 _MAX_WAITING: Final = 10_000
-"""Units kept while they lack a metric: a script may log every step and evaluate once in many."""
+"""The most units that are kept while they lack a metric: a script may log every step and evaluate
+only once in many steps."""
 
 _MAX_KEYS: Final = 30
-"""Keys that are listed where what is needed was never written."""
+"""The most keys that a message lists when the script never wrote the key that is needed."""
 
 Unit = tuple[int, dict[str, float]]
 """A unit of the budget and its metrics."""

@@ -29,13 +29,15 @@ ReadRecord = Callable[[BinaryIO, bool], bytes | None]
 in ``Rows``."""
 
 Parse = Callable[[str, int, bytes], Iterator[Mapping[str, object]]]
-"""Yields the values of a record, from its place, its number in the file and its content."""
+"""Yields the values of a record; the arguments are where it is, its number in the file and its
+content."""
 
 _LONGEST_LINE: Final = 1 << 20
-"""Bytes of a line at most; progress bars write lines without an end."""
+"""The most bytes of a line: progress bars write lines that never end."""
 
 _EDGE_BYTES: Final = 256
-"""Bytes at both ends of what was read that tell whether a file was written again."""
+"""How many of the first and of the last bytes read so far are compared, to notice that a program
+has written the file anew."""
 
 
 def rows_of(source: MetricSource, folder: Path) -> Rows:
