@@ -31,7 +31,7 @@ MAY_IMPORT = {
     "tasks": ("tasks", "models.fields", "models.torchvision_compat"),
     "models": ("models",),
     "analysis": (
-        *("analysis", "hsweep.command_line", "hsweep.errors", "hsweep.paths"),
+        *("analysis", "hsweep.command_line", "hsweep.errors", "hsweep.files", "hsweep.paths"),
         *("hsweep.design.question", "hsweep.design.trial", "hsweep.design.space"),
         *("hsweep.design.labels", "hsweep.design.metric_names"),
         *("hsweep.record.study", "hsweep.record.tables", "hsweep.record.journal"),

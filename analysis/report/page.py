@@ -7,9 +7,7 @@ whatever came from data is escaped.
 import base64
 import hashlib
 import json
-import os
 import re
-import tempfile
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -22,6 +20,7 @@ from analysis.charts import palette
 from analysis.charts.chart import Chart
 from analysis.charts.picks import query_text
 from analysis.text.glossary import TERMS, terms_in
+from hsweep.files import replacing
 
 _TEMPLATES: Final = Path(__file__).parent / "templates"
 _UNSAFE_IN_SCRIPT: Final = {
@@ -137,13 +136,6 @@ def _content_policy(*scripts: str, is_served: bool) -> str:
 def write_page(page: str, path: Path) -> Path:
     """Write a page to ``path``, whole or not at all, and return ``path``."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(page)
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    with replacing(path) as temporary:
+        temporary.write_text(page, encoding="utf-8")
     return path

@@ -43,7 +43,7 @@ from hsweep.running.progress import ENDING, Progress
 from hsweep.running.reuse import Reuse, trains_all_itself
 from hsweep.signals import EXIT_INTERRUPTED, explain_interrupt
 from hsweep.terminal import print_step
-from hsweep.tracking.tracker import Shutdown, Tracker
+from hsweep.tracking.tracker import Tracker
 from hsweep.training.checkpoints import CheckpointStore
 from hsweep.training.compiled import cannot_be_compiled
 from hsweep.training.storage import file_system
@@ -301,9 +301,8 @@ def _train(
             num_runs=outlook.num_runs,
         )
         conclude.answer(study, outcome)
-        shutdown = Shutdown(tracker, console, is_interrupted=was_interrupted)
         # The report links to the runs, so they should be there.
-        shutdown.flush()
+        tracker.await_delivery(console, is_interrupted=was_interrupted)
         for path in conclude.write(study):
             tracker.attach(path)
         try:
@@ -312,7 +311,7 @@ def _train(
         except OSError as error:
             console.print(str(error), style="red", soft_wrap=True)
             outcome = replace(outcome, problem=problem or str(error))
-        outcome = replace(outcome, tracking=shutdown.close())
+        outcome = replace(outcome, tracking=tracker.finish())
     return outcome
 
 

@@ -83,6 +83,7 @@ class Tracker:
         self._abandoned = threading.Event()
         self._attachments: deque[Path] = deque()
         self._weights: Sequence[FinalWeights] | None = None
+        self._finish_seconds = _CLOSE_SECONDS
         self._delivered = 0
         self._progressed: Callable[[int], object] = lambda _: None
         self._error: str | None = None
@@ -138,6 +139,34 @@ class Tracker:
         if self._thread.is_alive() and summary.error is None:
             return replace(summary, error=f"not done within {wait_seconds:g} s")
         return summary
+
+    def await_delivery(self, console: "Console", *, is_interrupted: bool) -> None:
+        """Wait until all recorded so far is delivered: not for long, and less where the user wants
+        to leave. What is not delivered stays in the study, so an interrupt only ends the waiting,
+        here and in ``finish``."""
+        longest = _FAILING_SECONDS if is_interrupted else _FLUSH_SECONDS
+        silent = min(_SILENT_SECONDS, longest)
+        self._finish_seconds = _INTERRUPTED_SECONDS if is_interrupted else _CLOSE_SECONDS
+        try:
+            summary = self.flush(wait_seconds=silent)
+            if summary.pending and summary.error is None:
+                console.print(
+                    f"delivering {summary.pending} records to MLflow, for at most {longest:g} s "
+                    "(Ctrl-C leaves them in the study)",
+                    soft_wrap=True,
+                )
+                self.flush(wait_seconds=longest - silent)
+        except KeyboardInterrupt:
+            self._finish_seconds = 0.0
+
+    def finish(self) -> TrackingSummary:
+        """Deliver the rest after ``await_delivery``, if the store takes it in time, and stop."""
+        is_failing = self.summary().error is not None
+        longest = _FAILING_SECONDS if is_failing else _CLOSE_SECONDS
+        try:
+            return self.close(wait_seconds=min(self._finish_seconds, longest))
+        except KeyboardInterrupt:
+            return self.close(wait_seconds=0.0)
 
     def sync(
         self,
@@ -231,44 +260,6 @@ class Tracker:
 def rest_seconds(computed: float, cores: int) -> float:
     """Return how long to rest after a delivery that took so many CPU seconds."""
     return min(max(_REST * computed / cores, _MIN_REST_SECONDS), _MAX_REST_SECONDS)
-
-
-class Shutdown:
-    """The end of a run's tracking: it takes a bounded time, and little where the user wants to
-    leave (``is_interrupted``).
-
-    Nothing is lost by not waiting: what is not delivered stays in the study. So an interrupt here
-    ends the waiting and nothing else.
-    """
-
-    def __init__(self, tracker: Tracker, console: "Console", *, is_interrupted: bool) -> None:
-        self._tracker, self._console = tracker, console
-        self._flush_seconds = _FAILING_SECONDS if is_interrupted else _FLUSH_SECONDS
-        self._close_seconds = _INTERRUPTED_SECONDS if is_interrupted else _CLOSE_SECONDS
-
-    def flush(self) -> None:
-        """Wait until all recorded so far is delivered, if the store accepts it."""
-        silent = min(_SILENT_SECONDS, self._flush_seconds)
-        try:
-            summary = self._tracker.flush(wait_seconds=silent)
-            if summary.pending and summary.error is None:
-                self._console.print(
-                    f"delivering {summary.pending} records to MLflow, for at most "
-                    f"{self._flush_seconds:g} s (Ctrl-C leaves them in the study)",
-                    soft_wrap=True,
-                )
-                self._tracker.flush(wait_seconds=self._flush_seconds - silent)
-        except KeyboardInterrupt:
-            self._close_seconds = 0.0
-
-    def close(self) -> TrackingSummary:
-        """Deliver the rest, if the store takes it in time, and return how delivery stands."""
-        is_failing = self._tracker.summary().error is not None
-        longest = min(self._close_seconds, _FAILING_SECONDS if is_failing else _CLOSE_SECONDS)
-        try:
-            return self._tracker.close(wait_seconds=longest)
-        except KeyboardInterrupt:
-            return self._tracker.close(wait_seconds=0.0)
 
 
 def sync_line(study: "StudyFolder", target: TrackingTarget) -> str:

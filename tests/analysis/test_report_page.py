@@ -1,7 +1,9 @@
 """The page is one file that says what was found, escapes what it is given and fetches nothing."""
 
 import dataclasses
+import os
 import re
+import stat
 from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
@@ -352,6 +354,15 @@ def test_the_file_appears_whole_and_leaves_nothing_beside_it(tmp_path: Path) -> 
     assert write_report(examples.report_input(), target) == target
     assert [path.name for path in target.parent.iterdir()] == ["report.html"]
     assert target.read_text("utf-8").rstrip().endswith("</html>")
+
+
+def test_who_may_read_the_file_follows_from_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        page = write_report(examples.report_input(), tmp_path / "report.html")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(page.stat().st_mode) == 0o600
 
 
 def test_a_failed_write_keeps_the_old_page(tmp_path: Path) -> None:

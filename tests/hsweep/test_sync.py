@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable, Iterator
 from io import StringIO
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import Result
@@ -18,13 +17,7 @@ from tiny_studies import SWEEP_FILE, finish, manifest, new_study, recording
 from hsweep.paths import Home
 from hsweep.record.study import StudyFolder
 from hsweep.tracking.target import Refusal, TrackingTarget, tracking_target
-from hsweep.tracking.tracker import (
-    Shutdown,
-    Tracker,
-    TrackingSummary,
-    sync_line,
-    tracking_lines,
-)
+from hsweep.tracking.tracker import Tracker, TrackingSummary, sync_line, tracking_lines
 
 
 @pytest.fixture
@@ -186,8 +179,8 @@ def test_a_run_beside_a_server_that_never_answers_ends_and_names_what_delivers_t
     assert_delivered(study, tracking_target(store, home, study.manifest.sweep))
 
 
-class StubTracker:
-    """Stands for a store in some state; notes how long it is waited for."""
+class StubTracker(Tracker):
+    """A tracker whose store stays in some state; notes how long it is waited for."""
 
     def __init__(self, summary: TrackingSummary, interrupt_at: str = "") -> None:
         self._summary = summary
@@ -203,18 +196,17 @@ class StubTracker:
     def close(self, *, wait_seconds: float) -> TrackingSummary:
         return self._wait("close", wait_seconds)
 
-    def _wait(self, what: str, seconds: float) -> TrackingSummary:
-        if what == self._interrupt_at and seconds:
+    def _wait(self, step: str, seconds: float) -> TrackingSummary:
+        if step == self._interrupt_at and seconds:
             raise KeyboardInterrupt
         self.waited.append(seconds)
         return self._summary
 
 
-def shut_down(tracker: Any, *, is_interrupted: bool = False) -> str:
+def shut_down(tracker: Tracker, *, is_interrupted: bool = False) -> str:
     out = StringIO()
-    shutdown = Shutdown(tracker, Console(file=out, width=200), is_interrupted=is_interrupted)
-    shutdown.flush()
-    assert shutdown.close() == tracker.summary()
+    tracker.await_delivery(Console(file=out, width=200), is_interrupted=is_interrupted)
+    assert tracker.finish() == tracker.summary()
     return out.getvalue()
 
 
