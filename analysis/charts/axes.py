@@ -108,7 +108,7 @@ def log_ticks(low: float, high: float, most: int) -> list[float]:
         [step * 10.0**decade for decade in decades for step in steps]
         for steps in _STEPS_OF_A_DECADE
     ]
-    choices += [[10.0**decade for decade in decades if decade % every == 0] for every in (2, 3, 5)]
+    choices += [[10.0**decade for decade in decades if decade % step == 0] for step in (2, 3, 5)]
     best: list[float] = []
     for choice in choices:
         inside = [value for value in choice if low * (1 - 1e-9) <= value <= high * (1 + 1e-9)]

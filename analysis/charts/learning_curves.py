@@ -69,8 +69,8 @@ def curve_chart(
     names = _grouping(trials, axes, prefer)
     known = trials[trials["key"].isin(list(reported))]
     groups = _drawn(known, names)
-    every = [row for members in groups.values() for row in members]
-    reports = reports_of([row["key"] for row in every]) if every else trials.iloc[:0]
+    drawn = [row for members in groups.values() for row in members]
+    reports = reports_of([row["key"] for row in drawn]) if drawn else trials.iloc[:0]
     if reports.empty or metric not in reports:
         return none
     few = reports.assign(**{metric: pd.to_numeric(reports[metric], errors="coerce")})
@@ -93,8 +93,8 @@ def curve_chart(
         label = group if isinstance(group, str) else number_text(group)
         name = f"{names[0]} = {label}" if len(names) == 1 else label
         marks: list[tuple[str, Mark]] = []
-        for own, line, seeds in _curves(members, values, varying):
-            pick = picks.setdefault(_pick(own, varying), len(picks))
+        for rows, line, seeds in _curves(members, values, varying):
+            pick = picks.setdefault(_pick(rows, varying), len(picks))
             look = "dot" if len(line) == 1 else "single"
             if seeds is not None:
                 look, low, high = "median", seeds.min(axis=1), seeds.max(axis=1)
@@ -113,11 +113,11 @@ def curve_chart(
         lines += [replace(first, name=name if index in named else ""), *others]
     ends = [
         (_ENDINGS[row["status"]], _mark(seen.index[-1], seen.iloc[-1], pick, 8))
-        for row in every
+        for row in drawn
         if row.get("status") in _ENDINGS and len(seen := values[row["key"]].dropna())
         for pick in [picks.setdefault(_pick([row], varying), len(picks))]
     ]
-    numbers = np.concatenate([values[row["key"]] for row in every])
+    numbers = np.concatenate([values[row["key"]] for row in drawn])
     numbers = numbers[np.isfinite(numbers)]
     is_log = log and numbers.size > 0 and numbers.min() > 0
     coloured = f", coloured by {' and '.join(names)}" if names else ""
@@ -133,8 +133,8 @@ def curve_chart(
             " A ring marks a trial stopped early, a cross one that diverged, failed or was too "
             "large."
         )
-    if len(every) < len(known):
-        caption += f" Shown are {len(every)} of {number_text(len(known))} trials, spread evenly."
+    if len(drawn) < len(known):
+        caption += f" Shown are {len(drawn)} of {number_text(len(known))} trials, spread evenly."
     return Chart(
         "learning-curves",
         "Learning curves",

@@ -271,18 +271,18 @@ def _add_legend(axes: Axes, chart: Chart) -> None:
 
 
 def _set_axis(axes: Axes, chart: Chart, which: AxisName, width: float, height: float) -> None:
-    axis, own = (chart.x, axes.xaxis) if which == "x" else (chart.y, axes.yaxis)
+    axis, drawn_axis = (chart.x, axes.xaxis) if which == "x" else (chart.y, axes.yaxis)
     if axis.range is not None:
         axes.set(**{f"{which}lim": axis.range})
     elif axis.from_zero:
         axes.set(**{f"{which}lim": (0, None)})
     if axis.kind == "log":
         axes.set(**{f"{which}scale": "log"})
-        low, high = own.get_view_interval()
+        low, high = drawn_axis.get_view_interval()
         most = int(1.5 * width) if which == "x" else min(7, int(3 * height))
         places = log_ticks(low, high, most)
-        own.set_ticks(places, labels=[axis_number(axis, place) for place in places])
-        own.set_ticks([], minor=True)
+        drawn_axis.set_ticks(places, labels=[axis_number(axis, place) for place in places])
+        drawn_axis.set_ticks([], minor=True)
         axes.set(**{f"{which}lim": (low, high)})
     elif axis.ticks:
         # As many names as have room.
@@ -292,15 +292,15 @@ def _set_axis(axes: Axes, chart: Chart, which: AxisName, width: float, height: f
             else 10.5 * width / (1 + max(len(name) for _, name in axis.ticks))
         )
         ticks = axis.ticks[:: math.ceil(len(axis.ticks) / max(1.0, room))]
-        own.set_ticks([at for at, _ in ticks], labels=[_short(name) for _, name in ticks])
-        for label, (at, _) in zip(own.get_ticklabels(), ticks, strict=True):
+        drawn_axis.set_ticks([at for at, _ in ticks], labels=[_short(name) for _, name in ticks])
+        for label, (at, _) in zip(drawn_axis.get_ticklabels(), ticks, strict=True):
             label.set_fontweight("bold" if at in axis.bold else "normal")
     elif axis.form == "percent":
-        own.set_major_formatter(PercentFormatter(1.0))
+        drawn_axis.set_major_formatter(PercentFormatter(1.0))
     elif axis.form == "cost":
-        own.set_major_formatter(FuncFormatter(lambda value, _: axis_number(axis, value)))
+        drawn_axis.set_major_formatter(FuncFormatter(lambda value, _: axis_number(axis, value)))
     elif axis.form == "whole":
-        own.set_major_locator(MaxNLocator(nbins=6, integer=True))
+        drawn_axis.set_major_locator(MaxNLocator(nbins=6, integer=True))
     if axis.kind == "grid":
         axes.grid(visible=False, axis=which)
     if axis.kind == "rows":

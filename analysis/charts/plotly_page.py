@@ -153,8 +153,8 @@ def _axis(chart: Chart, which: AxisName) -> dict[str, Any]:
     elif axis.form == "cost":
         content |= _cost_format(values)
     if axis.ticks:
-        every = math.ceil(len(axis.ticks) / _MOST_TICKS) if axis.kind == "grid" else 1
-        names = [(at, _safe(shortened(name, _LONGEST_ROW))) for at, name in axis.ticks[::every]]
+        step = math.ceil(len(axis.ticks) / _MOST_TICKS) if axis.kind == "grid" else 1
+        names = [(at, _safe(shortened(name, _LONGEST_ROW))) for at, name in axis.ticks[::step]]
         content["tickvals"] = [at for at, _ in names]
         content["ticktext"] = [f"<b>{name}</b>" if at in axis.bold else name for at, name in names]
     if axis.range is not None:

@@ -168,8 +168,8 @@ class Part(NamedTuple):
         """What it holds, in few words."""
         counts = {"figure": len(self.charts), "table": len(self.sections)}
         return ", ".join(
-            f"{number} {what}{'' if number == 1 else 's'}"
-            for what, number in counts.items()
+            f"{number} {noun}{'' if number == 1 else 's'}"
+            for noun, number in counts.items()
             if number
         )
 
@@ -208,7 +208,9 @@ def build_report(report_input: ReportInput, live: Live | None = None) -> str:
     first = next((part for part in parts if part.finding is leading and part.charts), None)
     beside = first.charts if first is not None else curves
     picture = beside.pop(0) if beside else None
-    own = [text for text in report_input.warnings if sentence(text) not in answer.sentences]
+    further_warnings = [
+        text for text in report_input.warnings if sentence(text) not in answer.sentences
+    ]
     swept = tables.varying_columns(trials, axes)
     best = trials_text.best_table(trials, axes, report_input.metric, report_input.goal)
     why_none = report_input.curves
@@ -241,7 +243,7 @@ def build_report(report_input: ReportInput, live: Live | None = None) -> str:
         curves=curves,
         no_curves=why_none if isinstance(why_none, str) else "They stand beside the answer.",
         parts=parts,
-        warnings=list(dict.fromkeys([*own, *answer.warnings])),
+        warnings=list(dict.fromkeys([*further_warnings, *answer.warnings])),
         provenance=tables.provenance_table(report_input.provenance),
         statuses=[count for count in counts if count.trials],
         trials_json=embed(
@@ -272,8 +274,8 @@ def _one_line(note: Sequence["Paragraph"]) -> str:
 def _headline(report_input: ReportInput, best: tables.Table) -> str:
     """Return the answer, and the best trial where nothing was asked."""
     answer = report_input.answer
-    is_asked = answer.instead != NO_QUESTION if answer.instead else answer.leading is not None
-    if is_asked or not best.rows:
+    has_answer = answer.instead != NO_QUESTION if answer.instead else answer.leading is not None
+    if has_answer or not best.rows:
         return answer.sentences[0]
     row = dict(zip(best.header, best.rows[0], strict=True))
     swept = tables.varying_columns(report_input.trials, report_input.axes)
@@ -283,14 +285,14 @@ def _headline(report_input: ReportInput, best: tables.Table) -> str:
 
 
 def _next_commands(report_input: ReportInput) -> list[tuple[str, str]]:
-    """Return the commands that a study asks for, each with what it does."""
+    """Return the commands that a study asks for, each with its purpose."""
     answer = report_input.answer
     commands = (
         ("Go on, unless it runs already", report_input.resume_command or None),
         ("Train what the answer lacks", answer.settle_command),
         ("Confirm the choice with fresh seeds", answer.confirm_command),
     )
-    return [(what, text) for what, text in commands if text is not None]
+    return [(purpose, command) for purpose, command in commands if command is not None]
 
 
 def _facts(report_input: ReportInput, swept: Sequence[str]) -> list[tuple[str, str]]:

@@ -126,10 +126,10 @@ def _content_policy(*scripts: str, is_served: bool) -> str:
         f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
         for script in scripts
     )
-    own = "; connect-src 'self'" if is_served else ""
+    connections = "; connect-src 'self'" if is_served else ""
     return (
         f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; "
-        f"img-src data: blob:; base-uri 'none'; form-action 'none'{own}"
+        f"img-src data: blob:; base-uri 'none'; form-action 'none'{connections}"
     )
 
 

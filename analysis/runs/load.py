@@ -88,10 +88,10 @@ def _text_table(text: str) -> tuple[pd.DataFrame, list[str]]:
     # Below a table spreadsheets write lines of nothing but separators.
     text = re.sub(rf"(?m)^[{re.escape(separator)} \t\r]+$\n?", "", text)
 
-    def read(**more: Any) -> pd.DataFrame:
+    def read(**options: Any) -> pd.DataFrame:
         frame: pd.DataFrame = pd.read_csv(
             io.StringIO(text), sep=separator, keep_default_na=False, na_values=[""],
-            skipinitialspace=True, low_memory=False, **more,
+            skipinitialspace=True, low_memory=False, **options,
         )  # fmt: skip
         return frame
 

@@ -84,5 +84,5 @@ def losses_named(losses_by_name: Mapping[str, Losses] | Sequence[tuple[str, Loss
     lost = [(name, losses) for name, losses in pairs if losses.total]
     lost.sort(key=lambda pair: -pair[1].total / pair[1].started)
     named = [f"{losses.text} at {name}" for name, losses in lost[:_MOST_NAMED]]
-    more = len(lost) - len(named)
-    return "; ".join([*named, *([f"and {more} more"] if more else [])])
+    unnamed = len(lost) - len(named)
+    return "; ".join([*named, *([f"and {unnamed} more"] if unnamed else [])])

@@ -130,11 +130,11 @@ def transform(
     perfect = errors <= _NONE
     if not perfect.any():
         return np.log10(errors), []
-    what = f"{metric} = {1 if scale == 'accuracy' else 0}"
+    score = f"{metric} = {1 if scale == 'accuracy' else 0}"
     seen = errors[~perfect]
     if eval_size is None and not seen.size:
         raise UserError(
-            f"every run has {what}; give eval_size (the number of evaluation examples) so that a "
+            f"every run has {score}; give eval_size (the number of evaluation examples) so that a "
             "perfect run has a place on the log axis"
         )
     of_one = math.inf if eval_size is None else 0.5 / eval_size
@@ -142,12 +142,12 @@ def transform(
     floor = min(of_one, half)
     if eval_size is None:
         note = (
-            f"eval_size is unknown: runs with {what} were given the error {floor:.3g}, half the"
+            f"eval_size is unknown: runs with {score} were given the error {floor:.3g}, half the"
             " smallest seen; state eval_size to fix this"
         )
     else:
-        how = f"half of one in {eval_size:,}" if of_one <= half else "half the smallest seen"
-        note = f"runs with {what} were given the error {floor:.3g}, {how}"
+        origin = f"half of one in {eval_size:,}" if of_one <= half else "half the smallest seen"
+        note = f"runs with {score} were given the error {floor:.3g}, {origin}"
     return np.log10(np.where(perfect, floor, errors)), [note]
 
 

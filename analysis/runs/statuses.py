@@ -70,14 +70,14 @@ def read_statuses(
     written = column.astype(str)
     # Few words, many rows.
     words = written.map({word: _plain(word) for word in written.unique()})
-    own = {
+    by_argument = {
         **{_plain(word): "stopped_early" for word in pruned},
         **{_plain(word): "failed" for word in failed},
         _plain(complete): "finished",
     }
-    known = {**_KNOWN, **own}
+    known = {**_KNOWN, **by_argument}
     if set(words) <= {"true", "false"} and _plain(complete) in ("true", "false"):
-        known = {"true": "stopped_early", "false": "stopped_early", **own}
+        known = {"true": "stopped_early", "false": "stopped_early", **by_argument}
     unknown = sorted(set(words) - set(known))
     if unknown:
         raise UserError(

@@ -126,7 +126,7 @@ class Runs:
         shape = [name for name in self._keys if name not in settings]
         budget = self.columns.get("budget_column")
         ends, _ = self._ends(self._status_column(shape))
-        own = [*shape, *settings, *([] if budget is None else [budget])]
+        columns = [*shape, *settings, *([] if budget is None else [budget])]
         return ReadAs(
             self.metric,
             tuple(shape),
@@ -135,7 +135,7 @@ class Runs:
             budget,
             None if budget is None else float(ends["budget"].iloc[0]),
             self._status_column(shape),
-            bool(self.frame.duplicated(own).any()),
+            bool(self.frame.duplicated(columns).any()),
         )
 
     def rows(
@@ -281,11 +281,11 @@ class Runs:
         others = runs["is_short"]
         if not are_apart:
             is_full = runs["status"].isin(FULL) & ~runs["is_short"]
-            own = is_full.groupby([runs[name] for name in keys], dropna=False, sort=False)
-            others = others & (not has_words) & ~own.transform("any")
-        own_budget = runs.loc[~others]
+            by_key = is_full.groupby([runs[name] for name in keys], dropna=False, sort=False)
+            others = others & (not has_words) & ~by_key.transform("any")
+        at_target = runs.loc[~others]
         name, target = self.columns["budget_column"], float(runs["budget"].iloc[0])
-        cells, left = (len(rows[keys].drop_duplicates()) for rows in (runs, own_budget))
+        cells, left = (len(rows[keys].drop_duplicates()) for rows in (runs, at_target))
         if left < min(cells, 2):
             ends = sorted(set(runs.loc[others, "reached"]))
             raise UserError(
@@ -297,7 +297,7 @@ class Runs:
                 " run"
             )
         note = f"{cells - left} of {cells} have no run at {name}={target:g} and are left out"
-        return own_budget, (note,) if cells > left else ()
+        return at_target, (note,) if cells > left else ()
 
     def _status_column(self, keys: Sequence[str]) -> str | None:
         named = self.columns.get("status_column")

@@ -85,15 +85,17 @@ def tuned_runs(
     tuned: dict[Key, Tuned] = {}
     quality = (1.0 if goal == "max" else -1.0) * runs[value].to_numpy(np.float64)
     size = len(config)
-    for key, group in groupby(_settings(runs, [*config, *nuisance]), lambda own: own.values[:size]):
+    for key, group in groupby(
+        _settings(runs, [*config, *nuisance]), lambda setting: setting.values[:size]
+    ):
         settings = list(group)
         competing = _competing(settings)
         rows, fit, best = _choose(competing, settings, quality)
         chosen += rows
         at = (best or settings[0]).values[size:]
-        unstarted = 0 if best is None else sum(not own.started for own in settings)
-        tried = zip(*(own.values[size:] for own in settings), strict=True)
-        setting = TunedSetting(
+        unstarted = 0 if best is None else sum(not setting.started for setting in settings)
+        tried = zip(*(setting.values[size:] for setting in settings), strict=True)
+        summary = TunedSetting(
             values=dict(zip(nuisance, at, strict=True)),
             tried=len(settings),
             unstarted=unstarted,
@@ -105,7 +107,7 @@ def tuned_runs(
             ),
             is_single=len(competing) > 1 and fit is None,
         )
-        tuned[key] = Tuned(setting, fit)
+        tuned[key] = Tuned(summary, fit)
     return runs.iloc[sorted(chosen)], tuned, _warnings(tuned, nuisance, noun)
 
 
@@ -147,13 +149,13 @@ def _settings(runs: pd.DataFrame, columns: Sequence[str]) -> Iterator[_Setting]:
 
 
 def _competing(settings: Sequence[_Setting]) -> list[_Setting]:
-    usable = [own for own in settings if own.full and not own.is_stopped]
-    most = max((own.learned for own in usable), default=0)
+    usable = [setting for setting in settings if setting.full and not setting.is_stopped]
+    most = max((setting.learned for setting in usable), default=0)
     if most:
-        return [own for own in usable if own.learned == most]
+        return [setting for setting in usable if setting.learned == most]
     # Nothing was learned at any setting: the values are what there is to say.
-    full = max((len(own.full) for own in usable), default=0)
-    return [own for own in usable if len(own.full) == full]
+    full = max((len(setting.full) for setting in usable), default=0)
+    return [setting for setting in usable if len(setting.full) == full]
 
 
 def _choose(
@@ -161,21 +163,23 @@ def _choose(
 ) -> tuple[list[int], CrossFit | None, _Setting | None]:
     """Return the rows that stand for a shape, how they were chosen, and the best setting."""
     if not competing:
-        return [row for own in settings for row in own.at], None, None
+        return [row for setting in settings for row in setting.at], None, None
     first, *others = competing
     if not others:
         # Seeds that no other setting was given confirm it, unless these are too few.
-        shared = frozenset[str]().union(*(own.started for own in settings if own is not first))
+        shared = frozenset[str]().union(
+            *(other.started for other in settings if other is not first)
+        )
         confirming = [row for seed, row in first.full.items() if seed not in shared]
         rows = confirming if len(confirming) >= 2 else list(first.full.values())
         return rows, None, first
-    common = [seed for seed in first.full if all(seed in own.full for own in others)]
+    common = [seed for seed in first.full if all(seed in setting.full for setting in others)]
     if len(common) < 2:
         # Nothing but a single run to choose by: its value is shown, and supports no test.
-        single = [(row, own) for own in competing for row in own.full.values()]
+        single = [(row, setting) for setting in competing for row in setting.full.values()]
         row, best = max(single, key=lambda run: quality[run[0]])
         return [row], None, best
-    at = np.array([[own.full[seed] for seed in common] for own in competing])
+    at = np.array([[setting.full[seed] for seed in common] for setting in competing])
     fit = cross_fit(quality[at])
     return at[fit.picked, range(len(common))].tolist(), fit, competing[fit.best]
 

@@ -28,7 +28,7 @@ TERMS: Final = tuple(
 )
 """Every term that pages explain."""
 
-_EACH: Final = re.compile(
+_ANY_TERM: Final = re.compile(
     "|".join(
         f"(?P<t{at}>(?<![\\w-])(?:{term.pattern})(?![\\w-]))" for at, term in enumerate(TERMS)
     ),
@@ -40,7 +40,7 @@ def terms_in(text: str) -> Iterator[tuple[str, Term | None]]:
     """Split a text into parts, in order: each term where it first occurs, and, with None, the text
     between terms."""
     end, seen = 0, set()
-    for match in _EACH.finditer(text):
+    for match in _ANY_TERM.finditer(text):
         term = TERMS[int(str(match.lastgroup)[1:])]
         if term in seen:
             continue

@@ -28,10 +28,10 @@ def sensitivity_sentence(sensitivity: Sensitivity | None, missing: Sequence[Miss
     assumed = ""
     if sensitivity.is_assumed:
         assumed = "; with two budgets how fast gains fade is assumed, and a third would tell"
-    settled_by = ""
+    further_runs = ""
     if sensitivity.unit and missing:
-        settled_by = " (hsweep run --only-missing trains " + _runs(sensitivity, missing) + ")"
-    return f"{start}: {sensitivity.reason}{assumed}{settled_by}."
+        further_runs = " (hsweep run --only-missing trains " + _runs(sensitivity, missing) + ")"
+    return f"{start}: {sensitivity.reason}{assumed}{further_runs}."
 
 
 def _runs(sensitivity: Sensitivity, missing: Sequence[Missing]) -> str:

@@ -92,8 +92,8 @@ def trial_columns(trials: pd.DataFrame, axes: Sequence[str], metric: str) -> Col
     columns = {}
     for name in dict.fromkeys([*leading, *map(str, middle), *trailing]):
         cells = [_cell(value) for value in trials[name].tolist()] if name in trials else []
-        is_told = any(cells) if name == "failures" else bool(set(cells) - {None, ""})
-        if is_told or (name == "status" and name in trials):
+        has_content = any(cells) if name == "failures" else bool(set(cells) - {None, ""})
+        if has_content or (name == "status" and name in trials):
             columns[name] = cells
     return columns
 
