@@ -34,6 +34,10 @@ class RunTrials:
         metric: the study's main metric.
         goal: whether smaller or larger values of it are better.
         only: keys of the trials that are trained; None for all.
+
+    Attributes:
+        longer: key of the trial with the next larger budget, by key.
+        open_keys: keys of the trials that may still report in this run.
     """
 
     rows: Mapping[str, TrialRow]
@@ -43,8 +47,8 @@ class RunTrials:
     trials: dict[str, Trial] = field(default_factory=dict)
     longer: dict[str, str] = field(default_factory=dict)
     running: dict[str, TrialRow] = field(default_factory=dict)
+    open_keys: dict[str, None] = field(default_factory=dict)
     _noted: dict[str, tuple[TrialStatus, int]] = field(default_factory=dict)
-    _open: set[str] = field(default_factory=set)
     _counts: Counter[TrialStatus] = field(default_factory=Counter)
     _best: dict[str, tuple[float, str]] = field(default_factory=dict)
     _units_done: int = 0
@@ -74,9 +78,9 @@ class RunTrials:
         else:
             self.running.pop(key, None)
         if self.is_done(key):
-            self._open.discard(key)
+            self.open_keys.pop(key, None)
         else:
-            self._open.add(key)
+            self.open_keys[key] = None
         value = row.metrics.get(self.metric)
         if value is not None:
             best, sign = self._best.get(trial.stratum), 1 if self.goal == "min" else -1
@@ -129,11 +133,6 @@ class RunTrials:
         """Return the budget units trained for each trial that has begun, without shared ones."""
         rows = ((key, row) for key in self.trials if (row := self.rows[key]).has_begun)
         return {key: max(0, row.unit - self.shared(key)) for key, row in rows}
-
-    @property
-    def num_open(self) -> int:
-        """Trials that may still report in this run."""
-        return len(self._open)
 
     @property
     def num_ended(self) -> int:

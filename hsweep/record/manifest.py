@@ -14,36 +14,30 @@ class Manifest:
     """The sweep and options that a study began with, and its later additions and edits.
 
     Attributes:
-        settings: what ``--set`` replaced, in order: (name, values).
-        limits: the plan's bounds, by name.
-        metric, goal, metrics: what decides, and all that is reported.
-        budget: of every trial, as plain content.
-        question: the analysis asked for, as plain content; None for none.
-        description: the lab note.
-        sweep_folder: whose modules the sweep file may import.
-        storage: where checkpoints lie; None for the study's own folder.
-        tracking_uri: of the MLflow store, without secrets.
-        command: that started the study, without secrets.
+        settings: (name, values) of each ``--set``, in order.
+        limits: bounds on a trial's costs, by name.
+        metric, goal, metrics: the metric that decides, its direction, and all reported metrics.
+        budget, question, probe: fields of the sweep as JSON; no question or probe is None.
+        description: the lab note of the study.
+        sweep_folder: folder from which the sweep file imports modules.
+        storage: folder or URI of the checkpoints; None for the study's own folder.
+        tracking_uri, command: the MLflow store and the first command, without secrets.
         created: seconds since the epoch.
         provenance: versions, hardware, commits and data fingerprints.
-        points: axis values that the space was restricted to; empty for all of it.
-        train_metrics: at which reports metrics of training examples are measured (see ``Sweep``).
-        probe: what is measured of the models' attention, as plain content; None for nothing.
-        extensions: what was added after the study had run, oldest first (see
-            ``hsweep.planning.extension``), each with its time, command and provenance.
-        revisions: edited sweeps that were taken over, oldest first (see ``hsweep.running.change``),
-            each with its time, command, provenance and what it replaced.
-        accepted: changes of code that were accepted as changing no result, oldest first: each with
-            its time, command, what was done (``kept`` or the study that trials were taken from),
-            the number of trials, the changed files by the part of the code, and ``code``: digests
-            that are taken for others in keys.
-        training: the user's own function or command that trains the trials, and may report metrics
-            beside ``metrics``; empty where this project's loop does.
-        keep: whose final weights are kept (see ``Sweep.keep``).
-        fixed_rate: the one learning rate that all trials have; None where they differ in it, or
-            where it is not known.
-        scouts: how many seeds of a point, the first ones, only chose its setting (``Asha.scouts``).
-        own_folders: folders with packages of the user's that are called like this project's
+        points: axis values to which the space was restricted; empty for the whole space.
+        extensions: runs added to the study (see ``hsweep.planning.extension``), oldest first, each
+            with time, command and provenance.
+        revisions: edits of the sweep (see ``hsweep.running.change``), oldest first, each with time,
+            command, provenance and the replaced values.
+        accepted: changes of code accepted as changing no result, oldest first, each with time,
+            command, number of trials, changed files by the part of the code, ``kept`` or the study
+            that the trials came from, and in ``code`` the earlier digest for each new digest.
+        training: the user's function or command that trains the trials and may report further
+            metrics; empty for this project's training loop.
+        train_metrics, keep: see ``Sweep``.
+        fixed_rate: the learning rate of all trials; None where it differs or is unknown.
+        scouts: number of seeds of a point that only select its setting (see ``Asha.scouts``).
+        own_folders: folders of user packages that share a name with a package of this project
             (see ``hsweep.user_packages``).
     """
 
@@ -80,8 +74,8 @@ class Manifest:
 
     @property
     def accepted_code(self) -> dict[str, str]:
-        """Digests of code that was accepted, each with that of the code whose keys its trials
-        have."""
+        """For each accepted digest of code, the earlier digest that its trials have in their
+        keys."""
         return {new: old for change in self.accepted for new, old in change["code"].items()}
 
     @property

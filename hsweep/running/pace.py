@@ -10,16 +10,16 @@ from hsweep.design.trial import Trial
 
 @dataclass(slots=True)
 class Outlook:
-    """What a run is likely to train still if no trial fails, and how long that takes at its pace so
+    """Estimates the training that is left of a run if no trial fails, and its time at the pace so
     far.
 
-    What trials in training have done since their last report counts as well: where reports are
-    far apart it is most of what has been done.
+    The time since the last report of each trial in training counts as training: where reports are
+    far apart, it is most of the training.
 
     Args:
         coordinator: of the run.
-        expected: runs and budget units that early stopping leaves of the plan, where it is known;
-            None where it leaves all.
+        expected: runs and budget units that early stopping leaves of the plan; None where it
+            leaves all, or where the number is unknown.
     """
 
     coordinator: Coordinator
@@ -31,26 +31,26 @@ class Outlook:
 
     @property
     def num_runs(self) -> int:
-        """How many trials will have been started in all."""
+        """Number of trials that will have been started at the end of the run."""
         with self.coordinator.lock:
             table = self.coordinator.table
             num_begun = table.num_ended + len(table.running)
-            most = table.num_ended + table.num_open
+            most = table.num_ended + len(table.open_keys)
             expected = most if self.expected is None else self.expected[0]
             return max(num_begun, min(expected, most)) + self.coordinator.num_to_come
 
     def units_left(self) -> int:
-        """Return the budget units that are likely to be trained still."""
+        """Return the estimated budget units that are left to train."""
         with self.coordinator.lock:
-            units_left, share, to_come = self._rest()
+            units_left, share, to_come = self._remainder()
             return round(share * sum(units_left.values()) + to_come)
 
-    def _rest(self) -> tuple[dict[str, int], float, float]:
-        """Return the budget units that each trial may still train, which share of them early
-        stopping leaves, and the units of trials that a search has yet to propose: each counts as
-        those that have ended, where early stopping shortens some."""
+    def _remainder(self) -> tuple[dict[str, int], float, float]:
+        """Return the budget units left of each open trial, the share of them that early stopping
+        leaves, and the units of trials that a search has yet to propose. Where early stopping
+        shortens trials, such a trial counts as the mean of the ended trials."""
         coordinator, table = self.coordinator, self.coordinator.table
-        units_left = {key: units for key in table.trials if (units := table.units_left(key))}
+        units_left = {key: units for key in table.open_keys if (units := table.units_left(key))}
         share = 1.0
         if self.expected is not None and units_left:
             expected = self.expected[1] - table.overview().units_done
@@ -66,29 +66,30 @@ class Outlook:
         self._last_report[trial.key] = now
 
     def reported(self, trial: Trial, seconds: float, now: float) -> None:
-        """Note that a trial has trained for so many seconds, over all its attempts."""
-        since = now - self._last_report.get(trial.key, now)
-        # What it trained before it was handed out is no training of now.
-        step = max(0.0, min(since, seconds - self._seconds.get(trial.key, 0.0)))
+        """Note that a trial has trained for ``seconds`` in all its attempts; ``now`` by the same
+        clock."""
+        elapsed = now - self._last_report.get(trial.key, now)
+        # Training before this run started the trial does not count.
+        step = max(0.0, min(elapsed, seconds - self._seconds.get(trial.key, 0.0)))
         if self._began is None:
             self._began = now - step
         self._trained += step
         self._last_report[trial.key], self._seconds[trial.key] = now, seconds
 
     def seconds_left(self, running: Collection[str], now: float) -> float | None:
-        """Return how long the rest takes; None before anything is trained, or where nothing says
-        how long trials take.
+        """Return the estimated seconds until the run ends; None before any training, or where no
+        speed was measured.
 
         Args:
             running: keys of the trials in training.
-            now: by the clock of the others.
+            now: the time by the clock of ``started`` and ``reported``.
         """
         began = self._began
         if began is None or now <= began:
             return None
         with self.coordinator.lock:
             trials, speeds = self.coordinator.table.trials, self.coordinator.speeds
-            units_left, share, to_come = self._rest()
+            units_left, share, to_come = self._remainder()
             seconds_per_unit = {key: speeds.seconds(trials[key]) for key in units_left}
             if None in seconds_per_unit.values() or (to_come and speeds.mean is None):
                 return None
@@ -97,8 +98,12 @@ class Outlook:
                 for key, speed in seconds_per_unit.items()
                 if speed is not None
             ]
-            rest = share * sum(seconds) + to_come * (speeds.mean or 0.0)
+            remaining_seconds = share * sum(seconds) + to_come * (speeds.mean or 0.0)
         in_training = sum(now - max(began, self._last_report.get(key, now)) for key in running)
         workers = (self._trained + in_training) / (now - began)
         longest = max(seconds, default=0.0)
-        return max((rest - in_training) / workers, longest - in_training, 0.0) if workers else None
+        return (
+            max((remaining_seconds - in_training) / workers, longest - in_training, 0.0)
+            if workers
+            else None
+        )

@@ -33,7 +33,7 @@ STATUS_STYLES: Final = {
 """In the order of the status line."""
 
 _ALWAYS_SHOWN: Final = (TrialStatus.FINISHED, TrialStatus.RUNNING)
-"""What the status line counts first, and even where it is none."""
+"""Statuses that the status line counts first, and shows even where no trial has them."""
 _GAP: Final = "  "
 _NOTE_SECONDS: Final = 5.0
 
@@ -65,7 +65,7 @@ class Progress:
 
     Args:
         outlook: of the run.
-        note_time_left: is told every few seconds how long all is likely to take still.
+        note_time_left: called every few seconds with the estimated seconds until the run ends.
 
     Attributes:
         is_live: a table is on the terminal, which nothing else may write over.
@@ -98,8 +98,8 @@ class Progress:
             return
         self.is_live = True
         try:
-            # What code prints meanwhile goes above the table, which is gone at the end: what it
-            # said is said then.
+            # Output of the user's code goes above the table. The table disappears at the end,
+            # when the outcome says the same.
             with Live(
                 console=self._console,
                 get_renderable=self._render,
@@ -132,7 +132,7 @@ class Progress:
             self._micro_batches[trial.key] = report.micro_batch
             if report.micro_batch is not None:
                 self._line(trial, f"computes {report.micro_batch} examples at once: memory")
-        # What is noted of many trials is shown once, and counted at the end.
+        # The same note of many trials is shown once, and counted at the end.
         if report.note and report.note not in self._noted:
             self._noted.add(report.note)
             self._line(trial, report.note)
@@ -152,10 +152,10 @@ class Progress:
             STATUS_STYLES[status],
         )
 
-    def _line(self, trial: Trial, what: str, style: str = "default") -> None:
+    def _line(self, trial: Trial, message: str, style: str = "default") -> None:
         num_ended, total = self._coordinator.table.num_ended, self._outlook.num_runs
         text = Text(f"[{num_ended:>{len(str(total))}}/{total}] {self._label(trial)}  ")
-        self._console.print(text.append(what, style=style), soft_wrap=True)
+        self._console.print(text.append(message, style=style), soft_wrap=True)
 
     def _label(self, trial: Trial) -> str:
         return self._labels.of(trial.point, trial.replicate, trial.budget.amount)
@@ -172,8 +172,8 @@ class Progress:
         return Group(*parts)
 
     def _summary(self, overview: "Overview") -> Text:
-        """Return the study's counts and times in one line, which is cut where the terminal ends:
-        what is always shown and the time left come first."""
+        """Return the study's counts and times in one line. The terminal cuts a long line, so the
+        counts that are always shown and the time left come first."""
         counts = dict(overview.counts)
         num_begun = self._coordinator.table.num_ended + counts[TrialStatus.RUNNING]
         counts[TrialStatus.PLANNED] = max(0, self._outlook.num_runs - num_begun)
@@ -193,12 +193,12 @@ class Progress:
         return line
 
     def _seconds_left(self) -> float | None:
-        """Return how long the rest takes; None before that is known."""
+        """Return the estimated seconds until the run ends; None where they are unknown."""
         running = self._coordinator.overview().running
         return self._outlook.seconds_left(running, time.monotonic())
 
     def _running_table(self, overview: "Overview") -> Table:
-        trials = {trial.key: trial for trial in self._coordinator.planned_trials()}
+        trials = self._coordinator.table.trials
         table = Table(box=None, pad_edge=False)
         for heading in ("running", "done", self._metric):
             is_left = heading == "running"

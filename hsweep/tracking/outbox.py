@@ -1,17 +1,15 @@
 """From a study's log to an MLflow store, each entry once.
 
-The log is the outbox, and a cursor says how far of it the store has got. A batch of entries is
-delivered, then the cursor moves. A crash in between delivers the batch again, which changes
-nothing: metrics carry the time, step and value of the log entry, and MLflow keeps one row for each
-such triple.
+The log is the outbox, and a cursor marks the last entry that the store has. The cursor moves after
+a batch is delivered. A crash in between delivers the batch again, which changes nothing: MLflow
+keeps one row for each time, step and value of a metric.
 
-MLflow chooses the ids of runs, and creating one is not idempotent: a process may die, or stop
-waiting, after the request was sent and before the answer came. So each connection first looks the
-study's runs up by their tag, takes what is there, and deletes the empty twin that a late answer
-left. A run that a user has deleted stays deleted.
+MLflow chooses the ids of runs, so a request to create a run whose answer is lost may leave an empty
+twin. Each connection first finds the study's runs by their tag and deletes such twins. A run that a
+user has deleted stays deleted.
 
-A run of which the store refuses something is left, with the reason, and the others go on. The next
-connection moves the cursor back to the first entry that was refused.
+If the store refuses an entry, delivery to that run stops, with the reason, and other runs go on.
+The next connection starts at the first refused entry.
 """
 
 import hashlib
@@ -130,8 +128,8 @@ class Outbox:
                 state.save()
 
     def log_weights(self, weights: Sequence[FinalWeights]) -> None:
-        """Let each trial's run name the final weights that are kept, and no other run; upload the
-        files that come with them. A trial without a run is left out."""
+        """Tag each trial's run with the location of its kept weights, remove the tag from all other
+        runs, and upload the files of the weights. Trials without a run are skipped."""
         locations = {final.key: tag_value(final.location) for final in weights}
         files = {final.key: final for final in weights if final.file is not None}
         with self._exclusive():
@@ -239,8 +237,8 @@ class Outbox:
         return self._create(trial.key, label, tags, started)
 
     def _name_runs(self) -> None:
-        """Learn what tells trials apart, and save a view of them by that, unless it was saved: a
-        user may have changed or deleted it since."""
+        """Name the trials by the axes that differ among them, and save a view with these axes once:
+        a user may change or delete it."""
         trials, state = self._journal.trials(orphaned=True), self._state
         self._labels = labels_of(trials)
         view = view_of(self._study, varying_axes(trial.point for trial in trials))
@@ -271,8 +269,7 @@ class Outbox:
         state.refused = {}
 
     def _send(self, rows: list[LogRow]) -> None:
-        """Deliver entries run by run, and move the cursor up to the first one of a run that is not
-        done."""
+        """Deliver entries run by run, and move the cursor up to the first undelivered entry."""
         by_trial: dict[str, list[LogRow]] = {}
         for row in rows:
             by_trial.setdefault(row.key, []).append(row)
@@ -295,7 +292,7 @@ class Outbox:
             state.save()
 
     def _send_run(self, trial: TrialRow, rows: list[LogRow]) -> None:
-        """Deliver entries of one trial, or keep why the store refuses them."""
+        """Deliver entries of one trial, or note why the store refuses them."""
         run_id = self._state.runs.get(trial.key)
         if trial.status is TrialStatus.NOT_NEEDED and run_id is None:
             return  # it gets a run once it begins
