@@ -51,9 +51,9 @@ class _Rung:
     """One milestone of a stratum.
 
     Attributes:
-        values: of each contender, by trial, smaller being better; None while a trial may still
-            report here.
-        num_pending: trials that may still report here.
+        values: the values of each contender by its trials' keys, smaller being better; None while
+            the trial may still report at this rung.
+        num_pending: number of trials that may still report at this rung.
     """
 
     values: dict[str, dict[str, float | None]] = field(default_factory=dict)
@@ -64,25 +64,25 @@ class _Rung:
         self.num_pending += 1
 
     def arrive(self, name: str, key: str, value: float | None) -> None:
-        """Enter a trial's finite value at this rung; None if the trial will never report one."""
-        of_trials = self.values.setdefault(name, {})
-        if of_trials.get(key) is None:
-            self.num_pending -= key in of_trials
+        """Enter the finite value that a trial has at this rung; None if it will never have one."""
+        by_trial = self.values.setdefault(name, {})
+        if by_trial.get(key) is None:
+            self.num_pending -= key in by_trial
             if value is None:
-                of_trials.pop(key, None)
+                by_trial.pop(key, None)
             else:
-                of_trials[key] = value
-        if not of_trials:
+                by_trial[key] = value
+        if not by_trial:
             del self.values[name]
 
     def means(self, without: Collection[str] = ()) -> dict[str, float]:
         """Return the mean value of each contender with a value."""
         values = {
-            name: [value for value in of_trials.values() if value is not None]
-            for name, of_trials in self.values.items()
+            name: [value for value in by_trial.values() if value is not None]
+            for name, by_trial in self.values.items()
             if name not in without
         }
-        return {name: fmean(there) for name, there in values.items() if there}
+        return {name: fmean(reported) for name, reported in values.items() if reported}
 
 
 @dataclass(slots=True)
@@ -91,18 +91,18 @@ class _Stratum:
 
     Attributes:
         contenders: the contender of each trial, by the trial's key.
-        waiting: the trials that wait, and the rung where they do.
-        stopped: contenders that lost at a rung, and why.
-        decided: who lost at each rung that is decided, and why.
-        ended: trials that ended before their budget.
-        may_release: something has happened since that may decide a rung.
+        waiting: the waiting trials and their rungs, by key.
+        stopped: the reason for each contender that lost at a rung.
+        losers: the losing contenders of each decided rung, with the reasons.
+        ended: keys of the trials that ended before their budget.
+        may_release: whether a rung may have become decidable since the last release.
     """
 
     rungs: dict[int, _Rung] = field(default_factory=lambda: defaultdict(_Rung))
     contenders: dict[str, str] = field(default_factory=dict)
     waiting: dict[str, tuple[Trial, int]] = field(default_factory=dict)
     stopped: dict[str, str] = field(default_factory=dict)
-    decided: dict[int, dict[str, str]] = field(default_factory=dict)
+    losers: dict[int, dict[str, str]] = field(default_factory=dict)
     ended: set[str] = field(default_factory=set)
     may_release: bool = False
 
@@ -139,8 +139,8 @@ class StratifiedAsha:
         self._strata: defaultdict[str, _Stratum] = defaultdict(_Stratum)
 
     def enter(self, trial: Trial) -> None:
-        """Announce a planned trial that competes: one that is never announced is never stopped. A
-        trial with a budget that the sweep does not have was added later and competes with none."""
+        """Add a planned trial that competes; a trial that was not added is never stopped. A trial
+        whose budget is not one of the sweep's was planned later and does not compete."""
         if self._settings is None or trial.budget.amount not in self._ladder:
             return
         group = self._strata[trial.stratum]
@@ -150,7 +150,7 @@ class StratifiedAsha:
         else:
             name = group.contenders.get(trial.previous, trial.key)
         group.contenders[trial.key] = name
-        group.decided.clear()
+        group.losers.clear()
         for unit in self._rungs:
             if self._has_value_at(trial, unit):
                 group.rungs[unit].expect(name, trial.key)
@@ -222,12 +222,12 @@ class StratifiedAsha:
     def verdict(self, trial: Trial, unit: int) -> Verdict:
         """Return whether a trial that has reported at ``unit`` continues, waits or stops.
 
-        Where a rung waits for all its contenders, those go on that are among the best
-        1/reduction_factor (at least ``min_survivors``) by their values there. Decided on arrival,
-        a contender is stopped if it is not among the best 1/reduction_factor of those its stratum
-        has there so far (at least one always is), and if enough others are left to meet
-        ``min_survivors``. A trial whose contender was stopped is stopped at its next milestone; one
-        of the protected stratum never is.
+        Where a rung waits for all its contenders, the best 1/reduction_factor of them by their
+        values at the rung (at least ``min_survivors``) go on. Decided on arrival, a contender is
+        stopped if it is not among the best 1/reduction_factor (at least one) of its stratum's
+        values at the rung so far, and if enough other contenders are left to meet
+        ``min_survivors``. A trial whose contender was stopped is stopped at its next milestone; a
+        trial of the protected stratum is never stopped.
         """
         if unit not in self.milestones(trial):
             return _GO_ON
@@ -249,7 +249,9 @@ class StratifiedAsha:
         if not group.may_release:
             return []
         group.may_release = False
-        verdicts = [(trial, self._verdict_at(trial, at)) for trial, at in group.waiting.values()]
+        verdicts = [
+            (trial, self._verdict_at(trial, rung)) for trial, rung in group.waiting.values()
+        ]
         released = [(trial, verdict) for trial, verdict in verdicts if not verdict.wait]
         for trial, _ in released:
             del group.waiting[trial.key]
@@ -261,12 +263,12 @@ class StratifiedAsha:
             return Verdict(True, lost)
         group, follows = self._strata[trial.stratum], self._follows(trial)
         name = group.contenders[trial.key]
-        decided = self._decide(group, unit, trial.stratum)
-        if decided is None:
-            at = self._where(unit, trial.stratum)
-            whom = "for the scouts" if follows else f"at {at} for the others"
-            return Verdict(False, f"waits {whom}", wait=True)
-        losers, last = decided
+        decision = self._decide(trial.stratum, unit)
+        if decision is None:
+            rung = self._where(unit, trial.stratum)
+            cause = "for the scouts" if follows else f"at {rung} for the others"
+            return Verdict(False, f"waits {cause}", wait=True)
+        losers, last = decision
         if reason := losers.get(name, ""):
             return Verdict(True, reason)
         where = self._where(last, trial.stratum)
@@ -278,40 +280,37 @@ class StratifiedAsha:
             return Verdict(True, f"the best of {rivals} at {where}; its other seeds confirm it")
         return _GO_ON
 
-    def _decide(
-        self, group: _Stratum, unit: int, stratum: str
-    ) -> tuple[dict[str, str], int] | None:
+    def _decide(self, stratum: str, unit: int) -> tuple[dict[str, str], int] | None:
         """Return the contenders that have lost up to a rung, with the reasons, and the last rung
-        that counts: where scouts select, the first one that leaves a single setting. Return None
+        that counts: where scouts select, the first rung that leaves a single setting. Return None
         while the rung cannot be decided.
 
-        Contenders that an earlier rung dropped are no rivals, even if results of other studies give
-        them values here.
+        A contender that an earlier rung dropped is no rival at a later rung, even if results of
+        other studies give it a value there.
         """
-        reasons: dict[str, str] = {}
-        at = unit
-        for at in self._rungs[: self._rungs.index(unit) + 1]:
-            losers = group.decided.get(at)
+        group, reasons, rung = self._strata[stratum], dict[str, str](), unit
+        for rung in self._rungs[: self._rungs.index(unit) + 1]:
+            losers = group.losers.get(rung)
             if losers is None:
-                losers = self._losers_at(group, at, reasons, stratum)
+                losers = self._losers_at(stratum, rung, reasons)
             if losers is None:
-                if at == unit:
+                if rung == unit:
                     return None
                 continue
-            group.decided[at] = losers
+            group.losers[rung] = losers
             reasons |= losers
-            if (
-                self._scouts is not None
-                and len(group.rungs[at].values.keys() - reasons.keys()) == 1
-            ):
+            remaining = group.rungs[rung].values.keys() - reasons.keys()
+            if self._scouts is not None and len(remaining) == 1:
                 break
-        return reasons, at
+        return reasons, rung
 
     def _losers_at(
-        self, group: _Stratum, unit: int, dropped: Collection[str], stratum: str
+        self, stratum: str, unit: int, dropped: Collection[str]
     ) -> dict[str, str] | None:
+        """Return the contenders that lose at a rung among those not ``dropped`` before, with the
+        reasons; None while trials that may change this have yet to report."""
         assert self._settings is not None
-        rung = group.rungs[unit]
+        rung = self._strata[stratum].rungs[unit]
         rivals = rung.values.keys() - dropped if dropped else rung.values.keys()
         if unit in self._milestones:
             num_kept = self._settings.num_kept(len(rivals))
@@ -355,7 +354,7 @@ class StratifiedAsha:
             rung = "the end"
         else:
             rung = f"{unit} {self._unit}" if self._is_ladder else f"rung {unit}"
-        # Scouts' strata are what their points have in common, which is told beside them.
+        # A stratum of scouts is the common part of their points, which stands beside the reason.
         return rung if self._scouts is not None else f"{rung} of stratum [{stratum or 'all'}]"
 
 
