@@ -1,7 +1,7 @@
-"""Would an answer survive more training? It is given again for draws of where training ends.
+"""Would an answer survive more training? The question is answered again in draws of the future.
 
-What is uncertain is drawn: the seeds, by what they scatter, and what training still changes
-(`analysis.statistics.training`). An answer is settled if nearly all draws give the same one.
+A draw varies the seeds by their scatter, and how training goes on (`analysis.statistics.training`).
+An answer is settled if nearly all draws give the same one.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
 Settled = Literal["settled", "moving", "unknown"]
 SHORTER: Final = "two budgets show how the answer moves with training, and a shorter one costs less"
-"""Why runs of a shorter budget tell something of a longer one."""
+"""Why runs of a shorter budget help to judge a longer one."""
 SURE: Final = 0.98
-"""Share of draws that give the same answer where it is settled: 0.95 let 4 of 72 simulated answers
-that moved in the end pass for settled."""
+"""Share of draws that must give the same answer for it to be settled: at 0.95, 4 of 72 simulated
+answers that moved in the end passed for settled."""
 _MOVED: Final = 0.05
-"""Share of draws up to which an answer has another one at a budget."""
+"""Share of draws with the same answer up to which an answer counts as changed at a budget."""
 _STOPPED: Final = "runs were stopped early, so that budgets hold different runs"
 _MAY_CHANGE: Final = "more training may change the answer"
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetAnswer:
-    """What the runs of one budget say alone, in words."""
+    """The answer from the runs of one budget alone, in words."""
 
     budget: Number
     runs: int
@@ -45,12 +45,12 @@ class Sensitivity(Jsonable):
 
     Attributes:
         verdict: settled, moving or unknown.
-        reason: in words.
-        same: share of draws with the same answer; None where none were drawn.
-        unit: what a budget counts; empty where only its column is known.
-        column: of the budget; empty without one.
-        answers: at each budget, ascending; empty where there is one.
-        is_single: there is but one budget.
+        reason: why the verdict is so, in words.
+        same: share of draws with the same answer; None without draws.
+        unit: unit of the budget; empty where only its column is known.
+        column: name of the budget's column; empty without one.
+        answers: the answer at each budget, ascending; empty where there is one budget.
+        is_single: there is only one budget.
         is_assumed: how fast gains fade is assumed, as nothing was trained to three budgets.
     """
 
@@ -74,12 +74,12 @@ class Quantity:
 
     Attributes:
         at: its axis values.
-        runs: how many it is read from.
+        runs: number of runs behind it.
         curve: y of its seeds at each budget, shape [seeds, budgets]; None without two budgets that
             two seeds have.
-        group: quantities of one group are alike: noise that parts them is not carried on.
+        group: quantities of one group are alike: differences by noise are not extrapolated.
         course: quantities of one course learn by one power of the budget.
-        decides: whether the answer turns on it.
+        decides: whether the answer depends on it.
     """
 
     at: Mapping[str, AxisValue]
@@ -92,13 +92,13 @@ class Quantity:
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """The answer in draws: which give the same one, and what decides where others differ.
+    """Which draws give the same answer, and what the others change.
 
     Attributes:
-        same: shape [B].
-        otherwise: what the answer does in most of the others, after "may" or "would".
-        turning: places of the quantities that decide it.
-        caveat: what beside the answer may change, in words; empty where nothing does.
+        same: whether a draw gives the same answer, shape [B].
+        otherwise: what happens to the answer in most other draws, as words after "may" or "would".
+        turning: indices of the quantities that decide the answer.
+        caveat: what else may change beside the answer, in words; empty where nothing does.
     """
 
     same: Mask
@@ -113,7 +113,7 @@ class Verdicts:
 
 
 Again = Callable[[FloatArray], Verdicts]
-"""Gives the answer again after changes of every quantity, shape [K, B]."""
+"""Answers the question again after changes of every quantity, shape [K, B]."""
 
 
 def sensitivity(
@@ -127,11 +127,11 @@ def sensitivity(
     draws: int,
     rng: np.random.Generator,
 ) -> tuple[Sensitivity, tuple[Missing, ...]]:
-    """Return whether an answer is settled, and the runs that would tell.
+    """Return whether an answer is settled, and the runs that would decide it.
 
     Args:
         is_stopped: whether early stopping left different runs at each budget.
-        answers: what the runs of each budget say alone.
+        answers: the answer from the runs of each budget alone.
         is_log: whether y is the log10 of an error; else more is better.
     """
     blank = Sensitivity(unit=ladder.unit, column=ladder.column)
@@ -143,10 +143,10 @@ def sensitivity(
         return replace(blank, reason=_STOPPED), ()
     sensitivity = replace(blank, answers=tuple(answers))
     budgets = [rung.budget for rung in (*ladder.rungs, *ladder.further)]
-    own = len(ladder.rungs) - 1
+    answer_index = len(ladder.rungs) - 1
     deciding = [k for k, quantity in enumerate(quantities) if quantity.decides]
     if lacking := [k for k in deciding if quantities[k].curve is None]:
-        others = budgets[:own] or budgets[own + 1 :]
+        others = budgets[:answer_index] or budgets[answer_index + 1 :]
         reason = "fewer than two seeds of what decides it were trained to two budgets"
         missing = _trained(quantities, lacking, others[-1], ladder) if others else ()
         return replace(sensitivity, reason=reason), missing
@@ -154,7 +154,7 @@ def sensitivity(
     course = futures(
         curves,
         budgets,
-        own=own,
+        answer_index=answer_index,
         is_log=is_log,
         groups=[quantities[k].group for k in deciding],
         courses=[quantities[k].course for k in deciding],
@@ -180,7 +180,7 @@ def sensitivity(
         reason = f"at {at} the answer would {then.otherwise}"
         missing = _trained(quantities, turning, longer, ladder)
         if budget == course.longest < longer:
-            # Another answer is to be had where what decides has been trained to: of all.
+            # The deciding quantities have this budget: training all to it gives the new answer.
             missing = _trained(quantities, range(len(quantities)), budget, ladder)
         return replace(sensitivity, verdict="moving", reason=reason), missing
     reason = f"with more training the answer may {end.otherwise}"
@@ -188,13 +188,13 @@ def sensitivity(
 
 
 def _next_budget(course: Futures, turning: Sequence[int]) -> float:
-    """Return the longest budget that any has, and once those that decide have it, one beyond."""
+    """Return the longest budget of any quantity; a longer one where those that decide have it."""
     is_behind = bool((course.budgets[list(turning)] < course.longest).any())
     return course.longest if is_behind else course.longer
 
 
 def _second_budget(quantities: Sequence[Quantity], ladder: "Ladder") -> tuple[Missing, ...]:
-    """Return the runs that give an answer of one budget a second one, half as long."""
+    """Return the runs of a second budget, half as long, for an answer of a single budget."""
     if ladder.to_extend is None:
         return ()
     other = ladder.to_extend // 2 or 2 * ladder.to_extend
@@ -207,14 +207,14 @@ def _second_budget(quantities: Sequence[Quantity], ladder: "Ladder") -> tuple[Mi
 
 
 def _trained(
-    quantities: Sequence[Quantity], which: Collection[int], budget: float, ladder: "Ladder"
+    quantities: Sequence[Quantity], indices: Collection[int], budget: float, ladder: "Ladder"
 ) -> tuple[Missing, ...]:
-    """Return runs at a budget of those of ``which`` that were not trained so long."""
+    """Return runs at a budget of the quantities at ``indices`` that were not trained so long."""
     if ladder.is_fixed:
         return ()
     budgets = np.array([rung.budget for rung in (*ladder.rungs, *ladder.further)])
     missing = []
-    for k in sorted(which):
+    for k in sorted(indices):
         quantity, reached = quantities[k], budgets[len(ladder.rungs) - 1]
         if quantity.curve is not None:
             reached = budgets[~np.isnan(quantity.curve[0])].max()
@@ -223,22 +223,24 @@ def _trained(
     return tuple(missing)
 
 
-def paired_curve(values: Sequence[Mapping[str, float]], own: int) -> FloatArray | None:
-    """Return y of the seeds of a quantity at each budget, shape [seeds, budgets]: those that were
-    trained to all of its budgets, or to as many of the longest as two seeds have. NaN at the
-    others; None with fewer than two budgets, the answer's among them.
+def paired_curve(values: Sequence[Mapping[str, float]], answer_index: int) -> FloatArray | None:
+    """Return y of a quantity's seeds at each budget, shape [seeds, budgets].
+
+    The seeds are those that were trained to all budgets, or to as many of the longest as two seeds
+    share; at the other budgets y is NaN. None where they share fewer than two budgets, or not the
+    budget of the answer.
 
     Args:
         values: y by seed, at each budget.
-        own: place of the answer's budget.
+        answer_index: index of the answer's budget.
     """
-    common, shown = set(values[own]), []
+    common, shown = set(values[answer_index]), []
     for place in reversed(range(len(values))):
         seeds = common & values[place].keys()
         if len(seeds) > 1:
             common = seeds
             shown.append(place)
-    if len(shown) < 2 or own not in shown:
+    if len(shown) < 2 or answer_index not in shown:
         return None
     curve = np.full((len(common), len(values)), np.nan)
     for place in shown:

@@ -1,4 +1,4 @@
-"""What every kind of question is, and what it finds: one value that every place shows.
+"""A kind of question, and its finding: one value that the terminal, pages and files all show.
 
 A `Kind` reads what it needs from a study or from any table and returns a `Finding`. The terminal,
 the page, JSON, files, figures, notebooks and ``hsweep analyze`` show findings and know no kind by
@@ -41,17 +41,17 @@ class Section(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a kind of question finds; the terminal, the page, JSON and notebooks show the same.
+    """The answer to a question; the terminal, the page, JSON and notebooks show the same.
 
     Attributes:
-        kind: the kind of question that found it.
+        kind: the kind of question.
         result: a frozen `Jsonable` value with ``settings`` and perhaps ``warnings``.
-        sentences: what was found, and then what qualifies it, each sentence with its numbers.
-        badge: the verdict in a few words and its tone; None where it is no answer of its own.
-        tables: the numbers behind it.
-        charts: draws its charts.
-        missing: the runs that would settle it.
-        confirm: the runs with fresh seeds that confirm what it chose, each shape with as many.
+        sentences: the answer and then its qualifications, each sentence with its numbers.
+        badge: the verdict in a few words and its tone; None where the finding has no verdict.
+        tables: the numbers behind the answer.
+        charts: draws the answer's charts.
+        missing: the runs that would settle an open answer.
+        confirm: the runs with fresh seeds that confirm a choice, every shape with as many seeds.
     """
 
     kind: "Kind"
@@ -68,10 +68,10 @@ class Kind(ABC):
     """A kind of question.
 
     Attributes:
-        name: of the kind; a sweep's question of the same name is answered by it.
-        about: what it asks, as a question.
-        settings: the dataclass of its choices.
-        options: what it asks of ``hsweep analyze``, besides what all kinds do.
+        name: a sweep's question of the same name is answered by this kind.
+        about: the question in one sentence.
+        settings: the dataclass of the kind's settings.
+        options: the options of ``hsweep analyze`` that this kind reads, besides those of all kinds.
     """
 
     name: ClassVar[str]
@@ -80,7 +80,7 @@ class Kind(ABC):
     options: ClassVar[tuple[Option, ...]] = ()
 
     def of_table(self, runs: Runs, chosen: Mapping[str, Any]) -> Finding:
-        """Return what any table says.
+        """Answer the question from any table.
 
         Args:
             runs: the table.
@@ -97,16 +97,16 @@ class Kind(ABC):
     def of_study(
         self, study: "StudyRuns", chosen: Mapping[str, Any] | None, findings: Sequence[Finding]
     ) -> Finding | None:
-        """Return what a study says; None if nothing.
+        """Answer the question from a study; None where this kind has nothing to add.
 
         Args:
             study: the study.
-            chosen: values of the options where ``--kind`` asks the study, as in `of_table`; None
-                where the study answers its own question, or says what else it shows.
-            findings: what was found before.
+            chosen: values of the options, as in `of_table`, where the user names the kind with
+                ``--kind``; None where the study answers its own question.
+            findings: the findings of the kinds that answered before.
 
         Raises:
-            UserError: it cannot be said, with the reason.
+            UserError: the study cannot answer, with the reason.
         """
 
 
@@ -116,7 +116,8 @@ class StudyRuns:
 
     Attributes:
         longest: trials of longer budgets are left out; None leaves out none.
-        is_listed: its points are listed or drawn, so that its cells can be given further trials.
+        is_listed: the study's points are listed or drawn, so that its cells can be given further
+            trials.
     """
 
     manifest: Manifest
@@ -134,29 +135,35 @@ class StudyRuns:
         return self.manifest.question or {}
 
     def asking(self, question: Mapping[str, Any]) -> "StudyRuns":
-        """Return the study as if its sweep had asked another question, as it would be recorded.
+        """Return the study as if its sweep had asked another question, given as recorded.
 
-        To another question no trials are added, which `hsweep run` does for the sweep's own.
+        `hsweep run` adds trials for the sweep's own question alone.
         """
-        own = replace(self, manifest=replace(self.manifest, question=question))
-        return replace(own, is_listed=self.is_listed and _plain(question) == _plain(self.question))
+        study = replace(self, manifest=replace(self.manifest, question=question))
+        is_same = _plain(question) == _plain(self.question)
+        return replace(study, is_listed=self.is_listed and is_same)
 
     @cached_property
     def trials(self) -> pd.DataFrame:
-        """The trials that answers rest on, those that have learned nothing with the status
-        ``at_chance``: of one point and seed, that of ``budget``."""
+        """The trials that answers rest on: for each point and seed, the trial of ``budget``.
+
+        A trial that has learned nothing has the status ``at_chance``.
+        """
         trials = self.counted
-        of_others = trials["budget"] > self.budget
+        is_excluded = trials["budget"] > self.budget
         if self.budget > self.manifest.budget["amount"]:
-            # What has run to its end at a shorter budget is not compared with them.
-            of_others |= trials["status"].isin(FULL) & (trials["budget"] < self.budget)
-        own = trials.loc[~of_others].reset_index(drop=True)
-        return furthest(own, [*self.manifest.axes, "seed"], "budget")
+            # A run that ended at a shorter budget is not compared with runs of this one.
+            is_excluded |= trials["status"].isin(FULL) & (trials["budget"] < self.budget)
+        comparable = trials.loc[~is_excluded].reset_index(drop=True)
+        return furthest(comparable, [*self.manifest.axes, "seed"], "budget")
 
     @cached_property
     def budget(self) -> int:
-        """The budget that answers are of: the largest that all cells have full runs of, which is
-        the sweep's or one that was asked for later. Nuisance axes make no cells."""
+        """The budget that answers speak of: the largest at which every cell has full runs.
+
+        It is the sweep's budget or a longer one that was requested later. Nuisance axes do not
+        divide the points into cells.
+        """
         planned = int(self.manifest.budget["amount"])
         full = self.counted.loc[self.counted["status"].isin(FULL)]
         nuisance = self.question.get("nuisance") or ()
@@ -168,15 +175,15 @@ class StudyRuns:
         return int(max(common | {planned}))
 
     def fixed_rate(self, varying: Sequence[str]) -> float | None:
-        """Return the one learning rate of the trials, of which the axes ``varying`` vary.
+        """Return the one learning rate of all trials; ``varying`` are the axes that vary.
 
-        None where a later trial was given another one, or where it is not known.
+        None where trials have several learning rates, or where the rate is not known.
         """
         return None if {"lr", "learning_rate"} & set(varying) else self.manifest.fixed_rate
 
     @property
     def unfinished(self) -> int:
-        """How many runs have not ended yet; a trial that is not likely to be needed is none."""
+        """How many runs have not ended yet, without trials that are probably not needed."""
         counts = self.every_trial["status"].value_counts()
         still_open = int(counts.get("planned", 0) + counts.get("running", 0))
         ended = len(self.every_trial) - still_open - int(counts.get(NOT_NEEDED, 0))
@@ -184,7 +191,7 @@ class StudyRuns:
 
     @property
     def answering(self) -> pd.DataFrame:
-        """The trials, without those of a setting that lost before they began."""
+        """The trials, without those that never started because their setting had lost."""
         if not self.manifest.scouts:
             return self.trials
         return self.trials.loc[self.trials["status"].ne(NOT_NEEDED)].reset_index(drop=True)
@@ -199,7 +206,7 @@ class StudyRuns:
 
     @cached_property
     def every_trial(self) -> pd.DataFrame:
-        """One a row; those that have learned nothing are ``at_chance``."""
+        """One row a trial; a trial that has learned nothing has the status ``at_chance``."""
         manifest = self.manifest
         return with_at_chance(
             self.tables.trials_frame(),
@@ -214,7 +221,7 @@ class StudyRuns:
     def counted(self) -> pd.DataFrame:
         """The trials of every budget, without those that only chose a setting."""
         trials = self.every_trial
-        # Those that chose the settings say nothing of them that is not flattered.
+        # The seeds that chose a setting would flatter it.
         counted = trials["seed"] >= self.manifest.scouts
         if self.longest is not None:
             counted &= trials["budget"] <= self.longest

@@ -1,4 +1,4 @@
-"""Commands that follow from an answer, and the recorded points that they speak of."""
+"""Commands that follow from an answer, and the recorded points that the commands name."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,8 +22,8 @@ _LIMIT_OPTIONS: Final = {
 def settle_command(study: StudyFolder, findings: Iterable[Finding]) -> str | None:
     """Return the command line that runs, in the same study, only the trials that findings lack.
 
-    None where they lack none, and for a study whose search proposes the trials one by one: no cell
-    of it can be filled.
+    None where no trial is missing, and for a study whose search proposes trials one by one: the
+    user cannot fill a cell of such a study.
     """
     if study.is_adaptive() or not any(finding.missing for finding in findings):
         return None
@@ -32,10 +32,8 @@ def settle_command(study: StudyFolder, findings: Iterable[Finding]) -> str | Non
 
 
 def confirm_command(study: StudyFolder, findings: Iterable[Finding]) -> str | None:
-    """Return the command line that confirms what a study chose, None where it had no choice.
-
-    It runs every chosen shape and its baseline with the next study seed.
-    """
+    """Return the command line that runs every chosen shape and its baseline with the next study
+    seed, which confirms the choice; None where the study chose no shape."""
     choices = (finding.confirm for finding in findings if finding.confirm)
     return next(filter(None, (_confirm_command(study, choice) for choice in choices)), None)
 
@@ -70,7 +68,7 @@ def _points(study: StudyFolder, places: Sequence[Mapping[str, Any]]) -> list[dic
         point = recorded_point(recorded, at)
         if point is None:
             return None
-        # All axes: those that did not vary among the baseline's rivals may vary elsewhere.
+        # The point names all axes: an axis with one value here may vary elsewhere in the study.
         if point not in points:
             points.append(dict(point))
     return points
@@ -106,7 +104,7 @@ def recorded_point(
 
 def _is_at(point: Mapping[str, Any], at: Mapping[str, AxisValue]) -> bool:
     shown = {axis: _shown(point.get(axis)) for axis in at}
-    # A value that parts a study's comparisons is known in words alone.
+    # The value of the axis that divides a study into comparisons is known as text alone.
     return all(value in (shown[axis], str(shown[axis])) for axis, value in at.items())
 
 
@@ -122,7 +120,7 @@ def sweep_file(study: StudyFolder) -> Path:
     copy = study.paths.sweep_source
     words = [str(word) for word in study.manifest.provenance.get("command", ())]
     for word in words:
-        # A sweep that comes with hsweep was given by its name alone.
+        # The command names a sweep that comes with hsweep without a path.
         name = f"{Path(word).name.removesuffix('.py')}.py"
         original = Path(study.manifest.sweep_folder) / name
         if original.is_file():

@@ -1,4 +1,4 @@
-"""What a kind of question can be told: its own options, and settings given as texts NAME=VALUE."""
+"""The options of one kind of question, and its settings, which users write as NAME=VALUE."""
 
 import dataclasses
 import typing
@@ -21,10 +21,10 @@ class Option:
     Attributes:
         name: ``eval_size`` for ``--eval-size``.
         help: one line.
-        reads: what its text is read as.
-        multiple: whether it may be given several times.
-        metavar: what stands for its value in the help.
-        of_table: whether it is of a table alone, as a study knows it.
+        reads: the type of the option's value.
+        multiple: whether the option may be repeated.
+        metavar: the placeholder of the value in the help.
+        of_table: whether only a table needs the option, because a study records the value.
     """
 
     name: str
@@ -40,10 +40,10 @@ class Option:
 
 
 def with_settings(defaults: Settings, texts: Sequence[str]) -> Settings:
-    """Return the dataclass ``defaults`` with the values of ``texts`` (``max_growth=0.2``) in it.
+    """Return the dataclass ``defaults`` with the values of ``texts`` (``max_growth=0.2``).
 
     Raises:
-        UserError: no such setting, or a value that it cannot have.
+        UserError: an unknown setting, or a value that the setting cannot have.
     """
     assert dataclasses.is_dataclass(defaults)
     assert not isinstance(defaults, type)
@@ -75,7 +75,7 @@ def _read(hint: Any, name: str, text: str) -> Any:
     except ValueError:
         noun = "a whole number" if kind is int else "a number"
         raise UserError(f"setting {name} is {noun}, not {text!r}") from None
-    # Whole numbers are counts of draws and the like: more would take for ever, and tell no more.
+    # Whole numbers count draws and the like: more of them would only take longer.
     if kind is int and abs(value) > _MOST:
         raise UserError(f"setting {name} is at most {_MOST:,}, not {text!r}")
     return value

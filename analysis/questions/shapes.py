@@ -39,11 +39,11 @@ _BOOKKEEPING: Final = frozenset(trials_columns())
 
 
 def goal_asked(runs: Runs, chosen: Mapping[str, Any]) -> Goal:
-    """Return whether the metric is minimised or maximised: as said, else as the scale or the name
-    tells.
+    """Return whether the metric is minimised or maximised: by the option ``goal``, else by the
+    scale, else by the metric's name.
 
     Raises:
-        UserError: none of them tells.
+        UserError: none of the three decides it.
     """
     scale: Scale | None = chosen["scale"]
     goal: Goal | None = chosen["goal"]
@@ -59,7 +59,7 @@ def goal_asked(runs: Runs, chosen: Mapping[str, Any]) -> Goal:
 
 
 def scale_asked(runs: Runs, goal: Goal, chosen: Mapping[str, Any]) -> Scale:
-    """Return the metric's scale: as said, else as its name tells."""
+    """Return the metric's scale: by the option ``scale``, else by the metric's name."""
     scale: Scale | None = chosen["scale"]
     return scale or scale_of(runs.metric, goal)
 
@@ -69,10 +69,11 @@ def columns_text(frame: pd.DataFrame) -> str:
 
 
 def shape_columns(runs: Runs, chosen: Mapping[str, Any]) -> list[str]:
-    """Return the columns that name a shape: those given, else those found.
+    """Return the columns that name a shape.
 
-    Found are a column ``config``; else one of names that fixes all others; else all that hold names
-    or whole numbers, serve for nothing else and do not vary between the seeds of a shape.
+    They are the columns of ``--config``; else a column called ``config``; else a column of names
+    that fixes all other columns; else all columns of names or whole numbers that have no other use
+    and do not vary between the seeds of a shape.
 
     Raises:
         UserError: a nuisance axis that is no column or is part of the shape, or no column at all.
@@ -137,7 +138,7 @@ def _is_measured(column: "pd.Series[Any]") -> bool:
 
 
 def front_question(runs: Runs, chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a front and a lean question ask of a table.
+    """Return the arguments that a front and a lean question share, from the options for a table.
 
     Raises:
         UserError: no cost, or one that is the metric.
@@ -159,7 +160,7 @@ def read_baseline(text: str, shape: Sequence[str], frame: pd.DataFrame) -> dict[
     """Read a baseline: column=value pairs with commas between, or a value of one column.
 
     Raises:
-        UserError: another form, or a column that is none of the shape's.
+        UserError: another form, or a column that does not belong to the shape.
     """
     if "=" not in text or (len(shape) == 1 and text in set(frame[shape[0]])):
         if len(shape) == 1:
@@ -214,7 +215,7 @@ def _shapes(
     cost: str,
     **choices: Any,
 ) -> Grouped:
-    """Return shapes with their first cost, where there is such a column."""
+    """Return shapes with their first cost, or with a warning where the table has no such column."""
     has_cost = cost in runs.frame.columns
     shapes = grouped(runs, by, nuisance, goal=goal, costs=(cost,) if has_cost else (), **choices)
     if has_cost:
@@ -238,10 +239,10 @@ def study_shapes(study: StudyRuns, crash_sd: float) -> Grouped:
     """
     question, nuisance = study.question, nuisance_axes(study)
     scale, is_transition = question.get("scale"), question.get("type") == "Transition"
-    own = [axis for axis in study.manifest.axes if axis not in nuisance]
+    axes = [axis for axis in study.manifest.axes if axis not in nuisance]
     return _shapes(
         study.runs,
-        varying_columns(study.trials, own) or own,
+        varying_columns(study.trials, axes) or axes,
         nuisance,
         study.goal,
         # A lean question's margin is in the metric's own unit, and so are its effects.
@@ -295,7 +296,7 @@ def shapes_beyond_answer(study: StudyRuns, crash_sd: float) -> Grouped | None:
 
 
 def answered_axes(study: StudyRuns) -> tuple[str, ...]:
-    """Return the axes that a transition question tests itself."""
+    """Return the axes whose effect a study's transition question answers."""
     if study.question.get("type") != "Transition":
         return ()
     axes = (study.question.get(role) for role in ("x", "by"))
@@ -303,14 +304,14 @@ def answered_axes(study: StudyRuns) -> tuple[str, ...]:
 
 
 def nuisance_axes(study: StudyRuns) -> tuple[str, ...]:
-    """Return the axes of whose settings a study's shapes are compared at their best."""
+    """Return the varying axes of which a study's shapes are compared at their best settings."""
     varying = varying_columns(study.trials, study.manifest.axes)
     return tuple(axis for axis in study.question.get("nuisance", ()) if axis in varying)
 
 
 def parting_axis(study: StudyRuns) -> str | None:
-    """Return the axis at whose values a study learns different tasks, so that results at one are
-    not held against those at another; None where it learns one task."""
+    """Return the axis whose values are different tasks, so that results at different values are
+    not compared; None where the study learns one task."""
     of_tasks = [
         axis for entry in study.manifest.provenance.get("data", ()) for axis in entry.get("at", ())
     ]

@@ -1,1 +1,1 @@
-"""The estimators and tests behind the answers; each knows numbers, no tables."""
+"""The estimators and tests behind the answers; they work on numbers, not on tables."""

@@ -1,8 +1,8 @@
 """Is a fall more than diminishing returns? Two convex curves with a break against a single one.
 
 A convex curve of log error in h covers flat, linear, power-law and exponential declines, each with
-or without a floor. How much better two convex pieces fit is set against what they still miss, as
-single head counts may scatter about any curve for reasons that no seed shows.
+or without a floor. The gain in fit of two convex pieces is divided by the misfit that remains,
+because single head counts may scatter about any curve beyond the noise between seeds.
 """
 
 from itertools import combinations
@@ -13,8 +13,8 @@ from scipy.optimize import nnls
 from analysis.statistics.values import FloatArray
 
 _STIFFNESS = 8.0
-"""Misfit up to which what two pieces leave over hardly counts against a break. More detects smaller
-drops where head counts do not scatter, less drops of a decade where they do (1 to 10^6 tried)."""
+"""Misfit of two pieces that hardly counts against a break. A larger value detects smaller drops
+where head counts do not scatter, but fewer drops of a decade where they do (1 to 10^6 tried)."""
 _ENUMERATE_UP_TO = 5
 """Constraints up to which every active set is tried, for all draws at once."""
 

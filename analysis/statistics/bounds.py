@@ -1,8 +1,8 @@
 """Intervals of quantities that have a range: no accuracy above 1, no error below 0.
 
-A mean's interval is computed where the range has no end: on the log-odds between two ends, on the
-logarithm above one (delta method: the standard error of g(x) is |g'(x)| times that of x). What is
-not a mean of such a quantity (a difference, a mixture's quantile) is cut at the ends.
+A mean's interval is computed on a scale without ends: on the log-odds between two ends, on the
+logarithm above one end (delta method: the standard error of g(x) is |g'(x)| times that of x). The
+interval of anything else (a difference, a mixture's quantile) is cut at the ends.
 """
 
 import math
@@ -23,13 +23,13 @@ _MOST: Final = 300.0
 
 
 def difference_span(span: Span, times: int = 1) -> Span:
-    """Return the range of a difference of two such values, or of ``times`` of them added up."""
+    """Return the range of a difference of two values, or of the sum of ``times`` differences."""
     reach = times * (span[1] - span[0])
     return -reach, reach
 
 
 def negated(interval: Interval) -> Interval:
-    """Return the interval of what has the opposite sign."""
+    """Return the interval of the quantity with the opposite sign."""
     return Interval(-interval.estimate, -interval.high, -interval.low)
 
 
@@ -46,8 +46,8 @@ def mean_interval(mean: float, reach: float, span: Span) -> Interval:
 
     Args:
         mean: the estimate.
-        reach: half the width that the interval has where nothing bounds it: a quantile times the
-            standard error of the mean.
+        reach: half the interval's width without bounds: a quantile times the standard error of the
+            mean.
         span: the range.
     """
     low, high = span
@@ -63,5 +63,5 @@ def mean_interval(mean: float, reach: float, span: Span) -> Interval:
     below, above = (
         low + (high - low) * float(expit(logit(share) + sign * turn)) for sign in (-1, 1)
     )
-    # There and back the logarithm rounds: the mean lies inside all the same.
+    # The logarithm and its inverse round: the mean must stay inside the interval.
     return clipped(Interval(mean, min(below, mean), max(above, mean)), span)

@@ -1,10 +1,11 @@
-"""The best of several settings, without the flattery of having chosen it.
+"""The best of several settings, without the bias of choosing the best.
 
-A setting (a learning rate) is chosen for each seed by the other seeds' mean, and that seed's own
-run counts. Its noise had no part in the choice, so a shape that was tried with more settings has no
-higher expectation than one tried with few. What it is not free of is a dependence between seeds:
-each helps to choose for all others, so their mean scatters more than independent runs would. By how
-much is found by repeating the whole procedure on draws with the means and the noise that were seen.
+A setting (a learning rate) is chosen for each seed by the mean of the other seeds, and the seed's
+run at that setting counts. The run's noise had no part in the choice, so a shape that was tried
+with many settings has no advantage over a shape that was tried with few. The seeds depend on each
+other, though: each helps to choose for all others, so their mean scatters more than the mean of
+independent runs. This inflation is measured by repeating the procedure on draws with the observed
+means and noise.
 """
 
 import zlib
@@ -20,14 +21,15 @@ _DRAWS: Final = 600
 
 @dataclass(frozen=True, slots=True)
 class CrossFit:
-    """What the seeds say of the best setting.
+    """The setting chosen for each seed, and how the chosen runs scatter.
 
     Attributes:
         picked: by seed, the number of the setting that the other seeds chose, shape [seeds].
         best: number of the setting with the best mean over all seeds.
-        variance: between the seeds of one setting, over the settings picked.
-        df: degrees of freedom behind it.
-        inflation: variance of the mean over that of as many independent runs, at least 1.
+        variance: variance between the seeds of one setting, over the settings picked.
+        df: degrees of freedom of ``variance``.
+        inflation: variance of the mean, relative to the mean of as many independent runs; at least
+            1.
         samples: quality of each setting that was picked, seed by seed.
     """
 
@@ -40,7 +42,7 @@ class CrossFit:
 
 
 def cross_fit(quality: FloatArray) -> CrossFit:
-    """Choose a setting for each seed by the others.
+    """Choose a setting for each seed by the other seeds.
 
     Args:
         quality: higher is better, shape [settings, seeds], at least two of each.
@@ -49,8 +51,8 @@ def cross_fit(quality: FloatArray) -> CrossFit:
     picked = _chosen_by_others(quality[None])[0]
     residual = quality - quality.mean(axis=1, keepdims=True)
     used, often = np.unique(picked, return_counts=True)
-    own = (residual[used] ** 2).sum(axis=1) / (seeds - 1)
-    variance = float((own * often).sum() / seeds)
+    variances = (residual[used] ** 2).sum(axis=1) / (seeds - 1)
+    variance = float((variances * often).sum() / seeds)
     rng = np.random.default_rng(zlib.crc32(np.ascontiguousarray(quality).tobytes()))
     noise = rng.standard_normal((_DRAWS, settings, seeds))
     drawn = quality.mean(axis=1)[None, :, None] + np.sqrt(variance) * noise

@@ -1,8 +1,8 @@
 """In which draws is a shape dominated? The same answer as comparing all pairs, sooner.
 
-A shape is dominated by one that costs at most as much and is at least as good, with one of the two
-strict. What dominates it is best looked for at the edge: whatever is dominated by a shape is also
-dominated by whatever dominates that shape.
+A shape is dominated by a shape that costs at most as much and is at least as good, with one of the
+two strict. It is enough to compare with shapes on the front: if B dominates A and C dominates B,
+then C dominates A.
 """
 
 from typing import Final
@@ -12,7 +12,7 @@ import numpy as np
 from analysis.statistics.values import FloatArray, Mask
 
 _AT_ONCE: Final = 4_000_000
-"""Values of draws times shapes that are looked at together, which bounds the memory."""
+"""Values (draws times shapes) that are processed together, which bounds the memory."""
 
 
 def dominated(quality: FloatArray, cost: FloatArray) -> Mask:
@@ -32,7 +32,7 @@ def dominated(quality: FloatArray, cost: FloatArray) -> Mask:
 def dominated_share(quality: FloatArray, cost: FloatArray) -> FloatArray:
     """Return the share of draws in which each shape is dominated, shape [shapes].
 
-    The arguments are those of `dominated`; few draws are looked at together.
+    The arguments are those of `dominated`; draws are processed in blocks.
     """
     draws, shapes = quality.shape
     step = max(1, _AT_ONCE // max(shapes, 1))
@@ -45,12 +45,13 @@ def dominated_share(quality: FloatArray, cost: FloatArray) -> FloatArray:
 
 
 def _by_exact_costs(quality: FloatArray, cost: FloatArray) -> Mask:
-    """Go from cheap to dear: the best of what is cheaper is that of the nearest ones below."""
+    """Return the dominated shapes, from cheap to dear: the best quality among all cheaper shapes is
+    the best among the nearest cheaper ones."""
     points, group = np.unique(cost, axis=0, return_inverse=True)
     group = group.reshape(-1)
     order = np.argsort(group, kind="stable")
     starts = np.flatnonzero(np.diff(group[order], prepend=-1))
-    # Rows of draws, so that the best of a few shapes is read along memory.
+    # Shapes are rows, so that the best of a few shapes is read from contiguous memory.
     equal = np.maximum.reduceat(quality.T[order], starts, axis=0)
     cheaper = np.full(equal.shape, -np.inf)
     if points.shape[1] == 1:
@@ -65,7 +66,7 @@ def _by_exact_costs(quality: FloatArray, cost: FloatArray) -> Mask:
 
 
 def _nearest_below(points: FloatArray, point: FloatArray) -> list[int]:
-    """Return the points that cost at most as much, without those that are below another of them.
+    """Return the points that cost at most as much, without those that lie below another of them.
 
     ``points`` are sorted by their first cost, then their second and so on.
     """
@@ -90,7 +91,7 @@ def _in_one_draw(quality: FloatArray, cost: FloatArray) -> Mask:
 
 
 def _front(quality: FloatArray, cost: FloatArray) -> list[int]:
-    """Return the shapes that nothing dominates; of those that are alike in all, one."""
+    """Return the undominated shapes; of shapes with equal quality and costs, one."""
     remaining = np.lexsort((-quality, *cost.T[::-1]))
     front = []
     while remaining.size:

@@ -1,6 +1,6 @@
 """Seed variances of many configurations, each moderated by all the others (empirical Bayes).
 
-Few seeds estimate a variance poorly; many configurations tell what variances are usual. The prior
+Few seeds estimate a variance poorly; many configurations show which variances are usual. The prior
 is fitted by the moments of log s^2 (Smyth 2004, the limma method).
 """
 
@@ -18,7 +18,7 @@ from analysis.statistics.values import FloatArray, Mask
 PAIR_SCALE: Final = 0.9539
 """Median of |a - b| for two draws of a normal with sd 1: sqrt(2) * 0.6745."""
 _PAIRS_OF: Final = 200
-"""Runs of a group up to which every pair is looked at."""
+"""Runs of a group up to which every pair is compared."""
 _FEWEST_FOR_A_PRIOR = 3
 _ROUNDING: Final = 1e-12
 
@@ -28,8 +28,8 @@ class Moderated:
     """Moderated seed sd per configuration.
 
     Attributes:
-        sd: shape [configurations]; NaN where neither runs nor prior give one.
-        df: degrees of freedom behind each.
+        sd: shape [configurations]; NaN where neither runs nor prior give an sd.
+        df: degrees of freedom of each sd.
         prior_sd: s0; None when no prior could be fitted.
         prior_df: d0; infinite when the variances differ by no more than chance.
     """
@@ -48,7 +48,7 @@ def agree(values: FloatArray, size: float | None = None) -> bool:
 
 
 def why_unmeasured(groups: Sequence[FloatArray]) -> str:
-    """Return why groups of runs do not tell how far seeds scatter, where they do not."""
+    """Return why groups of runs do not measure the noise between seeds."""
     agreeing = any(group.size > 1 and agree(group) for group in groups)
     return "no spread between seeds" if agreeing else "single runs"
 
@@ -61,13 +61,14 @@ def moderate(
     The degrees of freedom are capped at the sum of all d_i, so that a variance is never taken as
     known. With fewer than three configurations of two runs each there is no prior (d0 = 0). Runs
     that agree exactly (copies, a metric that counts few examples) show no variance that could be
-    believed: such a configuration has what the others lend it.
+    believed: such a configuration gets the variance of the others.
 
     Args:
         groups: values of each configuration.
         max_prior_df: most d0 believed. A handful of configurations often shows variances that
             differ by no more than chance (d0 infinite) although they do differ.
-        size: of the numbers whose rounding counts as none; that of each group by default.
+        size: size of the numbers, whose rounding counts as no difference; by default the largest of
+            each group.
     """
     df = np.array([max(group.size - 1, 0) for group in groups], dtype=np.float64)
     variance = np.array([0.0 if agree(group, size) else group.var(ddof=1) for group in groups])
@@ -77,11 +78,11 @@ def moderate(
 def moderate_variances(
     variance: FloatArray, df: FloatArray, max_prior_df: float = np.inf
 ) -> Moderated:
-    """Return what `moderate` does, from the variances themselves.
+    """Moderate given variances, as `moderate` does those of runs.
 
     Args:
-        variance: of each configuration; NaN or 0 where it has none.
-        df: degrees of freedom behind each; 0 where there is none.
+        variance: variance of each configuration; NaN or 0 where it is not known.
+        df: degrees of freedom of each variance; 0 where it is not known.
         max_prior_df: as in `moderate`.
     """
     df = np.where(variance > 0, df, 0.0)
@@ -97,8 +98,8 @@ def moderate_variances(
     if np.isinf(prior_df):
         moderated = np.full(len(df), prior_variance)
     else:
-        own = np.where(known, df * variance, 0.0)
-        moderated = (prior_df * prior_variance + own) / (prior_df + df)
+        squares = np.where(known, df * variance, 0.0)
+        moderated = (prior_df * prior_variance + squares) / (prior_df + df)
     return Moderated(
         np.sqrt(moderated),
         np.minimum(prior_df + df, df.sum()),
@@ -108,7 +109,7 @@ def moderate_variances(
 
 
 def screen_crashes(groups: list[FloatArray], crash_sd: float) -> list[Mask]:
-    """Return per configuration which runs lie over ``crash_sd`` seed sd below its median.
+    """Return for each configuration which runs lie over ``crash_sd`` seed sd below its median.
 
     Values are oriented so that higher is better. The sd is robust and pooled: the median absolute
     difference of two runs of one configuration. Configurations of one or two runs are left alone.
@@ -149,8 +150,10 @@ def _inverse_trigamma(value: float) -> float:
 
 
 def pair_differences(groups: Sequence[FloatArray]) -> FloatArray:
-    """Return |a - b| over the pairs within each group, one after the other; of a group of more than
-    200 runs, over those of 200 evenly spread ones."""
+    """Return |a - b| over all pairs within each group, in one array.
+
+    A group of more than 200 runs is represented by 200 runs, evenly spread over its values.
+    """
     differences = []
     for group in groups:
         if group.size > _PAIRS_OF:

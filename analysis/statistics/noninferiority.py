@@ -8,7 +8,7 @@ from scipy import special
 
 MOST_SEEDS: Final = 200
 MOST_SEEDS_ASKED_FOR: Final = 50
-"""Seeds of one shape up to which an answer asks for more of them."""
+"""Most seeds of one shape that an answer asks for."""
 
 
 def holm(p_values: Sequence[float | None], dropped: int = 0) -> list[float | None]:
@@ -16,7 +16,8 @@ def holm(p_values: Sequence[float | None], dropped: int = 0) -> list[float | Non
 
     Args:
         p_values: one a candidate.
-        dropped: further candidates that were tried and given up; they count as not rejected.
+        dropped: number of further candidates that were tried and dropped; they count as not
+            rejected.
     """
     order = sorted(
         (k for k, p in enumerate(p_values) if p is not None), key=lambda k: p_values[k] or 0.0
@@ -32,7 +33,7 @@ def holm(p_values: Sequence[float | None], dropped: int = 0) -> list[float | Non
 def power(
     margin: float, n: int, candidates: int, alpha: float, sds: tuple[float, float] = (1.0, 1.0)
 ) -> float:
-    """Return the chance to establish a candidate that equals the baseline, n seeds each.
+    """Return the probability to establish a candidate that equals the baseline, n seeds each.
 
     The lean question's test: t with Satterthwaite's degrees of freedom, at Holm's first level (the
     other candidates are taken to be hopeless); under exact equality its statistic is a non-central
@@ -41,14 +42,15 @@ def power(
     Args:
         margin: how much worse still counts as equal.
         n: seeds of each.
-        candidates: all that were tried.
+        candidates: number of candidates tried.
         alpha: family-wise error rate.
         sds: seed standard deviations of the two, in the unit of the margin.
     """
-    own, ref = (sd * sd / n for sd in sds)
-    df = (n - 1) * (own + ref) ** 2 / (own**2 + ref**2)
+    variance, base_variance = (sd * sd / n for sd in sds)
+    total = variance + base_variance
+    df = (n - 1) * total**2 / (variance**2 + base_variance**2)
     critical = special.stdtrit(df, 1 - alpha / candidates)
-    return float(1 - special.nctdtr(df, margin / math.sqrt(own + ref), critical))
+    return float(1 - special.nctdtr(df, margin / math.sqrt(total), critical))
 
 
 def seeds_for(
@@ -79,6 +81,6 @@ def seeds_for(
 def confirming_seeds(margin_over_sd: float, alpha: float) -> int:
     """Return the seeds with which a confirmation of one equal shape succeeds nine times in ten.
 
-    One more than ``power`` asks for: unequal sample variances cost degrees of freedom.
+    One more than ``power`` gives: unequal sample variances cost degrees of freedom.
     """
     return max((seeds_for(margin_over_sd, 1, alpha, 0.9) or MOST_SEEDS) + 1, 3)

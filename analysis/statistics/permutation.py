@@ -1,8 +1,8 @@
 """Rank correlation with a permutation test.
 
-Labels are exchanged within groups only, so what differs between groups (their size, their depth)
-can bring no correlation about. The null hypothesis is that within a group every arrangement of the
-labels was as likely as the one seen.
+Labels are exchanged within groups only, so differences between groups (size, depth) cannot cause a
+correlation. The null hypothesis is that within a group every arrangement of the labels was as
+likely as the observed one.
 """
 
 import math
@@ -17,7 +17,7 @@ from analysis.statistics.values import FloatArray, Interval
 
 _TIE: Final = 1e-9
 _AT_ONCE: Final = 4_000_000
-"""Labels that are arranged together, which bounds the memory."""
+"""Labels that are permuted together, which bounds the memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +26,10 @@ class RankTest:
 
     Attributes:
         rho: Spearman's correlation; of ranks within groups where there are several.
-        interval: approximate 95 % interval; None where there are too few units for one.
-        p: two-sided.
-        shapes: units compared.
-        groups: groups within which labels were exchanged.
+        interval: approximate 95 % interval; None with too few units.
+        p: two-sided p value.
+        shapes: number of units compared.
+        groups: number of groups within which labels were exchanged.
     """
 
     rho: float
@@ -49,18 +49,18 @@ def rank_test(
 ) -> RankTest | None:
     """Return Spearman's correlation within groups and its permutation test.
 
-    Ranks are taken within each group and centred there; the correlation is that of all of them.
-    With one group it is Spearman's rho (ties share their mean rank).
+    Ranks are taken and centred within each group, and correlated over all groups. With one group
+    this is Spearman's rho (ties share their mean rank).
 
     Args:
         first: one finite number a unit.
-        second: another.
-        rng: source of the arrangements.
-        draws: how many; p is twice (1 + #{as far out}) / (1 + draws).
-        groups: the group of each unit; None is one group.
+        second: another finite number a unit.
+        rng: random source of the arrangements.
+        draws: number of arrangements; p is twice (1 + #{as far out}) / (1 + draws).
+        groups: the group of each unit; None puts all units into one group.
 
     Returns:
-        None where nothing can be told: fewer than two units in every group, or no variation.
+        None without a correlation: fewer than two units in every group, or no variation.
     """
     labels = np.zeros(first.size) if groups is None else np.asarray(groups, dtype=np.float64)
     members = [np.flatnonzero(labels == label) for label in np.unique(labels)]
@@ -70,7 +70,7 @@ def rank_test(
     left = np.concatenate([_centred_ranks(first[group]) for group in members])
     right = np.concatenate([_centred_ranks(second[group]) for group in members])
     sizes = [group.size for group in members]
-    return _tested(left, right, sizes, np.zeros(left.size), rng, draws)
+    return _permutation_test(left, right, sizes, np.zeros(left.size), rng, draws)
 
 
 def partial_rank_test(
@@ -83,17 +83,18 @@ def partial_rank_test(
 ) -> RankTest | None:
     """Return Spearman's partial correlation given a third quantity, and its permutation test.
 
-    Of the ranks of both quantities the part that is linear in the ranks of ``control`` is removed.
-    The second's residuals are permuted, put back and taken out again (Freedman and Lane 1983,
-    Journal of Business and Economic Statistics 1:292), which is nearly exact, not exactly: on
+    The part that is linear in the ranks of ``control`` is removed from the ranks of both
+    quantities. The second's residuals are permuted, added to the linear part, and made residuals
+    again (Freedman and Lane 1983, Journal of Business and Economic Statistics 1:292). The test is
+    nearly exact: on
     simulated shapes whose size drives both quantities, at most 8 % of the tests at 5 % were
     positive, unless size accounts for over 80 % of both (then up to 45 %: do not test).
 
     Args:
-        control: equal values share a rank; round what is known only roughly.
+        control: one number a unit; equal values share a rank, so round rough values.
 
     Returns:
-        None where nothing is left once ``control`` is known.
+        None where ``control`` explains one of the two quantities.
     """
     base = _centred_ranks(control)
     base = base / max(math.sqrt(float(base @ base)), _TIE)
@@ -102,10 +103,10 @@ def partial_rank_test(
     )
     if min(float(left @ left), float(right @ right)) < _TIE * first.size**3:
         return None
-    return _tested(left, right, [first.size], base, rng, draws)
+    return _permutation_test(left, right, [first.size], base, rng, draws)
 
 
-def _tested(
+def _permutation_test(
     left: FloatArray,
     right: FloatArray,
     sizes: Sequence[int],
@@ -113,8 +114,11 @@ def _tested(
     rng: np.random.Generator,
     draws: int,
 ) -> RankTest | None:
-    """Place the correlation of two centred scores among those of arrangements of the second within
-    blocks of these sizes; what they have of ``base`` is taken out of each."""
+    """Test the correlation of two centred scores against arrangements of the second.
+
+    The second is permuted within blocks of these ``sizes``; its part along ``base`` is removed
+    from every arrangement.
+    """
     scale = math.sqrt(float(left @ left) * float(right @ right))
     if scale < _TIE:
         return None
@@ -137,7 +141,7 @@ def _tested(
     return RankTest(
         rho=min(1.0, max(-1.0, rho)),
         interval=correlation_interval(rho, left.size - controls),
-        # What was seen is one of the arrangements.
+        # The observed order is one of the arrangements.
         p=min(1.0, 2 * (1 + min(as_low, as_high)) / (1 + draws)),
         shapes=left.size,
         groups=len(sizes),

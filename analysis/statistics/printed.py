@@ -8,8 +8,8 @@ standard normal numbers (Tippett 1925, Biometrika 17:364; c_1 = 0, v_1 = 1). The
 
     (mean -+ c_m s) - printed,   se^2 = s^2 (1 / n + v_m + c_m^2 / (2 df)) + reading error^2
 
-over its standard error is held against Student's t with the df of the seed sd s, which is moderated
-over all cells of the study.
+over its standard error is compared with Student's t with the df of the seed sd s, which is
+moderated over all cells of the study.
 """
 
 import math
@@ -52,12 +52,12 @@ def printed_difference(
 
     Args:
         y: the study's runs.
-        sd: their seed sd; None if unknown, and then nothing is tested.
-        df: its degrees of freedom.
-        low, high: the printed value, or its range.
-        best_of: seeds that it is the best of.
-        higher_is_better: which side is better.
-        reading_sd: how exactly it was read.
+        sd: seed sd of the runs; None if unknown, and then nothing is tested.
+        df: degrees of freedom of ``sd``.
+        low, high: the printed value twice, or the ends of its range.
+        best_of: number of seeds whose best value was printed.
+        higher_is_better: whether a larger y is better.
+        reading_sd: standard error of reading the value from the source.
         alpha: two-sided level.
     """
     c, v = best_of_normal(best_of)

@@ -1,4 +1,4 @@
-"""What more training still changes, by one model of gains.
+"""How far more training still changes results, by one model of gains.
 
 Every error is a limit plus a part that falls as b^-a with the budget b, every other metric a limit
 less such a part. An error without a limit in sight falls on as a power of the budget.
@@ -14,28 +14,27 @@ from numpy.typing import NDArray
 from analysis.statistics.values import FloatArray
 
 HORIZON: Final = 100.0
-"""How many times the longest budget training may go on."""
+"""Multiple of the longest budget at which training counts as ended."""
 _EVERY_PAIR_OF: Final = 20
 _POWER: Final = 0.7
-"""Of the budget by which gains most likely fade, before the curves are seen."""
+"""Power of the budget by which gains fade, before the curves are seen: the centre of the prior."""
 _COMMON_SD: Final = 0.4
-"""Of the logarithm of the power of the budget that quantities have in common."""
+"""Prior sd of the logarithm of the power that all quantities have in common."""
 _OWN_SCALE: Final = 0.2
 _MOVING_SCALE: Final = 0.4
 _OWN_REACH: Final = 2.0
-"""Of how far the logarithm of each one's power lies from it: half of them nearer than the scale
-before the curves are seen, and none farther than the reach. The second scale is that of a curve
-whose last change no noise explains."""
+"""The logarithm of a quantity's power has a Cauchy prior about the common one, with the first scale
+and cut at the reach; the second scale is for a curve whose last change noise does not explain."""
 _BEYOND_NOISE: Final = 2.0
 """Standard deviations up to which noise explains a change."""
 _STEPS: Final = 31
 _LEAST: Final = 1e-6
-"""Of an error beside its last value: less is none."""
+"""Smallest error, relative to its last value, that an extrapolation reaches."""
 
 
 def centre(samples: FloatArray) -> FloatArray:
-    """Return the median of all pairs' means of each row (Hodges and Lehmann 1963); of long rows the
-    median. Shape [draws, n] to [draws]."""
+    """Return the median of the means of all pairs in each row (Hodges and Lehmann 1963); in long
+    rows the median of the values. Shape [draws, n] to [draws]."""
     n = samples.shape[1]
     if n > _EVERY_PAIR_OF:
         return np.asarray(np.median(samples, axis=1))
@@ -48,12 +47,12 @@ class Futures:
     """Draws of how quantities go on with training, arrays of shape [K, B] unless said otherwise.
 
     Attributes:
-        budgets: to which each was trained, shape [K].
-        before: the budget before that, shape [K].
-        since: what changed after the answer's budget.
-        gain: the part that is still to fall, of the last value of an error or in the metric's unit.
-        power: of the budget by which it falls.
-        pace: change over the last ratio of budgets.
+        budgets: the longest budget of each quantity, shape [K].
+        before: the second longest budget of each quantity, shape [K].
+        since: change between the answer's budget and the longest one.
+        gain: the part that is still to fall, relative to the last error or in the metric's unit.
+        power: power of the budget by which ``gain`` falls.
+        pace: change between the last two budgets.
         is_log: whether quantities are log10 of errors.
     """
 
@@ -95,30 +94,31 @@ def futures(
     curves: Sequence[FloatArray],
     budgets: Sequence[float],
     *,
-    own: int,
+    answer_index: int,
     is_log: bool,
     groups: Sequence[int],
     courses: Sequence[int],
     draws: int,
     rng: np.random.Generator,
 ) -> Futures:
-    """Return draws of how quantities go on.
+    """Return draws of how quantities go on with training.
 
-    Before the curves are seen the logarithm of the power a is about that of 0.7, normal with an sd
-    of 0.4 for all quantities, and Cauchy for each course about the others: one that clearly learns
-    otherwise is let go. Its scale is 0.2 for a curve that noise explains, and up to 0.4 for one
-    that moves, whose own power would carry it far. Three budgets and more tell the powers more
-    closely. Noise is that of single values about the mean of their seed, pooled. Differences that
-    it explains, between quantities of one group with the same budgets, are not carried on.
+    The prior of the logarithm of the power a has its centre at log 0.7. The part that all
+    quantities share is normal with an sd of 0.4; each course deviates from it by a Cauchy
+    variable, so a course that clearly learns otherwise is not pulled back. The Cauchy scale is 0.2
+    for a curve whose changes noise explains, and up to 0.4 for one that moves more. Three and more
+    budgets narrow the powers down. Noise is the scatter of single values about the mean of their
+    seed, pooled. Differences by noise between quantities of one group with the same budgets are
+    not extrapolated.
 
     Args:
-        curves: of each quantity y of its seeds at each budget, shape [seeds, budgets], at least two
-            of each; NaN at budgets that it does not have.
+        curves: y of the seeds of each quantity at each budget, shape [seeds, budgets], at least two
+            of each; NaN at budgets that the quantity does not have.
         budgets: ascending.
-        own: place of the answer's budget, which every curve has.
+        answer_index: index of the answer's budget, which every curve has.
         is_log: whether y is the log10 of an error; else more is better.
-        groups: which quantities are alike.
-        courses: which quantities have one power.
+        groups: quantities with the same number are alike.
+        courses: quantities with the same number have one power.
     """
     amounts = np.array(budgets, dtype=np.float64)
     known = np.array([~np.isnan(curve).any(axis=0) for curve in curves])
@@ -126,8 +126,8 @@ def futures(
     relative = [values - values.mean(axis=1, keepdims=True) for values in relative]
     course = np.full(known.shape, np.nan)
     course[known] = np.concatenate([centre(values.T) for values in relative])
-    counts, of_each = np.array([len(values) for values in relative]), known.sum(axis=1)
-    df = int((counts - 1) @ (of_each - 1))
+    counts, budget_counts = np.array([len(values) for values in relative]), known.sum(axis=1)
+    df = int((counts - 1) @ (budget_counts - 1))
     scatter = sum(float(np.sum((values - values.mean(axis=0)) ** 2)) for values in relative)
     noise_sd = np.sqrt(max(scatter, 1e-300) / df / counts)
     order = np.array([np.flatnonzero(has)[-2:] for has in known])
@@ -137,12 +137,12 @@ def futures(
 
     z = np.linspace(-4, 4, _STEPS)
     apart = np.linspace(-_OWN_REACH, _OWN_REACH, _STEPS)
-    # Of all in common by that of each, shape [C, D].
+    # The powers on a grid: the common part by the deviation of a course, shape [C, D].
     powers = _POWER * np.exp(_COMMON_SD * z[:, None] + apart)
     _, misfit = _fitted(course[:, None, None], to_end[:, None, None], powers, end, is_log)
     # A t distribution's likelihood, as the noise is estimated.
     chi_square = misfit / (df * noise_sd[:, None, None] ** 2)
-    likelihood = -0.5 * (df + of_each - 2)[:, None, None] * np.log1p(chi_square)
+    likelihood = -0.5 * (df + budget_counts - 2)[:, None, None] * np.log1p(chi_square)
     moved = np.abs(course[rows, end] - course[rows, before])
     explained = np.maximum(_BEYOND_NOISE * np.sqrt(2) * noise_sd, 1e-300)
     moving = 1 - (explained / np.maximum(moved, explained)) ** 2
@@ -154,10 +154,10 @@ def futures(
     )
     common = -0.5 * z**2 + np.logaddexp.reduce(own_part, axis=-1).sum(axis=0)
     chosen = rng.choice(_STEPS, size=draws, p=np.exp(common - np.logaddexp.reduce(common)))
-    # The step of each is drawn where its share of those up to it passes a uniform number.
+    # A course's step on the grid is drawn by the inverse of its cumulative distribution.
     share = np.exp(own_part - np.logaddexp.reduce(own_part, axis=-1)[..., None]).cumsum(axis=-1)
     step = (share[:, chosen] < rng.random((len(names), draws, 1))).sum(axis=-1)
-    # Between the steps of the grid.
+    # A uniform draw between the steps of the grid.
     inside = (apart[1] - apart[0]) * rng.uniform(-0.5, 0.5, step.shape)
     power = (powers[chosen, np.minimum(step, _STEPS - 1)] * np.exp(inside))[course_of]
 
@@ -171,7 +171,7 @@ def futures(
     return Futures(
         amounts[end],
         amounts[before],
-        drawn[rows, :, end] - drawn[rows, :, own],
+        drawn[rows, :, end] - drawn[rows, :, answer_index],
         gain,
         power,
         alike[rows, :, end] - alike[rows, :, before],
@@ -186,14 +186,14 @@ def _fitted(
     end: NDArray[np.intp],
     is_log: bool,
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the part of each curve that falls, and what the model leaves over.
+    """Return the part of each curve that falls, and the model's sum of squared residuals.
 
     Args:
         course: shape [K, ..., budgets]; NaN at budgets that are not known.
-        ratios: of the budgets to the last of each, the same shape.
-        power: shape [...] or [K, ...].
-        end: place of the last budget of each.
-        is_log: whether an error is fitted, whose noise is in proportion to it.
+        ratios: each budget over the quantity's last one, the same shape.
+        power: power of the budget, shape [...] or [K, ...].
+        end: index of the last budget of each quantity.
+        is_log: whether the curve is an error, whose noise is proportional to its size.
     """
     has = ~np.isnan(course)
     y, weight = np.where(has, course, 0.0), has.astype(np.float64)
@@ -213,7 +213,7 @@ def _fitted(
 
 
 def _alike(known: NDArray[np.bool_], groups: Sequence[int]) -> list[NDArray[np.intp]]:
-    """Return the places of quantities of one group with the same budgets."""
+    """Return the indices of each set of quantities with the same group and the same budgets."""
     members: dict[tuple[object, ...], list[int]] = {}
     for k, group in enumerate(groups):
         members.setdefault((group, *known[k].tolist()), []).append(k)
@@ -221,12 +221,14 @@ def _alike(known: NDArray[np.bool_], groups: Sequence[int]) -> list[NDArray[np.i
 
 
 def pulled_together(draws: FloatArray) -> FloatArray:
-    """Return draws of several quantities, shape [B, K], each pulled towards the mean of all by the
-    share of their differences that noise explains (a random-effects mean)."""
+    """Return draws of several quantities, shape [B, K], each moved towards the mean of all.
+
+    The move is the share of their differences that noise explains (a random-effects mean).
+    """
     if draws.shape[1] < 2:
         return draws
     noise = float(np.mean(np.var(draws, axis=0)))
     between = max(0.0, float(np.var(np.median(draws, axis=0), ddof=1)) - noise)
-    own = between / (between + noise) if between + noise > 0 else 1.0
+    share = between / (between + noise) if between + noise > 0 else 1.0
     mean = draws.mean(axis=1, keepdims=True)
-    return np.asarray(mean + own * (draws - mean))
+    return np.asarray(mean + share * (draws - mean))

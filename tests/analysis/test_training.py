@@ -239,21 +239,20 @@ def test_what_is_left_follows_from_the_power_that_the_budgets_show(
     left = np.array([0.2, 0.5, 0.1])
     relative = np.array(budgets) / budgets[-1]
     curves = []
-    for each in left:
-        y = 0.8 - each * relative**-power
+    for rest in left:
+        y = 0.8 - rest * relative**-power
         if is_log:
-            y = np.log10(1 + each / (1 - each) * relative**-power)
+            y = np.log10(1 + rest / (1 - rest) * relative**-power)
         curves.append(y + 2e-3 * rng.standard_normal((8, len(budgets))))
-    own = len(budgets) - 1
-    found = futures(
-        curves, budgets, own=own, is_log=is_log, groups=[0, 1, 2], courses=[0, 1, 2],
-        draws=400, rng=rng,
+    draws = futures(
+        curves, budgets, answer_index=len(budgets) - 1, is_log=is_log, groups=[0, 1, 2],
+        courses=[0, 1, 2], draws=400, rng=rng,
     )  # fmt: skip
     ahead = 100.0**-power
     truth = np.log10(1 - left * (1 - ahead)) if is_log else left * (1 - ahead)
-    low, high = np.quantile(found.end(), [0.02, 0.98], axis=1)
+    low, high = np.quantile(draws.end(), [0.02, 0.98], axis=1)
     assert np.all((low < truth) & (truth < high))
-    assert np.abs(found.at(budgets[-1])).max() == pytest.approx(0)
+    assert np.abs(draws.at(budgets[-1])).max() == pytest.approx(0)
     # Two budgets leave the power to what is believed beforehand.
     if not is_log:
         assert (high[1] - low[1] > left[1]) == (len(budgets) == 2)

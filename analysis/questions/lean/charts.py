@@ -46,7 +46,7 @@ _LOOKS: Final[dict[LeanOutcome, Series]] = {
 
 
 def lean_charts(result: LeanResult | LeanGroups) -> list[Chart]:
-    """Return the fronts of comparisons that have one each, and the candidates of all."""
+    """Return a chart of every comparison's front, where there is one, and one of all candidates."""
     compared = comparisons(result)
     charts: list[Chart] = []
     if isinstance(result, LeanGroups):
@@ -68,7 +68,7 @@ def lean_charts(result: LeanResult | LeanGroups) -> list[Chart]:
 
 
 def roles_in(compared: Sequence[LeanResult]) -> Callable[[Config], str]:
-    """Return what says whether a shape is a ``baseline`` or a ``chosen`` one; empty for neither."""
+    """Return a function from a shape to its role: ``baseline``, ``chosen`` or empty."""
 
     def role_of(config: Config) -> str:
         for lean in compared:
@@ -90,8 +90,8 @@ def _matches(shape: Config, config: Config) -> bool:
 def forest_rows(lean: LeanResult, most: int = MAX_FOREST_ROWS) -> list[LeanRow]:
     """Return the candidates of the forest plot, cheapest first.
 
-    Beyond ``most`` candidates the accepted ones and then those with the highest lower bound are
-    kept.
+    Of more than ``most`` candidates the accepted ones come first, then those with the highest lower
+    bounds; the rest are left out.
     """
     cost = lean.costs[0]
     rows = [row for row in lean.table if math.isfinite(row.diff)]
@@ -103,7 +103,7 @@ def forest_rows(lean: LeanResult, most: int = MAX_FOREST_ROWS) -> list[LeanRow]:
 
 
 def forest_chart(compared: Sequence[LeanResult]) -> Chart | None:
-    """Draw every candidate's difference to its baseline against the margin, a block a group.
+    """Draw every candidate's difference to its baseline and the margin, a block for each group.
 
     None where no comparison has a candidate.
     """

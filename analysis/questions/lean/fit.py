@@ -2,9 +2,9 @@
 
 Non-inferiority, not equality: "its mean reaches the baseline's minus the margin" is wrong nine
 times in ten when every smaller model sits exactly at the margin and the best-looking one is picked.
-That none is established does not mean that none is as good: a shape is excluded only where it is
-shown to be worse by more than the margin, and what is neither is undecided. A baseline that has
-learned nothing answers nothing.
+A shape that is not established may still be as good: it is excluded only where it is shown to be
+worse by more than the margin, and otherwise undecided. With a baseline that has learned nothing
+there is no answer.
 """
 
 import math
@@ -45,9 +45,9 @@ class _Test:
 
     Attributes:
         diff: positive where the candidate is better.
-        sds: of one run of the candidate and of the baseline.
+        sds: seed standard deviations of the candidate and of the baseline.
         p, p_worse: one-sided p values of "worse by the margin or more" and of "worse by no more
-            than that"; None where the seeds of one of the two tell nothing.
+            than the margin"; None where the spread between seeds is not known.
     """
 
     shape: Shape
@@ -63,20 +63,20 @@ class _Shapes:
     """The shapes of a comparison.
 
     Attributes:
-        found: cheapest first.
+        comparable: the shapes that can be compared, cheapest first.
         base: the baseline; ``at`` is its index.
-        stopped: the cheaper ones that early stopping dropped: they were tried as well.
+        stopped: the cheaper shapes that early stopping dropped: they count as tried.
         sign: 1 where higher is better, else -1.
         sd, df: the seed sd of every shape, and its degrees of freedom; NaN without.
     """
 
     def __init__(self, shapes: Grouped, baseline: Mapping[str, AxisValue], margin: float) -> None:
-        self.found, self.metric, self.costs = shapes.comparable, shapes.metric, shapes.costs
+        self.comparable, self.metric, self.costs = shapes.comparable, shapes.metric, shapes.costs
         self.at = _find_baseline(shapes, baseline)
-        self.base = self.found[self.at]
+        self.base = self.comparable[self.at]
         self.sign, self.margin = 1.0 if shapes.goal == "max" else -1.0, float(margin)
         self.stopped = [shape for shape in shapes.stopped if self.is_cheaper(shape)]
-        self.sd, self.df = _seed_sds(self.found)
+        self.sd, self.df = _seed_sds(self.comparable)
 
     def is_cheaper(self, shape: Shape) -> bool:
         return shape.costs[self.costs[0]] < self.base.costs[self.costs[0]]
@@ -88,22 +88,25 @@ class _Shapes:
         return sd if self.base.values.size > 1 and math.isfinite(sd) else None
 
     def variance_of_mean(self, k: int) -> float:
-        shape = self.found[k]
+        shape = self.comparable[k]
         return float(shape.inflation * self.sd[k] ** 2 / shape.values.size)
 
     def test(self, k: int, margin: float) -> _Test:
-        """Test a shape against the baseline, each with the variance of its own seeds (Welch)."""
-        shape, base = self.found[k], self.base
+        """Test a shape against the baseline; each has its own seed variance (Welch)."""
+        shape, base = self.comparable[k], self.base
         means = float(shape.values.mean()), float(base.values.mean())
         # The same values in another order may add up to a last digit of difference.
         same = math.isclose(*means, rel_tol=1e-12)
         diff = 0.0 if same else self.sign * (means[0] - means[1])
-        sd, base_sd = (float(self.sd[i]) * math.sqrt(self.found[i].inflation) for i in (k, self.at))
+        sd, base_sd = (
+            float(self.sd[i]) * math.sqrt(self.comparable[i].inflation) for i in (k, self.at)
+        )
         if min(shape.values.size, base.values.size) < 2 or not math.isfinite(sd + base_sd):
             return _Test(shape, diff, (sd, base_sd))
-        own, ref = self.variance_of_mean(k), self.variance_of_mean(self.at)
-        se = math.sqrt(own + ref)
-        df = float((own + ref) ** 2 / (own**2 / self.df[k] + ref**2 / self.df[self.at]))
+        variance, base_variance = self.variance_of_mean(k), self.variance_of_mean(self.at)
+        total = variance + base_variance
+        se = math.sqrt(total)
+        df = float(total**2 / (variance**2 / self.df[k] + base_variance**2 / self.df[self.at]))
         t = (diff + margin) / se
         p, p_worse = float(special.stdtr(df, -t)), float(special.stdtr(df, t))
         return _Test(shape, diff, (sd, base_sd), se, df, p, p_worse)
@@ -112,8 +115,8 @@ class _Shapes:
 def _seed_sds(shapes: Sequence[Shape]) -> tuple[FloatArray, FloatArray]:
     """Return the seed sd of every shape with its degrees of freedom.
 
-    A shape whose seeds agree exactly (a metric that counts few examples) has the sd of the others:
-    no spread is no knowledge of one.
+    A shape whose seeds agree exactly (a metric that counts few examples) gets the pooled sd of the
+    other shapes: agreement does not show that its seeds never differ.
     """
     fits = [shape.tuned.fit if shape.tuned is not None else None for shape in shapes]
     df = np.array(
@@ -157,10 +160,10 @@ def fit(
         baseline: axis values that pick exactly one shape.
         margin: how much worse still counts as equal, in the metric's own unit, above 0.
         costs: columns to save; the first decides what is cheaper.
-        nuisance: columns of settings (a learning rate) of which each shape stands at its best.
+        nuisance: columns of settings (a learning rate); each shape has its best setting.
         settings: error rate, interval level, crash screening, what a constant predictor scores.
-        first_report: column of what each run scored at its first report, empty where that was its
-            last; looked at where a constant predictor's score is not known.
+        first_report: column of each run's score at its first report, empty where that was its last;
+            read where a constant predictor's score is not known.
         fixed_rate: the one learning rate of all runs, which was not tuned.
         columns: which columns tell runs apart and say how each ended (`RunColumns`).
 
@@ -179,7 +182,9 @@ def fit(
     shapes = _Shapes(candidates, baseline, margin)
     base = shapes.base
     tests = [
-        shapes.test(k, margin) for k, shape in enumerate(shapes.found) if shapes.is_cheaper(shape)
+        shapes.test(k, margin)
+        for k, shape in enumerate(shapes.comparable)
+        if shapes.is_cheaper(shape)
     ]
     untrained = _untrained(shapes, settings) if any(test.p is not None for test in tests) else ""
     rows = _rows(shapes, tests, goal, settings, is_open=not untrained)
@@ -243,7 +248,7 @@ def _rows(
     shapes: _Shapes, tests: Sequence[_Test], goal: Goal, settings: LeanSettings, *, is_open: bool
 ) -> tuple[LeanRow, ...]:
     """Return the candidates with their outcomes; all are undecided unless ``is_open``."""
-    bounds = metric_span(np.concatenate([shape.values for shape in shapes.found]), goal, None)
+    bounds = metric_span(np.concatenate([shape.values for shape in shapes.comparable]), goal, None)
     p_holm = holm([test.p for test in tests], len(shapes.stopped))
     p_worse = holm([test.p_worse for test in tests])
     tried = sum(test.p is not None for test in tests) + len(shapes.stopped)
@@ -259,7 +264,7 @@ def _rows(
         interval = Interval(test.diff, test.diff - reach, test.diff + reach)
         seeds = None
         if is_open and outcome == "undecided" and all(0 < sd < math.inf for sd in test.sds):
-            # They would be added after this look, and the next one has half its error rate.
+            # The seeds would be added after this look, and the next look has half its error rate.
             alpha = settings.level / 2
             seeds = seeds_for(
                 *(shapes.margin, max(tried, 1), alpha, settings.power),
@@ -294,8 +299,8 @@ def _rows(
 
 
 def _untrained(shapes: _Shapes, settings: LeanSettings) -> str:
-    """Return why the baseline cannot be compared with: it is not shown to be better than a constant
-    predictor, or not by more than the margin. Empty where it is, or where that is not known."""
+    """Return why no shape can be compared with the baseline: it is not shown to be better than a
+    constant predictor by more than the margin. Empty where it is, or where chance is not known."""
     chance, margin = settings.chance, shapes.margin
     if chance is None:
         return ""
@@ -318,18 +323,20 @@ def _untrained(shapes: _Shapes, settings: LeanSettings) -> str:
 
 
 def _doubt(shapes: _Shapes, runs: Runs, first_report: str | None, settings: LeanSettings) -> str:
-    """Return why the baseline may have learned nothing, where a constant predictor's score is not
-    known: it is no better than the worst shape tried, nor than at its own first report."""
-    if first_report is None or settings.chance is not None or len(shapes.found) < 2:
+    """Return why the baseline may have learned nothing: it is no better than the worst shape tried,
+    nor than at its own first report. Empty where a constant predictor's score is known."""
+    if first_report is None or settings.chance is not None or len(shapes.comparable) < 2:
         return ""
     frame = runs.frame
-    own = np.logical_and.reduce([frame[name] == at for name, at in shapes.base.config.items()])
-    scores = frame.loc[own, [runs.metric, first_report]].dropna()
+    is_baseline = np.logical_and.reduce(
+        [frame[name] == at for name, at in shapes.base.config.items()]
+    )
+    scores = frame.loc[is_baseline, [runs.metric, first_report]].dropna()
     gains = shapes.sign * (scores[runs.metric] - scores[first_report]).to_numpy(float)
     if gains.size < 2 or _p_above_zero(gains) <= settings.alpha:
         return ""
-    others = (k for k in range(len(shapes.found)) if k != shapes.at)
-    worst = min(others, key=lambda k: shapes.sign * float(shapes.found[k].values.mean()))
+    others = (k for k in range(len(shapes.comparable)) if k != shapes.at)
+    worst = min(others, key=lambda k: shapes.sign * float(shapes.comparable[k].values.mean()))
     p_worse = shapes.test(worst, 0.0).p_worse
     if p_worse is None or p_worse <= settings.alpha:
         return ""
@@ -403,13 +410,13 @@ def _reason(shapes: _Shapes, verdict: LeanVerdict, rows: Sequence[LeanRow]) -> s
 def _missing(
     shapes: _Shapes, verdict: LeanVerdict, rows: Sequence[LeanRow], settings: LeanSettings
 ) -> tuple[Missing, ...]:
-    """Return the runs that would settle what is open: an equal shape would then be established.
+    """Return the runs that would settle undecided shapes: an equal shape would be established.
 
-    Shapes that take over 50 seeds are left out: a wider margin is the better advice.
+    Shapes that need over 50 seeds are left out: a wider margin is the better advice.
     """
     if verdict not in ("undecided", "unsupported"):
         return ()
-    # Without any two runs of a shape nothing is known of the seeds.
+    # Without two runs of a shape the spread between seeds is not known.
     is_untested = verdict == "unsupported"
     missing: list[Missing] = []
     most = 0

@@ -1,10 +1,9 @@
-"""The lean question that a study or a table is asked, and its answer.
+"""The lean question to a study or a table, and its answer.
 
-Where a study holds several comparisons, each has a baseline of its own: families of models are
-compared with their own originals, not with each other. The families are one study, though, and
-asking each at the full error rate would let one of them be wrong the more often the more there are;
-so the rate is divided among them (Bonferroni), and Holm's procedure shares out each part over the
-family's candidates.
+Where a study holds several comparisons, each has its own baseline: families of models are compared
+with their originals, not with each other. If each family were tested at the full error rate, some
+family would be wrong the more often the more families there are. So the rate is divided among the
+families (Bonferroni), and Holm's procedure divides each part over the family's candidates.
 """
 
 import math
@@ -37,7 +36,7 @@ _NEEDED: Final = (
     "still counts as equal has no default"
 )
 _FIRST_REPORT: Final = "score at the first report"
-"""Column of what the baseline's trials scored at their first of several reports."""
+"""Column of the scores of the baseline's trials at the first of several reports."""
 
 
 def fit_groups(
@@ -62,8 +61,8 @@ def fit_groups(
     Args:
         baseline: axis values that pick exactly one shape at each value of ``within``.
         settings: as in ``lean.fit``; ``alpha`` is the error rate of the whole study.
-        chances: what a constant predictor scores, by the value of ``within`` in words, where that
-            is known.
+        chances: a constant predictor's score, by the value of ``within`` in words, where it is
+            known.
         with_fronts: whether each value gets a front of its own.
         ladder: the runs of each budget; None leaves open whether the answers are settled.
         fixed_rate: the one learning rate of all runs, which was not tuned.
@@ -92,8 +91,8 @@ def fit_groups(
             "nuisance": nuisance,
         }
         chance = (chances or {}).get(name, whole.chance)
-        own = replace(whole, alpha=whole.alpha / len(groups), chance=chance)
-        question = {**shared, "baseline": baseline, "margin": margin, "settings": own}
+        group_settings = replace(whole, alpha=whole.alpha / len(groups), chance=chance)
+        question = {**shared, "baseline": baseline, "margin": margin, "settings": group_settings}
         budgets = None if ladder is None else ladder.where(within, value)
         try:
             if with_fronts:
@@ -122,11 +121,13 @@ def answer_table(runs: Runs, chosen: Mapping[str, Any]) -> LeanResult:
 
 
 def answer_study(study: StudyRuns, chosen: Mapping[str, Any] | None) -> LeanResult | LeanGroups:
-    """Answer a study's lean question, or what options ask of it (see `Kind.of_study`); what is not
-    asked for is as in the study's own lean question."""
+    """Answer a study's lean question, or the question that options ask (see `Kind.of_study`).
+
+    An option that is not given has the value of the study's own lean question.
+    """
     settings = LeanSettings()
     if chosen is not None:
-        study = _asked(study, chosen)
+        study = _apply_options(study, chosen)
         settings = with_settings(settings, chosen["settings"])
     manifest, trials, within = study.manifest, study.trials, study.question.get("within")
     baseline = dict(study.question["baseline"])
@@ -169,16 +170,16 @@ def answer_study(study: StudyRuns, chosen: Mapping[str, Any] | None) -> LeanResu
     )
 
 
-def _asked(study: StudyRuns, chosen: Mapping[str, Any]) -> StudyRuns:
+def _apply_options(study: StudyRuns, chosen: Mapping[str, Any]) -> StudyRuns:
     """Return a study with the lean question that options ask of it.
 
     Raises:
         UserError: no baseline or margin, or a baseline that names the axis of its own task.
     """
-    own = study.question if study.question.get("type") == "Lean" else {}
+    defaults = study.question if study.question.get("type") == "Lean" else {}
     study = with_options(study, chosen)
-    margin = own.get("margin") if chosen["margin"] is None else chosen["margin"]
-    source, within = own, own.get("within")
+    margin = defaults.get("margin") if chosen["margin"] is None else chosen["margin"]
+    source, within = defaults, defaults.get("within")
     if chosen["baseline"] is not None:
         source, within = study.question, parting_axis(study)
     baseline = source.get("baseline")
@@ -191,7 +192,7 @@ def _asked(study: StudyRuns, chosen: Mapping[str, Any]) -> StudyRuns:
         )
     return study.asking(
         {
-            **own,
+            **defaults,
             "type": "Lean",
             "baseline": tuple(dict(baseline).items()),
             "margin": margin,
@@ -210,11 +211,11 @@ def _looks(extensions: Sequence[Mapping[str, Any]]) -> int:
 
 
 def _first_reports(study: StudyRuns, baseline: Mapping[str, Any]) -> "pd.Series[float]":
-    """Return what the baseline's finished trials scored at their first of several reports."""
+    """Return the scores of the baseline's finished trials at the first of several reports."""
     trials, metric = study.runs.frame, study.manifest.metric
-    own = trials["status"].isin(FULL)
+    is_baseline = trials["status"].isin(FULL)
     for axis, value in baseline.items():
-        own &= trials[axis].eq(value)
-    reports = frame(study.tables.reports_of(list(trials.loc[own, "key"])))
+        is_baseline &= trials[axis].eq(value)
+    reports = frame(study.tables.reports_of(list(trials.loc[is_baseline, "key"])))
     scores = reports.dropna(subset=[metric]).groupby("key")[metric].agg(["first", "size"])
     return trials["key"].map(scores.loc[scores["size"] > 1, "first"]).astype(float)

@@ -19,7 +19,7 @@ from analysis.runs.table import Runs
 
 
 class LeanKind(Kind):
-    """Compares shapes with a baseline, of a study or of a table."""
+    """Compares the shapes of a study or of a table with a baseline."""
 
     name = "lean"
     about = "Which cheaper shapes are no worse than a baseline by a margin?"
@@ -35,7 +35,7 @@ class LeanKind(Kind):
         return self.finding(answer_study(study, chosen))
 
     def finding(self, result: LeanResult | LeanGroups) -> Finding:
-        """Return what is said of one comparison or of several."""
+        """Return the sentences, badge, tables, charts and further runs of a result."""
         return Finding(
             self,
             result,

@@ -1,4 +1,4 @@
-"""What the lean analysis found, as frozen values."""
+"""The result of the lean analysis, as frozen values."""
 
 import math
 from dataclasses import dataclass, field, replace
@@ -25,10 +25,11 @@ class LeanSettings(Jsonable):
         alpha: family-wise error rate over all candidates tried.
         confidence: level of the two-sided intervals.
         crash_sd: runs this many pooled robust sd below their configuration's median are screened.
-        chance: what the best constant predictor scores, in the metric's unit; None where it is not
+        chance: the best constant predictor's score, in the metric's unit; None where it is not
             known. A baseline that is not shown to be better has learned nothing.
-        power: that undecided candidates should have had, if they equalled the baseline.
-        looks: how many times the runs have been looked at, seeds being added between.
+        power: the chance to establish a candidate that equals the baseline, by which the seeds that
+            undecided candidates need are counted.
+        looks: how many times the answer has been looked at; seeds were added between the looks.
     """
 
     alpha: float = ALPHA
@@ -50,8 +51,11 @@ class LeanSettings(Jsonable):
 
     @property
     def level(self) -> float:
-        """The error rate of this look: each one halves it, so that all later ones together add no
-        more than the first had."""
+        """The error rate of this look.
+
+        Each look has half the rate of the one before, so that all later looks together add no more
+        than the first.
+        """
         return self.alpha * 0.5 ** (self.looks - 1)
 
 
@@ -60,23 +64,23 @@ class LeanRow:
     """One configuration cheaper than the baseline, tested for being no worse than the margin.
 
     Attributes:
-        label: the same in words, unique within the result.
+        label: the configuration in words, unique within the result.
         mean: mean metric over full-budget runs, in the metric's unit.
-        sd: between seeds; that of the others where its own agree exactly.
-        diff: how much better than the baseline (positive is better, whatever the goal).
+        sd: seed standard deviation; that of the other shapes where its own seeds agree exactly.
+        diff: how much better than the baseline it is (positive is better, whatever the goal).
         df: Satterthwaite degrees of freedom; None without a variance.
         p_raw: one-sided p value of "worse by the margin or more"; None without a variance.
-        p_holm: the same after Holm over all candidates.
+        p_holm: ``p_raw`` after Holm's correction over all candidates.
         p_worse: one-sided p value of "worse by no more than the margin", after Holm over all
             candidates compared; None without a variance.
         outcome: established as no worse than the margin (p_holm <= alpha), excluded as worse by
             more (p_worse <= alpha), or undecided.
-        seeds_needed: of an undecided candidate, the seeds of it and of the baseline that would
-            establish it with the power asked for if the two were equal; None if over 50, or without
-            a variance.
+        seeds_needed: seeds of an undecided candidate and of the baseline that would establish it
+            with the power of the settings if the two were equal; None if over 50, or without a
+            variance.
         saving: share of the baseline's cost saved, per cost (0.25 is a quarter less).
         crash_share: screened, failed, diverged and too large runs among all that ended.
-        lost: its runs that are in no mean; it is that of those left.
+        lost: its runs that do not enter the mean.
         setting: its best setting of the nuisance axes; None without such axes.
     """
 
@@ -111,26 +115,27 @@ class LeanResult(Jsonable):
     """Which cheaper configurations are established as no worse than the baseline by the margin.
 
     Attributes:
-        at: the axis value that tells it from the other comparisons of a study; empty where it is
-            the only one.
+        at: the axis value that distinguishes this comparison from the others of a study; empty
+            where it is the only one.
         verdict: found; excluded (every cheaper configuration is shown to be worse by more than the
             margin); undecided; untrained (the baseline has learned no more than a constant
             predictor, or no more than the margin beyond it); no_candidates (none is cheaper);
             unsupported (a single run a configuration proves nothing).
         reason: why there is no answer; empty where there is one.
-        baseline_lost: its runs that are in no mean.
+        baseline_lost: the baseline's runs that do not enter its mean.
         margin: in the metric's unit.
         sd: the baseline's seed sd; None where it is not measured.
         stopped: labels of the cheaper configurations that early stopping dropped.
-        missing: runs that would settle what is undecided, as far as they can be counted.
+        missing: runs that would settle undecided candidates, where their number is known.
         choice: label of the cheapest accepted candidate.
-        costs: names of the cost columns, the first one orders the table.
-        nuisance: axes of whose settings every configuration stands at its best.
-        baseline_setting: that of the baseline; None without such axes.
+        costs: names of the cost columns; the first one orders the table.
+        nuisance: axes whose settings compete; every configuration has its best setting.
+        baseline_setting: the baseline's best setting; None without nuisance axes.
         doubt: why it is not known whether the baseline has learned anything; empty where it has.
-        fixed_rate: the one learning rate of all runs, which was not tuned; None where it was, or is
-            not known.
-        sensitivity: whether it would survive more training; None where that was not asked.
+        fixed_rate: the one learning rate of all runs, which was not tuned; None where the rate was
+            tuned or is not known.
+        sensitivity: whether the answer would survive more training; None where that was not
+            examined.
     """
 
     verdict: LeanVerdict
@@ -167,12 +172,12 @@ class LeanResult(Jsonable):
 
     @property
     def margin_over_sd(self) -> float | None:
-        """The margin in seed sd of the baseline; None where that is not measured."""
+        """The margin in seed sd of the baseline; None where the sd is not measured."""
         return self.margin / self.sd if self.sd else None
 
     @property
     def decides(self) -> bool:
-        """Whether a shape is chosen, or every cheaper one shown to be worse."""
+        """Whether a shape is chosen, or every cheaper shape is shown to be worse."""
         return self.verdict in ("found", "excluded")
 
     @property
@@ -182,7 +187,7 @@ class LeanResult(Jsonable):
 
     @property
     def saving(self) -> float | None:
-        """Share of the first cost that the choice saves; None without one."""
+        """Share of the first cost that the chosen shape saves; None without a choice."""
         return None if self.chosen is None else self.chosen.saving[self.costs[0]]
 
     @property
@@ -200,12 +205,12 @@ class LeanGroups(Jsonable):
     """The comparisons of a study, one a value of an axis.
 
     Attributes:
-        found: the comparison at each value that has one, by the value in words.
-        problems: why there is none, at the others.
-        fronts: the front at each value, where the study learns more than one task, so that one
-            front over all of it would hold results of different tasks against each other.
-        fixed_rate: the one learning rate of all runs, which was not tuned; None where it was, or is
-            not known.
+        found: the comparisons, by the value in words; JSON has the same name.
+        problems: why there is no comparison, by each value that has none.
+        fronts: the front at each value, where the study learns more than one task: one front over
+            the whole study would compare results of different tasks.
+        fixed_rate: the one learning rate of all runs, which was not tuned; None where the rate was
+            tuned or is not known.
     """
 
     within: str
@@ -220,8 +225,10 @@ class LeanGroups(Jsonable):
 
     @property
     def settled_verdicts(self) -> list[Settled]:
-        """Whether the answers that were given would survive more training; empty where that was
-        not asked or every one of them has a single budget."""
+        """The verdicts on whether each answer would survive more training.
+
+        Empty where this was not examined, or every answer rests on a single budget.
+        """
         results = [result.sensitivity for result in self.found.values() if result.decides]
         known = [item for item in results if item is not None]
         return [] if all(item.is_single for item in known) else [item.verdict for item in known]
@@ -242,11 +249,11 @@ def missing_runs(result: LeanResult | LeanGroups) -> tuple[Missing, ...]:
 
 
 def confirming_runs(result: LeanResult | LeanGroups) -> tuple[Missing, ...]:
-    """Return the runs that confirm what a study chose.
+    """Return the runs that confirm the shapes that a study chose.
 
-    The choice was the cheapest of several that passed, which inflates its estimate; seeds that no
-    part of the study has seen tell whether it holds. Every chosen shape and its baseline is run
-    with the seeds that find an equal shape nine times in ten (the most that any comparison needs).
+    The chosen shape was the cheapest of several that passed, which inflates its estimate; fresh
+    seeds show whether the result holds. Every chosen shape and its baseline is run with as many
+    seeds as find an equal shape nine times in ten (the largest number over the comparisons).
     """
     usable = [
         (lean, lean.chosen, lean.margin_over_sd)
@@ -257,12 +264,12 @@ def confirming_runs(result: LeanResult | LeanGroups) -> tuple[Missing, ...]:
     ]
     if not usable:
         return ()
-    # Alone a comparison is tested at the error rate that the whole study had.
+    # A confirmation is tested at the error rate of the whole study, not of one comparison.
     alpha = ALPHA if usable[0][0].at else usable[0][0].settings.alpha
     seeds = max(confirming_seeds(ratio, alpha / len(usable)) for _, _, ratio in usable)
     why = "confirms the choice with fresh seeds"
     return tuple(
-        # What is confirmed is the shape at the setting that stands for it.
+        # The shape is confirmed at its best setting.
         Missing({**lean.at, **config, **(setting.values if setting else {})}, seeds, why)
         for lean, row, _ in usable
         for config, setting in (

@@ -1,4 +1,4 @@
-"""What lean comparisons say in words: sentences and tables."""
+"""The sentences and tables of lean comparisons."""
 
 import math
 from dataclasses import replace
@@ -64,7 +64,7 @@ def lean_badge(result: LeanResult | LeanGroups) -> tuple[str, Tone]:
 
 
 def lean_sentences(result: LeanResult | LeanGroups) -> list[str]:
-    """Return the answer, and then what qualifies it."""
+    """Return the answer and then its qualifications, a sentence each."""
     if isinstance(result, LeanGroups):
         return _groups_sentences(result)
     sentences = [_headline(result)]
@@ -92,7 +92,7 @@ def lean_sentences(result: LeanResult | LeanGroups) -> list[str]:
 
 
 def _headline(result: LeanResult) -> str:
-    """Return what was found in one sentence."""
+    """Return the answer in one sentence."""
     if result.verdict in _NO_ANSWERS:
         return f"{_NO_ANSWERS[result.verdict]}: {result.reason.strip().rstrip('.')}."
     chosen = result.chosen
@@ -147,7 +147,7 @@ def _undecided(result: LeanResult) -> str:
 
 
 def _seeds_to_settle(result: LeanResult) -> str:
-    """Return how many seeds would settle what is undecided; empty where none can be named."""
+    """Return in words how many seeds would settle undecided candidates; empty without any."""
     if not result.undecided:
         return ""
     power = percent_text(result.settings.power)
@@ -168,8 +168,8 @@ def _seeds_to_settle(result: LeanResult) -> str:
     span = number_text(known[-1])
     if known[0] < known[-1]:
         span = f"{known[0]} to {known[-1]}"
-    more = len(needed) - len(known)
-    rest = f" ({more} of them more than {MOST_SEEDS_ASKED_FOR})" if more else ""
+    uncounted = len(needed) - len(known)
+    rest = f" ({uncounted} of them more than {MOST_SEEDS_ASKED_FOR})" if uncounted else ""
     return (
         f"To establish an equal shape with a power of {power} takes {span} seeds of each{rest}; "
         f"there are {have}."
@@ -181,13 +181,14 @@ def _margin(result: LeanResult) -> str:
 
 
 def _cheaper(result: LeanResult) -> str:
-    """Return the candidates in words, those that early stopping dropped included."""
+    """Return the number of candidates in words, with those that early stopping dropped."""
     tried = len(result.table) + len(result.stopped)
     return f"{tried} cheaper shape{'' if tried == 1 else 's'}"
 
 
 def _settings_at_edge(result: LeanResult) -> str:
-    """Return that the best setting of the baseline or the choice is the last one tried."""
+    """Return that the best setting of the baseline or the chosen shape is the last one tried, in
+    words; empty where neither is."""
     shapes = [("the baseline", result.baseline_setting)]
     if result.chosen is not None:
         shapes.append((result.chosen.label, result.chosen.setting))
@@ -286,7 +287,7 @@ def lean_table(result: LeanResult) -> Table:
 
 
 def _seeds_text(row: LeanRow) -> str:
-    """Return the seeds that would establish an equal shape."""
+    """Return the number of seeds that would establish an equal shape, in words."""
     if row.seeds_needed is not None:
         return str(row.seeds_needed)
     is_open = row.outcome == "undecided" and row.p_raw is not None
@@ -300,7 +301,7 @@ def _best_setting(result: LeanResult) -> str:
 
 
 def _confirmation(result: LeanResult) -> str:
-    """Return what confirms a choice among several; empty without one."""
+    """Return the advice to confirm a choice among several; empty without one."""
     chosen, ratio = result.chosen, result.margin_over_sd
     if chosen is None or ratio is None or len(result.table) + len(result.stopped) < 2:
         return ""
@@ -312,36 +313,36 @@ def _confirmation(result: LeanResult) -> str:
 
 
 def _groups_badge(groups: LeanGroups) -> tuple[str, Tone]:
-    established, every = groups.count("found"), len(groups.found) + len(groups.problems)
+    established, total = groups.count("found"), len(groups.found) + len(groups.problems)
     excluded = groups.count("excluded")
     if not groups.found:
         return "no verdict", "unknown"
     verdicts = groups.settled_verdicts
     worst: Settled = "settled" if set(verdicts) == {"settled"} else "unknown"
     together = Sensitivity(verdict="moving" if "moving" in verdicts else worst)
-    if excluded == every:
+    if excluded == total:
         return sensitivity_badge(_VERDICTS["excluded"], together)
-    undecided = every - established - excluded
+    undecided = total - established - excluded
     if not established:
-        return f"undecided in {undecided} of {every}", "unknown"
-    tone: Tone = "found" if established == every else "partial"
+        return f"undecided in {undecided} of {total}", "unknown"
+    tone: Tone = "found" if established == total else "partial"
     rest = f", undecided in {undecided}" if undecided else ""
-    label = f"leaner equivalent in {established} of {every}{rest}"
+    label = f"leaner equivalent in {established} of {total}{rest}"
     return sensitivity_badge((label, tone), together)
 
 
 def _groups_sentences(groups: LeanGroups) -> list[str]:
-    """Return how many comparisons have which answer, and then each answer."""
+    """Return the number of comparisons with each verdict, and then every answer."""
     texts = {value: " ".join(lean_sentences(result)) for value, result in groups.found.items()}
     texts |= {value: f"No answer: {problem}." for value, problem in groups.problems.items()}
     answers = []
     for text in dict.fromkeys(texts.values()):
         values = ", ".join(value for value, other in texts.items() if other == text)
         answers.append(f"{groups.within} = {values}: {first_to_lower(text)}")
-    established, excluded, every = groups.count("found"), groups.count("excluded"), len(texts)
-    undecided = every - established - excluded
+    established, excluded, total = groups.count("found"), groups.count("excluded"), len(texts)
+    undecided = total - established - excluded
     counts = [
-        f"A leaner shape is established as no worse than its baseline in {established} of {every} "
+        f"A leaner shape is established as no worse than its baseline in {established} of {total} "
         "comparisons",
         *([f"excluded in {excluded}"] if excluded else []),
         *([f"undecided in {undecided}"] if undecided else []),

@@ -32,8 +32,10 @@ def answer(
     question: Mapping[str, Any],
     first_report: str | None = None,
 ) -> LeanResult:
-    """Return the answer to the arguments of `fit`, with whether it is settled unless ``ladder`` is
-    None."""
+    """Return the answer to a question with the arguments of `fit`.
+
+    With a ``ladder`` the answer includes whether it is settled.
+    """
     result = fit(runs, first_report=first_report, **question)
     return with_training(result, ladder, partial(fit, **question)) if ladder else result
 
@@ -43,7 +45,7 @@ def with_training(
 ) -> LeanResult:
     """Return the answer with whether it is settled.
 
-    It turns on the shapes that it excludes, and on the one that it chooses.
+    Whether it is depends on the excluded shapes and on the chosen one.
 
     Args:
         result: the answer, that of the largest budget that all shapes have.
@@ -55,15 +57,15 @@ def with_training(
     rows = [row for row in result.table if row.outcome == "excluded" or row.label == result.choice]
     rest = [row for row in result.table if row not in rows]
     sign = 1.0 if result.goal == "max" else -1.0
-    own = len(ladder.rungs) - 1
+    answer_index = len(ladder.rungs) - 1
     quantities = [
-        _quantity(result, row, ladder, own, sign, course)
+        _quantity(result, row, ladder, answer_index, sign, course)
         for course, row in enumerate([None, *rows, *rest])
     ]
     decisive = 1 + len(rows)
     quantities = [replace(quantity, decides=k < decisive) for k, quantity in enumerate(quantities)]
 
-    def again(change: FloatArray) -> Verdicts:
+    def answer_changes(change: FloatArray) -> Verdicts:
         gaps = np.array([row.diff for row in rows])[:, None] + change[1:] - change[0]
         worse = gaps < -result.margin
         holds = np.array(
@@ -79,9 +81,9 @@ def with_training(
             otherwise = f"change: {rows[least].label} would come within the margin"
         return Verdicts(np.asarray(holds.all(axis=0)), otherwise, [0, *(k + 1 for k in unsure)])
 
-    told, missing = sensitivity(
+    settled, missing = sensitivity(
         quantities,
-        again,
+        answer_changes,
         ladder,
         is_stopped=bool(result.stopped),
         answers=_answers(result, ladder, answer),
@@ -89,7 +91,7 @@ def with_training(
         draws=_DRAWS,
         rng=np.random.default_rng(0),
     )
-    return replace(result, sensitivity=told, missing=result.missing or missing)
+    return replace(result, sensitivity=settled, missing=result.missing or missing)
 
 
 def _answers(
@@ -102,24 +104,33 @@ def _answers(
         except UserError:
             # Typically the baseline has no run at a shorter budget; the answer stands without it.
             continue
-        answers.append(BudgetAnswer(number(rung.budget), len(rung.runs.frame), _says(result_there)))
+        answers.append(
+            BudgetAnswer(number(rung.budget), len(rung.runs.frame), _verdict_text(result_there))
+        )
     if ladder.rungs:
         last = ladder.rungs[-1]
-        answers.append(BudgetAnswer(number(last.budget), len(last.runs.frame), _says(result)))
+        answers.append(
+            BudgetAnswer(number(last.budget), len(last.runs.frame), _verdict_text(result))
+        )
     return answers
 
 
-def _says(result: LeanResult) -> str:
+def _verdict_text(result: LeanResult) -> str:
     gaps = ", ".join(f"{row.label} {row.diff:+.3g} {row.outcome}" for row in result.table[:6])
-    more = len(result.table) - 6
+    rest = len(result.table) - 6
     choice = f"{result.choice}; " if result.choice else ""
-    return f"{result.verdict}: {choice}{gaps}{f' and {more} more' if more > 0 else ''}"
+    return f"{result.verdict}: {choice}{gaps}{f' and {rest} more' if rest > 0 else ''}"
 
 
 def _quantity(
-    result: LeanResult, row: LeanRow | None, ladder: Ladder, own: int, sign: float, course: int
+    result: LeanResult,
+    row: LeanRow | None,
+    ladder: Ladder,
+    answer_index: int,
+    sign: float,
+    course: int,
 ) -> Quantity:
-    """Return a shape; None stands for the baseline."""
+    """Return the curve of a shape over the budgets; a ``row`` of None is the baseline."""
     config, setting, runs = (
         (result.baseline, result.baseline_setting, result.baseline_n)
         if row is None
@@ -129,7 +140,7 @@ def _quantity(
     curve = None
     if ladder.rungs:
         values = [_by_seed(rung.runs, at) for rung in (*ladder.rungs, *ladder.further)]
-        curve = paired_curve(values, own)
+        curve = paired_curve(values, answer_index)
     return Quantity(at, runs, None if curve is None else sign * curve, 0, course)
 
 
@@ -137,7 +148,7 @@ def _by_seed(runs: Runs, at: Mapping[str, AxisValue]) -> dict[str, float]:
     try:
         rows, _ = runs.rows(list(at))
     except UserError:
-        # Rows that more columns tell apart than the shape has: its settings compete.
+        # Further columns distinguish the rows of a shape: its settings compete.
         return {}
     here = rows["complete"].to_numpy(bool)
     for name, value in at.items():

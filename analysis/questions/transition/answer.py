@@ -37,28 +37,27 @@ def answer(
     settings: TransitionSettings,
     layers: int,
 ) -> tuple[dict[str, Any], Need, str]:
-    """Return the fields of the result, by the reading that leads, what an open answer lacks, and a
-    note where the answer is not that of the typical run.
+    """Return the fields of the result, the need of an open answer, and a note on the reading.
 
-    The attainable reading leads where runs get stuck or were selected inside cells, else the
-    typical one.
+    The attainable reading decides where runs get stuck or early stopping selected them inside
+    cells; else the typical reading does, and the note is empty.
     """
 
     def read(best_of: int | None) -> tuple[dict[str, Any], Need]:
         return _Reading(read_cells(grid, noise, best_of), table, coverage, settings, layers).read()
 
-    wish = settings.reading
-    if coverage.pruned_inside and wish != "typical":
+    choice = settings.reading
+    if coverage.pruned_inside and choice != "typical":
         return (*read(0), "")
     typical, needs = read(None)
-    if wish == "typical" or grid.fewest < (3 if wish == "auto" else 2):
+    if choice == "typical" or grid.fewest < (3 if choice == "auto" else 2):
         return typical, needs, ""
     attainable, lacking = read(grid.fewest)
     min_drop = settings.limits(table.scale).min_drop
-    if wish == "auto" and _stuck_share(attainable, grid, min_drop) < _STUCK_SHARE:
+    if choice == "auto" and _stuck_share(attainable, grid, min_drop) < _STUCK_SHARE:
         return typical, needs, ""
     why = "as asked for"
-    if wish == "auto":
+    if choice == "auto":
         why = "since some runs stay far behind their cell's best"
     place = f" at {typical['h_star']:g}" if typical["verdict"] == "collapse" else ""
     note = (
@@ -79,7 +78,7 @@ def _stuck_share(fields: dict[str, Any], grid: Grid, min_drop: float) -> float:
 
 
 class _Reading:
-    """What cells say under one reading of their seeds.
+    """The answer from cells under one reading of their seeds.
 
     Attributes:
         star, peak: indices of h* and of the head count that ends the largest drop.
@@ -99,7 +98,8 @@ class _Reading:
         self.heads, self.limits = cells.grid.heads, settings.limits(table.scale)
 
     def read(self) -> tuple[dict[str, Any], Need]:
-        """Return the fields of the result that follow from the cells, and what is lacking."""
+        """Return the fields of the result that follow from the cells, and the need of an open
+        answer."""
         cells, heads = self.cells, self.heads
         fields: dict[str, Any] = {
             "noise_gap": cells.noise.gap,
@@ -118,15 +118,15 @@ class _Reading:
         if np.isnan(step_drops(cells.z)).all():
             reason = f"no two neighbouring values of {x} share one of {by}"
             return {**fields, "reason": reason}, "cells"
-        found, needs = self._judged()
-        return fields | found, needs
+        judged_fields, needs = self._judge_cells()
+        return fields | judged_fields, needs
 
-    def _judged(self) -> tuple[dict[str, Any], Need]:
+    def _judge_cells(self) -> tuple[dict[str, Any], Need]:
         cells, heads, settings = self.cells, self.heads, self.settings
         rng = np.random.default_rng([settings.rng_seed, 0 if cells.best_of is None else 1])
         self.judge = Judge(cells, settings, self.limits, rng)
-        self.judged = self.judge.judge(cells.z[None])
-        falls = self.judged.falls
+        self.judgement = self.judge.judge(cells.z[None])
+        falls = self.judgement.falls
         self.star, self.peak = int(falls.star[0]), int(falls.peak[0])
         self.drop, self.excess = float(falls.drop[0]), float(falls.excess[0])
         self.reach = self.judge.slopes.quantile(1 - settings.alpha)
@@ -141,22 +141,25 @@ class _Reading:
             fields["p_h"] = dict(zip(map(number, heads), shares.tolist(), strict=True))
             fields["h_set"] = tuple(number(heads[k]) for k in members)
         verdict, reason, needs = self._decide(gap)
-        looks_like_one = bool(self.judged.collapses[0]) or self._ends_at_second()
+        looks_like_one = bool(self.judgement.collapses[0]) or self._ends_at_second()
         fields |= {"verdict": verdict, "reason": reason}
         fields["suggested"] = needs == "seeds" and looks_like_one
         if verdict == "collapse":
-            fields["shown_by"] = "abruptness" if self.judged.abrupt[0] else "growth"
+            fields["shown_by"] = "abruptness" if self.judgement.abrupt[0] else "growth"
             fields["d_eff"] = self._dimension([*members, self.star])
         return fields, needs
 
     def _numbers(self) -> dict[str, Any]:
-        heads, alpha, judge, judged = self.heads, self.settings.alpha, self.judge, self.judged
-        slopes, is_tested = judge.slopes, judged.p[0] < 1
+        heads, alpha, judge, judgement = self.heads, self.settings.alpha, self.judge, self.judgement
+        slopes, is_tested = judge.slopes, judgement.p[0] < 1
         below, above = (
             slopes.interval(float(estimate[0]), float(se[0]), alpha)
             if np.isfinite(estimate[0])
             else None
-            for estimate, se in ((judged.below, judged.below_se), (judged.above, judged.above_se))
+            for estimate, se in (
+                (judgement.below, judgement.below_se),
+                (judgement.above, judgement.above_se),
+            )
         )
         return {
             "h_star": number(heads[self.star]),
@@ -164,8 +167,8 @@ class _Reading:
             "h_peak": number(heads[self.peak]),
             "drop": self.drop,
             "excess": self.excess,
-            "p": float(judged.p[0]) if is_tested else None,
-            "scatter": float(judged.scatter[0]) if is_tested else None,
+            "p": float(judgement.p[0]) if is_tested else None,
+            "scatter": float(judgement.scatter[0]) if is_tested else None,
             "later_rise": self._later_rise(),
             "drops": self._drop_steps(),
             "gamma": {
@@ -184,13 +187,13 @@ class _Reading:
         }
 
     def _growth(self) -> Growth:
-        estimate, reach = self.judged.above[0], self.reach * self.judged.above_se[0]
+        estimate, reach = self.judgement.above[0], self.reach * self.judgement.above_se[0]
         if estimate + reach <= self.limits.max_growth:
             return "gone"
         return "stays" if estimate - reach > self.limits.max_growth else "open"
 
     def _decide(self, gap: str) -> tuple[Verdict, str, Need]:
-        """Return the verdict, its reason in words, and what an open one needs."""
+        """Return the verdict, its reason in words, and the need of an open verdict."""
         heads, limits, x = self.heads, self.limits, self.table.x
         if self.coverage.refusal:
             return "open", self.coverage.refusal, "cells"
@@ -198,7 +201,7 @@ class _Reading:
             return "open", f"{self._values()} cannot tell a collapse from a decline", "heads"
         if gap:
             return "open", f"{gap}, so the noise between seeds is not measured", "seeds"
-        if self.judged.collapses[0]:
+        if self.judgement.collapses[0]:
             return "collapse", "", ""
         if number_of := self.table.without_floor:
             runs = "1 run has" if number_of == 1 else f"{number_of} runs have"
@@ -218,16 +221,16 @@ class _Reading:
                 f"with one value of {x} below it a collapse cannot be told from diminishing returns"
             )
             return "open", reason, "below"
-        if self.judged.gap[0] < limits.min_excess:
+        if self.judgement.gap[0] < limits.min_excess:
             return "none", f"{fall}, but {self._as_good()}", ""
         if not self.judge.is_testable(self.peak):
             return "none", f"{fall}, which one value of {x} below it cannot tell from a decline", ""
         if self.excess < limits.min_excess:
             excess = self._size(max(self.excess, 0.0))
             return "none", f"{fall}, of which {excess} exceed the decline before it", ""
-        scatter = self._size(float(self.judged.scatter[0]))
+        scatter, p = self._size(float(self.judgement.scatter[0])), float(self.judgement.p[0])
         reason = (
-            f"{fall}, and {100 * float(self.judged.p[0]):.2g} % of declines without a collapse look"
+            f"{fall}, and {100 * p:.2g} % of declines without a collapse look"
             f" as abrupt where single values scatter by {scatter}"
         )
         return "none", reason, ""
@@ -243,18 +246,20 @@ class _Reading:
         )
 
     def _later_fall(self) -> float | None:
-        """Return the largest upper bound of the fall from h* to a later head count, None without
-        one.
+        """Return the largest upper bound of the fall from h* to a later head count; None where h*
+        is the last.
 
-        Each bound is one-sided at level alpha; every one of them must be small for "no further
-        fall", so no correction is needed (intersection-union).
+        Each bound is one-sided at level alpha. "No further fall" needs all bounds to be small, so
+        they need no correction (intersection-union).
         """
         fall, se = self._later_falls()
         return float(np.max(fall + self.reach * se)) if fall.size else None
 
     def _later_rise(self) -> tuple[Number, float] | None:
-        """Return the highest later level with how far it lies above that of h*, where that is
-        surely more than the smallest step that counts."""
+        """Return the head count after h* with the highest level, and its rise above h*.
+
+        None where the rise is not surely larger than the smallest step that counts.
+        """
         fall, se = self._later_falls()
         k = int(np.argmin(fall)) if fall.size else 0
         if not fall.size or -fall[k] - self.reach * se[k] < self.limits.d_min:
@@ -268,7 +273,7 @@ class _Reading:
         return level[self.star] - level[later], np.sqrt(variances)
 
     def _at_the_ends(self) -> str:
-        """Say where a collapse may lie that the values tried do not show."""
+        """Return in words whether a collapse may lie outside the values that were tried."""
         slopes, limit = self.judge.slopes, self.limits.max_growth
         x, by = self.table.x, self.table.by
         if by is None or not np.isfinite(slopes.estimate[-1]):

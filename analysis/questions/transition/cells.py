@@ -50,16 +50,16 @@ class Grid:
 
     @property
     def inflation(self) -> FloatArray:
-        """Variance of each cell's value over that of as many independent runs, shape [K, J]: above
-        1 where its runs chose each other's settings."""
+        """Variance of each cell's value, relative to the value of as many independent runs, shape
+        [K, J]: above 1 where the cell's runs chose each other's settings."""
         inflation = np.ones((len(self.heads), len(self.lengths)))
         for cell, choice in self.chosen.items():
             inflation[cell] = choice.inflation
         return inflation
 
     def alike(self, k: int) -> list[FloatArray]:
-        """Return the runs at a head count by what they share but for the seed: those of a cell, or
-        of each setting that stands for a seed of it."""
+        """Return the runs at a head count in groups that differ in the seed alone: the runs of each
+        cell, or of each setting that was chosen for a seed of the cell."""
         samples: list[FloatArray] = []
         for j, cell in enumerate(self.runs[k]):
             choice = self.chosen.get((k, j))
@@ -74,8 +74,8 @@ class SeedNoise:
     Attributes:
         sd: shape [K].
         df: degrees of freedom behind each, shape [K]; 0 where no cell holds two runs.
-        stand_in: the sd that stands in because the cells do not measure one; None where they do,
-            or where the few pairs there are give it.
+        stand_in: the sd that is assumed because the cells do not measure one; None where they do,
+            or where the few pairs of runs give an estimate.
         gap: why the noise counts as not measured; empty where it is measured or stated.
         has_spread: whether any two runs of one cell differ, shape [K].
     """
@@ -164,7 +164,7 @@ def read_cells(grid: Grid, noise: SeedNoise, best_of: int | None) -> Cells:
         ]
     )
     inflation = grid.inflation * (_MEDIAN_VARIANCE if best_of is None else 1.0)
-    # The survivors of a pruned cell lie closer together than its runs did: each tells of one run.
+    # Survivors of a pruned cell lie closer together than all its runs: they count as one run.
     behind = np.minimum(counts, 1) if best_of == 0 else counts
     with np.errstate(divide="ignore"):
         variance = np.where(counts > 0, inflation * noise.sd[:, None] ** 2 / behind, np.nan)
@@ -191,8 +191,8 @@ def resampled_cells(cells: Cells, draws: int, rng: np.random.Generator) -> Float
     """Return ``draws`` versions of z, shape [draws, K, J].
 
     Seeds are resampled within each cell; a t-distributed term s_h sqrt(1 / (n (n - 1))) restores
-    the variance that resampling few seeds loses (n = 1: the whole of s_h), and another one adds
-    that by which a tuned cell's value scatters more than that of independent runs.
+    the variance that resampling few seeds loses (n = 1: the whole of s_h), and another term adds
+    the further variance of a tuned cell, whose runs are not independent.
     """
     z = np.full((draws, *cells.z.shape), np.nan)
     inflation = cells.grid.inflation

@@ -1,4 +1,4 @@
-"""Which trials ended how, whether that allows an answer, and which trials would."""
+"""How trials ended, whether their results allow an answer, and which trials an answer needs."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -15,13 +15,13 @@ from analysis.values import AxisValue, Number, number
 from hsweep.design.question import FEWEST_FOR_A_BREAK, Missing
 
 Need = Literal["seeds", "below", "heads", "cells", ""]
-"""What an open answer lacks; empty where nothing is known that would give it."""
+"""What an open answer needs; empty where no further runs are known to help."""
 _MIN_CELL_SHARE: Final = 0.9
 """Share of the cells that must have a full-budget run."""
 _MOST_NAMED: Final = 6
 _SEEDS_A_CELL: Final = 3
-"""Seeds that an untested answer asks for in every cell: two are enough to be tested, three make a
-median, and show runs that get stuck."""
+"""Seeds that an untested answer needs in every cell: two allow a test, three make a median and show
+runs that get stuck."""
 Place = tuple[Number, Number | None]
 
 
@@ -31,8 +31,9 @@ class Coverage:
 
     Attributes:
         x, by: the searched axis and the modulating one, which may be None.
-        refusal: why no verdict may be given; empty when one may.
-        pruned_out: refused because early stopping emptied cells, so what is left is selected.
+        refusal: why no verdict is possible; empty where a verdict is possible.
+        pruned_out: early stopping emptied cells, so the remaining cells are a selection, and no
+            verdict is possible.
         pruned_inside: some cell holds runs stopped early beside its full-budget runs.
     """
 
@@ -55,11 +56,11 @@ class Coverage:
 
 
 def audit(table: RunTable) -> Coverage:
-    """Return what a table covers.
+    """Return the coverage of a table.
 
-    A sweep is refused when fewer than 90 % of its cells, or any head count not at all, have a
-    full-budget run. Cells that the table does not name were never part of the sweep: they are
-    reported, not held against it.
+    A sweep gets no verdict when fewer than 90 % of its cells have a full-budget run, or no cell of
+    some head count has. Cells that the table does not name were never part of the sweep: they are
+    reported and do not count.
     """
     counts = _counts(table)
     done, empty = ([c for c in counts if bool(c.read) is has] for has in (True, False))
@@ -88,7 +89,7 @@ def audit(table: RunTable) -> Coverage:
                 "cells started different numbers of runs, so their best runs are not comparable"
             )
     if note := _chance_note(table, counts):
-        # Where their setting does not compete, the answer does not rest on them.
+        # The answer does not rest on runs at chance whose setting does not compete.
         rests_on_them = bool(table.frame["status"].eq(AT_CHANCE).any())
         (qualifications if rests_on_them else warnings).append(note)
     if still_open := sum(cell.count("running", "planned") > 0 for cell in counts):
@@ -126,7 +127,7 @@ def _chance_note(table: RunTable, counts: Sequence[CellCounts]) -> str:
 
 
 def missing_runs(coverage: Coverage, needs: Need) -> tuple[Missing, ...]:
-    """Return the runs that give an open answer what it needs."""
+    """Return the runs that meet the need of an open answer."""
     match needs:
         case "cells":
             return _empty_cells(coverage)
@@ -138,25 +139,28 @@ def missing_runs(coverage: Coverage, needs: Need) -> tuple[Missing, ...]:
         case "heads":
             xs = coverage.xs
             step = xs[-1] - xs[-2] if len(xs) > 1 else 1
-            more = [number(xs[-1] + step * k) for k in range(1, FEWEST_FOR_A_BREAK - len(xs) + 1)]
+            larger = [number(xs[-1] + step * k) for k in range(1, FEWEST_FOR_A_BREAK - len(xs) + 1)]
             why = f"too few values of {coverage.x}"
-            return _more_seeds(coverage, least=2) + _at(coverage, _crossed(coverage, more), why)
+            return _more_seeds(coverage, least=2) + _at(coverage, _crossed(coverage, larger), why)
     return ()
 
 
 def _empty_cells(coverage: Coverage) -> tuple[Missing, ...]:
-    """Return the runs of the cells without any; where the others mostly hold a single one, more
-    seeds of these too, as the noise between seeds would not be measured."""
+    """Return runs for the cells without a run.
+
+    Where the other cells mostly hold a single run, they get further seeds too: otherwise the noise
+    between seeds would not be measured.
+    """
     read = {(cell.x, cell.by): cell.read for cell in coverage.counts}
-    more: tuple[Missing, ...] = ()
+    further_seeds: tuple[Missing, ...] = ()
     if np.median([number for number in read.values() if number] or [0]) < 2:
-        more = _more_seeds(coverage)
+        further_seeds = _more_seeds(coverage)
     lacking = [
         place
         for place in _crossed(coverage, coverage.xs)
-        if not read.get(place) and not (more and place in read)
+        if not read.get(place) and not (further_seeds and place in read)
     ]
-    return more + _at(coverage, lacking, "no full-budget run")
+    return further_seeds + _at(coverage, lacking, "no full-budget run")
 
 
 def _more_seeds(coverage: Coverage, least: int = _SEEDS_A_CELL) -> tuple[Missing, ...]:
@@ -170,8 +174,10 @@ def _more_seeds(coverage: Coverage, least: int = _SEEDS_A_CELL) -> tuple[Missing
 
 
 def _values_below(xs: Sequence[Number]) -> list[Number]:
-    """Return whole head counts below the second, between the first two and below both: with two
-    head counts below it a drop can be told from diminishing returns."""
+    """Return a whole head count between the first two and one below both, where there are such.
+
+    With two head counts below it, a drop can be told from diminishing returns.
+    """
     first, second = xs[:2]
     if not all(float(x).is_integer() for x in (first, second)):
         return []
@@ -184,7 +190,8 @@ def _crossed(coverage: Coverage, xs: Sequence[Number]) -> list[Place]:
 
 
 def _at(coverage: Coverage, places: Iterable[Place], why: str) -> tuple[Missing, ...]:
-    """Return as many runs in cells as the others hold, or as are enough where that is one."""
+    """Return runs for these cells: as many seeds as the other cells hold, and three where those
+    hold one."""
     sizes = [cell.read for cell in coverage.counts if cell.read]
     usual = int(np.median(sizes)) if sizes else 0
     seeds = usual if usual > 1 else _SEEDS_A_CELL

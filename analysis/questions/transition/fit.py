@@ -67,7 +67,7 @@ def fit(
         layers: attention layers of the models, for the retrieval dimension.
         settings: levels, thresholds, draws and the seed.
         fixed_rate: the one learning rate of all runs, which was not tuned.
-        note: what else qualifies the answer.
+        note: a further qualification of the answer.
 
     Raises:
         UserError: a table that cannot be used, with what to change.
@@ -89,9 +89,9 @@ def fit(
     coverage = audit(table)
     grid = build_grid(table)
     noise = seed_noise(grid, limits, settings.assumed_sd)
-    fields, needs, of_reading = answer(grid, noise, table, coverage, settings, layers)
+    fields, needs, reading_note = answer(grid, noise, table, coverage, settings, layers)
     fields = {"h_set": tuple(coverage.xs), **fields}
-    qualifications = (note, of_reading, *table.warnings, *coverage.qualifications)
+    qualifications = (note, reading_note, *table.warnings, *coverage.qualifications)
     return TransitionResult(
         **fields,
         x=table.x,
@@ -146,18 +146,20 @@ def answer_table(runs: Runs, chosen: Mapping[str, Any]) -> TransitionResult:
 
 
 def answer_study(study: StudyRuns, chosen: Mapping[str, Any] | None) -> TransitionResult:
-    """Answer a study's transition question, or what options ask of it (see `Kind.of_study`); what
-    is not asked for is as in the study's own such question."""
+    """Answer a study's transition question, or the question that options ask (see `Kind.of_study`).
+
+    An option that is not given has the value of the study's own transition question.
+    """
     settings = TransitionSettings()
     if chosen is not None:
-        study = _asked(study, chosen)
+        study = _apply_options(study, chosen)
         settings = with_settings(settings, chosen["settings"])
     question, trials = study.question, study.trials
     x, by = question["x"], question["by"]
     if by is not None and trials[by].nunique() < 1:
         by = None
     depths = set(trials["depth"]) if "depth" in trials and x != "depth" else set()
-    # An axis with one value in every cell follows from x and by, and is a setting of nothing.
+    # An axis with one value in every cell follows from x and by, so it is no setting.
     cells = trials.groupby([x] if by is None else [x, by], dropna=False)
     axes = varying_columns(trials, study.manifest.axes)
     varying = [
@@ -195,25 +197,25 @@ def _answer(
         else ""
     )
 
-    def again(some: Runs) -> TransitionResult:
-        return fit(some, note=note, **question)
+    def fit_runs(runs: Runs) -> TransitionResult:
+        return fit(runs, note=note, **question)
 
-    return with_training(again(runs), ladder, again)
+    return with_training(fit_runs(runs), ladder, fit_runs)
 
 
-def _asked(study: StudyRuns, chosen: Mapping[str, Any]) -> StudyRuns:
+def _apply_options(study: StudyRuns, chosen: Mapping[str, Any]) -> StudyRuns:
     """Return a study with the transition question that options ask of it.
 
     Raises:
-        UserError: no searched axis, or an axis that the study has not.
+        UserError: no searched axis, or an axis that is not in the study.
     """
-    own = study.question if study.question.get("type") == "Transition" else {}
+    defaults = study.question if study.question.get("type") == "Transition" else {}
     axes = list(study.manifest.axes)
-    x, by = chosen["x"] or own.get("x", "heads"), chosen["by"]
+    x, by = chosen["x"] or defaults.get("x", "heads"), chosen["by"]
     if chosen["x"] is None and x not in axes:
         raise UserError(f"name the searched axis with --x AXIS; the axes are {listed(axes)}")
     if by is None:
-        usual = own.get("by") if own else "seq_len"
+        usual = defaults.get("by") if defaults else "seq_len"
         by = usual if usual in axes and usual != x else None
     for flag, axis in (("--x", x), ("--by", by)):
         if axis and axis not in axes:
@@ -222,12 +224,12 @@ def _asked(study: StudyRuns, chosen: Mapping[str, Any]) -> StudyRuns:
     nuisance = tuple(axis for axis in study.question.get("nuisance", ()) if axis not in (x, by))
     return study.asking(
         {
-            **own,
+            **defaults,
             "type": "Transition",
             "x": x,
             "by": by or None,
             "scale": chosen["scale"]
-            or own.get("scale")
+            or defaults.get("scale")
             or scale_of(study.manifest.metric, study.goal),
             "eval_size": study.question.get("eval_size"),
             "nuisance": nuisance,

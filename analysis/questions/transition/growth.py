@@ -41,8 +41,10 @@ class Slopes:
 
 
 def _weights(cells: Cells) -> FloatArray:
-    """Return what z of each cell counts in its head count's slope, shape [K, J]; NaN with fewer
-    than two T, 0 at a missing cell."""
+    """Return the weight of each cell's z in the slope of its head count, shape [K, J].
+
+    The weights are NaN at a head count with fewer than two T, and 0 at a missing cell.
+    """
     x = np.broadcast_to(np.log10(cells.grid.lengths), cells.z.shape)
     x = np.where(np.isnan(cells.z), np.nan, x)
     enough = (~np.isnan(x)).sum(axis=1) > 1
@@ -76,7 +78,8 @@ def fit_slopes(cells: Cells) -> Slopes:
 
 
 def _shifts(cells: Cells) -> FloatArray:
-    """Return how far in log10 T the present cells' centre lies below that of all T, shape [K]."""
+    """Return how far in log10 T the centre of the present cells lies below the centre of all T,
+    shape [K]."""
     x = np.log10(cells.grid.lengths)
     if np.isnan(x).any():
         return np.zeros(len(cells.z))
@@ -87,8 +90,8 @@ def _shifts(cells: Cells) -> FloatArray:
 def mean_levels(cells: Cells, z: FloatArray) -> FloatArray:
     """Return the mean over T of versions of the cells, [B, K, J] to [B, K].
 
-    Where cells are missing it is moved along the head count's own slope to the centre of all T
-    (along the median slope where it has none).
+    Where cells are missing the mean is moved along the head count's slope to the centre of all T
+    (along the median slope where the head count has none).
     """
     levels = np.nanmean(z, axis=2)
     shifts = _shifts(cells)
@@ -102,8 +105,10 @@ def mean_levels(cells: Cells, z: FloatArray) -> FloatArray:
 
 
 def level_variance(cells: Cells, slopes: Slopes) -> FloatArray:
-    """Return the variance of the levels as measured, shape [K]; where a slope is borrowed, with the
-    spread of the slopes as its error."""
+    """Return the variance of the levels as measured, shape [K].
+
+    Where a head count borrows the median slope, the spread of all slopes is the slope's error.
+    """
     counts = (~np.isnan(cells.z)).sum(axis=1)
     variance = slopes.phi * np.nansum(cells.variance, axis=1) / counts**2
     has_slopes = np.isfinite(slopes.estimate).any()
@@ -113,11 +118,11 @@ def level_variance(cells: Cells, slopes: Slopes) -> FloatArray:
 
 
 def pool_slopes(
-    estimate: FloatArray, se: FloatArray, which: Mask
+    estimate: FloatArray, se: FloatArray, heads: Mask
 ) -> tuple[FloatArray, FloatArray] | None:
     """Return the DerSimonian-Laird random-effects mean of slopes [B, K] over the head counts in
-    mask ``which``, and its standard error; None where none of them has a slope."""
-    use = which & np.isfinite(se)
+    mask ``heads``, and its standard error; None where none of these has a slope."""
+    use = heads & np.isfinite(se)
     if not use.any():
         return None
     slopes, variance = estimate[:, use], np.maximum(se[use], 1e-12) ** 2

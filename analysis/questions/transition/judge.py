@@ -26,9 +26,9 @@ from hsweep.design.question import FEWEST_FOR_A_BREAK, FIRST_BREAK
 
 Indices = NDArray[np.intp]
 _SCATTERS = (1.0, 2.0, 4.0)
-"""Scatter of single head counts that is thought possible, in units of the least."""
+"""Possible scatters of single head counts, in units of the smallest."""
 _THRESHOLD_WIDTH = 2
-"""Most steps of a collapse that only the end of growth with T shows."""
+"""Most steps of a collapse that is shown only by the end of growth with T."""
 _FEWEST_DF = 2.0
 """Degrees of freedom granted at least to the noise of a level."""
 
@@ -39,9 +39,9 @@ class Falls:
 
     Attributes:
         peak: index of the head count that ends the largest single drop.
-        star: index of h*: the peak's, or a later one while the next step still drops by enough.
+        star: index of h*: that of the peak, or a later one while the next step drops by enough.
         drop: size of the largest drop.
-        excess: how much larger it is than the median earlier drop per head over the same step.
+        excess: how much larger the drop is than the median earlier drop per head over this step.
     """
 
     peak: Indices
@@ -52,17 +52,17 @@ class Falls:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What versions of the cells say, each array of shape [B].
+    """The verdicts on versions of the cells, each array of shape [B].
 
     Attributes:
-        falls: where the largest drop of each ends, and h*.
-        gap: how far the levels below h* lie above h*, at the least, and above the median from there
-            on.
-        p: of a decline without a break; 1 where a drop is too small or the grid allows no test.
+        falls: the index where the largest drop of each version ends, and the index of h*.
+        gap: how far the lowest level below h* lies above h* and above the median from h* on.
+        p: p value of a decline without a break; 1 where a drop is too small or the grid allows no
+            test.
         scatter: sd of single head counts about a smooth decline.
         below, above: growth with T below h* and from there on; NaN where it is not known.
         below_se, above_se: their standard errors.
-        abrupt: more than diminishing returns.
+        abrupt: the fall is more than diminishing returns.
         vanishing: growth with T is there below h* and gone from there on.
     """
 
@@ -83,12 +83,12 @@ class Judgement:
 
 
 class Judge:
-    """Judges versions of a sweep's cells by the noise of those that were measured.
+    """Judges versions of a sweep's cells by the noise of the measured cells.
 
     Attributes:
         slopes: growth with T as measured.
         level: mean of z over T at each head count as measured, shape [K].
-        variance: of the levels between seeds, shape [K].
+        variance: variance of the levels between seeds, shape [K].
     """
 
     def __init__(
@@ -111,9 +111,9 @@ class Judge:
         """Judge versions of the cells, shape [B, K, J]."""
         settings, limits = self._settings, self._limits
         level = mean_levels(self._cells, z)
-        falls = self._located(level, step_drops(z))
+        falls = self._locate(level, step_drops(z))
         gap = self._gap(level, falls.star)
-        p, scatter = self._tested(level, falls, gap)
+        p, scatter = self._test(level, falls, gap)
         below, below_se, above, above_se = self._growth(z, falls.star)
         t = self.slopes.quantile(1 - settings.alpha)
         vanishing = np.zeros(len(z), dtype=bool)
@@ -138,12 +138,14 @@ class Judge:
 
     def place(self, z: FloatArray) -> Indices:
         """Return the index of h* in versions of the cells, shape [B, K, J]."""
-        return self._located(mean_levels(self._cells, z), step_drops(z)).star
+        return self._locate(mean_levels(self._cells, z), step_drops(z)).star
 
-    def _located(self, level: FloatArray, drops: FloatArray) -> Falls:
-        """Return where versions fall. Smaller steps move h* on past the largest drop only if every
-        head count that they pass is clearly worse; a drop to the second head count goes on as far
-        as they go, as a power law does."""
+    def _locate(self, level: FloatArray, drops: FloatArray) -> Falls:
+        """Return where versions fall.
+
+        Smaller steps move h* past the largest drop only if every head count that they pass is
+        clearly worse. After a drop to the second head count they always do, as in a power law.
+        """
         falls = locate(drops, self._heads, self._settings.rho, self._limits.d_min)
         is_clear, is_clear_before = (
             self._gap(level, place) >= self._limits.min_excess for place in (falls.star, falls.peak)
@@ -152,19 +154,19 @@ class Judge:
         return replace(falls, star=np.where(stays, falls.peak, falls.star))
 
     def _gap(self, level: FloatArray, star: Indices) -> FloatArray:
-        """Return how far the lowest level before h* lies above h* and above the median from there
+        """Return how far the lowest level before h* lies above h* and above the median from h*
         on."""
         before = np.arange(level.shape[1]) < star[:, None]
         after = np.nanmedian(np.where(before, np.nan, level), axis=1)
         return np.asarray(_lowest_before(level, star) - np.maximum(after, _at(level, star)))
 
-    def _tested(
+    def _test(
         self, level: FloatArray, falls: Falls, gap: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
-        """Return p of each version, and the scatter of head counts that goes with it.
+        """Return the p value of each version, and the mean scatter of head counts behind it.
 
-        How much head counts scatter is not known: p is the mean of those at each scatter thought
-        possible, weighted by how well it explains what two convex pieces leave over.
+        The scatter of head counts is not known. So p is the mean of the p values at each possible
+        scatter, weighted by how well the scatter explains the misfit of two convex pieces.
         """
         p = np.ones(len(level))
         scatter = np.full(len(level), self._limits.head_sd)
@@ -195,7 +197,7 @@ class Judge:
         return np.asarray(weight / weight.sum(axis=0))
 
     def _looks_like_one(self, falls: Falls, gap: FloatArray) -> Mask:
-        """Return which versions pass for a collapse but for the test."""
+        """Return which versions look like a collapse before the test of abruptness."""
         limits = self._limits
         return np.asarray(
             (falls.peak >= FIRST_BREAK)
@@ -205,8 +207,10 @@ class Judge:
         )
 
     def _draw_null(self, rng: np.random.Generator) -> list[FloatArray]:
-        """Return, at each scatter, the ratios of those of ``n_mc`` simulated declines that pass for
-        a collapse otherwise, ascending."""
+        """Return for each scatter the break ratios of simulated declines, ascending.
+
+        Of ``n_mc`` declines only those count that look like a collapse before the test.
+        """
         heads, settings = self._heads, self._settings
         if len(heads) < FEWEST_FOR_A_BREAK:
             return []
@@ -217,7 +221,7 @@ class Judge:
             wider = df / rng.chisquare(df, (settings.n_mc, 1))
             noise = rng.standard_normal((settings.n_mc, len(heads)))
             level = null + noise * np.sqrt(self.variance * wider + scatter**2)
-            falls = self._located(level, level[:, :-1] - level[:, 1:])
+            falls = self._locate(level, level[:, :-1] - level[:, 1:])
             rows = self._looks_like_one(falls, self._gap(level, falls.star))
             ratio, _ = break_ratio(heads, level[rows], self._weights)
             ratios.append(np.sort(ratio))
@@ -226,7 +230,7 @@ class Judge:
     def _growth(
         self, z: FloatArray, star: Indices
     ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-        """Return pooled growth below h* with its standard error, and from there on."""
+        """Return the pooled growth below h* and its standard error, then both from h* on."""
         estimate = slopes_of(self._cells, z)
         growth = np.full((4, len(z)), np.nan)
         index = np.arange(len(self._heads))
@@ -275,7 +279,7 @@ def locate(drops: FloatArray, heads: FloatArray, rho: float, d_min: float) -> Fa
     peak = filled.argmax(axis=1)
     height = filled[rows, peak]
     enough = filled >= np.maximum(d_min, rho * height)[:, None]
-    # The first step behind the peak that is not enough; all are up to the end where there is none.
+    # h* ends before the first step after the peak that is too small, or at the last head count.
     ends = (steps > peak[:, None]) & ~enough
     star = np.where(ends.any(axis=1), ends.argmax(axis=1), len(steps)) - 1
     widths = np.diff(heads)

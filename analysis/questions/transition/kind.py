@@ -20,7 +20,7 @@ from analysis.text.settled import sensitivity_badge
 
 
 class TransitionKind(Kind):
-    """Reads a transition from a study or a table."""
+    """Finds the transition of a study or of a table."""
 
     name = "transition"
     about = "At which value of an axis does the error collapse?"
@@ -41,7 +41,7 @@ class TransitionKind(Kind):
         return self.finding(answer_study(study, chosen))
 
     def finding(self, result: TransitionResult) -> Finding:
-        """Return what is said of a transition."""
+        """Return the sentences, badge, tables, charts and missing runs of a result."""
         return Finding(
             self,
             result,

@@ -1,4 +1,4 @@
-"""What the transition analysis found, as frozen values.
+"""The result of the transition analysis, as frozen values.
 
 ``h`` stands for the searched axis (``x``, usually heads) and ``T`` for the modulating one (``by``,
 usually sequence length). All z, drops and slopes are on the y axis of the metric's scale: log10 of
@@ -41,7 +41,7 @@ class Estimate(NamedTuple):
 class TransitionSettings(Jsonable):
     """Every choice the transition analysis makes.
 
-    What is left at None takes the default of the metric's scale (`analysis.runs.scale`).
+    A setting of None takes the default of the metric's scale (`analysis.runs.scale`).
 
     Attributes:
         rho: h* moves up past the largest drop while the next step still drops by this share of it.
@@ -51,10 +51,10 @@ class TransitionSettings(Jsonable):
         d_min: smallest next drop that can move h* up.
         B: draws for the confidence set of h*.
         n_mc: declines drawn for the abruptness test, at each scatter of head counts.
-        head_sd: least scatter of single head counts about a smooth decline that no seed shows; two
-            and four times as much is thought possible, too.
-        assumed_sd: seed standard deviation of y, stated by the user: what stands in where the
-            cells do not measure it. None: the scale's own stands in, and nothing is tested by it.
+        head_sd: least scatter of single head counts about a smooth decline, beside the noise
+            between seeds; two and four times as much counts as possible, too.
+        assumed_sd: seed standard deviation of y that the user states for cells that do not measure
+            it. With None the scale's own value is used, and no test rests on it.
         reading: which reading leads; ``auto`` decides by the share of runs that got stuck.
     """
 
@@ -72,12 +72,12 @@ class TransitionSettings(Jsonable):
     reading: Literal["auto", "typical", "attainable"] = "auto"
 
     def limits(self, scale: Scale) -> Thresholds:
-        """Return the thresholds that decide on a scale: its own, where the settings give none.
+        """Return the thresholds of a scale, replaced by the settings where these are given.
 
-        The seed sd is left alone: one that the user states is taken for known, the scale's is not.
+        The scale keeps its seed sd: a test may rest on the one that the user states, not on this.
         """
-        own = {name: value for name in LIMITS if (value := getattr(self, name)) is not None}
-        return replace(THRESHOLDS[scale], **own)
+        overrides = {name: value for name in LIMITS if (value := getattr(self, name)) is not None}
+        return replace(THRESHOLDS[scale], **overrides)
 
     def __post_init__(self) -> None:
         if not 0 < self.alpha < 1:
@@ -125,8 +125,8 @@ class CellCounts:
 
     Attributes:
         ended: how many ended with each status (`analysis.runs.statuses`).
-        read: full-budget runs that stand for the cell: one a seed where settings compete.
-        setting: of the nuisance axes that it stands at; None without such axes.
+        read: number of full-budget runs that represent the cell: one a seed where settings compete.
+        setting: the cell's setting of the nuisance axes; None without such axes.
     """
 
     x: Number
@@ -149,24 +149,26 @@ class CellCounts:
 
     @property
     def complete(self) -> int:
-        """Full-budget runs with a value, the only ones that enter a fit."""
+        """Number of full-budget runs with a value; only these enter a fit."""
         return self.count(*FULL)
 
     @property
     def dropped(self) -> int:
-        """Runs that early stopping left without their full budget, settings that lost before these
-        were started left out."""
+        """Number of runs that early stopping left without their full budget.
+
+        Runs that never started because their setting had lost are not counted.
+        """
         has_lost = self.setting is not None and self.setting.unstarted
         return self.count("stopped_early", *(() if has_lost else (NOT_NEEDED,)))
 
     @property
     def is_whole(self) -> bool:
-        """Whether what it lost is set aside: settings with fewer runs do not compete."""
+        """Whether lost runs do not matter: settings that lost runs do not compete."""
         return self.setting is not None and self.setting.competed
 
     @property
     def losses(self) -> Losses:
-        """The runs that it is read without."""
+        """The runs that are missing from the cell's value."""
         lost = {} if self.is_whole else {status: self.count(status) for status in LOST_WORDS}
         return Losses(self.started, **lost)
 
@@ -175,7 +177,7 @@ class CellCounts:
 class DropStep:
     """The fall of y from one head count to the next, median over T of T-matched differences.
 
-    ``points`` is that of an accuracy's error in hundredths, in the same way; None for others.
+    ``points`` is the fall of an accuracy's error in hundredths; None on other scales.
     """
 
     x_from: Number
@@ -202,46 +204,49 @@ class RetrievalDimension:
 class TransitionResult(Jsonable):
     """At which value of an axis the error collapses.
 
-    ``h_star`` is where the collapse would be; only the verdict collapse says that there is one.
+    ``h_star`` is the best place of a collapse; only the verdict collapse says that there is one.
 
     Attributes:
         verdict: collapse (at ``h_star``, by its set ``h_set``); none (no collapse is established);
             open (these runs cannot tell).
-        reason: of a verdict of none or open, in words.
-        shown_by: of a collapse, whether it is more abrupt than diminishing returns, or growth with
-            T ends there.
-        growth: with T from h* on (gone, stays, open); None where nothing is asked or known of it.
-        suggested: an open answer that would be a collapse if the noise were as little as is taken.
+        reason: why the verdict is none or open, in words.
+        shown_by: what establishes a collapse: it is more abrupt than diminishing returns, or growth
+            with T ends there.
+        growth: growth with T from h* on (gone, stays, open); None without a modulating axis or
+            where growth is not known.
+        suggested: the answer is open, and would be a collapse if the seed noise were as small as
+            assumed.
         noise_gap: why the seed noise counts as not measured; empty where it is measured or stated.
-        reading: which value of a cell's seeds was taken: the median (typical) or the expected best
-            (attainable).
+        reading: the value that represents a cell's seeds: the median (typical) or the expected
+            best (attainable).
         bracket: (last h before it, h_star]; on a coarse grid only the bracket is known.
         h_set: smallest set of head counts that holds 95 % of ``p_h``; all that were tried where
             the seed noise is not measured.
         p_h: share of draws that locate h* at each head count; empty without measured noise.
         h_peak: head count of the largest single drop.
-        drop: the largest.
-        excess: the part of it that the earlier decline per head does not explain.
+        drop: size of the largest drop.
+        excess: the part of ``drop`` that the earlier decline per head does not explain.
         p: share of declines without a collapse that look as abrupt; None where that is not tested.
-        scatter: of single head counts about a smooth decline, as the test takes it.
+        scatter: sd of single head counts about a smooth decline that the test assumes.
         later_rise: the largest rise of the level after h*, where it is more than noise: (h, rise).
-        drops: from one head count to the next.
+        drops: the drop from each head count to the next.
         gamma: slope of z in log10 T at each h, with its 1 - alpha interval.
         gamma_below: pooled slope for h < h_star.
         gamma_above: pooled slope for h >= h_star.
         level: mean z at each h with its standard error.
-        seed_sd: of y, at each h.
+        seed_sd: seed standard deviation of y at each h.
         phi: over-dispersion of the cells about their lines in log10 T, at least 1.
         cells: z of every cell with a full-budget run.
-        d_eff: the retrieval dimension that the set leaves; None without a collapse.
-        n1_assumed_sd: the seed sd that stands in where the cells do not measure one; else None.
-        missing: the runs that would give an open answer.
+        d_eff: the retrieval dimensions that ``h_set`` allows; None without a collapse.
+        n1_assumed_sd: the seed sd that is assumed where the cells do not measure it; else None.
+        missing: the runs that would settle an open answer.
         qualifications: notes that limit the answer, to be read with it.
-        warnings: what else to know.
-        nuisance: axes of whose settings every cell stands at its best.
-        fixed_rate: the one learning rate of all its runs, which was not tuned; None where it was,
-            or is not known.
-        sensitivity: whether it would survive more training; None where that was not asked.
+        warnings: further notes on the table.
+        nuisance: axes whose settings compete; every cell has its best setting.
+        fixed_rate: the one learning rate of all runs, which was not tuned; None where the rate was
+            tuned or is not known.
+        sensitivity: whether the answer would survive more training; None where that was not
+            examined.
     """
 
     verdict: Verdict = "open"

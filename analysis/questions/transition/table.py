@@ -1,4 +1,4 @@
-"""The runs over a searched and a modulating axis, in the form that the transition starts from."""
+"""The runs over a searched and a modulating axis, in the form that the analysis reads."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,11 +25,11 @@ class RunTable:
             ``replicate`` (str), ``value`` (float, NaN unless known), ``y`` (float, NaN unless
             complete), ``status`` (one of `analysis.runs.statuses.STATUSES`), ``complete`` (bool).
         scale: how ``value`` became ``y``.
-        nuisance: axes whose settings compete within a cell; of each cell ``frame`` has the runs
-            that stand for it.
+        nuisance: axes whose settings compete within a cell; ``frame`` has the runs that represent
+            each cell.
         aside: the other runs of the cells, with the same columns; None without nuisance axes.
-        without_floor: runs without any error, where nothing tells how small it is.
-        tuned: what was chosen in each cell, by its ``x`` and ``by``.
+        without_floor: number of runs with an error of 0 whose smallest possible error is not known.
+        tuned: the setting chosen in each cell, by the cell's ``x`` and ``by``.
     """
 
     frame: pd.DataFrame
@@ -45,7 +45,7 @@ class RunTable:
     tuned: Mapping[Key, Tuned] = field(default_factory=dict)
 
     def tuned_at(self, x: float, by: float | None) -> Tuned | None:
-        """Return what was chosen in a cell, whose ``by`` is None or NaN without such an axis."""
+        """Return the setting chosen in a cell; ``by`` is None or NaN without a modulating axis."""
         return self.tuned.get((x,) if by is None or np.isnan(by) else (x, by))
 
 
@@ -65,10 +65,10 @@ def canonical(
         by: modulating axis, positive numbers, or None.
         eval_size: evaluation examples behind an accuracy.
         nuisance: axes (a learning rate, say) whose settings compete within a cell: one run a seed
-            is kept, of the setting that the other seeds choose (`analysis.runs.tuned`).
+            is read, of the setting that the other seeds choose (`analysis.runs.tuned`).
 
     Raises:
-        UserError: anything about the table that would make an answer wrong.
+        UserError: a table from which any answer would be wrong.
     """
     check_goal(goal, scale)
     axes = [x] if by is None else [x, by]
@@ -89,11 +89,11 @@ def canonical(
     aside: pd.DataFrame | None = None
     tuned: dict[Key, Tuned] = {}
     if nuisance:
-        every, cell = rows, ["x"] if by is None else ["x", "by"]
+        all_rows, cell = rows, ["x"] if by is None else ["x", "by"]
         rows, tuned, notes = tuned_runs(
-            every, config=cell, nuisance=nuisance, goal="min", value="y", noun="cell"
+            all_rows, config=cell, nuisance=nuisance, goal="min", value="y", noun="cell"
         )
-        aside = every.drop(index=rows.index)[names]
+        aside = all_rows.drop(index=rows.index)[names]
         warnings += notes
     rows = rows.sort_values(["x", "by", "replicate"], kind="stable")[names].reset_index(drop=True)
     return RunTable(
@@ -143,20 +143,23 @@ def build_grid(table: RunTable) -> Grid:
 
 
 def unnamed_setting(runs: Runs, x: str, by: str | None) -> list[str]:
-    """Return the column of a table that alone tells runs of one cell and seed apart and is no
-    result of theirs: each of its values stands in several cells. Empty without exactly one."""
+    """Return the one column that distinguishes the runs of a cell and seed, as a list.
+
+    Each value of the column stands in several cells, so it is no result. The list is empty where
+    no column or more than one does this.
+    """
     frame, replicate = runs.frame, runs.replicate
-    own = [name for name in (x, by, replicate) if name is not None]
-    used = {*own, runs.metric, *map(str, runs.columns.values())}
+    key = [name for name in (x, by, replicate) if name is not None]
+    used = {*key, runs.metric, *map(str, runs.columns.values())}
     # With a budget, several rows of a cell and seed are reports of one run.
-    is_read = replicate is not None and set(own) <= set(frame)
-    if not is_read or runs.columns.get("budget_column") or not frame.duplicated(own).any():
+    is_read = replicate is not None and set(key) <= set(frame)
+    if not is_read or runs.columns.get("budget_column") or not frame.duplicated(key).any():
         return []
     names = [
         name
         for name in map(str, frame.columns)
         if name not in used
-        and not frame.duplicated([*own, name]).any()
+        and not frame.duplicated([*key, name]).any()
         and (frame.groupby(name)[x].nunique() > 1).all()
     ]
     return names if len(names) == 1 else []

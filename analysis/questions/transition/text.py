@@ -1,4 +1,4 @@
-"""What a transition says in words: sentences and tables."""
+"""The sentences and tables of a transition."""
 
 from typing import Final
 
@@ -50,7 +50,7 @@ def transition_badge(result: TransitionResult) -> tuple[str, Tone]:
 
 
 def transition_sentences(result: TransitionResult) -> list[str]:
-    """Return the answer, and then what qualifies it."""
+    """Return the answer and then its qualifications, a sentence each."""
     if result.is_claimed:
         sentences = [_claim(result), _place(result), _growth(result), _later_rise(result)]
     elif result.verdict == "none":
@@ -136,12 +136,12 @@ def _later_rise(result: TransitionResult) -> str:
 
 def _open(result: TransitionResult) -> list[str]:
     trials = sum(runs.seeds for runs in result.missing)
-    more = f"{trials} more full-budget runs would settle it." if trials else ""
+    request = f"{trials} more full-budget runs would settle it." if trials else ""
     reason = result.reason.strip().rstrip(".")
     if not result.suggested:
-        return [f"Whether the error collapses along {result.x} is open: {reason}.", more]
+        return [f"Whether the error collapses along {result.x} is open: {reason}.", request]
     drop = y_size(result.drop, result.scale, result.drop_points)
-    test = more.replace("settle", "test") if trials else "Seeds that differ would test it."
+    test = request.replace("settle", "test") if trials else "Seeds that differ would test it."
     return [
         f"A collapse at {result.x} = {number_text(result.h_star)} is suggested, not tested: the "
         f"error falls by {drop} there, but {reason}.",
@@ -205,7 +205,7 @@ def numbers_table(result: TransitionResult) -> Table:
 
 
 def set_text(result: TransitionResult) -> str:
-    """Return the set of h* in words; where seed noise is not measured there is none."""
+    """Return the set of h* in words, or why there is none: seed noise is not measured."""
     if result.noise_gap:
         return f"none: {result.noise_gap}"
     return f"{{{', '.join(map(number_text, result.h_set))}}}" if result.h_set else NONE
@@ -220,8 +220,8 @@ def dimension_text(dimension: RetrievalDimension | None) -> str:
 
 
 def cells_table(result: TransitionResult) -> Table:
-    """Return how the trials of every cell ended, and at which setting it stands; planned ones have
-    not started."""
+    """Return how the trials of every cell ended, and the cell's best setting of nuisance axes;
+    planned trials have not started."""
     names = (result.x,) if result.by is None else (result.x, result.by)
     endings = {
         title: statuses

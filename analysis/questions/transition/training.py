@@ -39,21 +39,21 @@ def with_training(
     """
     if result.verdict == "open":
         return result
-    # A setting that competes has lost no run.
+    # A cell whose settings compete counts as having lost no run.
     is_stopped = any(cell.count(*DROPPED) and not cell.is_whole for cell in result.counts)
-    own = len(ladder.rungs) - 1
+    answer_index = len(ladder.rungs) - 1
     answers = [
-        result if k == own else answer(rung.runs)
+        result if k == answer_index else answer(rung.runs)
         for k, rung in enumerate(() if is_stopped else (*ladder.rungs, *ladder.further))
     ]
     settled, missing = sensitivity(
-        _quantities(result, answers, own),
-        _Again(result).verdicts,
+        _quantities(result, answers, answer_index),
+        _ChangedAnswers(result).verdicts,
         ladder,
         is_stopped=is_stopped,
         answers=[
-            BudgetAnswer(number(rung.budget), len(each.runs), _says(each))
-            for rung, each in zip(ladder.rungs, answers, strict=False)
+            BudgetAnswer(number(rung.budget), len(rung_answer.runs), _verdict_text(rung_answer))
+            for rung, rung_answer in zip(ladder.rungs, answers, strict=False)
         ],
         is_log=result.scale != "loss",
         draws=DRAWS,
@@ -62,7 +62,7 @@ def with_training(
     return replace(result, sensitivity=settled, missing=result.missing or missing)
 
 
-def _says(result: TransitionResult) -> str:
+def _verdict_text(result: TransitionResult) -> str:
     if not result.is_claimed:
         return {"none": "no collapse", "open": "open"}[result.verdict]
     growth = "" if result.growth is None else f", growth with {result.by}: {result.growth}"
@@ -70,9 +70,9 @@ def _says(result: TransitionResult) -> str:
 
 
 def _quantities(
-    result: TransitionResult, answers: list[TransitionResult], own: int
+    result: TransitionResult, answers: list[TransitionResult], answer_index: int
 ) -> list[Quantity]:
-    by_seed = [_by_seed(each) for each in answers]
+    values = [_by_seed(rung_answer) for rung_answer in answers]
     sign = -1.0 if result.scale == "loss" else 1.0
     settings = {(cell.x, cell.by): cell.setting for cell in result.counts}
     heads = sorted({cell.x for cell in result.cells})
@@ -84,8 +84,10 @@ def _quantities(
             at[result.by] = cell.by
         if (setting := settings.get(place)) is not None:
             at |= setting.values
-        curve = paired_curve([each.get(place, {}) for each in by_seed], own) if answers else None
-        # Values from h* on are alike, but for what shows otherwise.
+        curve = None
+        if answers:
+            curve = paired_curve([by_place.get(place, {}) for by_place in values], answer_index)
+        # Values from h* on count as alike unless their curves differ by more than noise.
         group = heads.index(cell.x)
         if result.is_claimed and result.h_star is not None:
             group = min(group, heads.index(result.h_star))
@@ -101,8 +103,8 @@ def _by_seed(result: TransitionResult) -> dict[Place, dict[str, float]]:
     return by_place
 
 
-class _Again:
-    """Answers again after changes of the cells of a transition."""
+class _ChangedAnswers:
+    """Answers the question again after the values of a transition's cells have changed."""
 
     def __init__(self, result: TransitionResult) -> None:
         self._result, limits, settings = result, result.limits, result.settings
@@ -124,7 +126,7 @@ class _Again:
         self._typical = cells.z[None]
 
     def verdicts(self, change: FloatArray) -> Verdicts:
-        """Answer again after a change of each cell, shape [cells, B]."""
+        """Return the answers after a change of each cell, shape [cells, B]."""
         result, limits = self._result, self._result.limits
         z = (self._z if change.shape[1] > 1 else self._typical).copy()
         for (k, j), shift in zip(self._places, change, strict=True):
@@ -134,7 +136,7 @@ class _Again:
             return self._without_claim(judged.collapses, judged.falls.star)
         assert result.h_star is not None
         star, falls = self._heads.index(result.h_star), judged.falls
-        # That it is more than scatter was tested, and what training may add to that is no scatter.
+        # That the fall exceeds scatter was tested, and changes by training are not scatter.
         is_large = (falls.drop >= limits.min_drop) & (judged.gap >= limits.min_excess)
         if result.shown_by == "abruptness":
             is_large &= falls.excess >= limits.min_excess
@@ -149,7 +151,7 @@ class _Again:
         return Verdicts(same, otherwise, self._beside(star, to), caveat)
 
     def _growth_caveat(self, grows: Mask) -> str:
-        """Return that growth with T may not stay as it is."""
+        """Return in words that growth with T may change with training; empty where it stays."""
         result = self._result
         if result.growth not in ("gone", "stays") or not grows.size:
             return ""
