@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from benchmarks.ladders import LEAN_SETTLED, SETTLED
-from benchmarks.outcomes import BudgetFound, Found, FrontFound, LeanFound
+from benchmarks.outcomes import BudgetOutcome, FrontOutcome, LeanOutcome, TransitionOutcome
 from benchmarks.shapes import (
     LEAN_EQUALS,
     LEAN_FEW,
@@ -66,10 +66,10 @@ class Row:
     """One measured quantity.
 
     Attributes:
-        quantity: what was measured.
+        quantity: its name.
         value: its value.
-        bar: what it must reach.
-        cases: sweeps (or shapes, or intervals) behind it.
+        bar: that it must reach.
+        cases: number of sweeps (or shapes, or intervals) that were counted.
         is_share: shown in per cent.
         where: the family that decides, where the worst one counts.
     """
@@ -104,7 +104,7 @@ class Row:
         }
 
 
-Holds = Callable[[Found], bool]
+Holds = Callable[[TransitionOutcome], bool]
 
 
 @dataclass(frozen=True)
@@ -112,12 +112,12 @@ class Rate:
     """A share of the sweeps of some families, and its bar.
 
     Attributes:
-        quantity: what it is.
-        families: of which sweeps.
-        holds: what is counted.
-        bar: what the share must reach.
-        is_worst: it is that of the worst family, not of all sweeps together.
-        among: which sweeps count.
+        quantity: its name.
+        families: whose sweeps count.
+        holds: whether an outcome adds to the share.
+        bar: that the share must reach.
+        is_worst: the share is that of the worst family, not of all sweeps together.
+        among: whether an outcome counts at all.
     """
 
     quantity: str
@@ -127,14 +127,14 @@ class Rate:
     is_worst: bool = False
     among: Holds = lambda _: True
 
-    def rows(self, found: Sequence[Found]) -> list[Row]:
+    def rows(self, outcomes: Sequence[TransitionOutcome]) -> list[Row]:
         """Return one row; none where there is no such sweep."""
         shares: dict[str, tuple[float, int]] = {}
         for name in self.families if self.is_worst else [""]:
             families = [name] if name else self.families
-            cases = [one for one in found if one.family in families and self.among(one)]
+            cases = [case for case in outcomes if case.family in families and self.among(case)]
             if cases:
-                shares[name] = float(np.mean([self.holds(one) for one in cases])), len(cases)
+                shares[name] = float(np.mean([self.holds(case) for case in cases])), len(cases)
         if not shares:
             return []
         pick = min if math.isinf(self.bar.high) else max
@@ -143,16 +143,16 @@ class Rate:
         return [Row(self.quantity, share, self.bar, number, where=where)]
 
 
-def _is_exact(one: Found) -> bool:
-    return one.exact
+def _is_exact(outcome: TransitionOutcome) -> bool:
+    return outcome.exact
 
 
-def _is_positive(one: Found) -> bool:
-    return one.positive
+def _is_positive(outcome: TransitionOutcome) -> bool:
+    return outcome.positive
 
 
 def _is(verdict: str) -> Holds:
-    return lambda one: one.verdict == verdict
+    return lambda outcome: outcome.verdict == verdict
 
 
 SINGLE: Final = (*SINGLE_SHARP, *SINGLE_NULLS)
@@ -171,7 +171,7 @@ RATES: Final = (
     Rate(
         "gradual accuracy: h* within one step",
         GRADUAL,
-        lambda one: one.steps_off is not None and one.steps_off <= 1,
+        lambda outcome: outcome.steps_off is not None and outcome.steps_off <= 1,
         Bar(0.95),
     ),
     Rate(
@@ -184,14 +184,14 @@ RATES: Final = (
     Rate(
         "95 % set holds h*, worst family",
         (*PAPER, *SHARP, *GRADUAL, "loss", "asha_cell"),
-        lambda one: one.covered,
+        lambda outcome: outcome.covered,
         Bar(0.95),
         is_worst=True,
     ),
     Rate(
         "retrieval dimension leaves out the true one",
         (*PAPER, *SHARP),
-        lambda one: one.outside,
+        lambda outcome: outcome.outside,
         Bar(high=0.01),
         among=_is_positive,
     ),
@@ -212,13 +212,13 @@ RATES: Final = (
     Rate(
         "one seed a cell: anything declared",
         SINGLE,
-        lambda one: one.verdict != "open",
+        lambda outcome: outcome.verdict != "open",
         Bar(high=0.0),
     ),
     Rate(
         "one seed a cell, a true collapse: suggested at the exact h*",
         SINGLE_SHARP,
-        lambda one: one.suggested and one.exact,
+        lambda outcome: outcome.suggested and outcome.exact,
         Bar(0.85),
     ),
     Rate(
@@ -231,13 +231,13 @@ RATES: Final = (
     Rate(
         "plateau from the second value on: said to be one",
         PLATEAUS,
-        lambda one: one.ends_at_second,
+        lambda outcome: outcome.ends_at_second,
         Bar(0.85),
     ),
     Rate(
         "plateau said to be one on nulls, pooled",
         NO_TRANSITION,
-        lambda one: one.ends_at_second,
+        lambda outcome: outcome.ends_at_second,
         Bar(high=0.01),
     ),
     Rate(
@@ -276,28 +276,28 @@ RATES: Final = (
         Bar(high=0.03),
     ),
 )
-"""What is asked of the answers to transitions."""
+"""The rates of answers to transitions."""
 
 
-def transition_rows(found: Sequence[Found]) -> list[Row]:
-    """Return the rows that the families in ``found`` allow."""
-    rows = [row for rate in RATES for row in rate.rows(found)]
-    if sizes := [one.set_size for one in found if one.family in SHARP_TYPE]:
+def transition_rows(outcomes: Sequence[TransitionOutcome]) -> list[Row]:
+    """Return the rows of the families that have outcomes."""
+    rows = [row for rate in RATES for row in rate.rows(outcomes)]
+    if sizes := [outcome.set_size for outcome in outcomes if outcome.family in SHARP_TYPE]:
         size = float(np.mean(sizes))
         rows.append(Row("size of the set, sharp-type", size, Bar(high=1.4), len(sizes), False))
     # Slopes of single runs go by an assumed noise.
-    rows += _slope_rows([one for one in found if one.family not in SINGLE])
-    if found:
-        slowest = max(one.seconds for one in found)
-        rows.append(Row("CPU seconds, slowest sweep", slowest, Bar(high=2.0), len(found), False))
+    rows += _slope_rows([outcome for outcome in outcomes if outcome.family not in SINGLE])
+    if outcomes:
+        slowest = max(outcome.seconds for outcome in outcomes)
+        rows.append(Row("CPU seconds, slowest sweep", slowest, Bar(high=2.0), len(outcomes), False))
     return rows
 
 
-def _slope_rows(found: Sequence[Found]) -> list[Row]:
+def _slope_rows(outcomes: Sequence[TransitionOutcome]) -> list[Row]:
     inside, intervals = Counter[str](), Counter[str]()
-    for one in found:
-        inside[one.family] += one.slopes_inside
-        intervals[one.family] += one.slopes
+    for outcome in outcomes:
+        inside[outcome.family] += outcome.slopes_inside
+        intervals[outcome.family] += outcome.slopes
     shares = {name: inside[name] / number for name, number in intervals.items() if number}
     if not shares:
         return []
@@ -310,36 +310,37 @@ def _slope_rows(found: Sequence[Found]) -> list[Row]:
     ]
 
 
-def budget_rows(found: Sequence[BudgetFound]) -> list[Row]:
+def budget_rows(outcomes: Sequence[BudgetOutcome]) -> list[Row]:
     """Return how often an answer is called settled: wrongly among all studies, and at all among
     those that have an answer where training is over."""
     rows: list[Row] = []
-    reached = {*SETTLED, *(f"lean_{name}" for name in LEAN_SETTLED)}
-    reached |= {"lean_groups_a", "lean_groups_b", "lean_groups_c"}
-    for family in dict.fromkeys(one.family for one in found):
-        mine = [one for one in found if one.family == family]
-        called = [one.settled == "settled" for one in mine]
-        wrong = [is_settled and not one.right for one, is_settled in zip(mine, called, strict=True)]
+    trained_out = {*SETTLED, *(f"lean_{name}" for name in LEAN_SETTLED)}
+    trained_out |= {"lean_groups_a", "lean_groups_b", "lean_groups_c"}
+    for family in dict.fromkeys(outcome.family for outcome in outcomes):
+        studies = [outcome for outcome in outcomes if outcome.family == family]
+        settled = [outcome for outcome in studies if outcome.verdict == "settled"]
         name = f"budgets, {family}: called settled"
-        rows.append(Row(f"{name}, and wrong", float(np.mean(wrong)), Bar(high=0.05), len(mine)))
-        has = [yes for one, yes in zip(mine, called, strict=True) if one.decides]
-        if family in reached and has:
-            rows.append(Row(name, float(np.mean(has)), Bar(0.80), len(has)))
+        wrong = sum(not outcome.right for outcome in settled) / len(studies)
+        rows.append(Row(f"{name}, and wrong", wrong, Bar(high=0.05), len(studies)))
+        answers = sum(outcome.decides for outcome in studies)
+        if family in trained_out and answers:
+            share = sum(outcome.decides for outcome in settled) / answers
+            rows.append(Row(name, share, Bar(0.80), answers))
     return rows
 
 
-def front_rows(found: Sequence[FrontFound]) -> list[Row]:
+def front_rows(outcomes: Sequence[FrontOutcome]) -> list[Row]:
     """Return Brier score and AUC of P_front, and how often it is sure and wrong."""
     rows: list[Row] = []
-    for family in dict.fromkeys(one.family for one in found):
-        mine = [one for one in found if one.family == family]
-        probability = np.concatenate([one.probability for one in mine])
-        on_front = np.concatenate([one.on_front for one in mine])
+    for family in dict.fromkeys(outcome.family for outcome in outcomes):
+        cases = [outcome for outcome in outcomes if outcome.family == family]
+        probability = np.concatenate([case.probability for case in cases])
+        on_front = np.concatenate([case.on_front for case in cases])
         brier = float(np.mean((probability - on_front) ** 2))
-        cases = len(probability)
+        shapes = len(probability)
         rows += [
-            Row(f"Pareto, {family}: Brier score", brier, Bar(high=0.065), cases, False),
-            Row(f"Pareto, {family}: AUC", _auc(probability, on_front), Bar(0.98), cases, False),
+            Row(f"Pareto, {family}: Brier score", brier, Bar(high=0.065), shapes, False),
+            Row(f"Pareto, {family}: AUC", _auc(probability, on_front), Bar(0.98), shapes, False),
             Row(
                 f"Pareto, {family}: front called off",
                 float(np.mean(probability[on_front] <= 0.05)),
@@ -362,30 +363,31 @@ def _auc(score: np.ndarray, positive: np.ndarray) -> float:
     return float(np.mean((above > 0) + 0.5 * (above == 0)))
 
 
-def lean_rows(found: Sequence[LeanFound]) -> list[Row]:
-    """Return the family-wise error rates, and how often equals are found and rightly chosen."""
+def lean_rows(outcomes: Sequence[LeanOutcome]) -> list[Row]:
+    """Return the family-wise error rates, and how often an equal shape is chosen, and rightly."""
     rows: list[Row] = []
-    for family in dict.fromkeys(one.family for one in found):
-        mine = [one for one in found if one.family == family]
+    for family in dict.fromkeys(outcome.family for outcome in outcomes):
+        cases = [outcome for outcome in outcomes if outcome.family == family]
 
         def share(quantity: str, hits: list[bool], bar: Bar, family: str = family) -> None:
             value = float(np.mean(hits))
             rows.append(Row(f"lean, {family}: {quantity}", value, bar, len(hits)))
 
         if family in LEAN_UNTRAINED:
-            share("anything claimed", [one.verdict != "untrained" for one in mine], Bar(high=0.01))
+            claimed = [case.verdict != "untrained" for case in cases]
+            share("anything claimed", claimed, Bar(high=0.01))
             continue
         is_null = family in (*LEAN_NULLS, *LEAN_TUNED_NULLS)
-        worse = [one.wrong for one in mine]
+        worse = [case.wrong for case in cases]
         share("a worse shape accepted", worse, Bar(high=0.06 if is_null else 0.03))
-        excluded = [one.wrongly_excluded for one in mine]
+        excluded = [case.wrongly_excluded for case in cases]
         # Exactly at the margin is the least favourable case; anything nearer is hardly excluded.
         share("a shape within the margin excluded", excluded, Bar(high=0.075 if is_null else 0.05))
         if family in LEAN_FEW:
-            share("called excluded", [one.verdict == "excluded" for one in mine], Bar(high=0.05))
+            share("called excluded", [case.verdict == "excluded" for case in cases], Bar(high=0.05))
         if family not in LEAN_EQUALS:
             continue
-        share("an equal shape found", [one.found for one in mine], Bar(0.70))
-        if chosen := [one.choice_right for one in mine if one.found]:
-            share("choice truly no worse", chosen, Bar(0.97))
+        share("an equal shape found", [case.is_chosen for case in cases], Bar(0.70))
+        if choices := [case.choice_right for case in cases if case.is_chosen]:
+            share("choice truly no worse", choices, Bar(0.97))
     return rows

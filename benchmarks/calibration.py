@@ -15,15 +15,15 @@ from analysis.questions.transition.result import TransitionSettings
 from benchmarks.bars import Row, budget_rows, front_rows, lean_rows, transition_rows
 from benchmarks.ladders import LADDERS, LEAN_LADDERS
 from benchmarks.outcomes import (
-    BudgetFound,
-    Found,
-    FrontFound,
-    LeanFound,
-    budget_found,
-    front_found,
-    lean_budget_found,
-    lean_found,
-    transition_found,
+    BudgetOutcome,
+    FrontOutcome,
+    LeanOutcome,
+    TransitionOutcome,
+    budget_outcome,
+    front_outcome,
+    lean_budget_outcomes,
+    lean_outcome,
+    transition_outcome,
 )
 from benchmarks.shapes import (
     LEAN_EQUALS,
@@ -36,26 +36,26 @@ from benchmarks.shapes import (
 )
 from benchmarks.sweeps import FAMILIES
 
-Outcome = Found | FrontFound | LeanFound | BudgetFound
+Outcome = TransitionOutcome | FrontOutcome | LeanOutcome | BudgetOutcome
 Kind = TypeVar("Kind", bound=Outcome)
 Analyse = Callable[[str, int, TransitionSettings, bool], Sequence[Outcome]]
-"""Answers the sweep of a family and a number; the last says whether its design is drawn, too."""
+"""Answers sweep number n of a family, by settings; the last argument: the design is drawn, too."""
 
 LEAN: Final = (
     *(*LEAN_NULLS, *LEAN_EQUALS, *LEAN_FEW),
     *(*LEAN_TUNED_NULLS, *LEAN_TUNED_EQUALS, *LEAN_UNTRAINED),
 )
 KINDS: Final[dict[str, tuple[Iterable[str], Analyse]]] = {
-    "": (FAMILIES, lambda *case: [transition_found(*case)]),
-    "pareto_": (PARETO, lambda name, number, *_: [front_found(name, number)]),
-    "lean_": (LEAN, lambda name, number, *_: [lean_found(name, number)]),
-    "budgets_": (LADDERS, lambda *case: [budget_found(*case)]),
+    "": (FAMILIES, lambda *case: [transition_outcome(*case)]),
+    "pareto_": (PARETO, lambda name, number, *_: [front_outcome(name, number)]),
+    "lean_": (LEAN, lambda name, number, *_: [lean_outcome(name, number)]),
+    "budgets_": (LADDERS, lambda *case: [budget_outcome(*case)]),
     "budgets_lean_": (
         LEAN_LADDERS,
-        lambda name, number, _, varied: lean_budget_found(name, number, varied),
+        lambda name, number, _, varied: lean_budget_outcomes(name, number, varied),
     ),
 }
-"""Families by what their names begin with, which says what is asked, and what answers."""
+"""Families and the function that answers their sweeps, by the prefix of the families' names."""
 ANALYSES: Final = {
     start + name: partial(analyse, name)
     for start, (names, analyse) in KINDS.items()
@@ -69,10 +69,10 @@ FEW_ERRORS: Final = {f"lean_{name}" for name in (*LEAN_NULLS, *LEAN_TUNED_NULLS)
 
 @dataclass(frozen=True)
 class Calibration:
-    """Everything measured.
+    """The outcomes of simulated sweeps, and the rates that follow from them.
 
     Attributes:
-        outcomes: what was found of each sweep, in the order of the families.
+        outcomes: of each sweep, in the order of the families.
         rows: the rates beside their bars.
     """
 
@@ -82,12 +82,14 @@ class Calibration:
     def verdicts(self) -> dict[str, Counter[str]]:
         """Return how often each verdict fell, by family of transitions and of lean questions."""
         counted: dict[str, Counter[str]] = {}
-        for one in self.outcomes:
-            if isinstance(one, BudgetFound):
-                wrong = "" if one.right else " (wrong answer)"
-                counted.setdefault(f"budgets_{one.family}", Counter())[one.settled + wrong] += 1
-            elif not isinstance(one, FrontFound):
-                counted.setdefault(one.family, Counter())[one.verdict] += 1
+        for outcome in self.outcomes:
+            if isinstance(outcome, FrontOutcome):
+                continue
+            family, verdict = outcome.family, outcome.verdict
+            if isinstance(outcome, BudgetOutcome):
+                family = f"budgets_{family}"
+                verdict += "" if outcome.right else " (wrong answer)"
+            counted.setdefault(family, Counter())[verdict] += 1
         return counted
 
     def to_json(self) -> dict[str, Any]:
@@ -111,7 +113,7 @@ def calibrate(
 
     Args:
         families: of `EVERY_FAMILY`.
-        sweeps: number of each (of `FEW_ERRORS` at least 400 where 100 or more are asked for).
+        sweeps: number of each (of `FEW_ERRORS` at least 400 where this is 100 or more).
         first_seed: number of the first.
         varied: draw head counts, lengths, seeds and noise for every sweep.
         settings: of the transition analysis.
@@ -128,13 +130,19 @@ def calibrate(
     else:
         with ProcessPoolExecutor(processes) as pool:
             results = list(pool.map(analyse, tasks, chunksize=10))
-    outcomes = [outcome for of_sweep in results for outcome in of_sweep]
+    outcomes = [outcome for sweep_outcomes in results for outcome in sweep_outcomes]
 
-    def of(kind: type[Kind]) -> list[Kind]:
-        return [outcome for outcome in outcomes if isinstance(outcome, kind)]
+    rows = [
+        *transition_rows(_of_type(TransitionOutcome, outcomes)),
+        *front_rows(_of_type(FrontOutcome, outcomes)),
+        *lean_rows(_of_type(LeanOutcome, outcomes)),
+        *budget_rows(_of_type(BudgetOutcome, outcomes)),
+    ]
+    return Calibration(outcomes, rows)
 
-    rows = [*transition_rows(of(Found)), *front_rows(of(FrontFound)), *lean_rows(of(LeanFound))]
-    return Calibration(outcomes, [*rows, *budget_rows(of(BudgetFound))])
+
+def _of_type(kind: type[Kind], outcomes: Iterable[Outcome]) -> list[Kind]:
+    return [outcome for outcome in outcomes if isinstance(outcome, kind)]
 
 
 def _number_of(family: str, sweeps: int) -> int:
@@ -179,7 +187,7 @@ def command(
                 f"unknown family {name!r}; there are {', '.join(EVERY_FAMILY)}",
                 param_hint="--families",
             )
-    measured = calibrate(
+    calibration = calibrate(
         names,
         sweeps=sweeps,
         first_seed=first_seed,
@@ -188,24 +196,24 @@ def command(
         processes=processes,
     )
     if as_json:
-        json.dump(measured.to_json(), sys.stdout, indent=1)
+        json.dump(calibration.to_json(), sys.stdout, indent=1)
         click.echo()
     else:
-        show(measured)
-    if strict and not all(row.holds for row in measured.rows):
+        show(calibration)
+    if strict and not all(row.holds for row in calibration.rows):
         sys.exit(1)
 
 
-def show(measured: Calibration) -> None:
+def show(calibration: Calibration) -> None:
     """Print the verdicts by family, and every rate beside its bar."""
-    if verdicts := measured.verdicts():
+    if verdicts := calibration.verdicts():
         click.echo("| family | sweeps | verdicts |\n| --- | --- | --- |")
         for family, counts in verdicts.items():
             words = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
             click.echo(f"| {family} | {counts.total()} | {words} |")
         click.echo()
     click.echo("| quantity | measured | bar | cases | |\n| --- | --- | --- | --- | --- |")
-    for row in measured.rows:
+    for row in calibration.rows:
         where = f" ({row.where})" if row.where else ""
         mark = "" if row.holds else "missed"
         click.echo(

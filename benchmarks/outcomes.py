@@ -6,10 +6,10 @@ from functools import partial
 
 from analysis.questions.lean import fit as lean
 from analysis.questions.lean.groups import fit_groups
-from analysis.questions.lean.result import LeanSettings
+from analysis.questions.lean.result import LeanResult, LeanSettings
 from analysis.questions.pareto import fit as pareto
 from analysis.questions.transition import fit as transition
-from analysis.questions.transition.result import TransitionSettings
+from analysis.questions.transition.result import TransitionResult, TransitionSettings
 from analysis.questions.transition.training import with_training
 from analysis.runs.ladder import furthest, ladder_of
 from analysis.runs.table import Runs
@@ -20,7 +20,7 @@ from benchmarks.sweeps import Sweep, transition_sweep
 
 
 @dataclass(frozen=True)
-class Found:
+class TransitionOutcome:
     """The answer to one simulated sweep.
 
     Attributes:
@@ -60,19 +60,19 @@ class Found:
         return self.steps_off == 0
 
 
-def transition_found(
+def transition_outcome(
     family: str, seed: int, settings: TransitionSettings, varied: bool = False
-) -> Found:
+) -> TransitionOutcome:
     """Analyse sweep ``seed`` of ``family``."""
     sweep = transition_sweep(family, seed, varied=varied)
-    began = time.process_time()
+    start_time = time.process_time()
     result = transition.fit(sweep.frame, settings=settings, **sweep.options)
-    seconds = time.process_time() - began
+    seconds = time.process_time() - start_time
     inside = [
         interval.low <= sweep.slopes[int(heads)] <= interval.high
         for heads, interval in result.gamma.items()
     ]
-    return Found(
+    return TransitionOutcome(
         family=family,
         verdict=result.verdict,
         suggested=result.suggested,
@@ -97,23 +97,25 @@ def _steps_off(sweep: Sweep, h_star: float | None) -> int | None:
 
 
 @dataclass(frozen=True)
-class BudgetFound:
+class BudgetOutcome:
     """Whether the answer to one simulated sweep at several budgets is called settled.
 
     Attributes:
         family: of the sweep.
-        decides: the largest budget has an answer, of which to say whether it is settled.
-        settled: the verdict: settled, moving or unknown.
+        decides: the largest budget has an answer, which may be called settled.
+        verdict: settled, moving or unknown; empty where training was not judged.
         right: the answer of the largest budget is that of endless training.
     """
 
     family: str
     decides: bool
-    settled: str
+    verdict: str
     right: bool
 
 
-def budget_found(family: str, seed: int, settings: TransitionSettings, varied: bool) -> BudgetFound:
+def budget_outcome(
+    family: str, seed: int, settings: TransitionSettings, varied: bool
+) -> BudgetOutcome:
     """Analyse sweep ``seed`` of ``family`` at each of its budgets."""
     sweep = ladder_sweep(family, seed, varied=varied)
     answer = partial(transition.fit, settings=settings)
@@ -126,11 +128,14 @@ def budget_found(family: str, seed: int, settings: TransitionSettings, varied: b
         # Growth that is said to be open, or that it may change, is not said wrongly.
         is_said = result.sensitivity is None or ", but growth" not in result.sensitivity.reason
         right &= result.growth != wrong_growth or not is_said
-    told = result.sensitivity
-    return BudgetFound(family, told is not None, told.verdict if told else "", right)
+    return BudgetOutcome(family, result.sensitivity is not None, _training_verdict(result), right)
 
 
-def lean_budget_found(family: str, seed: int, varied: bool) -> list[BudgetFound]:
+def _training_verdict(result: TransitionResult | LeanResult) -> str:
+    return result.sensitivity.verdict if result.sensitivity else ""
+
+
+def lean_budget_outcomes(family: str, seed: int, varied: bool) -> list[BudgetOutcome]:
     """Analyse study ``seed`` of ``family`` at each of its budgets: one a comparison."""
     study = lean_ladder(family, seed, varied=varied)
     base = max(study.frame["shape"])
@@ -143,7 +148,7 @@ def lean_budget_found(family: str, seed: int, varied: bool) -> list[BudgetFound]
         axes=["group", "shape"],
         ladder=ladder_of(runs, ["group", "shape"]),
     )
-    found = []
+    outcomes = []
     for group, result in groups.found.items():
         limit = study.limit[group]
         worst = limit[base] - MARGIN
@@ -151,15 +156,14 @@ def lean_budget_found(family: str, seed: int, varied: bool) -> list[BudgetFound]
         right = all(limit[str(row.config["shape"])] < worst for row in worse)
         if result.chosen is not None:
             right &= limit[str(result.chosen.config["shape"])] >= worst
-        told = result.sensitivity
-        name = f"{family}_{group}" if group else family
-        settled = told.verdict if told else ""
-        found.append(BudgetFound(f"lean_{name}", result.decides, settled, right))
-    return found
+        name = f"lean_{family}_{group}" if group else f"lean_{family}"
+        verdict = _training_verdict(result)
+        outcomes.append(BudgetOutcome(name, result.decides, verdict, right))
+    return outcomes
 
 
 @dataclass(frozen=True)
-class FrontFound:
+class FrontOutcome:
     """P_front of every shape of one simulated sweep, and whether it truly lies on the front."""
 
     family: str
@@ -167,7 +171,7 @@ class FrontFound:
     on_front: tuple[bool, ...]
 
 
-def front_found(family: str, seed: int, seeds: int = 4) -> FrontFound:
+def front_outcome(family: str, seed: int, seeds: int = 4) -> FrontOutcome:
     """Analyse shapes ``seed`` of ``family``."""
     frame = shapes_sweep(family, seed, seeds=seeds)
     result = pareto.fit(frame, **SHAPE_OPTIONS)
@@ -176,7 +180,7 @@ def front_found(family: str, seed: int, seeds: int = 4) -> FrontFound:
         0
     ]
     real = dict(zip(truth.index, off == 0, strict=True))
-    return FrontFound(
+    return FrontOutcome(
         family,
         tuple(row.p_front for row in result.table),
         tuple(bool(real[row.config["shape"]]) for row in result.table),
@@ -184,14 +188,14 @@ def front_found(family: str, seed: int, seeds: int = 4) -> FrontFound:
 
 
 @dataclass(frozen=True)
-class LeanFound:
-    """What was said of the shapes of one simulated sweep.
+class LeanOutcome:
+    """The answer about the shapes of one simulated sweep.
 
     Attributes:
         family: of the sweep.
         verdict: of the comparison.
         wrong: some accepted shape is worse than the baseline by the margin or more.
-        found: a shape was chosen.
+        is_chosen: a shape was chosen.
         choice_right: the chosen shape is truly no worse by the margin.
         wrongly_excluded: some excluded shape is worse than the baseline by no more than the margin.
     """
@@ -199,12 +203,12 @@ class LeanFound:
     family: str
     verdict: str
     wrong: bool
-    found: bool
+    is_chosen: bool
     choice_right: bool
     wrongly_excluded: bool
 
 
-def lean_found(family: str, seed: int) -> LeanFound:
+def lean_outcome(family: str, seed: int) -> LeanOutcome:
     """Analyse candidates ``seed`` of ``family``."""
     frame = lean_sweep(family, seed)
     true = frame.groupby("shape")["true"].first()
@@ -222,11 +226,11 @@ def lean_found(family: str, seed: int) -> LeanFound:
         by_outcome[row.outcome].append(float(true[str(row.config["shape"])]))
     chosen = result.chosen
     # The simulated truth is a sum, which may miss the margin by a last digit.
-    return LeanFound(
+    return LeanOutcome(
         family=family,
         verdict=result.verdict,
         wrong=any(value <= limit + 1e-9 for value in by_outcome["established"]),
-        found=chosen is not None,
+        is_chosen=chosen is not None,
         choice_right=chosen is not None and float(true[str(chosen.config["shape"])]) > limit + 1e-9,
         wrongly_excluded=any(value >= limit - 1e-9 for value in by_outcome["excluded"]),
     )

@@ -30,7 +30,7 @@ from analysis.statistics.training import centre, futures, pulled_together
 from benchmarks.bars import budget_rows
 from benchmarks.calibration import calibrate
 from benchmarks.ladders import BUDGETS, ladder_sweep
-from benchmarks.outcomes import BudgetFound
+from benchmarks.outcomes import BudgetOutcome
 from hsweep.cli import main
 from hsweep.design.question import Missing
 
@@ -213,20 +213,20 @@ def test_what_grows_together_does_not_move() -> None:
 
 def test_settled_is_rarely_wrong_and_mostly_found() -> None:
     families = ["settled", "settled_growth", "moves", "growth_appears", "shrinks", "late"]
-    measured = calibrate(
+    calibration = calibrate(
         [f"budgets_{name}" for name in families],
         sweeps=6, first_seed=500, varied=False, settings=replace(QUICK, B=100, n_mc=99),
     )  # fmt: skip
-    wrong = [row.value for row in measured.rows if row.quantity.endswith("and wrong")]
-    called = [row.value for row in measured.rows if row.quantity.endswith("called settled")]
+    wrong = [row.value for row in calibration.rows if row.quantity.endswith("and wrong")]
+    called = [row.value for row in calibration.rows if row.quantity.endswith("called settled")]
     assert (len(wrong), max(wrong)) == (6, 0)
     assert sum(called) / len(called) >= 0.75
 
 
 def test_budget_rows_count_settled_answers() -> None:
     cases = [("settled", True), ("settled", False), ("moving", False), ("unknown", True)]
-    found = [BudgetFound("settled", True, verdict, right) for verdict, right in cases]
-    rows = budget_rows([*found, BudgetFound("settled", False, "unknown", True)])
+    outcomes = [BudgetOutcome("settled", True, verdict, right) for verdict, right in cases]
+    rows = budget_rows([*outcomes, BudgetOutcome("settled", False, "unknown", True)])
     assert [(row.value, row.holds) for row in rows] == [(0.2, False), (0.5, False)]
 
 

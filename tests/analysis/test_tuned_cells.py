@@ -19,7 +19,7 @@ from analysis.runs.losses import Losses
 from analysis.runs.scale import THRESHOLDS
 from analysis.runs.table import Runs
 from analysis.runs.tuned import TunedSetting, tuned_runs
-from benchmarks.outcomes import transition_found
+from benchmarks.outcomes import transition_outcome
 
 QUICK = TransitionSettings(B=100, n_mc=99)
 RATES = (0.001, 0.01, 0.1)
@@ -158,13 +158,13 @@ def test_a_cell_whose_settings_were_all_stopped_in_part_is_read_from_what_is_lef
 
 @pytest.mark.parametrize("family", ["tuned_null_uneven", "tuned_null_power"])
 def test_settings_that_compete_make_no_transition_of_noise(family: str) -> None:
-    found = [transition_found(family, seed, QUICK) for seed in range(6)]
-    assert not any(one.positive for one in found)
+    outcomes = [transition_outcome(family, seed, QUICK) for seed in range(6)]
+    assert not any(outcome.positive for outcome in outcomes)
 
 
 def test_settings_that_compete_hide_no_transition() -> None:
-    found = [transition_found("tuned_sharp", seed, QUICK) for seed in range(4)]
-    assert all(one.positive and one.exact for one in found)
+    outcomes = [transition_outcome("tuned_sharp", seed, QUICK) for seed in range(4)]
+    assert all(outcome.positive and outcome.exact for outcome in outcomes)
 
 
 # --- at chance ------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from benchmarks.__main__ import main
 from benchmarks.bars import Bar, Row, front_rows, lean_rows, transition_rows
 from benchmarks.calibration import EVERY_FAMILY, calibrate
 from benchmarks.ladders import BUDGETS, lean_ladder
-from benchmarks.outcomes import Found, FrontFound, LeanFound
+from benchmarks.outcomes import FrontOutcome, LeanOutcome, TransitionOutcome
 from benchmarks.shapes import MARGIN
 from benchmarks.sweeps import ASHA, FAMILIES, NULLS, SCATTERED, transition_sweep
 
@@ -23,18 +23,18 @@ QUICK = TransitionSettings(B=100, n_mc=99)
 def test_a_sweep_is_the_same_for_the_same_number_and_holds_its_truth(
     family: str, varied: bool
 ) -> None:
-    one = transition_sweep(family, 5, varied=varied)
+    sweep = transition_sweep(family, 5, varied=varied)
     again = transition_sweep(family, 5, varied=varied)
     other = transition_sweep(family, 6, varied=varied)
-    assert one.frame.equals(again.frame)
-    assert not one.frame.equals(other.frame)
-    heads = sorted(one.slopes)
-    assert set(one.frame["heads"]) == set(heads)
+    assert sweep.frame.equals(again.frame)
+    assert not sweep.frame.equals(other.frame)
+    heads = sorted(sweep.slopes)
+    assert set(sweep.frame["heads"]) == set(heads)
     is_null = family in (*NULLS, *SCATTERED, "one_bad", "loss_null") or "_null_" in family
-    assert (one.h_star is None) == is_null
-    assert one.h_star is None or one.h_star in heads[1:]
-    metric = one.options["metric"]
-    assert one.frame[metric].notna().all()
+    assert (sweep.h_star is None) == is_null
+    assert sweep.h_star is None or sweep.h_star in heads[1:]
+    metric = sweep.options["metric"]
+    assert sweep.frame[metric].notna().all()
 
 
 def test_varied_designs_differ_in_heads_lengths_and_seeds() -> None:
@@ -46,52 +46,52 @@ def test_varied_designs_differ_in_heads_lengths_and_seeds() -> None:
 
 def test_seeds_are_left_out_as_a_family_says() -> None:
     for seed in range(5):
-        one = transition_sweep("single_sharp", seed).frame
-        assert set(one["seed"]) == {0}
-        assert not one.duplicated(["heads", "seq_len"]).any()
-        part = transition_sweep("partly_sharp", seed).frame.groupby(["heads", "seq_len"]).size()
-        assert sorted(set(part)) == [1, 2]
-        assert (part == 2).sum() == (len(part) + 1) // 2
+        single = transition_sweep("single_sharp", seed).frame
+        assert set(single["seed"]) == {0}
+        assert not single.duplicated(["heads", "seq_len"]).any()
+        seeds = transition_sweep("partly_sharp", seed).frame.groupby(["heads", "seq_len"]).size()
+        assert sorted(set(seeds)) == [1, 2]
+        assert (seeds == 2).sum() == (len(seeds) + 1) // 2
 
 
 @pytest.mark.parametrize("family", ASHA)
 def test_pruning_leaves_what_it_says(family: str) -> None:
     frame = transition_sweep(family, 0).frame
-    kept = frame["status"].eq("COMPLETE").groupby([frame["heads"], frame["seq_len"]]).sum()
-    assert (kept == 3).all() == ("cell" in family)
+    complete = frame["status"].eq("COMPLETE").groupby([frame["heads"], frame["seq_len"]]).sum()
+    assert (complete == 3).all() == ("cell" in family)
     if "global" in family:
-        assert (kept > 0).mean() < 0.5
+        assert (complete > 0).mean() < 0.5
 
 
 def test_a_sample_of_every_kind_reaches_its_bars() -> None:
-    measured = calibrate(
+    calibration = calibrate(
         [
             *("paper_D4", "sharp", "second", "null_power", "null_fade", "asha_global", "asha_cell"),
             *("single_sharp", "single_null_above", "partly_null_power"),
         ],
         sweeps=4, first_seed=500, varied=False, settings=QUICK,
     )  # fmt: skip
-    missed = [row for row in measured.rows if not row.holds and "slope" not in row.quantity]
+    missed = [row for row in calibration.rows if not row.holds and "slope" not in row.quantity]
     assert missed == []
-    assert measured.verdicts()["asha_global"] == {"open": 4}
+    assert calibration.verdicts()["asha_global"] == {"open": 4}
 
 
 def test_fronts_and_equivalents_are_measured() -> None:
-    measured = calibrate(
+    calibration = calibrate(
         ["pareto_homo", "lean_null", "lean_equal", "lean_tuned_equal", "lean_untrained"],
         sweeps=3, first_seed=0, varied=False, settings=QUICK,
     )  # fmt: skip
-    assert {row.quantity.split(":")[0] for row in measured.rows} == {
+    assert {row.quantity.split(":")[0] for row in calibration.rows} == {
         "Pareto, homo", "lean, null", "lean, equal", "lean, tuned_equal", "lean, untrained",
     }  # fmt: skip
 
 
-def found(family: str, verdict: str, **changes: object) -> Found:
+def outcome(family: str, verdict: str, **changes: object) -> TransitionOutcome:
     facts = {
         "suggested": False, "ends_at_second": False, "outside": False, "steps_off": 0,
         "covered": True, "set_size": 1, "slopes_inside": 95, "slopes": 100, "seconds": 0.1,
     }  # fmt: skip
-    return Found(family=family, verdict=verdict, **(facts | changes))
+    return TransitionOutcome(family=family, verdict=verdict, **(facts | changes))
 
 
 def rows_of(rows: list[Row]) -> dict[str, Row]:
@@ -100,15 +100,15 @@ def rows_of(rows: list[Row]) -> dict[str, Row]:
 
 def test_rates_are_shares_of_the_sweeps_they_name() -> None:
     cases = [
-        *(found("sharp", "collapse") for _ in range(9)),
-        found("sharp", "none", steps_off=1, covered=False, set_size=3),
-        *(found("null_exp", "none", steps_off=None) for _ in range(9)),
-        found("null_exp", "collapse", steps_off=None),
-        *(found("null_fade", "none", steps_off=None) for _ in range(10)),
-        *(found("plateau", "open", ends_at_second=True) for _ in range(3)),
-        found("plateau", "none"),
-        *(found("single_sharp", "open", suggested=True, slopes_inside=0) for _ in range(3)),
-        found("single_null_power", "collapse", steps_off=None),
+        *(outcome("sharp", "collapse") for _ in range(9)),
+        outcome("sharp", "none", steps_off=1, covered=False, set_size=3),
+        *(outcome("null_exp", "none", steps_off=None) for _ in range(9)),
+        outcome("null_exp", "collapse", steps_off=None),
+        *(outcome("null_fade", "none", steps_off=None) for _ in range(10)),
+        *(outcome("plateau", "open", ends_at_second=True) for _ in range(3)),
+        outcome("plateau", "none"),
+        *(outcome("single_sharp", "open", suggested=True, slopes_inside=0) for _ in range(3)),
+        outcome("single_null_power", "collapse", steps_off=None),
     ]
     rows = rows_of(transition_rows(cases))
     expected = {
@@ -130,27 +130,27 @@ def test_rates_are_shares_of_the_sweeps_they_name() -> None:
 
 
 def test_front_rows_score_the_probabilities() -> None:
-    sure = FrontFound("homo", (0.99, 0.01, 0.5, 0.5), (True, False, True, False))
+    sure = FrontOutcome("homo", (0.99, 0.01, 0.5, 0.5), (True, False, True, False))
     rows = rows_of(front_rows([sure]))
     assert rows["Pareto, homo: Brier score"].value == pytest.approx((2 * 0.01**2 + 2 * 0.25) / 4)
     assert rows["Pareto, homo: AUC"].value == pytest.approx(3.5 / 4)
-    wrong = FrontFound("homo", (0.01, 0.99), (True, False))
+    wrong = FrontOutcome("homo", (0.01, 0.99), (True, False))
     missed = rows_of(front_rows([wrong]))
     assert missed["Pareto, homo: front called off"].value == 1
     assert missed["Pareto, homo: dominated called on"].value == 1
 
 
-def said(family: str, verdict: str, **changes: object) -> LeanFound:
-    facts = {"wrong": False, "found": verdict == "found", "choice_right": verdict == "found",
+def lean(family: str, verdict: str, **changes: object) -> LeanOutcome:
+    facts = {"wrong": False, "is_chosen": verdict == "found", "choice_right": verdict == "found",
              "wrongly_excluded": False}  # fmt: skip
-    return LeanFound(family=family, verdict=verdict, **(facts | changes))
+    return LeanOutcome(family=family, verdict=verdict, **(facts | changes))
 
 
 def test_lean_rows_count_errors_findings_and_choices() -> None:
     cases = [
-        said("equal", "found"), said("equal", "found", wrong=True, choice_right=False),
-        said("equal", "undecided", wrongly_excluded=True), said("null", "undecided"),
-        said("few_equal", "excluded"), said("untrained", "found"), said("untrained", "untrained"),
+        lean("equal", "found"), lean("equal", "found", wrong=True, choice_right=False),
+        lean("equal", "undecided", wrongly_excluded=True), lean("null", "undecided"),
+        lean("few_equal", "excluded"), lean("untrained", "found"), lean("untrained", "untrained"),
     ]  # fmt: skip
     rows = rows_of(lean_rows(cases))
     assert rows["lean, equal: a worse shape accepted"].value == pytest.approx(1 / 3)
@@ -176,16 +176,16 @@ def test_a_bar_is_a_range(bar: Bar, inside: float, outside: float, words: str) -
 
 
 def test_the_command_prints_bars_and_can_fail() -> None:
-    asked = ["calibration", "--sweeps", "2", "--draws", "50", "--families", "paper_D3,null_exp"]
-    shown = CliRunner().invoke(main, asked)
+    words = ["calibration", "--sweeps", "2", "--draws", "50", "--families", "paper_D3,null_exp"]
+    shown = CliRunner().invoke(main, words)
     assert shown.exit_code == 0, shown.output
     assert "| paper_D3 | 2 | 2 collapse |" in shown.output
     assert (
         "| h* exact, paper D = 4, E = 32, D = 3 | 100.0 % | at least 98.0 % | 2 |" in shown.output
     )
-    plain = json.loads(CliRunner().invoke(main, [*asked, "--json"]).stdout)
+    plain = json.loads(CliRunner().invoke(main, [*words, "--json"]).stdout)
     assert plain["verdicts"]["paper_D3"] == {"collapse": 2}
-    strict = CliRunner().invoke(main, [*asked, "--strict"])
+    strict = CliRunner().invoke(main, [*words, "--strict"])
     assert strict.exit_code == (0 if all(row["holds"] for row in plain["rows"]) else 1)
     unknown = CliRunner().invoke(main, ["calibration", "--families", "paper_D9"])
     assert unknown.exit_code == 2
@@ -193,13 +193,17 @@ def test_the_command_prints_bars_and_can_fail() -> None:
 
 
 def test_two_processes_measure_what_one_does() -> None:
-    asked = {"sweeps": 2, "first_seed": 3, "varied": True, "settings": QUICK}
+    options = {"sweeps": 2, "first_seed": 3, "varied": True, "settings": QUICK}
     families = ["sharp", "pareto_ties", "lean_equal"]
-    one, two = (calibrate(families, processes=n, **asked) for n in (1, 2))
-    timeless = [
-        [row for row in measured.rows if "seconds" not in row.quantity] for measured in (one, two)
-    ]
-    assert timeless[0] == timeless[1]
+    alone, shared = (
+        [
+            row
+            for row in calibrate(families, processes=number, **options).rows
+            if "seconds" not in row.quantity
+        ]
+        for number in (1, 2)
+    )
+    assert alone == shared
 
 
 def test_every_family_has_a_name_of_its_own() -> None:
@@ -213,10 +217,10 @@ def test_lean_ladders_have_the_limit_that_they_claim_and_groups_are_counted_each
     assert limit["s4"] - limit["s3"] > MARGIN
     last = opening.frame[opening.frame["budget"] == BUDGETS[-1]].groupby("shape")["top1"].mean()
     assert abs(last["s4"] - last["s3"]) < MARGIN
-    measured = calibrate(
+    calibration = calibrate(
         ["budgets_lean_groups"],
         sweeps=2, first_seed=0, varied=False, settings=QUICK,
     )  # fmt: skip
-    assert set(measured.verdicts()) == {f"budgets_lean_groups_{name}" for name in "abc"}
-    names = {row.quantity for row in measured.rows}
+    assert set(calibration.verdicts()) == {f"budgets_lean_groups_{name}" for name in "abc"}
+    names = {row.quantity for row in calibration.rows}
     assert "budgets, lean_groups_c: called settled, and wrong" in names
