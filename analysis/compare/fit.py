@@ -202,13 +202,14 @@ def _front(
     if note := _no_front([study.manifest for study in asked.values()], costs, apart):
         return None, {}, note
     # A study whose shapes cannot be told apart has none here; the others have.
-    usable = {}
+    usable, reasons = {}, []
     for label, study in asked.items():
         try:
             _shapes({label: study}, costs, settings)
             usable[label] = study
         except UserError as error:
-            note = f"{label} has no front: {error}"
+            reasons.append(f"{label} has no front: {error}")
+    note = "; ".join(reasons)
     if len(usable) < 2:
         return None, {}, note
     shapes = _shapes(usable, costs, settings)

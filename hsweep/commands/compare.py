@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("names", metavar="STUDY STUDY ...", type=STUDY_NAME, nargs=-1, required=True)
 @click.option("--cost", "costs", multiple=True, help="Compare the fronts over this cost; repeat.")
-@click.option("--draws", type=click.IntRange(1), default=2000, show_default=True)
 @click.option(
     "--report",
     "page",
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 def compare(
     names: tuple[str, ...],
     costs: tuple[str, ...],
-    draws: int,
     page: Path | None,
     home: Home,
     as_json: bool,
@@ -41,11 +39,10 @@ def compare(
     from analysis.compare.fit import compare_studies
     from analysis.compare.page import write_comparison
     from analysis.compare.text import comparison_sentences, comparison_tables
-    from analysis.questions.pareto.result import ParetoSettings
     from analysis.terminal import print_table
 
     studies = [_study(home, name) for name in names]
-    comparison = compare_studies(studies, costs=costs, settings=ParetoSettings(draws=draws))
+    comparison = compare_studies(studies, costs=costs)
     console = console_for(as_json=as_json)
     if as_json:
         print_json(comparison.to_json())

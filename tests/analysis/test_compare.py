@@ -174,6 +174,14 @@ class TestFronts:
         assert result.front is None
         assert "different metrics (fit, nmse)" in result.front_note
 
+    def test_every_study_without_a_front_says_why(self, home: Home) -> None:
+        empty = [new_study(home, name, lean_sweep()) for name in ("first", "second")]
+        studies = [*lean_studies(home, (0.0,)), *empty]
+        result = compare_studies(studies, costs=("num_params",), settings=QUICK)
+        assert result.front is None
+        assert "first has no front: " in result.front_note
+        assert "; second has no front: " in result.front_note
+
     def test_single_runs_give_no_interval(self, home: Home) -> None:
         studies = [
             finished(
@@ -310,12 +318,12 @@ class TestCommand:
     def test_names_and_folders_may_be_mixed(self, home: Home, tmp_path: Path) -> None:
         one, other = lean_studies(home, (0.0, 0.02))
         page = tmp_path / "both.html"
-        result = self.run(home, one.name, other.paths.root, "--draws", 200, "--report", page)
+        result = self.run(home, one.name, other.paths.root, "--report", page)
         assert result.exit_code == 0, result.output
         assert "the front of lean1 is the better one" in result.output
         assert page.read_text().startswith("<!DOCTYPE html>")
         # JSON is alone on standard output.
-        content = json.loads(self.run(home, "lean0", "lean1", "--draws", 50, "--json").stdout)
+        content = json.loads(self.run(home, "lean0", "lean1", "--json").stdout)
         assert [side["label"] for side in content["studies"]] == ["lean0", "lean1"]
         assert content["pairs"][0]["volume"][2] < 0
 

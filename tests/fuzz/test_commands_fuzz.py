@@ -38,7 +38,7 @@ COMMANDS = {
     ),
     "report": ("--figures-none", "--tracking-uri"),
     "export": ("--what", "--orphaned"),
-    "compare": ("--cost", "--draws", "--report", "--json"),
+    "compare": ("--cost", "--report", "--json"),
     "paper": ("--table", "--as", "--same-data", "--json"),
     "list": ("--json", "--home"),
 }
@@ -78,7 +78,6 @@ def done_or_refused(line: list[str]) -> None:
 @example(["export", "--", "demo", "folder"])
 @example(["export", "--", "demo", "file.csv/x.csv"])
 @example(["compare", "--report=folder/x/y.html", "--", "demo", "demo2"])
-@example(["compare", "--draws=100000000000", "--", "demo", "demo2"])
 @example(["compare", "--cost=nothing", "--", "demo", "demo2"])
 @example(["paper", "--as=nothing", "--", "demo"])
 @example(["show", "--", "demo", "\x1b"])
