@@ -108,10 +108,10 @@ class _Stratum:
 
 
 class StratifiedAsha:
-    """The rungs of one study.
+    """The rungs of one study, by stratum.
 
-    Feeding it the recorded reports in their order rebuilds it exactly, so nothing of it needs to
-    be saved: after a crash the record is replayed.
+    The recorded reports, entered in their order, rebuild this state exactly. So the state is never
+    saved: after a crash the record is replayed.
 
     Args:
         settings: None never stops a trial.
@@ -234,7 +234,8 @@ class StratifiedAsha:
         return self._verdict_at(trial, unit) if self._waits else self._on_arrival(trial, unit)
 
     def wait(self, trial: Trial, unit: int, *, is_undecided: bool = False) -> None:
-        """Let a trial wait at a rung; ``is_undecided`` says that its verdict was to wait."""
+        """Let a trial wait at a rung; ``is_undecided`` means that the rung has just been judged
+        undecided."""
         group = self._strata[trial.stratum]
         group.waiting[trial.key] = trial, unit
         group.may_release = group.may_release or not is_undecided

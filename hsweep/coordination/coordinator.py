@@ -1,9 +1,9 @@
-"""Between the record and the runners: hands out trials, takes their reports, decides.
+"""Hands out trials to runners, records their reports and decides which trials go on.
 
-Whatever runs the trials, everything that counts happens here, in one process and in one order:
-early stopping is asked about a report, and the report and the status it leads to are recorded
-together. Nothing here raises into a runner: if the record cannot be written, the study stops
-handing out work and says why.
+With every runner these steps happen in one process and in one order: early stopping decides about
+a report, and the report and the resulting status are recorded together. No method raises an error
+into a runner: if the record cannot be written, the coordinator hands out no more trials and gives
+the reason.
 """
 
 import threading
@@ -58,15 +58,15 @@ class Coordinator:
     Args:
         journal: the record; only this object writes trials' states to it.
         sweep: the resolved sweep.
-        trials: everything planned, finished or not, which is on record.
+        trials: all planned trials, finished or not; they are on record.
         checkpoints: folder or URI for checkpoints.
         proposer: for adaptive searches.
         observer: for display.
         only: keys of the trials to hand out; None for all that have not ended.
-        exempt: keys of trials that take no part in early stopping, since their full-budget values
-            were asked for.
-        keeper: which final weights stay; None where none are kept.
-        named_by: trials by whose axes all are called; empty for ``trials``.
+        exempt: keys of trials without early stopping, since an answer needs their full-budget
+            values.
+        keeper: removes superfluous final weights; None where the study keeps no weights.
+        named_by: trials whose varying axes name all trials; empty for ``trials``.
 
     Attributes:
         labels: the trials' names for people.
@@ -161,7 +161,7 @@ class Coordinator:
     def _release(self, stratum: str) -> None:
         """Decide about the trials of a stratum that wait at a rung: each goes on or ends, if the
         rung can be decided now."""
-        # Of those that end, the ones at a later rung need not wait any longer.
+        # Losers of one rung that wait at a later rung end in the next pass.
         while released := self._asha.release(stratum):
             going_on = []
             for trial, verdict in released:
@@ -186,7 +186,7 @@ class Coordinator:
     def request_stop(self, reason: str, *, is_trouble: bool = False) -> None:
         """Ask the run to end at the next opportunity; the first reason stays.
 
-        ``is_trouble`` says that something does not work: the end was not wanted.
+        ``is_trouble`` marks a stop because of a failure.
         """
         if self.stop_reason is None:
             self.stop_reason, self.is_in_trouble = reason, is_trouble
@@ -196,12 +196,12 @@ class Coordinator:
         size: Resources | None = None,
         is_ready: Callable[[str], bool] = lambda _key: True,
     ) -> Assignment | None:
-        """Return the next trial to train; None if there is none now (see ``is_exhausted``).
+        """Return the next trial to train; None if no trial can be handed out now.
 
         Args:
-            size: what a worker occupies that trains other trials already; None for a new worker.
-                Where the next trial needs something else, none is returned: no trial overtakes it.
-            is_ready: whether a trial, by key, can be started at once; others are passed over.
+            size: resources of a worker that is reused; None for a new worker. If the next trial
+                needs other resources, None is returned: no trial overtakes it.
+            is_ready: returns whether the trial with a key can start at once; others are skipped.
         """
         with self.lock:
             key = self._next(is_ready)
@@ -260,12 +260,12 @@ class Coordinator:
 
     @property
     def num_waiting(self) -> int:
-        """How many trials could be handed out now to workers that have room for each."""
+        """Number of waiting trials that may train beside others."""
         return self._queue.num_shared
 
     def requeue(self, assignment: Assignment) -> None:
-        """Hand a trial out again that was not started, or whose process ended for another's fault;
-        nothing counts against it, and the display is not told."""
+        """Put a trial back that was not started, or whose process ended for a cause outside the
+        trial. It does not count as a failure, and the observer is not called."""
         with self.lock:
             row = self._current(assignment)
             if row is not None:
@@ -286,7 +286,7 @@ class Coordinator:
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether no trial is waiting or running, so none can come back."""
+        """Whether the run has no more trials to hand out, now or later."""
         with self.lock:
             is_waiting = not self._queue.is_empty or self._asha.any_waits
             return self.stop_requested or not (is_waiting or self.table.running)
@@ -327,11 +327,11 @@ class Coordinator:
 
         Args:
             assignment: the attempt.
-            error: a line that says what happened, then what there is to know besides.
-            is_own_fault: False if the attempt lost its place (its node died), which does not count
-                against the trial unless it happens again and again without a report in between.
-            needs_new_worker: from here on it is trained in a process that trains nothing else.
-            is_final: another attempt would end in the same way, so there is none.
+            error: the cause in one line, and details in further lines.
+            is_own_fault: False if the attempt lost its node or worker, which counts against the
+                trial only if it happens several times without a report in between.
+            needs_new_worker: whether further attempts need a process of their own.
+            is_final: whether another attempt would fail in the same way, so that none is made.
         """
         with self.lock:
             row, reason = self._current(assignment), shortened(redact(error))
@@ -390,7 +390,7 @@ class Coordinator:
             self._asha.wait(trial, report.unit, is_undecided=True)
         elif status.is_final:
             self._end(trial)
-        # The last of a rung to arrive decides for those that wait there.
+        # The last report at a rung decides about the trials that wait at it.
         self._release(trial.stratum)
         return status is TrialStatus.RUNNING
 

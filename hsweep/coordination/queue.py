@@ -14,11 +14,11 @@ order counts, each time, and with ten thousand trials for a few microseconds eac
 
 @dataclass(slots=True)
 class TrialQueue:
-    """The trials that wait for a worker, with those that must train alone in a queue of their own.
+    """The trials that wait for a worker; trials that must train alone wait in a second queue.
 
     Args:
         rows: of the record, by key.
-        order: of trials that have never begun, by key: the least first.
+        order: returns the sort key of a trial that has never begun; the smallest goes first.
     """
 
     rows: Mapping[str, TrialRow]
@@ -45,7 +45,7 @@ class TrialQueue:
         if any(row.exclusive for row in running):
             return None
         if self._num_handed_out * _HANDED_OUT_BETWEEN >= len(self._shared):
-            self._put_in_order()
+            self._sort()
         shared = next(filter(is_ready, self._shared), None)
         if shared is not None or self._shared or running:
             return shared
@@ -68,11 +68,14 @@ class TrialQueue:
     def _of(self, key: str) -> deque[str]:
         return self._exclusive if self.rows[key].exclusive else self._shared
 
-    def _put_in_order(self) -> None:
-        """Sort the trials that never started again, by the times measured meanwhile."""
+    def _sort(self) -> None:
+        """Sort the trials that have never begun by their present order; other trials keep their
+        places."""
         self._num_handed_out = 0
-        fresh = iter(sorted((key for key in self._shared if not self._begun(key)), key=self.order))
-        self._shared = deque(key if self._begun(key) else next(fresh) for key in self._shared)
+        fresh = iter(
+            sorted((key for key in self._shared if not self._has_begun(key)), key=self.order)
+        )
+        self._shared = deque(key if self._has_begun(key) else next(fresh) for key in self._shared)
 
-    def _begun(self, key: str) -> bool:
+    def _has_begun(self, key: str) -> bool:
         return self.rows[key].attempt > 0

@@ -1,4 +1,4 @@
-"""The trials of one run: their plans, their rows on record, and sums that are kept up to date."""
+"""The trials of one run: their plans, their recorded rows, and running totals."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
@@ -14,7 +14,7 @@ class Overview:
     """How far a study has come.
 
     Attributes:
-        units_done: budget units trained, those that trials have in common once.
+        units_done: number of trained budget units; units that trials share count once.
         best: by stratum, the best value of the metric so far and the trial that reached it.
         running: units done by the trials in training, in the order of the plan.
     """
@@ -54,7 +54,7 @@ class RunTrials:
     _units_done: int = 0
 
     def add(self, trials: Iterable[Trial]) -> list[Trial]:
-        """Add trials, which are on record; return those that are new here."""
+        """Add recorded trials; return the trials that were not in the table."""
         new = [trial for trial in trials if trial.key not in self.trials]
         for trial in new:
             self.trials[trial.key] = trial

@@ -1,9 +1,9 @@
 """Adaptive search by Optuna's ask and tell.
 
-A trial that was stopped early is told as pruned at its rung and a diverged or failed one as failed,
-since the sampler takes a value of a small budget, or a trial that never ends, for what it is not. A
-point is told once, by the mean over its replicates. Proposals are part of the study's record, so a
-resumed search knows everything the interrupted one knew.
+Optuna gets a trial that was stopped early as pruned at its rung, and a diverged or failed trial as
+failed: the sampler would take a value of a small budget for a final value, and a trial without an
+end for a running trial. A point is told once, by the mean over its replicates. Proposals are part
+of the study's record, so a resumed search knows everything that the interrupted search knew.
 """
 
 import json
@@ -43,7 +43,7 @@ class OptunaProposer:
     """Proposes points of an Optuna study, and tells Optuna their outcomes.
 
     Args:
-        reuse: gives trials on record the results that are known from elsewhere.
+        reuse: gives recorded trials the results of the same trials in other studies.
 
     Attributes:
         study: Optuna's, in memory.
@@ -78,10 +78,10 @@ class OptunaProposer:
         self._is_over = False
         self.known_trials: list[Trial] = []
         self._recall()
-        # What ended an earlier run's search may not end this one's.
+        # The reason that ended an earlier run's search may not hold for this run.
         if journal.meta(SEARCH_END) is not None:
             journal.set_metas({SEARCH_END: None})
-        # What everything is compared with is proposed first.
+        # The baseline is proposed first.
         first = [parameters for _, parameters in baseline_proposals(sweep)]
         self._first = first[self._num_proposed :]
 
@@ -92,10 +92,10 @@ class OptunaProposer:
         return max(0, points) * self._sweep.replicates
 
     def propose(self) -> list[Trial]:
-        """Return the trials of the next point, which are on record.
+        """Return the trials of the next point, after recording them.
 
-        None once all points are proposed, or once so many proposals in a row were refused that the
-        space seems to hold no further point; the record then says so.
+        The list is empty once all points are proposed, or once so many proposals in a row were
+        refused that the space seems to hold no further point; the record then gives that reason.
         """
         refusals, reason = 0, ""
         while self.num_to_come:
@@ -139,7 +139,7 @@ class OptunaProposer:
         )
 
     def tell(self, trial: Trial, status: TrialStatus, unit: int, value: float | None) -> None:
-        """Note how a trial ended; Optuna is told of its point once all replicates have ended."""
+        """Note the end of a trial; Optuna gets its point once all replicates have ended."""
         proposal = self._by_key.pop(trial.key, None)
         if proposal is None:
             return
@@ -157,7 +157,7 @@ class OptunaProposer:
             self.study.tell(proposal.suggestion, means)
         elif proposal.stopped and not means:
             last = max(reached for reached, _ in proposal.stopped)
-            at_rung = [each for reached, each in proposal.stopped if reached == last]
+            at_rung = [rung_value for reached, rung_value in proposal.stopped if reached == last]
             proposal.suggestion.report(statistics.fmean(at_rung), step=last)
             self.study.tell(proposal.suggestion, state=TrialState.PRUNED)
         else:

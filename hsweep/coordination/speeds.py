@@ -1,8 +1,7 @@
-"""How long trials take, measured on those that have trained: the longest are handed out first, and
-the time left is estimated from it.
+"""Measured training times, by which the longest trials start first and the time left is estimated.
 
-The number of operations alone misleads where memory or overhead bounds a small model, and is not
-known of a user's own training.
+The number of operations alone misleads where memory or overhead bounds a small model, and it is
+unknown for a user's own training.
 """
 
 import math
@@ -22,7 +21,7 @@ class Speeds:
         self._line: tuple[float, float] | None = None
 
     def note(self, trial: Trial, seconds: float, units: int) -> None:
-        """Note that a trial has trained ``units`` in so many seconds; of a shape the latest time
+        """Note the ``seconds`` in which a trial has trained ``units``; the latest time of a shape
         counts."""
         if units > 0 and seconds > 0:
             self._measured[_shape(trial)] = trial.forward_flops, seconds / units
@@ -65,7 +64,7 @@ class Speeds:
 
 
 def _shape(trial: Trial) -> Hashable:
-    """Return what determines a trial's speed: model, task and batch size."""
+    """Return the parts of a trial that determine its speed: model, task and batch size."""
     parts = trial.parts
     shape = parts.get("model") or parts.get("point") or repr(sorted(trial.point.items()))
     return shape, parts.get("task"), trial.budget.unit, trial.recipe.batch_size

@@ -41,9 +41,9 @@ class LogLine:
     """One line of a log.
 
     Attributes:
-        start, end: its first byte in the file, and the first one after it.
-        checksum: of its entries, as it stands in the file.
-        entries: what it holds; None if it is damaged.
+        start, end: position of its first byte in the file, and of the first byte after it.
+        checksum: the checksum of its entries, as written in the file.
+        entries: the entries that it holds; None if it is damaged.
         content: its bytes.
     """
 

@@ -36,7 +36,8 @@ class Manifest:
             metrics; empty for this project's training loop.
         train_metrics, keep: see ``Sweep``.
         fixed_rate: the learning rate of all trials; None where it differs or is unknown.
-        scouts: number of seeds of a point that only select its setting (see ``Asha.scouts``).
+        scouts: number of the first seeds of a point, which only select its setting (see
+            ``Asha.scouts``).
         own_folders: folders of user packages that share a name with a package of this project
             (see ``hsweep.user_packages``).
     """

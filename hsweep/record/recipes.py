@@ -17,8 +17,8 @@ _HAVE_BETAS: Final = ("adamw", "sgd")
 
 
 def recipe_metas(journal: JournalReader, trials: Iterable[Trial]) -> dict[str, str | None]:
-    """Return the metas that put the recipes of trials on record, without those that are there;
-    a user's own training has no recipe."""
+    """Return the metas that record the recipes of trials, without recipes already on record; a
+    user's own training has no recipe."""
     recipes = {trial.parts[_PART]: trial.recipe for trial in trials if _PART in trial.parts}
     recorded = journal.metas(_META)
     new = {name: recipe for name, recipe in recipes.items() if name not in recorded}

@@ -11,11 +11,11 @@ from hsweep.record.study_lock import holding
 from hsweep.training.storage import StorageError, file_system
 
 _STORED = ("checkpoints", "weights", "ray", "trials")
-"""What of a study lies in its storage, where it has one."""
+"""Folders of a study in its storage, where it has one."""
 
 
 def loss_lines(paths: StudyPaths) -> list[str]:
-    """Return in words which files a removal deletes, and what it leaves."""
+    """Return lines that say which files a removal deletes and which it leaves."""
     lines = []
     with contextlib.suppress(UserError):  # damaged, which may be why it goes
         study = StudyFolder.at(paths)

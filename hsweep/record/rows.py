@@ -16,12 +16,12 @@ _MOST_NAMED: Final = 5
 _ENTRY_KINDS: Final = ("report", "status", "trial", "meta")
 
 PLAN_LOST: Final = "the line of the log that planned it is damaged"
-"""Why a trial is no part of a study of which only later entries can be read."""
+"""Reason for which a trial is no part of the study when only its later entries can be read."""
 REPORTED_COUNTS: Final = ("num_params",)
 """Costs that a report of one's own training may name where the plan does not know them."""
 FIGURES: Final = ("learning_rate", "grad_norm", "running_loss", "examples_per_second")
-"""Of the updates before a report: what every table of reports and every tracker has besides
-metrics, unless a metric has that name."""
+"""Figures about the updates before a report. Tables of reports and trackers show them beside the
+metrics, unless a metric has the same name."""
 
 RawReport = tuple[str, float, int, int, str]
 """A report as it is stored: key, time, attempt, unit, payload (JSON)."""
@@ -29,19 +29,19 @@ RawReport = tuple[str, float, int, int, str]
 
 @dataclass(slots=True)
 class TrialRow:
-    """A trial on record: what was planned and where it stands.
+    """A trial on record: its plan and its state.
 
     Attributes:
         counts: ``num_params``, ``flops_per_example``, ``train_memory_bytes``.
-        parts: what the key is made of, part by part.
+        parts: the parts of the key, by name.
         reason: why it failed, diverged or was stopped.
-        attempt: how often it was started.
+        attempt: number of times it was started.
         unit: budget units of the last recorded report.
         last: payload of that report; empty before the first.
-        failures: attempts that failed, all runs of the study together.
+        failures: number of failed attempts in all runs of the study.
         exclusive: whether it must train with nothing beside it.
-        orphaned: why it is no longer part of the study; empty while it is.
-        reused_from: the study that trained it, if this one did not.
+        orphaned: reason why it is no longer part of the study; empty if it is part.
+        reused_from: name of the other study that trained it; empty if this study did.
         continues: key of the trial with a shorter budget that it goes on from; empty for none.
     """
 

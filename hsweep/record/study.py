@@ -161,13 +161,13 @@ class StudyFolder:
             ) from error
 
     def sweep_file(self) -> Path:
-        """Return the study's own sweep file; it holds what is on record."""
+        """Return the study's own sweep file, written anew where it differs from the record."""
         self.export()
         return self.paths.sweep_source
 
     def export(self, plan: Mapping[str, Any] | None = None) -> None:
-        """Write the files that people read, the plan if it is given, where they are not what is on
-        record; nothing is ever read back from any of them."""
+        """Write the files that people read, and the plan if given, where they differ from the
+        record; no command reads these files back."""
         with self.journal() as journal:
             texts = journal.metas(FILE_META)
         if plan is not None:
@@ -176,10 +176,14 @@ class StudyFolder:
             self._export(self.paths.root / name, text, texts.values())
 
     def _export(self, path: Path, text: str, recorded_digests: Collection[str]) -> None:
-        there = path.read_text(errors="replace") if path.exists() else None
-        if there == text:
+        present = path.read_text(errors="replace") if path.exists() else None
+        if present == text:
             return
-        if path == self.paths.sweep_source and there is not None and there not in recorded_digests:
+        if (
+            path == self.paths.sweep_source
+            and present is not None
+            and present not in recorded_digests
+        ):
             # Somebody's work, perhaps.
             aside = set_aside(path, "changed")
             edited = command("run", aside, "--study", self.name, home=self.paths.home)
@@ -310,8 +314,8 @@ def _on_record(path: Path) -> str:
 
 
 def existing(home: Home, name: str) -> StudyPaths:
-    """Return the paths of a study that is there; UserError if it is not, or has links that lead out
-    of the home."""
+    """Return the paths of an existing study; UserError if there is none of this name, or if it has
+    links that lead out of the home."""
     paths = home.study(name)
     if not holds_a_study(paths):
         names = [study.name for study in list_studies(home)]

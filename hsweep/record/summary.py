@@ -70,12 +70,12 @@ class TrialOutcome:
 
 
 class Remark(NamedTuple):
-    """Something that several trials have in common.
+    """A fact that several trials share.
 
     Attributes:
         what: the words after the number of trials: ``diverged``, ``computed 8 examples at once``.
-        trials: how many.
-        details: which trials, and why.
+        trials: number of these trials.
+        details: their names, or the reasons.
     """
 
     what: str
@@ -92,12 +92,12 @@ def trial_outcomes(
     remarked: Iterable[LogRow],
     label: Callable[[Mapping[str, Any]], str],
 ) -> list[TrialOutcome]:
-    """Return how trials stand.
+    """Return the state of each trial.
 
     Args:
-        rows: of the trials.
+        rows: the trials' rows.
         remarked: their reports with a note or a batch computed in parts, in the record's order.
-        label: names a point.
+        label: returns the name of a point.
     """
     micro_batches: dict[tuple[str, int | None], int | None] = {}
     notes: dict[str, list[str]] = {}
@@ -239,11 +239,11 @@ class Size:
     """How large a study is, in the units of its question.
 
     Attributes:
-        place: what it counts: cells of a transition, shapes, or points without a question.
-        places: how many.
-        seeds: the most seeds of a place that count.
-        settings: the most values of the nuisance axes in one place.
-        nuisance: these axes.
+        place: the unit: cell of a transition, shape, or point without a question.
+        places: number of places.
+        seeds: the largest number of counted seeds in one place.
+        settings: the largest number of settings of the nuisance axes in one place.
+        nuisance: the nuisance axes.
     """
 
     place: str
@@ -270,8 +270,8 @@ class Size:
         seeds: set[int] = set()
         for trial in trials:
             if id(trial.point) not in names:
-                own = {axis: trial.point[axis] for axis in trial.point if axis not in nuisance}
-                names[id(trial.point)] = _text(own), _text(trial.point)
+                axes = {axis: trial.point[axis] for axis in trial.point if axis not in nuisance}
+                names[id(trial.point)] = _text(axes), _text(trial.point)
             place, point = names[id(trial.point)]
             places.setdefault(place, set()).add(point)
             seeds.add(trial.replicate)

@@ -1,7 +1,7 @@
 """The study as tables: one declared schema for trials, one for reports.
 
 A report is a row of the record. Of a large study most questions need the last one of each trial
-alone, or those of a few trials, so all reports are read only for what does need them.
+alone, or those of a few trials, so all reports are read only for tables that need all.
 """
 
 import json
@@ -373,16 +373,16 @@ class StudyTables:
 
 
 def mixed_versions_lines(journal: JournalReader, keys: Iterable[str] | None = None) -> list[str]:
-    """Return which of the trials with these keys (None: all on record) were trained with which
-    versions of a package; nothing where all had the same."""
+    """Return a line with the packages of which the trials with these keys (None: all trials) were
+    trained with several versions, and the number of trials of each version; empty for none."""
     if len(journal.metas(ORIGIN_META)) < 2:
         return []
     origins = journal.origins()
     versions = {text: json.loads(text)["versions"] for texts in origins.values() for text in texts}
     trials: Counter[tuple[str, str]] = Counter()
     for key in origins if keys is None else keys:
-        of_trial = (each for text in origins.get(key, ()) for each in versions[text].items())
-        trials.update(dict.fromkeys(of_trial, 1))
+        packages = (item for text in origins.get(key, ()) for item in versions[text].items())
+        trials.update(dict.fromkeys(packages, 1))
     numbers = Counter(package for package, _ in trials)
     mixed = [
         f"{package} {version} ({counted(number, 'trial')})"

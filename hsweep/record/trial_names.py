@@ -12,8 +12,8 @@ _MOST_NAMED: Final = 5
 
 
 def trial_named(study: "StudyFolder", name: str, *, orphaned: bool = False) -> TrialRow:
-    """Return the trial with this key, or the beginning of one, or these words; if ``orphaned``,
-    also one that is no longer part of the study.
+    """Return the trial whose label or key is ``name``, or whose key begins with it; ``orphaned``
+    includes trials that are no longer part of the study.
 
     Raises:
         UserError: there is no such trial, or there are several.
@@ -25,9 +25,9 @@ def trial_named(study: "StudyFolder", name: str, *, orphaned: bool = False) -> T
     matches = matches or [row for row in rows if name and row.key.startswith(name)]
     if len(matches) == 1:
         return matches[0]
-    some = ", ".join(row.key for row in matches[:_MOST_NAMED])
-    rest = ", ..." if len(matches) > _MOST_NAMED else ""
-    several = f"{len(matches)} trials of {study.name} are ({some}{rest})"
+    examples = ", ".join(row.key for row in matches[:_MOST_NAMED])
+    ellipsis = ", ..." if len(matches) > _MOST_NAMED else ""
+    several = f"{len(matches)} trials of {study.name} are ({examples}{ellipsis})"
     key, label = next(iter(labels.items()), ("t0123", "heads=2 #0"))
     raise UserError(
         f"{several if matches else 'no trial is'} called {shown(name)}; a trial is "

@@ -21,7 +21,7 @@ _NAME: Final = re.compile(r"(t[0-9a-f]{20})-(\d{5})\.safetensors")
 _BLOCK: Final = 1 << 24
 
 File = tuple[str, int]
-"""What names a file: the trial, and the attempt that wrote it (0: another study's)."""
+"""A file's name: the trial's key, and the attempt that wrote it (0 for another study's)."""
 
 
 class WeightsFolder:
@@ -38,7 +38,7 @@ class WeightsFolder:
         self._files, self._folder = file_system(root)
 
     def sizes(self) -> dict[File, int]:
-        """Return the bytes of each file that is whole."""
+        """Return the size in bytes of each complete file."""
         from pyarrow.fs import FileSelector
 
         with self._saying_why("read"):
@@ -48,13 +48,13 @@ class WeightsFolder:
         return {(match[1], int(match[2])): info.size for match, info in matches if match}
 
     def remove(self, file: File) -> None:
-        """Remove a file, if it is there; one that cannot be removed costs only space."""
+        """Remove a file if it exists; a file that cannot be removed costs only space."""
         with contextlib.suppress(OSError):
             self._files.delete_file(f"{self._folder}/{weights_file(*file)}")
 
     @contextlib.contextmanager
     def local(self, file: File) -> Iterator[Path]:
-        """Give a file a path on this machine, for as long as the block lasts."""
+        """Yield the path of a file on this machine, a temporary copy if the folder is elsewhere."""
         path = f"{self._folder}/{weights_file(*file)}"
         if "://" not in self.root:
             yield Path(path)
@@ -121,9 +121,9 @@ class KeptWeights:
     """Which weights a study keeps.
 
     Attributes:
-        trials: those whose weights are there.
-        missing: those whose weights should be there, and are not.
-        num_bytes: of all files, also of superfluous ones.
+        trials: trials whose weights are stored.
+        missing: trials whose weights should be stored and are not.
+        num_bytes: size of all files, superfluous ones included.
     """
 
     trials: tuple[TrialRow, ...]
@@ -160,8 +160,10 @@ class WeightsKeeper:
         # What cannot be removed costs only space.
         with contextlib.suppress(OSError):
             for key, attempt in self._folder.sizes():
-                finished = self._attempts.get(key)
-                if finished is not None and (attempt != finished or not self._keeps(key)):
+                finished_attempt = self._attempts.get(key)
+                if finished_attempt is not None and (
+                    attempt != finished_attempt or not self._keeps(key)
+                ):
                     self._folder.remove((key, attempt))
 
     def ended(self, row: TrialRow) -> None:
@@ -172,7 +174,7 @@ class WeightsKeeper:
                     self._folder.remove((key, self._attempts[key]))
 
     def kept(self, rows: Iterable[TrialRow]) -> KeptWeights:
-        """Return which weights are there and which should be.
+        """Return the trials whose weights are stored, and those whose weights are missing.
 
         Args:
             rows: all trials of the study, orphaned ones included.
@@ -185,10 +187,10 @@ class WeightsKeeper:
         current = [row for row in finished if not row.orphaned]
         for row in current:
             self._add(row)
-        there = {row.key for row in finished if (row.key, row.attempt) in sizes}
+        stored = {row.key for row in finished if (row.key, row.attempt) in sizes}
         return KeptWeights(
-            tuple(row for row in finished if row.key in there),
-            tuple(row for row in current if row.key not in there and self._keeps(row.key)),
+            tuple(row for row in finished if row.key in stored),
+            tuple(row for row in current if row.key not in stored and self._keeps(row.key)),
             sum(sizes.values()),
         )
 
@@ -197,7 +199,7 @@ class WeightsKeeper:
         return keep == "last" or (keep == "best" and key in self._best.keys)
 
     def _add(self, row: TrialRow) -> set[str]:
-        """Add a finished trial; return those that are not the best of anything now."""
+        """Add a finished trial; return the keys of the trials that are no longer among the best."""
         self._attempts[row.key] = row.attempt
         # Trials of other budgets, such as those of a ladder, are not among the best.
         if row.budget != self._manifest.budget["amount"]:

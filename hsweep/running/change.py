@@ -149,8 +149,7 @@ class Change:
         for trial in revision.plan.trials:
             row = planned_row(trial)
             if not journal.is_new(row.key):
-                # It stays made of what it was made of, also where other code is accepted as the
-                # same.
+                # The recorded parts stay, also where other code is accepted as the same.
                 before = journal.rows[row.key]
                 row.parts = before.parts
                 if row.plan_entry() == before.plan_entry():

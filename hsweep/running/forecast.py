@@ -20,7 +20,7 @@ from hsweep.record.summary import Size, budgets_in_words, counted
 from hsweep.running.progress import about
 
 _WHOLE: Final = 0.995
-"""A share of the training above which none is said to be left out."""
+"""Share of the training above which the forecast does not mention early stopping."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Forecast:
         size: in the units of the question.
         runs: trials that are started.
         units: budget units that are trained.
-        share: of the training of these runs, what early stopping leaves.
+        share: share of these runs' training that early stopping leaves.
         budgets: of the runs, in words.
         seconds: of training in all; None where no speed was measured.
         workers: trials that train at once on this machine.
@@ -94,7 +94,7 @@ def forecast(plan: Plan, home: Home) -> Forecast:
         trained = play_out(sweep, trials)
     whole = sum(trial.units_to_train for trial in trials if trial.key in trained)
     units = sum(trained.values())
-    # Which trials go on is not known: all have an equal share of what early stopping leaves.
+    # The trials that go on are unknown, so all get an equal share of the training that is left.
     share = units / sum(trial.units_to_train for trial in trials)
     spread = ((trial, share * trial.units_to_train) for trial in trials)
     return Forecast(
@@ -121,9 +121,9 @@ def play_out(
         return {trial.key: trial.units_to_train for trial in trials}
     journal = _Unrecorded()
     journal.add_trials(map(planned_row, trials))
-    # Where nothing is known of what trains a trial, nothing is asked of a record.
-    unknown = [replace(trial, origin="") for trial in trials]
-    coordinator = Coordinator(journal, sweep, unknown, "", exempt=exempt)
+    # Without an origin, the coordinator reads no origins from the record, which has no index.
+    unattributed_trials = [replace(trial, origin="") for trial in trials]
+    coordinator = Coordinator(journal, sweep, unattributed_trials, "", exempt=exempt)
     while (assignment := coordinator.next_assignment()) is not None:
         trial = assignment.trial
         for unit in sorted({*assignment.waits_at, trial.budget.amount}):
@@ -137,7 +137,7 @@ def play_out(
 
 
 class _Unrecorded(Journal):
-    """A record that is kept in memory only."""
+    """A record in memory alone."""
 
     def __init__(self) -> None:
         self._state = StudyState()

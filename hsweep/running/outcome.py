@@ -27,13 +27,12 @@ class Outcome:
 
     Attributes:
         counts: trials by status.
-        num_runs: trials that will have been started when the study is complete, as far as that is
-            known.
-        stop_reason: why it ended before its trials did; None if it did not.
-        is_in_trouble: it ended because something does not work, such as a full disk.
-        problem: what of the results could not be written; empty for nothing.
-        wall_seconds: from when training was set up to when its tables are written.
-        tracking: how the delivery to MLflow stands; None before it has ended.
+        num_runs: estimated number of trials that are started until the study is complete.
+        stop_reason: reason why the run ended before its trials; None if it did not.
+        is_in_trouble: whether a failure ended the run, such as a full disk.
+        problem: reason why results could not be written; empty if they were.
+        wall_seconds: time from the set-up of the training to the written tables.
+        tracking: result of the delivery to MLflow; None before the delivery has ended.
     """
 
     counts: dict[TrialStatus, int]

@@ -1,5 +1,5 @@
-"""Runs a ``Change`` of a study, from the plan to the answer: the same for a new study, an edited
-one, one that goes on and one that gets missing runs."""
+"""Runs a ``Change`` of a study, from the plan to the answer, whether the study is new, edited,
+resumed or extended."""
 
 import contextlib
 import functools
@@ -87,9 +87,9 @@ def run(
     in the way before the first trial.
 
     Args:
-        is_guest: the process has more to do than this, so a second interrupt raises
-            KeyboardInterrupt in place of ending it.
-        started: the Ray to be used, where one is being started.
+        is_guest: whether a user's program runs the study: a second interrupt then raises
+            KeyboardInterrupt and does not end the process.
+        started: a Ray that is being started; None to start one.
     """
     if options.log_weights and change.prepared.plan.sweep.keep == "none":
         raise UserError(
@@ -156,7 +156,7 @@ def make_runner(
 
 
 def connect(runner: "RayRunner | InlineRunner", plan: Plan) -> None:
-    """Connect a runner, and refuse what it cannot run.
+    """Connect a runner, and refuse a plan that it cannot run.
 
     Raises:
         UserError: the cluster cannot be reached or cannot hold a trial, the training cannot be sent
@@ -172,12 +172,12 @@ def connect(runner: "RayRunner | InlineRunner", plan: Plan) -> None:
                 "isolate gives every trial a process of its own, and the inline runner has but "
                 "this one; leave out --runner inline, or set isolate=false"
             )
-        several = next((each for each in plan.trials if each.num_ranks > 1), None)
-        if several is not None:
+        multiprocess = next((trial for trial in plan.trials if trial.num_ranks > 1), None)
+        if multiprocess is not None:
             raise UserError(
-                f"trial {several.key} trains as {several.resources.processes} processes, and the "
-                "inline runner has but this one; leave out --runner inline, or set processes=1 "
-                "(or gpus=1)"
+                f"trial {multiprocess.key} trains as {multiprocess.resources.processes} processes, "
+                "and the inline runner has but this one; leave out --runner inline, or set "
+                "processes=1 (or gpus=1)"
             )
         return
     runner.connect()

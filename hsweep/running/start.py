@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A sweep with its options, and the study that it is run as.
+    """A sweep with its options, and the study that runs it.
 
     Attributes:
-        name: of the study.
-        study: the one that is there already; None for a new one.
-        target: the MLflow store that it reports to.
-        storage: where its checkpoints lie; None for its own folder.
+        name: the name of the study.
+        study: the existing study; None for a new study.
+        target: the MLflow store of the study.
+        storage: folder or URI of its checkpoints; None for its own folder.
     """
 
     loaded: LoadedSweep
@@ -94,12 +94,12 @@ def request(
     siblings: Path | None = None,
     to_run: bool = True,
 ) -> Request:
-    """Load a sweep, and open the study that it is run as, if that exists.
+    """Load a sweep, and open its study if it exists.
 
     Args:
-        name: of the study; None for that of the sweep and its preset.
-        siblings: the folder whose modules the file may import; its own by default.
-        to_run: whether the study is going to be run.
+        name: the study's name; None for the name made of sweep and preset.
+        siblings: folder from which the file may import modules; by default the file's folder.
+        to_run: whether the caller will run the study.
 
     Raises:
         UserError: the file, the preset, a setting, the storage or the MLflow store is none, the
@@ -115,14 +115,15 @@ def request(
     study = StudyFolder.open_to_run(home, name) if to_run else StudyFolder.open(home, name)
     # Settings may differ: with others the study goes on as an edited one.
     _refuse_another_choice(study, chosen, ("preset", "points", "seed", *LIMITED))
-    own = study.manifest.storage
-    if storage not in (None, own):
+    recorded_storage = study.manifest.storage
+    if storage not in (None, recorded_storage):
         raise UserError(
-            f"the checkpoints of {name!r} are in {own or study.paths.checkpoints}: storage is "
-            "chosen when a study begins; leave it out, or begin another study with --study NAME"
+            f"the checkpoints of {name!r} are in {recorded_storage or study.paths.checkpoints}: "
+            "storage is chosen when a study begins; leave it out, or begin another study with "
+            "--study NAME"
         )
     target = target_of(study, home, options.tracking_uri)
-    return Request(loaded, chosen, home, name, study, target, own)
+    return Request(loaded, chosen, home, name, study, target, recorded_storage)
 
 
 def _refuse_another_choice(study: StudyFolder, chosen: SweepOptions, names: Iterable[str]) -> None:
@@ -165,11 +166,11 @@ def study_of(
     named: Iterable[str],
     console: Console,
 ) -> StudyFolder:
-    """Open the study of a sweep file, which runs its own copy of the sweep; by default the one that
-    ``hsweep run`` would begin.
+    """Open the study of a sweep file, by default the study that ``hsweep run`` would begin. The
+    study runs its own copy of the sweep.
 
     Args:
-        named: the options that the user has named, which must be as the study has them.
+        named: names of the options that the user gave; their values must be those of the study.
 
     Raises:
         UserError: there is no such study, or one of these options is another.
@@ -193,11 +194,12 @@ def _default_name(sweep: Sweep, options: SweepOptions) -> str:
 
 
 def start_early(options: RunOptions, folder: Path) -> "StartingRay | None":
-    """Start Ray in a thread, and its workers, which import what training needs, while the caller
-    plans the sweep. A process that ends because the plan is refused does not wait for it.
+    """Start Ray and its workers in a thread, so that they import modules while the caller plans
+    the sweep. A process that ends because the plan is refused does not wait for Ray.
 
     Args:
-        folder: of the sweep, which is loaded: workers have what it has set in the environment.
+        folder: folder of the sweep; the sweep is loaded, so workers get the environment variables
+            that it set.
 
     Returns:
         None where no Ray will be started, or this is a program that only uses this package.
