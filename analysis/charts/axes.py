@@ -1,4 +1,4 @@
-"""Axes: where swept values stand, rows below one another, which values a log axis names."""
+"""Axes: positions of swept values, axes of rows, and the ticks of logarithmic axes."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -15,9 +15,9 @@ from analysis.values import Number
 
 @dataclass(frozen=True, slots=True)
 class GridAxis:
-    """Where the values of a swept axis stand.
+    """The positions of the values of a swept axis.
 
-    A grid whose steps grow (1, 2, 4, 8) is spaced by log2, any other as it is.
+    Values whose steps grow (1, 2, 4, 8) stand at their log2, all others at the value itself.
     """
 
     values: tuple[Number, ...]
@@ -37,7 +37,8 @@ class GridAxis:
     def beside(self, value: Number, index: int, count: int, apart: float = 0.1) -> float:
         """Return the position of the ``index``-th of ``count`` groups, side by side at a value.
 
-        Neighbours are ``apart`` steps of the grid from one another, all of them 5 times that.
+        Neighbouring groups are a share ``apart`` of the grid's smallest step from one another; less
+        where there are more than five groups.
         """
         shift = (index - (count - 1) / 2) * min(apart, 5 * apart / count)
         return self.at(value) + shift * self.step
@@ -60,7 +61,7 @@ class GridAxis:
 
 
 def row_axis(names: Sequence[str], bold: Iterable[int] = ()) -> Axis:
-    """Return a vertical axis with one row below the other; an empty name is a heading's row."""
+    """Return a vertical axis of named rows, the first on top; a heading's row has no name."""
     ticks = tuple((at, name) for at, name in enumerate(names) if name)
     return Axis("", "rows", ticks=ticks, bold=frozenset(bold), range=(len(names) - 0.4, -0.6))
 
@@ -72,7 +73,7 @@ def value_axis(title: str, values: Iterable[float], *, log: bool) -> Axis:
 
 
 def cost_axis(cost: str, costs: Iterable[float]) -> Axis:
-    """Return the axis of a cost, logarithmic with room at its ends where all are above 0."""
+    """Return the axis of a cost: logarithmic, with room at both ends, if all costs are above 0."""
     known = [value for value in costs if math.isfinite(value)]
     is_log = bool(known) and min(known) > 0
     notes = [note for note in (cost_unit(cost), "log scale" if is_log else "") if note]
@@ -95,9 +96,9 @@ _STEPS_OF_A_DECADE: Final[tuple[tuple[float, ...], ...]] = (
 
 
 def log_ticks(low: float, high: float, most: int) -> list[float]:
-    """Return values to name on a logarithmic axis, far enough apart for ``most`` labels.
+    """Return the ticks of a logarithmic axis, far enough apart for ``most`` labels.
 
-    Where less than a decade is shown, steps are even numbers rather than mantissas.
+    An axis that shows less than a factor of 3 has ticks at even distances (2.0, 2.2, 2.4).
     """
     if not 0 < low < high < math.inf:
         return [low] if low > 0 and math.isfinite(low) else []
@@ -134,7 +135,7 @@ _SUPERSCRIPTS: Final = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸
 
 
 def tick_text(value: float) -> str:
-    """Return a number as axes name it: in full from 0.001 to 10,000, beyond as powers of ten."""
+    """Return the label of a number: in full from 0.001 to 10,000, beyond as a power of ten."""
     if not math.isfinite(value) or value == 0 or 1e-3 * (1 - 1e-9) <= abs(value) < 1e4:
         return number_text(value)
     mantissa, exponent = f"{value:.2e}".split("e")
@@ -144,7 +145,7 @@ def tick_text(value: float) -> str:
 
 
 def axis_number(axis: Axis, value: float) -> str:
-    """Return a number as an axis names it, a cost with a unit prefix."""
+    """Return the label of a number on an axis, with a unit prefix if it is a cost."""
     return short_cost(value) if axis.form == "cost" else tick_text(value)
 
 

@@ -1,4 +1,4 @@
-"""A chart as a value: what is drawn, in the data's own units; the back ends say how.
+"""A chart as a value: marks and lines in the data's units, which back ends draw.
 
 Every text is plain, back ends escape it. A line break in a text is one in the drawing. Sizes and
 widths are pixels of the page; print scales them.
@@ -32,10 +32,10 @@ def symbol_of(index: int) -> Symbol:
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """What a point stands for, shown when it is clicked.
+    """The trials behind a point, shown when the point is clicked.
 
     Attributes:
-        at: names and values that its trials have.
+        at: names and values that all of these trials share.
         links: names and addresses of its runs' pages (`analysis.charts.picks.link_runs`).
     """
 
@@ -51,9 +51,9 @@ class Axis:
     Attributes:
         kind: ``grid`` has named positions and no lines at them; ``rows`` has one named row below
             the other and is vertical.
-        form: how its numbers are written; ``cost`` with a unit prefix, ``whole`` without a part.
+        form: how its numbers are written; ``cost`` with a unit prefix, ``whole`` without decimals.
         ticks: positions with their names; a log or number axis without any chooses its own.
-        bold: those of them that stand out.
+        bold: positions whose names are in bold.
         range: its ends, exchanged where it runs downwards; None fits the data.
         from_zero: whether a fitted axis begins at 0.
     """
@@ -72,9 +72,9 @@ class Mark:
     """One point of a series; where x or y is NaN, the line that joins the series breaks.
 
     Attributes:
-        interval: it reaches from the point to its ends; one that is not known is not drawn.
-        hover: what the page says of the point; several lines begin with a heading.
-        pick: what it stands for, a number in `Chart.picks`.
+        interval: drawn from the point to both ends; an unknown end is not drawn.
+        hover: text that the page shows beside the point; the first of several lines is a heading.
+        pick: number of the trials behind the point in `Chart.picks`.
         size: the diameter of its symbol.
         label: its name beside it.
     """
@@ -90,7 +90,7 @@ class Mark:
     label_side: Literal["left", "right"] = "right"
 
     def reach(self, along: AxisName) -> tuple[float, float]:
-        """Return how far its interval reaches down and up from it; 0 for an unknown end."""
+        """Return the distances from the point to its interval's ends; 0 for an unknown end."""
         if self.interval is None:
             return 0.0, 0.0
         value = self.x if along == "x" else self.y
@@ -104,7 +104,7 @@ def _length(distance: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Stroke:
-    """How a line joins the points of a series; ``is_step`` goes to the right, then up or down."""
+    """The line that joins the points of a series; ``is_step``: it goes right, then up or down."""
 
     width: float = 2.0
     dash: Dash = "solid"
@@ -123,8 +123,8 @@ class Series:
         line: None draws no line.
         interval: the axis along which intervals lie.
         is_thin: whether intervals are thin and have no caps, for many points.
-        hover: what the page says of every point, where points do not say it: ``{pick}`` is the
-            title of what it stands for, ``{x}`` and ``{y}`` are its values.
+        hover: text that the page shows beside points without one of their own: ``{pick}`` is the
+            title of the trials behind a point, ``{x}`` and ``{y}`` are its values.
     """
 
     points: tuple[Mark, ...]
@@ -155,7 +155,7 @@ class Band:
 
 @dataclass(frozen=True, slots=True)
 class Ribbon:
-    """What lies between two lines over x, shown and hidden with the series of its group."""
+    """The area between two lines over x, shown and hidden with the series of its group."""
 
     x: tuple[float, ...]
     low: tuple[float, ...]
@@ -166,7 +166,7 @@ class Ribbon:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A line through the whole chart at a value of an axis; the page names it beside the chart."""
+    """A line through the whole chart at a value of an axis; its name stands beside the chart."""
 
     axis: AxisName
     value: float
@@ -188,11 +188,11 @@ Layer = Series | Band | Ribbon | Reference | Heading
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A chart with what stands around it.
+    """A chart with its axes, title, caption and legend.
 
     Attributes:
         name: identifier on the page and name of its files.
-        layers: what is drawn, the lowest first.
+        layers: series, bands, lines and headings; later ones are drawn on top.
         is_wide: whether it takes the page's full width.
         key: how its labels read, in few words; stands above the chart in print, which has no
             caption.
@@ -223,11 +223,11 @@ class Chart:
 
 
 def by_look(looks: Mapping[Look, Series], points: Iterable[tuple[Look, Mark]]) -> list[Series]:
-    """Return a series for each look that has points, in the order of the looks.
+    """Return one series for each look that any point has, in the order of the looks.
 
     Args:
         looks: series without points.
-        points: each with its look.
+        points: pairs of the name of a look and a point.
     """
     members: dict[Look, list[Mark]] = {}
     for look, point in points:
@@ -240,7 +240,7 @@ def by_look(looks: Mapping[Look, Series], points: Iterable[tuple[Look, Mark]]) -
 
 
 def uniquely_named(charts: Sequence[Chart]) -> list[Chart]:
-    """Return the charts, with a number behind each name that an earlier chart has."""
+    """Return the charts, with a number added to a name that an earlier chart has."""
     named: list[Chart] = []
     for chart in charts:
         before = sum(chart.name == other.name for other in charts[: len(named)])
@@ -249,7 +249,7 @@ def uniquely_named(charts: Sequence[Chart]) -> list[Chart]:
 
 
 def shortened(text: str, longest: int) -> str:
-    """Return text that leaves room for the chart: its middle gives way where it is long."""
+    """Return the text, with its middle left out where it is too long for the chart."""
     if len(text) <= longest:
         return text
     tail = (longest - 1) // 2

@@ -1,4 +1,4 @@
-"""The chart of learning curves: which trials, in which groups, at which points."""
+"""The chart of learning curves: it chooses the trials, their groups and the points."""
 
 import math
 from collections import Counter
@@ -19,14 +19,15 @@ from analysis.values import AxisValue, value_text
 
 _Row = Mapping[Any, Any]
 _Line = tuple[Sequence[_Row], "pd.Series[float]", pd.DataFrame | None]
-"""Trials, their metric over the units, and the values of each where that is their median."""
+"""The trials of a curve, their median metric at each unit, and every trial's metric there; None
+for a curve of a single trial."""
 MAX_LINES: Final = 120
 MAX_POINTS: Final = 120
 _ENDINGS: Final = {
     "stopped_early": "stopped early",
     **dict.fromkeys(("diverged", "failed", "too_large"), "no number"),
 }
-"""How curves end early, by the statuses of their trials."""
+"""The mark at the end of a curve that ended early, by the status of its trial."""
 _ENDING_LOOKS: Final = {
     "stopped early": Series(
         (), palette.INK, "stopped early", is_open=True, hover="{pick}: stopped early"
@@ -182,8 +183,8 @@ def _group(names: Sequence[str], label: tuple[Any, ...]) -> AxisValue:
 
 
 def _grouping(trials: pd.DataFrame, axes: Sequence[str], prefer: str | None) -> list[str]:
-    """Return the columns that colour the lines: the preferred one, else those that make up the
-    strata, else the first that varies."""
+    """Return the columns that colour the lines: the preferred one, else the axes that are constant
+    within every stratum, else the first axis that varies."""
     varying = varying_columns(trials, axes)
     if prefer is not None and varying_columns(trials, [prefer]):
         return [prefer]
@@ -203,11 +204,11 @@ def _evenly(total: int, count: int) -> list[int]:
 def _curves(
     rows: Sequence[_Row], values: Mapping[Any, "pd.Series[float]"], axes: Sequence[str]
 ) -> Iterator[_Line]:
-    """Yield the curves of a group, thinned, each with its trials.
+    """Yield the curves of a group, with at most `MAX_POINTS` points each.
 
-    Trials that differ in their seed alone are one curve, their median with their values, up to the
-    unit where the first of them ends: the median of the others would jump there. From there on
-    each is a curve of its own.
+    Trials that differ in their seed alone share one curve, their median, up to the unit where the
+    first of these trials ends: the median of the others would jump there. From that unit on every
+    trial has its own curve.
     """
     alike: dict[tuple[object, ...], list[_Row]] = {}
     for row in rows:

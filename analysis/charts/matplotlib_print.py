@@ -43,7 +43,7 @@ FORMATS: Final = ("png", "svg", "pdf")
 COLUMN_INCHES: Final = 3.25
 """Width of one column of a paper in two columns."""
 PAGE_INCHES: Final = 6.75
-"""Width of both."""
+"""Width of a page of two columns."""
 STYLE: Final[dict[Any, Any]] = {
     "font.family": "DejaVu Sans",
     "font.size": 8,
@@ -88,13 +88,13 @@ _MARKERS: Final[dict[Symbol, str]] = {
 _DASHES: Final[dict[Dash, str]] = {"solid": "-", "dash": "--", "long": "--", "dot": ":"}
 _WIDE_INCHES: Final = 0.75 * PAGE_INCHES
 _POINTS_A_PIXEL: Final = 0.46
-"""Diameters in print, in points, of what has a pixel on the page."""
+"""Points in print for a diameter of one pixel on the page."""
 _LINE_POINTS_A_PIXEL: Final = 0.55
 _STAR_SCALE: Final = 1.5
 """Stars look smaller in print than symbols of their size."""
 _LONGEST_LABEL: Final = 34
 _LONG_ROW: Final = 16
-"""A name of a row that is longer makes the figure wide."""
+"""Characters; a longer name of a row makes the figure wide."""
 
 
 def save_figures(
@@ -124,7 +124,7 @@ def save_figures(
 
 
 def print_figure(chart: Chart) -> Figure:
-    """Return a chart's figure, which has to be made and drawn in `STYLE`."""
+    """Return a chart's figure; call this, and draw the figure, while `STYLE` is set."""
     width, height = _inches(chart)
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
@@ -154,7 +154,7 @@ def _inches(chart: Chart) -> tuple[float, float]:
 
 
 def _plain(text: str) -> str:
-    """Return text so that matplotlib does not read mathematics into it."""
+    """Return text in which matplotlib takes no dollar sign for mathematics."""
     return text.replace("$", r"\$")
 
 

@@ -68,20 +68,20 @@ def ordered_shades(count: int) -> list[Shade]:
 
 
 def shades_for(values: Sequence[object]) -> list[Shade]:
-    """Return one shade a value: ordered ones for numbers, categories for up to six names."""
+    """Return one shade a value: `CATEGORIES` for up to six names, else ordered shades."""
     if all(isinstance(value, int | float) for value in values) or len(values) > len(CATEGORIES):
         return ordered_shades(len(values))
     return list(CATEGORIES[: len(values)])
 
 
 def named_groups(count: int) -> set[int]:
-    """Return which of ``count`` groups a legend names: all up to 12, else eight of them."""
+    """Return the indices of the groups that a legend names: all of up to 12, else eight."""
     if count <= 12:
         return set(range(count))
     return {round(index * (count - 1) / 7) for index in range(8)}
 
 
 def dark_partners() -> dict[str, str]:
-    """Return the dark partner of every light colour a chart can hold."""
+    """Return the dark colour for each light colour that a chart can contain."""
     named = (BLUE, ORANGE, GREEN, VERMILLION, PURPLE, GREY, INK, MUTED, GRID, AXIS, PAGE)
     return {shade.light: shade.dark for shade in (*_ORDERED, *named)}

@@ -1,4 +1,4 @@
-"""What a point stands for: its shape in few words, its trials in the table, its runs' pages."""
+"""Labels of shapes, and links from a point to its trials in the table and to its runs' pages."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -32,7 +32,7 @@ def config_key(config: Mapping[str, object]) -> Key:
 
 
 def link_runs(charts: Sequence[Chart], trials: pd.DataFrame) -> list[Chart]:
-    """Return the charts, with links from their points to the pages of the runs behind them."""
+    """Return the charts with links from each point to the MLflow pages of its runs."""
     if "mlflow_url" not in trials.columns:
         return list(charts)
     known = trials[trials["mlflow_url"].map(lambda url: isinstance(url, str) and bool(url))]
@@ -84,7 +84,7 @@ def short_label(config: Config, axes: Sequence[str]) -> str:
 
 
 def unique_names(names: Sequence[str]) -> list[str]:
-    """Return the names, with a number behind those that occur several times."""
+    """Return the names, with a number added to names that occur several times."""
     return [
         name if names.count(name) == 1 else f"{name} ({names[: at + 1].count(name)})"
         for at, name in enumerate(names)

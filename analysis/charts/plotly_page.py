@@ -1,4 +1,4 @@
-"""Charts for pages, as plotly reads them.
+"""Charts for pages, drawn by plotly.
 
 Every figure has a transparent background and the light colours of `palette`, which the page
 exchanges for their dark partners. Texts of a chart go through `_safe`, because plotly reads a part
@@ -39,7 +39,7 @@ _DASHES: Final[dict[Dash, str]] = {
 }
 _MOST_TICKS: Final = 24
 _FEW_UNITS: Final = 8
-"""Up to which every whole number has a tick."""
+"""Axes of whole numbers up to this one have a tick at each."""
 _LONGEST_ROW: Final = 36
 _LONGEST_HEADING: Final = 60
 _CLEAR: Final = "rgba(0,0,0,0)"
@@ -165,7 +165,7 @@ def _axis(chart: Chart, which: AxisName) -> dict[str, Any]:
 
 
 def _log_ticks(axis: Axis, values: Sequence[float]) -> dict[str, Any]:
-    """Return ticks at whole decades; within few decades, at as many values as have room."""
+    """Return ticks at whole decades; on an axis of few decades, at as many values as have room."""
     positive = [value for value in values if 0 < value < math.inf]
     if not positive:
         return {}
@@ -181,7 +181,7 @@ def _log_ticks(axis: Axis, values: Sequence[float]) -> dict[str, Any]:
 
 
 def _cost_format(values: Sequence[float]) -> dict[str, Any]:
-    """Return the format of the numbers of a cost that no tick names."""
+    """Return the number format of a cost's axis without named ticks."""
     is_small = max(values, default=0.0) < 1
     return {"exponentformat": "power"} if is_small else {"tickformat": "~s"}
 

@@ -1,4 +1,4 @@
-"""The report of a study: what its page shows, and the page."""
+"""The report of a study: its content, and the page written from it."""
 
 import re
 import textwrap
@@ -40,7 +40,7 @@ class ReportInput:
     """Everything a report shows.
 
     Attributes:
-        study: its name; of a table its file's.
+        study: the study's name, or the name of a table's file.
         question: the sweep file's docstring, plain text in paragraphs.
         metric, axes: columns of ``trials``.
         trials: one row a trial: ``key``, axes, ``seed``, ``stratum``, ``status``, ``reason``,
@@ -48,10 +48,10 @@ class ReportInput:
         curves: the learning curves, or why there are none.
         provenance: versions, hashes, machine; nested mappings are allowed.
         sweep, preset: empty for a table.
-        endings: what happened to trials besides training to the end.
+        endings: trials that did not simply train to the end, by what happened to them.
         revisions: how the study's sweep was edited.
-        composition: what the trials are.
-        resume_command: what goes on with trials that have not ended; empty without any.
+        composition: sentences on how many trials the study has and how many were not needed.
+        resume_command: the command that continues unfinished trials; empty if all have ended.
     """
 
     study: str
@@ -74,7 +74,7 @@ class ReportInput:
 
 
 def searched_axis(answer: Answer) -> str | None:
-    """Return the axis that the leading finding searches; None where it searches none."""
+    """Return the axis along which the leading finding searches; None if there is no such axis."""
     return None if answer.leading is None else getattr(answer.leading.result, "x", None)
 
 
@@ -86,7 +86,7 @@ def report_input(
 ) -> ReportInput:
     """Return everything a study's report shows.
 
-    ``tables`` are those that the answer comes from, if they are at hand.
+    ``tables`` are the tables behind the answer; by default they are read from the study.
     """
     if tables is None:
         with study.reading() as tables:
@@ -148,7 +148,7 @@ def report_charts(report_input: ReportInput) -> list[Chart]:
 
 
 def _charts_by_part(report_input: ReportInput) -> list[list[Chart]]:
-    """Return the charts of each finding, at the end that of the learning curves."""
+    """Return the charts of each finding, and last those of the learning curves."""
     charts_of = [list(finding.charts()) for finding in report_input.answer.findings]
     curves = report_input.curves
     charts_of.append([curves] if isinstance(curves, Chart) else [])
@@ -157,7 +157,7 @@ def _charts_by_part(report_input: ReportInput) -> list[list[Chart]]:
 
 
 class Part(NamedTuple):
-    """What the page shows of one finding."""
+    """One finding's section of the page."""
 
     finding: Finding
     charts: list[Chart]
@@ -165,7 +165,7 @@ class Part(NamedTuple):
 
     @property
     def hint(self) -> str:
-        """What it holds, in few words."""
+        """How many figures and tables the part has, in words."""
         counts = {"figure": len(self.charts), "table": len(self.sections)}
         return ", ".join(
             f"{number} {noun}{'' if number == 1 else 's'}"
@@ -176,12 +176,12 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """What makes a report the page of a study that may run, served by ``hsweep watch``.
+    """The state of a running study, for its page as ``hsweep watch`` serves it.
 
     Attributes:
-        now: how the study stands, as `hsweep.watching.now.Now` has it.
-        events: where the page hears of what happens.
-        version: of the report; where a later event has another there are new results.
+        now: the study's state, the fields of `hsweep.watching.now.Now`.
+        events: address from which the page receives events.
+        version: of the report; an event with another version announces new results.
     """
 
     now: Mapping[str, Any]
@@ -190,7 +190,7 @@ class Live:
 
 
 def build_report(report_input: ReportInput, live: Live | None = None) -> str:
-    """Return the whole page as HTML; ``live`` puts what happens now on top of it."""
+    """Return the whole page as HTML; ``live`` adds the study's present state at the top."""
     is_training = live is not None and live.now["state"] == "running"
     answer, trials, axes = report_input.answer, report_input.trials, report_input.axes
     leading = answer.leading
@@ -253,7 +253,7 @@ def build_report(report_input: ReportInput, live: Live | None = None) -> str:
 
 
 def _growing_style() -> dict[str, Any]:
-    """Return how the page draws the curves of trials that train now."""
+    """Return the colours and layout for the curves of trials that train now."""
     from analysis.charts.plotly_page import figure_json
 
     layout = figure_json(Chart("", "", "", Axis(""), Axis(""), ()))["layout"]
@@ -264,7 +264,7 @@ def _growing_style() -> dict[str, Any]:
 
 
 def _one_line(note: Sequence["Paragraph"]) -> str:
-    """Return a docstring's first paragraph, or as much of it as a heading holds."""
+    """Return a docstring's first paragraph, shortened to the length of a heading."""
     text = note[0].text if note else ""
     if len(text) > _TITLE_LENGTH:
         text = re.split(r"(?<=[.?!])\s", text, maxsplit=1)[0]
@@ -272,7 +272,7 @@ def _one_line(note: Sequence["Paragraph"]) -> str:
 
 
 def _headline(report_input: ReportInput, best: tables.Table) -> str:
-    """Return the answer, and the best trial where nothing was asked."""
+    """Return the answer's first sentence, or the best trial if the sweep asks no question."""
     answer = report_input.answer
     has_answer = answer.instead != NO_QUESTION if answer.instead else answer.leading is not None
     if has_answer or not best.rows:
@@ -323,7 +323,7 @@ class Paragraph(NamedTuple):
 
 
 def paragraphs(text: str) -> list[Paragraph]:
-    """Return the blocks of a docstring, which empty lines part."""
+    """Return the blocks of a docstring, split at empty lines."""
     blocks = []
     for block in re.split(r"\n[ \t]*\n", textwrap.dedent(text.replace("\r\n", "\n"))):
         lines = [line.rstrip() for line in block.split("\n") if line.strip()]

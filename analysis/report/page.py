@@ -1,7 +1,7 @@
-"""What every page here shares: one file that fetches nothing and runs only its own scripts.
+"""The frame of every page: one HTML file that fetches nothing and runs only its own scripts.
 
 The content security policy allows exactly the scripts written into the page, by their hashes;
-whatever came from data is escaped.
+all text from data is escaped.
 """
 
 import base64
@@ -80,11 +80,11 @@ def render(
     """Return a page with its charts.
 
     Args:
-        template: its file.
-        charts: what is drawn.
-        scripts: files that run in it besides the library of the figures, without their ending.
-        is_served: its scripts may ask the server that it comes from.
-        content: what else the template shows; escaped unless it is `Markup`.
+        template: name of the template's file.
+        charts: drawn by plotly, whose library the page includes.
+        scripts: names of further script files, without ``.js``.
+        is_served: whether the page's scripts may request data from the page's own server.
+        content: further variables of the template; escaped unless they are `Markup`.
     """
     # Here: what draws it need not be installed for an answer and its charts.
     from analysis.charts.plotly_page import figure_json, plotly_script
@@ -120,8 +120,8 @@ def render(
 
 
 def _content_policy(*scripts: str, is_served: bool) -> str:
-    """Return a policy that allows these scripts and the page's styles; a page that ``is_served``
-    may also ask its own server."""
+    """Return a policy that allows these scripts and the page's styles; if ``is_served``, also
+    requests to the page's own server."""
     hashes = " ".join(
         f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
         for script in scripts

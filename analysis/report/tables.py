@@ -1,4 +1,4 @@
-"""The page of a table that somebody else wrote: what it shows instead of a study's record."""
+"""The page of a table from another tool, for which there is no study's record."""
 
 import hashlib
 import shlex
@@ -17,7 +17,7 @@ from analysis.text.trials import endings_table, frame_outcomes
 
 
 def report_place(table: Path) -> Path:
-    """Return where the page of a table lies: beside it."""
+    """Return the path of a table's page, beside the table."""
     return table.with_name(f"{table.stem}.report.html")
 
 
@@ -31,15 +31,15 @@ def table_input(
 ) -> ReportInput:
     """Return everything that the page of a table shows.
 
-    Of a table with several rows a run (its budget column tells how far each is) the one that the
-    answer counts is the run, and all of them its learning curve.
+    A table may hold several rows a run, told apart by its budget column: the row that the answer
+    counts is listed as the run, and all rows make the run's learning curve.
 
     Args:
         path: of the table.
-        runs: what it holds.
-        question: what was asked, in a sentence.
+        runs: the runs in the table.
+        question: the question in a sentence.
         chosen: values of the options of ``hsweep analyze``.
-        command: the words that asked.
+        command: the command line that asked the question.
     """
     budget, replicate = runs.columns.get("budget_column"), runs.replicate
     named = [chosen.get(name) for name in ("x", "by")]

@@ -1,1 +1,1 @@
-"""Tables of runs, as anybody wrote them, brought into forms that analyses start from."""
+"""Tables of runs from any tool, read, checked and grouped for the analyses."""

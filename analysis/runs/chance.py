@@ -1,4 +1,4 @@
-"""What a constant predictor scores in a study, and which runs have learned no more than that."""
+"""The score of a constant predictor in a study, and the runs that do no better."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -17,25 +17,26 @@ _LEVEL: Final = 1.645
 _ABS_NORMAL_DIFFERENCE: Final = 0.9539
 """Median of |a - b| for two draws of a normal with sd 1."""
 _NEAR: Final = 0.5
-"""Share of the best gain up to which a run tells how much runs without success scatter."""
+"""Runs with at most this share of the best gain measure the noise of runs that learned nothing."""
 _DIGITS: Final = 7
-"""Of an accuracy that count: no evaluation is of more examples."""
+"""Decimal places of an accuracy that count; further ones are rounding, as no evaluation has more
+than 10 million examples."""
 _NOTHING: Final = 0.01
-"""Share of the best gain that counts as none, however little the runs scatter."""
+"""Gains up to this share of the best one count as none, however small the noise is."""
 
 
 def study_chance(
     data: Sequence[Mapping[str, Any]], metric: str, at: Mapping[str, object] | None = None
 ) -> float | None:
-    """Return what the best constant predictor scores; None where that is not known.
+    """Return the score of the best constant predictor; None where it is not known.
 
     Args:
-        data: the tasks on record, ``provenance["data"]`` of a study's manifest: each may have
-            ``chance``, scores by metric, and ``at``, the axis values at which it is learned where
-            other points learn another task.
-        metric: which score.
-        at: axis values that choose among the tasks. Where those left score differently there is no
-            one answer, and so None.
+        data: the tasks on record, ``provenance["data"]`` of a study's manifest. A task may have
+            ``chance``, a constant predictor's scores by metric, and ``at``, the axis values whose
+            trials learn this task.
+        metric: name of the score.
+        at: axis values that choose among the tasks. Where the chosen tasks have different scores
+            the result is None.
     """
     scores = {
         entry.get("chance", {}).get(metric)
@@ -62,8 +63,8 @@ def with_at_chance(
     Args:
         trials: one row a trial.
         data: see `study_chance`; trials of a task whose chance is not known stay as they are.
-        metric, goal: what decides.
-        axes: of the sweep: trials that share all of them differ in their seed alone.
+        metric, goal: the score that is compared with chance, and which direction is better.
+        axes: the sweep's axes; trials with the same values of all axes differ in their seed alone.
         eval_size: evaluation examples behind the metric; None where that is not stated.
     """
     if metric not in trials or not any(metric in entry.get("chance", {}) for entry in data):
@@ -90,8 +91,8 @@ def with_at_chance(
 def evaluation_noise(values: FloatArray, chance: float, eval_size: int | None) -> float | None:
     """Return the largest sd that the accuracy of a constant predictor can have; None if unknown.
 
-    An accuracy over n examples is a multiple of 1 / n, so two runs that differ do so by 1 / n at
-    least: where n is not stated, the smallest difference that was seen tells how small it can be.
+    An accuracy over n examples is a multiple of 1 / n, so two different accuracies are at least
+    1 / n apart: where n is not stated, the smallest difference between runs stands for 1 / n.
 
     Args:
         values: the accuracies of runs.
@@ -110,16 +111,16 @@ def learned_nothing(
 ) -> Mask:
     """Return which runs are no better than a constant predictor, apart from noise.
 
-    The noise of a run without success is that between seeds of one point, seen at runs that are
-    nearer to the constant predictor than to the best run, but no more than the evaluation has: a
-    run that is better by more has learned something, however far its seeds lie apart. A gain is
-    none if a run of a constant predictor has it once in twenty times, or if it is less than a
-    hundredth of the best one.
+    The noise is the sd between seeds of one point, measured at the runs that are nearer to the
+    constant predictor than to the best run, and at most the evaluation's own noise: a run whose
+    gain exceeds the evaluation's noise has learned something, however far its seeds lie apart. A
+    gain counts as none if a constant predictor reaches it by chance in one of twenty runs, or if
+    it is less than a hundredth of the best gain.
 
     Args:
-        gain: by how much each run is better than a constant predictor, in the metric's unit.
-        point: which runs differ in their seed alone.
-        most: the noise of the evaluation; None where that is not known.
+        gain: how much better than a constant predictor each run is, in the metric's unit.
+        point: number of each run's point; runs of one point differ in their seed alone.
+        most: the noise of the evaluation; None where it is not known.
     """
     best = float(gain.max())
     near = np.abs(gain) <= _NEAR * best

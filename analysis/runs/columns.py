@@ -1,4 +1,4 @@
-"""Columns of tables that somebody else wrote."""
+"""Columns of tables from other tools."""
 
 from collections.abc import Sequence
 from typing import Any, Final, TypedDict
@@ -11,30 +11,32 @@ from analysis.values import AxisValue
 from hsweep.errors import UserError
 
 Key = tuple[AxisValue, ...]
-"""Values of several columns that rows have in common."""
+"""The values of several columns in a row."""
 NO_VALUE: Final = "none"
-"""What stands for an axis that only part of a space has."""
+"""The value of an axis in trials that do not have this axis."""
 ROUNDING: Final = 0.01
-"""Budgets that differ by no more than this share of them are one."""
+"""Budgets that differ by at most this share count as the same budget."""
 _NUMBER: Final = r"\s*-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?\s*"
-"""As numbers are written; a name such as 007 is none."""
+"""A number in text; 007 is a name, not a number."""
 
 
 class RunColumns(TypedDict, total=False):
-    """Which columns of a table tell its runs apart, and say how each ended.
+    """The columns of a table that tell its runs apart and how each run ended.
 
-    Every analysis takes these arguments.
+    Every analysis takes these as arguments.
 
     Attributes:
-        replicate: column of the seeds; None says that the rows of a cell or shape are repeated
-            runs, which are numbered. By default ``seed``; without such a column rows are numbered
-            if nothing else tells them apart (`analysis.runs.unnamed`).
-        status_column: how each run ended; without it, ``status`` if there is such a column.
-        complete: status word of a full-budget run, besides those known (``finished``).
+        replicate: column of the seeds, by default ``seed``. None says that the rows of a cell or
+            shape are repeated runs without seeds; these are numbered. So are the rows of a table
+            without a column ``seed``, if nothing else tells them apart (`analysis.runs.unnamed`).
+        status_column: column of how each run ended; by default ``status``, if there is one.
+        complete: status word of a full-budget run, besides the known words (``finished``).
         pruned: further words of a run that was stopped before its full budget.
         failed: further words of a run without a result.
-        budget_column: how far each run got; rows short of ``target_budget`` are not complete.
-        target_budget: full budget; None takes the largest seen. Budgets within 1 % are one.
+        budget_column: column of how far each run trained; rows that reached less than
+            ``target_budget`` are not complete.
+        target_budget: the full budget; None takes the largest in the table. Budgets that differ by
+            at most 1 % count as equal.
     """
 
     replicate: str | None
@@ -69,10 +71,10 @@ def numbers_if_all_are(column: "pd.Series[Any]") -> "pd.Series[Any]":
 
 
 def as_numbers(column: "pd.Series[Any]", name: str, *, infinite: bool = False) -> FloatArray:
-    """Return a column as finite numbers, NaN where empty; ``infinite`` also lets infinities pass.
+    """Return a column as numbers, NaN where empty; infinities are refused unless ``infinite``.
 
     Raises:
-        UserError: anything else in it.
+        UserError: the column holds anything else.
     """
     if pd.api.types.is_bool_dtype(column):
         raise UserError(f"column {name!r} holds true and false, not numbers")
@@ -91,10 +93,11 @@ def as_numbers(column: "pd.Series[Any]", name: str, *, infinite: bool = False) -
 
 
 def budget_steps(reached: FloatArray) -> FloatArray:
-    """Return the budgets, each group that differs by rounding alone as its largest; NaN stays.
+    """Return the budgets, with budgets that differ by rounding alone replaced by their largest.
 
-    Neighbours within `ROUNDING` are one where all that are linked in this way are: the reports of a
-    curve stay apart, however close.
+    Sorted budgets form a chain while each is within `ROUNDING` of the one before. A chain is one
+    budget if its first and last are also within `ROUNDING`; else its budgets are reports along a
+    learning curve, and stay as they are. NaN stays NaN.
     """
     budgets = pd.Series(reached).sort_values()
     links = (budgets > budgets.shift() * (1 + ROUNDING)).cumsum()
@@ -104,7 +107,7 @@ def budget_steps(reached: FloatArray) -> FloatArray:
 
 
 def rows_by_values(rows: pd.DataFrame, columns: Sequence[str]) -> list[tuple[Key, IntArray]]:
-    """Return the positions of the rows at each combination of values, in the values' order."""
+    """Return each combination of the columns' values, sorted, with the positions of its rows."""
     if not columns:
         return [((), np.arange(len(rows)))]
     number = rows.groupby(list(columns), sort=True, dropna=False).ngroup().to_numpy()

@@ -1,7 +1,7 @@
-"""A table of runs as shapes with their full-budget runs: what every question about shapes reads.
+"""A table of runs grouped by shape, each with its full-budget runs, for questions about shapes.
 
-A shape that lost a run to early stopping keeps only the runs that did well, so their mean would
-flatter it: it was tried, is counted, and is not compared.
+Early stopping leaves a shape only the runs that did well, and their mean would flatter it. So a
+shape that lost a run to early stopping counts as tried and is not compared.
 """
 
 import itertools
@@ -45,15 +45,16 @@ class Shape:
     Attributes:
         values: metric of every full-budget run that did not crash, in the table's order; empty
             where a run was stopped early.
-        quality: the same on the scale asked for, turned so that higher is better.
-        replicates: the names of these runs.
-        costs: mean of each cost over these runs; over all that have it where there are none.
+        quality: ``values`` on the question's scale, turned so that higher is better.
+        replicates: the seed or number of each run in ``values``.
+        costs: mean of each cost over the runs in ``values``; over all runs if that is empty.
         cost_values: each cost, run by run, as long as ``values``.
         numbers: further columns, run by run; NaN where an entry is empty.
-        crash_share: screened, at chance, failed, diverged and too large runs among all that ended.
+        crash_share: share of the ended runs that failed, diverged, were too large, at chance or
+            screened as crashed.
         stopped: how many of its runs were stopped early.
-        lost: how many others gave no number.
-        tuned: its settings of a nuisance axis; None without such an axis.
+        lost: how many runs are left out of ``values`` for other reasons.
+        tuned: the choice among the shape's settings of the nuisance axes; None without such axes.
     """
 
     config: Config
@@ -70,7 +71,7 @@ class Shape:
     tuned: Tuned | None = None
 
     def some(self, runs: Mask) -> "Shape":
-        """Return the shape with these of its runs alone."""
+        """Return the shape with the runs that are True in ``runs`` alone."""
         return replace(
             self,
             values=self.values[runs],
@@ -82,20 +83,20 @@ class Shape:
 
     @property
     def inflation(self) -> float:
-        """Variance of the mean over that of as many independent runs; above 1 where every run
-        helped to choose the setting of the others."""
+        """Variance of the mean, as a multiple of that of independent runs; above 1 where the runs
+        chose one another's setting."""
         return self.tuned.fit.inflation if self.tuned is not None and self.tuned.fit else 1.0
 
 
 @dataclass(frozen=True)
 class Grouped:
-    """A table of runs, shape by shape, in the order of their axis values.
+    """A table of runs by shapes, sorted by their axis values.
 
     Attributes:
         shapes: all that were tried.
-        columns: what names a shape.
-        costs: names of the costs, the first one orders.
-        warnings: choices made on the way.
+        columns: the columns whose values make a shape.
+        costs: names of the costs; the shapes are ordered by the first.
+        warnings: notes on runs that were left out and on choices that were made.
         are_replicates_named: whether runs of the same name in two shapes share their seed.
     """
 
@@ -137,12 +138,12 @@ def grouped(
     """Return the shapes of a table with their full-budget runs.
 
     Args:
-        by: columns that name a shape.
-        nuisance: columns of settings (a learning rate) of which each shape stands at its best,
-            chosen for every seed by the others (`analysis.runs.tuned`).
+        by: columns whose values make a shape.
+        nuisance: columns of settings (a learning rate). Each shape is compared at its best setting,
+            which is chosen for every seed by the other seeds (`analysis.runs.tuned`).
         goal: whether the metric is minimised or maximised.
         scale: how quality is put on an axis; None leaves it in the metric's own unit.
-        eval_size: evaluation examples behind an error, which floor one of 0.
+        eval_size: number of evaluation examples, for errors of 0 (see `analysis.runs.scale`).
         costs: columns to keep small.
         numbers: further columns of numbers, which may have empty entries.
         crash_sd: runs this many pooled robust sd below their shape's median are left out.
@@ -248,7 +249,7 @@ def describe(config: Mapping[str, AxisValue]) -> str:
 
 
 def _unknown(prices: Mapping[str, FloatArray], at: IntArray) -> str | None:
-    """Return the first cost that some of these rows lack."""
+    """Return the first cost that is missing in one of the rows ``at``; None if all are known."""
     return next((name for name, price in prices.items() if np.isnan(price[at]).any()), None)
 
 
@@ -259,7 +260,8 @@ def _mean(values: FloatArray) -> float:
 
 
 def _label(config: Config) -> str:
-    """Return a shape's name (a word, or the entry of a column called config), else its values."""
+    """Return a shape's label: its only value if that is text or in a column ``config``, else all
+    its values by name."""
     if len(config) == 1:
         ((column, value),) = config.items()
         if column == "config" or isinstance(value, str):

@@ -1,4 +1,4 @@
-"""Runs that were trained to several budgets: the same seed of the same cell, one run at each."""
+"""Runs of the same cell and seed that were trained to several budgets, one run for each."""
 
 import math
 from collections.abc import Sequence
@@ -27,12 +27,14 @@ class Ladder:
     """The budgets at which runs were trained, ascending.
 
     Attributes:
-        rungs: up to that of the answer; empty where no run was trained to more than one budget.
-        further: beyond the answer's, which only part of the cells may have.
-        reports: budgets a run, where they are too many to be runs of their own; else 0.
-        to_extend: the answer's budget, where runs of other budgets can be asked for; else None.
+        rungs: the runs of each budget up to the answer's; empty where no cell and seed was trained
+            to more than one budget.
+        further: the runs of longer budgets, which may lack some of the cells.
+        reports: number of budgets, where there are too many for separate runs, so that rows are
+            reports of learning curves; else 0.
+        to_extend: the answer's budget, where runs of other budgets can be added; else None.
         unit: what a budget counts (epochs); empty where only its column is known.
-        column: of the budget; empty without one.
+        column: the column of the budget; empty without one.
     """
 
     rungs: tuple[Rung, ...] = ()
@@ -48,12 +50,12 @@ class Ladder:
 
     @property
     def is_single(self) -> bool:
-        """Whether there is but one budget."""
+        """Whether there is only one budget."""
         return not self.reports and len(self.rungs) + len(self.further) < 2
 
     @property
     def is_fixed(self) -> bool:
-        """Whether the runs belong to a study that takes no runs of other budgets."""
+        """Whether the runs belong to a study to which no runs of other budgets can be added."""
         return bool(self.unit) and self.to_extend is None
 
     @property
@@ -89,11 +91,11 @@ def ladder_of(
     """Return the budgets at which runs of one cell and seed were trained.
 
     Args:
-        runs: of a table, whose ``budget_column`` it is by default.
-        axes: columns that tell the cells apart, nuisance axes among them.
-        column: of the budget.
-        unit: what it counts.
-        answered: the largest budget that the answer may be of.
+        runs: the table of runs.
+        axes: columns that tell the cells apart, including nuisance axes.
+        column: the column of the budget, by default the ``budget_column`` of ``runs``.
+        unit: what a budget counts.
+        answered: the budget of the answer; longer ones are ``further``.
     """
     frame = runs.frame
     name = column or runs.columns.get("budget_column")
@@ -130,7 +132,7 @@ def ladder_of(
 
 
 def furthest(frame: pd.DataFrame, identity: Sequence[str], column: str) -> pd.DataFrame:
-    """Return the row of the largest budget of each run; ``identity`` are the columns of a run."""
+    """Return each run's row of the largest budget; ``identity`` are the columns that name a run."""
     if not frame.duplicated(list(identity)).any():
         return frame
     ordered = frame.sort_values(column, kind="stable")

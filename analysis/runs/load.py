@@ -1,4 +1,4 @@
-"""Tables of runs as files: parquet, and text with whatever separator, decimal sign and encoding."""
+"""Files with tables of runs: parquet, and text of any usual separator and encoding."""
 
 import csv
 import gzip
@@ -17,7 +17,7 @@ from hsweep.errors import UserError
 _MISSING: Final = frozenset(
     {"NA", "N/A", "n/a", "#N/A", "<NA>", "NULL", "null", "None", "none", "-", ""}
 )
-"""What stands for a missing number among numbers; among names it is a name."""
+"""Words for a missing entry in a column of numbers; in a column of names they are names."""
 _NOT_FINITE: Final = r"[+-]?(?:nan|NaN|NAN|inf|Inf|-?Infinity|infinity)"
 
 
@@ -37,11 +37,11 @@ def read_table(path: Path | str) -> tuple[pd.DataFrame, list[str]]:
     """Return the table at ``path`` (.parquet, .csv, .tsv, also .gz), and notes on how it was read.
 
     Separator (comma, semicolon, tab), decimal sign and encoding (UTF-8, UTF-16, Latin-1) of a text
-    are found. None, NA and null are missing in a column of numbers and names in one of names;
-    percentages become fractions.
+    are detected. None, NA and null mean a missing entry in a column of numbers, and are names in a
+    column of names; percentages become fractions.
 
     Raises:
-        UserError: a missing, unreadable or empty file, or another ending.
+        UserError: a missing, unreadable or empty file, or one with another ending.
     """
     file = Path(path)
     if not file.is_file():
@@ -135,7 +135,7 @@ def _are_numbers(words: Iterable[str], decimal: str) -> bool:
 
 
 def _with_numbers(frame: pd.DataFrame, decimal: str) -> tuple[pd.DataFrame, list[str]]:
-    """Return a table whose columns of written numbers are numbers, and a note on unusual ones."""
+    """Return the table with its columns of numbers as text converted, and notes on unusual ones."""
     numbers: dict[str, pd.Series[Any]] = {}
     examples: list[str] = []
     for name, column in frame.items():
@@ -176,7 +176,7 @@ def _is_unusual(word: str, value: float | None, decimal: str) -> bool:
 
 
 def _texts_if_nested(column: "pd.Series[Any]") -> "pd.Series[Any]":
-    """Return a column of lists and the like as their texts, which can be compared and grouped."""
+    """Return a column of lists or mappings as texts, which can be compared and grouped."""
     if column.dtype != object or all(isinstance(value, Hashable) for value in column):
         return column
     return column.map(lambda value: value if isinstance(value, Hashable) else str(value))

@@ -1,4 +1,4 @@
-"""Runs that are in no mean: how many of a cell's or a shape's, and why."""
+"""Runs that are left out of the mean of their cell or shape, counted by the reason."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,7 +8,7 @@ from typing import Final
 from analysis.runs.statuses import AT_CHANCE, NOT_NEEDED
 
 LOST_WORDS: Final = {"diverged": "diverged", "failed": "failed", "too_large": "too large"}
-"""Statuses of runs without a number, and what they are called."""
+"""The statuses of runs without a result, and their names in texts."""
 _SCREENED: Final = "screened as crashed"
 
 _MOST_NAMED: Final = 6
@@ -16,15 +16,15 @@ _MOST_NAMED: Final = 6
 
 @dataclass(frozen=True, slots=True)
 class Losses:
-    """How many runs of a cell or shape are in no mean and no median.
+    """How many runs of a cell or shape are left out of its mean and median.
 
     Attributes:
-        started: all of its runs but those still planned or not needed.
-        diverged: became not finite.
-        failed: ended with an error.
-        too_large: did not fit their device.
-        screened: ran to their end, so far below the others that they count as crashed.
-        at_chance: learned no more than a constant predictor, while others of them did.
+        started: all runs of the cell or shape that are not planned or not needed.
+        diverged: runs whose loss became infinite or NaN.
+        failed: runs that ended with an error.
+        too_large: runs that did not fit their device.
+        screened: complete runs so far below the others that they count as crashed.
+        at_chance: runs that learned no more than a constant predictor, while others learned more.
     """
 
     started: int = 0
@@ -36,9 +36,14 @@ class Losses:
 
     @classmethod
     def of(cls, statuses: Iterable[str], screened: int = 0) -> "Losses":
-        """Return the losses among runs with these statuses, ``screened`` of which are set aside.
+        """Return the losses among runs with these statuses.
 
-        Where all are at chance, their numbers are what there is to say, and none of them is lost.
+        Where no run learned more than a constant predictor, runs at chance are not losses: their
+        results are the cell's.
+
+        Args:
+            statuses: of all runs of the cell or shape.
+            screened: how many complete runs count as crashed.
         """
         counted = Counter(statuses)
         started = counted.total() - counted["planned"] - counted[NOT_NEEDED]
@@ -48,7 +53,7 @@ class Losses:
 
     @property
     def total(self) -> int:
-        """Runs that are in no mean."""
+        """Number of runs that are left out."""
         return self.diverged + self.failed + self.too_large + self.screened + self.at_chance
 
     @property
@@ -66,7 +71,7 @@ class Losses:
 
     @property
     def behind(self) -> str:
-        """The losses as a text to follow the number of runs: `` left (2 of 5 diverged)``."""
+        """The text to put after the number of runs left: `` left (2 of 5 diverged)``."""
         return f" left ({self.text})" if self.total else ""
 
 
@@ -79,7 +84,7 @@ def runs_text(left: int, losses: Losses) -> str:
 
 
 def losses_named(losses_by_name: Mapping[str, Losses] | Sequence[tuple[str, Losses]]) -> str:
-    """Return the losses of several cells or shapes by their names, the heaviest first."""
+    """Return a text on the losses of several cells or shapes, the largest share first."""
     pairs = losses_by_name.items() if isinstance(losses_by_name, Mapping) else losses_by_name
     lost = [(name, losses) for name, losses in pairs if losses.total]
     lost.sort(key=lambda pair: -pair[1].total / pair[1].started)

@@ -1,4 +1,4 @@
-"""How a metric becomes y, and what counts as much on that axis.
+"""The y axis of a metric, and the thresholds for changes along that axis.
 
 Errors and 1 - accuracy live on log10 axes, where a constant factor is a constant step. A loss with
 an irreducible part (cross-entropy on text) stays in nats: its logarithm would shrink every step
@@ -20,18 +20,18 @@ from hsweep.errors import UserError, unknown_name
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """What counts as a change on a scale's y axis.
+    """The sizes from which differences count, in units of a scale's y axis.
 
     Attributes:
         unit: unit of y, for sentences.
         min_drop: smallest drop that counts as a transition.
-        min_excess: smallest unexplained part of it.
+        min_excess: smallest part of such a drop that a smooth decline does not explain.
         max_growth: largest slope of y in log10 T that counts as no growth (0.10 decades: a factor
             of 1.32 over a 16-fold T).
-        d_min: smallest next drop that can move h* up.
-        head_sd: scatter of single head counts about a smooth decline that no seed shows.
+        d_min: smallest drop to the next head count that can move h* up.
+        head_sd: sd of single head counts about a smooth decline, beyond the sd between seeds.
         assumed_sd: seed sd assumed when no cell holds two runs and the user states none.
-        sd_floor: smallest seed sd believed (identical runs are not noiseless).
+        sd_floor: lower limit of the seed sd (identical runs are not noiseless).
     """
 
     unit: str
@@ -45,7 +45,7 @@ class Thresholds:
 
 
 _NONE: Final = 1e-12
-"""Errors up to this are none but for rounding."""
+"""Errors up to this one count as 0."""
 _DECADES: Final = Thresholds("decades", 0.5, 0.3, 0.10, 0.1, 0.05, 0.1, 1e-3)
 _NATS: Final = Thresholds("nats", 0.05, 0.03, 0.02, 0.01, 0.005, 0.01, 1e-4)
 THRESHOLDS: Final[dict[Scale, Thresholds]] = {
@@ -59,7 +59,7 @@ def check_goal(goal: Goal, scale: Scale) -> None:
     """Refuse an unknown scale or goal, and a goal that contradicts the scale.
 
     Raises:
-        UserError: with the known choices.
+        UserError: an unknown or contradicting choice; the message lists the known ones.
     """
     if scale not in THRESHOLDS:
         raise unknown_name("scale", scale, THRESHOLDS)
@@ -74,11 +74,11 @@ def check_goal(goal: Goal, scale: Scale) -> None:
 
 
 def metric_span(values: Iterable[float], goal: Goal, scale: Scale | None) -> Span:
-    """Return the range of a metric, of which ``values`` were seen.
+    """Return the range in which a metric's values can lie.
 
-    An error has none below 0, an accuracy lies from 0 to 1. Of a metric without a scale the values
-    have to tell: one that is maximised and was never seen outside 0 to 1 is taken for a share, one
-    that is minimised and was never seen below 0 for an error; so is a loss.
+    An error is at least 0, and an accuracy lies between 0 and 1. For a loss or a metric without a
+    scale the range follows from the ``values`` in the table: a metric that is never below 0 has at
+    least 0, and if it is maximised and never above 1, lies between 0 and 1.
     """
     if scale == "accuracy":
         return SHARE
@@ -105,8 +105,8 @@ def transform(
 ) -> tuple[FloatArray, list[str]]:
     """Return y (lower is better) and warnings.
 
-    No error at all has no logarithm. Such a run is given half the smallest error seen above 0, or
-    the error of half an example of those evaluated where that is smaller.
+    An error of 0 has no logarithm. It is replaced by half the smallest error above 0, or by the
+    error of half an evaluation example, whichever is smaller.
 
     Args:
         values: finite metric values, any shape.
@@ -154,8 +154,10 @@ def transform(
 def to_quality(
     values: FloatArray, goal: Goal, scale: Scale | None, *, eval_size: int | None, metric: str
 ) -> tuple[FloatArray, list[str]]:
-    """Return the quality of metric values, where higher is better, and warnings: minus log10 of an
-    error, points of an accuracy, or the metric's own unit.
+    """Return the quality of metric values, and warnings.
+
+    Higher quality is better. It is minus log10 of an error, an accuracy in points, or else the
+    metric in its own unit, negated where it is minimised.
 
     Raises:
         UserError: values that the scale cannot hold.
@@ -167,7 +169,7 @@ def to_quality(
 
 
 def to_metric(quality: float, goal: Goal, scale: Scale | None) -> float:
-    """Return the metric of a quality (see `to_quality`)."""
+    """Return the metric value of a quality (inverse of `to_quality`)."""
     if scale == "error":
         return float(10.0**-quality)
     if scale == "accuracy":

@@ -1,8 +1,8 @@
 """The words that tools use for how a run ended.
 
-A run that was stopped before its full budget is a bound on what it would have reached; a run that
-failed, diverged or did not fit its device says nothing. Which of the two a word means decides
-whether a sweep can be analysed at all, so an unknown word is an error.
+The last value of a run that was stopped early is a bound on its result at the full budget; a run
+that failed, diverged or did not fit its device has no result. An answer depends on this difference,
+so an unknown word is an error.
 """
 
 from collections.abc import Sequence
@@ -13,15 +13,15 @@ import pandas as pd
 from hsweep.errors import UserError
 
 AT_CHANCE: Final = "at_chance"
-"""A run to the full budget that learned no more than a constant predictor: it has a number, but not
-one like others. No record says so; it follows from the numbers (`analysis.runs.chance`)."""
+"""A run to the full budget that learned no more than a constant predictor. No study records it; it
+follows from the runs' results (`analysis.runs.chance`)."""
 FULL: Final = ("finished", AT_CHANCE)
-"""How a run ended that has a number at its full budget."""
+"""Statuses of runs with a result at their full budget."""
 NOT_NEEDED: Final = "not_needed"
-"""A run that was never started: what it competes as had lost by other seeds, or at a shorter
-budget."""
+"""A run that was never started, because its setting or point had lost with other seeds or at a
+shorter budget."""
 DROPPED: Final = ("stopped_early", NOT_NEEDED)
-"""How a run ended that early stopping left without its full budget."""
+"""Statuses of runs that early stopping kept from their full budget."""
 STATUSES: Final = (*(*FULL, *DROPPED, "failed", "diverged", "too_large", "running", "planned"),)
 
 _WORDS: Final = {
@@ -56,14 +56,14 @@ def read_statuses(
     """Return each run's status, one of `STATUSES`.
 
     Args:
-        column: words, upper or lower case; or true and false, where ``complete`` is one of them.
-        name: of the column, for messages.
+        column: words in upper or lower case; true and false, if ``complete`` is one of these.
+        name: the column's name, for messages.
         complete: the word of a full-budget run.
         pruned: further words of a run that was stopped before its full budget.
         failed: further words of a run without a result.
 
     Raises:
-        UserError: empty entries, or words that mean nothing known, all of them listed.
+        UserError: empty entries or unknown words, with a list of these.
     """
     if column.isna().any():
         raise UserError(f"column {name!r} has {int(column.isna().sum())} empty entries")
