@@ -182,12 +182,12 @@ def read_baseline(text: str, shape: Sequence[str], frame: pd.DataFrame) -> dict[
 
 
 def read_value(text: str, column: "pd.Series[Any]") -> Any:
-    """Return the entry of a column that a text stands for: a number only where it holds numbers."""
+    """Return a text as an entry of a column: a number where the column holds numbers."""
     return parse_values(text)[0] if pd.api.types.is_numeric_dtype(column) else text.strip()
 
 
 def table_shapes(runs: Runs, chosen: Mapping[str, Any], crash_sd: float) -> Grouped:
-    """Return the shapes of any table, as the options of ``hsweep analyze`` name them.
+    """Return the shapes of any table, with the columns that options of ``hsweep analyze`` name.
 
     Raises:
         UserError: as `shape_columns` and `grouped` do.

@@ -26,7 +26,10 @@ Outcome = Literal["alike", "better", "worse", "untested"]
 
 @dataclass(frozen=True, slots=True)
 class PrintedDifference:
-    """A mean of seeds against a printed value, on the scale of the test; None where untested."""
+    """The difference between a mean of seeds and a printed value, on the scale of the test.
+
+    The standard error and what follows from it are None where nothing is tested.
+    """
 
     expected: float
     difference: float

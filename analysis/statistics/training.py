@@ -71,7 +71,7 @@ class Futures:
 
     @property
     def longer(self) -> float:
-        """The budget to try next, one usual step beyond the longest."""
+        """The budget to try next: the longest times the smallest ratio of two budgets."""
         return self.longest * float((self.budgets / self.before).min())
 
     def end(self) -> FloatArray:

@@ -26,21 +26,21 @@ from analysis.statistics.values import Interval
     span=st.sampled_from([SHARE, AT_LEAST_0, (-1.0, 3.0), ANYWHERE]),
 )
 def test_a_mean_interval_holds_the_mean_and_stays_inside(mean, reach, span):
-    found = mean_interval(mean, reach, span)
-    assert span[0] <= found.low <= mean <= found.high <= span[1]
+    interval = mean_interval(mean, reach, span)
+    assert span[0] <= interval.low <= mean <= interval.high <= span[1]
 
 
 @pytest.mark.parametrize("span", [SHARE, AT_LEAST_0])
 def test_far_from_the_ends_nothing_changes(span):
-    found = mean_interval(0.5, 0.001, span)
-    assert found == pytest.approx((0.5, 0.499, 0.501), abs=1e-5)
+    interval = mean_interval(0.5, 0.001, span)
+    assert interval == pytest.approx((0.5, 0.499, 0.501), abs=1e-5)
 
 
 def test_a_wide_interval_is_not_cut_to_a_sure_one():
     # Near 1 the upper end comes close to it, and the lower end stays as far as it was.
-    found = mean_interval(0.95, 0.2, SHARE)
-    assert found.low < 0.75
-    assert found.high > 0.99
+    interval = mean_interval(0.95, 0.2, SHARE)
+    assert interval.low < 0.75
+    assert interval.high > 0.99
 
 
 def test_unknown_and_endless_intervals_stay_what_they_are():
@@ -76,15 +76,15 @@ def accuracies(heads, depth):
 def test_no_interval_of_effects_leaves_the_range(scale, seeds):
     frame = grid(accuracies, 1, sd=0.2, seeds=seeds)
     frame["score"] = frame["score"].clip(0.01, 0.999)
-    asked = {"config": ["heads", "depth"], "metric": "score", "goal": "max", "scale": scale}
-    told = analysed(effects.fit, frame, **asked)
-    levels = [level.metric for pair in told.interactions for level in pair.levels]
+    options = {"config": ["heads", "depth"], "metric": "score", "goal": "max", "scale": scale}
+    result = analysed(effects.fit, frame, **options)
+    levels = [level.metric for pair in result.interactions for level in pair.levels]
     assert levels
     assert max(level.high - level.low for level in levels) > 0.5  # two seeds know little
     for interval in levels:
         assert 0 <= interval.low <= interval.estimate <= interval.high <= 1
     if scale is None:
-        gains = [axis.effect for axis in told.axes]
-        gains += [step.effect for axis in told.axes for step in axis.steps]
-        gains += [s.behind for group in told.equal_cost for s in group if s.behind]
+        gains = [axis.effect for axis in result.axes]
+        gains += [step.effect for axis in result.axes for step in axis.steps]
+        gains += [s.behind for group in result.equal_cost for s in group if s.behind]
         assert all(-1 <= gain.low <= gain.high <= 1 for gain in gains)

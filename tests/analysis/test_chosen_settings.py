@@ -10,8 +10,8 @@ from hsweep.errors import UserError
 
 
 def test_texts_become_settings() -> None:
-    given = ["alpha=0.01", "max_growth = 0.2", "B=50", "reading=attainable"]
-    assert with_settings(TransitionSettings(), given) == TransitionSettings(
+    texts = ["alpha=0.01", "max_growth = 0.2", "B=50", "reading=attainable"]
+    assert with_settings(TransitionSettings(), texts) == TransitionSettings(
         alpha=0.01, max_growth=0.2, B=50, reading="attainable"
     )
     assert with_settings(ParetoSettings(), ["crash_sd=4"]) == ParetoSettings(crash_sd=4.0)

@@ -35,10 +35,10 @@ def test_the_command_runs_the_choice_and_the_baseline_on_seeds_never_seen(
     path.write_text(SHAPES)
     first = hsweep("run", path, "--study", "s", "--runner", "inline", "--seed", 3, "--json")
     assert first.exit_code == 0, first.output
-    said = json.loads(first.stdout)
-    assert (said["verdict"], said["choice"]) == ("found", "width=4, heads=1")
+    answer = json.loads(first.stdout)
+    assert (answer["verdict"], answer["choice"]) == ("found", "width=4, heads=1")
 
-    command = shlex.split(said["confirm_command"])
+    command = shlex.split(answer["confirm_command"])
     assert command[:2] == ["hsweep", "run"]
     assert command[command.index("--seed") :][:2] == ["--seed", "4"]
     second = hsweep(*command[1:], "--runner", "inline", "--json")

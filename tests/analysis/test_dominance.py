@@ -21,8 +21,8 @@ def by_definition(quality: np.ndarray, cost: np.ndarray) -> np.ndarray:
         at_most = (cost <= cost[:, k : k + 1]).all(axis=2)
         cheaper = at_most & (cost < cost[:, k : k + 1]).any(axis=2)
         equal = at_most & ~cheaper
-        own = quality[:, k : k + 1]
-        beats = (cheaper & (quality >= own)) | (equal & (quality > own))
+        rival = quality[:, k : k + 1]
+        beats = (cheaper & (quality >= rival)) | (equal & (quality > rival))
         result[:, k] = beats.any(axis=1)
     return result
 
@@ -88,9 +88,9 @@ CONFIG = ["heads", "act", "depth"]
 @pytest.mark.parametrize("costs", [["num_params"], ["latency"], ["num_params", "latency"]])
 @pytest.mark.parametrize("seed", range(3))
 def test_a_front_has_the_numbers_of_the_definition(seed: int, costs: list[str]) -> None:
-    wanted = ParetoSettings(draws=60)
+    few_draws = ParetoSettings(draws=60)
     result = pareto.fit(
-        shapes_frame(seed), config=CONFIG, metric="top1", costs=costs, settings=wanted
+        shapes_frame(seed), config=CONFIG, metric="top1", costs=costs, settings=few_draws
     )
     rows = result.table
     mean = np.array([row.mean for row in rows])
@@ -110,12 +110,12 @@ def test_a_front_has_the_numbers_of_the_definition(seed: int, costs: list[str]) 
 def test_of_very_many_shapes_those_on_the_front_of_the_means_are_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked = {"config": CONFIG, "metric": "top1", "settings": ParetoSettings(draws=20)}
-    every = {row.label: row for row in pareto.fit(shapes_frame(0), **asked).table}
+    options = {"config": CONFIG, "metric": "top1", "settings": ParetoSettings(draws=20)}
+    rows = {row.label: row for row in pareto.fit(shapes_frame(0), **options).table}
     monkeypatch.setattr(pareto, "MOST_NAMED", 5)
-    for row in pareto.fit(shapes_frame(0), **asked).table:
-        named = every[row.label].dominated_by
-        assert row.dominated_by == tuple(name for name in named if not every[name].dominated_by)
+    for row in pareto.fit(shapes_frame(0), **options).table:
+        named = rows[row.label].dominated_by
+        assert row.dominated_by == tuple(name for name in named if not rows[name].dominated_by)
         assert bool(row.dominated_by) == bool(named)
 
 
@@ -123,12 +123,12 @@ def test_hypervolumes_are_the_same_however_few_draws_are_looked_at_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for costs in (["num_params"], ["latency"]):
-        asked = {"config": CONFIG, "metric": "top1", "costs": costs}
+        options = {"config": CONFIG, "metric": "top1", "costs": costs}
         volumes = []
         for at_once in (1, 100, 10**9):
             monkeypatch.setattr(pareto, "_AT_ONCE", at_once)
             volumes.append(
-                pareto.fit(shapes_frame(1), settings=ParetoSettings(draws=50), **asked).hv
+                pareto.fit(shapes_frame(1), settings=ParetoSettings(draws=50), **options).hv
             )
         assert volumes[0] == volumes[1] == volumes[2]
 
@@ -139,21 +139,21 @@ def test_shapes_hold_the_runs_that_pandas_groups(seed: int) -> None:
     shapes = grouped(
         Runs(frame, "top1"), CONFIG, goal="max", costs=["num_params", "latency"], crash_sd=6.0
     )
-    found = {tuple(item.config.values()): item for item in shapes.comparable}
-    stopped = {tuple(each.config.values()): each.costs for each in shapes.stopped}
+    comparable = {tuple(item.config.values()): item for item in shapes.comparable}
+    stopped = {tuple(shape.config.values()): shape.costs for shape in shapes.stopped}
     for key, rows in frame.groupby(CONFIG):
         done = rows[rows["status"] == "finished"]
         if (rows["status"] == "stopped_early").any():
-            assert key not in found
+            assert key not in comparable
             assert stopped.pop(key) == {
                 name: pytest.approx(rows[name].mean(), rel=1e-15)
                 for name in ("num_params", "latency")
             }
             continue
         if done.empty:
-            assert key not in found
+            assert key not in comparable
             continue
-        item = found.pop(key)
+        item = comparable.pop(key)
         assert item.values.tolist() == done["top1"].tolist()
         assert item.cost_values["latency"].tolist() == done["latency"].tolist()
         assert item.costs["latency"] == done["latency"].to_numpy().mean()
@@ -161,5 +161,5 @@ def test_shapes_hold_the_runs_that_pandas_groups(seed: int) -> None:
         assert item.lost.failed == counts.get("failed", 0)
         assert item.lost.started == len(rows) - counts.get("planned", 0)
         assert [type(value) for value in item.config.values()] == [int, str, int]
-    assert not found
+    assert not comparable
     assert not stopped

@@ -33,7 +33,7 @@ def run(frame: pd.DataFrame, **changes: object) -> LeanResult:
 
 def rates(family: str, number: int) -> tuple[float, float]:
     """Share of sweeps with a wrong acceptance, and with a choice."""
-    wrong, found = [], []
+    wrong, has_choice = [], []
     for seed in range(number):
         frame = lean_sweep(family, seed)
         true = frame.groupby("shape")["true"].first()
@@ -42,8 +42,8 @@ def rates(family: str, number: int) -> tuple[float, float]:
         wrong.append(
             any(row.accepted and true[row.config["shape"]] <= limit for row in result.table)
         )
-        found.append(result.choice is not None)
-    return float(np.mean(wrong)), float(np.mean(found))
+        has_choice.append(result.choice is not None)
+    return float(np.mean(wrong)), float(np.mean(has_choice))
 
 
 @pytest.mark.parametrize("family", ["null", "null_hetero", "null_heavy"])
@@ -53,9 +53,9 @@ def test_shapes_exactly_at_the_margin_are_rarely_accepted(family):
 
 @pytest.mark.parametrize("family", ["equal", "equal_hetero", "equal_heavy"])
 def test_truly_equal_shapes_are_found_and_worse_ones_are_not(family):
-    wrong, found = rates(family, 40)
+    wrong, chosen = rates(family, 40)
     assert wrong <= 0.03
-    assert found >= 0.5
+    assert chosen >= 0.5
 
 
 def test_the_choice_is_the_cheapest_accepted_and_reports_its_saving():
@@ -149,8 +149,8 @@ def test_moderated_variances_lie_between_own_and_prior():
     rng = np.random.default_rng(0)
     groups = [sd * rng.standard_normal(4) for sd in np.exp(rng.normal(0, 1, 200))]
     spread = moderate(groups)
-    own = np.array([group.std(ddof=1) for group in groups])
-    low, high = np.minimum(own, spread.prior_sd), np.maximum(own, spread.prior_sd)
+    group_sd = np.array([group.std(ddof=1) for group in groups])
+    low, high = np.minimum(group_sd, spread.prior_sd), np.maximum(group_sd, spread.prior_sd)
     assert np.all((spread.sd >= low - 1e-12) & (spread.sd <= high + 1e-12))
     assert 0 < spread.prior_df < 10
     same = moderate([rng.standard_normal(4) for _ in range(200)])
@@ -227,44 +227,44 @@ def shapes(
     return pd.DataFrame(rows).assign(**columns)
 
 
-def asked(frame: pd.DataFrame, **changes: object) -> LeanResult:
+def run_shapes(frame: pd.DataFrame, **changes: object) -> LeanResult:
     return run(frame, **({"baseline": {"shape": "base"}, "margin": 0.02} | changes))
 
 
 def test_a_shape_is_excluded_only_where_it_is_shown_to_be_worse_by_more_than_the_margin():
-    result = asked(shapes({"far": 0.7, "near": 0.88, "base": 0.9}, 0.01, 3))
+    result = run_shapes(shapes({"far": 0.7, "near": 0.88, "base": 0.9}, 0.01, 3))
     far, near = result.table
     assert (far.outcome, near.outcome) == ("excluded", "undecided")
     assert far.p_worse <= 0.05 < near.p_worse
     assert result.verdict == "undecided"
-    alone = asked(shapes({"far": 0.7, "farther": 0.6, "base": 0.9}, 0.01, 3))
+    alone = run_shapes(shapes({"far": 0.7, "farther": 0.6, "base": 0.9}, 0.01, 3))
     assert alone.verdict == "excluded"
     assert alone.missing == ()
 
 
 def test_better_means_without_power_are_undecided_and_say_what_would_settle_them():
     better = {f"s{k}": 0.905 for k in range(8)}
-    result = asked(shapes({**better, "base": 0.9}, 0.02, 3))
+    result = run_shapes(shapes({**better, "base": 0.9}, 0.02, 3))
     assert result.verdict == "undecided"
     (needed,) = {row.seeds_needed for row in result.table}
     assert 20 < needed <= 50
-    lacking = {each.at["shape"]: each.seeds for each in result.missing}
+    lacking = {runs.at["shape"]: runs.seeds for runs in result.missing}
     assert lacking == dict.fromkeys([*better, "base"], needed - 3)
-    enough = asked(shapes({**dict.fromkeys(better, 0.9), "base": 0.9}, 0.02, needed))
+    enough = run_shapes(shapes({**dict.fromkeys(better, 0.9), "base": 0.9}, 0.02, needed))
     assert enough.verdict == "found"
 
 
 def test_more_than_fifty_seeds_are_not_asked_for():
-    result = asked(shapes({"s": 0.9, "base": 0.9}, 0.2, 3))
+    result = run_shapes(shapes({"s": 0.9, "base": 0.9}, 0.2, 3))
     assert (result.verdict, result.table[0].seeds_needed, result.missing) == ("undecided", None, ())
 
 
 def test_shapes_that_were_stopped_early_are_not_excluded():
     frame = shapes({"stopped": 0.6, "far": 0.7, "base": 0.9}, 0.01, 3, status="finished")
     frame.loc[frame.index[1], "status"] = "stopped_early"
-    result = asked(frame)
+    result = run_shapes(frame)
     assert (result.verdict, result.stopped) == ("undecided", ("stopped",))
-    assert [(each.at["shape"], each.seeds) for each in result.missing] == [("stopped", 1)]
+    assert [(runs.at["shape"], runs.seeds) for runs in result.missing] == [("stopped", 1)]
 
 
 @pytest.mark.parametrize(
@@ -273,8 +273,8 @@ def test_shapes_that_were_stopped_early_are_not_excluded():
 )
 def test_a_baseline_at_chance_answers_nothing(level, words):
     frame = shapes({"small": level, "mid": level, "base": level}, 0.003, 5)
-    assert asked(frame).verdict == "found"
-    result = asked(frame, settings=LeanSettings(chance=0.1))
+    assert run_shapes(frame).verdict == "found"
+    result = run_shapes(frame, settings=LeanSettings(chance=0.1))
     assert (result.verdict, result.choice, result.accepted) == ("untrained", None, ())
     assert words in result.reason
     assert "chance 0.1" in result.reason
@@ -284,21 +284,23 @@ def test_a_baseline_at_chance_answers_nothing(level, words):
 def test_errors_are_held_against_chance_from_below():
     frame = shapes({"small": 1.0, "base": 1.0}, 0.003, 5)
     known = {"goal": "min", "settings": LeanSettings(chance=1.0)}
-    assert asked(frame, **known).verdict == "untrained"
-    assert asked(frame.assign(top1=frame["top1"] - 0.5), **known).verdict == "found"
+    assert run_shapes(frame, **known).verdict == "untrained"
+    assert run_shapes(frame.assign(top1=frame["top1"] - 0.5), **known).verdict == "found"
 
 
 def test_without_a_known_chance_a_baseline_that_never_improved_is_doubted():
     frame = shapes({"small": 0.5, "base": 0.5}, 0.003, 5).assign(first=0.5)
-    doubted = asked(frame, first_report="first")
+    doubted = run_shapes(frame, first_report="first")
     assert doubted.verdict == "found"
     assert "It is not known whether the baseline has learned anything" in examples.sentence(doubted)
-    assert asked(frame.assign(first=0.3), first_report="first").doubt == ""
+    assert run_shapes(frame.assign(first=0.3), first_report="first").doubt == ""
     assert (
-        asked(shapes({"small": 0.4, "base": 0.5}, 0.003, 5, first=0.5), first_report="first").doubt
+        run_shapes(
+            shapes({"small": 0.4, "base": 0.5}, 0.003, 5, first=0.5), first_report="first"
+        ).doubt
         == ""
     )
-    assert asked(frame, first_report="first", settings=LeanSettings(chance=0.2)).doubt == ""
+    assert run_shapes(frame, first_report="first", settings=LeanSettings(chance=0.2)).doubt == ""
 
 
 # --- nuisance axes --------------------------------------------------------------------------------
@@ -318,7 +320,7 @@ def tuned(levels: dict[str, dict[float, float]], sd: float, seeds: int) -> pd.Da
 
 def test_each_shape_stands_at_its_best_setting_of_a_nuisance_axis():
     levels = {"lean": {0.1: 0.5, 0.01: 0.9, 0.001: 0.6}, "base": {0.1: 0.9, 0.01: 0.7}}
-    result = asked(tuned(levels, 0.003, 4), nuisance=["lr"])
+    result = run_shapes(tuned(levels, 0.003, 4), nuisance=["lr"])
     (row,) = result.table
     assert result.verdict == "found"
     assert row.setting == TunedSetting({"lr": 0.01}, 3, 0, 0, (), False)
@@ -348,7 +350,7 @@ def test_more_settings_do_not_flatter_an_equal_shape():
             for seed in range(3)
         ]
         frame = pd.DataFrame(rows, columns=["shape", "lr", "seed", "top1", "num_params"])
-        result = asked(frame, nuisance=["lr"])
+        result = run_shapes(frame, nuisance=["lr"])
         wrong += result.choice is not None
         gains.append(result.table[0].diff)
     assert np.mean(gains) == pytest.approx(-0.02, abs=0.0025)
@@ -359,22 +361,22 @@ def test_settings_that_lost_runs_do_not_compete():
     frame = tuned({"lean": {0.1: 0.95, 0.01: 0.9}, "base": {0.1: 0.9}}, 0.003, 3)
     frame = frame.assign(status="finished")
     frame.loc[0, ["status", "top1"]] = ["diverged", None]
-    (row,) = asked(frame, nuisance=["lr"]).table
+    (row,) = run_shapes(frame, nuisance=["lr"]).table
     assert (row.setting.values, row.setting.tried, row.setting.set_aside) == ({"lr": 0.01}, 2, 1)
 
 
 def test_one_seed_a_setting_supports_no_choice():
     frame = tuned({"lean": {0.1: 0.9, 0.01: 0.8}, "base": {0.1: 0.9, 0.01: 0.8}}, 0.003, 1)
-    result = asked(frame, nuisance=["lr"])
+    result = run_shapes(frame, nuisance=["lr"])
     assert result.verdict == "unsupported"
     assert any("takes at least 2" in warning for warning in result.warnings)
-    assert {each.at["shape"]: each.seeds for each in result.missing} == {"base": 2, "lean": 2}
+    assert {runs.at["shape"]: runs.seeds for runs in result.missing} == {"base": 2, "lean": 2}
 
 
 def test_a_nuisance_axis_names_no_shape():
     frame = tuned({"lean": {0.1: 0.9}, "base": {0.1: 0.9}}, 0.003, 2)
     with pytest.raises(UserError, match="'lr' cannot both name a shape and be a nuisance axis"):
-        asked(frame, nuisance=["lr"], config=["shape", "lr"])
+        run_shapes(frame, nuisance=["lr"], config=["shape", "lr"])
 
 
 # --- ranges ---------------------------------------------------------------------------------------
@@ -382,12 +384,12 @@ def test_a_nuisance_axis_names_no_shape():
 
 def test_no_interval_leaves_the_metrics_range():
     frame = shapes({"small": 0.5, "base": 0.55}, 0.3, 2)
-    (row,) = asked(frame).table
+    (row,) = run_shapes(frame).table
     assert (row.ci.low, row.ci.high) == (-1.0, 1.0)
-    for each in pareto.fit(frame, **SHAPE_OPTIONS).table:
-        assert (each.ci.low, each.ci.high) == (0.0, 1.0)
+    for shape in pareto.fit(frame, **SHAPE_OPTIONS).table:
+        assert (shape.ci.low, shape.ci.high) == (0.0, 1.0)
     errors = pareto.fit(frame.assign(top1=frame["top1"] * 5), goal="min", **SHAPE_OPTIONS)
-    assert all(each.ci.low == 0 and each.ci.high > 1 for each in errors.table)
+    assert all(shape.ci.low == 0 and shape.ci.high > 1 for shape in errors.table)
 
 
 @pytest.mark.parametrize(

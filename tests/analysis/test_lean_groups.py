@@ -54,13 +54,13 @@ def runs(**changes: object) -> pd.DataFrame:
 
 
 def compare(frame: pd.DataFrame, **changes: object) -> LeanGroups:
-    asked = {"within": "family", "baseline": {"variant": "original"}, "margin": 0.02}
-    return fit_groups(Runs(frame, "top1"), **({**asked, "axes": AXES} | changes))
+    question = {"within": "family", "baseline": {"variant": "original"}, "margin": 0.02}
+    return fit_groups(Runs(frame, "top1"), **({**question, "axes": AXES} | changes))
 
 
 def test_every_family_is_compared_with_its_own_original() -> None:
     groups = compare(runs())
-    assert [name for name, each in groups.found.items() if each.verdict == "found"] == ["equal"]
+    assert [name for name, result in groups.found.items() if result.verdict == "found"] == ["equal"]
     assert list(groups.found) == ["equal", "worse"]
     assert groups.found["worse"].baseline_mean == pytest.approx(0.9)
     (row,) = groups.found["equal"].table
@@ -93,8 +93,8 @@ def test_false_acceptances_over_all_families_stay_at_the_rate_of_one_study() -> 
             ]
         )
 
-    asked = {"axes": ("family", "variant"), "margin": margin}
-    wrong = [compare(study(), **asked).count("found") > 0 for _ in range(studies)]
+    options = {"axes": ("family", "variant"), "margin": margin}
+    wrong = [compare(study(), **options).count("found") > 0 for _ in range(studies)]
     assert np.mean(wrong) <= 0.09
 
 
@@ -197,10 +197,10 @@ def test_results_of_different_tasks_are_never_on_one_front(tmp_path: Path) -> No
 def test_every_original_is_kept_from_early_stopping() -> None:
     sweep = replace(family_sweep(), early_stopping=Asha(grace=1, strata=("family",)))
     trials = make_plan(sweep, preset="quick", study_seed=0).trials
-    kept = {
+    protected = {
         (trial.point.family, trial.point.variant) for trial in trials if trial.stratum == PROTECTED
     }
-    assert kept == {("even", "original"), ("odd", "original")}
+    assert protected == {("even", "original"), ("odd", "original")}
 
 
 def test_the_axis_must_exist() -> None:
@@ -225,8 +225,8 @@ def test_every_comparison_says_whether_more_training_would_change_it() -> None:
     frame, ladder = ladders(equal=0.2)
     groups = compare(frame, ladder=ladder)
     verdicts = {
-        name: found.sensitivity and found.sensitivity.verdict
-        for name, found in groups.found.items()
+        name: result.sensitivity and result.sensitivity.verdict
+        for name, result in groups.found.items()
     }
     assert verdicts == {"equal": "moving", "worse": "settled"}
     finding = examples.finding(groups)
@@ -236,7 +236,7 @@ def test_every_comparison_says_whether_more_training_would_change_it() -> None:
     assert "Settled: the answer stays with up to 100 times the training" in parts[1]
     assert finding.missing == ()
     extended = examples.finding(compare(frame, ladder=replace(ladder, to_extend=150)))
-    assert [(each.at["family"], each.at["variant"], each.budget) for each in extended.missing] == [
+    assert [(runs.at["family"], runs.at["variant"], runs.budget) for runs in extended.missing] == [
         ("equal", "original", 300), ("equal", "lean", 300)
     ]  # fmt: skip
     assert "--only-missing trains 10 runs of 300 epochs" in extended.sentences[1]

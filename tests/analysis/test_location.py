@@ -34,8 +34,8 @@ def test_h_star_moves_up_while_the_next_step_still_drops_by_a_quarter():
         ([0.2, 1.0, 0.1, 0.9], 2, 2),
         ([0.2, 0.3, 0.09, 0.0], 2, 2),
     ]:
-        found = locate(np.array([drops]), np.arange(1.0, 6.0), 0.25, 0.1)
-        assert (found.peak[0], found.star[0]) == (peak, star)
+        falls = locate(np.array([drops]), np.arange(1.0, 6.0), 0.25, 0.1)
+        assert (falls.peak[0], falls.star[0]) == (peak, star)
 
 
 @pytest.mark.parametrize(("step", "star"), [(0.26, 3), (0.4, 4)])
@@ -121,6 +121,8 @@ def test_pooling_slopes_that_disagree_widens_their_mean():
     se = fit_slopes(cells).se
     x = np.log10([8, 16, 32, 64])
     differ = slopes_of(cells, np.array([[2.0, 0.0, -2.0]])[..., None] * (x - x.mean()))
-    every = np.ones(3, dtype=bool)
-    assert pool_slopes(differ, se, every)[1] > 3 * pool_slopes(np.zeros((1, 3)), se, every)[1]
-    assert pool_slopes(differ, se, ~every) is None
+    all_heads = np.ones(3, dtype=bool)
+    assert (
+        pool_slopes(differ, se, all_heads)[1] > 3 * pool_slopes(np.zeros((1, 3)), se, all_heads)[1]
+    )
+    assert pool_slopes(differ, se, ~all_heads) is None

@@ -25,16 +25,16 @@ def floats(least, most):
 def test_one_group_is_spearmans_rho_and_all_arrangements(data):
     first = np.array(data.draw(floats(3, 6)))
     second = np.array(data.draw(floats(first.size, first.size)))
-    found = rank_test(first, second, rng=rng(), draws=1999)
+    test = rank_test(first, second, rng=rng(), draws=1999)
     if np.ptp(first) == 0 or np.ptp(second) == 0:
-        assert found is None
+        assert test is None
         return
-    assert found.rho == pytest.approx(stats.spearmanr(first, second).statistic, abs=1e-12)
+    assert test.rho == pytest.approx(stats.spearmanr(first, second).statistic, abs=1e-12)
     everything = np.array(
         [stats.spearmanr(first, arranged).statistic for arranged in itertools.permutations(second)]
     )
-    ends = (np.mean(everything <= found.rho + 1e-9), np.mean(everything >= found.rho - 1e-9))
-    assert found.p == pytest.approx(min(1.0, 2 * min(ends)), abs=0.08)
+    ends = (np.mean(everything <= test.rho + 1e-9), np.mean(everything >= test.rho - 1e-9))
+    assert test.p == pytest.approx(min(1.0, 2 * min(ends)), abs=0.08)
 
 
 @given(floats(4, 9), st.integers(1, 3))
@@ -57,8 +57,8 @@ def test_what_differs_between_groups_is_no_correlation():
 
 
 def test_a_unit_alone_in_its_group_says_nothing():
-    found = rank_test(np.arange(4.0), np.arange(4.0), groups=[0, 0, 1, 2], rng=rng(), draws=9)
-    assert (found.shapes, found.groups) == (2, 1)
+    test = rank_test(np.arange(4.0), np.arange(4.0), groups=[0, 0, 1, 2], rng=rng(), draws=9)
+    assert (test.shapes, test.groups) == (2, 1)
     assert rank_test(np.arange(3.0), np.arange(3.0), groups=[0, 1, 2], rng=rng(), draws=9) is None
 
 

@@ -49,8 +49,8 @@ def test_one_seed_copied_three_times_establishes_no_collapse() -> None:
 def test_a_cell_without_errors_does_not_hide_the_spread_of_the_others() -> None:
     frame = collapsing(0.03)
     frame.loc[frame["heads"] >= 4, "nmse"] = 0.0
-    found = transition(frame, metric="nmse", by="seq_len", eval_size=500, settings=QUICK)
-    assert (found.verdict, found.h_star) == ("collapse", 4)
+    result = transition(frame, metric="nmse", by="seq_len", eval_size=500, settings=QUICK)
+    assert (result.verdict, result.h_star) == ("collapse", 4)
     # Neither side of the drop tells of noise.
     frame.loc[frame["heads"] == 3, "nmse"] = 0.5
     beside = transition(frame, metric="nmse", by="seq_len", eval_size=500, settings=QUICK)
@@ -75,11 +75,11 @@ ASKED: dict[str, Any] = {"config": ["heads", "depth"], "metric": "top1"}
 
 @pytest.mark.parametrize("seed_step", [0.0, 0.01])
 def test_gains_that_agree_between_seeds_are_not_tested(seed_step: float) -> None:
-    found = analysed(effects, shapes(seed_step), **ASKED)
-    assert [axis.verdict for axis in found.axes] == ["untested"] * 2
-    assert found.noise_gap == "no spread between seeds"
-    assert "single run" not in " ".join([" ".join(effects_sentences(found)), *found.warnings])
-    assert not any(shape.established for group in found.equal_cost for shape in group)
+    result = analysed(effects, shapes(seed_step), **ASKED)
+    assert [axis.verdict for axis in result.axes] == ["untested"] * 2
+    assert result.noise_gap == "no spread between seeds"
+    assert "single run" not in " ".join([" ".join(effects_sentences(result)), *result.warnings])
+    assert not any(shape.established for group in result.equal_cost for shape in group)
 
 
 def test_shapes_whose_seeds_agree_are_shown_and_not_tested() -> None:
@@ -92,10 +92,10 @@ def test_shapes_whose_seeds_agree_are_shown_and_not_tested() -> None:
         "heads=3, depth=4",
     )
     assert "not measured (no spread between seeds)" in " ".join(pareto_sentences(front))
-    found = lean(shapes(0.0), baseline={"heads": 3, "depth": 4}, margin=0.2, **ASKED)
-    assert found.verdict == "unsupported"
-    assert "no spread between the seeds" in found.reason
-    assert (found.sd, found.accepted) == (None, ())
+    result = lean(shapes(0.0), baseline={"heads": 3, "depth": 4}, margin=0.2, **ASKED)
+    assert result.verdict == "unsupported"
+    assert "no spread between the seeds" in result.reason
+    assert (result.sd, result.accepted) == (None, ())
 
 
 def test_a_front_of_single_runs_is_shown_as_one_that_is_not_tested() -> None:
@@ -109,7 +109,7 @@ def test_a_configuration_without_spread_has_what_the_others_lend_it() -> None:
     rng = np.random.default_rng(1)
     groups = [rng.normal(0, 1, 5) for _ in range(20)]
     alone = moderate(groups)
-    found = moderate([*groups, np.full(5, 0.7)])
-    assert found.prior_sd == pytest.approx(alone.prior_sd)
-    assert found.sd[-1] == pytest.approx(found.prior_sd)
+    result = moderate([*groups, np.full(5, 0.7)])
+    assert result.prior_sd == pytest.approx(alone.prior_sd)
+    assert result.sd[-1] == pytest.approx(result.prior_sd)
     assert np.isnan(moderate([np.full(3, 0.1), np.full(3, 0.7)]).sd).all()

@@ -38,9 +38,9 @@ QUICK = TransitionSettings(B=200, n_mc=199)
 
 
 def analyze(path: Path, *options: str) -> dict[str, Any]:
-    asked = ["analyze", "--table", str(path), "--kind", "transition", "--metric", "nmse", "--json"]
+    words = ["analyze", "--table", str(path), "--kind", "transition", "--metric", "nmse", "--json"]
     quick = ["--setting", "B=200", "--setting", "n_mc=199"]
-    shown = CliRunner().invoke(main, [*asked, *quick, *options])
+    shown = CliRunner().invoke(main, [*words, *quick, *options])
     assert shown.exit_code == 0, shown.output
     content: dict[str, Any] = json.loads(shown.stdout)
     return content
@@ -53,40 +53,40 @@ def table(tmp_path: Path) -> Path:
     return path
 
 
-def told(result: TransitionResult | LeanResult) -> Sensitivity:
+def sensitivity_of(result: TransitionResult | LeanResult) -> Sensitivity:
     assert result.sensitivity is not None
     return result.sensitivity
 
 
 def test_the_answer_is_that_of_the_largest_budget_and_each_budget_has_its_own(table: Path) -> None:
     frame = pd.read_csv(table)
-    found = analyze(table, "--budget-column", "budget")
+    result = analyze(table, "--budget-column", "budget")
     alone = fit(frame[frame["budget"] == BUDGETS[-1]], metric="nmse", settings=QUICK)
-    assert (found["verdict"], found["h_star"]) == (alone.verdict, alone.h_star)
-    sensitivity = found["sensitivity"]
+    assert (result["verdict"], result["h_star"]) == (alone.verdict, alone.h_star)
+    sensitivity = result["sensitivity"]
     assert [row["budget"] for row in sensitivity["answers"]] == list(BUDGETS)
     assert sensitivity["answers"][-1]["says"].startswith(f"collapse at heads = {alone.h_star}")
     assert sensitivity["verdict"] == "settled"
     assert sensitivity["same"] >= 0.98
     stays = "Settled: the answer stays with up to 100 times the training."
-    assert stays in found["qualifications"]
-    assert found["missing"] == []
+    assert stays in result["qualifications"]
+    assert result["missing"] == []
 
 
 def test_two_budgets_settle_less_and_say_what_is_assumed(table: Path, tmp_path: Path) -> None:
     two = pd.read_csv(table).query("budget > 38")
     two.to_csv(tmp_path / "two.csv", index=False)
-    found = analyze(tmp_path / "two.csv", "--budget-column", "budget")
-    assert found["sensitivity"]["is_assumed"]
-    assert "with two budgets how fast gains fade is assumed" in " ".join(found["qualifications"])
+    result = analyze(tmp_path / "two.csv", "--budget-column", "budget")
+    assert result["sensitivity"]["is_assumed"]
+    assert "with two budgets how fast gains fade is assumed" in " ".join(result["qualifications"])
 
 
 def test_an_answer_of_one_budget_says_so(table: Path, tmp_path: Path) -> None:
     one = pd.read_csv(table).query("budget == 150")
     one.to_csv(tmp_path / "one.csv", index=False)
-    found = analyze(tmp_path / "one.csv", "--budget-column", "budget")
-    assert "One budget only: longer training was not tried." in found["qualifications"]
-    assert found["sensitivity"]["answers"] == []
+    result = analyze(tmp_path / "one.csv", "--budget-column", "budget")
+    assert "One budget only: longer training was not tried." in result["qualifications"]
+    assert result["sensitivity"]["answers"] == []
     # Where nothing is answered, there is nothing to survive.
     one.query("seed == 0").to_csv(tmp_path / "single.csv", index=False)
     assert analyze(tmp_path / "single.csv")["sensitivity"] is None
@@ -96,8 +96,8 @@ def test_reports_on_the_way_are_no_budgets(table: Path, tmp_path: Path) -> None:
     frame = pd.read_csv(table)
     reports = pd.concat(frame.assign(budget=frame["budget"] * 10 + k) for k in range(4))
     reports.to_csv(tmp_path / "reports.csv", index=False)
-    found = analyze(tmp_path / "reports.csv", "--budget-column", "budget")
-    assert "12 budgets, which are reports on its way" in " ".join(found["qualifications"])
+    result = analyze(tmp_path / "reports.csv", "--budget-column", "budget")
+    assert "12 budgets, which are reports on its way" in " ".join(result["qualifications"])
 
 
 def test_runs_that_early_stopping_ended_do_not_settle_an_answer(
@@ -106,20 +106,20 @@ def test_runs_that_early_stopping_ended_do_not_settle_an_answer(
     frame = pd.read_csv(table)
     stopped = (frame["seed"] == 0) & (frame["budget"] == 150)
     frame[~stopped].to_csv(tmp_path / "stopped.csv", index=False)
-    found = analyze(tmp_path / "stopped.csv", "--budget-column", "budget")
-    assert found["sensitivity"]["verdict"] == "unknown"
-    assert "stopped early" in found["sensitivity"]["reason"]
+    result = analyze(tmp_path / "stopped.csv", "--budget-column", "budget")
+    assert result["sensitivity"]["verdict"] == "unknown"
+    assert "stopped early" in result["sensitivity"]["reason"]
 
 
 def moved(frame: pd.DataFrame, *, heads: int, fall: float) -> pd.DataFrame:
-    """Return runs of which one head count falls by so much with each doubling of the budget."""
+    """Return the runs with an error at ``heads`` that falls by ``fall`` decades per doubling."""
     steps = np.log2(BUDGETS[-1] / frame["budget"])
     here = frame["heads"] == heads
     return frame.assign(nmse=frame["nmse"] * np.where(here, 10 ** (fall * steps), 1.0))
 
 
-def asked(frame: pd.DataFrame, *, can_be_extended: bool = True) -> TransitionResult:
-    """Answer runs as of a study: of the largest budget that all cells have."""
+def answer_frame(frame: pd.DataFrame, *, can_be_extended: bool = True) -> TransitionResult:
+    """Answer the runs as a study's: at the largest budget that all cells have."""
     cells = frame.groupby(["heads", "seq_len"])["budget"].agg(set)
     budget = max(set.intersection(*cells))
     runs = Runs(frame, "nmse")
@@ -131,14 +131,16 @@ def asked(frame: pd.DataFrame, *, can_be_extended: bool = True) -> TransitionRes
     return with_training(answer(alone), ladder, answer)
 
 
-def given(frame: pd.DataFrame, missing: tuple[Missing, ...], fall: float) -> pd.DataFrame:
-    """Return runs with those that the answer lacks, which are so much better than before."""
+def with_missing_runs(
+    frame: pd.DataFrame, missing: tuple[Missing, ...], fall: float
+) -> pd.DataFrame:
+    """Return the runs with the missing ones, whose error lies ``fall`` decades lower."""
     parts = [frame]
-    for each in missing:
-        here = frame[np.logical_and.reduce([frame[axis] == v for axis, v in each.at.items()])]
+    for cell in missing:
+        here = frame[np.logical_and.reduce([frame[axis] == v for axis, v in cell.at.items()])]
         last = here[here["budget"] == here["budget"].max()]
-        assert len(last) == each.seeds
-        parts.append(last.assign(budget=each.budget, nmse=last["nmse"] * 10**-fall))
+        assert len(last) == cell.seeds
+        parts.append(last.assign(budget=cell.budget, nmse=last["nmse"] * 10**-fall))
     return pd.concat(parts, ignore_index=True)
 
 
@@ -146,51 +148,51 @@ def test_a_head_count_that_still_falls_keeps_the_answer_open_and_is_trained_long
     sweep = ladder_sweep("settled", 3)
     assert sweep.h_star is not None
     frame = moved(sweep.frame, heads=sweep.h_star - 1, fall=0.3)
-    result = asked(frame)
+    result = answer_frame(frame)
     assert (result.verdict, result.h_star) == ("collapse", sweep.h_star)
-    assert told(result).verdict != "settled"
-    assert {each.budget for each in result.missing} == {300}
-    decisive = {each.at["heads"] for each in result.missing}
+    assert sensitivity_of(result).verdict != "settled"
+    assert {cell.budget for cell in result.missing} == {300}
+    decisive = {cell.at["heads"] for cell in result.missing}
     assert {sweep.h_star - 1, sweep.h_star} <= decisive < set(frame["heads"])
     finding = TRANSITION.finding(result)
     assert finding.missing == result.missing
     titles = [section.title for section in finding.tables]
     assert titles[1:] == ["Answer at each budget", "Runs that would settle it"]
     assert "hsweep run --only-missing trains" in " ".join(finding.sentences)
-    fixed = asked(frame, can_be_extended=False)
-    assert (told(fixed).verdict, fixed.missing) == (told(result).verdict, ())
+    fixed = answer_frame(frame, can_be_extended=False)
+    assert (sensitivity_of(fixed).verdict, fixed.missing) == (sensitivity_of(result).verdict, ())
     # What decides is trained on, and no further gain comes.
-    still = asked(given(frame, result.missing, 0.0))
-    assert (still.h_star, told(still).verdict) == (sweep.h_star, "settled")
+    still = answer_frame(with_missing_runs(frame, result.missing, 0.0))
+    assert (still.h_star, sensitivity_of(still).verdict) == (sweep.h_star, "settled")
     # What decides is trained on, and gives another answer there: all cells follow.
-    longer = given(frame, result.missing, 0.0)
+    longer = with_missing_runs(frame, result.missing, 0.0)
     here = (longer["budget"] == 300) & (longer["heads"] == sweep.h_star - 1)
     longer.loc[here, "nmse"] *= 10**-3.0
-    found = asked(longer)
-    assert told(found).verdict == "moving"
-    assert told(found).reason.startswith("at 300 epochs the answer would ")
-    whole = given(longer, found.missing, 0.0)
+    longer_result = answer_frame(longer)
+    assert sensitivity_of(longer_result).verdict == "moving"
+    assert sensitivity_of(longer_result).reason.startswith("at 300 epochs the answer would ")
+    whole = with_missing_runs(longer, longer_result.missing, 0.0)
     assert set(whole.groupby(["heads", "seq_len"])["budget"].max()) == {300}
-    assert asked(whole).h_star == sweep.h_star - 1
+    assert answer_frame(whole).h_star == sweep.h_star - 1
 
 
 def test_an_answer_of_one_budget_is_given_a_shorter_one_in_all_cells() -> None:
     frame = ladder_sweep("settled", 3).frame.query("budget == 150")
-    result = asked(frame)
-    assert {each.budget for each in result.missing} == {75}
+    result = answer_frame(frame)
+    assert {cell.budget for cell in result.missing} == {75}
     assert len(result.missing) == len(frame[["heads", "seq_len"]].drop_duplicates())
     cheaper = "two budgets show how the answer moves with training, and a shorter one costs less"
     trains = f"hsweep run --only-missing trains {len(frame)} runs of 75 epochs"
     assert TRANSITION.finding(result).sentences[-1].endswith(f"({trains}; {cheaper}).")
-    assert asked(frame, can_be_extended=False).missing == ()
+    assert answer_frame(frame, can_be_extended=False).missing == ()
 
 
 def test_seeds_that_no_two_budgets_share_settle_nothing() -> None:
     frame = ladder_sweep("settled", 3).frame
     frame.loc[(frame["budget"] == 150) & (frame["heads"] == 2), "seed"] += 100
-    found = told(asked(frame))
-    assert (found.verdict, len(found.answers)) == ("unknown", 3)
-    assert "fewer than two seeds" in found.reason
+    sensitivity = sensitivity_of(answer_frame(frame))
+    assert (sensitivity.verdict, len(sensitivity.answers)) == ("unknown", 3)
+    assert "fewer than two seeds" in sensitivity.reason
 
 
 def test_what_grows_together_does_not_move() -> None:
@@ -200,15 +202,19 @@ def test_what_grows_together_does_not_move() -> None:
     for heads in range(1, 7):
         for length in (8, 64):
             for seed in range(3):
-                own = 0.08 * rng.standard_normal()
+                seed_noise = 0.08 * rng.standard_normal()
                 for step, budget in enumerate(BUDGETS):
                     fall = 0.4 if heads >= 4 else 0.02
                     level = -1.0 - 0.2 * heads - 2.4 * (heads >= 4) - fall * step
-                    y = level + own + 0.03 * rng.standard_normal()
+                    y = level + seed_noise + 0.03 * rng.standard_normal()
                     rows.append((heads, length, seed, budget, 10**y))
     frame = pd.DataFrame(rows, columns=["heads", "seq_len", "seed", "budget", "nmse"])
-    result = asked(frame)
-    assert (result.verdict, result.h_star, told(result).verdict) == ("collapse", 4, "settled")
+    result = answer_frame(frame)
+    assert (result.verdict, result.h_star, sensitivity_of(result).verdict) == (
+        "collapse",
+        4,
+        "settled",
+    )
 
 
 def test_settled_is_rarely_wrong_and_mostly_found() -> None:
@@ -293,9 +299,11 @@ def shapes(left: dict[int, float], *, limit: float = 0.302, seed: int = 0) -> pd
     rows = []
     for heads, end in ((4, 0.3), (2, limit), (1, 0.45)):
         for replicate in range(6):
-            own = 0.004 * rng.standard_normal()
+            seed_noise = 0.004 * rng.standard_normal()
             for budget in BUDGETS:
-                error = end + left.get(heads, 1.0) / budget + own + 0.002 * rng.standard_normal()
+                error = (
+                    end + left.get(heads, 1.0) / budget + seed_noise + 0.002 * rng.standard_normal()
+                )
                 rows.append((heads, heads * 1000, replicate, budget, error))
     return pd.DataFrame(rows, columns=["heads", "num_params", "seed", "budget", "error"])
 
@@ -313,14 +321,18 @@ def lean(frame: pd.DataFrame, margin: float = 0.02) -> LeanResult:
 
 def test_a_gap_that_stays_settles_a_lean_answer() -> None:
     result = lean(shapes({}))
-    assert (result.verdict, result.choice, told(result).verdict) == ("found", "heads=2", "settled")
-    assert [each.budget for each in told(result).answers] == list(BUDGETS)
+    assert (result.verdict, result.choice, sensitivity_of(result).verdict) == (
+        "found",
+        "heads=2",
+        "settled",
+    )
+    assert [row.budget for row in sensitivity_of(result).answers] == list(BUDGETS)
     assert LEAN.finding(result).badge == ("leaner equivalent found, settled", "found")
-    titles = [each.title for each in LEAN.finding(result).tables]
+    titles = [section.title for section in LEAN.finding(result).tables]
     assert titles[:2] == ["Candidates", "Answer at each budget"]
     one = lean(shapes({}).query("budget == 150"))
-    assert told(one).is_single
-    assert {each.budget for each in one.missing} == {75}
+    assert sensitivity_of(one).is_single
+    assert {cell.budget for cell in one.missing} == {75}
 
 
 @pytest.mark.parametrize(
@@ -335,23 +347,23 @@ def test_a_gap_that_stays_settles_a_lean_answer() -> None:
 def test_a_gap_that_opens_is_not_settled(
     left: dict[int, float], limit: float, verdict: str
 ) -> None:
-    assert told(lean(shapes(left, limit=limit))).verdict == verdict
+    assert sensitivity_of(lean(shapes(left, limit=limit))).verdict == verdict
 
 
 def test_the_shapes_that_decide_are_trained_longer_and_settle_the_answer() -> None:
     frame = shapes({4: 2.5, 2: 1.0}, limit=0.316)
     missing = lean(frame).missing
-    assert [(each.at, each.budget) for each in missing] == [
+    assert [(shape.at, shape.budget) for shape in missing] == [
         ({"heads": 4}, 300), ({"heads": 2}, 300)
     ]  # fmt: skip
     last = frame.query("budget == 150 and heads != 1").assign(budget=300)
-    found = lean(pd.concat([frame, last]))
-    assert told(found).verdict == "settled"
+    result = lean(pd.concat([frame, last]))
+    assert sensitivity_of(result).verdict == "settled"
     # Where the gap has passed the margin there, every shape follows.
     worse = last.assign(error=last["error"] + np.where(last["heads"] == 2, 0.05, 0.0))
     then = lean(pd.concat([frame, worse]))
-    assert told(then).verdict == "moving"
-    assert [(each.at, each.budget) for each in then.missing] == [({"heads": 1}, 300)]
+    assert sensitivity_of(then).verdict == "moving"
+    assert [(shape.at, shape.budget) for shape in then.missing] == [({"heads": 1}, 300)]
 
 
 @pytest.mark.parametrize(
@@ -369,4 +381,4 @@ def test_a_baseline_that_learns_more_slowly_may_yet_overtake(
         for seed in range(4)
     )
     frame.columns = ["heads", "num_params", "seed", "budget", "error"]
-    assert (told(lean(frame, 0.05)).verdict == "settled") == is_settled
+    assert (sensitivity_of(lean(frame, 0.05)).verdict == "settled") == is_settled

@@ -69,8 +69,8 @@ def test_printed_single_values_are_tested_only_with_a_stated_seed_sd(
     assert (alone.verdict, alone.suggested, alone.h_star) == ("open", True, h_star)
     assert (alone.n1_assumed_sd, alone.stated_sd, alone.d_eff) == (0.1, None, None)
     assert (alone.h_set, alone.p_h) == ((1, 2, 3, 4, 5), {})
-    wanted = {(each.at["heads"], each.at["seq_len"]): each.seeds for each in alone.missing}
-    assert wanted == {(h, t): 2 for h in range(1, 6) for t in LENGTHS}
+    seeds = {(cell.at["heads"], cell.at["seq_len"]): cell.seeds for cell in alone.missing}
+    assert seeds == {(h, t): 2 for h in range(1, 6) for t in LENGTHS}
 
 
 @pytest.mark.parametrize("family", ["sharp", "coarse", "second", "loss", "marco", "null_above"])
@@ -105,15 +105,17 @@ def test_partly_repeated_cells_count_where_the_drop_is(repeated, gap):
 
 
 @pytest.mark.parametrize(
-    ("heads", "wanted"),
+    ("heads", "missing_heads"),
     [((1, 2, 3, 4), set()), ((2, 4, 6, 8), {1, 3}), ((1, 4, 6, 8), {2})],
 )
-def test_a_drop_to_the_second_value_and_no_further_is_open_and_asks_for_values_below(heads, wanted):
+def test_a_drop_to_the_second_value_and_no_further_is_open_and_asks_for_values_below(
+    heads, missing_heads
+):
     result = fit(levels([-1, -3.4, -3.4, -3.4], heads, 0.9), metric="nmse", settings=QUICK)
     assert (result.verdict, result.h_star, result.d_eff) == ("open", heads[1], None)
     assert "with one value of heads below it a collapse cannot be told from" in result.reason
-    assert {each.at["heads"] for each in result.missing} == wanted
-    assert {each.seeds for each in result.missing} <= {3}
+    assert {cell.at["heads"] for cell in result.missing} == missing_heads
+    assert {cell.seeds for cell in result.missing} <= {3}
     going_on = fit(levels([-1, -3.4, -3.8, -4.2], heads, 0.9), metric="nmse", settings=QUICK)
     assert "with one value" not in going_on.reason or going_on.verdict == "none"
 
@@ -166,11 +168,11 @@ def test_a_rise_after_the_collapse_is_said():
 def test_an_accuracy_of_one_needs_the_number_of_examples():
     frame = levels([-1.0, -1.1, -1.2, -4.0, -4.0, -4.0])
     accuracy = frame.assign(accuracy=np.where(frame["heads"] >= 4, 1.0, 1 - frame["nmse"]))
-    asked = {"metric": "accuracy", "goal": "max", "scale": "accuracy", "settings": QUICK}
-    result = fit(accuracy, **asked)
+    question = {"metric": "accuracy", "goal": "max", "scale": "accuracy", "settings": QUICK}
+    result = fit(accuracy, **question)
     assert result.verdict == "open"
     assert result.reason.endswith("give eval_size")
-    known = fit(accuracy, eval_size=10_000, **asked)
+    known = fit(accuracy, eval_size=10_000, **question)
     assert (known.verdict, known.h_star) == ("collapse", 4)
 
 
@@ -183,12 +185,12 @@ def test_an_accuracy_of_one_needs_the_number_of_examples():
     ],
 )  # fmt: skip
 def test_the_head_count_is_found_and_inside_a_small_set(family):
-    found = sweeps(family, 8)
-    assert np.mean([result.h_star == truth for truth, _, result in found]) >= 0.9
-    assert np.mean([truth in result.h_set for truth, _, result in found]) >= 0.9
-    assert np.mean([len(result.h_set) for _, _, result in found]) <= 1.5
-    assert np.mean([result.is_claimed for _, _, result in found]) >= 0.75
-    for truth, _, result in found:
+    fitted_sweeps = sweeps(family, 8)
+    assert np.mean([result.h_star == truth for truth, _, result in fitted_sweeps]) >= 0.9
+    assert np.mean([truth in result.h_set for truth, _, result in fitted_sweeps]) >= 0.9
+    assert np.mean([len(result.h_set) for _, _, result in fitted_sweeps]) <= 1.5
+    assert np.mean([result.is_claimed for _, _, result in fitted_sweeps]) >= 0.75
+    for truth, _, result in fitted_sweeps:
         if result.is_claimed:
             assert result.d_eff.lo <= truth <= result.d_eff.hi
 
@@ -202,9 +204,9 @@ def test_gradual_accuracy_is_placed_within_one_step(family):
 
 
 def test_noise_costs_detection_before_it_costs_honesty():
-    found = sweeps("noisy", 16)
-    assert np.mean([truth in result.h_set for truth, _, result in found]) >= 0.9
-    assert np.mean([result.is_claimed for _, _, result in found]) >= 0.45
+    fitted_sweeps = sweeps("noisy", 16)
+    assert np.mean([truth in result.h_set for truth, _, result in fitted_sweeps]) >= 0.9
+    assert np.mean([result.is_claimed for _, _, result in fitted_sweeps]) >= 0.45
 
 
 @pytest.mark.parametrize(
@@ -230,7 +232,7 @@ def test_pruning_across_the_sweep_is_refused_and_the_missing_cells_listed(family
         assert result.h_set == (1, 2, 3, 4, 5, 6)
         assert "cells have a full-budget run" in result.reason
         lacking = {(cell.x, cell.by) for cell in result.counts if cell.complete == 0}
-        assert {(each.at["heads"], each.at["seq_len"]) for each in result.missing} == lacking
+        assert {(cell.at["heads"], cell.at["seq_len"]) for cell in result.missing} == lacking
 
 
 def test_pruning_inside_cells_is_counted_and_reads_the_best_run():
@@ -243,13 +245,13 @@ def test_pruning_inside_cells_is_counted_and_reads_the_best_run():
 
 
 def test_stuck_runs_hand_the_lead_to_the_attainable_reading():
-    found = sweeps("stuck", 8)
-    assert np.mean([result.reading == "attainable" for _, _, result in found]) >= 0.9
-    for _, _, result in found:
-        said = any(
+    fitted_sweeps = sweeps("stuck", 8)
+    assert np.mean([result.reading == "attainable" for _, _, result in fitted_sweeps]) >= 0.9
+    for _, _, result in fitted_sweeps:
+        has_note = any(
             "the expected best of 5 seeds, since some runs" in t for t in result.qualifications
         )
-        assert said == (result.reading == "attainable")
+        assert has_note == (result.reading == "attainable")
 
 
 def test_slope_intervals_hold_the_true_slope_as_often_as_they_say():
@@ -273,9 +275,9 @@ def test_growth_beside_a_collapse_has_a_word_of_its_own():
     alone = fit(one, metric="nmse", by=None, settings=QUICK)
     assert (alone.verdict, alone.growth, alone.gamma) == ("collapse", None, {})
     assert {run.by for run in alone.runs} == {None}
-    asked = fit(one, metric="nmse", settings=QUICK)
-    assert (asked.verdict, asked.growth) == ("collapse", "open")
-    assert "cannot be judged by one value" in " ".join(transition_sentences(asked))
+    result = fit(one, metric="nmse", settings=QUICK)
+    assert (result.verdict, result.growth) == ("collapse", "open")
+    assert "cannot be judged by one value" in " ".join(transition_sentences(result))
 
 
 def test_error_falling_with_length_at_the_transition_is_no_growth():
@@ -287,7 +289,7 @@ def test_error_falling_with_length_at_the_transition_is_no_growth():
 def test_too_few_head_counts_are_open_and_ask_for_more():
     frame = transition_sweep("sharp", 0).frame
     two = fit(frame.query("heads <= 2"), metric="nmse", settings=QUICK)
-    assert (two.verdict, {each.at["heads"] for each in two.missing}) == ("open", {3, 4})
+    assert (two.verdict, {cell.at["heads"] for cell in two.missing}) == ("open", {3, 4})
     one = fit(frame.query("heads == 1"), metric="nmse", settings=QUICK)
     assert (one.verdict, one.h_star, one.h_set) == ("open", None, (1,))
 
@@ -300,7 +302,7 @@ def test_cells_emptied_by_early_stopping_are_told_from_those_that_wait(others, i
     result = fit(frame, metric="nmse", settings=QUICK)
     assert result.verdict == "open"
     assert ("not a fair sample" in result.reason) == is_selected
-    assert {each.at["heads"] for each in result.missing} == {1, 2}
+    assert {cell.at["heads"] for cell in result.missing} == {1, 2}
 
 
 def test_a_sweep_without_any_result_is_open():
@@ -370,5 +372,5 @@ def test_the_smaller_seed_count_decides_the_best_of():
     result = fit(frame, metric="nmse", settings=best)
     cell = np.sort([run.y for run in result.runs if (run.x, run.by) == (2, 8)])
     expected = cell @ np.array([6, 3, 1, 0, 0]) / 10  # C(5 - r, 2) / C(5, 3)
-    found = next(cell.z for cell in result.cells if (cell.x, cell.by) == (2, 8))
-    assert found == pytest.approx(expected)
+    value = next(cell.z for cell in result.cells if (cell.x, cell.by) == (2, 8))
+    assert value == pytest.approx(expected)
