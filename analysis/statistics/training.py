@@ -66,7 +66,7 @@ class Futures:
 
     @property
     def longest(self) -> float:
-        """The longest budget that any was trained to."""
+        """The longest budget of any run."""
         return float(self.budgets.max())
 
     @property

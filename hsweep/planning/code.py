@@ -266,7 +266,7 @@ class _Imports:
                     queue += self._add_module(init.name, init)
 
     def follow_sweep(self, module: str, definitions: set[str]) -> None:
-        """Add the part of a sweep file that trials can reach, and the modules that it imports."""
+        """Add the definitions of a sweep file that trials use, and the modules they import."""
         file = getattr(sys.modules.get(module), "__file__", None)
         if file is None or not Path(file).is_file():
             return

@@ -63,10 +63,10 @@ class StartingRay:
         self._started = in_thread("starting Ray", _start, stays=True)
 
     def wait(self) -> None:
-        """Return when it has started.
+        """Wait until Ray has started.
 
         Raises:
-            UserError: it does not start.
+            UserError: Ray does not start.
         """
         StartingRay.unused = None
         self._started.result()

@@ -210,7 +210,7 @@ def _wait(
     health: RayHealth,
     show_dashboard: Callable[[], None],
 ) -> None:
-    """Wait for Tune; ask for the end, and at last do not wait for it, where it can never go on."""
+    """Wait until Tune ends; where Ray can never go on, ask Tune to end, and give it up at last."""
     without_room = 0.0
     until_dashboard = _UNTIL_DASHBOARD
     while not tuning.done():

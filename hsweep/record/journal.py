@@ -201,8 +201,7 @@ class Journal(JournalReader):
         origins: Iterable[str] = (),
         **changed: Any,
     ) -> list[Entry]:
-        """Return the entries that give a planned trial without a report those of the same training
-        elsewhere.
+        """Return the log entries that copy the reports of an equal training to a planned trial.
 
         Args:
             reports: of the other trial, in their order; they keep their times.
