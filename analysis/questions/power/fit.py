@@ -9,7 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pandas as pd
@@ -293,8 +293,9 @@ def _table(design: Design, y: FloatArray, x: str, by: str | None, scale: Scale) 
     if y.shape[2] == design.seeds:
         return whole
     config = ["x"] if by is None else ["x", "by"]
-    asked: dict[str, Any] = {"goal": "min", "value": "y", "what": "cell"}
-    rows, tuned, _ = tuned_runs(frame, config=config, nuisance=["setting"], **asked)
+    rows, tuned, _ = tuned_runs(
+        frame, config=config, nuisance=["setting"], goal="min", value="y", noun="cell"
+    )
     aside = frame.drop(index=rows.index)
     return replace(whole, frame=rows, nuisance=("setting",), aside=aside, tuned=tuned)
 
