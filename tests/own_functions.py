@@ -200,8 +200,8 @@ class Bad:
         run.report(1, loss=1, **{"top\n5": 1.0})  # type: ignore[arg-type]
 
     def is_not_a_number(self, run: Run) -> None:
-        run.report(1, loss=1)
-        run.report(2, loss=1, norm=float("nan"))
+        run.report(1, loss=1, norm=float("nan"))  # another metric's is a hole
+        run.report(2, loss=float("nan"), norm=1)
 
     def is_infinite(self, run: Run) -> None:
         run.report(1, loss=torch.tensor(float("inf")))  # type: ignore[arg-type]

@@ -397,7 +397,9 @@ class Coordinator:
     def _status_after(self, trial: Trial, report: Report) -> tuple[TrialStatus, str]:
         """Return the status that a report leads to, and the reason."""
         if report.diverged_at is not None:
-            return TrialStatus.DIVERGED, f"not finite at step {report.diverged_at}"
+            is_loss = report.diverged_at < report.step
+            name = "the training loss" if is_loss else self.sweep.metric
+            return TrialStatus.DIVERGED, f"{name} was not finite at step {report.diverged_at}"
         self._asha.record(trial, report.unit, report.metrics.get(self.sweep.metric))
         if report.is_last:
             return TrialStatus.FINISHED, ""

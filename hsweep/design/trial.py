@@ -298,8 +298,8 @@ class Report:
         latency_seconds: of a forward pass over one training batch, loss included and gradients
             not; measured once the budget is used up, None before.
         is_last: the budget is used up.
-        diverged_at: the first update with a non-finite loss or the update after which a metric
-            of the task was not finite; None while all is well.
+        diverged_at: the first update with a non-finite loss or the update after which the metric
+            that decides was not finite; None while all is well.
         micro_batch: examples computed at once, where memory did not suffice for a whole batch and
             gradients were accumulated over it; None for whole batches.
         note: remark on this report for readers of the record; may be empty.

@@ -129,7 +129,7 @@ def evaluate(
                 data.evaluate_training(model) if isinstance(data, TrainingEvaluated) else {}
             )
             metrics |= checked_metrics(trial, training_metrics, of_training=True)
-    diverged_at = _first_bad_step(losses, metrics, step)
+    diverged_at = _first_bad_step(losses, metrics.get(trial.metric, 0.0), step)
     if isinstance(data, FurtherEvaluated) and diverged_at is None:
         with setup.autocast:
             further = data.evaluate_further(model, is_last=is_last)
@@ -176,13 +176,11 @@ def mean_loss(losses: Sequence[torch.Tensor]) -> float | None:
     return mean if math.isfinite(mean) else None
 
 
-def _first_bad_step(
-    losses: Sequence[torch.Tensor], metrics: Mapping[str, float], step: int
-) -> int | None:
-    """Return the first update whose loss is not finite, ``step`` if a metric is not finite, else
-    None."""
+def _first_bad_step(losses: Sequence[torch.Tensor], value: float, step: int) -> int | None:
+    """Return the first update whose loss is not finite, ``step`` if the metric that decides is not
+    finite, else None."""
     if losses:
         bad = (~torch.isfinite(torch.stack(tuple(losses)))).nonzero()
         if len(bad):
             return step - len(losses) + int(bad[0]) + 1
-    return None if all(math.isfinite(value) for value in metrics.values()) else step
+    return None if math.isfinite(value) else step

@@ -125,9 +125,9 @@ class Run(Protocol):
                 go on. It is copied before the call returns, if so much work would be lost without
                 it (``checkpoint_seconds`` of the sweep) or if the trial ends here; so the function
                 may change or remove it afterwards.
-            metrics: the sweep's metric, and any others; None is a metric that is missing here, and
-                one that is not finite a trial that has diverged. The first report may say
-                ``num_params``.
+            metrics: the sweep's metric, and any others; None is a metric that is missing here, as
+                is one that is not finite. Where the sweep's own is not finite, the trial has
+                diverged. The first report may say ``num_params``.
 
         Raises:
             StopTrial: the trial ends here, and so does each report after this one.

@@ -242,6 +242,7 @@ class TrialRun:
             name: value if value is not None and math.isfinite(value) else None
             for name, value in numbers.items()
         }
+        metric = self.assignment.trial.metric
         seconds, is_last = self.state.seconds(), unit == self.budget
         is_noted = not self.has_reported or is_last
         return Report(
@@ -250,7 +251,7 @@ class TrialRun:
             metrics=finite,
             wall_seconds=seconds,
             is_last=is_last,
-            diverged_at=None if finite == numbers else unit,
+            diverged_at=unit if numbers and finite[metric] is None else None,
             train_seconds=seconds,
             peak_memory_bytes=held_at_most(self.device) or None,
             note=self.changes_note("the training function") if is_noted else "",

@@ -449,7 +449,7 @@ class TestLongerBudgets:
         bench.run(study)
         rows = [row for row in rows_of(study).values() if not row.orphaned]
         assert {(row.status, row.reason, row.attempt) for row in rows} == {
-            (TrialStatus.DIVERGED, "not finite at step 6", 0)
+            (TrialStatus.DIVERGED, "the training loss was not finite at step 6", 0)
         }
 
     def test_without_its_checkpoint_a_trial_begins_again(self, bench: Bench) -> None:

@@ -326,7 +326,7 @@ def test_each_bad_function_is_told_in_the_record_and_leaves_nothing_running(
     }  # fmt: skip
     for deed, unit in (("is_not_a_number", 2), ("is_infinite", 1)):
         assert (rows[deed].status, rows[deed].unit) == ("diverged", unit)
-        assert rows[deed].reason == f"not finite at step {unit}"
+        assert rows[deed].reason == f"loss was not finite at step {unit}"
     assert (rows["takes_all_memory"].status, rows["takes_all_memory"].attempt) == ("too_large", 2)
     assert "memory did not suffice after unit 1: MemoryError" in rows["takes_all_memory"].reason
     assert notes[rows["changes_the_process"].key] == (

@@ -217,6 +217,34 @@ def test_a_progress_bar_shares_its_line_with_what_is_looked_for(tmp_path: Path) 
     assert reader(EPOCHS, tmp_path).poll() == [(3, {"top1": 0.5})]
 
 
+def test_a_line_that_is_written_over_is_read_as_it_is_shown(tmp_path: Path) -> None:
+    """The last value of a unit counts, once the line shows another unit or ends."""
+    read, output = reader(EPOCHS, tmp_path), tmp_path / OUTPUT_FILE
+    append(output, "epoch 1 top1 0.1\repoch 1 top1 0.2\r")
+    assert read.poll() == []
+    append(output, "epoch 2 top1 0.3\repoch 2 top1 0.4\r")
+    assert read.poll() == [(1, {"top1": 0.2})]
+    append(output, "\repoch 3 top1 0.5\n")
+    assert read.poll() == [(2, {"top1": 0.4}), (3, {"top1": 0.5})]
+    append(output, "epoch 4 top1 0.6\r      \r")
+    assert read.poll() == []
+    assert read.last_units() == [(4, {"top1": 0.6})]
+
+
+def test_each_match_of_a_line_is_a_report(tmp_path: Path) -> None:
+    source = stdout(r"epoch (?P<epoch>\d+) top1 (?P<top1>[\d.]+)")
+    append(tmp_path / OUTPUT_FILE, "epoch 1 top1 0.1; epoch 2 top1 0.2\n")
+    assert reader(source, tmp_path).poll() == [(1, {"top1": 0.1}), (2, {"top1": 0.2})]
+
+
+def test_what_a_terminal_obeys_hides_no_metric(tmp_path: Path) -> None:
+    source = stdout(r"epoch (?P<epoch>\d+) top1 (?P<top1>[\d.]+)")
+    cyan, green, plain = "\x1b[2K\x1b[36m", "\x1b[38;5;2m", "\x1b[0m"
+    coloured = f"\x1b]0;title\x07{cyan}epoch{plain} 1 \x1b[1mtop1{plain} {green}0.5{plain}\n"
+    append(tmp_path / OUTPUT_FILE, coloured)
+    assert reader(source, tmp_path).poll() == [(1, {"top1": 0.5})]
+
+
 def test_a_line_that_is_no_json_object_is_told(tmp_path: Path) -> None:
     append(tmp_path / "log.jsonl", "\n[1]\n")
     with pytest.raises(UserError, match=r"log.jsonl, line 2: must be a JSON object, not '\[1\]'"):

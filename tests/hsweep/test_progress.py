@@ -77,7 +77,7 @@ def test_early_stops_and_divergence_are_told(tmp_path: Path) -> None:
     lines = run(sweep, tmp_path, console(terminal=False))
     (diverged,) = [line for line in lines if "width=4" in line]
     assert "diverged" in diverged
-    assert "(not finite at step 3)" in diverged
+    assert "(the training loss was not finite at step 3)" in diverged
     assert any("stopped_early" in line or "stopped early" in line for line in lines)
 
 

@@ -176,8 +176,13 @@ class InfiniteMetric(TinyTask):
         return data
 
 
-def test_a_metric_that_is_not_finite_ends_the_trial_and_leaves_the_others(tmp_path: Path) -> None:
-    reports = run(assignment_of(one_trial(task=InfiniteMetric(), budget=epochs(6)), tmp_path))
+def test_a_metric_that_is_not_finite_ends_the_trial_where_it_decides(tmp_path: Path) -> None:
+    trial = one_trial(task=InfiniteMetric(), budget=epochs(6))
+    aside = run(assignment_of(trial, tmp_path / "aside"))
+    assert [report.diverged_at for report in aside] == [None] * 6
+    assert [report.metrics["fit"] is None for report in aside] == [False] * 2 + [True] * 4
+    decides = replace(trial, metric="fit", goal="max")
+    reports = run(assignment_of(decides, tmp_path / "decides"))
     assert [report.diverged_at for report in reports] == [None, None, 12]
     assert reports[-1].metrics["fit"] is None
     assert reports[-1].metrics["nmse"] is not None

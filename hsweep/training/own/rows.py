@@ -30,10 +30,19 @@ in ``Rows``."""
 
 Parse = Callable[[str, int, bytes], Iterator[Mapping[str, object]]]
 """Yields the values of a record; the arguments are where it is, its number in the file and its
-content."""
+content, which is empty at the end of a file that a script has left."""
 
 _LONGEST_LINE: Final = 1 << 20
 """The most bytes of a line: progress bars write lines that never end."""
+
+_CHUNK: Final = 1 << 13
+"""The bytes that are read at once in search of the end of a line."""
+
+_END_OF_VIEW: Final = re.compile(rb"\n|\r(?=[^\n])")
+"""The end of what a terminal shows in one line at a time: of the line, or a return to its start."""
+
+_ESCAPES: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z^_])")
+"""What a terminal obeys and does not show: colours, movements, titles and links (ECMA-48)."""
 
 _EDGE_BYTES: Final = 256
 """How many of the first and of the last bytes read so far are compared, to notice that a program
@@ -47,7 +56,8 @@ def rows_of(source: MetricSource, folder: Path) -> Rows:
     if source.kind == "tensorboard":
         pattern = f"{source.where}/**/*.tfevents.*"
         return _file_rows(folder, pattern, "event", read_event, lambda: event_parser(source.unit))
-    return _file_rows(folder, source.files, "line", _read_line, lambda: _line_parser(source))
+    read = _read_view if source.kind == "stdout" else _read_line
+    return _file_rows(folder, source.files, "line", read, lambda: _line_parser(source))
 
 
 def cut_torn_lines(source: MetricSource, folder: Path) -> None:
@@ -125,6 +135,9 @@ def _file_rows(
                 place = f"{path.name}, {kind} {number}"
                 for values in parse(place, number, record):
                     yield place, values
+            if has_ended and kind == "line":
+                for values in parse(path.name, 0, b""):
+                    yield path.name, values
 
     return new
 
@@ -135,23 +148,46 @@ def _read_line(file: BinaryIO, has_ended: bool) -> bytes | None:
     return line if is_whole else None
 
 
+def _read_view(file: BinaryIO, has_ended: bool) -> bytes | None:
+    """Read up to the end of a line or a return to its start."""
+    start, view = file.tell(), b""
+    while len(view) < _LONGEST_LINE and (chunk := file.read(_CHUNK)):
+        view += chunk
+        if end := _END_OF_VIEW.search(view):
+            file.seek(start + end.end())
+            return view[: end.end()]
+    return view if len(view) >= _LONGEST_LINE or (has_ended and view) else None
+
+
 def _line_parser(source: MetricSource) -> Parse:
     if source.kind == "csv_file":
         return _csv_parser()
-    return _pattern_parser(re.compile(source.where)) if source.kind == "stdout" else _parse_json
+    return _pattern_parser(source) if source.kind == "stdout" else _parse_json
 
 
 def _text(line: bytes) -> str:
     return line.decode("utf-8", "replace").rstrip("\r\n")
 
 
-def _pattern_parser(pattern: re.Pattern[str]) -> Parse:
-    def parse(_place: str, _number: int, line: bytes) -> Iterator[Mapping[str, object]]:
-        # Progress bars return to the start of their line; the last of what was there counts.
-        parts = _text(line).split("\r")
-        matches = [match for part in parts for match in pattern.finditer(part)]
-        if matches:
-            yield matches[-1].groupdict()
+def _pattern_parser(source: MetricSource) -> Parse:
+    """Return a parser that yields every match; in a line that is written over, the last of a unit.
+
+    A progress bar writes the values of a unit many times, and only the last are final: they are
+    held back until the line shows another unit, or ends.
+    """
+    pattern = re.compile(source.where)
+    held: dict[str, Any] = {}
+
+    def parse(_place: str, _number: int, view: bytes) -> Iterator[Mapping[str, object]]:
+        nonlocal held
+        for match in pattern.finditer(_ESCAPES.sub("", _text(view))):
+            values = match.groupdict()
+            if held and held[str(source.unit)] != values[str(source.unit)]:
+                yield held
+            held = values
+        if held and not view.endswith(b"\r"):
+            yield held
+            held = {}
 
     return parse
 
@@ -175,6 +211,8 @@ def _csv_parser() -> Parse:
 
     def parse(_place: str, number: int, line: bytes) -> Iterator[Mapping[str, object]]:
         nonlocal names, delimiter
+        if not line:
+            return
         text = _text(line)
         if number == 1:
             text = text.removeprefix("\ufeff")
