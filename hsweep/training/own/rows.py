@@ -152,8 +152,10 @@ def _read_view(file: BinaryIO, has_ended: bool) -> bytes | None:
     """Read up to the end of a line or a return to its start."""
     start, view = file.tell(), b""
     while len(view) < _LONGEST_LINE and (chunk := file.read(_CHUNK)):
+        # The last byte of the chunk before may be a return that is known to be one only now.
+        new_from = max(0, len(view) - 1)
         view += chunk
-        if end := _END_OF_VIEW.search(view):
+        if end := _END_OF_VIEW.search(view, new_from):
             file.seek(start + end.end())
             return view[: end.end()]
     return view if len(view) >= _LONGEST_LINE or (has_ended and view) else None
@@ -175,14 +177,14 @@ def _pattern_parser(source: MetricSource) -> Parse:
     A progress bar writes the values of a unit many times, and only the last are final: they are
     held back until the line shows another unit, or ends.
     """
-    pattern = re.compile(source.where)
+    pattern, unit = re.compile(source.where), str(source.unit)
     held: dict[str, Any] = {}
 
     def parse(_place: str, _number: int, view: bytes) -> Iterator[Mapping[str, object]]:
         nonlocal held
         for match in pattern.finditer(_ESCAPES.sub("", _text(view))):
             values = match.groupdict()
-            if held and held[str(source.unit)] != values[str(source.unit)]:
+            if held and held[unit] != values[unit]:
                 yield held
             held = values
         if held and not view.endswith(b"\r"):
