@@ -18,6 +18,7 @@ from models.fields import choice, share
 from tasks.array_store import (
     Array,
     Part,
+    arrays_of,
     by_name,
     check_alike,
     examples,
@@ -126,7 +127,7 @@ class ArrayTask:
             scale = accuracy if self.metric == "top1" else error
             declared.append(scale(f"{prefix}{self.metric}", f"{words}, {where}", chance))
         if self.metric != "mse" or self.loss is not None:
-            is_error = self.loss is None and self.validation_targets().dtype.kind != "i"
+            is_error = self.loss is None and arrays_of(self.arrays)["y"].dtype.kind != "i"
             words = "cross-entropy in nats" if self.loss is None else "the loss"
             scale, words = (error, _ERRORS["mse"]) if is_error else (loss, words)
             declared.append(scale("train_loss" if of_training else _LOSS, f"{words}, {where}"))
@@ -135,7 +136,8 @@ class ArrayTask:
 
     def validation_targets(self) -> Array:
         """Return the targets of the examples that are validated on."""
-        return examples(self.arrays, len(self.inputs), self.validation)[1].targets
+        # Without the inputs, which a plan need not copy to know its metrics.
+        return examples(self.arrays, 0, self.validation)[1].targets
 
     def __reduce__(self) -> tuple[Any, ...]:
         fields = (self.arrays, self.inputs, self.loss, self.metric, self.goal, self.validation)
