@@ -12,7 +12,8 @@ import numpy as np
 
 from analysis.statistics.training import HORIZON, Futures, futures
 from analysis.statistics.values import FloatArray, Mask
-from analysis.values import AxisValue, Jsonable, Number, budget_text
+from analysis.values import AxisValue, Jsonable, Number
+from hsweep.design.labels import budget_text
 from hsweep.design.question import Missing
 
 if TYPE_CHECKING:

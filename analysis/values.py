@@ -77,10 +77,3 @@ class Jsonable:
         """Return the value as a dictionary that ``json.dumps`` can write."""
         plain: dict[str, Any] = encode(self)
         return plain
-
-
-def budget_text(budget: float, unit: str, column: str) -> str:
-    """Return a budget in words: with its unit, or its column where it has none."""
-    if not unit:
-        return f"{column} = {budget:g}"
-    return f"{budget:g} {unit.removesuffix('s') if budget == 1 else unit}"

@@ -25,7 +25,7 @@ from hsweep.command_line import command
 from hsweep.design.labels import point_label, varying_axes
 from hsweep.design.question import Goal
 from hsweep.record.study import StudyFolder
-from hsweep.record.summary import composition_lines, trial_outcomes
+from hsweep.record.summary import composition_lines, counted, trial_outcomes
 from hsweep.record.tables import StudyTables, frame
 
 _TITLE_LENGTH: Final = 120
@@ -167,11 +167,7 @@ class Part(NamedTuple):
     def hint(self) -> str:
         """How many figures and tables the part has, in words."""
         counts = {"figure": len(self.charts), "table": len(self.sections)}
-        return ", ".join(
-            f"{number} {noun}{'' if number == 1 else 's'}"
-            for noun, number in counts.items()
-            if number
-        )
+        return ", ".join(counted(number, noun) for noun, number in counts.items() if number)
 
 
 @dataclass(frozen=True, slots=True)

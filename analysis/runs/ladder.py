@@ -9,7 +9,7 @@ import pandas as pd
 
 from analysis.runs.columns import ROUNDING, as_numbers, budget_steps, require
 from analysis.runs.table import MOST_RUNGS, Runs
-from analysis.values import budget_text
+from hsweep.design.labels import budget_text
 
 _SINGLE: Final = "longer training was not tried"
 

@@ -25,6 +25,11 @@ def unit_word(unit: str, number: float) -> str:
     return unit.removesuffix("s") if number == 1 else unit
 
 
+def budget_text(budget: float, unit: str, column: str) -> str:
+    """Return a budget of a table in words: with its unit, or its column where it has none."""
+    return f"{budget:g} {unit_word(unit, budget)}" if unit else f"{column} = {budget:g}"
+
+
 def first_of(values: Sequence[Any], most: int = 5) -> str:
     """Return at most ``most`` values with commas between, and dots for the rest."""
     return ", ".join(map(str, values[:most])) + (", ..." if len(values) > most else "")
