@@ -71,8 +71,6 @@ def _measure(study: Path, kind: str, times: int, *, has_bars: bool) -> list[Quan
     home = ("--home", str(study.parents[1]))
     rows = []
     for name, (most, options) in COMMANDS.items():
-        if kind == "transition" and "pareto" in options:
-            continue  # every cell has lost runs to early stopping, so no shape is compared
         verb = name.split()[0]
         words = [verb, *options] if verb == "list" else [verb, study.name, *options]
         runs: list[Ended] = [in_process(["-m", "hsweep", *words, *home]) for _ in range(times)]
