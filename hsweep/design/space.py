@@ -236,6 +236,16 @@ class Space(ABC):
         return space
 
 
+def _check_name(axis: str) -> None:
+    if not axis.isidentifier():
+        raise UserError(f"an axis name is a Python identifier; got {axis!r}")
+    if axis.startswith("_") or axis in dir(Point):
+        raise UserError(
+            f"an axis cannot be called {axis!r}: a point is read like a dict, so point.{axis} would "
+            f"not be the axis's value; choose another name, such as num_{axis.strip('_')}"
+        )
+
+
 @dataclass(frozen=True)
 class Axes(Space):
     """Independent axes, each with its own domain."""
@@ -244,8 +254,7 @@ class Axes(Space):
 
     def __post_init__(self) -> None:
         for name, _ in self.domains:
-            if not name.isidentifier():
-                raise UserError(f"an axis name is a Python identifier; got {name!r}")
+            _check_name(name)
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -426,6 +435,8 @@ class Mapped(Space):
     name: str = ""
 
     def __post_init__(self) -> None:
+        if self.name:
+            _check_name(self.name)
         if self.name in self.inner.axes:
             raise UserError(
                 f"axis {self.name!r} exists already, so it cannot be derived; choose another name"
