@@ -241,8 +241,8 @@ def _check_name(axis: str) -> None:
         raise UserError(f"an axis name is a Python identifier; got {axis!r}")
     if axis.startswith("_") or axis in dir(Point):
         raise UserError(
-            f"an axis cannot be called {axis!r}: a point is read like a dict, so point.{axis} would "
-            f"not be the axis's value; choose another name, such as num_{axis.strip('_')}"
+            f"an axis cannot be called {axis!r}: a point is read like a dict, so point.{axis} "
+            f"would not be the axis's value; choose another name, such as num_{axis.strip('_')}"
         )
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from hsweep.design.sources import MetricSource, reports
 from hsweep.design.template import fields_in
-from hsweep.errors import UserError, is_number, shown
+from hsweep.errors import UserError, is_installed, is_number, shown
 from tasks.base import Metric, not_in_key
 
 TrainFunction = Callable[[Any, Any], object]
@@ -172,9 +172,15 @@ class UserTraining:
         if isinstance(train, Command):
             return
         if plain_function(train) is None:
+            decorated, cure = getattr(train, "__wrapped__", None), ""
+            if decorated is not None:
+                cure = (
+                    f"; the decorator {type(train).__name__} makes an object of "
+                    f"{shown(decorated)}: let it return a function under functools.wraps"
+                )
             raise UserError(
                 "train must be a function train(point, run), a frozen dataclass with __call__, or "
-                f"command(...), not {shown(train)}"
+                f"command(...), not {shown(train)}{cure}"
             )
         try:
             inspect.signature(train).bind(None, None)
@@ -236,8 +242,13 @@ class UserTraining:
 
 
 def captured(function: FunctionType) -> dict[str, Any]:
-    """Return the variables that a function has from the functions around it, by name."""
+    """Return the variables that a function has from the functions around it, by name; of one that a
+    library's decorator made, the function that it decorates."""
     values = {}
+    decorated = getattr(function, "__wrapped__", None)
+    if decorated is not None and is_installed(Path(function.__code__.co_filename)):
+        # What else it holds follows from the line that decorates, which is a part of the code.
+        return {"decorated": decorated}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         with contextlib.suppress(ValueError):  # not yet assigned
             if cell.cell_contents is not function:

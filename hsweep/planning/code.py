@@ -197,12 +197,20 @@ def _code_of_definitions(kinds: frozenset[Definition], sweep_module: str) -> Cod
         name = kind.__module__
         _refuse_without_file(kind)
         if name == "__main__" or name.startswith(SWEEP_FILE_PREFIX):
-            in_sweep.setdefault(name, set()).add(definition_of(kind))
+            in_sweep.setdefault(name, set()).update({definition_of(kind), *_decorating(kind)})
         else:
             imports.follow(name)
     for name, definitions in in_sweep.items():
         imports.follow_sweep(name, definitions)
     return imports.code()
+
+
+def _decorating(kind: Definition) -> set[str]:
+    """Return the names that a module has for a function that a decorator made: one of them may
+    stand in an assignment, ``train = decorator(function)``."""
+    if not hasattr(kind, "__wrapped__"):
+        return set()
+    return {name for name, value in vars(sys.modules[kind.__module__]).items() if value is kind}
 
 
 def _refuse_without_file(kind: Definition) -> None:

@@ -196,6 +196,39 @@ class TestKeysOfAFunction:
         assert "training_function" in differing(*plans)
         assert len({trial.key for plan in plans for trial in plan.trials}) == 6
 
+    @pytest.mark.parametrize(
+        ("decorated", "old", "new"),
+        [
+            ("@torch.enable_grad()\ndef train", "loss=1.0", "loss=2.0"),
+            ("@torch.enable_grad()\ndef train", "RATE = 2", "RATE = 3"),
+            ("@torch.enable_grad()\ndef train", "@torch.enable_grad", "@torch.no_grad"),
+            ("@torch.autocast('cpu', dtype=KIND)\ndef train", "torch.bfloat16", "torch.float16"),
+            ("@record\n@torch.no_grad()\ndef train", "@record", "@torch.enable_grad()"),
+            ("train = torch.autocast('cpu', dtype=KIND)(raw)", "torch.bfloat16", "torch.float16"),
+            ("train = record(raw)", "record(raw)", "torch.no_grad()(raw)"),
+        ],
+    )
+    def test_a_function_that_a_library_decorates_is_seen_with_its_decorator(
+        self, project: Project, decorated: str, old: str, new: str
+    ) -> None:
+        text = FUNCTION["sweep.py"].replace(
+            "RATE = 2",
+            "from torch.distributed.elastic.multiprocessing.errors import record\n"
+            "KIND = torch.bfloat16\nRATE = 2",
+        )
+        if decorated.endswith("def train"):
+            text = text.replace("def train", decorated)
+        else:
+            text = text.replace("def train", "def raw").replace("\n@data", f"\n{decorated}\n@data")
+        written = {**FUNCTION, "sweep.py": text}
+        assert differing(project(written), project(written, old=old, new=new)) == {CODE}
+
+    def test_a_decorator_that_makes_no_function_is_named(self, project: Project) -> None:
+        with pytest.raises(
+            UserError, match=r"decorator _lru_cache_wrapper makes an object of .*tra"
+        ):
+            project(FUNCTION, old="def train", new="import functools\n@functools.cache\ndef train")
+
     def test_code_that_an_argument_brings_counts(self, project: Project) -> None:
         given = dict(FUNCTION)
         given["sweep.py"] = FUNCTION["sweep.py"].replace(
