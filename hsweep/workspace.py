@@ -20,6 +20,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
 from hsweep.errors import ROOT, UserError, format_error, is_installed, shown
+from hsweep.training.world import leave_launcher
 from hsweep.user_packages import (
     FOLDERS_VARIABLE,
     PACKAGES,
@@ -77,6 +78,12 @@ def set_up_worker() -> None:
     _let_sweeps_import_timm()
     for folder in filter(None, os.environ.get(SIBLINGS_VARIABLE, "").split(os.pathsep)):
         _append_to_path(Path(folder))
+
+
+def set_up_cluster_worker() -> None:
+    """Prepare a worker of a cluster, whose environment is that of who started its node."""
+    leave_launcher()
+    set_up_worker()
 
 
 def _let_sweeps_import_timm() -> None:
@@ -185,9 +192,12 @@ def enter(folder: Path, own_folders: Iterable[Path] = ()) -> Path:
     """Let the modules of a sweep's folder be imported, and the user's packages in it and in these
     folders that are called like this project's; return the folder as workers are told it.
 
+    What a launcher has told this process is forgotten before: a sweep file may set such variables.
+
     Raises:
         UserError: modules that are both here and among the user's.
     """
+    leave_launcher()
     pin_imports()
     folder = folder.resolve()
     _append_to_path(folder)

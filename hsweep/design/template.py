@@ -1,11 +1,16 @@
 """A command line with fields, filled in for one trial."""
 
 import functools
+import json
+import re
 import shlex
 import string
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 from hsweep.errors import UserError, format_error, shown, unknown_name
+
+_BARE_OPTION: Final = re.compile(r"--?[A-Za-z][\w-]*")
 
 
 def fill(template: str, fields: Mapping[str, object]) -> list[str]:
@@ -14,7 +19,9 @@ def fill(template: str, fields: Mapping[str, object]) -> list[str]:
     The template is split as a shell would, then filled in: a value is part of one argument
     whatever is in it, and nothing in it is run. ``{lr:.2e}`` formats a value, ``{{`` is a brace.
     An argument with a field whose value is None is left out, and if it is nothing but that field,
-    so is an option before it: ``--resume {resume}`` as well as ``--resume={resume}``.
+    so is an option before it: ``--resume {resume}`` as well as ``--resume={resume}``. A list alone
+    becomes an argument for each value; beside other text it is JSON, as any value is by
+    ``{stages:json}``; ``{stages:,}`` joins it by commas.
 
     Args:
         template: the command line, as in ``"python train.py --heads {heads} --out {folder}"``.
@@ -25,10 +32,13 @@ def fill(template: str, fields: Mapping[str, object]) -> list[str]:
     """
     arguments: list[str] = []
     for part in _split(template):
+        if isinstance(values := fields.get(part[1:-1]), tuple) and part == f"{{{part[1:-1]}}}":
+            arguments += [_text(value, "") for value in values]
+            continue
         filled = "".join(text for text, _ in _filled(part, fields))
         if all(is_given for _, is_given in _filled(part, fields)):
             arguments.append(filled)
-        elif not filled and len(arguments) > 1 and arguments[-1].startswith("-"):
+        elif not filled and len(arguments) > 1 and _BARE_OPTION.fullmatch(arguments[-1]):
             arguments.pop()
     return arguments
 
@@ -77,13 +87,21 @@ def _filled(part: str, fields: Mapping[str, object]) -> Iterator[tuple[str, bool
         if name not in fields:
             raise unknown_name(f"field in the command's {shown(part)},", name, fields)
         value = fields[name]
-        if value is None:
+        if value is None and form != "json":
             yield "", False
             continue
         try:
-            yield format(str(value) if conversion else value, form or ""), True
+            yield _text(str(value) if conversion else value, form or ""), True
         except (TypeError, ValueError) as error:
             raise UserError(
                 f"the command's {shown(part)} cannot be filled with {name}={shown(value)}: "
                 f"{format_error(error)}"
             ) from None
+
+
+def _text(value: object, form: str) -> str:
+    if form == "json" or (isinstance(value, tuple) and not form):
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+    if isinstance(value, tuple) and form == ",":
+        return ",".join(_text(part, "") for part in value)
+    return format(value, form)

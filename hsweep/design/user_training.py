@@ -94,12 +94,13 @@ def command(
     Fields are the axes of the point and ``{seed}`` (the replicate's number), ``{budget}``,
     ``{folder}`` (the trial's own, kept over attempts), ``{resume}``, ``{processes}`` and ``{key}``.
     ``{lr:.2e}`` formats a value. An argument whose value is None is left out, and so is the option
-    before it.
+    before it. A list becomes an argument for each value (``--stages {stages}``); it is JSON beside
+    other text (``stages={stages}``) and as ``{stages:json}``; ``{stages:,}`` joins it by commas.
 
     The script runs with ``OMP_NUM_THREADS`` as the trial's cpus and sees the trial's devices alone,
-    none without ``gpus``. What it writes to standard output and error is kept in ``output.txt`` of
-    the trial's folder. It should train ``{budget}``
-    units: it may end in its own time after the last, and is ended if it goes on to another.
+    none without ``gpus``. Of what it writes to standard output and error the first and the last
+    50 MB stay in ``output.txt`` of the trial's folder. It should train ``{budget}`` units: it may
+    end in its own time after the last, and is ended if it goes on to another.
 
     Args:
         template: ``"python train.py --heads {heads} --seed {seed} --out {folder} {resume}"``.

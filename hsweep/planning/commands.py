@@ -1,5 +1,6 @@
 """Checks of a sweep's command before it runs: its fields at every point, its program, its files."""
 
+import os
 import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from hsweep.reporting import OUTPUT_FILE, REPORTS_FILE
 from hsweep.training.own.arguments import arguments_of, fields_of, search_path
 
 _FOLDER: Final = Path("/folder-of-the-trial")
+_LONGEST_FIRST_LINE: Final = 256
 
 
 def check_commands(trials: Sequence[Trial]) -> None:
@@ -40,6 +42,9 @@ def check_commands(trials: Sequence[Trial]) -> None:
             pairs.add((program, script))
             _check_program(program, directory)
             _check_script(script, directory)
+            for word in arguments[1:]:
+                if word.endswith(".sh"):
+                    _check_first_line(directory / word)
     _check_axes(command, trials)
 
 
@@ -101,7 +106,8 @@ def _program_and_script(command: Command, arguments: Sequence[str]) -> tuple[str
 
 def _check_program(program: str, directory: Path) -> None:
     place = str(directory / program) if "/" in program else program
-    if shutil.which(place, path=search_path()):
+    if path := shutil.which(place, path=search_path()):
+        _check_first_line(Path(path), is_program=True)
         return
     if (directory / program).is_file():
         remedy = "write ./ before it" if "/" not in program else "make it executable (chmod +x)"
@@ -112,6 +118,24 @@ def _check_program(program: str, directory: Path) -> None:
         f"the command's program {shown(program)} is not found: not on PATH, and no file of "
         f"{directory}, where the command runs"
     )
+
+
+def _check_first_line(file: Path, *, is_program: bool = False) -> None:
+    """Refuse a text that the system or a shell cannot run; not one that cannot be read."""
+    try:
+        with file.open("rb") as content:
+            line = content.readline(_LONGEST_FIRST_LINE)
+    except OSError:
+        return
+    words = line.removeprefix(b"#!").split()
+    if line.endswith(b"\r\n"):
+        problem = "has the line ends of Windows (CRLF); convert them: sed -i 's/\\r$//'"
+    elif is_program and not (line.startswith(b"#!") and words and os.access(words[0], os.X_OK)):
+        problem = "does not begin with the name of a program that is here, as in #!/bin/bash"
+    else:
+        return
+    if b"\0" not in line:
+        raise UserError(f"the command cannot run {file}, which {problem}")
 
 
 def _check_script(script: str, directory: Path) -> None:

@@ -96,7 +96,7 @@ class RayRunner:
 
     def _join(self, address: str) -> None:
         environment = {**worker_environment(self.sweep_folder), "RAY_CHDIR_TO_TRIAL_DIR": "0"}
-        hook = "hsweep.workspace.set_up_worker"
+        hook = "hsweep.workspace.set_up_cluster_worker"
         runtime = {"worker_process_setup_hook": hook, "env_vars": environment}
         try:
             context = ray.init(address=address, runtime_env=runtime, **QUIET)

@@ -134,6 +134,7 @@ def evaluate(
         with setup.autocast:
             further = data.evaluate_further(model, is_last=is_last)
         metrics.update(checked_metrics(trial, further, may_lack=True))
+        diverged_at = _first_bad_step((), metrics.get(trial.metric, 0.0), step)
     if is_last and diverged_at is None and trial.metric not in metrics:
         # Without this a trial would finish without the value that decides.
         _refuse_difference(trial, [], [trial.metric])

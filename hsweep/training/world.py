@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -73,6 +74,21 @@ _CONNECTING: Final = timedelta(minutes=10)
 _NO_LIMIT: Final = timedelta(days=365)
 """The timeout of an agreement. Other ranks wait while rank 0 evaluates or waits for its driver; the
 driver ends processes that hang (``report_timeout``)."""
+_LAUNCHER: Final = re.compile(
+    r"((LOCAL|GROUP|ROLE)_)?(RANK|WORLD_SIZE)|NODE_RANK|ROLE_NAME|MASTER_(ADDR|PORT)"
+    r"|TORCHELASTIC_\w+|SLURM_(PROCID|LOCALID|NPROCS|NTASKS\w*|(STEP_)?TASKS_PER_NODE|STEP_NUM_TASKS)"
+    r"|(OMPI_COMM_WORLD|MV2_COMM_WORLD|PMI|PMIX(?!_MCA)|JSM_NAMESPACE|PALS)_\w+"
+    r"|MPI_LOCAL(RANKID|NRANKS)"
+)
+"""The variables by which torchrun, SLURM and MPI tell a process that it is one of several: torch,
+Lightning, Accelerate, DeepSpeed and timm look for them. Others say which job this is, on what."""
+
+
+def leave_launcher() -> None:
+    """Forget the processes that this one was started with: it trains nothing with them, and a
+    training that believes so waits for them for ever."""
+    for name in filter(_LAUNCHER.fullmatch, list(os.environ)):
+        del os.environ[name]
 
 
 def open_store(host: str) -> Store:

@@ -14,6 +14,7 @@ from hsweep.design import template
 from hsweep.design.sources import stdout
 from hsweep.errors import UserError
 from hsweep.reporting import REPORTS_FILE
+from hsweep.training.own import process
 from hsweep.training.own.leftovers import MARK_VARIABLE, end_leftovers
 from hsweep.training.own.process import ScriptProcess, end_text
 from hsweep.training.own.readers import Reader, Unit
@@ -217,6 +218,50 @@ def test_the_last_lines_are_fit_for_a_record(tmp_path: Path) -> None:
     assert len(last) < 510
 
 
+CHATTY = """
+for number in range(20_000):
+    print(f"epoch {number}: " + "." * 80)
+    if number == 15_000:
+        open("told", "w").write("x")
+        open("go").read()
+"""
+
+
+def test_of_a_long_output_the_beginning_and_the_end_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "_OUTPUT_HALF", 200_000)
+    for name in ("told", "go"):
+        os.mkfifo(tmp_path / name)
+    script = start(tmp_path, CHATTY)
+    (tmp_path / "told").read_text()
+    num_bytes = script.output.stat().st_size
+    for _ in range(2):  # what is there at the first call may be read until the second
+        assert script.output.stat().st_blocks * 512 >= num_bytes > 1_000_000
+        script.free_output()
+    assert script.output.stat().st_size == num_bytes  # whoever reads it keeps the place
+    assert script.output.stat().st_blocks * 512 < 500_000
+    (tmp_path / "go").write_text("x")
+    assert ended(script) == "ended with exit code 0"
+    assert script.stop(0) == 0
+    lines = script.output.read_text().splitlines()
+    gap = lines.index("... the middle was left out ...")
+    numbers = [int(line.split()[1][:-1]) for line in lines[:gap] + lines[gap + 1 :]]
+    assert numbers[:gap] == list(range(gap))
+    assert numbers[gap:] == list(range(numbers[gap], 20_000))
+    assert 300_000 < script.output.stat().st_size < 401_000
+
+
+def test_a_script_that_prints_without_end_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "_MOST_NEW", 1000)
+    script = start(tmp_path, "print('x' * 2000)")
+    ended(script)
+    with pytest.raises(UserError, match="prints without end: 2,001 bytes"):
+        script.free_output()
+
+
 TRAINING = """
 import os, signal, sys
 
@@ -254,7 +299,19 @@ def test_a_script_is_followed_ended_and_resumed(tmp_path: Path) -> None:
     assert units == [(epoch, {"top1": epoch / 8}) for epoch in range(1, 6)]
 
 
-FIELDS = {"heads": 4, "lr": 0.0015, "name": "it's; rm $HOME", "folder": "/a b", "resume": None}
+NAME = "it's; rm $HOME"
+FIELDS = {
+    "heads": 4,
+    "lr": 0.0015,
+    "name": NAME,
+    "folder": "/a b",
+    "resume": None,
+    "stages": (2, -6),
+    "blocks": ((1, 2), (3,)),
+    "words": ("a b", 'c"d', "e,f", None, True),
+    "empty": (),
+    "flag": True,
+}
 
 
 @pytest.mark.parametrize(
@@ -266,6 +323,15 @@ FIELDS = {"heads": 4, "lr": 0.0015, "name": "it's; rm $HOME", "folder": "/a b", 
         ("run '{{\"heads\": {heads}}}'", ["run", '{"heads": 4}']),
         ("run --resume {resume} --resume={resume} last", ["run", "last"]),
         ("run {resume} ''", ["run", ""]),
+        ("run --lr -1 {resume} --lr={lr} {resume}", ["run", "--lr", "-1", "--lr=0.0015"]),
+        ("run --at {stages} {resume}", ["run", "--at", "2", "-6"]),
+        ("run at={stages} {stages:json} {stages:,}", ["run", "at=[2,-6]", "[2,-6]", "2,-6"]),
+        ("run {blocks} at={blocks}", ["run", "[1,2]", "[3]", "at=[[1,2],[3]]"]),
+        ("run {words}", ["run", "a b", 'c"d', "e,f", "None", "True"]),
+        ("run at={words}", ["run", 'at=["a b","c\\"d","e,f",null,true]']),
+        ("run --at {empty} at={empty} {empty:,}", ["run", "--at", "at=[]", ""]),
+        ("run {resume:json} {flag:json} {name:json}", ["run", "null", "true", f'"{NAME}"']),
+        ("run {stages!s} {heads:,} {blocks:,}", ["run", "(2, -6)", "4", "[1,2],[3]"]),
     ],
 )
 def test_a_command_is_filled_in_argument_by_argument(line: str, arguments: list[str]) -> None:
@@ -281,6 +347,7 @@ def test_a_command_is_filled_in_argument_by_argument(line: str, arguments: list[
         ("run {heads", "{{ for a brace"),
         ("run 'a", "quoted as in a shell"),
         ("run {name:.2e}", "cannot be filled with name="),
+        ("run {stages:.2e}", "cannot be filled with stages="),
     ],
 )
 def test_a_command_that_cannot_be_filled_in_is_refused(line: str, rule: str) -> None:

@@ -83,6 +83,14 @@ def run(sweep: Sweep, folder: Path, **parts: Any) -> dict[str, TrialRow]:
         return {str(next(iter(row.point.values()))): row for row in coordinator.journal.trials()}
 
 
+LAUNCHERS = {
+    "crlf.sh": "#!/usr/bin/env bash\r\necho 1\r\n",
+    "plain.sh": "echo 1\n",
+    "bom.sh": "\ufeff#!/bin/sh\necho 1\n",
+    "absent.sh": "#!/no/such/python -u\nprint(1)\n",
+}
+
+
 class TestBeforeTheStart:
     @pytest.mark.parametrize(
         ("template", "options", "rule"),
@@ -93,6 +101,11 @@ class TestBeforeTheStart:
             ("no-such-thing {heads}", {}, "'no-such-thing' is not found: not on PATH, and no file"),
             ("train.py {heads}", {}, 'cannot be run as such; write "python train.py ..."'),
             ("./train.sh {heads}", {}, "cannot be run as such; make it executable"),
+            ("./crlf.sh {heads}", {}, r"run .*/crlf.sh, which has the line ends of Windows"),
+            ("bash crlf.sh {heads}", {}, r"run .*/crlf.sh, .*convert them: sed -i 's/\\r"),
+            ("./plain.sh {heads}", {}, "run .*/plain.sh, which does not begin with the name of"),
+            ("./bom.sh {heads}", {}, r"run .*/bom.sh, which does not begin with the name of a"),
+            ("./absent.sh {heads}", {}, "run .*/absent.sh, which does not begin with .* is here"),
             ("python train.py", {}, r"does not use \{heads\}, so heads=1 and heads=2 would be"),
             (
                 "python train.py {heads}",
@@ -116,6 +129,9 @@ class TestBeforeTheStart:
     ) -> None:
         (tmp_path / "train.py").touch()
         (tmp_path / "train.sh").touch()
+        for name, content in LAUNCHERS.items():
+            (tmp_path / name).write_text(content, encoding="utf-8", newline="")
+            (tmp_path / name).chmod(0o755)
         sweep = sweep_of(tmp_path, template, **{"space": grid(heads=[1, 2]), **options})
         with pytest.raises(UserError, match=rule):
             planned(sweep)
@@ -556,6 +572,62 @@ def test_a_command_that_cannot_run_is_one_message(
         refused = hsweep(name, tmp_path / "sweep.py")
         assert (refused.exit_code, "Traceback" in refused.output) == (2, False)
         assert "script 'train.py' is not in" in refused.output
+
+
+LAUNCHED = {
+    "RANK": "1",
+    "WORLD_SIZE": "4",
+    "LOCAL_RANK": "1",
+    "LOCAL_WORLD_SIZE": "4",
+    "GROUP_RANK": "0",
+    "NODE_RANK": "1",
+    "MASTER_ADDR": "elsewhere",
+    "TORCHELASTIC_RUN_ID": "none",
+    "SLURM_PROCID": "1",
+    "SLURM_NTASKS": "4",
+    "SLURM_NTASKS_PER_NODE": "2",
+    "OMPI_COMM_WORLD_SIZE": "4",
+    "PMI_RANK": "1",
+    "PMIX_RANK": "1",
+}
+STAYING = {"SLURM_JOB_ID": "17", "PMIX_MCA_gds": "hash", "CUDA_VISIBLE_DEVICES": ""}
+LAUNCHED_SWEEP = '''
+"""What a trial sees of how the study was started."""
+import os
+
+from hsweep import Sweep, command, epochs, grid
+
+os.environ["MASTER_PORT"] = "1234"
+NAMES = {names}
+
+
+def train(point, run):
+    run.report(1, **{{name: float(name in os.environ) for name in NAMES}}, one=1.0)
+
+
+SWEEP = Sweep(
+    name="launched", space=grid(heads=[1]), train={train}, metric="one", goal="max",
+    budget=epochs(1), max_failures=0,
+)
+'''
+
+
+@pytest.mark.parametrize("train", ["train", 'command("python script.py {heads}")'])
+def test_a_trial_is_told_of_no_other_processes_but_its_own(
+    train: str, hsweep: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [*LAUNCHED, *STAYING, "MASTER_PORT"]
+    for name, value in {**LAUNCHED, **STAYING, "MASTER_PORT": "29500"}.items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / "sweep.py").write_text(LAUNCHED_SWEEP.format(names=names, train=train))
+    (tmp_path / "script.py").write_text(
+        f"import os, hsweep\nseen = {{n: n in os.environ for n in {names}}}\n"
+        "hsweep.report(epoch=1, one=1, **seen)\n"
+    )
+    done = hsweep("run", tmp_path / "sweep.py", "--runner", "inline")
+    assert done.exit_code == 0, done.output
+    shown = json.loads(hsweep("show", "launched-quick", "--json").stdout)["trials_list"][0]
+    assert [name for name in names if shown[name]] == [*STAYING, "MASTER_PORT"]
 
 
 def one_line(hsweep: Callable[..., Result], *arguments: str) -> str:

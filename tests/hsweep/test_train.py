@@ -249,6 +249,27 @@ def test_a_trial_does_not_end_without_the_metric_that_decides(tmp_path: Path) ->
         next(generator)
 
 
+class LateData(ForgetfulData):
+    """Returns the metric that decides at the end, and then it is not finite."""
+
+    def evaluate_further(self, model: nn.Module, *, is_last: bool) -> dict[str, float]:
+        return {"nmse": math.nan} if is_last else {}
+
+
+@dataclass(frozen=True)
+class LateTask(FurtherTask):
+    def open(self, **settings: Any) -> TinyData:
+        return LateData(self, *settings.values())
+
+
+def test_a_metric_that_decides_and_comes_last_ends_the_trial_where_it_is_not_finite(
+    tmp_path: Path,
+) -> None:
+    reports = run(assignment_of(one_trial(task=LateTask(), budget=epochs(2)), tmp_path))
+    assert [(report.diverged_at is None) for report in reports] == [True, False]
+    assert reports[-1].metrics["nmse"] is None
+
+
 class OddMetricsData(TinyData):
     """Returns what its task says instead of its metrics."""
 

@@ -317,6 +317,20 @@ class TestPackagesOfTheUsers:
         assert str(tmp_path / "scripts" / "models" / "base.py") in last
         assert str(ROOT / "models" / "base.py") in last
 
+    def test_a_worker_of_a_cluster_forgets_how_its_node_was_started(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for name in ("SLURM_PROCID", "SLURM_JOB_ID", "WORLD_SIZE"):
+            monkeypatch.setenv(name, "1")
+        done = python(
+            "import os\n"
+            "from hsweep.workspace import set_up_cluster_worker\n"
+            "set_up_cluster_worker()\n"
+            "print(*[n for n in os.environ if n.startswith(('SLURM', 'WORLD'))])",
+            tmp_path,
+        )
+        assert done.stdout.split() == ["SLURM_JOB_ID"], done.stderr
+
     def test_a_worker_has_them_where_the_driver_looked_and_helpers_of_the_sweep(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

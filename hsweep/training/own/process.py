@@ -1,6 +1,7 @@
 """The process of one trial's script, which ends together with its child processes."""
 
 import contextlib
+import ctypes
 import os
 import signal
 import subprocess
@@ -14,6 +15,12 @@ from hsweep.reporting import OUTPUT_FILE, REPORTS_FILE, REPORTS_VARIABLE
 from hsweep.secrets import redact, redact_command
 from hsweep.training.own.arguments import search_path
 from hsweep.training.own.leftovers import MARK_VARIABLE, Leftovers
+
+_OUTPUT_HALF: Final = 50_000_000
+"""The bytes of a script's output that stay on disk, at its beginning and at its end."""
+_MOST_NEW: Final = 1_000_000_000
+_PUNCH_HOLE: Final = 3
+"""Linux: free some bytes of a file, whose size stays (``FALLOC_FL_PUNCH_HOLE | KEEP_SIZE``)."""
 
 _LAST_BYTES: Final = 1 << 16
 _LONGEST_LINE: Final = 500
@@ -38,7 +45,8 @@ class ScriptProcess:
     Args:
         arguments: the command and its arguments. Programs beside this Python come first, so
             ``python`` is the one that runs here.
-        folder: the trial's; it must exist. Output goes to the end of its ``output.txt``.
+        folder: the trial's; it must exist. Output goes to the end of its ``output.txt``, of which
+            the first and the last 50 MB stay.
         directory: where the script runs.
         variables: of its environment, beside this process's.
 
@@ -59,6 +67,8 @@ class ScriptProcess:
     ) -> None:
         self.output = folder / OUTPUT_FILE
         self._code: int | None = None
+        self._output_size = 0
+        self._shorten_output()  # of an attempt whose worker was killed
         with self.output.open("ab") as output:
             self._leftovers = Leftovers(folder)
             environment = _environment(folder.resolve(), variables or {})
@@ -111,7 +121,38 @@ class ScriptProcess:
                 time.sleep(_LOOK_SECONDS)
             self._end()
         assert self._code is not None
+        self._shorten_output()
         return self._code
+
+    def free_output(self) -> None:
+        """Free the disk of the middle of the output, of what was there at the last call of this.
+
+        The file keeps its size, so that script and reader keep their places. Some file systems
+        cannot do that: there the output grows until the script ends.
+
+        Raises:
+            UserError: the script has written too much since the last call.
+        """
+        with contextlib.suppress(FileNotFoundError), self.output.open("rb+") as file:
+            size, before = file.seek(0, os.SEEK_END), self._output_size
+            if size - before > _MOST_NEW:
+                raise UserError(f"the script prints without end: {size:,} bytes; let it print less")
+            if before > 2 * _OUTPUT_HALF and hasattr(libc := ctypes.CDLL(None), "fallocate"):
+                places = map(ctypes.c_int64, (_OUTPUT_HALF, before - 2 * _OUTPUT_HALF))
+                libc.fallocate(file.fileno(), _PUNCH_HOLE, *places)
+            self._output_size = size
+
+    def _shorten_output(self) -> None:
+        """Leave out the middle of the output, to which nobody writes any more."""
+        with contextlib.suppress(FileNotFoundError), self.output.open("rb+") as file:
+            if file.seek(0, os.SEEK_END) > 2 * _OUTPUT_HALF:
+                file.seek(-_OUTPUT_HALF, os.SEEK_END)
+                end = file.read()
+                file.seek(0)
+                # Whole lines: of a number that is cut off another one would be read.
+                file.seek(file.read(_OUTPUT_HALF).rfind(b"\n") + 1)
+                file.write(b"... the middle was left out ...\n" + end[end.find(b"\n") + 1 :])
+                file.truncate()
 
     def _end(self) -> None:
         self._leftovers.end()
@@ -139,7 +180,7 @@ def _shorten(line: str) -> str:
 
 
 def _environment(folder: Path, variables: Mapping[str, str]) -> dict[str, str]:
-    environment = {
+    return {
         **os.environ,
         "PATH": search_path(),
         # Python would keep lines for itself as long as its output is a file.
@@ -147,6 +188,3 @@ def _environment(folder: Path, variables: Mapping[str, str]) -> dict[str, str]:
         **variables,
         REPORTS_VARIABLE: str(folder / REPORTS_FILE),
     }
-    # It says which process of several reports; ours says nothing about the script's.
-    environment.pop("RANK", None)
-    return environment

@@ -107,7 +107,9 @@ class GrowingFile:
             if self._edges_in(file) != self._edges:
                 self._position = self._number = 0
             file.seek(self._position)
-            while (record := self._read(file, has_ended)) is not None:
+            # No further: it may grow faster than it is read.
+            size = state.st_size
+            while self._position < size and (record := self._read(file, has_ended)) is not None:
                 self._position, self._number = file.tell(), self._number + 1
                 yield self._number, record
             self._edges = self._edges_in(file)

@@ -114,6 +114,7 @@ class _Script:
                 self._process.stop(self._command.grace_seconds)
             try:
                 if code is None and not is_late:
+                    self._process.free_output()
                     units = self._reader.poll()
                 else:
                     units = self._reader.last_units(killed=code != 0)
