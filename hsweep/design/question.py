@@ -137,7 +137,7 @@ class Lean:
     Attributes:
         costs: columns to save, first one first (``num_params``, ``flops_per_example``,
             ``train_memory_bytes``, ``wall_seconds``, ``latency_seconds``).
-        baseline: axis values that name the baseline shape.
+        baseline: axis values that name the baseline shape; a dictionary becomes pairs.
         within: an axis at each of whose values the baseline is another shape, for example a family
             of models; shapes are then compared only with the baseline they share it with.
         nuisance: axes that are settings and no part of a shape, such as ``lr``; each shape, the
@@ -159,12 +159,15 @@ class Lean:
     def __post_init__(self) -> None:
         if not (is_number(self.margin) and self.margin > 0):
             raise UserError(f"margin must be positive, not {shown(self.margin)}")
-        pairs: object = self.baseline
+        baseline: object = self.baseline
+        pairs = tuple(baseline.items()) if isinstance(baseline, dict) else baseline
         if not (isinstance(pairs, tuple) and pairs and all(map(_is_axis_and_value, pairs))):
             raise UserError(
-                "baseline must be pairs of an axis and its value, as lean({...}) makes them, not "
-                f"{shown(pairs)}"
+                f"baseline must be axes with values, as {{'heads': 12}}, not {shown(baseline)}"
             )
+        # As a point has them.
+        pairs = sorted((axis, tuple(at) if isinstance(at, list) else at) for axis, at in pairs)
+        object.__setattr__(self, "baseline", tuple(pairs))
         costs: object = self.costs
         if not isinstance(costs, tuple) or not costs:
             raise UserError(f"costs must be a tuple of columns, not {shown(costs)}")
@@ -262,10 +265,8 @@ def lean(
     within: str | None = None,
     nuisance: tuple[str, ...] = (),
 ) -> Lean:
-    """Return the lean question with its baseline given as a dictionary of axis values."""
-    if not isinstance(baseline, dict) or not all(isinstance(axis, str) for axis in baseline):
-        raise UserError(f"baseline must be a dictionary of values by axis, not {shown(baseline)}")
-    return Lean(tuple(sorted(baseline.items())), margin, costs, scale, within, nuisance)
+    """Return the lean question with its baseline as a dictionary of axis values."""
+    return Lean(baseline, margin, costs, scale, within, nuisance)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,7 +123,7 @@ def test_a_field_that_cannot_be_is_refused_in_words(changes: dict[str, Any], mes
         (lambda: Transition(5), "x must name an axis"),  # type: ignore[arg-type]
         (lambda: Transition(eval_size=0), "eval_size must be a whole number"),
         (lambda: Transition(scale="x"), "scale must be"),  # type: ignore[arg-type]
-        (lambda: lean({}, 1.0), "baseline must be pairs"),
+        (lambda: lean({}, 1.0), "baseline must be axes with"),
         (lambda: lean({"heads": 1}, 1.0, costs=()), "costs must be a tuple of columns"),
         *(
             (lambda margin=margin: lean({"heads": 1}, margin), "margin must be positive")

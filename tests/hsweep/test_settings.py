@@ -276,3 +276,12 @@ class TestQuestion:
         assert one == lean({"depth": 12, "heads": 12}, margin=0.01)
         assert isinstance(one, Lean)
         assert dict(one.baseline) == {"heads": 12, "depth": 12}
+
+    def test_a_baseline_is_axis_values_as_a_point_has_them(self) -> None:
+        one = Lean({"stages": [2, 2], "heads": 3}, margin=0.01)  # type: ignore[arg-type]
+        assert one.baseline == (("heads", 3), ("stages", (2, 2)))
+        assert one.is_baseline({"stages": (2, 2), "heads": 3})
+        assert hash(one)
+        for odd in ([("heads", 3)], {3: "heads"}):
+            with pytest.raises(UserError, match="baseline must be axes with values"):
+                Lean(odd, margin=0.01)  # type: ignore[arg-type]
