@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from hsweep.coordination.asha import StratifiedAsha
 from hsweep.coordination.queue import TrialQueue
-from hsweep.coordination.retry_policy import RetryPolicy, shortened
+from hsweep.coordination.retry_policy import IN_DRIVER, RetryPolicy, ends_left, shortened
 from hsweep.coordination.run_trials import Overview, RunTrials
 from hsweep.coordination.speeds import Speeds
 from hsweep.design.labels import TrialLabels
@@ -116,12 +116,9 @@ class Coordinator:
             if trial.key not in self.exempt:
                 self._asha.enter(trial)
         with_reports = []
+        self._end_attempts_left(trial.key for trial in trials)
         for trial in trials:
             row = self.journal.rows[trial.key]
-            if row.status is TrialStatus.RUNNING:
-                # Its driver was killed; this run has all of the study.
-                self.journal.set_status(row.key, row.attempt, TrialStatus.PLANNED, INTERRUPTED)
-                self.table.note(row.key)
             if row.unit:
                 with_reports.append(row.key)
                 if not (row.continues or row.reused_from):
@@ -132,6 +129,14 @@ class Coordinator:
             value = entry.payload["metrics"].get(self.sweep.metric)
             self._asha.record(self.table.trials[entry.key], entry.unit or 0, value)
 
+    def _end_attempts_left(self, keys: Iterable[str]) -> None:
+        """End the attempts of trials whose driver was killed; this run has all of the study."""
+        rows = {key: self.journal.rows[key] for key in keys}
+        left = {key: row for key, row in rows.items() if row.status is TrialStatus.RUNNING}
+        for key, change in ends_left(left, self.journal, self.sweep.max_failures).items():
+            self.journal.set_status(key, left[key].attempt, **change)
+            self.table.note(key)
+
     def _line_up(self, trials: Iterable[Trial]) -> None:
         """Make trials that have not ended wait for a worker, or for the others at their rung."""
         due = [trial for trial in trials if self.table.is_due(trial.key)]
@@ -141,12 +146,13 @@ class Coordinator:
             self._release(stratum)
 
     def _priority(self, key: str) -> tuple[int, int, int, float, int]:
-        """Order of handing out: interrupted trials first, then shorter budgets of a ladder before
-        longer ones, every point once before any point twice, long trials first so that none is the
-        only one left at the end."""
+        """Order of handing out: interrupted trials first, those that fail time and again last; then
+        shorter budgets of a ladder before longer ones, every point once before any point twice,
+        long trials first so that none is the only one left at the end."""
         trial, row = self.table.trials[key], self.journal.rows[key]
         speed = self.speeds.expected(trial)
-        return (0 if row.unit else 1, row.budget, row.replicate, -speed, trial.ordinal)
+        turn = 2 if row.failures > 1 else 0 if row.unit else 1
+        return (turn, row.budget, row.replicate, -speed, trial.ordinal)
 
     def _place(self, trial: Trial) -> None:
         """Let a trial wait at its rung, or in the queue for a worker."""
@@ -195,6 +201,8 @@ class Coordinator:
         self,
         size: Resources | None = None,
         is_ready: Callable[[str], bool] = lambda _key: True,
+        *,
+        in_driver: bool = False,
     ) -> Assignment | None:
         """Return the next trial to train; None if no trial can be handed out now.
 
@@ -202,6 +210,7 @@ class Coordinator:
             size: resources of a worker that is reused; None for a new worker. If the next trial
                 needs other resources, None is returned: no trial overtakes it.
             is_ready: returns whether the trial with a key can start at once; others are skipped.
+            in_driver: whether it will train in this process, which it can end.
         """
         with self.lock:
             key = self._next(is_ready)
@@ -212,7 +221,7 @@ class Coordinator:
             if size is not None and (needs_new_worker or trial.resources != size):
                 return None
             self._queue.take(key)
-            return self._begin(trial)
+            return self._begin(trial, IN_DRIVER if in_driver else "")
 
     def _next(self, is_ready: Callable[[str], bool]) -> str | None:
         if self.stop_requested:
@@ -230,11 +239,11 @@ class Coordinator:
             self._release(trial.stratum)
         return None
 
-    def _begin(self, trial: Trial) -> Assignment | None:
+    def _begin(self, trial: Trial, reason: str) -> Assignment | None:
         """Begin an attempt of a trial; None if the record cannot hold that."""
         row, source = self.journal.rows[trial.key], self.table.start_of(trial.key)
         begin = self.journal.begin_attempt
-        if not self._record(row.key, lambda: begin(row.key, trial.origin, source)):
+        if not self._record(row.key, lambda: begin(row.key, trial.origin, source, reason)):
             return None
         self._notify(lambda observer: observer.started(trial, row.attempt))
         return Assignment(

@@ -1,10 +1,16 @@
 """Whether a failed trial is tried again, and when the fault is the whole study's."""
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
-from hsweep.record.summary import first_line
+from hsweep.design.trial_status import TrialStatus
+from hsweep.record.journal import Journal, TrialRow
+from hsweep.record.summary import INTERRUPTED, first_line
+
+IN_DRIVER: Final = "in the process that runs the study"
+"""The reason of an attempt that can end its driver."""
 
 _MAX_LOST: Final = 5
 """How often in a row a trial may lose its place without a report before that counts against it."""
@@ -49,6 +55,31 @@ class RetryPolicy:
             f"the first {len(alike)} trials failed in the same way ({cause}); mend that, and "
             "let trials that have used up their attempts try again with --retry-failed"
         )
+
+
+def ends_left(
+    rows: Mapping[str, TrialRow], journal: Journal, max_failures: int
+) -> dict[str, dict[str, Any]]:
+    """Return the status, reason and failures of each running trial whose driver has ended.
+
+    A trial in the driver's own process may be what ended it, so its attempts there count as failed
+    ones; those before a report that is new do not count any more.
+    """
+    reports = journal.reports(list(rows)) if rows else ()
+    reported = {report.key for report in reports if report.attempt == rows[report.key].attempt}
+    ends = {}
+    for key, row in rows.items():
+        failures = row.failures
+        if row.reason == IN_DRIVER:
+            failures = 1 if key in reported else failures + 1
+        ends[key] = {"status": TrialStatus.PLANNED, "reason": INTERRUPTED, "failures": failures}
+        if failures > max_failures and key not in reported:
+            ends[key]["status"] = TrialStatus.FAILED
+            ends[key]["reason"] = (
+                f"{failures} attempts in the process that runs the study ended with that process, "
+                f"without an error or a report after unit {row.unit}"
+            )
+    return ends
 
 
 def shortened(reason: str) -> str:

@@ -27,7 +27,7 @@ class InlineRunner:
     """Runs one trial after another in this process, in the thread that calls it."""
 
     def run(self, coordinator: Coordinator) -> None:
-        while assignment := coordinator.next_assignment():
+        while assignment := coordinator.next_assignment(in_driver=True):
             try:
                 train(assignment, _Channel(coordinator, assignment))
             except Exception as error:

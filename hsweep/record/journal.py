@@ -139,12 +139,15 @@ class Journal(JournalReader):
         """Whether the trial, as planned, is not on record yet."""
         return key not in self.rows or self.rows[key].ordinal < 0
 
-    def begin_attempt(self, key: str, origin: str = "", continues: str = "") -> int:
+    def begin_attempt(
+        self, key: str, origin: str = "", continues: str = "", reason: str = ""
+    ) -> int:
         """Mark a trial as running under a new attempt number, and return that number.
 
         Args:
             origin: what it is trained with (``Trial.origin``); empty where that is not known.
             continues: key of the shorter training that it goes on from.
+            reason: what is special about the attempt.
         """
         origins = [origin] if origin else []
         if continues:
@@ -152,7 +155,7 @@ class Journal(JournalReader):
         changed = {"continues": continues, **_trained_with(origins)}
         changed = {name: value for name, value in changed.items() if value}
         attempt = self.rows[key].attempt + 1
-        status = _status(key, attempt, TrialStatus.RUNNING, **changed)
+        status = _status(key, attempt, TrialStatus.RUNNING, reason, **changed)
         self.append([*self._origin_entries(origins), status])
         return attempt
 

@@ -532,6 +532,43 @@ def test_a_settled_study_goes_on_where_it_was(tmp_path: Path) -> None:
     assert values(tmp_path)[done.trial.key] == 0.3
 
 
+@pytest.mark.parametrize("in_driver", [True, False])
+def test_trials_that_end_their_drivers_process_time_and_again_have_failed(
+    tmp_path: Path, in_driver: bool
+) -> None:
+    trials = planned(SWEEP)
+    with Journal(tmp_path / "journal.db", create=True) as journal:
+        record_trials(journal, trials)
+        deadly: dict[str, int] = {}
+        for _ in range(3 * len(trials) + 1):
+            killed = Coordinator(journal, SWEEP, trials, str(tmp_path))
+            assignment = killed.next_assignment(in_driver=in_driver)
+            if assignment is None:
+                break
+            deadly[assignment.trial.key] = deadly.get(assignment.trial.key, 0) + 1
+            # As it went on from no checkpoint, it reports the same unit each time.
+            assert killed.report(assignment, said(assignment, 1))
+        rows = journal.rows.values()
+        if in_driver:
+            assert set(deadly.values()) == {SWEEP.max_failures + 1}
+            assert {row.status for row in rows} == {TrialStatus.FAILED}
+            assert all("ended with that process" in row.reason for row in rows)
+        else:
+            assert TrialStatus.FAILED not in {row.status for row in rows}
+
+
+def test_a_trial_that_gets_further_each_time_has_not_failed(tmp_path: Path) -> None:
+    sweep = replace(SWEEP, max_failures=0)
+    with Journal(tmp_path / "journal.db", create=True) as journal:
+        record_trials(journal, planned(sweep))
+        for unit in (1, 2, 3, 4):
+            killed = Coordinator(journal, sweep, planned(sweep), str(tmp_path))
+            assignment = killed.next_assignment(in_driver=True)
+            assert assignment is not None
+            killed.report(assignment, said(assignment, unit))
+        assert journal.rows[assignment.trial.key].status is TrialStatus.FINISHED
+
+
 def test_a_coordinator_whose_predecessor_was_killed_takes_its_running_trials_up(
     tmp_path: Path,
 ) -> None:
