@@ -28,6 +28,7 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any, Final, TypeAlias, cast
 
+from hsweep.design.template import fill
 from hsweep.design.user_training import Command, captured
 from hsweep.errors import NESTED, UserError, is_installed
 from hsweep.planning.source import definition_of, source_of, source_of_part
@@ -87,7 +88,8 @@ def named_code(command: Command, folder: Path, point: Mapping[str, Any]) -> tupl
 
     Files of more than 1 MiB are data, and an absolute path of the program is not the user's.
     """
-    words = [_filled(word, point) for word in shlex.split(command.template)]
+    parts = shlex.split(command.template)
+    words = [word for part in parts for word in _filled(part, point)]
     names = []
     for number, word in enumerate(words):
         if words[number - 1 : number] == ["-m"]:
@@ -99,12 +101,12 @@ def named_code(command: Command, folder: Path, point: Mapping[str, Any]) -> tupl
     return tuple(names)
 
 
-def _filled(word: str, point: Mapping[str, Any]) -> str:
+def _filled(word: str, point: Mapping[str, Any]) -> list[str]:
     """Fill the axes of a point in a word of a command; a word with other fields stays as it is."""
     try:
-        return word.format(**point)
-    except (KeyError, IndexError, ValueError, AttributeError):
-        return word
+        return fill(shlex.quote(word), point)
+    except UserError:
+        return [word]
 
 
 def code_of_script(named: Iterable[str], folder: Path) -> Code:

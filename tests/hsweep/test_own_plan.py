@@ -288,6 +288,11 @@ class TestKeysOfACommand:
         assert differing(plan, project(module, "src/own_package/inner.py", "1", "2")) == {"script"}
         assert differing(plan, project(module, "src/train.py", "1", "2")) == set()
 
+    def test_the_files_of_a_list_count(self, project: Project) -> None:
+        text = SCRIPT["sweep.py"].replace('("a.ini", "b.ini")', '[("src/a.ini", "src/b.ini")]')
+        script = {**SCRIPT, "sweep.py": text.replace("src/{config}", "{config} {config:,}")}
+        assert differing(project(script), project(script, "src/b.ini", "b", "c")) == {"script"}
+
 
 class TestCosts:
     @pytest.mark.parametrize(

@@ -252,16 +252,6 @@ def test_of_a_long_output_the_beginning_and_the_end_stay(
     assert 300_000 < script.output.stat().st_size < 401_000
 
 
-def test_a_script_that_prints_without_end_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(process, "_MOST_NEW", 1000)
-    script = start(tmp_path, "print('x' * 2000)")
-    ended(script)
-    with pytest.raises(UserError, match="prints without end: 2,001 bytes"):
-        script.free_output()
-
-
 TRAINING = """
 import os, signal, sys
 

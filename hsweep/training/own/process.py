@@ -18,7 +18,6 @@ from hsweep.training.own.leftovers import MARK_VARIABLE, Leftovers
 
 _OUTPUT_HALF: Final = 50_000_000
 """The bytes of a script's output that stay on disk, at its beginning and at its end."""
-_MOST_NEW: Final = 1_000_000_000
 _PUNCH_HOLE: Final = 3
 """Linux: free some bytes of a file, whose size stays (``FALLOC_FL_PUNCH_HOLE | KEEP_SIZE``)."""
 
@@ -129,18 +128,12 @@ class ScriptProcess:
 
         The file keeps its size, so that script and reader keep their places. Some file systems
         cannot do that: there the output grows until the script ends.
-
-        Raises:
-            UserError: the script has written too much since the last call.
         """
         with contextlib.suppress(FileNotFoundError), self.output.open("rb+") as file:
-            size, before = file.seek(0, os.SEEK_END), self._output_size
-            if size - before > _MOST_NEW:
-                raise UserError(f"the script prints without end: {size:,} bytes; let it print less")
+            before, self._output_size = self._output_size, file.seek(0, os.SEEK_END)
             if before > 2 * _OUTPUT_HALF and hasattr(libc := ctypes.CDLL(None), "fallocate"):
                 places = map(ctypes.c_int64, (_OUTPUT_HALF, before - 2 * _OUTPUT_HALF))
                 libc.fallocate(file.fileno(), _PUNCH_HOLE, *places)
-            self._output_size = size
 
     def _shorten_output(self) -> None:
         """Leave out the middle of the output, to which nobody writes any more."""
