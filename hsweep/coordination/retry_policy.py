@@ -3,11 +3,13 @@
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from hsweep.design.trial_status import TrialStatus
-from hsweep.record.journal import Journal, TrialRow
 from hsweep.record.summary import INTERRUPTED, first_line
+
+if TYPE_CHECKING:
+    from hsweep.record.journal import Journal, TrialRow
 
 IN_DRIVER: Final = "in the process that runs the study"
 """The reason of an attempt that can end its driver."""
@@ -58,7 +60,7 @@ class RetryPolicy:
 
 
 def ends_left(
-    rows: Mapping[str, TrialRow], journal: Journal, max_failures: int
+    rows: Mapping[str, "TrialRow"], journal: "Journal", max_failures: int
 ) -> dict[str, dict[str, Any]]:
     """Return the status, reason and failures of each running trial whose driver has ended.
 
