@@ -70,10 +70,10 @@ def seeded_globals(seed: int) -> Iterator[None]:
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
     """Return the tensor on the device.
 
-    From the CPU to CUDA it is copied out of pinned memory while both go on: from other memory the
-    caller would wait until the device has done all that it was asked for before.
+    From the CPU to a device it is copied out of pinned memory while both go on: from other memory
+    the caller would wait until the device has done all that it was asked for before.
     """
-    if tensor.device.type == "cpu" and device.type == "cuda":
+    if tensor.device.type == "cpu" and device.type not in ("cpu", "meta"):
         return tensor.pin_memory().to(device, non_blocking=True)
     return tensor.to(device)
 

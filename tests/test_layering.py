@@ -64,8 +64,8 @@ TORCH_AT_THE_TOP = (
     *(
         f"hsweep/training/{name}.py"
         for name in (
-            *("batches", "checkpoints", "division", "evaluation", "layers", "loop", "memory"),
-            *("micro_batches", "opening", "optimizer_check", "optimizers", "prefetch"),
+            *("batches", "checkpoints", "devices", "division", "evaluation", "layers", "loop"),
+            *("memory", "micro_batches", "opening", "optimizer_check", "optimizers", "prefetch"),
             *(
                 "process_state",
                 "rehearsal",

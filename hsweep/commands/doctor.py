@@ -38,8 +38,10 @@ _REINSTALL: Final = "install hsweep again, with the same pip command"
 _STYLES: Final = {"ok": "green", "warning": "yellow", "problem": "red"}
 _TORCH: Final = """
 import json, torch
-devices = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
-for place in [*(f"cuda:{i}" for i in range(len(devices))), "cpu"]:
+module = torch.get_device_module()
+number = torch.accelerator.device_count() if hasattr(module, "get_device_properties") else 0
+devices = [module.get_device_properties(i) for i in range(number)]
+for place in [*(torch.device(i) for i in range(number)), "cpu"]:
     square = torch.ones(64, 64, device=place)
     assert (square @ square)[0, 0].item() == 64, place
 gpus = [f"{device.name} ({device.total_memory / 2**30:.0f} GiB)" for device in devices]

@@ -28,9 +28,9 @@ _THREADS_VARIABLE: Final = "TORCHINDUCTOR_COMPILE_THREADS"
 
 
 def what_is_missing(device: str) -> str:
-    """Return the tool that ``torch.compile`` lacks on this machine for ``cpu`` or ``cuda``, in
-    words; empty if it has all."""
-    if device == "cuda":
+    """Return the tool that ``torch.compile`` lacks on this machine for the CPU or a kind of
+    device, in words; empty if it has all."""
+    if device != "cpu":
         if find_spec("triton") is None:
             return "the package triton"
         if not _is_there("CC", "gcc", "clang", "cc"):

@@ -12,6 +12,7 @@ from torch import nn
 
 from hsweep.design.trial import Trial
 from hsweep.errors import shown
+from hsweep.training.devices import wait_for
 from hsweep.training.division import evaluation_share
 from hsweep.training.memory import is_out_of_memory
 from tasks.base import Batch, FurtherEvaluated, TaskData, TrainingEvaluated
@@ -153,15 +154,14 @@ def latency(
     None where memory does not suffice for the whole batch.
     """
     device = next(model.parameters()).device
-    devices = [device] if device.type == "cuda" else []
+    devices = [] if device.type == "cpu" else [device]
     durations = []
     try:
-        with torch.random.fork_rng(devices), torch.no_grad(), autocast:
+        with torch.random.fork_rng(devices, device_type=device.type), torch.no_grad(), autocast:
             for _ in range(_LATENCY_PASSES):
                 started = time.perf_counter()
                 data.loss(model, batch)
-                if devices:
-                    torch.cuda.synchronize(device)
+                wait_for(device)
                 durations.append(time.perf_counter() - started)
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):

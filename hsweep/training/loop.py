@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from hsweep.design.recipe import Recipe
 from hsweep.design.trial import OutOfMemory, Report
 from hsweep.training.compiled import compiled, is_graphed
+from hsweep.training.devices import wait_for, within_share
 from hsweep.training.division import Division, from_rank_0, own_seed
 from hsweep.training.evaluation import evaluate, latency, mean_loss
 from hsweep.training.memory import DoesNotFitError, fitting, held_at_most, with_room
@@ -39,10 +40,11 @@ def train_model(run: "TrialRun") -> None:
     """
     recipe = run.assignment.trial.recipe
     try:
-        setup = open_trial(run)
-        run.send_again()
-        if not run.state.is_over:
-            train_setup(run, setup)
+        with within_share(run.assignment.resources.gpus, run.device):
+            setup = open_trial(run)
+            run.send_again()
+            if not run.state.is_over:
+                train_setup(run, setup)
     except DoesNotFitError as error:
         raise CannotGoOnError(_out_of_memory(run, error)) from None
     finally:
@@ -177,7 +179,8 @@ class _Loop:
 
     def _update_until(self, unit: int) -> list[Tensor]:
         """Update the model until a unit of the budget is done; return the updates' losses."""
-        seed_all(own_seed(self._world, self._trial.seeds.sampling, self._step))
+        seed = own_seed(self._world, self._trial.seeds.sampling, self._step)
+        seed_all(seed, self._run.device)
         self._model.train()
         losses: list[Tensor] = []
         self._is_unchanged = not has_batch_statistics(self._model)
@@ -185,17 +188,36 @@ class _Loop:
             with fitting("an update"):
                 while not self._has_done(unit):
                     losses.append(self._update())
+                started = now()
+                wait_for(self._run.device)
+                self._count_seconds(started)
         except DoesNotFitError:
             if self._is_unchanged:
                 self._state.save_if_possible()
             raise
         return losses
 
+    def _count_seconds(self, started: float) -> None:
+        self._state.train_seconds += now() - started
+        if self._trial.budget.unit == "seconds":
+            # A learning rate or an end that depends on the clock is then the same in all processes.
+            self._state.train_seconds = self._world.of_rank_0(self._state.train_seconds)
+
+    def _next_batch(self) -> Batch:
+        """Return the batch of this update. Where memory does not suffice to make it beside the
+        update before, it is made again now, and no batch after it is made ahead."""
+
+        def make_room() -> None:
+            self._gradients.clear()
+            self._batches = self._division.batches(self._step)
+
+        return with_room("a batch", lambda: next(self._batches), make_room, self._run.device)
+
     def _update(self) -> Tensor:
-        state, started = self._state, now()
+        started = now()
         lr = self._learning_rate()
-        self._batch = next(self._batches)
-        state.data_seconds += now() - started
+        self._batch = self._next_batch()
+        self._state.data_seconds += now() - started
         if self._is_graphed:
             torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
         loss = self._gradients.compute(self._batch, self._step)
@@ -205,10 +227,7 @@ class _Loop:
         self._apply_gradients(lr)
         self._limit_queue()
         self._step += 1
-        state.train_seconds += now() - started
-        if self._trial.budget.unit == "seconds":
-            # A learning rate or an end that depends on the clock is then the same in all processes.
-            state.train_seconds = self._world.of_rank_0(state.train_seconds)
+        self._count_seconds(started)
         return loss
 
     def _apply_gradients(self, lr: float) -> None:
@@ -247,5 +266,7 @@ def _out_of_memory(run: "TrialRun", error: DoesNotFitError) -> OutOfMemory:
         precision = "" if is_narrow else ", train in bfloat16"
         advice = f"make the shape smaller{precision} or take a device with more memory"
     else:
-        where, advice = "the device beside what else is on it", "it may fit alone"
+        is_limited = 0 < run.assignment.resources.gpus < 1
+        where = "its share of the device" if is_limited else "the device beside what else is on it"
+        advice = "it may fit alone"
     return OutOfMemory(f"{error.subject} does not fit {where} ({error.reason}); {advice}")

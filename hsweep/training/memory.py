@@ -11,8 +11,10 @@ from typing import Final, TypeVar
 
 import torch
 
+from hsweep.training.devices import is_used
+
 _SIGNS: Final = re.compile(
-    r"out of memory|can't allocate memory|not enough memory|_STATUS_ALLOC_FAILED"
+    r"out of memory|can(?:'|no)t allocate memory|not enough memory|_STATUS_ALLOC_FAILED"
     # cuBLAS says the first where it has no memory left for its handle.
     r"|CUBLAS_STATUS_NOT_INITIALIZED|_DEVICE_ALLOCATION_FAILED",
     re.IGNORECASE,
@@ -88,16 +90,16 @@ def with_room(
 
 def release(device: torch.device) -> None:
     """Return unused memory to the device, and measure the peak from here."""
-    if device.type == "cuda":
+    if is_used(device):
         gc.collect()
-        torch.cuda.empty_cache()
+        torch.accelerator.empty_cache()
     measure_peak(device)
 
 
 def measure_peak(device: torch.device) -> None:
     """Measure the device's peak memory from here on."""
-    if device.type == "cuda" and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        torch.cuda.reset_peak_memory_stats(device)
+    if is_used(device):
+        torch.accelerator.reset_peak_memory_stats(device)  # nothing where it is not in use yet
 
 
 def held_at_most(device: torch.device) -> int | None:
@@ -105,7 +107,7 @@ def held_at_most(device: torch.device) -> int | None:
 
     Memory that the allocator keeps for later counts: no other process can use it.
     """
-    return torch.cuda.max_memory_reserved(device) if device.type == "cuda" else None
+    return torch.accelerator.max_memory_reserved(device) if is_used(device) else None
 
 
 def reuse_freed_memory() -> None:

@@ -19,11 +19,11 @@ memory does not suffice in one, all cut theirs.
 
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from hsweep.training.batches import Parts, num_examples
 from hsweep.training.compiled import forget_replays
+from hsweep.training.devices import seed_torch
 from hsweep.training.division import Division, own_seed, sum_gradients
 from hsweep.training.memory import DoesNotFitError, fitting, release
 from hsweep.training.opening import TrainingSetup, has_batch_statistics
@@ -98,8 +98,9 @@ class Gradients:
             self.reduced = self.at_once
             # Graphs of what did not fit hold its memory; parts of another size are compiled anew.
             forget_replays(self._model)
-            release(self._parameters[0].device)
-            torch.manual_seed(own_seed(self._world, self._seed, step, self.at_once))
+            device = self._parameters[0].device
+            release(device)
+            seed_torch(own_seed(self._world, self._seed, step, self.at_once), device)
             self._note = (
                 f"out of memory at update {step + 1}: from there on {self.at_once} of "
                 f"{self._division.batch_size} examples at once, gradients accumulated"

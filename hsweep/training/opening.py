@@ -150,7 +150,7 @@ def open_trial(run: "TrialRun", data: TaskData | None = None) -> TrainingSetup:
         with fitting("the data"):
             data = data_of(trial, run.device)
     with fitting("the model"):
-        seed_all(trial.seeds.init)
+        seed_all(trial.seeds.init, run.device)
         model = trial.built[1].build().to(run.device)
         if trial.num_ranks > 1 and has_batch_statistics(model):
             raise UserError(

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from hsweep.training.batches import leaves
+from hsweep.training.memory import is_out_of_memory
 from tasks.base import Batch
 
 _AHEAD: Final = 2
@@ -15,11 +16,13 @@ _AHEAD: Final = 2
 
 
 def prefetched(batches: Iterator[Batch], device: torch.device) -> Iterator[Batch]:
-    """Return the same batches; on CUDA each is prepared during the update before it.
+    """Return the same batches; on a device with streams each is prepared during the update before
+    it.
 
     On the CPU preparing would not overlap with the update, so the batches are returned unchanged.
     """
-    return made_ahead(batches, device) if device.type == "cuda" else batches
+    has_streams = device.type != "cpu" and hasattr(torch.get_device_module(device), "Stream")
+    return made_ahead(batches, device) if has_streams else batches
 
 
 def made_ahead(batches: Iterator[Batch], device: torch.device) -> Iterator[Batch]:
@@ -40,14 +43,15 @@ def made_ahead(batches: Iterator[Batch], device: torch.device) -> Iterator[Batch
             with streams.stream(stream):
                 return next(batches)
         except Exception as error:
-            return error
+            # A traceback holds what was made of the batch, which an update needs the memory of.
+            return error.with_traceback(None) if is_out_of_memory(error) else error
 
     following = make()
     while not isinstance(following, Exception):
         batch, current = following, streams.current_stream()
         current.wait_stream(stream)
         for leaf in leaves(batch):
-            if isinstance(leaf, Tensor) and leaf.is_cuda:
+            if isinstance(leaf, Tensor) and leaf.device.type != "cpu":
                 leaf.record_stream(current)  # its memory is not given away before it was used
         following = make()
         yield batch

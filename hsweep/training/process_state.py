@@ -16,6 +16,8 @@ from typing import Any, Final
 import numpy as np
 import torch
 
+from hsweep.training.devices import seed_torch
+
 
 def _read_deterministic() -> tuple[bool, bool]:
     warns = torch.is_deterministic_algorithms_warn_only_enabled()
@@ -66,14 +68,9 @@ class ProcessState:
         random.setstate(self._generators[2])
 
 
-def seed_all(seed: int) -> None:
-    """Seed the global random generators of torch, numpy and Python, on every device: a model of the
-    user's may draw from any of them."""
-    if torch.accelerator.is_available():
-        torch.manual_seed(seed)
-    else:
-        # torch.manual_seed would note the seed for every kind of device that may yet come, each
-        # with the call stack as text, and keep it: longer than a tiny epoch, and ever more memory.
-        torch.default_generator.manual_seed(seed)
+def seed_all(seed: int, device: torch.device) -> None:
+    """Seed the global random generators of torch (of the CPU and this device), numpy and Python: a
+    model of the user's may draw from any of them."""
+    seed_torch(seed, device)
     random.seed(seed)
     np.random.seed(seed % 2**32)

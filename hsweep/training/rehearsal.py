@@ -188,7 +188,7 @@ def _try_updates(trial: Trial, data: TaskData, batch: Batch) -> str:
         run = TrialRun(assignment, _FirstReport())
         with _blaming("building the model of"):
             setup = open_trial(run, data)
-        seed_all(trial.seeds.sampling)
+        seed_all(trial.seeds.sampling, _CPU)
         with _blaming("the training loss of"), _watched(setup.model):
             setup.model.train()
             with setup.autocast:

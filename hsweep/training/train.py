@@ -73,8 +73,7 @@ def train(assignment: Assignment, channel: Channel, world: World = ALONE) -> Eve
             # The next attempt finds all that was kept.
             run.state.close()
             run.process.restore()
-            if run.device.type == "cuda":
-                release(run.device)
+            release(run.device)
     if ending is not None:
         channel.put(ending)
     return ending

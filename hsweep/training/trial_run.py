@@ -24,6 +24,7 @@ from hsweep.errors import RefusedReportError, UserError, nearest, shown
 from hsweep.paths import trial_folder
 from hsweep.seeding import Seeds
 from hsweep.training.checkpoints import files_of, write_files
+from hsweep.training.devices import device_of
 from hsweep.training.memory import held_at_most
 from hsweep.training.process_state import ProcessState
 from hsweep.training.run import Channel, StopTrial
@@ -72,7 +73,7 @@ class TrialRun:
         self.budget: int = trial.budget.amount
         self.budget_unit: BudgetUnit = trial.budget.unit
         self.seeds: Seeds = trial.seeds.below(_SEEDS_BELOW)
-        self.device = torch.device("cuda" if assignment.resources.gpus else "cpu")
+        self.device = device_of(assignment.resources.gpus)
         self.folder: Path = trial_folder(assignment.checkpoints, trial.key)
         self.checkpoint: Path | None = None
         # Each process reads a copy of its own: those of one node share the folder.

@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    import torch
     from torch.distributed import ProcessGroup
 
 
@@ -115,7 +116,9 @@ def agreements_in(store: Store, name: str, rank: int, size: int) -> Any:
 
 
 @contextlib.contextmanager
-def connected(rank: int, size: int, store: Store, name: str, *, uses_cuda: bool) -> Iterator[World]:
+def connected(
+    rank: int, size: int, store: Store, name: str, device: "torch.device"
+) -> Iterator[World]:
     """Connect this process with the others of a trial, which all enter this.
 
     The default group of ``torch.distributed`` is this trial's own: it is made here (in about 20 ms)
@@ -130,13 +133,15 @@ def connected(rank: int, size: int, store: Store, name: str, *, uses_cuda: bool)
         size: how many there are.
         store: rank 0's, seen from this process.
         name: of this attempt of the trial; no two in one store have the same.
-        uses_cuda: whether the trial trains on devices, one for each process.
+        device: where this process trains; each has one of its own, or all the CPU.
     """
     from torch import distributed
 
     agreements = agreements_in(store, name, rank, size)
+    is_on_cpu = device.type == "cpu"
+    backend = distributed.get_default_backend_for_device(device)
     distributed.init_process_group(
-        "cpu:gloo,cuda:nccl" if uses_cuda else "gloo",
+        backend if is_on_cpu else f"cpu:gloo,{device.type}:{backend}",
         store=_part_of(store, f"{name}/default"),
         rank=rank,
         world_size=size,
@@ -144,7 +149,7 @@ def connected(rank: int, size: int, store: Store, name: str, *, uses_cuda: bool)
     # Each process is shown its own device alone, so that is number 0 in all of them.
     variables = {
         "RANK": rank,
-        "LOCAL_RANK": 0 if uses_cuda else rank,
+        "LOCAL_RANK": rank if is_on_cpu else 0,
         "WORLD_SIZE": size,
         "MASTER_ADDR": store.host,
         "MASTER_PORT": store.port,

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tasks.language.glue_tasks import Examples
-from tasks.sampling import epochs_from, stream_seed, whole_batches
+from tasks.sampling import epochs_from, stream_seed, to_device, whole_batches
 
 _POOLED = 1024
 _DEVIATION = 0.02
@@ -126,7 +126,7 @@ class FineTuning:
             Classes (n,), int64, or numbers (n,), float32, of each set.
         """
         device = self.device
-        devices = [device] if device.type == "cuda" else []
+        devices = [] if device.type == "cpu" else [device]
         # A cache of cast weights would outlive the steps that change them.
         autocast = torch.autocast(
             device.type,
@@ -134,8 +134,11 @@ class FineTuning:
             enabled=torch.is_autocast_enabled(device.type),
             cache_enabled=False,
         )
-        with torch.random.fork_rng(devices), autocast:
-            torch.manual_seed(stream_seed(seed, _CHANCE))
+        with torch.random.fork_rng(devices, device_type=device.type), autocast:
+            chance = stream_seed(seed, _CHANCE)
+            torch.default_generator.manual_seed(chance)
+            if devices:
+                torch.get_device_module(device).manual_seed(chance)
             with torch.enable_grad():
                 tuned = self._tuned(model, num_classes, train, seed)
             tuned.eval()
@@ -156,6 +159,10 @@ class FineTuning:
         optimizer = torch.optim.AdamW(
             tuned.parameters(), lr=self.lr, betas=_BETAS, eps=_EPS, weight_decay=0.0
         )
+        dtype = torch.get_autocast_dtype(self.device.type)
+        is_half = torch.is_autocast_enabled(self.device.type) and dtype == torch.float16
+        # Gradients in float16 would vanish; an update that overflows is left out.
+        scaler = torch.amp.GradScaler(self.device.type, enabled=is_half)
         tuned.train()
         count = len(train.labels)
         _, steps_per_epoch = whole_batches(count, self.batch_size)
@@ -165,14 +172,15 @@ class FineTuning:
             for group in optimizer.param_groups:
                 group["lr"] = _lr_at(self.lr, step, num_steps)
             outputs = tuned(*self._batch(train, rows.numpy())).float()
-            truth = labels[rows].to(self.device)
+            truth = to_device(labels[rows], self.device)
             if num_classes:
                 loss = functional.cross_entropy(outputs, truth)
             else:
                 loss = functional.mse_loss(outputs[:, 0], truth)
             optimizer.zero_grad(set_to_none=True)
-            loss.backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
+            scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+            scaler.step(optimizer)
+            scaler.update()
         return tuned
 
     def _orders(self, count: int, seed: int) -> Iterator[Tensor]:
@@ -199,7 +207,10 @@ class FineTuning:
         mask = offsets < lengths[:, None]
         at = np.minimum(starts[:, None] + offsets, len(examples.tokens) - 1)
         tokens = np.where(mask, examples.tokens[at].astype(np.int64), self.padding)
-        return torch.from_numpy(tokens).to(self.device), torch.from_numpy(mask).to(self.device)
+        return (
+            to_device(torch.from_numpy(tokens), self.device),
+            to_device(torch.from_numpy(mask), self.device),
+        )
 
 
 def _lr_at(peak: float, step: int, num_steps: int) -> float:

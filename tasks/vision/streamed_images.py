@@ -73,7 +73,9 @@ class StreamedImages(ImageTask):
         image_column: for ``hfds/`` data, the column of images.
         label_column: for ``hfds/`` data, the column of labels.
         max_train_eval: training images, the same ones always, for the training metrics.
-        num_workers: processes that decode, at most one a core; 0 to decode in this process.
+        num_workers: processes that decode, at most one a core; 0 to decode in this process. None
+            for the threads that the trial computes with on the CPU, which are its ``cpus``, less
+            one for the loop; beside a device at least one.
 
     Raises:
         ValueError: a setting out of its range.
@@ -92,7 +94,7 @@ class StreamedImages(ImageTask):
     image_column: str = "image"
     label_column: str = "label"
     max_train_eval: int = 10_000
-    num_workers: int = not_in_key(4)
+    num_workers: int | None = not_in_key(None)
 
     name = "streamed_images"
 
@@ -217,7 +219,10 @@ class StreamedData(ImageLearning):
             sampling_seed=sampling_seed,
             batch_size=batch_size,
         )
-        self._num_workers = min(task.num_workers, _usable_cores())
+        num_workers = task.num_workers
+        if num_workers is None:
+            num_workers = max(torch.get_num_threads() - 1, 0 if device.type == "cpu" else 1)
+        self._num_workers = min(num_workers, _usable_cores())
         self._train = _Examples(sources.train, _transform(task, training=True), sampling_seed)
         eval_transform = _transform(task, training=False)
         self._train_eval = _Examples(sources.train, eval_transform, 0)
@@ -272,7 +277,7 @@ class StreamedData(ImageLearning):
             cast("Dataset[tuple[Tensor, int]]", examples),
             batch_sampler=cast(Any, keys),
             num_workers=self._num_workers,
-            pin_memory=self._device.type == "cuda",
+            pin_memory=self._device.type != "cpu",
             # Without a generator of its own the loader draws from the global one.
             generator=torch.Generator(),
         )

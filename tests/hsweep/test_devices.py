@@ -1,16 +1,25 @@
 """What training does for the sake of a device, as far as a machine without one can tell."""
 
+import contextlib
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from stepped_trial import to_the_end
+from tiny import tiny_sweep
+from tiny_runs import assignment_of, planned
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from hsweep import epochs, grid
+from hsweep.training import loop
 from hsweep.training.checkpoints import from_packed, packed
 from hsweep.training.compiled import forget_replays
+from hsweep.training.devices import device_of, seed_torch, within_share
+from hsweep.training.memory import held_at_most, release
 from hsweep.training.opening import Average
 from hsweep.training.prefetch import queue_limit
 from tasks.sampling import to_device
@@ -102,6 +111,84 @@ def test_the_host_is_two_updates_ahead_of_a_device_at_most(monkeypatch: pytest.M
     ]
     queue_limit(CPU)()
     assert len(log) == 6
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "kind"),
+    [("cuda:1", "cuda"), ("xpu:0", "xpu"), ("mps:0", "mps"), (None, "cuda")],
+)
+def test_a_trial_trains_on_whatever_accelerator_torch_has(
+    monkeypatch: pytest.MonkeyPatch, accelerator: str | None, kind: str
+) -> None:
+    device = None if accelerator is None else torch.device(accelerator)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: device)
+    assert device_of(0) == CPU
+    assert device_of(0.25) == device_of(2) == torch.device(kind)
+
+
+def test_seeds_reach_the_devices_of_the_trial_and_no_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seeds: list[tuple[str, int]] = []
+
+    def module(device: torch.device) -> Any:
+        return SimpleNamespace(manual_seed=lambda seed: seeds.append((device.type, seed)))
+
+    monkeypatch.setattr(torch, "get_device_module", module)
+    with torch.random.fork_rng([]):
+        expected = torch.rand(2, generator=torch.Generator().manual_seed(7))
+        seed_torch(7, CPU)
+        assert torch.equal(torch.rand(2), expected)
+        assert seeds == []
+        seed_torch(7, torch.device("xpu"))
+        assert torch.equal(torch.rand(2), expected)
+    assert seeds == [("xpu", 7)]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "kind", "gib", "fractions"),
+    [
+        (0.25, "cuda", 80, [19 / 80, 1.0]),
+        pytest.param(0.25, "cuda", 2, [0.125, 1.0], id="a device of little more than a context"),
+        (1, "cuda", 80, []),
+        (0.25, "xpu", 80, []),
+        (0, "cpu", 80, []),
+    ],
+)
+def test_a_share_of_a_device_is_a_limit_while_its_trial_trains(
+    monkeypatch: pytest.MonkeyPatch, gpus: float, kind: str, gib: int, fractions: list[float]
+) -> None:
+    limits: list[float] = []
+    device = SimpleNamespace(total_memory=gib * 2**30)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: device)
+    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", limits.append)
+    with contextlib.suppress(MemoryError), within_share(gpus, torch.device(kind)):
+        assert limits == fractions[:1]
+        raise MemoryError
+    assert limits == fractions
+
+
+def test_seconds_of_training_last_until_the_device_has_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+
+    def wait(device: torch.device) -> None:
+        clock[0] += 5
+
+    monkeypatch.setattr(loop, "now", lambda: clock[0])
+    monkeypatch.setattr(loop, "wait_for", wait)
+    [trial] = planned(tiny_sweep(budget=epochs(3), space=grid(width=[2])))[:1]
+    reports = to_the_end(assignment_of(trial, tmp_path))
+    assert [report.train_seconds for report in reports] == [5, 10, 15]
+
+
+def test_memory_of_a_device_that_only_a_script_can_use_is_left_alone() -> None:
+    device = torch.device("cuda")
+    if torch.accelerator.current_accelerator() is None:
+        release(device)
+        assert held_at_most(device) is None
+    assert held_at_most(CPU) is None
 
 
 @pytest.mark.parametrize(

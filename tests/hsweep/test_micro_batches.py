@@ -284,6 +284,46 @@ def test_parts_that_are_asked_for_are_taken_from_the_start(
     assert ("out of memory" in reports[0].note) is (reduced is not None)
 
 
+@dataclass(frozen=True)
+class LargeBatchTask(TinyTask):
+    """Memory does not suffice to make the batch of the sixth update, so many times."""
+
+    times: int = 1
+
+    def open(self, **where: Any) -> "LargeBatchData":
+        return LargeBatchData(self, *where.values())
+
+
+class LargeBatchData(TinyData):
+    def __init__(self, task: LargeBatchTask, *where: Any) -> None:
+        super().__init__(task, *where)
+        self._times = task.times
+
+    def batches(self, start_step: int) -> Iterator[tuple[int, Tensor, Tensor]]:
+        for batch in super().batches(start_step):
+            if batch[0] == 6 and self._times:
+                self._times -= 1
+                raise torch.OutOfMemoryError("Tried to allocate 512.00 MiB.")
+            yield batch
+
+
+def test_a_batch_that_did_not_fit_beside_the_update_before_is_made_again(tmp_path: Path) -> None:
+    trials = [replace(crowded(), task=task) for task in (LargeBatchTask(), TinyTask())]
+    (reports, weights), (expected, same) = (
+        trained(trial, tmp_path / str(number)) for number, trial in enumerate(trials)
+    )
+    assert [content(report) for report in reports] == [content(report) for report in expected]
+    assert all(torch.equal(weights[name], same[name]) for name in same)
+
+
+def test_a_trial_whose_batch_does_not_fit_at_all_may_fit_alone(tmp_path: Path) -> None:
+    trial = replace(crowded(), task=LargeBatchTask(times=2))
+    *reports, ending = to_the_end(assignment_of(trial, tmp_path))
+    assert [report.unit for report in reports] == [1]
+    assert isinstance(ending, OutOfMemory)
+    assert "a batch does not fit" in ending.message
+
+
 def test_parts_of_what_cannot_be_cut_are_refused() -> None:
     with pytest.raises(ValueError, match=r"tasks\.base\.Divisible"):
         check_divisible(PLAIN, (rows(4), rows(3)))

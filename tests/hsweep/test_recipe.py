@@ -1,6 +1,7 @@
 """What a recipe asks for is checked when it is planned, and trained the same wherever it stops."""
 
 import itertools
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -226,6 +227,22 @@ def test_batches_made_ahead_are_the_same_and_an_error_comes_when_it_is_asked_for
     empty: Iterator[Any] = made_ahead(iter(()), CPU)
     with pytest.raises(StopIteration):
         next(empty)
+
+
+def test_what_was_made_of_a_batch_that_does_not_fit_is_given_up_at_once() -> None:
+    held: list[weakref.ref[Tensor]] = []
+
+    def batches() -> Iterator[Any]:
+        yield torch.zeros(2)
+        part = torch.ones(2)
+        held.append(weakref.ref(part))
+        raise torch.OutOfMemoryError("Tried to allocate 512.00 MiB.")
+
+    ahead = made_ahead(batches(), CPU)
+    next(ahead)
+    assert [reference() for reference in held] == [None]
+    with pytest.raises(torch.OutOfMemoryError):
+        next(ahead)
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,18 @@ class Bag(nn.Module):
         return functional.linear(self.features(tokens), self.embedding.weight)
 
 
+GRADIENTS: list[float] = []
+"""The largest number of each gradient that came back to a watched bag."""
+
+
+class WatchedBag(Bag):
+    def features(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
+        features = super().features(tokens, mask)
+        if features.requires_grad:
+            features.register_hook(lambda grad: GRADIENTS.append(float(grad.abs().max())))
+        return features
+
+
 class Attentive(Bag):
     """A bag whose tokens attend to each other."""
 
@@ -247,6 +259,16 @@ class TestFineTuning:
         task = replace(glue, tasks=("cola",), epochs=10)
         with torch.autocast("cpu", dtype=torch.bfloat16):
             assert tuned(task)["cola_matthews"] > 0.6
+
+    def test_gradients_in_float16_are_scaled_so_that_they_do_not_vanish(self, glue: Glue) -> None:
+        def first_gradient(precision: torch.dtype) -> float:
+            GRADIENTS.clear()
+            with torch.autocast("cpu", dtype=precision):
+                tuned(replace(glue, tasks=("cola",)), WatchedBag())
+            return GRADIENTS[0]
+
+        scale = first_gradient(torch.float16) / first_gradient(torch.bfloat16)
+        assert scale == pytest.approx(2**16, rel=0.1)
 
     def test_it_waits_for_the_last_report_unless_asked(self, glue: Glue) -> None:
         data = opened(glue)

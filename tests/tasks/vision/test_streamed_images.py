@@ -1,5 +1,6 @@
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from torch import nn
 from models.torchvision_compat import make_torchvision_importable
 from tasks.base import DataError, Task, TaskData
 from tasks.sampling import generator, seeded_globals
+from tasks.vision import streamed_images
 from tasks.vision.streamed_images import StreamedImages
 
 
@@ -71,6 +73,24 @@ def test_batches_do_not_depend_on_the_number_of_workers(task: StreamedImages) ->
     for _ in range(7):  # past the end of the first epoch of six batches
         assert same(next(alone), next(helped))
     assert replace(task, num_workers=2).fingerprint() == task.fingerprint()
+
+
+@pytest.mark.parametrize(
+    ("threads", "kind", "number"), [(1, "cpu", 0), (4, "cpu", 3), (1, "meta", 1), (6, "meta", 5)]
+)
+def test_as_many_processes_decode_as_the_trial_has_cores_but_one(
+    task: StreamedImages,
+    monkeypatch: pytest.MonkeyPatch,
+    threads: int,
+    kind: str,
+    number: int,
+) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    monkeypatch.setattr(streamed_images, "_usable_cores", lambda: 16)
+    data: Any = replace(task, num_workers=None).open(
+        data_seed=1, sampling_seed=2, batch_size=4, device=torch.device(kind)
+    )
+    assert data._num_workers == number
 
 
 @pytest.mark.parametrize("mixed", [True, False])
