@@ -22,8 +22,12 @@ def device_of(gpus: float) -> torch.device:
 
 
 def is_used(device: torch.device) -> bool:
-    """Whether torch here can use a device at all: a script may have one that this torch lacks."""
-    return device.type != "cpu" and torch.accelerator.current_accelerator() is not None
+    """Whether torch uses a device in this process. A script may have one that this torch lacks, and
+    to ask a device that is not in use would take memory there."""
+    if device.type == "cpu" or torch.accelerator.current_accelerator() is None:
+        return False
+    module = torch.get_device_module(device)
+    return not hasattr(module, "is_initialized") or bool(module.is_initialized())
 
 
 def seed_torch(seed: int, device: torch.device) -> None:

@@ -99,11 +99,12 @@ def release(device: torch.device) -> None:
 def measure_peak(device: torch.device) -> None:
     """Measure the device's peak memory from here on."""
     if is_used(device):
-        torch.accelerator.reset_peak_memory_stats(device)  # nothing where it is not in use yet
+        torch.accelerator.reset_peak_memory_stats(device)
 
 
 def held_at_most(device: torch.device) -> int | None:
-    """Return the most bytes held on the device since the last ``measure_peak``; None on the CPU.
+    """Return the most bytes held on the device since the last ``measure_peak``; None on the CPU
+    and of a device that torch does not use.
 
     Memory that the allocator keeps for later counts: no other process can use it.
     """

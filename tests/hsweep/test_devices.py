@@ -1,7 +1,7 @@
 """What training does for the sake of a device, as far as a machine without one can tell."""
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,11 +15,12 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from hsweep import epochs, grid
-from hsweep.training import loop
+from hsweep.design.trial import Resources
+from hsweep.training import loop, trial_run
 from hsweep.training.checkpoints import from_packed, packed
 from hsweep.training.compiled import forget_replays
 from hsweep.training.devices import device_of, seed_torch, within_share
-from hsweep.training.memory import held_at_most, release
+from hsweep.training.memory import DoesNotFitError, held_at_most, release
 from hsweep.training.opening import Average
 from hsweep.training.prefetch import queue_limit
 from tasks.sampling import to_device
@@ -183,12 +184,57 @@ def test_seconds_of_training_last_until_the_device_has_finished(
     assert [report.train_seconds for report in reports] == [5, 10, 15]
 
 
-def test_memory_of_a_device_that_only_a_script_can_use_is_left_alone() -> None:
+@pytest.mark.parametrize(
+    ("accelerator", "is_initialized"),
+    [
+        pytest.param(None, False, id="torch lacks what a script has"),
+        pytest.param(torch.device("cuda", 0), False, id="nothing has used it yet"),
+        pytest.param(torch.device("cuda", 0), True, id="in use"),
+    ],
+)
+def test_only_a_device_in_use_is_asked_for_its_memory(
+    monkeypatch: pytest.MonkeyPatch, accelerator: torch.device | None, is_initialized: bool
+) -> None:
+    calls: list[str] = []
+
+    def called(name: str) -> Callable[..., int]:
+        return lambda *_: calls.append(name) or 7
+
+    names = ("empty_cache", "reset_peak_memory_stats", "max_memory_reserved")
+    for name in names:
+        monkeypatch.setattr(torch.accelerator, name, called(name))
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: accelerator)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: is_initialized)
     device = torch.device("cuda")
-    if torch.accelerator.current_accelerator() is None:
-        release(device)
-        assert held_at_most(device) is None
+    release(device)
+    assert held_at_most(device) == (7 if is_initialized else None)
+    release(CPU)
     assert held_at_most(CPU) is None
+    assert calls == (list(names) if is_initialized else [])
+
+
+def test_a_trial_with_a_share_trains_within_it_from_the_opening_of_its_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log: list[Any] = []
+
+    @contextlib.contextmanager
+    def limit(gpus: float, device: torch.device) -> Iterator[None]:
+        log.append(gpus)
+        yield
+        log.append("no limit")
+
+    def no_room(*_: Any) -> Any:
+        log.append("opened")
+        raise DoesNotFitError("the data", "Tried to allocate 2.00 GiB")
+
+    monkeypatch.setattr(trial_run, "device_of", lambda gpus: CPU)
+    monkeypatch.setattr(loop, "within_share", limit)
+    monkeypatch.setattr(loop, "open_trial", no_room)
+    sweep = tiny_sweep(space=grid(width=[2]), resources=Resources(gpus=0.25))
+    [ending] = to_the_end(assignment_of(planned(sweep)[0], tmp_path))
+    assert log == [0.25, "opened"]
+    assert "the data does not fit its share of the device" in ending.message
 
 
 @pytest.mark.parametrize(

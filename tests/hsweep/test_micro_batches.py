@@ -531,6 +531,7 @@ def test_other_errors_are_none_of_this(tmp_path: Path) -> None:
     ("error", "is_one"),
     [
         (torch.OutOfMemoryError("CUDA out of memory."), True),
+        (RuntimeError("unable to mmap 4096 bytes: Cannot allocate memory (12)"), True),
         (MemoryError(), True),
         (RuntimeError("CUDA error: out of memory"), True),
         (RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"), True),
