@@ -33,11 +33,24 @@ class InlineRunner:
             except Exception as error:
                 is_final = isinstance(error, RefusedReportError)
                 coordinator.failed(assignment, failure_text(error), is_final=is_final)
+                if _has_lost_device(error):
+                    coordinator.request_stop(
+                        "after this error no trial can use the device in this process; a new one "
+                        "goes on",
+                        is_trouble=True,
+                    )
             if not coordinator.stop_requested:
                 coordinator.no_more_events([assignment])
 
     def close(self) -> None:
         """Do nothing: nothing is held."""
+
+
+def _has_lost_device(error: Exception) -> bool:
+    """Whether an error of a device lasts as long as the process, as CUDA's do."""
+    import torch
+
+    return isinstance(error, torch.AcceleratorError)
 
 
 class _Channel(Channel):

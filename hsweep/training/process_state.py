@@ -3,20 +3,27 @@
 A worker trains many trials. Training that leaves another default dtype, number of threads, choice
 of deterministic algorithms or working directory behind would change what the trials after it learn,
 so these are read before a trial and restored after it, as are the states of the random generators.
+So is what can be done but once in a process, of which nothing is said: a second trial does it too.
 Other settings of torch, numpy and the process are the trial's own affair; ``Sweep.isolate`` gives
 each trial a process of its own.
 """
 
+import multiprocessing
 import os
 import random
+import signal
+import sys
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import torch
+from torch import distributed
 
 from hsweep.training.devices import seed_torch
+from hsweep.training.world import launcher_variables
 
 
 def _read_deterministic() -> tuple[bool, bool]:
@@ -49,11 +56,96 @@ _SETTINGS: Final[Mapping[str, tuple[Callable[[], Any], Callable[[Any], object]]]
 """The function that reads each setting, and the function that writes it."""
 
 
+def _read_variables() -> dict[str, str]:
+    return {name: os.environ[name] for name in launcher_variables()}
+
+
+def _write_variables(values: Mapping[str, str]) -> None:
+    for name in launcher_variables():
+        del os.environ[name]
+    os.environ.update(values)
+
+
+def _read_handlers() -> dict[signal.Signals, Any]:
+    return {number: signal.getsignal(number) for number in signal.valid_signals()}
+
+
+def _write_handlers(values: Mapping[signal.Signals, Any]) -> None:
+    """Set the handlers that differ; only the main thread can have changed one."""
+    if threading.current_thread() is threading.main_thread():
+        for number, handler in values.items():
+            if handler is not None and signal.getsignal(number) != handler:
+                signal.signal(number, handler)
+
+
+def _only_if_new(forget: Callable[[], object]) -> Callable[[bool], object]:
+    """Return what forgets a state that was not there before the trial."""
+    return lambda was_there: None if was_there else forget()
+
+
+def _has_group() -> bool:
+    return distributed.is_available() and distributed.is_initialized()
+
+
+def _loaded(module: str, name: str) -> Any:
+    """Return what a module has under a name, if it was imported."""
+    return getattr(sys.modules.get(module), name, None)
+
+
+def _has_accelerator() -> bool:
+    states = (_loaded("accelerate.state", f"{name}State") for name in ("Accelerator", "Partial"))
+    return any(state is not None and state._shared_state for state in states)
+
+
+def _forget_accelerator() -> None:
+    _loaded("accelerate.state", "AcceleratorState")._reset_state(reset_partial_state=True)
+    _loaded("accelerate.state", "GradientState")._reset_state()
+
+
+def _has_hydra() -> bool:
+    hydra = _loaded("hydra.core.global_hydra", "GlobalHydra")
+    return bool(hydra and hydra.instance().is_initialized())
+
+
+def _forget_hydra() -> None:
+    _loaded("hydra.core.global_hydra", "GlobalHydra").instance().clear()
+
+
+_ONCE: Final[Mapping[str, tuple[Callable[[], Any], Callable[[Any], object]]]] = {
+    "multiprocessing's start method": (
+        lambda: multiprocessing.get_start_method(allow_none=True),
+        lambda method: multiprocessing.set_start_method(method, force=True),
+    ),
+    "torch's process group": (_has_group, _only_if_new(distributed.destroy_process_group)),
+    "a launcher's variables": (_read_variables, _write_variables),
+    "handlers of signals": (_read_handlers, _write_handlers),
+    "where modules are found": (
+        lambda: list(sys.path),
+        lambda path: sys.path.__setitem__(slice(None), path),
+    ),
+    "Accelerate's state": (_has_accelerator, _only_if_new(_forget_accelerator)),
+    "Hydra's state": (_has_hydra, _only_if_new(_forget_hydra)),
+}
+"""The same of what can be done once in a process, or what only the next trial would notice."""
+
+_set_num_interop_threads = torch.set_num_interop_threads
+
+
+def _set_num_interop_threads_again(nthreads: int) -> None:
+    """Torch takes this number once; a trial that asks for it as the one before did has it."""
+    if nthreads != torch.get_num_interop_threads():
+        _set_num_interop_threads(nthreads)
+
+
+torch.set_num_interop_threads = _set_num_interop_threads_again
+
+
 class ProcessState:
     """The settings and random generators of this process as they are now."""
 
     def __init__(self) -> None:
         self._values = {name: read() for name, (read, _) in _SETTINGS.items()}
+        self._once = {name: read() for name, (read, _) in _ONCE.items()}
         self._generators = torch.get_rng_state(), np.random.get_state(), random.getstate()
 
     def changed(self) -> list[str]:
@@ -63,6 +155,9 @@ class ProcessState:
         """Restore the settings and the states of the CPU's random generators."""
         for name in self.changed():
             _SETTINGS[name][1](self._values[name])
+        for name, (read, write) in _ONCE.items():
+            if read() != self._once[name]:
+                write(self._once[name])
         torch.set_rng_state(self._generators[0])
         np.random.set_state(self._generators[1])
         random.setstate(self._generators[2])

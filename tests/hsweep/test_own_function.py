@@ -1,5 +1,6 @@
 """A trial of a training function: one report a unit, and an end in words whatever it does."""
 
+import asyncio
 import os
 import re
 import shutil
@@ -7,6 +8,8 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -351,6 +354,40 @@ def test_a_report_that_cannot_be_used_is_not_tried_again(tmp_path: Path) -> None
     with JournalReader(tmp_path / "study" / "journal.db") as journal:
         rows = {row.point["deed"]: (row.status, row.attempt) for row in journal.trials()}
     assert rows == {deed: ("failed", 3 if deed == "raises" else 1) for deed in deeds}
+
+
+@pytest.mark.parametrize(
+    "act",
+    [lambda: signal.signal(signal.SIGUSR1, signal.SIG_IGN), lambda: asyncio.get_event_loop()],
+    ids=["signal", "event loop"],
+)
+def test_what_only_a_main_thread_can_do_is_told_with_a_way_out(
+    act: Callable[[], object], tmp_path: Path
+) -> None:
+    def train(point: Point, run: Run) -> None:
+        act()
+
+    with ThreadPoolExecutor(1) as thread:
+        error = thread.submit(ended_by, train, tmp_path).result()
+    assert re.search(r"in a thread of its worker; train by command\(...\)", str(error))
+    assert re.search("main thread|no current event loop", str(error))
+
+
+def test_an_error_after_which_the_device_is_lost_ends_an_inline_run(tmp_path: Path) -> None:
+    """CUDA answers every call with the same error from then on."""
+    tried = []
+
+    def train(point: Point, run: Run) -> None:
+        tried.append(point["lr"])
+        raise torch.AcceleratorError("CUDA error: device-side assert triggered")
+
+    sweep = own_sweep(space=grid(lr=[0.1, 0.2, 0.3]), train=train)
+    with coordinating(sweep, tmp_path) as coordinator:
+        InlineRunner().run(coordinator)
+        assert len(tried) == 1
+        assert coordinator.is_in_trouble
+        assert "a new one goes on" in (coordinator.stop_reason or "")
+        assert [row.failures for row in coordinator.journal.trials()] == [1, 0, 0]
 
 
 class TestStopping:

@@ -2,8 +2,10 @@
 
 import contextlib
 import gc
+import multiprocessing
 import os
 import random
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -11,13 +13,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import accelerate
 import numpy as np
 import pytest
 import torch
 from stepped_trial import to_the_end, train_stepwise
 from tiny import TinyData, TinyModel, TinyTask, tiny_sweep
 from tiny_runs import assignment_of, content, planned
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 
 from hsweep import Recipe, UserError, epochs, grid
 from hsweep.coordination.runner import InlineRunner
@@ -54,6 +57,58 @@ def test_what_was_changed_is_named_and_restored(name: str) -> None:
     before.restore()
     assert before.changed() == []
     assert ProcessState().changed() == []
+
+
+def make_group() -> None:
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+
+
+ONCE: dict[str, Callable[[], Any]] = {
+    "start method": lambda: multiprocessing.set_start_method("spawn"),
+    "process group": make_group,
+    "launcher": lambda: os.environ.update(RANK="1", WORLD_SIZE="4", MASTER_PORT="29500"),
+    "signal": lambda: signal.signal(signal.SIGTERM, lambda *_: None),
+    "path": lambda: sys.path.insert(0, "/nowhere"),
+    "interop threads": lambda: torch.set_num_interop_threads(torch.get_num_interop_threads()),
+    "Accelerate": lambda: accelerate.Accelerator(cpu=True, mixed_precision="no"),
+}
+"""What can be done but once in a process, or is left to the next trial."""
+
+
+@pytest.mark.parametrize("name", ONCE)
+def test_what_is_done_once_in_a_process_can_be_done_by_each_trial(name: str) -> None:
+    handlers, path = signal.getsignal(signal.SIGTERM), list(sys.path)
+    for _ in range(2):
+        before = ProcessState()
+        ONCE[name]()
+        assert before.changed() == []
+        before.restore()
+    assert not distributed.is_initialized()
+    assert multiprocessing.get_start_method(allow_none=True) != "spawn"
+    assert (signal.getsignal(signal.SIGTERM), sys.path) == (handlers, path)
+    assert "WORLD_SIZE" not in os.environ
+
+
+def test_a_second_trial_may_ask_accelerate_for_another_precision() -> None:
+    for precision in ("no", "bf16"):
+        before = ProcessState()
+        assert (
+            accelerate.Accelerator(cpu=True, mixed_precision=precision).mixed_precision == precision
+        )
+        before.restore()
+
+
+def test_a_group_that_was_there_before_stays_whatever_a_trial_does() -> None:
+    make_group()
+    try:
+        ProcessState().restore()
+        assert distributed.is_initialized()
+        before = ProcessState()
+        distributed.destroy_process_group()
+        before.restore()
+    finally:
+        if distributed.is_initialized():
+            distributed.destroy_process_group()
 
 
 def test_a_folder_that_is_gone_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

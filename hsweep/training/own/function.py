@@ -3,6 +3,8 @@
 import contextlib
 import errno
 import os
+import re
+import threading
 from collections.abc import Iterator
 from typing import Final
 
@@ -17,6 +19,7 @@ from hsweep.training.run import CannotGoOnError, StopTrial
 from hsweep.training.storage import StorageError
 from hsweep.training.trial_run import RETURNED, TrialRun
 
+_MAIN_THREAD: Final = re.compile("in main thread|no current event loop in thread")
 _DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -97,6 +100,13 @@ def _judge_end(run: TrialRun, error: BaseException | None) -> None:
             "was not to end there; only a report raises it"
         ).with_traceback(error.__traceback__) from error
     if isinstance(error, Exception):
+        if threading.current_thread() is not threading.main_thread() and _MAIN_THREAD.search(
+            str(error)
+        ):
+            raise UserError(
+                f"{format_error(error)}: Ray calls a training function in a thread of its worker; "
+                "train by command(...), which starts a process, or with --runner inline"
+            ).with_traceback(error.__traceback__) from error
         raise error
     if error is not None and not isinstance(error, StopTrial):
         # Not to be taken for an interrupt of this process.
