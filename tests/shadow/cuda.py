@@ -19,10 +19,7 @@ _CUDA: Final[dict[str, Any]] = {
     "device_count": lambda: 1,
     "current_device": lambda: 0,
     "is_bf16_supported": lambda including_emulation=True: True,
-    "synchronize": lambda device=None: waits.note("waiting for the device"),
-    "empty_cache": lambda: None,
-    "reset_peak_memory_stats": lambda device=None: None,
-    "max_memory_reserved": lambda device=None: _BYTES,
+    "manual_seed": lambda seed: None,
     "manual_seed_all": lambda seed: None,
     "get_rng_state": lambda device=None: _GENERATOR,
     "set_rng_state": lambda state, device=None: None,
@@ -37,6 +34,10 @@ _ACCELERATOR: Final[dict[str, Any]] = {
     "current_accelerator": lambda check_available=False: CUDA,
     "current_device_index": lambda: 0,
     "set_device_index": lambda index: None,
+    "synchronize": lambda device=None: waits.note("waiting for the device"),
+    "empty_cache": lambda: None,
+    "reset_peak_memory_stats": lambda device=None: None,
+    "max_memory_reserved": lambda device=None: _BYTES,
 }
 
 
