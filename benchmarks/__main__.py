@@ -64,7 +64,7 @@ def _run(names: Sequence[str], *, quick: bool) -> bool:
         ended = subprocess.run(
             [sys.executable, "-m", "benchmarks", name, *(["--quick"] if quick else [])],
             stdout=subprocess.PIPE,
-            text=True,
+            encoding="utf-8",
             check=False,
         )
         click.echo(ended.stdout)

@@ -182,7 +182,10 @@ def in_process(arguments: Sequence[str], *, variables: Mapping[str, str] | None 
     Raises:
         RuntimeError: it failed; the message holds the end of what it printed.
     """
-    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as messages:
+    with (
+        tempfile.TemporaryFile("w+", encoding="utf-8") as output,
+        tempfile.TemporaryFile("w+", encoding="utf-8") as messages,
+    ):
         started = time.monotonic()
         process = subprocess.Popen(
             [sys.executable, *arguments],
@@ -190,7 +193,7 @@ def in_process(arguments: Sequence[str], *, variables: Mapping[str, str] | None 
             env={**os.environ, "PYTHONPATH": str(ROOT), **(variables or {})},
             stdout=output,
             stderr=messages,
-            text=True,
+            encoding="utf-8",
         )
         _, status, used = os.wait4(process.pid, 0)
         seconds = time.monotonic() - started
@@ -212,7 +215,7 @@ def environment() -> dict[str, Any]:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions[package] = importlib.metadata.version(package)
     about = Path("/proc/cpuinfo")
-    lines = about.read_text().splitlines() if about.exists() else []
+    lines = about.read_text("utf-8").splitlines() if about.exists() else []
     models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return {
         "versions": versions,

@@ -168,7 +168,7 @@ class Sides:
         )
         self.errors[side] = {
             (row["heads"], row["seq_len"], row["seed"]): row["nmse"]
-            for row in json.loads((out / "results.json").read_text())
+            for row in json.loads((out / "results.json").read_text("utf-8"))
         }
         if side != OPTUNA:
             _check_tracked(out / "mlflow.db", len(self.errors[side]))

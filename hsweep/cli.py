@@ -34,6 +34,7 @@ from hsweep.signals import (
     interrupt_message,
     redeliver_interrupts,
 )
+from hsweep.streams import discard_output, prepare_streams
 from hsweep.workspace import is_command
 
 EXIT_USAGE: Final = 2
@@ -47,6 +48,7 @@ class _Commands(click.Group):
 
     def main(self, *args: Any, **extra: Any) -> Any:
         """Run a command and end the process."""
+        prepare_streams()
         try:
             return super().main(*args, **extra)
         except SystemExit as ending:
@@ -71,7 +73,9 @@ class _Commands(click.Group):
         disable_telemetry()
         try:
             with redeliver_interrupts():
-                return super().invoke(ctx)
+                result = super().invoke(ctx)
+            sys.stdout.flush()
+            return result
         except click.UsageError as error:
             from hsweep.terminal import visible
 
@@ -93,6 +97,8 @@ class _Commands(click.Group):
                 "disk, or check its rights. What was recorded stays; do the same again then"
             )
         except OSError as error:
+            if error.filename is None:
+                discard_output()
             if error.errno == errno.EPIPE:  # the reader of our output has gone: click's to handle
                 raise
             where = "" if error.filename is None else f"{error.filename}: "

@@ -36,7 +36,7 @@ def set_aside(path: Path, why: str) -> Path:
 def write_text(path: Path, text: str) -> None:
     """Replace a file by this text; where that fails, what was there before stays."""
     with replacing(path) as temporary:
-        temporary.write_text(text)
+        temporary.write_text(text, "utf-8")
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -261,6 +261,7 @@ def test_every_module_of_hsweep_is_in_a_folder_but_what_all_of_them_use() -> Non
         "serving",
         "shipped",
         "signals",
+        "streams",
         "telemetry",
         "terminal",
         "trained",

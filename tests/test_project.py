@@ -221,3 +221,31 @@ def test_tests_that_share_something_stay_in_one_process(tmp_path: Path) -> None:
     workers = re.findall(r"^in (gw\d)$", done.stdout, re.MULTILINE)
     assert len(workers) == 4, done.stdout
     assert len(set(workers)) == 1
+
+
+def test_all_text_is_read_and_written_as_utf_8() -> None:
+    def is_binary(call: ast.Call) -> bool:
+        modes = [*call.args, *(word.value for word in call.keywords if word.arg == "mode")]
+        return any(isinstance(mode, ast.Constant) and "b" in str(mode.value) for mode in modes)
+
+    def names_no_encoding(call: ast.Call) -> bool:
+        words = {word.arg for word in call.keywords}
+        name = ast.unparse(call.func).rpartition(".")[2]
+        if "encoding" in words or "utf-8" in ast.unparse(call):
+            return False
+        is_file = name in ("read_text", "write_text") and isinstance(call.func, ast.Attribute)
+        is_opened = ast.unparse(call.func) == "open" or name in ("fdopen", "TemporaryFile")
+        return (
+            is_file
+            or (is_opened and not is_binary(call))
+            or (name in ("run", "Popen") and "text" in words)
+        )
+
+    wrong = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for package in ("hsweep", "models", "tasks", "analysis", "sweeps", "benchmarks")
+        for path in sorted((ROOT / package).rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Call) and names_no_encoding(node)
+    ]
+    assert wrong == []

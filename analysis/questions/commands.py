@@ -125,7 +125,7 @@ def sweep_file(study: StudyFolder) -> Path:
         original = Path(study.manifest.sweep_folder) / name
         if original.is_file():
             try:
-                if original.read_text() == copy.read_text():
+                if original.read_text("utf-8") == copy.read_text("utf-8"):
                     return original
             except (OSError, UnicodeDecodeError):
                 break

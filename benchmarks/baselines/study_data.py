@@ -74,7 +74,7 @@ def read(folder: str | Path, length: int, seed: int) -> Data:
 
 def write_results(out: Path, results: Iterable[Mapping[str, Any]]) -> None:
     """Write each trial's heads, seq_len, seed and final nmse."""
-    (out / "results.json").write_text(json.dumps([dict(result) for result in results]))
+    (out / "results.json").write_text(json.dumps([dict(result) for result in results]), "utf-8")
 
 
 def tune_space(grid: Grid) -> dict[str, Any]:

@@ -239,7 +239,7 @@ def probe(*arguments: str, timeout: float = 120, variables: Mapping[str, str] | 
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            text=True,
+            encoding="utf-8",
             errors="replace",
         ) as process,
     ):

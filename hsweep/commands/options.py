@@ -15,6 +15,7 @@ from hsweep.options import SWEEP_FILE, OptionType, option_of, options_of
 from hsweep.paths import Home
 from hsweep.planning.options import SweepOptions
 from hsweep.running.options import RunOptions
+from hsweep.streams import json_alone
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -61,8 +62,19 @@ home_option = click.option(
     help="Where studies, the MLflow store and measured speeds are kept.",
 )
 
+
+def _keep_json_alone(ctx: click.Context, param: click.Parameter, value: bool) -> bool:
+    if value:
+        ctx.find_root().with_resource(json_alone())
+    return value
+
+
 json_option = click.option(
-    "--json", "as_json", is_flag=True, help="Print JSON alone; messages go to standard error."
+    "--json",
+    "as_json",
+    is_flag=True,
+    callback=_keep_json_alone,
+    help="Print JSON alone; messages go to standard error.",
 )
 
 tracking_option = option_of(RunOptions, "tracking_uri")

@@ -6,6 +6,8 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from hsweep.streams import json_stream
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
@@ -39,7 +41,9 @@ def table_of(*headings: str, **settings: Any) -> "Table":
 def print_json(content: Any) -> None:
     """Write plain content to standard output, alone."""
     # At once: written piece by piece, millions of small writes take most of the time.
-    sys.stdout.write(json.dumps(content, indent=1, default=str, allow_nan=False) + "\n")
+    text = json.dumps(content, indent=1, default=str, allow_nan=False) + "\n"
+    json_stream().write(text)
+    json_stream().flush()
 
 
 def quantity(value: float, unit: str = "") -> str:

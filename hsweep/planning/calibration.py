@@ -35,7 +35,7 @@ class Calibration:
         text = json.dumps(dict(hardware), sort_keys=True, default=str)
         self._machine = hashlib.sha256(text.encode()).hexdigest()[:12]
         try:
-            self._content = _checked(json.loads(path.read_text()))
+            self._content = _checked(json.loads(path.read_text("utf-8")))
         except (OSError, ValueError, TypeError, AttributeError):
             # No measurement yet, or something else: the next study measures again.
             self._content = {}

@@ -159,7 +159,7 @@ def hang_trace(folder: str, assignment: Assignment, place: Place | None) -> str:
 
 def _text(path: str) -> str:
     try:
-        return Path(path).read_text(errors="replace").strip()
+        return Path(path).read_text("utf-8", errors="replace").strip()
     except OSError:
         return ""
 

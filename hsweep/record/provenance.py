@@ -33,7 +33,7 @@ def _output(command: Sequence[str]) -> str | None:
             env=environment | {"GIT_OPTIONAL_LOCKS": "0"},
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            text=True,
+            encoding="utf-8",
             errors="replace",
             timeout=_SUBPROCESS_SECONDS,
             check=True,
@@ -72,7 +72,7 @@ def package_versions(names: Iterable[str] = PACKAGES) -> dict[str, str | None]:
 
 def _cpu_model() -> str:
     try:
-        info = Path("/proc/cpuinfo").read_text(errors="replace")
+        info = Path("/proc/cpuinfo").read_text("utf-8", errors="replace")
     except OSError:
         info = ""
     name = re.search(r"^model name\s*:\s*(.+)$", info, re.MULTILINE)

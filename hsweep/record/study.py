@@ -117,7 +117,7 @@ class StudyFolder:
             if text is None:
                 # The line of the log that held it is damaged.
                 file, remedy = paths.manifest, "restore it from a backup"
-                text = file.read_text()
+                text = file.read_text("utf-8")
             return cls(paths, parse_manifest(text))
         except (OSError, ValueError) as error:
             raise UserError(
@@ -153,7 +153,7 @@ class StudyFolder:
         if text is not None:
             return text
         try:
-            return self.paths.sweep_source.read_text()
+            return self.paths.sweep_source.read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise UserError(
                 f"the study {self.name!r} has lost its sweep file: {self.paths.sweep_source}: "
@@ -176,7 +176,7 @@ class StudyFolder:
             self._export(self.paths.root / name, text, texts.values())
 
     def _export(self, path: Path, text: str, recorded_digests: Collection[str]) -> None:
-        present = path.read_text(errors="replace") if path.exists() else None
+        present = path.read_text("utf-8", errors="replace") if path.exists() else None
         if present == text:
             return
         if (

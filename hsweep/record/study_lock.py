@@ -79,7 +79,7 @@ def is_held(paths: StudyPaths) -> bool:
 def note_time_left(paths: StudyPaths, seconds: float | None) -> None:
     """Let the process that holds a study note how long its run is likely to take still."""
     with contextlib.suppress(OSError, ValueError, TypeError):
-        holder = json.loads(paths.holder.read_text())
+        holder = json.loads(paths.holder.read_text("utf-8"))
         write_json(paths.holder, {**holder, "seconds_left": seconds, "noted": time.time()})
 
 
@@ -99,7 +99,7 @@ class Holder:
 def read_holder(paths: StudyPaths) -> Holder:
     """Return the note of the process that runs a study; an empty one if it cannot be read."""
     try:
-        holder = json.loads(paths.holder.read_text())
+        holder = json.loads(paths.holder.read_text("utf-8"))
         seconds = holder.get("seconds_left")
         if seconds is not None:
             seconds = max(0.0, seconds - max(0.0, time.time() - holder["noted"]))
@@ -110,7 +110,7 @@ def read_holder(paths: StudyPaths) -> Holder:
 
 def _holder(paths: StudyPaths) -> str:
     try:
-        holder = json.loads(paths.holder.read_text())
+        holder = json.loads(paths.holder.read_text("utf-8"))
         return f"process {holder['pid']} on {holder['host']} (`fuser {paths.lock}` finds it)"
     except (OSError, ValueError, KeyError, TypeError):
         return f"another process (`fuser {paths.lock}` finds it)"

@@ -302,7 +302,7 @@ def _write(table: "pa.Table", path: Path, ending: str) -> None:
     elif ending == ".csv":
         pyarrow.csv.write_csv(table, path)
     else:
-        path.write_text(json.dumps(table.to_pylist(), indent=1))
+        path.write_text(json.dumps(table.to_pylist(), indent=1), "utf-8")
 
 
 def frame(table: "pa.Table") -> "pd.DataFrame":

@@ -120,6 +120,6 @@ def _tasks(trials: Sequence[Trial]) -> list[dict[str, Any]]:
 def sweep_source(path: Path) -> str:
     """Return a sweep file's text; UserError if it cannot be read."""
     try:
-        return path.read_text()
+        return path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"the sweep file {path} cannot be read: {error}") from error

@@ -270,8 +270,6 @@ def _train(
         with (
             _stopping_on_signals(coordinator, study, progress, is_guest=is_guest),
             progress.showing(),
-            # What models and tasks print here is no part of JSON: it goes where messages go.
-            contextlib.redirect_stdout(sys.stderr) if console.stderr else contextlib.nullcontext(),
         ):
             runner.run(coordinator)
     except BaseException:

@@ -197,7 +197,7 @@ def answer_contents(
     becomes empty or NaN, since no metric can be removed. A file that cannot be read has no answer.
     """
     try:
-        content = json.loads(path.read_text())
+        content = json.loads(path.read_text("utf-8"))
         numbers: dict[str, float] = content.get("numbers") or {}
     except (OSError, ValueError, AttributeError):
         content, numbers = {}, {}

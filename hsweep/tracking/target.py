@@ -194,7 +194,7 @@ class StoreState:
         """Read the file again, which another process may have written; a damaged one changes
         nothing."""
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
-            content = json.loads(self.file.read_text())
+            content = json.loads(self.file.read_text("utf-8"))
             content["refused"] = {key: Refusal(**it) for key, it in content["refused"].items()}
             self._replace_by(StoreState(self.file, **content))
 

@@ -53,7 +53,7 @@ class HangWatch:
             self._file, self._path = None, path
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                self._file = path.open("w")
+                self._file = path.open("w", encoding="utf-8")
             except OSError:
                 return sys.stderr
         return self._file

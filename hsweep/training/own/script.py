@@ -208,7 +208,7 @@ class _Script:
 
     def _seconds_before(self) -> float:
         try:
-            return float(json.loads((self._folder / TIMES_FILE).read_text())["seconds"])
+            return float(json.loads((self._folder / TIMES_FILE).read_text("utf-8"))["seconds"])
         except (OSError, ValueError, KeyError, TypeError):
             return 0.0
 
