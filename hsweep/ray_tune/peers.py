@@ -58,12 +58,10 @@ class Peer:
 
     def train(self, assignment: Assignment, host: str, port: int, name: str) -> Failure | None:
         """Train this rank's part of a trial; return why it failed, None if it has ended well."""
-        from hsweep.training.devices import device_of
-
         try:
             store = find_store(host, port)
-            device = device_of(assignment.resources.gpus)
-            with connected(self._rank, self._size, store, name, device) as world:
+            gpus = assignment.resources.gpus
+            with connected(self._rank, self._size, store, name, gpus) as world:
                 ending = train(assignment, Channel(), world)
                 if ending is not None:
                     raise CannotGoOnError(ending)  # the group stays, as where rank 0 fails
@@ -101,8 +99,6 @@ class Peers:
 
     def train(self, assignment: Assignment, channel: Channel, interrupt: Interrupt) -> None:
         """Train a trial in all processes, of which this is rank 0."""
-        from hsweep.training.devices import device_of
-
         name = f"{assignment.trial.key}-{assignment.attempt}-{next(self._numbers)}"
         parts = [
             actor.train.remote(assignment, self._host, self._store.port, name)
@@ -110,9 +106,9 @@ class Peers:
         ]
         watch = _Watch(assignment, parts, self, interrupt)
         watch.start()
-        device = device_of(assignment.resources.gpus)
+        gpus = assignment.resources.gpus
         try:
-            with connected(0, self._size, self._store, name, device) as world:
+            with connected(0, self._size, self._store, name, gpus) as world:
                 ending = train(assignment, channel, world)
                 # Others may not know that this one cannot go on, and wait for it.
                 watch.wait(_ENDING_SECONDS if ending is None else _CAUSE_SECONDS)

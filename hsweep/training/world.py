@@ -9,7 +9,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    import torch
     from torch.distributed import ProcessGroup
 
 
@@ -121,9 +120,7 @@ def agreements_in(store: Store, name: str, rank: int, size: int) -> Any:
 
 
 @contextlib.contextmanager
-def connected(
-    rank: int, size: int, store: Store, name: str, device: "torch.device"
-) -> Iterator[World]:
+def connected(rank: int, size: int, store: Store, name: str, gpus: float) -> Iterator[World]:
     """Connect this process with the others of a trial, which all enter this.
 
     The default group of ``torch.distributed`` is this trial's own: it is made here (in about 20 ms)
@@ -138,15 +135,17 @@ def connected(
         size: how many there are.
         store: rank 0's, seen from this process.
         name: of this attempt of the trial; no two in one store have the same.
-        device: where this process trains; each has one of its own, or all the CPU.
+        gpus: devices of the trial: one for each process, or none.
     """
     from torch import distributed
 
+    from hsweep.training.devices import device_of
+
     agreements = agreements_in(store, name, rank, size)
-    is_on_cpu = device.type == "cpu"
+    device = device_of(gpus)
     backend = distributed.get_default_backend_for_device(device)
     distributed.init_process_group(
-        backend if is_on_cpu else f"cpu:gloo,{device.type}:{backend}",
+        f"cpu:gloo,{device.type}:{backend}" if gpus else backend,
         store=_part_of(store, f"{name}/default"),
         rank=rank,
         world_size=size,
@@ -154,7 +153,7 @@ def connected(
     # Each process is shown its own device alone, so that is number 0 in all of them.
     variables = {
         "RANK": rank,
-        "LOCAL_RANK": rank if is_on_cpu else 0,
+        "LOCAL_RANK": 0 if gpus else rank,
         "WORLD_SIZE": size,
         "MASTER_ADDR": store.host,
         "MASTER_PORT": store.port,
