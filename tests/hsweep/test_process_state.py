@@ -77,6 +77,7 @@ ONCE: dict[str, Callable[[], Any]] = {
 
 @pytest.mark.parametrize("name", ONCE)
 def test_what_is_done_once_in_a_process_can_be_done_by_each_trial(name: str) -> None:
+    multiprocessing.set_start_method(None, force=True)  # other tests may have settled it
     handlers, path = signal.getsignal(signal.SIGTERM), list(sys.path)
     for _ in range(2):
         before = ProcessState()
