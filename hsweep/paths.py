@@ -7,6 +7,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
 from hsweep.errors import UserError
 
@@ -44,6 +45,11 @@ def below(root: str, *names: str) -> str:
     end = _QUERY.search(rest) if mark else None
     path, query = (rest[: end.start()], end[0]) if end else (rest, "")
     return f"{scheme}{mark}{'/'.join([path.rstrip('/'), *names])}{query}"
+
+
+def sqlite_uri(file: Path) -> str:
+    """Return the URI of a SQLite file, in which a few characters would mean something."""
+    return "sqlite:///" + re.sub("[%?#]", lambda match: quote(match[0]), str(file))
 
 
 def trial_folder(checkpoints: str, key: str) -> Path:
@@ -85,7 +91,7 @@ class Home:
     @property
     def default_tracking_uri(self) -> str:
         """Tracking URI of the default MLflow store."""
-        return f"sqlite:///{self.mlflow_database}"
+        return sqlite_uri(self.mlflow_database)
 
     def study(self, name: str) -> "StudyPaths":
         """Return the paths of the study called ``name``."""

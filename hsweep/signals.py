@@ -4,6 +4,7 @@ import atexit
 import contextlib
 import os
 import signal
+import stat
 import sys
 import threading
 from collections.abc import Iterator
@@ -55,6 +56,18 @@ def explain_interrupt(text: str) -> Iterator[None]:
 def interrupt_message(interrupt: KeyboardInterrupt) -> str:
     """Return the message of an interrupt that ended a command."""
     return " ".join(["interrupted", *map(str, interrupt.args)])
+
+
+def leave_terminal(last_line: str) -> None:
+    """Print a last line on the terminal, if there is one, and nothing after it: from a terminal
+    that has gone each further line would come back as an error. A file or pipe is kept."""
+    with contextlib.suppress(OSError):
+        os.write(2, f"\n{last_line}\n".encode())
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for number in (1, 2):
+        if stat.S_ISCHR(os.fstat(number).st_mode):
+            os.dup2(nowhere, number)
+    os.close(nowhere)
 
 
 def ignore_interrupts() -> None:

@@ -26,10 +26,11 @@ import click
 
 from hsweep.commands.options import home_option, json_option, tracking_option
 from hsweep.commands.output import EXIT_NOTHING_USABLE, console_for, exit_with, print_json, table_of
-from hsweep.errors import ROOT
+from hsweep.errors import ROOT, UserError
 from hsweep.paths import Home
 from hsweep.secrets import redact
 from hsweep.telemetry import disable_telemetry
+from hsweep.tracking.target import tracking_target
 
 _GIB: Final = 2**30
 _NEEDED_GIB: Final = 0.5
@@ -153,20 +154,24 @@ def ray() -> Check:
 
 
 def mlflow(home: Home, tracking_uri: str | None = None) -> Check:
-    """Open the MLflow store at ``tracking_uri``, else the home's own; where its SQLite file is not
-    there yet, open a new one in a temporary folder."""
-    uri = tracking_uri or home.default_tracking_uri
-    shown_uri = redact(uri)
-    file = uri.removeprefix("sqlite:///")
-    is_new = file != uri and not Path(file).exists()
+    """Open the MLflow store of new studies; where its SQLite file is not there yet, open a new one
+    in a temporary folder."""
+    try:
+        target = tracking_target(tracking_uri or None, home, "doctor")
+    except UserError as error:
+        return Check("mlflow", "problem", str(error), "give another")
+    shown_uri = target.shown_uri
+    is_new = target.sqlite_file is not None and not target.sqlite_file.exists()
     # One attempt: by itself the client asks an unreachable server for minutes.
     patience = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
     try:
-        facts = probe("-c", _MLFLOW, "sqlite:///new.db" if is_new else uri, variables=patience)
+        facts = probe(
+            "-c", _MLFLOW, "sqlite:///new.db" if is_new else target.client_uri, variables=patience
+        )
     except ProbeError as error:
         remedy = (
-            f"see that the store {shown_uri} is up and reachable, or leave --tracking-uri out"
-            if tracking_uri
+            f"see that the store {shown_uri} is up and reachable, or name another (--tracking-uri)"
+            if tracking_uri or target.sqlite_file != home.mlflow_database
             else f"move {home.mlflow_database} away; the studies' own records are elsewhere"
         )
         return Check("mlflow", "problem", f"{shown_uri}: {redact(str(error))}", remedy)

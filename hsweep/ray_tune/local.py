@@ -138,8 +138,17 @@ def _start() -> None:
                 num_cpus=usable_cores(),
                 **QUIET,
             )
-    except (ConnectionError, ValueError, RuntimeError) as error:
-        raise UserError(f"a local Ray does not start: {error}") from error
+    except (OSError, ValueError, RuntimeError) as error:
+        remedy = ""
+        if "AF_UNIX" in str(error):
+            remedy = ". Sockets lie there: name a folder of a shorter path in RAY_TMPDIR, as /tmp"
+        elif isinstance(error, OSError):
+            home = os.environ.get("HOME", "not set")
+            remedy = (
+                f". Ray writes to HOME ({home}) and to RAY_TMPDIR, else TMPDIR, else /tmp: name "
+            )
+            remedy += "folders there that can be written to, or use --runner inline"
+        raise UserError(f"a local Ray does not start: {error}{remedy}") from error
 
 
 def shut_down() -> None:

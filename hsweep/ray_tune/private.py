@@ -7,6 +7,8 @@ and ``tests/hsweep/test_ray_private.py`` fails where one of them is another.
 import contextlib
 import functools
 import logging
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,6 +19,9 @@ from ray.exceptions import RayActorError, RayError, RayTaskError
 if TYPE_CHECKING:
     # Tune takes as long to import as Ray takes to start, which does not need it.
     from ray.tune.experiment import Trial as TuneTrial
+
+HEAD_SECONDS: Final = 20.0
+"""How long the head of a cluster may take to answer before it is joined."""
 
 _IDLE_HELPERS: Final = ("start_log_monitor", "start_monitor", "start_api_server")
 _errors: dict[str, BaseException] = {}
@@ -56,6 +61,29 @@ def dead_processes() -> list[str]:
     """
     node = ray._private.worker._global_node
     return [name for name, _ in node.dead_processes()] if node is not None else []
+
+
+def problem_of_head(address: str) -> str:
+    """Return why the head of a cluster does not answer within ``HEAD_SECONDS``; empty if it does.
+
+    ``ray.init`` would wait for as long as a run waits for a head that is silent for a while: many
+    minutes. The command is not part of Ray's documentation.
+    """
+    command = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address", address]
+    try:
+        asked = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=HEAD_SECONDS,
+            encoding="utf-8",
+            errors="replace",
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"no answer within {HEAD_SECONDS:g} s"
+    lines = [line.strip() for line in asked.stderr.splitlines() if line.strip()]
+    return (lines or ["it is not healthy"])[-1][:300] if asked.returncode else ""
 
 
 @contextlib.contextmanager

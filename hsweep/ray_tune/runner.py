@@ -7,6 +7,7 @@ never read back.
 """
 
 import logging
+import os
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,7 +29,12 @@ from hsweep.ray_tune.local import QUIET, StartingRay, in_thread, shut_down, star
 from hsweep.ray_tune.messages import START
 from hsweep.ray_tune.nodes import alive_nodes, on_node, slots_of_all
 from hsweep.ray_tune.pickling import check_sent, send_whole
-from hsweep.ray_tune.private import add_no_variables, repair_tune, start_dashboard
+from hsweep.ray_tune.private import (
+    add_no_variables,
+    problem_of_head,
+    repair_tune,
+    start_dashboard,
+)
 from hsweep.ray_tune.scheduler import CoordinatedScheduler, CoordinatedSearcher
 from hsweep.ray_tune.workers import Worker
 from hsweep.workspace import worker_environment
@@ -95,6 +101,20 @@ class RayRunner:
         self._lacks_dashboard = self.has_dashboard
 
     def _join(self, address: str) -> None:
+        source = "RAY_ADDRESS" if os.environ.get("RAY_ADDRESS") == address else "--address"
+        if "://" in address:
+            raise UserError(
+                f"{source} names a cluster by the HOST:PORT of its head (port 6379 unless another "
+                f"was chosen), or auto; got {address!r}, the address of another service of Ray. "
+                "Run the command on a node of the cluster (or by `ray job submit`), or "
+                f"{_without(source)}"
+            )
+        if problem := problem_of_head(address):
+            raise UserError(
+                f"{source}={address}: no cluster of this Ray version answers there ({problem}); "
+                "see that it is up and that RAY_AUTH_TOKEN or ~/.ray/auth_token holds its token, "
+                f"or {_without(source)}"
+            )
         environment = {**worker_environment(self.sweep_folder), "RAY_CHDIR_TO_TRIAL_DIR": "0"}
         hook = "hsweep.workspace.set_up_cluster_worker"
         runtime = {"worker_process_setup_hook": hook, "env_vars": environment}
@@ -177,6 +197,10 @@ class RayRunner:
 
     def close(self) -> None:
         shut_down()
+
+
+def _without(source: str) -> str:
+    return f"{'unset' if source == 'RAY_ADDRESS' else 'leave out'} {source}: Ray then starts here"
 
 
 def _tuner(scratch: str, scheduler: CoordinatedScheduler) -> tune.Tuner:

@@ -66,7 +66,9 @@ class RunOptions:
         False, is_flag=True, help="Also try trials again that failed or were too large."
     )
     tracking_uri: str | None = option(
-        None, metavar="URI", help="An MLflow store; by default SQLite under the home."
+        None,
+        metavar="URI",
+        help="An MLflow store.  [default: MLFLOW_TRACKING_URI; without it SQLite under the home]",
     )
     log_weights: bool = option(
         False,

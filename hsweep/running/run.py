@@ -41,8 +41,9 @@ from hsweep.running.outcome import Outcome, browse_line, resume_line
 from hsweep.running.pace import Outlook
 from hsweep.running.progress import ENDING, Progress
 from hsweep.running.reuse import Reuse, trains_all_itself
-from hsweep.signals import EXIT_INTERRUPTED, explain_interrupt
+from hsweep.signals import EXIT_INTERRUPTED, explain_interrupt, leave_terminal
 from hsweep.terminal import print_step
+from hsweep.tracking.target import STORE_VARIABLE
 from hsweep.tracking.tracker import Tracker
 from hsweep.training.checkpoints import CheckpointStore
 from hsweep.training.compiled import cannot_be_compiled
@@ -210,6 +211,8 @@ def _greet(console: Console, change: Change, home: Home, runner: Runner) -> None
         console.print(f"... {len(plan.skipped)} points skipped in all (hsweep plan lists them)")
     if url := getattr(runner, "dashboard_url", None):
         _print_dashboard(console, url)
+    if os.environ.get(STORE_VARIABLE) == change.target.uri:
+        console.print(f"MLflow store   {change.target.shown_uri} ({STORE_VARIABLE})")
     console.print(f"MLflow UI      {browse_line(change.target, home, change.name)}", soft_wrap=True)
 
 
@@ -369,9 +372,16 @@ def _stopping_on_signals(
     coordinator: Coordinator, study: StudyFolder, progress: Progress, *, is_guest: bool
 ) -> Iterator[None]:
     """Let the first interrupt end the study cleanly, and the second at once: with the process,
-    unless the study is a guest in it."""
+    unless the study is a guest in it. A hangup, unless it is ignored (``nohup``), is one too."""
+    process = os.getpid()
 
-    def handle(_number: int, _frame: FrameType | None) -> None:
+    def handle(number: int, _frame: FrameType | None) -> None:
+        if os.getpid() != process:  # forked by the user's training, which may end it so
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+            return
+        if number == signal.SIGHUP:
+            leave_terminal(f"the terminal has gone; go on by: {resume_line(study)}")
         if coordinator.stop_requested:
             if is_guest:
                 raise KeyboardInterrupt
@@ -386,7 +396,9 @@ def _stopping_on_signals(
     before: dict[signal.Signals, Callable[..., Any] | int | None] = {}
     # Outside the main thread ValueError: the program that runs us there has the signals.
     with contextlib.suppress(ValueError):
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
+                continue
             before[number] = signal.signal(number, handle)
     try:
         yield

@@ -19,7 +19,7 @@ from typing import Any, Final
 from filelock import FileLock
 
 from hsweep.files import replacing
-from hsweep.paths import cache_folder
+from hsweep.paths import cache_folder, sqlite_uri
 from hsweep.telemetry import disable_telemetry
 from hsweep.tracking.contents import NOTE, STUDY_ID, tag_value
 from hsweep.tracking.target import TrackingTarget
@@ -58,7 +58,7 @@ def connect(target: TrackingTarget) -> MlflowClient:
     initialise_database(target)
     if target.sqlite_file is not None:
         _wait_less_for_disks()
-    return MlflowClient(tracking_uri=target.uri, registry_uri=target.uri)
+    return MlflowClient(tracking_uri=target.client_uri, registry_uri=target.client_uri)
 
 
 def is_refusal(error: BaseException) -> bool:
@@ -153,7 +153,8 @@ def _make_empty(file: Path) -> None:
     # Another half second of imports, for SQLite stores alone.
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
-    store = SqlAlchemyStore(f"sqlite:///{file}", "artifacts")  # type: ignore[no-untyped-call]
+    uri = TrackingTarget(sqlite_uri(file), None, "").client_uri
+    store = SqlAlchemyStore(uri, "artifacts")  # type: ignore[no-untyped-call]
     store.engine.dispose()
 
 

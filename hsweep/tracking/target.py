@@ -7,11 +7,11 @@ import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from hsweep.errors import UserError
 from hsweep.files import write_text
-from hsweep.paths import Home, StudyPaths
+from hsweep.paths import Home, StudyPaths, sqlite_uri
 from hsweep.secrets import HIDDEN, redact, redact_patterns
 
 if TYPE_CHECKING:
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 PARENT: Final = "parent"
 """Stands for the study's own run where runs are listed by trial key."""
+
+STORE_VARIABLE: Final = "MLFLOW_TRACKING_URI"
+"""Names the store of new studies, as it does for MLflow."""
 
 _SERVERS: Final = ("http", "https")
 _DATABASES: Final = ("postgresql", "mysql", "mssql")
@@ -43,7 +46,12 @@ class TrackingTarget:
     def sqlite_file(self) -> Path | None:
         if not self.uri.startswith(_SQLITE):
             return None
-        return Path(self.uri.removeprefix(_SQLITE).partition("?")[0])
+        return Path(unquote(self.uri.removeprefix(_SQLITE).partition("?")[0]))
+
+    @property
+    def client_uri(self) -> str:
+        """The URI for MLflow, which would make folders of the quoted name of a SQLite file."""
+        return self.uri.replace(_SQLITE, "sqlite+pysqlite:///", 1) if "%" in self.uri else self.uri
 
     @property
     def is_server(self) -> bool:
@@ -69,11 +77,15 @@ class TrackingTarget:
 
 
 def tracking_target(uri: str | None, home: Home, experiment: str) -> TrackingTarget:
-    """Return the store at ``--tracking-uri``; None is the home's own SQLite store.
+    """Return the store at ``--tracking-uri``; None is that of ``MLFLOW_TRACKING_URI``, or else the
+    home's own SQLite store.
 
     Raises:
         UserError: a URI of a kind that cannot be used.
     """
+    named_by = "--tracking-uri"
+    if uri is None and (uri := os.environ.get(STORE_VARIABLE) or None):
+        named_by = f"{STORE_VARIABLE} (which --tracking-uri {home.default_tracking_uri} overrules)"
     if uri is None:
         uri = home.default_tracking_uri
     scheme, has_scheme, rest = uri.partition("://")
@@ -82,8 +94,8 @@ def tracking_target(uri: str | None, home: Home, experiment: str) -> TrackingTar
         file = Path(rest if has_scheme else uri).expanduser().absolute()
         suggestion = file if file.suffix in (".db", ".sqlite") else file / "mlflow.db"
         raise UserError(
-            "--tracking-uri needs an http(s):// server or a database; MLflow no longer keeps runs "
-            f"in a folder. Got {redact(uri)!r}; for a local store give {_SQLITE}{suggestion}"
+            f"{named_by} needs an http(s):// server or a database; MLflow no longer keeps runs "
+            f"in a folder. Got {redact(uri)!r}; for a local store give {sqlite_uri(suggestion)}"
         )
     if uri.lower().startswith("sqlite"):
         return _sqlite_target(uri, home, experiment)
@@ -92,7 +104,7 @@ def tracking_target(uri: str | None, home: Home, experiment: str) -> TrackingTar
     if kind in _DATABASES and rest:
         return TrackingTarget(uri, _as_uri(home.mlflow_artifacts), experiment)
     raise UserError(
-        "--tracking-uri must be http://HOST, https://HOST, sqlite:////PATH, or a "
+        f"{named_by} must be http://HOST, https://HOST, sqlite:////PATH, or a "
         f"{', '.join(_DATABASES)} database; got {redact(uri)!r}"
     )
 
@@ -105,6 +117,8 @@ def target_of(study: "StudyFolder", home: Home, uri: str | None = None) -> Track
         uri = manifest.tracking_uri
         if has_login() and uri.startswith("http"):
             uri = uri.replace(f"://{HIDDEN}@", "://")
+        if redact(named := os.environ.get(STORE_VARIABLE, "")) == uri:
+            uri = named
         if HIDDEN in uri:
             raise UserError(
                 f"the study {study.name!r} reports to {uri}, whose password is not kept; give it "
@@ -125,10 +139,10 @@ def _sqlite_target(uri: str, home: Home, experiment: str) -> TrackingTarget:
         raise UserError(
             f"a SQLite store needs a file, as in sqlite:////absolute/path/mlflow.db; got {uri!r}"
         )
-    file = Path(name).expanduser().absolute()
+    file = Path(unquote(name)).expanduser().absolute()
     is_default = file == home.mlflow_database.expanduser().absolute()
     artifacts = home.mlflow_artifacts if is_default else file.parent / "artifacts"
-    return TrackingTarget(f"{_SQLITE}{file}{has_query}{query}", _as_uri(artifacts), experiment)
+    return TrackingTarget(f"{sqlite_uri(file)}{has_query}{query}", _as_uri(artifacts), experiment)
 
 
 def _as_uri(folder: Path) -> str:

@@ -196,7 +196,7 @@ def _serve(target: TrackingTarget, bound: socket.socket, first_page: str) -> Non
         await (RedirectResponse(f"/?first{first_page}") if is_plain else app)(scope, receive, send)
 
     connect(target)
-    os.environ[constants.BACKEND_STORE_URI_ENV_VAR] = target.uri
+    os.environ[constants.BACKEND_STORE_URI_ENV_VAR] = target.client_uri
     # Otherwise experiments made in the pages keep files in ./mlartifacts of the caller.
     os.environ[constants.ARTIFACTS_DESTINATION_ENV_VAR] = target.artifact_location or ""
     os.environ[constants.ARTIFACT_ROOT_ENV_VAR] = "mlflow-artifacts:/"

@@ -374,6 +374,47 @@ class TestInterrupts:
         words = [line.split()[2] for line in shown.splitlines() if line.startswith("width=")]
         assert words == ["planned", "interrupted", "finished"]
 
+    @pytest.mark.parametrize("is_ignored", [False, True])
+    def test_a_hangup_ends_a_study_in_order_unless_it_is_ignored_as_under_nohup(
+        self, hsweep: Invoke, tmp_path: Path, is_ignored: bool
+    ) -> None:
+        source = (
+            "import os, signal\nfrom hsweep import Sweep, grid, steps\n"
+            "def train(point, run):\n"
+            "    os.kill(os.getpid(), signal.SIGHUP)\n"
+            "    for step in (1, 2): run.report(step, top1=0.5)\n"
+            "SWEEP = Sweep(name='h', space=grid(heads=[1, 2]), train=train, metric='top1', "
+            "goal='max', budget=steps(2))\n"
+        )
+        before = signal.signal(signal.SIGHUP, signal.SIG_IGN if is_ignored else signal.SIG_DFL)
+        try:
+            ended = hsweep("run", write(tmp_path, source), "--runner", "inline", "--no-check")
+        finally:
+            signal.signal(signal.SIGHUP, before)
+        assert ended.exit_code == (0 if is_ignored else 130), ended.output
+        assert ("go on by: hsweep resume" in ended.stdout) is not is_ignored
+
+    def test_a_process_that_a_trial_forks_can_be_ended(
+        self, hsweep: Invoke, tmp_path: Path
+    ) -> None:
+        source = (
+            "import multiprocessing, signal, warnings\n"
+            "from hsweep import Sweep, grid, steps\n"
+            "def train(point, run):\n"
+            "    warnings.simplefilter('ignore')\n"
+            "    forked = multiprocessing.get_context('fork').Process(target=signal.pause)\n"
+            "    forked.start()\n"
+            "    forked.terminate()\n"
+            "    forked.join(60)\n"
+            "    run.report(1, code=float(forked.exitcode))\n"
+            "SWEEP = Sweep(name='f', space=grid(heads=[1]), train=train, metric='code', "
+            "goal='max', budget=steps(1))\n"
+        )
+        ran = hsweep("run", write(tmp_path, source), "--runner", "inline", "--no-check", "--json")
+        assert json.loads(ran.stdout)["finished"] == 1, ran.output
+        (trial,) = json.loads(hsweep("show", "f-quick", "--json").stdout)["trials_list"]
+        assert trial["code"] == -signal.SIGTERM
+
 
 class TestCommands:
     NAMES = ("plain", "with space", "it's", 'say "$HOME"; ls', "-x")

@@ -10,6 +10,7 @@ import pytest
 from cli_process import Workplace
 from tiny_studies import new_study
 
+from hsweep.errors import ROOT
 from hsweep.paths import Home
 from hsweep.python import load
 from hsweep.ray_tune.environment import prepare_ray
@@ -190,3 +191,29 @@ def test_ray_ends_beside_a_thread_that_looks_for_garbage() -> None:
         [sys.executable, "-c", ENDING], check=False, capture_output=True, text=True
     )
     assert (done.returncode, done.stdout) == (0, "still here\n"), done.stderr
+
+
+@pytest.mark.parametrize("variable", ["HOME", "TMPDIR"])
+def test_a_folder_that_ray_cannot_use_is_named(variable: str, tmp_path: Path) -> None:
+    folder = tmp_path / ("long" * 25)
+    if variable == "TMPDIR":
+        folder.mkdir()
+    program = (
+        "import os\n"
+        f"os.environ.pop('RAY_TMPDIR', None); os.environ[{variable!r}] = {str(folder)!r}\n"
+        "from hsweep.ray_tune.environment import prepare_ray\n"
+        "prepare_ray()\n"
+        "from hsweep.errors import UserError\n"
+        "from hsweep.ray_tune.local import start_local\n"
+        "try: start_local({})\n"
+        "except UserError as error: print(error)\n"
+    )
+    if variable == "HOME":
+        (tmp_path / "file").touch()
+        program = program.replace(str(folder), str(tmp_path / "file"))
+    ended = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert ended.stdout.startswith("a local Ray does not start: ")
+    remedy = "shorter path in RAY_TMPDIR" if variable == "TMPDIR" else "Ray writes to HOME ("
+    assert remedy in ended.stdout

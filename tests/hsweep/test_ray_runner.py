@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import sys
 import threading
 import time
@@ -35,6 +36,7 @@ from ray.air.execution._internal.actor_manager import RayActorManager  # noqa: E
 from ray.exceptions import ActorUnavailableError  # noqa: E402
 
 from hsweep.ray_tune import nodes as ray_nodes  # noqa: E402
+from hsweep.ray_tune import private as ray_private  # noqa: E402
 from hsweep.ray_tune import runner as ray_runner  # noqa: E402
 from hsweep.ray_tune import scheduler as ray_scheduler  # noqa: E402
 from hsweep.ray_tune.runner import RayRunner  # noqa: E402
@@ -291,8 +293,39 @@ def test_a_cluster_that_cannot_be_reached_is_the_users_error(
         raise ConnectionError("timed out")
 
     monkeypatch.setattr(ray, "init", refuse)
+    monkeypatch.setattr(ray_runner, "problem_of_head", lambda _address: "")
     with pytest.raises(UserError, match=r"cluster at 10\.255\.255\.1:6379.*RAY_AUTH_TOKEN"):
         RayRunner(scratch=str(tmp_path), address="10.255.255.1:6379").connect()
+
+
+def test_an_address_where_no_cluster_answers_is_told_soon(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray_private, "HEAD_SECONDS", 0.5)
+
+    def refusal(address: str) -> str:
+        with pytest.raises(UserError) as refused:
+            RayRunner(scratch=str(tmp_path), address=address).connect()
+        return str(refused.value)
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        assert f"--address={address}: no cluster" in refusal(address)
+        monkeypatch.setenv("RAY_ADDRESS", address)
+        said = refusal(address)
+    assert said.startswith(f"RAY_ADDRESS={address}: no cluster of this Ray version answers there")
+    assert "(no answer within 0.5 s)" in said
+    assert said.endswith("or unset RAY_ADDRESS: Ray then starts here")
+
+
+@pytest.mark.parametrize("address", ["http://127.0.0.1:8265", "ray://127.0.0.1:10001"])
+def test_the_address_of_another_service_of_ray_is_refused(
+    address: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    with pytest.raises(UserError, match=r"--address names a cluster by the HOST:PORT of its head"):
+        RayRunner(scratch=str(tmp_path), address=address).connect()
 
 
 @dataclass(frozen=True)

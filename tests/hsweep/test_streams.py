@@ -4,6 +4,7 @@ that leave."""
 import ctypes.util
 import json
 import os
+import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -128,3 +129,51 @@ def test_no_file_of_a_study_gets_the_number_of_a_closed_stream(sweep: Path) -> N
     assert json.loads(shown.stdout)["finished"] == 2
     journal = sweep.parent / "home" / "studies" / "loud-quick" / "journal.jsonl"
     assert all(line.startswith(b'{"crc32"') for line in journal.read_bytes().splitlines())
+
+
+WAITING = """
+import contextlib
+import os
+
+from hsweep import Sweep, epochs, grid
+
+
+def train(point, run):
+    print("now training")
+    with contextlib.suppress(OSError):
+        os.read(0, 1)
+    for epoch in (1, 2):
+        run.report(epoch, top1=0.5)
+
+
+SWEEP = Sweep(
+    name="waiting",
+    space=grid(heads=[1, 2]),
+    train=train,
+    metric="top1",
+    goal="max",
+    budget=epochs(2),
+)
+"""
+
+
+def test_a_study_whose_terminal_goes_away_ends_in_order(tmp_path: Path) -> None:
+    (tmp_path / "waiting.py").write_text(WAITING, "utf-8")
+    terminal, its_other_end = pty.openpty()
+    place = os.ttyname(its_other_end)
+    words = [sys.executable, "-m", "hsweep", "run", "waiting.py", "--runner", "inline"]
+    # The first terminal that the leader of a session opens is the session's.
+    study = subprocess.Popen(
+        ["bash", "-c", f'exec 0<>{place} 1>&0 2>&0; exec "$@"', "bash", *words, "--no-check"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "HSWEEP_HOME": str(tmp_path / "home")},
+        start_new_session=True,
+    )
+    printed = b""
+    while b"now training" not in printed:
+        printed += os.read(terminal, 4096)
+    os.close(its_other_end)
+    os.close(terminal)
+    assert study.wait() == 130
+    shown = json.loads(called(tmp_path, "show", "waiting-quick", "--json").stdout)
+    assert (shown["state"], shown["planned"]) == ("interrupted", 2)

@@ -5,12 +5,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tiny_studies import new_study
 
 from hsweep.errors import UserError
 from hsweep.paths import Home
 from hsweep.record.journal import TrialRow
 from hsweep.tracking.contents import safe_names, trial_params
-from hsweep.tracking.target import TrackingTarget, tracking_target
+from hsweep.tracking.target import TrackingTarget, target_of, tracking_target
 
 
 @pytest.fixture
@@ -129,3 +130,44 @@ def test_runs_are_compared_by_shape_cost_and_recipe() -> None:
         "replicate": "1",
         "budget": "8",
     }
+
+
+@pytest.mark.parametrize("name", ["run #3", "50%20 of it", "what?", "a;b=c&d", "[x]{y}", "größe"])
+def test_a_home_of_any_name_has_its_store_and_artifacts_in_it(name: str, tmp_path: Path) -> None:
+    from hsweep.tracking.store import connect
+
+    target = tracking_target(None, Home(tmp_path / name / "home"), "heads")
+    assert target.sqlite_file == tmp_path / name / "home" / "mlflow" / "mlflow.db"
+    again = tracking_target(target.uri, Home(tmp_path / name / "home"), "heads")
+    assert (again.uri, again.sqlite_file) == (target.uri, target.sqlite_file)
+    client = connect(target)
+    run = client.create_run("0").info
+    client.log_text(run.run_id, "here", "note.txt")
+    assert client.search_runs(["0"])[0].info.run_id == run.run_id
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert [path.parent.name for path in tmp_path.rglob("note.txt")] == ["artifacts"]
+
+
+def test_mlflows_own_variable_names_the_store_of_new_studies(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5000")
+    assert tracking_target(None, home, "heads").uri == "http://127.0.0.1:5000"
+    assert tracking_target("http://other", home, "heads").uri == "http://other"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "./mlruns")
+    with pytest.raises(UserError, match=r"^MLFLOW_TRACKING_URI \(which --tracking-uri sqlite:///"):
+        tracking_target(None, home, "heads")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "")
+    assert tracking_target(None, home, "heads").sqlite_file == home.mlflow_database
+
+
+def test_a_study_stays_with_its_store_whose_password_the_variable_may_hold(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri = "postgresql://ann:secret@host/mlflow"
+    study = new_study(home, tracking_uri=TrackingTarget(uri, None, "").shown_uri)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://other")
+    with pytest.raises(UserError, match="whose password is not kept"):
+        target_of(study, home)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    assert target_of(study, home).uri == uri
