@@ -30,6 +30,7 @@ from hsweep.errors import UserError, shown
 from hsweep.garbage import collect_rarely
 from hsweep.signals import (
     EXIT_INTERRUPTED,
+    ends_as_interrupts,
     ignore_interrupts,
     interrupt_message,
     redeliver_interrupts,
@@ -72,7 +73,7 @@ class _Commands(click.Group):
 
         disable_telemetry()
         try:
-            with redeliver_interrupts():
+            with ends_as_interrupts(), redeliver_interrupts():
                 result = super().invoke(ctx)
             sys.stdout.flush()
             return result

@@ -2,13 +2,17 @@
 
 import atexit
 import contextlib
+import functools
 import os
 import signal
 import stat
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any, Final
+
+Handler = Callable[[int, FrameType | None], None]
 
 EXIT_INTERRUPTED: Final = 130
 """As shells have it: 128 and the number of the signal."""
@@ -39,6 +43,47 @@ def redeliver_interrupts() -> Iterator[None]:
         yield
     finally:
         sys.unraisablehook = before
+
+
+def not_in_forks(handle: Handler) -> Handler:
+    """Decorate a handler of signals that processes forked from this one do not share: SIGTERM ends
+    them, and what the terminal sends to all processes waits for this one to end them."""
+    process = os.getpid()
+
+    @functools.wraps(handle)
+    def handler(number: int, frame: FrameType | None) -> None:
+        if os.getpid() == process:
+            handle(number, frame)
+        elif number == signal.SIGTERM:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
+    return handler
+
+
+@contextlib.contextmanager
+def ends_as_interrupts() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP interrupt the block, where they would end this process on the spot."""
+
+    @not_in_forks
+    def handle(number: int, _frame: FrameType | None) -> None:
+        if number == signal.SIGHUP:
+            leave_terminal("the terminal has gone")
+        raise KeyboardInterrupt
+
+    numbers = [
+        number
+        for number in (signal.SIGTERM, signal.SIGHUP)
+        if threading.current_thread() is threading.main_thread()
+        and signal.getsignal(number) is signal.SIG_DFL
+    ]
+    for number in numbers:
+        signal.signal(number, handle)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)
 
 
 @contextlib.contextmanager

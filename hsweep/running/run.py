@@ -41,7 +41,7 @@ from hsweep.running.outcome import Outcome, browse_line, resume_line
 from hsweep.running.pace import Outlook
 from hsweep.running.progress import ENDING, Progress
 from hsweep.running.reuse import Reuse, trains_all_itself
-from hsweep.signals import EXIT_INTERRUPTED, explain_interrupt, leave_terminal
+from hsweep.signals import EXIT_INTERRUPTED, explain_interrupt, leave_terminal, not_in_forks
 from hsweep.terminal import print_step
 from hsweep.tracking.target import STORE_VARIABLE
 from hsweep.tracking.tracker import Tracker
@@ -373,13 +373,9 @@ def _stopping_on_signals(
 ) -> Iterator[None]:
     """Let the first interrupt end the study cleanly, and the second at once: with the process,
     unless the study is a guest in it. A hangup, unless it is ignored (``nohup``), is one too."""
-    process = os.getpid()
 
+    @not_in_forks
     def handle(number: int, _frame: FrameType | None) -> None:
-        if os.getpid() != process:  # forked by the user's training, which may end it so
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
-            return
         if number == signal.SIGHUP:
             leave_terminal(f"the terminal has gone; go on by: {resume_line(study)}")
         if coordinator.stop_requested:

@@ -325,10 +325,18 @@ class TestInterrupts:
         yield
         signal.signal(signal.SIGINT, before)
 
+    @pytest.mark.parametrize("number", ["SIGINT", "SIGTERM", "SIGHUP"])
     @pytest.mark.parametrize("name", ["run", "resume", "plan"])
     def test_before_anything_is_recorded(
-        self, hsweep: Invoke, tmp_path: Path, home: Home, name: str
+        self,
+        hsweep: Invoke,
+        tmp_path: Path,
+        home: Home,
+        name: str,
+        number: str,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
+        monkeypatch.setattr(self, "SOURCE", self.SOURCE.replace("SIGINT", number), raising=False)
         study = new_study(home)
         put_on_record(study, self.SOURCE)
         before = study.status()
