@@ -1,5 +1,6 @@
 """Every file name the tool uses, in one place."""
 
+import errno
 import hashlib
 import os
 import re
@@ -102,9 +103,11 @@ class Home:
         try:
             self.studies.mkdir(parents=True, exist_ok=True)
             self.mlflow_artifacts.mkdir(parents=True, exist_ok=True)
+            if not os.access(self.studies, os.W_OK | os.X_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         except OSError as error:
             raise UserError(
-                f"the home {self.root} cannot be created ({error.strerror}); give another with "
+                f"the home {self.root} cannot be written to ({error.strerror}); give another with "
                 "--home or HSWEEP_HOME"
             ) from error
         return self

@@ -358,6 +358,11 @@ class TestAFullDisk:
 
 
 class TestReadOnlyStorage:
+    def test_it_is_no_home_for_a_new_study(self, read_only: Home, home: Home) -> None:
+        home.create()
+        with pytest.raises(UserError, match=r"the home .*outside cannot be written to \(Perm"):
+            read_only.create()
+
     def test_a_study_is_read_listed_and_exported(
         self, hsweep: Invoke, study: StudyFolder, read_only: Home, tmp_path: Path
     ) -> None:
