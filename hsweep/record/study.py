@@ -289,8 +289,10 @@ class StudyFolder:
             if self.manifest.training:  # when it waits for data is not known
                 totals["data_wait_share"] = None
             search_end, runs = journal.meta(SEARCH_END), journal.num_runs()
-        is_complete = not (totals[TrialStatus.PLANNED] or totals[TrialStatus.RUNNING])
-        state = "running" if running else "complete" if is_complete else "interrupted"
+        # One that ended before its trials were recorded has none.
+        has_trials = any(totals[status] for status in TrialStatus)
+        is_open = not has_trials or totals[TrialStatus.PLANNED] or totals[TrialStatus.RUNNING]
+        state = "running" if running else "interrupted" if is_open else "complete"
         return {
             "study": self.name,
             "sweep": self.manifest.sweep,

@@ -83,7 +83,7 @@ def study_now(study: StudyFolder, journal: JournalReader) -> Now:
     is_running = study.is_running()
     running = [row for row in rows if row.status is TrialStatus.RUNNING] if is_running else []
     curves = tuple(_curves(journal, running[:_MAX_TRAINING], labels, metric))
-    is_open = any(not row.status.is_final for row in rows)
+    is_open = not rows or any(not row.status.is_final for row in rows)
     num_ended = sum(
         row.status.is_final and row.status is not TrialStatus.NOT_NEEDED for row in rows
     )

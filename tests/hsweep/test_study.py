@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow.fs import FileSystem
+from tiny import tiny_sweep
 from tiny_studies import SWEEP_FILE, finish, manifest, new_study, recording
 
 from hsweep import UserError
@@ -19,6 +20,7 @@ from hsweep.paths import Home, below, check_study_name
 from hsweep.record.journal_reader import JournalReader
 from hsweep.record.rows import RawReport
 from hsweep.record.study import StudyFolder, list_studies
+from hsweep.watching.now import study_now
 
 
 @pytest.fixture
@@ -204,3 +206,12 @@ def test_json_is_replaced_whole(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="Circular"):
         write_json(path, cyclic)
     assert json.loads(path.read_text()) == {"a": 1}
+
+
+def test_a_study_that_ended_before_its_trials_were_recorded_is_not_complete(home: Home) -> None:
+    content = manifest("mine", tiny_sweep())
+    study = StudyFolder.create(home, content, sweep_source=SWEEP_FILE, plan={})
+    assert study.status()["state"] == "interrupted"
+    with study.journal() as journal:
+        assert journal.trials() == []
+        assert study_now(study, journal).state == "interrupted"
