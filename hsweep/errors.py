@@ -33,6 +33,10 @@ class RefusedReportError(UserError):
     """A report of the user's training cannot be used; another attempt would report the same."""
 
 
+class SpentProcessError(RuntimeError):
+    """What can be done once in a process was done there before, in another way."""
+
+
 def unknown_name(
     kind: str, name: object, choices: Iterable[object], *, unlisted: Iterable[str] = ()
 ) -> UserError:

@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from torch import distributed
 
+from hsweep.errors import SpentProcessError
 from hsweep.training.devices import seed_torch
 from hsweep.training.world import launcher_variables
 
@@ -133,8 +134,16 @@ _set_num_interop_threads = torch.set_num_interop_threads
 
 def _set_num_interop_threads_again(nthreads: int) -> None:
     """Torch takes this number once; a trial that asks for it as the one before did has it."""
-    if nthreads != torch.get_num_interop_threads():
+    if nthreads == torch.get_num_interop_threads():
+        return
+    try:
         _set_num_interop_threads(nthreads)
+    except RuntimeError as error:
+        raise SpentProcessError(
+            f"torch.set_num_interop_threads({nthreads}): torch takes this number once in a "
+            f"process, and this one has {torch.get_num_interop_threads()}; set isolate=True "
+            "without --runner inline, or train by command(...)"
+        ) from error
 
 
 torch.set_num_interop_threads = _set_num_interop_threads_again

@@ -35,6 +35,7 @@ from hsweep import Asha, Point, Resources, Run, UserError, epochs, grid, seconds
 from hsweep.coordination.runner import InlineRunner
 from hsweep.design.trial import Assignment, Event, OutOfMemory, Report, StorageFailure
 from hsweep.record.journal import JournalReader
+from hsweep.training import process_state
 from hsweep.training.own.leftovers import MARK_VARIABLE
 from hsweep.training.run import Channel
 from hsweep.training.train import train
@@ -354,6 +355,25 @@ def test_a_report_that_cannot_be_used_is_not_tried_again(tmp_path: Path) -> None
     with JournalReader(tmp_path / "study" / "journal.db") as journal:
         rows = {row.point["deed"]: (row.status, row.attempt) for row in journal.trials()}
     assert rows == {deed: ("failed", 3 if deed == "raises" else 1) for deed in deeds}
+
+
+def test_what_this_process_cannot_do_again_is_not_tried_again_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(number: int) -> None:
+        raise RuntimeError("cannot set number of interop threads")
+
+    def train(point: Point, run: Run) -> None:
+        torch.set_num_interop_threads(torch.get_num_interop_threads() + point["more"])
+        run.report(1, loss=0.5)
+
+    monkeypatch.setattr(process_state, "_set_num_interop_threads", refuse)
+    sweep = own_sweep(space=grid(more=[0, 1]), train=train, budget=epochs(1), max_failures=2)
+    with coordinating(sweep, tmp_path) as coordinator:
+        InlineRunner().run(coordinator)
+        same, other = coordinator.journal.trials()
+    assert (same.status, other.status, other.attempt) == ("finished", "failed", 1)
+    assert "set isolate=True" in (other.reason or "")
 
 
 @pytest.mark.parametrize(
