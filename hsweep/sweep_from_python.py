@@ -18,7 +18,7 @@ from hsweep.planning.code import look_again, users_modules
 from hsweep.planning.identity import describe
 from hsweep.planning.statements import sweep_text
 from hsweep.shipped import sweep_path
-from hsweep.user_packages import SWEEP_FILE_PREFIX
+from hsweep.user_packages import SWEEP_MODULE
 
 _LOADERS: Final = ("description", "folder")
 """Fields that the loader of a sweep file fills in."""
@@ -83,7 +83,7 @@ def sweep_file_of(sweep: Sweep | str | Path) -> Iterator[LocatedSweep]:
             being loaded asks for it.
     """
     for frame in inspect.stack(0):
-        if frame.frame.f_globals.get("__name__", "").startswith(SWEEP_FILE_PREFIX):
+        if frame.frame.f_globals.get("__name__") == SWEEP_MODULE:
             raise UserError(
                 "a sweep file is loaded to be planned, and again by each resume, so it cannot run "
                 'a sweep at its top level; put that under `if __name__ == "__main__":`'

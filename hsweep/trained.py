@@ -149,8 +149,10 @@ class StudyTrial:
         from hsweep.planning.function_models import model_at
         from hsweep.planning.identity import hash_for_key
         from hsweep.planning.prepare import own_sweep, recorded_options, variant
+        from hsweep.workspace import another_sweep
 
-        loaded = own_sweep(self._study)
+        with another_sweep():
+            loaded = own_sweep(self._study)
         sweep = variant(loaded.sweep, recorded_options(self._study.manifest))
         point = recorded_point(header["point"])
         try:

@@ -20,8 +20,10 @@ from hsweep.errors import ROOT, UserError
 SHARED: Final = ("models", "tasks", "analysis", "sweeps")
 """The packages that the user may have, too."""
 PACKAGES: Final = ("hsweep", *SHARED)
-SWEEP_FILE_PREFIX: Final = "hsweep_sweep_"
-"""How the module names of imported sweep files begin."""
+SWEEP_MODULE: Final = "hsweep.sweep_file"
+"""The module name of the sweep file in use."""
+SWEEP_FILE_VARIABLE: Final = "HSWEEP_SWEEP_FILE"
+"""Tells processes that are started by this one which file that is."""
 FOLDERS_VARIABLE: Final = "HSWEEP_OWN_FOLDERS"
 """Tells workers in which folders the driver has looked for such packages."""
 

@@ -7,13 +7,13 @@ and in every worker before it sees a trial. What is in such a folder can be impo
 here (``hsweep.user_packages``).
 """
 
-import hashlib
+import contextlib
 import importlib.util
 import os
 import sys
 import sysconfig
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
@@ -24,7 +24,8 @@ from hsweep.training.world import leave_launcher
 from hsweep.user_packages import (
     FOLDERS_VARIABLE,
     PACKAGES,
-    SWEEP_FILE_PREFIX,
+    SWEEP_FILE_VARIABLE,
+    SWEEP_MODULE,
     add_user_packages,
     default_folders,
     folders,
@@ -188,6 +189,17 @@ def load_sweep(
     return LoadedSweep(sweep, path, folder, module)
 
 
+@contextlib.contextmanager
+def another_sweep() -> Iterator[None]:
+    """Give the module name of sweep files back afterwards to the file that has it, if one has."""
+    module, file = sys.modules.get(SWEEP_MODULE), os.environ.get(SWEEP_FILE_VARIABLE)
+    try:
+        yield
+    finally:
+        if module is not None and file is not None:
+            sys.modules[SWEEP_MODULE], os.environ[SWEEP_FILE_VARIABLE] = module, file
+
+
 def enter(folder: Path, own_folders: Iterable[Path] = ()) -> Path:
     """Let the modules of a sweep's folder be imported, and the user's packages in it and in these
     folders that are called like this project's; return the folder as workers are told it.
@@ -207,11 +219,11 @@ def enter(folder: Path, own_folders: Iterable[Path] = ()) -> Path:
 
 
 def _import_file(path: Path) -> ModuleType:
-    name = f"{SWEEP_FILE_PREFIX}{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
     if path.suffix != ".py":
         raise UserError(f"a sweep is a Python file with the ending .py; got {path}")
     try:
-        return _executed(name, path)
+        os.environ[SWEEP_FILE_VARIABLE] = str(path)
+        return _executed(SWEEP_MODULE, path)
     except (Exception, SystemExit, GeneratorExit) as error:
         where = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
         line = where[-1].lineno if where else getattr(error, "lineno", None)

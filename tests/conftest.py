@@ -56,5 +56,5 @@ def hsweep(home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[...
         return CliRunner().invoke(main, [str(argument) for argument in arguments])
 
     yield invoke
-    for name in [name for name in sys.modules if name.startswith("hsweep_sweep_")]:
+    for name in [name for name in sys.modules if name == "hsweep.sweep_file"]:
         del sys.modules[name]

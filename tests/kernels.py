@@ -50,5 +50,5 @@ def kernel_in(folder: Path) -> Iterator[Kernel]:
         yield kernel
     for name in set(sys.modules) - known:
         file = getattr(sys.modules[name], "__file__", None) or ""
-        if name.startswith("hsweep_sweep_") or Path(file).is_relative_to(folder):
+        if name == "hsweep.sweep_file" or Path(file).is_relative_to(folder):
             del sys.modules[name]

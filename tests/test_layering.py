@@ -252,6 +252,7 @@ def test_every_module_of_hsweep_is_in_a_folder_but_what_all_of_them_use() -> Non
         "sweep_from_python",
         "options",
         "optuna_study",
+        "sweep_file",
         "user_packages",
         "paths",
         "python",

@@ -64,18 +64,18 @@ def ends_left(
 ) -> dict[str, dict[str, Any]]:
     """Return the status, reason and failures of each running trial whose driver has ended.
 
-    A trial in the driver's own process may be what ended it, so its attempts there count as failed
-    ones; those before a report that is new do not count any more.
+    A trial in the driver's own process may be what ended it: an attempt there that got no further
+    counts as a failed one, and so does the one before it that did.
     """
     reports = journal.reports(list(rows)) if rows else ()
-    reported = {report.key for report in reports if report.attempt == rows[report.key].attempt}
+    last = {report.key: report.attempt for report in reports}
     ends = {}
     for key, row in rows.items():
-        failures = row.failures
-        if row.reason == IN_DRIVER:
-            failures = 1 if key in reported else failures + 1
+        failures, since = row.failures, row.attempt - last.get(key, row.attempt)
+        if row.reason == IN_DRIVER and last.get(key) != row.attempt:
+            failures = max(failures, since) + 1
         ends[key] = {"status": TrialStatus.PLANNED, "reason": INTERRUPTED, "failures": failures}
-        if failures > max_failures and key not in reported:
+        if failures > max(row.failures, max_failures):
             ends[key]["status"] = TrialStatus.FAILED
             ends[key]["reason"] = (
                 f"{failures} attempts in the process that runs the study ended with that process, "

@@ -32,7 +32,7 @@ from hsweep.design.template import fill
 from hsweep.design.user_training import Command, captured
 from hsweep.errors import NESTED, UserError, is_installed
 from hsweep.planning.source import definition_of, source_of, source_of_part
-from hsweep.user_packages import PACKAGES, SHARED, SWEEP_FILE_PREFIX, inits_of_user, is_of_user
+from hsweep.user_packages import PACKAGES, SHARED, SWEEP_MODULE, inits_of_user, is_of_user
 
 SWEEP_FILE: Final = "the sweep file"
 """What the sweep file is called among the files of a trial's code, wherever it lies."""
@@ -198,7 +198,7 @@ def _code_of_definitions(kinds: frozenset[Definition], sweep_module: str) -> Cod
     for kind in {base for bases in with_bases for base in bases}:
         name = kind.__module__
         _refuse_without_file(kind)
-        if name == "__main__" or name.startswith(SWEEP_FILE_PREFIX):
+        if name in ("__main__", SWEEP_MODULE):
             in_sweep.setdefault(name, set()).update({definition_of(kind), *_decorating(kind)})
         else:
             imports.follow(name)

@@ -10,6 +10,7 @@ from ray.tune.execution.placement_groups import PlacementGroupFactory
 from hsweep.design.trial import Assignment
 from hsweep.ray_tune.messages import MESSAGES, PLACE, START, WorkerStart
 from hsweep.ray_tune.peers import Peers, own_place
+from hsweep.ray_tune.pickling import name_definitions
 from hsweep.training.hanging import HangWatch
 from hsweep.training.run import Channel
 from hsweep.training.train import train
@@ -61,7 +62,7 @@ class TrialActor(tune.Trainable):
     def _take(self, config: dict[str, Any]) -> None:
         # A process that is used again has another folder, and the driver looks there.
         self._watch.folder = self.logdir
-        self._queue.give(config[START].assignments)
+        self.give(config[START].assignments)
         # Tune adds it to everything this process returns, with each assignment in it.
         self.config: dict[str, Any] = {}
 
@@ -71,6 +72,7 @@ class TrialActor(tune.Trainable):
         return {MESSAGES: self._queue.next_messages(), PLACE: self._place}
 
     def give(self, assignments: Sequence[Assignment]) -> None:
+        name_definitions([assignment.trial for assignment in assignments])
         self._queue.give(assignments)
 
     def drop(self, key: str) -> None:

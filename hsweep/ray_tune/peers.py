@@ -21,7 +21,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from hsweep.design.trial import Assignment, Resources
 from hsweep.errors import failure_text
 from hsweep.ray_tune.messages import Place
-from hsweep.ray_tune.pickling import send_whole
+from hsweep.ray_tune.pickling import name_definitions, send_whole
 from hsweep.ray_tune.private import as_actor_error
 from hsweep.secrets import redact
 from hsweep.training.run import CannotGoOnError, Channel
@@ -59,6 +59,7 @@ class Peer:
     def train(self, assignment: Assignment, host: str, port: int, name: str) -> Failure | None:
         """Train this rank's part of a trial; return why it failed, None if it has ended well."""
         try:
+            name_definitions(assignment.trial)
             store = find_store(host, port)
             gpus = assignment.resources.gpus
             with connected(self._rank, self._size, store, name, gpus) as world:

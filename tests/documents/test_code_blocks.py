@@ -162,7 +162,7 @@ def test_what_a_page_shows_runs(
     for block in blocks(page):
         if block.language == "python" and not block.title and "load(" not in block.text:
             exec(compile(block.text, name, "exec"), space)
-    for module in [module for module in sys.modules if module.startswith("hsweep_sweep_")]:
+    for module in [module for module in sys.modules if module == "hsweep.sweep_file"]:
         del sys.modules[module]
 
 

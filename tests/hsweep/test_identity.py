@@ -338,7 +338,9 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
 
     def forget() -> None:
-        for name in [name for name in sys.modules if name.startswith(("key_", "hsweep_sweep_"))]:
+        for name in [
+            name for name in sys.modules if name.startswith(("key_", "hsweep.sweep_file"))
+        ]:
             del sys.modules[name]
         importlib.invalidate_caches()
 

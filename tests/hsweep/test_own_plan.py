@@ -95,7 +95,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project
 
     def forget() -> None:
         for name in sys.modules.keys() - others:
-            if name.startswith(("own_", "hsweep_sweep_")):
+            if name.startswith(("own_", "hsweep.sweep_file")):
                 del sys.modules[name]
         importlib.invalidate_caches()
 

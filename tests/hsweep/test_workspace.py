@@ -11,8 +11,14 @@ import pytest
 from hsweep.errors import UserError
 from hsweep.planning.code import changed_files, code_of
 from hsweep.planning.plan import make_plan
-from hsweep.user_packages import PACKAGES, add_user_packages, default_folders
-from hsweep.workspace import ROOT, load_sweep, pin_imports, worker_environment
+from hsweep.user_packages import (
+    PACKAGES,
+    SWEEP_FILE_VARIABLE,
+    SWEEP_MODULE,
+    add_user_packages,
+    default_folders,
+)
+from hsweep.workspace import ROOT, another_sweep, load_sweep, pin_imports, worker_environment
 
 SWEEP_FILE = '''
 """A note about the question."""
@@ -71,11 +77,14 @@ def test_a_sweep_file_is_loaded_with_its_docstring_as_description(tmp_path: Path
     assert loaded.folder == tmp_path
 
 
-def test_two_sweep_files_of_one_name_are_two_modules(tmp_path: Path) -> None:
+def test_the_name_of_a_sweep_file_is_that_of_the_last_but_of_one_in_between(tmp_path: Path) -> None:
     one = load_sweep(written(tmp_path / "a"))
-    other = load_sweep(written(tmp_path / "b", SWEEP_FILE.replace('"written"', '"other"')))
+    with another_sweep():
+        other = load_sweep(written(tmp_path / "b", SWEEP_FILE.replace('"written"', '"other"')))
+        assert sys.modules[SWEEP_MODULE] is other.module
     assert (one.sweep.name, other.sweep.name) == ("written", "other")
-    assert one.module.__name__ != other.module.__name__
+    assert sys.modules[SWEEP_MODULE] is one.module
+    assert os.environ[SWEEP_FILE_VARIABLE] == str(one.path)
 
 
 def test_modules_beside_the_sweep_file_can_be_imported_and_travel_with_it(tmp_path: Path) -> None:

@@ -1,0 +1,150 @@
+"""Classes and functions of a sweep file, and of a module beside it, wherever plain pickle needs
+them: in processes that a training starts, in checkpoints, in a program of the user's."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from tiny_runs import coordinating
+
+from hsweep.coordination.runner import InlineRunner
+from hsweep.ray_tune.environment import prepare_ray
+from hsweep.user_packages import SWEEP_FILE_VARIABLE, SWEEP_MODULE
+from hsweep.workspace import LoadedSweep, load_sweep
+
+prepare_ray()
+
+from hsweep.ray_tune.runner import RayRunner  # noqa: E402
+
+BESIDE = """
+from torch import nn
+
+class Layer(nn.Linear):
+    pass
+
+def square(x):
+    return x * x
+"""
+SWEEP = """
+import multiprocessing
+from enum import Enum
+
+import definitions_beside
+import torch
+from definitions_beside import Layer
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+from hsweep import Sweep, epochs, grid
+
+GAIN = 2
+
+class Kind(Enum):
+    SMALL = 1
+
+class Numbers(Dataset):
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        return torch.tensor([float(index)])
+
+class Net(nn.Module):
+    kind = Kind.SMALL
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.seen, self.of = Layer(1, 1), 0, Kind.SMALL
+
+def collate(items):
+    return GAIN * torch.stack(items)
+
+def cube(x):
+    return x**3
+
+def train(point, run):
+    model = Net()
+    if run.checkpoint:
+        model = torch.load(run.checkpoint / "model.pt", weights_only=False)
+    assert type(model) is Net
+    assert type(model.layer) is Layer
+    context = multiprocessing.get_context(point.context)
+    with context.Pool(1) as pool:
+        assert pool.map(cube, [2]) == [8]
+        assert pool.map(definitions_beside.square, [3]) == [9]
+    for epoch in range(model.seen + 1, run.budget + 1):
+        loader = DataLoader(
+            Numbers(), 2, num_workers=1, collate_fn=collate, multiprocessing_context=context
+        )
+        model.seen = epoch
+        folder = run.folder / "to-keep"
+        folder.mkdir(exist_ok=True)
+        torch.save(model, folder / "model.pt")
+        total = float(sum(batch.sum() for batch in loader))
+        run.report(epoch, checkpoint=folder, top1=total + epoch)
+
+SWEEP = Sweep(
+    name="pickled", space=grid(context=["spawn"]), replicates=2, train=train, metric="top1",
+    goal="max", budget=epochs(2), checkpoint_seconds=0.0,
+)
+"""
+
+
+@pytest.fixture
+def loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LoadedSweep]:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setenv(SWEEP_FILE_VARIABLE, "")
+    (tmp_path / "definitions_beside.py").write_text(BESIDE)
+    (tmp_path / "my-heads.2.py").write_text(SWEEP)
+    yield load_sweep(tmp_path / "my-heads.2.py")
+    for name in ("definitions_beside", SWEEP_MODULE):
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.parametrize("where", ["inline", "ray"])
+def test_a_training_pickles_what_its_sweep_defines_and_reads_it_in_another_process(
+    loaded: LoadedSweep, where: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    runner: InlineRunner | RayRunner = InlineRunner()
+    if where == "ray":
+        request.getfixturevalue("local_ray")
+        runner = RayRunner(
+            scratch=str(tmp_path / "ray"),
+            own_modules=tuple(loaded.own_modules()),
+            sweep_folder=tmp_path,
+        )
+    with coordinating(loaded.sweep, tmp_path / "study") as coordinator:
+        runner.run(coordinator)
+        rows = list(coordinator.journal.trials())
+    assert [(row.status, row.failures, row.reason) for row in rows] == [("finished", 0, "")] * 2
+    assert {row.metrics["top1"] for row in rows} == {2 * 6 + 2}
+
+
+def test_a_program_of_the_users_reads_a_pickled_model_by_the_sweep_file(
+    loaded: LoadedSweep, tmp_path: Path
+) -> None:
+    model = tmp_path / "model.pt"
+    torch.save(loaded.module.Net(), model)
+    program = (
+        f"import sys, torch; sys.path.append({str(tmp_path)!r})\n"
+        f"print(torch.load({str(model)!r}, weights_only=False).of.name)"
+    )
+
+    def read(**variables: str) -> subprocess.CompletedProcess[str]:
+        environment = {
+            name: value for name, value in os.environ.items() if name != SWEEP_FILE_VARIABLE
+        }
+        return subprocess.run(
+            [sys.executable, "-c", program],
+            env={**environment, **variables},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    assert f"set {SWEEP_FILE_VARIABLE} to its path" in read().stderr
+    assert read(**{SWEEP_FILE_VARIABLE: str(loaded.path)}).stdout == "SMALL\n"
