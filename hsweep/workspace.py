@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
-from hsweep.errors import ROOT, UserError, format_error, is_installed, shown
+from hsweep.errors import ROOT, UserError, format_error, is_installed, shown, user_frame
 from hsweep.training.world import leave_launcher
 from hsweep.user_packages import (
     FOLDERS_VARIABLE,
@@ -230,7 +230,14 @@ def _import_file(path: Path) -> ModuleType:
         at = f"{path}, line {line}" if line else f"{path}"
         if isinstance(error, UserError):
             raise UserError(f"{at}: {error}") from error
-        raise UserError(f"{at} fails: {format_error(error)}") from error
+        place, cure = user_frame(error) or "", ""
+        beside = f" at {place}" if place.rpartition(":")[0] not in ("", str(path)) else ""
+        if isinstance(error, SystemExit):
+            cure = (
+                "; a module that parses a command line or ends the process does so under "
+                '`if __name__ == "__main__":` alone'
+            )
+        raise UserError(f"{at} fails: {format_error(error)}{beside}{cure}") from error
 
 
 def _executed(name: str, path: Path, places: list[str] | None = None) -> ModuleType:

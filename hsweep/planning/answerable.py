@@ -7,15 +7,17 @@ What an answer needs of points and seeds stands with the question (`Transition.n
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 from hsweep.design.labels import listed, point_label
 from hsweep.design.question import Concern, Lean, Transition
 from hsweep.design.template import fields_in
 from hsweep.design.trial import Trial, cost_columns
-from hsweep.design.user_training import Command, UserTraining
+from hsweep.design.user_training import TRAINING_PARTS, Command, UserTraining
 from hsweep.errors import UserError, shown
 from hsweep.planning.baseline import comparisons, num_cheaper
+from hsweep.planning.code import files_of, texts_named_in
 from hsweep.planning.plan import Plan
 from tasks.base import DataError, Metric
 
@@ -72,14 +74,33 @@ def _rates_of(trial: Trial) -> list[float | None]:
 
 
 def notes(plan: Plan) -> list[str]:
-    """Return the remarks on the trials' settings that every answer will have, whatever the
-    results."""
-    rate = fixed_rate(plan)
-    if plan.sweep.question is None or rate is None:
+    """Return the remarks on the trials' settings and code that hold whatever the results."""
+    rate, remarks = fixed_rate(plan), list[str]()
+    if plan.sweep.question is not None and rate is not None:
+        remarks.append(
+            f"every trial has the one learning rate {rate:g}, which is not tuned, and the answer "
+            "will say so; an axis lr=tuned(LOW, HIGH) takes each shape at its best"
+        )
+    if files := _unfollowed(plan.trials[0], Path(plan.sweep.folder)):
+        remarks.append(
+            f"the training's code names {listed(files)}, which no import leads to: a change there "
+            f"makes no other trials, unless the sweep has depends_on={files}"
+        )
+    return remarks
+
+
+def _unfollowed(trial: Trial, folder: Path) -> list[str]:
+    """Return the files that a user's training may execute or read as its configuration, and that
+    are neither followed nor named by ``depends_on``."""
+    task = trial.task
+    if not isinstance(task, UserTraining):
         return []
+    digest = trial.parts[TRAINING_PARTS[task.part]]
+    known = {folder / name for name in files_of(digest) or ()} | set(map(Path, task.depends_on))
     return [
-        f"every trial has the one learning rate {rate:g}, which is not tuned, and the answer "
-        "will say so; an axis lr=tuned(LOW, HIGH) takes each shape at its best"
+        name
+        for name in sorted(texts_named_in(digest))
+        if (folder / name).is_file() and known.isdisjoint([folder / name, *(folder / name).parents])
     ]
 
 

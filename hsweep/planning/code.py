@@ -19,6 +19,7 @@ import importlib.machinery
 import importlib.util
 import itertools
 import os
+import re
 import shlex
 import sys
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
@@ -47,6 +48,8 @@ _PLAIN: Final = frozenset({bool, int, float, str, type(None)})
 _LARGEST: Final = 1 << 20
 """Bytes of a file that a command names, above which it is data."""
 _KNOWN: Final[dict[str, Mapping[str, str]]] = {}
+_FILE: Final = re.compile(r"""['"]([^'"\n]+\.(?:py|ya?ml|json|toml))['"]""")
+_NAMED: Final[dict[str, frozenset[str]]] = {}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -156,6 +159,12 @@ def files_of(digest: str) -> Mapping[str, str] | None:
     return _KNOWN.get(digest)
 
 
+def texts_named_in(digest: str) -> frozenset[str]:
+    """Return the texts in code that this process has looked at which may name further code: a
+    program that is executed, a configuration."""
+    return _NAMED.get(digest, frozenset())
+
+
 def changed_files(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
     """Return the files that differ between two codes or are in one alone, the sweep file first."""
     names = [name for name in before.keys() | after.keys() if before.get(name) != after.get(name)]
@@ -247,6 +256,7 @@ class _Imports:
         self._follows_tool = follows_tool
         self._files: dict[str, str] = {}
         self._libraries: set[str] = set()
+        self._named: set[str] = set()
         self._seen = set(without)
         self.places: tuple[str, ...] = ()
         self.modules: dict[str, Path] = {}
@@ -255,7 +265,7 @@ class _Imports:
         """Return the code of all added files, and remember the files by the code's digest."""
         names = "".join(f"{name}\0{self._files[name]}\0" for name in sorted(self._files))
         code = Code(_digest(names.encode()), self._files, frozenset(self._libraries))
-        _KNOWN[code.digest] = code.files
+        _KNOWN[code.digest], _NAMED[code.digest] = code.files, frozenset(self._named)
         return code
 
     def follow(self, *names: str) -> None:
@@ -283,6 +293,7 @@ class _Imports:
         text, names = source_of_part(Path(file), definitions)
         if text:
             self._files[SWEEP_FILE] = _digest(text.encode())
+        self._named.update(_FILE.findall(text))
         self.follow(*names)
 
     def add(self, label: str, file: Path, package: str = "") -> Collection[str]:
@@ -291,6 +302,7 @@ class _Imports:
             self._files[label] = _digest(file.read_bytes())
             return ()
         text, names = source_of(file, package)
+        self._named.update(_FILE.findall(text))
         self._files[label] = _digest(text.encode())
         return names
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from hsweep.errors import UserError
+from hsweep.planning.answerable import notes
 from hsweep.planning.code import SWEEP_FILE, changed_files, files_of
 from hsweep.planning.options import SweepOptions
 from hsweep.planning.plan import Plan
@@ -238,6 +239,31 @@ class TestKeysOfAFunction:
             given, old="def smooth(x):\n    return x", new="def smooth(x):\n    return 1"
         )
         assert differing(project(given), changed) == {CODE}
+
+
+class TestFilesThatNoImportLeadsTo:
+    @pytest.mark.parametrize(
+        ("line", "more", "named"),
+        [
+            ("exec(open('own_conf.py').read())", "", ["own_conf.py"]),
+            ("yaml.safe_load(Path(HERE, 'more/own.yaml').open())", "", ["more/own.yaml"]),
+            ("exec(open('own_conf.py').read())", "depends_on=['own_conf.py'], ", []),
+            ("yaml.safe_load(Path(HERE, 'more/own.yaml').open())", "depends_on=['more'], ", []),
+            ("json.dump({}, open('own_results.json', 'w'))", "", []),
+            ("print('own_helper.py is imported', 'own_helper.py')", "", []),
+        ],
+    )
+    def test_a_plan_names_those_that_are_there(
+        self, project: Project, line: str, more: str, named: list[str]
+    ) -> None:
+        files = {**FUNCTION, "own_conf.py": "heads = 1", "more/own.yaml": "heads: 1"}
+        files["sweep.py"] = files["sweep.py"].replace("    # here", f"    {line}")
+        files["sweep.py"] = files["sweep.py"].replace('depends_on=["data"]', more)
+        remarks = notes(project(files))
+        assert len(remarks) == bool(named)
+        for name in named:
+            assert name in remarks[0]
+            assert f"depends_on={named}" in remarks[0]
 
 
 class TestKeysOfACommand:

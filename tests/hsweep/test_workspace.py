@@ -138,6 +138,15 @@ def test_a_file_that_is_no_sweep_is_the_users_error(
     assert str(file) in str(error.value)
 
 
+def test_a_module_beside_it_that_parses_a_command_line_is_named(tmp_path: Path) -> None:
+    source = (
+        "import argparse\np = argparse.ArgumentParser()\np.add_argument('--data', required=True)\n"
+    )
+    beside = written(tmp_path, f"{source}ARGS = p.parse_args([])\n", "parses_as_it_is_imported.py")
+    with pytest.raises(UserError, match=f"SystemExit: 2 at {beside}:4; .* under `if __name__ == "):
+        load_sweep(written(tmp_path, "import parses_as_it_is_imported\n"))
+
+
 def test_a_file_that_is_not_there_is_the_users_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="does not exist"):
         load_sweep(tmp_path / "nowhere.py")
