@@ -134,8 +134,8 @@ class Answer:
             "direction": self.direction,
         }
         # What the result has of these is said above, or among the numbers of all findings.
-        own = leading.result.to_json() if leading is not None else {}
-        content |= {name: value for name, value in own.items() if name not in content}
+        leading_content = leading.result.to_json() if leading is not None else {}
+        content |= {name: value for name, value in leading_content.items() if name not in content}
         content |= {"numbers": self.numbers, "warnings": self.warnings}
         for finding in self.findings:
             if finding is not leading:

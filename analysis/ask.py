@@ -29,7 +29,7 @@ from hsweep.record.tables import StudyTables
 
 KINDS: Final[tuple[Kind, ...]] = (TRANSITION, PARETO, LEAN, CONDITIONING, EFFECTS, PUBLISHED)
 """Every kind of question, in the order in which the page shows what they find."""
-_ASKED: Final = (TRANSITION, LEAN)
+_QUESTION_KINDS: Final = (TRANSITION, LEAN)
 """The kinds that answer a sweep's question; the others say what else a study shows."""
 
 
@@ -52,18 +52,18 @@ def results_of(study: StudyFolder, tables: StudyTables, width: int) -> Section |
 
 def answer_runs(study: StudyFolder, runs: StudyRuns) -> Answer:
     """Answer a study's question from these runs of it."""
-    asked = str(runs.question.get("type", "")).lower()
-    own = next((kind for kind in _ASKED if kind.name == asked), None)
+    question_type = str(runs.question.get("type", "")).lower()
+    question_kind = next((kind for kind in _QUESTION_KINDS if kind.name == question_type), None)
     findings: list[Finding] = []
     problem = no_results(runs) or None
-    if own is not None and problem is None:
+    if question_kind is not None and problem is None:
         try:
             _need_full_runs(runs)
-            findings += filter(None, [own.of_study(runs, None, ())])
+            findings += filter(None, [question_kind.of_study(runs, None, ())])
         except UserError as error:
             problem = str(error)
     for kind in KINDS:
-        if kind not in _ASKED:
+        if kind not in _QUESTION_KINDS:
             # The answer stands without what cannot be said.
             with contextlib.suppress(UserError):
                 findings += filter(None, [kind.of_study(runs, None, findings)])
@@ -87,7 +87,7 @@ def _need_full_runs(runs: StudyRuns) -> None:
         raise UserError("no trial has run to its full budget yet")
 
 
-def ask_study(study: StudyFolder, kind: Kind, chosen: Mapping[str, Any]) -> Answer:
+def ask_study(study: StudyFolder, kind: Kind, options: Mapping[str, Any]) -> Answer:
     """Answer what a study says to a kind of question, whatever its own question.
 
     Raises:
@@ -96,21 +96,21 @@ def ask_study(study: StudyFolder, kind: Kind, chosen: Mapping[str, Any]) -> Answ
     with study.reading() as tables:
         runs = StudyRuns(study.manifest, tables, is_listed=not study.is_adaptive())
         _need_full_runs(runs)
-        finding = kind.of_study(runs, chosen, ())
+        finding = kind.of_study(runs, options, ())
         if finding is None:
             raise UserError(f"the study {study.name!r} says nothing of {kind.name}")
         return Answer((finding,), unfinished=runs.unfinished)
 
 
-def ask_runs(runs: Runs, kind: Kind | None, chosen: Mapping[str, Any]) -> Answer:
+def ask_runs(runs: Runs, kind: Kind | None, options: Mapping[str, Any]) -> Answer:
     """Answer a question from the runs of a table.
 
     Raises:
         UserError: an option that is missing or does not fit the table.
     """
     assert kind is not None
-    finding = kind.of_table(runs, chosen)
-    settings = getattr(finding.result, "nuisance", None) or chosen.get("nuisance", ())
+    finding = kind.of_table(runs, options)
+    settings = getattr(finding.result, "nuisance", None) or options.get("nuisance", ())
     return Answer((finding,), read_as=runs.read_as(settings))
 
 
@@ -119,13 +119,13 @@ def table_kinds() -> dict[str, Kind]:
     return {kind.name: kind for kind in KINDS if type(kind).of_table is not Kind.of_table}
 
 
-def read_runs(path: Path, kind: Kind | None, chosen: Mapping[str, Any]) -> Runs:
+def read_runs(path: Path, kind: Kind | None, options: Mapping[str, Any]) -> Runs:
     """Return the runs of the table at ``path``.
 
     Args:
         path: a parquet or csv file.
         kind: what they will be asked.
-        chosen: values of the command's options, the kind's own among them.
+        options: values of the command's options, the kind's own among them.
 
     Raises:
         UserError: an option that is missing or does not fit the table.
@@ -133,19 +133,19 @@ def read_runs(path: Path, kind: Kind | None, chosen: Mapping[str, Any]) -> Runs:
     if kind is None:
         names = listed(list(table_kinds()), "or")
         raise UserError(f"a table needs --kind {names}")
-    metric, replicate = chosen["metric"], chosen["replicate"]
+    metric, replicate = options["metric"], options["replicate"]
     if metric is None:
         raise UserError("a table needs --metric, the column of the result")
     frame, notes = read_table(path)
     for name in (metric, *filter(None, [replicate])):
         if name not in frame:
             raise unknown_name("column", name, map(str, frame.columns))
-    frame = _rows_where(frame, chosen["where"])
-    words = chosen["status_column"] or "status"
-    if (chosen["pruned"] or chosen["failed"]) and words not in frame:
+    frame = _rows_where(frame, options["where"])
+    words = options["status_column"] or "status"
+    if (options["pruned"] or options["failed"]) and words not in frame:
         raise UserError(f"--pruned and --failed need the column of the words; there is no {words}")
     ends = set(RunColumns.__annotations__) - {"replicate"}
-    columns: Any = {column: chosen[column] for column in ends}
+    columns: Any = {column: options[column] for column in ends}
     if replicate is not None:
         columns["replicate"] = replicate or None
     return Runs(frame, metric, columns, tuple(notes))

@@ -20,10 +20,10 @@ from analysis.values import AxisValue
 from hsweep.errors import UserError
 from hsweep.record.summary import first_line
 
-_REST: Final = "the page has them all"
+_REST_NOTE: Final = "the page has them all"
 _BEST: Final = 5
 _DIGITS: Final = 3
-_ENDED: Final = {
+_END_TEXTS: Final = {
     "stopped_early": "were stopped early",
     "too_large": "were too large for the device",
 }
@@ -70,16 +70,16 @@ def results_section(study: StudyRuns, width: int = 200) -> Section | None:
     varying = varying_columns(study.trials, study.manifest.axes)
     is_transition = question.get("type") == "Transition"
     x, by = question.get("x"), question.get("by")
-    own = [axis for axis in (x, by) if axis in varying] if is_transition else []
+    cell_axes = [axis for axis in (x, by) if axis in varying] if is_transition else []
     nuisance = [axis for axis in question.get("nuisance", ()) if axis in varying]
     # An axis that follows from the cell, as a width that goes with the heads, makes no other cell.
-    config = own or [axis for axis in varying if axis not in nuisance]
+    config = cell_axes or [axis for axis in varying if axis not in nuisance]
     if is_transition:
-        cells = study.trials.groupby(own, dropna=False) if own else None
+        cells = study.trials.groupby(cell_axes, dropna=False) if cell_axes else None
         nuisance += [
             axis
             for axis in varying
-            if axis not in (*own, *nuisance)
+            if axis not in (*cell_axes, *nuisance)
             and cells is not None
             and (cells[axis].nunique(dropna=False) > 1).any()
         ]
@@ -88,21 +88,21 @@ def results_section(study: StudyRuns, width: int = 200) -> Section | None:
         return None
     better = "lower" if study.goal == "min" else "higher"
     budget = f"after {study.budget:,} {study.manifest.budget['unit']}"
-    what = {"Transition": "cell", "Lean": "shape"}.get(str(question.get("type")), "point")
-    title = f"{metric} ({better} is better) {budget}{at_best(nuisance, what)}"
-    if is_transition and len(own) == 2:
-        crossed = _crossed(own, places)
-        if _width(crossed) <= width:
-            return Section(title, crossed)
+    noun = {"Transition": "cell", "Lean": "shape"}.get(str(question.get("type")), "point")
+    title = f"{metric} ({better} is better) {budget}{at_best(nuisance, noun)}"
+    if is_transition and len(cell_axes) == 2:
+        grid = _grid_table(cell_axes, places)
+        if _width(grid) <= width:
+            return Section(title, grid)
     if not is_transition:
         sign = 1 if study.goal == "min" else -1
         places.sort(key=lambda place: (not place.values, sign * place.median))
     if not question:
-        shown = [place for place in places if place.values][:_BEST]
-        if len(shown) < len(places):
-            title = f"the best {len(shown)} of {len(places):,} points, by {title}"
-        return Section(title, _listed(config, shown, metric, is_shape=True))
-    return Section(title, _listed(config, places, metric, is_shape=not is_transition))
+        best_places = [place for place in places if place.values][:_BEST]
+        if len(best_places) < len(places):
+            title = f"the best {len(best_places)} of {len(places):,} points, by {title}"
+        return Section(title, _list_table(config, best_places, metric, is_shape=True))
+    return Section(title, _list_table(config, places, metric, is_shape=not is_transition))
 
 
 def no_results(study: StudyRuns) -> str:
@@ -112,9 +112,9 @@ def no_results(study: StudyRuns) -> str:
     counts = Counter(map(str, trials["status"]))
     if not counts or any(counts[word] for word in (*FULL, "planned", "running")):
         return ""
-    ends = ", ".join(f"{number:,} {_ENDED.get(word, word)}" for word, number in counts.items())
-    which = f"none of the {len(trials):,} runs has" if len(trials) > 1 else "the run has not"
-    message = f"{which} a result: {ends}"
+    ends = ", ".join(f"{number:,} {_END_TEXTS.get(word, word)}" for word, number in counts.items())
+    subject = f"none of the {len(trials):,} runs has" if len(trials) > 1 else "the run has not"
+    message = f"{subject} a result: {ends}"
     reasons = Counter(first_line(str(reason)) for reason in trials["reason"] if reason)
     if not reasons:
         return message
@@ -128,14 +128,14 @@ def _places(study: StudyRuns, config: Sequence[str], nuisance: Sequence[str]) ->
     cannot be told apart."""
     try:
         rows, _ = study.runs.rows([*config, *nuisance], at_chance_counts=True)
-        read = rows
+        counted_rows = rows
         if nuisance:
-            read, _, _ = tuned_runs(rows, config=config, nuisance=nuisance, goal=study.goal)
+            counted_rows, _, _ = tuned_runs(rows, config=config, nuisance=nuisance, goal=study.goal)
     except UserError:
         return []
     rows = rows.assign(num_params=study.runs.frame["num_params"].to_numpy())
-    whole = read.loc[read["complete"]]
-    values = {key: tuple(part["value"]) for key, part in _by(whole, config)}
+    full_runs = counted_rows.loc[counted_rows["complete"]]
+    values = {key: tuple(part["value"]) for key, part in _by(full_runs, config)}
     places = []
     for key, part in _by(rows, config):
         params = part["num_params"].dropna()
@@ -160,7 +160,7 @@ def _text(value: AxisValue) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _listed(
+def _list_table(
     config: Sequence[str], places: Sequence[_Place], metric: str, *, is_shape: bool
 ) -> Table:
     """Return one row a place."""
@@ -183,10 +183,10 @@ def _listed(
         )
         for place in places
     ]
-    return first_rows(Table(header, tuple(rows)), TERMINAL_ROWS, _REST)
+    return first_rows(Table(header, tuple(rows)), TERMINAL_ROWS, _REST_NOTE)
 
 
-def _crossed(axes: Sequence[str], places: Sequence[_Place]) -> Table:
+def _grid_table(axes: Sequence[str], places: Sequence[_Place]) -> Table:
     """Return one row a value of the first axis, and a column for each of the second."""
     x, by = axes
     at: Mapping[tuple[str, ...], _Place] = {place.at: place for place in places}
@@ -215,7 +215,7 @@ def _crossed(axes: Sequence[str], places: Sequence[_Place]) -> Table:
     return first_rows(
         Table((x, *(f"{by}={column}" for column in columns)), tuple(rows), note),
         TERMINAL_ROWS,
-        _REST,
+        _REST_NOTE,
     )
 
 

@@ -34,7 +34,7 @@ from analysis.questions.transition.result import (
 )
 from analysis.report.build import ReportInput, searched_axis
 from analysis.statistics.values import Interval
-from analysis.text.trials import endings_table, frame_outcomes
+from analysis.text.trials import frame_outcomes, outcomes_table
 from hsweep.design.question import Missing
 
 HEADS = (1, 2, 3, 4, 5, 6)
@@ -448,7 +448,7 @@ def report_input(**changes: Any) -> ReportInput:
     )
     trials = fields["trials"]
     outcomes = frame_outcomes(trials, fields["axes"]) if "status" in trials else ()
-    endings = endings_table(outcomes, {})
+    endings = outcomes_table(outcomes, {})
     return ReportInput(**{"endings": endings, **fields})
 
 

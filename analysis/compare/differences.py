@@ -9,32 +9,30 @@ from hsweep.record.study import StudyFolder
 Tasks = Mapping[str, Mapping[str, Any]]
 """The tasks that a study learns, by the fingerprints of their data."""
 _COMMIT_LENGTH: Final = 12
-_MOST_TASKS_NAMED: Final = 4
-_COMPARED: Final = (
+_MAX_TASKS: Final = 4
+_MANIFEST_FIELDS: Final = (
     *("sweep", "preset", "points", "limits", "seed", "metric", "goal", "budget"),
     *("question", "axes", "metrics"),
 )
-_OF_PROVENANCE: Final = {
+_PROVENANCE_FIELDS: Final = {
     **{name: name for name in ("training", "python", "packages")},
     **{"hardware": "hardware (where it ran)", "tool": "code of the tool"},
     "sweep": "code of the sweep",
 }
 
 
-def task_text(own: Tasks, every: Sequence[Tasks]) -> str:
+def task_text(tasks: Tasks, all_tasks: Sequence[Tasks]) -> str:
     """Return a study's tasks in words, by the settings in which the studies' tasks differ."""
-    contents = [_flat(task) for tasks in every for task in tasks.values()]
+    contents = [_flat(task) for some in all_tasks for task in some.values()]
     names = dict.fromkeys(name for content in contents for name in content)
-    differing = [
-        name for name in names if len({content.get(name, NONE) for content in contents}) > 1
-    ]
+    unlike = [name for name in names if len({content.get(name, NONE) for content in contents}) > 1]
     texts = []
-    for fingerprint, task in own.items():
+    for fingerprint, task in tasks.items():
         content = _flat(task)
-        named = [f"{name}={content[name]}" for name in differing if name in content]
-        texts.append(", ".join(named) or f"data {fingerprint[:_COMMIT_LENGTH]}")
-    text = " or ".join(texts[:_MOST_TASKS_NAMED])
-    unnamed = len(texts) - _MOST_TASKS_NAMED
+        settings = [f"{name}={content[name]}" for name in unlike if name in content]
+        texts.append(", ".join(settings) or f"data {fingerprint[:_COMMIT_LENGTH]}")
+    text = " or ".join(texts[:_MAX_TASKS])
+    unnamed = len(texts) - _MAX_TASKS
     return (f"{text} and {unnamed} more" if unnamed > 0 else text) or "not on record"
 
 
@@ -43,18 +41,18 @@ def differences(
 ) -> dict[str, tuple[str, ...]]:
     """Return what is recorded of the studies and not the same in all of them, the task first."""
     sides = []
-    for study, own in zip(studies, tasks, strict=True):
+    for study, study_tasks in zip(studies, tasks, strict=True):
         manifest = study.manifest
         settings = {f"--set {key}": value for key, value in manifest.settings or ()}
         fingerprints = [
             str(data.get("fingerprint", NONE)) for data in manifest.provenance.get("data", ())
         ]
         content = {
-            **({"task": task_text(own, tasks)} if own else {}),
-            **{name: getattr(manifest, name) for name in _COMPARED},
+            **({"task": task_text(study_tasks, tasks)} if study_tasks else {}),
+            **{name: getattr(manifest, name) for name in _MANIFEST_FIELDS},
             **settings,
             "added or edited later": "; ".join(manifest.later_commands),
-            **{shown: manifest.provenance.get(name) for name, shown in _OF_PROVENANCE.items()},
+            **{label: manifest.provenance.get(name) for name, label in _PROVENANCE_FIELDS.items()},
             "data": ", ".join(sorted(name[:_COMMIT_LENGTH] for name in fingerprints)),
         }
         sides.append(_flat(content))
@@ -71,18 +69,18 @@ def _flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
         if isinstance(value, Mapping) and value:
             rows |= _flat(value, f"{full}.")
         else:
-            shown = _written(value) or NONE
-            rows[full] = shown[:_COMMIT_LENGTH] if full.endswith(".commit") else shown
+            text = _value_text(value) or NONE
+            rows[full] = text[:_COMMIT_LENGTH] if full.endswith(".commit") else text
     return rows
 
 
-def _written(value: Any) -> str:
+def _value_text(value: Any) -> str:
     """Return a value as a user writes it; a mapping, also one that is recorded as pairs, by its
     names."""
     if isinstance(value, Mapping):
-        return ", ".join(f"{name}={_written(part)}" for name, part in value.items())
+        return ", ".join(f"{name}={_value_text(part)}" for name, part in value.items())
     if isinstance(value, list | tuple):
         if value and all(isinstance(part, list) and len(part) == 2 for part in value):
-            return _written(dict(value))
-        return ", ".join(map(_written, value))
+            return _value_text(dict(value))
+        return ", ".join(map(_value_text, value))
     return "" if value is None else str(value)

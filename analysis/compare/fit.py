@@ -66,16 +66,16 @@ def compare_studies(
             StudyRuns(study.manifest, reading.enter_context(study.reading())) for study in studies
         ]
         budgets, budget, notes = _budgets(labels, runs, is_apart=bool(apart))
-        compared = [replace(runs_of_study, longest=budget) for runs_of_study in runs]
+        study_runs = [replace(runs_of_study, longest=budget) for runs_of_study in runs]
         answers = [
             answer_runs(study, runs_of_study)
-            for study, runs_of_study in zip(studies, compared, strict=True)
+            for study, runs_of_study in zip(studies, study_runs, strict=True)
         ]
         tables = dict(
-            zip(labels, (runs_of_study.answering for runs_of_study in compared), strict=True)
+            zip(labels, (runs_of_study.answering for runs_of_study in study_runs), strict=True)
         )
-    named = dict(zip(labels, compared, strict=True))
-    front, volumes, front_note = _front(named, answers, tuple(costs), settings, apart)
+    runs_by_label = dict(zip(labels, study_runs, strict=True))
+    front, volumes, front_note = _front(runs_by_label, answers, tuple(costs), settings, apart)
     sides = tuple(
         StudySide(
             label=label,
@@ -95,13 +95,13 @@ def compare_studies(
     )
     pairs = [
         Pair(
-            one.label,
-            other.label,
-            len(set(tables[one.label]["key"]) & set(tables[other.label]["key"])),
-            None if apart else _common_set(one.transition, other.transition),
-            _volume_difference(volumes.get(one.label), volumes.get(other.label), settings),
+            first.label,
+            second.label,
+            len(set(tables[first.label]["key"]) & set(tables[second.label]["key"])),
+            None if apart else _common_set(first.transition, second.transition),
+            _volume_difference(volumes.get(first.label), volumes.get(second.label), settings),
         )
-        for one, other in itertools.combinations(sides, 2)
+        for first, second in itertools.combinations(sides, 2)
     ]
     return Comparison(
         studies=sides,
@@ -126,10 +126,10 @@ def unique_labels(studies: Sequence[StudyFolder]) -> list[str]:
 
 def _tasks(study: StudyFolder) -> Tasks:
     """Return what a study learns; empty where none is recorded."""
-    recorded = [study.manifest.provenance, *(e["provenance"] for e in study.manifest.extensions)]
+    provenances = [study.manifest.provenance, *(e["provenance"] for e in study.manifest.extensions)]
     return {
         str(entry["fingerprint"]): entry.get("task") or {}
-        for provenance in recorded
+        for provenance in provenances
         for entry in provenance.get("data", ())
         if "fingerprint" in entry
     }
@@ -140,12 +140,12 @@ def _apart(labels: Sequence[str], tasks: Sequence[Tasks]) -> str:
     where that is not on record."""
     if len({frozenset(task) for task in tasks if task}) < 2:
         return ""
-    learned = "; ".join(
+    tasks_text = "; ".join(
         f"{label}: {task_text(task, tasks)}" for label, task in zip(labels, tasks, strict=True)
     )
     return (
         "The studies do not learn the same task from the same data, so nothing of them is ranked "
-        f"or tested against each other ({learned})."
+        f"or tested against each other ({tasks_text})."
     )
 
 
@@ -155,20 +155,21 @@ def _budgets(
     """Return the budget that each study is compared at in words, the longest that all have (None
     for none), and what to know of it."""
     units = [str(runs.manifest.budget.get("unit", "")) for runs in studies]
-    trained = []
+    amounts_by_study = []
     for runs in studies:
         # Not those of part of its cells alone.
         full = runs.counted.loc[runs.counted["status"].isin(FULL), "budget"]
-        trained.append(set(full[full <= runs.budget]))
-    shared = set.intersection(*trained) if len(set(units)) == 1 and not is_apart else set()
-    common, longest = max(shared, default=None), [max(amounts, default=None) for amounts in trained]
+        amounts_by_study.append(set(full[full <= runs.budget]))
+    shared = set.intersection(*amounts_by_study) if len(set(units)) == 1 and not is_apart else set()
+    common = max(shared, default=None)
+    longest = [max(amounts, default=None) for amounts in amounts_by_study]
     at = longest if common is None else [common] * len(studies)
     words = [NONE if b is None else f"{b} {unit}" for b, unit in zip(at, units, strict=True)]
     notes = [
         f"{label} was trained to {most} {unit} too; it is compared at {text}, the longest budget "
         "that all have"
-        for label, most, unit, own, text in zip(labels, longest, units, at, words, strict=True)
-        if own != most
+        for label, most, unit, amount, text in zip(labels, longest, units, at, words, strict=True)
+        if amount != most
     ]
     if common is None and None not in longest and not is_apart:
         listing = "; ".join(f"{label}: {text}" for label, text in zip(labels, words, strict=True))
@@ -181,8 +182,8 @@ def _budgets(
 
 def _lean(answer: Answer) -> dict[str, LeanResult]:
     result = answer.result(LeanResult) or answer.result(LeanGroups)
-    compared = [] if result is None else comparisons(result)
-    return {each.heading: each for each in compared}
+    results = [] if result is None else comparisons(result)
+    return {item.heading: item for item in results}
 
 
 def _front(
@@ -194,16 +195,16 @@ def _front(
 ) -> tuple[ParetoResult | None, dict[str, FloatArray], str]:
     """Return the front of the shapes of all studies, the hypervolume of each study's own, and how
     these were computed or why there is no front."""
-    offered = dict(zip(studies, (answer.result(ParetoResult) for answer in answers), strict=True))
-    asked = {label: studies[label] for label, own in offered.items() if costs or own is not None}
+    fronts = dict(zip(studies, (answer.result(ParetoResult) for answer in answers), strict=True))
+    candidates = {label: studies[label] for label in studies if costs or fronts[label] is not None}
     if not costs:
-        shared = [own.costs for own in offered.values() if own is not None]
-        costs = tuple(n for n in (shared or [()])[0] if all(n in names for names in shared))
-    if note := _no_front([study.manifest for study in asked.values()], costs, apart):
+        lists = [front.costs for front in fronts.values() if front is not None]
+        costs = tuple(n for n in (lists or [()])[0] if all(n in names for names in lists))
+    if note := _no_front([study.manifest for study in candidates.values()], costs, apart):
         return None, {}, note
     # A study whose shapes cannot be told apart has none here; the others have.
     usable, reasons = {}, []
-    for label, study in asked.items():
+    for label, study in candidates.items():
         try:
             _shapes({label: study}, costs, settings)
             usable[label] = study
@@ -213,9 +214,9 @@ def _front(
     if len(usable) < 2:
         return None, {}, note
     shapes = _shapes(usable, costs, settings)
-    own = np.array([str(shape.config[STUDY]) for shape in shapes.comparable])
-    drawn = FrontDraws.of(shapes, settings, _same_runs(shapes))
-    volumes, method = drawn.volumes([own == label for label in usable])
+    study_of_shape = np.array([str(shape.config[STUDY]) for shape in shapes.comparable])
+    draws = FrontDraws.of(shapes, settings, _same_runs(shapes))
+    volumes, method = draws.volumes([study_of_shape == label for label in usable])
     note = f"{method}. {note}" if note else method
     return fit_front(shapes, settings), dict(zip(usable, volumes, strict=False)), note
 
@@ -231,8 +232,8 @@ def _no_front(manifests: Sequence[Manifest], costs: tuple[str, ...], apart: str)
     elif not costs:
         why = "the studies' questions share no cost"
     elif len(metrics) > 1:
-        named = ", ".join(metric for metric, _ in metrics)
-        why = f"the studies are judged by different metrics ({named})"
+        listing = ", ".join(metric for metric, _ in metrics)
+        why = f"the studies are judged by different metrics ({listing})"
     return f"no fronts are compared: {why}" if why else ""
 
 
@@ -247,10 +248,10 @@ def _shapes(
     for study in studies.values():
         axes, question = study.manifest.axes, study.question
         varying = varying_columns(study.answering, axes)
-        own = [axis for axis in question.get("nuisance") or () if axis in varying]
-        named = {*varying, *dict(question.get("baseline") or ())}
-        nuisance |= dict.fromkeys(own)
-        config |= dict.fromkeys(axis for axis in axes if axis in named and axis not in own)
+        best_of = [axis for axis in question.get("nuisance") or () if axis in varying]
+        names = {*varying, *dict(question.get("baseline") or ())}
+        nuisance |= dict.fromkeys(best_of)
+        config |= dict.fromkeys(axis for axis in axes if axis in names and axis not in best_of)
     if len(config) == 1:
         config |= dict.fromkeys(first.manifest.axes[:1])
     runs = Runs(pd.concat(tables, ignore_index=True), first.manifest.metric)
@@ -270,21 +271,21 @@ def _same_runs(shapes: Grouped) -> list[int]:
 
 
 def _common_set(
-    one: TransitionResult | None, other: TransitionResult | None
+    first: TransitionResult | None, second: TransitionResult | None
 ) -> tuple[Number, ...] | None:
     """Return the places in both studies' sets; None unless both look along the same axis."""
-    if one is None or other is None or one.x != other.x or not one.p_h or not other.p_h:
+    if first is None or second is None or first.x != second.x or not first.p_h or not second.p_h:
         return None
-    return tuple(sorted(set(one.h_set) & set(other.h_set)))
+    return tuple(sorted(set(first.h_set) & set(second.h_set)))
 
 
 def _volume_difference(
-    one: FloatArray | None, other: FloatArray | None, settings: ParetoSettings
+    first: FloatArray | None, second: FloatArray | None, settings: ParetoSettings
 ) -> Interval | None:
     """Return the first hypervolume minus the second with its interval; None without both."""
-    if one is None or other is None:
+    if first is None or second is None:
         return None
-    return volume_interval(one - other, settings.confidence, low=-np.inf)
+    return volume_interval(first - second, settings.confidence, low=-np.inf)
 
 
 def _warnings(sides: Sequence[StudySide]) -> list[str]:

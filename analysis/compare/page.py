@@ -91,7 +91,7 @@ def _level_chart(curves: dict[str, TransitionResult], looks: dict[str, Series]) 
 
 def _level(result: TransitionResult, h: Number) -> Interval:
     """Return a level with its 95 % interval as errors; that of an accuracy is at most 1."""
-    level, most = result.level[h], 1.0 if result.scale == "accuracy" else math.inf
+    level, highest = result.level[h], 1.0 if result.scale == "accuracy" else math.inf
     ends = (level.estimate + side * 1.96 * level.se for side in (-1, 1))
-    low, high = (min(error_of(end, result.scale), most) for end in ends)
+    low, high = (min(error_of(end, result.scale), highest) for end in ends)
     return Interval(error_of(level.estimate, result.scale), low, high)

@@ -30,14 +30,14 @@ def comparison_sentences(comparison: Comparison) -> list[str]:
 
 def _pair_sentences(pair: Pair, comparison: Comparison) -> list[str]:
     sentences = []
-    where = {side.label: side.transition for side in comparison.studies}
-    one, other = where[pair.first], where[pair.second]
-    if pair.common_set is not None and one and other and one.is_claimed and other.is_claimed:
+    transitions = {side.label: side.transition for side in comparison.studies}
+    first, second = transitions[pair.first], transitions[pair.second]
+    if pair.common_set is not None and first and second and first.is_claimed and second.is_claimed:
         agree = "can be the same place" if pair.common_set else "are not the same place"
         sentences.append(
-            f"{pair.first} and {pair.second} put the collapse at {one.x} = "
-            f"{number_text(one.h_star)} and {number_text(other.h_star)}; by their 95% sets these "
-            f"{agree}."
+            f"{pair.first} and {pair.second} put the collapse at {first.x} = "
+            f"{number_text(first.h_star)} and {number_text(second.h_star)}; by their 95% sets "
+            f"these {agree}."
         )
     if pair.volume is not None:
         low, high = pair.volume.low, pair.volume.high
@@ -93,13 +93,13 @@ def transitions_table(comparison: Comparison) -> Table:
     for side in comparison.studies:
         if (result := side.transition) is None:
             continue
-        listed = ", ".join(map(number_text, result.h_set))
+        places = ", ".join(map(number_text, result.h_set))
         rows.append(
             (
                 side.label,
                 result.verdict.replace("_", " "),
                 NONE if result.h_star is None else f"{result.x} = {number_text(result.h_star)}",
-                f"{{{listed}}}",
+                f"{{{places}}}",
                 NONE
                 if result.drop is None
                 else y_size(result.drop, result.scale, result.drop_points),
@@ -121,14 +121,14 @@ def lean_table(comparison: Comparison) -> Table:
                 verdict = result.verdict.replace("_", " ")
                 rows.append((label, result.baseline_label, verdict, NONE, NONE, margin, NONE))
                 continue
-            saved = ", ".join(
+            savings = ", ".join(
                 f"{percent_text(round(share, 3))} of {cost_title(cost)}"
                 for cost, share in row.saving.items()
                 if math.isfinite(share)
             )
             gap = f"{interval_text(row.ci, result.settings.confidence)}{row.lost.behind}"
             holm = p_text(row.p_holm)
-            rows.append((label, result.baseline_label, row.label, gap, holm, margin, saved))
+            rows.append((label, result.baseline_label, row.label, gap, holm, margin, savings))
     return Table(header, tuple(rows))
 
 
@@ -150,8 +150,8 @@ def pairs_table(comparison: Comparison) -> Table:
 def _common_text(pair: Pair) -> str:
     if pair.common_set is None:
         return NONE
-    listed = ", ".join(map(number_text, pair.common_set))
-    return f"{{{listed}}}" if listed else "none: they disagree"
+    places = ", ".join(map(number_text, pair.common_set))
+    return f"{{{places}}}" if places else "none: they disagree"
 
 
 def differences_table(comparison: Comparison) -> Table:

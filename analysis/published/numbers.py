@@ -112,7 +112,7 @@ class Setup:
     instead: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
-    def wanted(self, value: PrintedValue) -> dict[str, Any]:
+    def requirements(self, value: PrintedValue) -> dict[str, Any]:
         """Return every setting that a study's point must have to be compared with ``value``."""
         return {**self.fixed, **self.defaults, **value.settings}
 
@@ -125,7 +125,7 @@ class Setup:
         plain = {name: _plain(value) for name, value in point.items()}
         if type_ := self.of_task.get(str(plain.get("task"))):
             tasks = [task for task in tasks if task.get("type") == type_]
-        names = dict.fromkeys(name for value in self.values for name in self.wanted(value))
+        names = dict.fromkeys(name for value in self.values for name in self.requirements(value))
         values = {name: plain.get(name, _agreed(tasks, name)) for name in names}
         data = _agreed(tasks, "data")
         data = plain.get("data") if data is None else data

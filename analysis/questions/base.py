@@ -39,6 +39,10 @@ class Section(NamedTuple):
     in_columns: bool = False
 
 
+def tables_with_rows(*sections: Section) -> tuple[Section, ...]:
+    return tuple(section for section in sections if section.table.rows)
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """The answer to a question; the terminal, the page, JSON and notebooks show the same.
@@ -79,12 +83,12 @@ class Kind(ABC):
     settings: ClassVar[type[Any]]
     options: ClassVar[tuple[Option, ...]] = ()
 
-    def of_table(self, runs: Runs, chosen: Mapping[str, Any]) -> Finding:
+    def of_table(self, runs: Runs, options: Mapping[str, Any]) -> Finding:
         """Answer the question from any table.
 
         Args:
             runs: the table.
-            chosen: values of all options of ``hsweep analyze``, the kind's own among them, with
+            options: values of all options of ``hsweep analyze``, the kind's own among them, with
                 ``settings`` (texts such as ``alpha=0.1``), ``goal`` and ``scale`` (None if not
                 given).
 
@@ -95,13 +99,13 @@ class Kind(ABC):
 
     @abstractmethod
     def of_study(
-        self, study: "StudyRuns", chosen: Mapping[str, Any] | None, findings: Sequence[Finding]
+        self, study: "StudyRuns", options: Mapping[str, Any] | None, findings: Sequence[Finding]
     ) -> Finding | None:
         """Answer the question from a study; None where this kind has nothing to add.
 
         Args:
             study: the study.
-            chosen: values of the options, as in `of_table`, where the user names the kind with
+            options: values of the options, as in `of_table`, where the user names the kind with
                 ``--kind``; None where the study answers its own question.
             findings: the findings of the kinds that answered before.
 

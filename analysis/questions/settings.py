@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, TypeVar
 
 from hsweep.errors import UserError, unknown_name
 
-_MOST: Final = 1_000_000
+_MAX_WHOLE_NUMBER: Final = 1_000_000
 
 Settings = TypeVar("Settings")
 
@@ -76,6 +76,6 @@ def _read(hint: Any, name: str, text: str) -> Any:
         noun = "a whole number" if kind is int else "a number"
         raise UserError(f"setting {name} is {noun}, not {text!r}") from None
     # Whole numbers count draws and the like: more of them would only take longer.
-    if kind is int and abs(value) > _MOST:
-        raise UserError(f"setting {name} is at most {_MOST:,}, not {text!r}")
+    if kind is int and abs(value) > _MAX_WHOLE_NUMBER:
+        raise UserError(f"setting {name} is at most {_MAX_WHOLE_NUMBER:,}, not {text!r}")
     return value

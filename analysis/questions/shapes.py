@@ -38,15 +38,15 @@ _BOOKKEEPING: Final = frozenset(trials_columns())
 """Columns of a study's own table that are neither axis nor metric."""
 
 
-def goal_asked(runs: Runs, chosen: Mapping[str, Any]) -> Goal:
+def table_goal(runs: Runs, options: Mapping[str, Any]) -> Goal:
     """Return whether the metric is minimised or maximised: by the option ``goal``, else by the
     scale, else by the metric's name.
 
     Raises:
         UserError: none of the three decides it.
     """
-    scale: Scale | None = chosen["scale"]
-    goal: Goal | None = chosen["goal"]
+    scale: Scale | None = options["scale"]
+    goal: Goal | None = options["goal"]
     if goal is None and scale is not None:
         goal = "max" if scale == "accuracy" else "min"
     result = goal or goal_of(runs.metric)
@@ -58,9 +58,9 @@ def goal_asked(runs: Runs, chosen: Mapping[str, Any]) -> Goal:
     return result
 
 
-def scale_asked(runs: Runs, goal: Goal, chosen: Mapping[str, Any]) -> Scale:
+def table_scale(runs: Runs, goal: Goal, options: Mapping[str, Any]) -> Scale:
     """Return the metric's scale: by the option ``scale``, else by the metric's name."""
-    scale: Scale | None = chosen["scale"]
+    scale: Scale | None = options["scale"]
     return scale or scale_of(runs.metric, goal)
 
 
@@ -68,7 +68,7 @@ def columns_text(frame: pd.DataFrame) -> str:
     return f"the table has: {', '.join(map(str, frame.columns))}"
 
 
-def shape_columns(runs: Runs, chosen: Mapping[str, Any]) -> list[str]:
+def shape_columns(runs: Runs, options: Mapping[str, Any]) -> list[str]:
     """Return the columns that name a shape.
 
     They are the columns of ``--config``; else a column called ``config``; else a column of names
@@ -78,8 +78,8 @@ def shape_columns(runs: Runs, chosen: Mapping[str, Any]) -> list[str]:
     Raises:
         UserError: a nuisance axis that is no column or is part of the shape, or no column at all.
     """
-    frame, config = runs.frame, list(chosen["config"])
-    nuisance = chosen.get("nuisance", ())
+    frame, config = runs.frame, list(options["config"])
+    nuisance = options.get("nuisance", ())
     for name in nuisance:
         if name not in frame:
             raise unknown_name("column in --nuisance", name, map(str, frame.columns))
@@ -95,7 +95,7 @@ def shape_columns(runs: Runs, chosen: Mapping[str, Any]) -> list[str]:
         return ["config"]
     replicate = runs.replicate
     ends = (runs.status_column, runs.columns.get("budget_column"))
-    other = {runs.metric, replicate, *chosen["cost"], *nuisance, *ends}
+    other = {runs.metric, replicate, *options["cost"], *nuisance, *ends}
     shape = [
         name
         for name in axis_columns(frame, other)
@@ -137,22 +137,22 @@ def _is_measured(column: "pd.Series[Any]") -> bool:
     return bool(column.isna().any()) or column.nunique() > len(column) // 2
 
 
-def front_question(runs: Runs, chosen: Mapping[str, Any]) -> dict[str, Any]:
+def front_question(runs: Runs, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments that a front and a lean question share, from the options for a table.
 
     Raises:
         UserError: no cost, or one that is the metric.
     """
-    shape, costs = shape_columns(runs, chosen), chosen["cost"]
+    shape, costs = shape_columns(runs, options), options["cost"]
     if not costs and "num_params" not in runs.frame:
         raise UserError(f"name what to keep small with --cost COLUMN; {columns_text(runs.frame)}")
     if runs.metric in costs:
         raise UserError(f"{runs.metric!r} cannot be both the metric and a cost")
     return {
         "config": shape,
-        "goal": goal_asked(runs, chosen),
+        "goal": table_goal(runs, options),
         "costs": tuple(costs) or ("num_params",),
-        "nuisance": tuple(chosen["nuisance"]),
+        "nuisance": tuple(options["nuisance"]),
     }
 
 
@@ -186,22 +186,22 @@ def read_value(text: str, column: "pd.Series[Any]") -> Any:
     return parse_values(text)[0] if pd.api.types.is_numeric_dtype(column) else text.strip()
 
 
-def table_shapes(runs: Runs, chosen: Mapping[str, Any], crash_sd: float) -> Grouped:
+def table_shapes(runs: Runs, options: Mapping[str, Any], crash_sd: float) -> Grouped:
     """Return the shapes of any table, with the columns that options of ``hsweep analyze`` name.
 
     Raises:
         UserError: as `shape_columns` and `grouped` do.
     """
-    goal, x = goal_asked(runs, chosen), chosen["x"]
-    columns = shape_columns(runs, chosen)
+    goal, x = table_goal(runs, options), options["x"]
+    columns = shape_columns(runs, options)
     return _shapes(
         runs,
         columns if x is None else list(dict.fromkeys([*x.split(","), *columns])),
-        tuple(chosen["nuisance"]),
+        tuple(options["nuisance"]),
         goal,
-        scale=chosen["scale"] or share_scale(runs, goal),
-        eval_size=chosen["eval_size"],
-        cost=next(iter(chosen["cost"]), "num_params"),
+        scale=options["scale"] or share_scale(runs, goal),
+        eval_size=options["eval_size"],
+        cost=next(iter(options["cost"]), "num_params"),
         crash_sd=crash_sd,
     )
 
@@ -254,24 +254,24 @@ def study_shapes(study: StudyRuns, crash_sd: float) -> Grouped:
     )
 
 
-def with_options(study: StudyRuns, chosen: Mapping[str, Any]) -> StudyRuns:
+def with_options(study: StudyRuns, options: Mapping[str, Any]) -> StudyRuns:
     """Return a study with those options in its question that shapes are read by.
 
     Raises:
         UserError: a nuisance axis or a baseline that the study has not.
     """
     axes = list(study.manifest.axes)
-    nuisance, baseline = chosen.get("nuisance"), chosen.get("baseline")
+    nuisance, baseline = options.get("nuisance"), options.get("baseline")
     for axis in nuisance or ():
         if axis not in axes:
             raise unknown_name("axis in --nuisance", axis, axes)
-    options = {
+    values = {
         "nuisance": tuple(nuisance or ()),
-        "costs": tuple(chosen.get("cost") or ()),
-        "eval_size": chosen.get("eval_size"),
-        "scale": chosen.get("scale"),
+        "costs": tuple(options.get("cost") or ()),
+        "eval_size": options.get("eval_size"),
+        "scale": options.get("scale"),
     }
-    question = {**study.question, **{name: value for name, value in options.items() if value}}
+    question = {**study.question, **{name: value for name, value in values.items() if value}}
     if baseline is not None:
         shape = [axis for axis in axes if axis not in question.get("nuisance", ())]
         question["baseline"] = read_baseline(baseline, shape, study.trials)

@@ -135,7 +135,7 @@ def report_input(
             *filter(None, (answer.problem, tables.search_end)),
             *tables.mixed_versions(),
         ),
-        endings=trials_text.endings_table(outcomes, tables.journal.orphaned_counts()),
+        endings=trials_text.outcomes_table(outcomes, tables.journal.orphaned_counts()),
         revisions=trials_text.revisions_table(manifest.revisions),
         composition=tuple(composition_lines(tables.rows, manifest, tables.journal.num_runs())),
         resume_command=resume if answer.unfinished else "",

@@ -13,7 +13,7 @@ from analysis.charts.learning_curves import curve_chart
 from analysis.questions.shapes import axis_columns
 from analysis.report.build import ReportInput, searched_axis
 from analysis.runs.table import Runs
-from analysis.text.trials import endings_table, frame_outcomes
+from analysis.text.trials import frame_outcomes, outcomes_table
 
 
 def report_place(table: Path) -> Path:
@@ -26,7 +26,7 @@ def table_input(
     runs: Runs,
     answer: Answer,
     question: str,
-    chosen: Mapping[str, Any],
+    options: Mapping[str, Any],
     command: Sequence[str],
 ) -> ReportInput:
     """Return everything that the page of a table shows.
@@ -38,14 +38,14 @@ def table_input(
         path: of the table.
         runs: the runs in the table.
         question: the question in a sentence.
-        chosen: values of the options of ``hsweep analyze``.
+        options: values of the options of ``hsweep analyze``.
         command: the command line that asked the question.
     """
     budget, replicate = runs.columns.get("budget_column"), runs.replicate
-    named = [chosen.get(name) for name in ("x", "by")]
-    named += [*chosen.get("config", ()), *chosen.get("nuisance", ())]
+    named = [options.get(name) for name in ("x", "by")]
+    named += [*options.get("config", ()), *options.get("nuisance", ())]
     used = {runs.metric, replicate, budget, runs.columns.get("status_column")}
-    used |= {"status", "seed", *chosen.get("cost", ())}
+    used |= {"status", "seed", *options.get("cost", ())}
     others = axis_columns(runs.frame, used)
     axes = tuple(dict.fromkeys(str(name) for name in (*named, *others) if name in runs.frame))
     read_as = answer.read_as
@@ -64,7 +64,7 @@ def table_input(
     if replicate is not None:
         trials = trials.rename(columns={replicate: "seed"})
     result = answer.leading.result if answer.leading is not None else None
-    goal = chosen.get("goal") or getattr(result, "goal", "min")
+    goal = options.get("goal") or getattr(result, "goal", "min")
     return ReportInput(
         study=path.name,
         question=question,
@@ -90,5 +90,5 @@ def table_input(
             "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
         },
         repeat_command=shlex.join(command),
-        endings=endings_table(frame_outcomes(trials, axes), {}),
+        endings=outcomes_table(frame_outcomes(trials, axes), {}),
     )

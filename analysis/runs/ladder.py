@@ -8,7 +8,7 @@ from typing import Any, Final
 import pandas as pd
 
 from analysis.runs.columns import ROUNDING, as_numbers, budget_steps, require
-from analysis.runs.table import MOST_RUNGS, Runs
+from analysis.runs.table import MAX_RUNGS, Runs
 from hsweep.design.labels import budget_text
 
 _SINGLE: Final = "longer training was not tried"
@@ -117,7 +117,7 @@ def ladder_of(
     steps = sorted(set(budgets[several > 1].dropna()))
     if steps and budgets.max() > steps[-1]:
         steps.append(float(budgets.max()))
-    if len(steps) > MOST_RUNGS:
+    if len(steps) > MAX_RUNGS:
         return Ladder(column=name, unit=unit, reports=len(steps))
     alone = runs.columns.copy()
     alone.pop("budget_column", None)

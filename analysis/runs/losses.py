@@ -11,7 +11,7 @@ LOST_WORDS: Final = {"diverged": "diverged", "failed": "failed", "too_large": "t
 """The statuses of runs without a result, and their names in texts."""
 _SCREENED: Final = "screened as crashed"
 
-_MOST_NAMED: Final = 6
+_MAX_NAMES: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +88,6 @@ def losses_named(losses_by_name: Mapping[str, Losses] | Sequence[tuple[str, Loss
     pairs = losses_by_name.items() if isinstance(losses_by_name, Mapping) else losses_by_name
     lost = [(name, losses) for name, losses in pairs if losses.total]
     lost.sort(key=lambda pair: -pair[1].total / pair[1].started)
-    named = [f"{losses.text} at {name}" for name, losses in lost[:_MOST_NAMED]]
+    named = [f"{losses.text} at {name}" for name, losses in lost[:_MAX_NAMES]]
     unnamed = len(lost) - len(named)
     return "; ".join([*named, *([f"and {unnamed} more"] if unnamed else [])])

@@ -64,7 +64,7 @@ class ReadAs:
         return "; ".join(f"{role} {value}" for role, value in words.items())
 
 
-MOST_RUNGS: Final = 8
+MAX_RUNGS: Final = 8
 """More budgets a run than this are reports on its way, not runs of their own."""
 _USUAL_REPLICATE: Final = "seed"
 
@@ -85,7 +85,7 @@ class Runs:
     columns: RunColumns = field(default_factory=RunColumns)
     notes: tuple[str, ...] = ()
     _keys: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
-    _known: dict[str | None, tuple[pd.DataFrame, tuple[str, ...]]] = field(
+    _ends_by_column: dict[str | None, tuple[pd.DataFrame, tuple[str, ...]]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
@@ -152,7 +152,7 @@ class Runs:
         ``budget`` (float, NaN if unknown).
 
         Of several rows of a run the one of the furthest budget counts. Where they are runs of their
-        own, trained to up to `MOST_RUNGS` budgets, those of other budgets are left out.
+        own, trained to up to `MAX_RUNGS` budgets, those of other budgets are left out.
 
         Raises:
             UserError: a missing column, a metric or ``numbers`` column that is not finite numbers,
@@ -168,9 +168,9 @@ class Runs:
         optional = (replicate, status_column, budget_column)
         roles = [*keys, self.metric, *(name for name in optional if name is not None)]
         require(frame, [*roles, *numbers], "table")
-        twice = [name for name in roles if roles.count(name) > 1]
-        if twice:
-            raise UserError(f"column {twice[0]!r} is asked for in two roles at once")
+        repeated_roles = [name for name in roles if roles.count(name) > 1]
+        if repeated_roles:
+            raise UserError(f"column {repeated_roles[0]!r} is asked for in two roles at once")
         runs = frame[list(dict.fromkeys([*keys, *numbers]))].copy().reset_index(drop=True)
         if replicate is not None and frame[replicate].isna().any():
             raise UserError(
@@ -194,8 +194,8 @@ class Runs:
                 # No word says how runs ended: rows of other budgets are none that were stopped.
                 cell.append("reached")
                 self._refuse_close_budgets(runs, keys, budget_column)
-            numbered = runs.groupby(cell, sort=False, dropna=False).cumcount()
-            runs["replicate"] = numbered.astype(str)
+            numbers_in_cell = runs.groupby(cell, sort=False, dropna=False).cumcount()
+            runs["replicate"] = numbers_in_cell.astype(str)
         warnings = [*self.notes, *notes]
         if budget_column is not None and runs.duplicated([*keys, "replicate"]).any():
             runs, notes = self._of_one_budget(runs, list(keys), has_words=status_column is not None)
@@ -209,9 +209,9 @@ class Runs:
         runs["complete"] = runs["status"].isin(FULL)
         at_chance = runs["status"].eq(AT_CHANCE)
         if not at_chance_counts and at_chance.any():
-            learned = runs["status"].eq("finished")
-            by_keys = learned.groupby([runs[name] for name in keys], dropna=False)
-            runs["complete"] = learned | (at_chance & ~by_keys.transform("any"))
+            has_learned = runs["status"].eq("finished")
+            by_keys = has_learned.groupby([runs[name] for name in keys], dropna=False)
+            runs["complete"] = has_learned | (at_chance & ~by_keys.transform("any"))
         return runs, warnings
 
     def _refuse_repeated(self, runs: pd.DataFrame, keys: Sequence[str], roles: set[str]) -> None:
@@ -222,8 +222,8 @@ class Runs:
         if not repeated.any():
             return
         cells = runs.groupby(same, sort=False, dropna=False).ngroup().to_numpy()
-        named = runs[[*keys, "replicate"]].rename(columns={"replicate": str(self.replicate)})
-        refuse_unnamed(self.frame, cells, named, roles)
+        names = runs[[*keys, "replicate"]].rename(columns={"replicate": str(self.replicate)})
+        refuse_unnamed(self.frame, cells, names, roles)
         first = runs.loc[repeated].iloc[0]
         raise UserError(
             f"{int(repeated.sum())} rows repeat a run, the first at {_where(first, keys)},"
@@ -251,9 +251,9 @@ class Runs:
         if "replicate" in self.columns:
             return
         by_step = runs.groupby([*keys, "step"], sort=False)["reached"]
-        least, most = by_step.transform("min"), by_step.transform("max")
-        if (close := least < most).any():
-            low, high = least[close].iloc[0], most[close].iloc[0]
+        lowest, highest = by_step.transform("min"), by_step.transform("max")
+        if (close := lowest < highest).any():
+            low, high = lowest[close].iloc[0], highest[close].iloc[0]
             raise UserError(
                 f"rows of {_where(runs.loc[close].iloc[0], keys)} stand at {name}={low:.12g} and"
                 f" {high:.12g}, the same budget but for rounding: two runs, or two reports of one?"
@@ -275,38 +275,39 @@ class Runs:
         # A run without a row at a shorter budget that its cell has cannot have been stopped on the
         # way to a longer one: it is a run of its own, as those beside it are.
         rank = by_cell.rank("dense").groupby(by_run.ngroup()).transform("max")
-        are_apart = (rank > steps).any() and runs.loc[steps > 1, "step"].nunique() <= MOST_RUNGS
+        are_apart = (rank > steps).any() and runs.loc[steps > 1, "step"].nunique() <= MAX_RUNGS
         runs = runs.loc[~(runs["step"] > runs["budget"])].sort_values("reached", kind="stable")
         runs = runs.groupby(same, sort=False, dropna=False).tail(1).sort_index()
-        others = runs["is_short"]
+        elsewhere = runs["is_short"]
         if not are_apart:
             is_full = runs["status"].isin(FULL) & ~runs["is_short"]
             by_key = is_full.groupby([runs[name] for name in keys], dropna=False, sort=False)
-            others = others & (not has_words) & ~by_key.transform("any")
-        at_target = runs.loc[~others]
+            elsewhere = elsewhere & (not has_words) & ~by_key.transform("any")
+        at_target = runs.loc[~elsewhere]
         name, target = self.columns["budget_column"], float(runs["budget"].iloc[0])
-        cells, left = (len(rows[keys].drop_duplicates()) for rows in (runs, at_target))
-        if left < min(cells, 2):
-            ends = sorted(set(runs.loc[others, "reached"]))
+        num_cells, num_left = (len(rows[keys].drop_duplicates()) for rows in (runs, at_target))
+        if num_left < min(num_cells, 2):
+            ends = sorted(set(runs.loc[elsewhere, "reached"]))
             raise UserError(
-                f"{left} of {cells} ({', '.join(keys)}) have a run at the largest budget,"
+                f"{num_left} of {num_cells} ({', '.join(keys)}) have a run at the largest budget,"
                 f" {name}={target:g}; the runs of the others end at"
                 f" {first_of([f'{end:g}' for end in ends])}. Ask for"
                 " a budget that all have with --target-budget, or name another column of the"
                 " budget; of learning curves that end where they should, give the last row of each"
                 " run"
             )
-        note = f"{cells - left} of {cells} have no run at {name}={target:g} and are left out"
-        return at_target, (note,) if cells > left else ()
+        note = f"have no run at {name}={target:g} and are left out"
+        num_absent = num_cells - num_left
+        return at_target, (f"{num_absent} of {num_cells} {note}",) if num_absent else ()
 
     def _status_column(self, keys: Sequence[str]) -> str | None:
-        named = self.columns.get("status_column")
-        if named is not None:
-            return named
+        column = self.columns.get("status_column")
+        if column is not None:
+            return column
         names = [str(name) for name in self.frame.columns if name not in keys]
         usual = [name for name in names if name.lower() in ("status", "state")]
-        known = [name for name in usual if are_statuses(self.frame[name])]
-        return next(iter(known), "status" if "status" in usual else None)
+        status_columns = [name for name in usual if are_statuses(self.frame[name])]
+        return next(iter(status_columns), "status" if "status" in usual else None)
 
     def _ends(self, status_column: str | None) -> tuple[pd.DataFrame, tuple[str, ...]]:
         """Return how each row ended, and warnings; read once.
@@ -314,9 +315,9 @@ class Runs:
         Columns: ``value``, ``status`` as recorded, ``reached``, ``step`` (see `budget_steps`),
         ``budget``, ``is_short`` (of the budget).
         """
-        if status_column not in self._known:
-            self._known[status_column] = self._read_ends(status_column)
-        return self._known[status_column]
+        if status_column not in self._ends_by_column:
+            self._ends_by_column[status_column] = self._read_ends(status_column)
+        return self._ends_by_column[status_column]
 
     def _read_ends(self, status_column: str | None) -> tuple[pd.DataFrame, tuple[str, ...]]:
         frame, budget_column = self.frame, self.columns.get("budget_column")

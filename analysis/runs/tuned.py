@@ -81,7 +81,7 @@ def tuned_runs(
         goal: whether smaller or larger is better in the column ``value``.
         noun: what a shape is called in warnings.
     """
-    chosen: list[int] = []
+    positions: list[int] = []
     tuned: dict[Key, Tuned] = {}
     quality = (1.0 if goal == "max" else -1.0) * runs[value].to_numpy(np.float64)
     size = len(config)
@@ -91,10 +91,10 @@ def tuned_runs(
         settings = list(group)
         competing = _competing(settings)
         rows, fit, best = _choose(competing, settings, quality)
-        chosen += rows
+        positions += rows
         at = (best or settings[0]).values[size:]
         unstarted = 0 if best is None else sum(not setting.started for setting in settings)
-        tried = zip(*(setting.values[size:] for setting in settings), strict=True)
+        axis_values = zip(*(setting.values[size:] for setting in settings), strict=True)
         summary = TunedSetting(
             values=dict(zip(nuisance, at, strict=True)),
             tried=len(settings),
@@ -102,13 +102,13 @@ def tuned_runs(
             set_aside=len(settings) - len(competing) - unstarted,
             at_edge=tuple(
                 name
-                for name, value, all_tried in zip(nuisance, at, tried, strict=True)
-                if _is_at_edge(value, set(all_tried))
+                for name, value, values in zip(nuisance, at, axis_values, strict=True)
+                if _is_at_edge(value, set(values))
             ),
             is_single=len(competing) > 1 and fit is None,
         )
         tuned[key] = Tuned(summary, fit)
-    return runs.iloc[sorted(chosen)], tuned, _warnings(tuned, nuisance, noun)
+    return runs.iloc[sorted(positions)], tuned, _warnings(tuned, nuisance, noun)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class _Setting:
         at: positions of its rows.
         full: position of each full-budget run, by its seed.
         started: seeds of the runs that were started.
-        learned: how many full-budget runs have learned something.
+        num_learned: full-budget runs that have learned something.
     """
 
     values: Key
@@ -128,7 +128,7 @@ class _Setting:
     full: dict[str, int]
     started: frozenset[str]
     is_stopped: bool
-    learned: int
+    num_learned: int
 
 
 def _settings(runs: pd.DataFrame, columns: Sequence[str]) -> Iterator[_Setting]:
@@ -150,9 +150,9 @@ def _settings(runs: pd.DataFrame, columns: Sequence[str]) -> Iterator[_Setting]:
 
 def _competing(settings: Sequence[_Setting]) -> list[_Setting]:
     usable = [setting for setting in settings if setting.full and not setting.is_stopped]
-    most = max((setting.learned for setting in usable), default=0)
-    if most:
-        return [setting for setting in usable if setting.learned == most]
+    highest = max((setting.num_learned for setting in usable), default=0)
+    if highest:
+        return [setting for setting in usable if setting.num_learned == highest]
     # Nothing was learned at any setting: the values are what there is to say.
     full = max((len(setting.full) for setting in usable), default=0)
     return [setting for setting in usable if len(setting.full) == full]
@@ -170,8 +170,8 @@ def _choose(
         shared = frozenset[str]().union(
             *(other.started for other in settings if other is not first)
         )
-        confirming = [row for seed, row in first.full.items() if seed not in shared]
-        rows = confirming if len(confirming) >= 2 else list(first.full.values())
+        fresh = [row for seed, row in first.full.items() if seed not in shared]
+        rows = fresh if len(fresh) >= 2 else list(first.full.values())
         return rows, None, first
     common = [seed for seed in first.full if all(seed in setting.full for setting in others)]
     if len(common) < 2:
@@ -184,36 +184,36 @@ def _choose(
     return at[fit.picked, range(len(common))].tolist(), fit, competing[fit.best]
 
 
-def _is_at_edge(value: AxisValue, tried: set[AxisValue]) -> bool:
+def _is_at_edge(value: AxisValue, values: set[AxisValue]) -> bool:
     """Whether a value is the smallest or largest of several numbers."""
-    numbers = [other for other in tried if not isinstance(other, str)]
-    return len(numbers) == len(tried) > 1 and value in (min(numbers), max(numbers))
+    numbers = [other for other in values if not isinstance(other, str)]
+    return len(numbers) == len(values) > 1 and value in (min(numbers), max(numbers))
 
 
 def _warnings(tuned: dict[Key, Tuned], nuisance: Sequence[str], noun: str) -> list[str]:
-    named = ", ".join(nuisance)
+    names = ", ".join(nuisance)
     settings = [choice.setting for choice in tuned.values()]
     numbers = sorted({setting.tried for setting in settings})
     warnings = []
-    scouted = sum(setting.unstarted > 0 for setting in settings)
-    if len(numbers) > 1 and not scouted:
+    num_scouted = sum(setting.unstarted > 0 for setting in settings)
+    if len(numbers) > 1 and not num_scouted:
         warnings.append(
-            f"{noun}s were tried with {numbers[0]} to {numbers[-1]} settings of {named}; each"
+            f"{noun}s were tried with {numbers[0]} to {numbers[-1]} settings of {names}; each"
             " seed's run is taken from the setting that the other seeds chose, which favours none"
         )
-    if scouted:
+    if num_scouted:
         warnings.append(
-            f"the {named} of {scouted} of {len(tuned)} {noun}s was chosen by seeds of their own,"
-            " which are not counted"
+            f"the {names} of {num_scouted} of {len(tuned)} {noun}s was chosen by seeds of their"
+            " own, which are not counted"
         )
     if aside := sum(setting.set_aside for setting in settings):
         warnings.append(
-            f"{aside} settings of {named} lack full-budget runs that others of their {noun} have"
+            f"{aside} settings of {names} lack full-budget runs that others of their {noun} have"
             " (stopped early, diverged, at chance, failed or not run yet) and do not compete"
         )
     if single := sum(setting.is_single for setting in settings):
         warnings.append(
-            f"{single} {noun}s have no two seeds that all their settings share: choosing {named}"
+            f"{single} {noun}s have no two seeds that all their settings share: choosing {names}"
             " takes at least 2, the same for every setting, so the best run is shown, which"
             " flatters it and supports no test"
         )

@@ -39,7 +39,7 @@ _WORDS: Final = {
     }),
 }  # fmt: skip
 """Words in the names of columns that tell what a column is."""
-_MOST_NAMED: Final = 4
+_MAX_NAMES: Final = 4
 
 
 def _says(name: str, role: str) -> bool:
@@ -84,7 +84,7 @@ def refuse_unnamed(
     unnamed: list[str] = []
     for name in (name for name in frame.columns if isinstance(name, str)):
         column = rows[name]
-        if name in roles or says_result(name) or not _is_chosen(column, inside):
+        if name in roles or says_result(name) or not _is_choice(column, inside):
             continue
         follows = any(not _varies(column, _split(inside, rows[other])).size for other in unnamed)
         if not follows and _varies(column, inside).size:
@@ -101,7 +101,7 @@ def _refusal(
     counts = np.bincount(cells)
     several = sum(np.isin(np.arange(len(counts)), at) for at in varying.values())
     at = int(np.argmax(several * (counts.max() + 1) + counts))
-    here = [name for name in unnamed if at in varying[name]][:_MOST_NAMED]
+    here = [name for name in unnamed if at in varying[name]][:_MAX_NAMES]
     rows, cell = frame.loc[cells == at], keys.loc[cells == at].iloc[0]
     where = ", ".join(
         f"{name}={f'{value:.12g}' if isinstance(value, float) else value}"
@@ -155,7 +155,7 @@ def _varies(column: "pd.Series[Any]", cells: IntArray) -> IntArray:
     return np.asarray(several.index[several], np.int64)
 
 
-def _is_chosen(column: "pd.Series[Any]", cells: IntArray) -> bool:
+def _is_choice(column: "pd.Series[Any]", cells: IntArray) -> bool:
     """Whether a column holds what somebody chose rather than what came out."""
     known = column.notna().to_numpy(bool)
     values, name = column[known], str(column.name)

@@ -11,7 +11,7 @@ import numpy as np
 
 from analysis.statistics.values import FloatArray, Mask
 
-_AT_ONCE: Final = 4_000_000
+_CHUNK_VALUES: Final = 4_000_000
 """Values (draws times shapes) that are processed together, which bounds the memory."""
 
 
@@ -35,7 +35,7 @@ def dominated_share(quality: FloatArray, cost: FloatArray) -> FloatArray:
     The arguments are those of `dominated`; draws are processed in blocks.
     """
     draws, shapes = quality.shape
-    step = max(1, _AT_ONCE // max(shapes, 1))
+    step = max(1, _CHUNK_VALUES // max(shapes, 1))
     counts = np.zeros(shapes, dtype=np.int64)
     for first in range(0, draws, step):
         some = slice(first, first + step)

@@ -7,7 +7,7 @@ from typing import Final
 from scipy import special
 
 MOST_SEEDS: Final = 200
-MOST_SEEDS_ASKED_FOR: Final = 50
+MAX_SEEDS: Final = 50
 """Most seeds of one shape that an answer asks for."""
 
 

@@ -16,7 +16,7 @@ from scipy import special
 from analysis.statistics.values import FloatArray, Interval
 
 _TIE: Final = 1e-9
-_AT_ONCE: Final = 4_000_000
+_CHUNK_VALUES: Final = 4_000_000
 """Labels that are permuted together, which bounds the memory."""
 
 
@@ -125,7 +125,7 @@ def _permutation_test(
     rho = float(left @ right) / scale
     blocks = np.split(right, np.cumsum(sizes)[:-1])
     as_low = as_high = 0
-    for start in range(0, draws, step := max(1, _AT_ONCE // left.size)):
+    for start in range(0, draws, step := max(1, _CHUNK_VALUES // left.size)):
         shape = (min(step, draws - start), 1)
         arranged = np.concatenate(
             [rng.permuted(np.tile(block, shape), axis=1) for block in blocks], axis=1

@@ -39,12 +39,12 @@ _ANY_TERM: Final = re.compile(
 def terms_in(text: str) -> Iterator[tuple[str, Term | None]]:
     """Split a text into parts, in order: each term where it first occurs, and, with None, the text
     between terms."""
-    end, seen = 0, set()
+    end, past_terms = 0, set()
     for match in _ANY_TERM.finditer(text):
         term = TERMS[int(str(match.lastgroup)[1:])]
-        if term in seen:
+        if term in past_terms:
             continue
-        seen.add(term)
+        past_terms.add(term)
         yield text[end : match.start()], None
         yield match[0], term
         end = match.end()

@@ -44,7 +44,7 @@ _COLUMN_LABELS: Final = {
 }
 _CHANGES: Final = ("kept", "restored", "new", "extended", "orphaned")
 _BEST: Final = 5
-_ALWAYS_COUNTED: Final = ("finished", "stopped_early", "failed", "diverged")
+_ALWAYS_SHOWN: Final = ("finished", "stopped_early", "failed", "diverged")
 
 
 class StatusCount(NamedTuple):
@@ -62,7 +62,7 @@ def status_counts(trials: pd.DataFrame) -> list[StatusCount]:
     return [
         StatusCount(status, label, counts[status])
         for status, label in STATUS_LABELS.items()
-        if status in _ALWAYS_COUNTED or counts[status]
+        if status in _ALWAYS_SHOWN or counts[status]
     ]
 
 
@@ -114,9 +114,9 @@ def column_label(name: str) -> str:
 
 def _kind(name: str, values: Sequence[Cell]) -> str:
     """Return ``status``, ``link``, ``number`` or ``text``."""
-    named = {"status": "status", "mlflow_url": "link"}
+    kinds = {"status": "status", "mlflow_url": "link"}
     are_numbers = all(value is None or isinstance(value, int | float) for value in values)
-    return named.get(name, "number" if are_numbers else "text")
+    return kinds.get(name, "number" if are_numbers else "text")
 
 
 def _cell(value: Any) -> Cell:
@@ -162,7 +162,7 @@ def best_table(trials: pd.DataFrame, axes: Sequence[str], metric: str, goal: Goa
     return Table(header, tuple((str(at), *row) for at, row in enumerate(rows, 1)), note)
 
 
-def endings_table(outcomes: Iterable[TrialOutcome], orphaned: Mapping[str, int]) -> Table:
+def outcomes_table(outcomes: Iterable[TrialOutcome], orphaned: Mapping[str, int]) -> Table:
     """Return what happened to trials besides training to the end; no row where nothing did.
 
     Args:

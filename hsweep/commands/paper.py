@@ -39,7 +39,6 @@ def paper(study_name: str, setup: str | None, same_data: bool, home: Home, as_js
         return
     console = console_for(as_json=False)
     console.print(published_sentence(result), style="bold")
-    for title, table in published_tables(result) if result.comparable else ():
-        if table.rows:
-            console.print()
-            print_table(console, title, table)
+    for title, table, _ in published_tables(result):
+        console.print()
+        print_table(console, title, table)

@@ -105,7 +105,7 @@ def _transition_power(
             jumps=list(jumps) or None,
             settings=PowerSettings(sweeps=sweeps),
             choice=choice,
-            progressed=lambda done, of: progress.update(task, completed=done, total=of),
+            on_progress=lambda done, of: progress.update(task, completed=done, total=of),
         )
 
 
@@ -145,5 +145,5 @@ def _lean_power(plan: "Plan", question: Any, study: "StudyFolder | None") -> "Le
         seeds=plan.sweep.replicates - choice.scouts,
         choice=choice,
         alpha=0.05 / max(1, len(compared)),
-        seen=seen,
+        study_result=seen,
     )

@@ -57,7 +57,7 @@ def test_a_share_is_the_same_however_few_draws_are_looked_at_together(
     quality, cost = rng.standard_normal((50, 30)), rng.standard_normal((50, 30, 2))
     whole = dominated_share(quality, cost)
     for at_once in (1, 30, 31, 700, 10**9):
-        monkeypatch.setattr(dominance, "_AT_ONCE", at_once)
+        monkeypatch.setattr(dominance, "_CHUNK_VALUES", at_once)
         assert np.array_equal(dominated_share(quality, cost), whole)
 
 
@@ -112,7 +112,7 @@ def test_of_very_many_shapes_those_on_the_front_of_the_means_are_named(
 ) -> None:
     options = {"config": CONFIG, "metric": "top1", "settings": ParetoSettings(draws=20)}
     rows = {row.label: row for row in pareto.fit(shapes_frame(0), **options).table}
-    monkeypatch.setattr(pareto, "MOST_NAMED", 5)
+    monkeypatch.setattr(pareto, "MAX_NAMES", 5)
     for row in pareto.fit(shapes_frame(0), **options).table:
         named = rows[row.label].dominated_by
         assert row.dominated_by == tuple(name for name in named if not rows[name].dominated_by)
@@ -126,7 +126,7 @@ def test_hypervolumes_are_the_same_however_few_draws_are_looked_at_together(
         options = {"config": CONFIG, "metric": "top1", "costs": costs}
         volumes = []
         for at_once in (1, 100, 10**9):
-            monkeypatch.setattr(pareto, "_AT_ONCE", at_once)
+            monkeypatch.setattr(pareto, "_CHUNK_VALUES", at_once)
             volumes.append(
                 pareto.fit(shapes_frame(1), settings=ParetoSettings(draws=50), **options).hv
             )

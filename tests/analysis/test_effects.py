@@ -367,7 +367,7 @@ def test_pairs_of_equal_cost_are_all_counted():
 def test_of_very_many_pairs_those_with_the_best_are_tested_and_the_others_count(monkeypatch):
     frame = grid(additive, 1, sd=0.3, seeds=4)
     every = run(frame, settings=EffectsSettings(tolerance=0.5))
-    monkeypatch.setattr(effects, "_MOST_PAIRS", 1)
+    monkeypatch.setattr(effects, "_MAX_PAIRS", 1)
     few = run(frame, settings=EffectsSettings(tolerance=0.5))
     assert few.equal_cost_pairs == every.equal_cost_pairs
     for group, whole in zip(few.equal_cost, every.equal_cost, strict=True):

@@ -246,17 +246,17 @@ def test_without_a_study_the_table_shows_several_margins() -> None:
 
 
 def test_a_study_gives_its_seed_sd_and_its_number_of_candidates() -> None:
-    seen = lean.fit(
+    study_result = lean.fit(
         lean_runs(4, 6, 2.0, 0, 1.0),
         baseline={"shape": "s06"},
         margin=0.02,
         config=["shape"],
         metric="top1",
     )
-    result = plan_lean(margin=0.02, candidates=3, seeds=4, seen=seen)
-    assert (result.sd, result.candidates) == (seen.sd, 6)
+    result = plan_lean(margin=0.02, candidates=3, seeds=4, study_result=study_result)
+    assert (result.sd, result.candidates) == (study_result.sd, 6)
     (ratio,) = result.power
-    assert ratio == pytest.approx(0.02 / seen.sd)
+    assert ratio == pytest.approx(0.02 / study_result.sd)
     enough = result.enough[ratio]
     assert f"{enough} seeds find an exactly equal shape among 6" in lean_power_sentence(result)
 

@@ -38,11 +38,11 @@ def _heads_chart(result: ConditioningResult) -> Chart:
     theory: list[Series] = []
     for at, trend in enumerate(result.trends):
         shade, symbol, name = shades[trend.series], symbol_of(at), trend.series or "measured"
-        measured = []
+        marks = []
         for x, value in zip(trend.x, trend.measured, strict=True):
             text = f"{name}\n{result.x} = {number_text(x)}\nmeasured {number_text(value, 4)}"
-            measured.append(Mark(axis.at(x), value, hover=text))
-        layers.append(Series(tuple(measured), shade, name, symbol=symbol, line=Stroke()))
+            marks.append(Mark(axis.at(x), value, hover=text))
+        layers.append(Series(tuple(marks), shade, name, symbol=symbol, line=Stroke()))
         members = [s for s in result.shapes if trend.series in s.series and s.x in trend.x]
         if len(members) > len(trend.x) or any(shape.n > 1 for shape in members):
             runs = []
@@ -57,18 +57,18 @@ def _heads_chart(result: ConditioningResult) -> Chart:
                 Mark(axis.at(x), value, hover=f"{name}\ntheory {number_text(value, 4)}")
                 for x, value in zip(trend.x, trend.predicted, strict=True)
             )
-            named = "" if theory else "theory"
+            label = "" if theory else "theory"
             line = Stroke(1.6, "dash")
-            theory.append(Series(points, shade, named, "theory", symbol=None, line=line))
-    shown = [value for trend in result.trends for value in (*trend.measured, *trend.predicted)]
-    dashed = "; dashed is what the theory says of Gaussian matrices of the same sizes"
+            theory.append(Series(points, shade, label, "theory", symbol=None, line=line))
+    values = [value for trend in result.trends for value in (*trend.measured, *trend.predicted)]
+    theory_text = "; dashed is what the theory says of Gaussian matrices of the same sizes"
     return Chart(
         "condition-heads",
         f"Conditioning against {result.x}",
         "Each small point is one run's condition number at its last report and each line joins "
-        f"the geometric means over seeds and all else that varies{dashed if theory else ''}.",
+        f"the geometric means over seeds and all else that varies{theory_text if theory else ''}.",
         axis.axis(result.x),
-        value_axis("condition number", shown, log=True),
+        value_axis("condition number", values, log=True),
         (*layers, *theory),
         is_wide=True,
     )
@@ -83,12 +83,12 @@ def _metric_chart(result: ConditioningResult) -> Chart:
     axes = [name for name in axes if not (len(shades) > 1 and name == HEAD_DIM)] or axes
     # A shape's colour is that of the first of its series that is drawn as a curve.
     curves = {trend.series for trend in result.trends}
-    own = [
+    first_series = [
         next((s for s in shape.series if s in curves), shape.series[0]) for shape in result.shapes
     ]
     looks = {
         series: Series((), shades[series], series, symbol=symbol_of(at), is_thin=True)
-        for at, series in enumerate(dict.fromkeys(own))
+        for at, series in enumerate(dict.fromkeys(first_series))
     }
     points = [
         Mark(
@@ -100,10 +100,11 @@ def _metric_chart(result: ConditioningResult) -> Chart:
         )
         for shape in result.shapes
     ]
-    known = [shape.condition for shape in result.shapes]
+    conditions = [shape.condition for shape in result.shapes]
     # Names stand to the right.
-    room = (max(known) / min(known) if max(known) > min(known) else 10.0) ** 0.06
-    x = value_axis("condition number (log scale)", known, log=True)
+    low, high = min(conditions), max(conditions)
+    room = (high / low if high > low else 10.0) ** 0.06
+    x = value_axis("condition number (log scale)", conditions, log=True)
     is_min = result.goal == "min"
     metrics = [shape.metric for shape in result.shapes]
     return Chart(
@@ -112,9 +113,9 @@ def _metric_chart(result: ConditioningResult) -> Chart:
         f"Each point is one shape, its seeds averaged, with the range of its seeds; "
         f"{'lower' if is_min else 'higher'} is better, and left is better conditioned. By the "
         f"paper's account points should rise to the {'right' if is_min else 'left'}.",
-        dataclasses.replace(x, range=(min(known) / room, max(known) * room**2)),
+        dataclasses.replace(x, range=(low / room, high * room**2)),
         value_axis(result.metric, metrics, log=result.scale == "error"),
-        tuple(by_look(looks, zip(own, points, strict=True))),
+        tuple(by_look(looks, zip(first_series, points, strict=True))),
         is_wide=True,
         legend="beside",
     )

@@ -90,20 +90,20 @@ def fit(
     settings = settings or ConditioningSettings()
     shapes_of_runs = grouped(runs, config, goal=goal, numbers=list(numbers))
     warnings = list(shapes_of_runs.warnings)
-    probed = [(shape, ~np.isnan(shape.numbers[CONDITION])) for shape in shapes_of_runs.comparable]
-    measured = [shape.some(own) for shape, own in probed if own.any()]
-    if unmeasured := sum(int((~own).sum()) for _, own in probed):
-        warnings.append(f"{unmeasured} full-budget runs have no {CONDITION} and are left out")
-    if not measured:
+    masks = [(shape, ~np.isnan(shape.numbers[CONDITION])) for shape in shapes_of_runs.comparable]
+    probed_shapes = [shape.some(mask) for shape, mask in masks if mask.any()]
+    if unprobed := sum(int((~mask).sum()) for _, mask in masks):
+        warnings.append(f"{unprobed} full-budget runs have no {CONDITION} and are left out")
+    if not probed_shapes:
         raise UserError(f"no run of the table reached its full budget with a {CONDITION}")
-    least = min(float(shape.numbers[CONDITION].min()) for shape in measured)
-    if least < 1:
+    lowest = min(float(shape.numbers[CONDITION].min()) for shape in probed_shapes)
+    if lowest < 1:
         raise UserError(
-            f"column {CONDITION!r} holds {least!r}; a condition number is at least 1 (is it a "
+            f"column {CONDITION!r} holds {lowest!r}; a condition number is at least 1 (is it a "
             "logarithm?)"
         )
     shapes = sorted(
-        (_conditioned(shape, x, scale, size) for shape in measured),
+        (_conditioned(shape, x, scale, size) for shape in probed_shapes),
         key=lambda shape: (shape.x is None, shape.x or 0, shape.size or 0, shape.label),
     )
     shapes = _without_twins(shapes, x, warnings)
@@ -169,8 +169,8 @@ def _series(axes: Config, x: str, embed_dim: float) -> tuple[str, ...]:
         shared = embed_dim / heads
         fits = math.isfinite(shared) and shared == int(shared)
         return (COUPLED, f"{HEAD_DIM} = {int(shared)}") if fits else (COUPLED,)
-    own = f"{HEAD_DIM} = {width:g}"
-    return (COUPLED, own) if width * heads == embed_dim else (own,)
+    curve = f"{HEAD_DIM} = {width:g}"
+    return (COUPLED, curve) if width * heads == embed_dim else (curve,)
 
 
 def _without_twins(
@@ -179,8 +179,8 @@ def _without_twins(
     """Leave out the second name of one model: a shared width given as a number as well."""
     models: dict[Any, ConditionedShape] = {}
     for shape in shapes:
-        held = tuple((name, value) for name, value in shape.config.items() if name != HEAD_DIM)
-        twin = (held, frozenset(shape.series)) if len(shape.series) > 1 else (shape.label,)
+        rest = tuple((name, value) for name, value in shape.config.items() if name != HEAD_DIM)
+        twin = (rest, frozenset(shape.series)) if len(shape.series) > 1 else (shape.label,)
         models.setdefault(twin, shape)
     if len(models) < len(shapes):
         warnings.append(
@@ -266,22 +266,22 @@ def _judge(result: ConditioningResult) -> tuple[ConditioningVerdict, Leading | N
         leading, test, among = "size_controlled", result.size_controlled, f" given their {size}"
     numbers = f"{_correlation_text(test)}{among}"
     if test.p > settings.alpha:
-        gone = ""
+        raw_text = ""
         if leading != "raw" and raw.p <= settings.alpha:
-            gone = f"; without regard to size it is {_correlation_text(raw)}"
+            raw_text = f"; without regard to size it is {_correlation_text(raw)}"
         none = f"no correlation of condition number and {metric} is established: {numbers}"
-        return "undecided", leading, f"{none}{gone}"
-    which = "better" if test.rho < 0 else "worse"
-    reason = f"{which} conditioned shapes have the better {metric}: {numbers}"
-    held = result.same_heads
+        return "undecided", leading, f"{none}{raw_text}"
+    direction = "better" if test.rho < 0 else "worse"
+    reason = f"{direction} conditioned shapes have the better {metric}: {numbers}"
+    same_heads = result.same_heads
     if test.rho > 0:
         return "contradicted", leading, reason
-    if held is None:
+    if same_heads is None:
         return "supported", leading, reason
-    reason += f"; among shapes of equally many heads {_correlation_text(held)}"
-    if held.p > settings.alpha:
+    reason += f"; among shapes of equally many heads {_correlation_text(same_heads)}"
+    if same_heads.p > settings.alpha:
         reason += ", so that the condition number is not told apart from the number of heads itself"
-    elif held.rho > 0:
+    elif same_heads.rho > 0:
         return "undecided", leading, f"{reason}, which is the contrary"
     return "supported", leading, reason
 
@@ -309,8 +309,8 @@ def _heads_trends(
         blocks: dict[tuple[AxisValue, ...], dict[Number, ConditionedShape]] = {}
         for shape in shapes:
             if name in shape.series and shape.x is not None:
-                held = tuple(shape.config[other] for other in others)
-                blocks.setdefault(held, {})[shape.x] = shape
+                block = tuple(shape.config[other] for other in others)
+                blocks.setdefault(block, {})[shape.x] = shape
         if max(map(len, blocks.values()), default=0) > 1:
             trends.append(_trend(name, list(blocks.values()), settings, rng))
     return tuple(trends)

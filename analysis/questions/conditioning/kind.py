@@ -2,10 +2,9 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from itertools import starmap
 from typing import Any
 
-from analysis.questions.base import Finding, Kind, Section, StudyRuns
+from analysis.questions.base import Finding, Kind, StudyRuns
 from analysis.questions.conditioning.charts import conditioning_charts
 from analysis.questions.conditioning.fit import fit, has_probe
 from analysis.questions.conditioning.result import (
@@ -19,7 +18,7 @@ from analysis.questions.conditioning.text import (
     conditioning_tables,
 )
 from analysis.questions.settings import Option, with_settings
-from analysis.questions.shapes import CONFIG, COSTS, goal_asked, scale_asked, shape_columns
+from analysis.questions.shapes import CONFIG, COSTS, shape_columns, table_goal, table_scale
 from analysis.runs.table import Runs
 from analysis.text.tables import varying_columns
 
@@ -36,40 +35,40 @@ class ConditioningKind(Kind):
         dataclasses.replace(COSTS, of_table=True),
     )
 
-    def of_table(self, runs: Runs, chosen: Mapping[str, Any]) -> Finding:
-        goal, shape = goal_asked(runs, chosen), shape_columns(runs, chosen)
-        is_named = chosen["config"] or HEAD_DIM in shape or HEAD_DIM not in runs.frame
+    def of_table(self, runs: Runs, options: Mapping[str, Any]) -> Finding:
+        goal, shape = table_goal(runs, options), shape_columns(runs, options)
+        is_named = options["config"] or HEAD_DIM in shape or HEAD_DIM not in runs.frame
         if not is_named and runs.frame[HEAD_DIM].nunique(dropna=False) > 1:
             shape.append(HEAD_DIM)  # its empty entries tell shapes apart, too
         result = fit(
             runs,
             config=shape,
-            x=chosen["x"] or "heads",
+            x=options["x"] or "heads",
             goal=goal,
-            scale=scale_asked(runs, goal, chosen),
-            size=next(iter(chosen["cost"]), None),
-            settings=with_settings(ConditioningSettings(), chosen["settings"]),
+            scale=table_scale(runs, goal, options),
+            size=next(iter(options["cost"]), None),
+            settings=with_settings(ConditioningSettings(), options["settings"]),
         )
         return self.finding(result)
 
     def of_study(
-        self, study: StudyRuns, chosen: Mapping[str, Any] | None, findings: Sequence[Finding]
+        self, study: StudyRuns, options: Mapping[str, Any] | None, findings: Sequence[Finding]
     ) -> Finding | None:
-        if chosen is None and not has_probe(study.trials):
+        if options is None and not has_probe(study.trials):
             return None
-        asked = {**study.question, **{k: v for k, v in (chosen or {}).items() if v}}
-        settings = with_settings(ConditioningSettings(), asked.get("settings", ()))
+        question = {**study.question, **{k: v for k, v in (options or {}).items() if v}}
+        settings = with_settings(ConditioningSettings(), question.get("settings", ()))
         axes, metric = study.manifest.axes, study.manifest.metric
         runs = Runs(study.trials, metric, {"replicate": "seed"})
         config = varying_columns(study.trials, axes) or list(axes)
-        roles: dict[str, Any] = {"x": str(asked.get("x") or "heads"), "goal": study.goal}
-        roles["scale"] = asked.get("scale") or ("accuracy" if study.goal == "max" else "loss")
+        roles: dict[str, Any] = {"x": str(question.get("x") or "heads"), "goal": study.goal}
+        roles["scale"] = question.get("scale") or ("accuracy" if study.goal == "max" else "loss")
         return self.finding(fit(runs, config=config, settings=settings, **roles))
 
     def finding(self, result: ConditioningResult) -> Finding:
-        """Return what is said of condition numbers."""
+        """Return the finding of condition numbers."""
         words, badge = conditioning_sentences(result), conditioning_badge(result)
-        tables = tuple(starmap(Section, conditioning_tables(result)))
+        tables = conditioning_tables(result)
         return Finding(self, result, words, badge, tables, lambda: conditioning_charts(result))
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
+from analysis.questions.base import Section
 from analysis.questions.conditioning.result import (
     COUPLED,
     ConditioningResult,
@@ -35,8 +36,9 @@ _CAUSES: Final = (
 
 
 def conditioning_badge(result: ConditioningResult) -> tuple[str, Tone]:
-    held = result.same_heads
-    if result.verdict == "supported" and held is not None and held.p > result.settings.alpha:
+    same_heads = result.same_heads
+    is_by_heads = same_heads is not None and same_heads.p > result.settings.alpha
+    if result.verdict == "supported" and is_by_heads:
         return "in accord with the conditioning story, as with heads alone", "partial"
     return _BADGES[result.verdict]
 
@@ -54,15 +56,15 @@ def conditioning_sentences(result: ConditioningResult) -> tuple[str, ...]:
 
 
 def _trend_sentence(trend: HeadsTrend, x: str) -> str:
-    held = f"heads {COUPLED}" if trend.series == COUPLED else trend.series or f"more {x}"
+    condition = f"heads {COUPLED}" if trend.series == COUPLED else trend.series or f"more {x}"
     ends = f"from {number_text(trend.x[0])} to {number_text(trend.x[-1])} {x}"
-    tested = theory = ""
+    test_text = theory = ""
     if trend.test is not None:
-        tested = f" (rank correlation {number_text(trend.test.rho, 2)}, {p_text(trend.test.p)})"
+        test_text = f" (rank correlation {number_text(trend.test.rho, 2)}, {p_text(trend.test.p)})"
     if trend.predicted:
         theory = f"; the theory says that it {_change_text(trend.x, trend.predicted)}"
     goes = _change_text(trend.x, trend.measured, f" {ends}")
-    return f"With {held}, the condition number {goes}{tested}{theory}."
+    return f"With {condition}, the condition number {goes}{test_text}{theory}."
 
 
 def _change_text(x: Sequence[Number], values: Sequence[float], where: str = "") -> str:
@@ -76,12 +78,11 @@ def _change_text(x: Sequence[Number], values: Sequence[float], where: str = "") 
     return f"{goes}{where}{peak}"
 
 
-def conditioning_tables(result: ConditioningResult) -> list[tuple[str, Table]]:
-    """Return the tables with their titles."""
-    return [
-        ("Correlations", correlations_table(result)),
-        ("Condition numbers", shapes_table(result)),
-    ]
+def conditioning_tables(result: ConditioningResult) -> tuple[Section, ...]:
+    return (
+        Section("Correlations", correlations_table(result)),
+        Section("Condition numbers", shapes_table(result)),
+    )
 
 
 def correlations_table(result: ConditioningResult) -> Table:

@@ -83,17 +83,17 @@ class Quality:
         self.lost = np.array([2 if s.stopped else 0 if s.values.size else 1 for s in shapes])
         self.size = np.array([shape.quality.size for shape in shapes])
         self.mean = np.array([s.quality.mean() if s.quality.size else math.nan for s in shapes])
-        own = np.repeat(np.arange(len(shapes)), self.size)
+        shape_of_run = np.repeat(np.arange(len(shapes)), self.size)
         names = np.array([name for shape in shapes for name in shape.replicates], dtype=object)
-        every = np.concatenate([np.empty(0), *(shape.quality for shape in shapes)])
-        self.largest = float(np.abs(every).max(initial=0.0))
-        named, seed, counts = np.unique(names, return_inverse=True, return_counts=True)
-        self.seeds = len(named)
+        qualities = np.concatenate([np.empty(0), *(shape.quality for shape in shapes)])
+        self.largest = float(np.abs(qualities).max(initial=0.0))
+        seed_names, seed, counts = np.unique(names, return_inverse=True, return_counts=True)
+        self.seeds = len(seed_names)
         # One that a single shape has tells nothing of a difference.
         is_shared = counts[seed] > 1
         column = np.cumsum(counts > 1) - 1
         self.by_seed = np.full((len(shapes), int((counts > 1).sum())), np.nan)
-        self.by_seed[own[is_shared], column[seed[is_shared]]] = every[is_shared]
+        self.by_seed[shape_of_run[is_shared], column[seed[is_shared]]] = qualities[is_shared]
         self.matched = True
         self._groups = [shape.quality for shape in shapes]
 
@@ -111,7 +111,7 @@ class Quality:
         mean = np.where(known, differences, 0.0).sum(axis=1) / np.maximum(number, 1)
         return number, mean, np.where(known, differences - mean[:, None], 0.0)
 
-    def lost_of(self, units: Units) -> IntArray:
+    def loss_codes(self, units: Units) -> IntArray:
         """Return the number in `LOST` of why each unit cannot be used; 0 where it can."""
         shapes = np.concatenate([units.plus, units.minus], axis=1)
         lost: IntArray = self.lost[shapes].max(axis=1, initial=0)
@@ -162,16 +162,16 @@ class Quality:
         weight -= np.bincount(units.minus.ravel(), minlength=len(self.size))
         weight /= len(units)
         # One in the middle of a line is added once and taken once.
-        used = np.abs(weight) > ROUNDING
-        estimate = float(weight[used] @ self.mean[used])
-        if (self.size[used] < 2).any():
+        members = np.abs(weight) > ROUNDING
+        estimate = float(weight[members] @ self.mean[members])
+        if (self.size[members] < 2).any():
             return Contrast(estimate, math.nan, math.nan)
-        sd, df = self.moderated.sd[used], self.moderated.df[used]
-        parts = weight[used] ** 2 * sd**2 / self.size[used]
+        sd, df = self.moderated.sd[members], self.moderated.df[members]
+        parts = weight[members] ** 2 * sd**2 / self.size[members]
         variance, below = float(parts.sum()), float((parts**2 / df).sum())
         return Contrast(estimate, math.sqrt(variance), variance**2 / below if below else 1.0)
 
-    def each(self, units: Units, prior_share: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+    def pair_estimates(self, units: Units, prior_share: float) -> tuple[FloatArray, ...]:
         """Return the difference of each pair with its standard error, moderated over all pairs, and
         degrees of freedom; NaN where seeds cannot tell.
 
@@ -180,7 +180,7 @@ class Quality:
             prior_share: how much of the prior's degrees of freedom counts where replicates are
                 matched.
         """
-        alone = self.mean[units.plus[:, 0]] - self.mean[units.minus[:, 0]]
+        mean_difference = self.mean[units.plus[:, 0]] - self.mean[units.minus[:, 0]]
         if not self.matched:
             sd, df, size = self.moderated.sd, self.moderated.df, self.size
             ends = np.stack([units.plus[:, 0], units.minus[:, 0]])
@@ -188,17 +188,18 @@ class Quality:
             with np.errstate(invalid="ignore", divide="ignore"):
                 joint = parts.sum(axis=0) ** 2 / (parts**2 / df[ends]).sum(axis=0)
             known = size[ends].min(axis=0, initial=2) > 1
-            return alone, np.where(known, np.sqrt(parts.sum(axis=0)), np.nan), joint
+            return mean_difference, np.where(known, np.sqrt(parts.sum(axis=0)), np.nan), joint
         number, mean, residual = self.matching(units)
-        own = np.maximum(number - 1, 0)
+        pair_df = np.maximum(number - 1, 0)
         squares = (residual**2).sum(axis=1)
-        variance = squares / np.maximum(own, 1)
+        variance = squares / np.maximum(pair_df, 1)
         # But for rounding, as of seeds that agree exactly.
         variance[np.sqrt(squares) <= ROUNDING * self.largest] = 0.0
-        prior = moderate_variances(np.where(own > 0, variance, np.nan), own.astype(np.float64))
-        shared = prior_share * min(prior.prior_df or 0.0, float(own.sum()))
-        pooled = shared * (prior.prior_sd or 0.0) ** 2 + own * variance
+        variances = np.where(pair_df > 0, variance, np.nan)
+        prior = moderate_variances(variances, pair_df.astype(np.float64))
+        prior_df = prior_share * min(prior.prior_df or 0.0, float(pair_df.sum()))
+        pooled = prior_df * (prior.prior_sd or 0.0) ** 2 + pair_df * variance
         with np.errstate(invalid="ignore", divide="ignore"):
-            se = np.sqrt(pooled / (shared + own) / number)
-        se[(own < 1) | (se == 0)] = np.nan
-        return np.where(own < 1, alone, mean), se, shared + own
+            se = np.sqrt(pooled / (prior_df + pair_df) / number)
+        se[(pair_df < 1) | (se == 0)] = np.nan
+        return np.where(pair_df < 1, mean_difference, mean), se, prior_df + pair_df

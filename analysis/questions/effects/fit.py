@@ -49,10 +49,10 @@ _PRIOR_SHARE: Final = 1 / 3
 their variances look more alike than shapes are: with all of it, a difference was found in 11 % of
 sweeps without one where shapes scatter unevenly, with a third in 5 to 7 %; without a prior hardly
 any true one is found."""
-_MOST_PAIRS: Final = 200_000
+_MAX_PAIRS: Final = 200_000
 """Pairs of equal cost that are tested; of more, those of each group's best alone, and the others
 count in Holm's family as not rejected."""
-_MOST_VALUES: Final = 10_000_000
+_MAX_VALUES: Final = 10_000_000
 """The same of pairs times replicates, which bounds the memory."""
 
 
@@ -83,27 +83,27 @@ def fit(
             f"effects need two axes that vary, at least one of numbers; what varies is {varying}"
         )
     pairs = {axis: grid.pairs(axis) for axis in grid.ordered}
-    lost = np.concatenate([quality.lost_of(units) for units in pairs.values()])
+    lost = np.concatenate([quality.loss_codes(units) for units in pairs.values()])
     quality.matched = shapes.are_replicates_named and bool((lost == 0).any())
     if not quality.matched:
-        lost = np.concatenate([quality.lost_of(units) for units in pairs.values()])
+        lost = np.concatenate([quality.loss_codes(units) for units in pairs.values()])
     _need_pairs(grid, lost)
     ends = [float(end(s.values)) for s in shapes.comparable for end in (np.min, np.max)]
     span = metric_span(ends, shapes.goal, shapes.scale)
     # The range of a gain: unbounded in decades, that of a difference in the metric's unit.
     gains = (-100.0, 100.0) if shapes.scale == "accuracy" else difference_span(span)
-    compared = _Compared(
+    comparison = _Comparison(
         shapes, grid, quality, span, ANYWHERE if shapes.scale == "error" else gains, settings
     )
-    effects = _axes(compared, pairs, answered)
-    equal_cost, number = _equal_cost(compared, [*within, *answered])
-    tested = [axis for axis in effects if axis.verdict != "answered"]
+    effects = _axes(comparison, pairs, answered)
+    equal_cost, number = _equal_cost(comparison, [*within, *answered])
+    tested_axes = [axis for axis in effects if axis.verdict != "answered"]
     gap = ""
-    if tested and all(axis.p is None for axis in tested):
+    if tested_axes and all(axis.p is None for axis in tested_axes):
         gap = "no spread between seeds" if (quality.size > 1).any() else "single runs"
     return EffectsResult(
         axes=effects,
-        interactions=_interactions(compared, pairs, answered),
+        interactions=_interactions(comparison, pairs, answered),
         equal_cost=equal_cost,
         equal_cost_pairs=number,
         test=_MATCHED if quality.matched else _UNMATCHED,
@@ -125,7 +125,7 @@ def fit(
 
 
 @dataclass(frozen=True)
-class _Compared:
+class _Comparison:
     """The shapes and how they are compared; ``span`` and ``gains`` are the ranges of the metric and
     of a gain."""
 
@@ -138,7 +138,7 @@ class _Compared:
 
     def usable(self, units: Units) -> tuple[Units, dict[str, int]]:
         """Return the units that are not lost, and why the others are, with their number."""
-        lost = self.quality.lost_of(units)
+        lost = self.quality.loss_codes(units)
         return units[lost == 0], _reasons(lost)
 
 
@@ -172,10 +172,10 @@ def _verdict(contrast: Contrast, p_holm: float | None, alpha: float) -> EffectVe
 
 
 def _axes(
-    compared: _Compared, pairs: dict[str, Units], answered: Sequence[str]
+    comparison: _Comparison, pairs: dict[str, Units], answered: Sequence[str]
 ) -> tuple[AxisEffect, ...]:
-    grid, quality, settings = compared.grid, compared.quality, compared.settings
-    used = {axis: compared.usable(units) for axis, units in pairs.items()}
+    grid, quality, settings = comparison.grid, comparison.quality, comparison.settings
+    usable = {axis: comparison.usable(units) for axis, units in pairs.items()}
 
     def mean_of(axis: str, units: Units) -> Contrast:
         contrast = quality.average(units)
@@ -183,33 +183,33 @@ def _axes(
         return Contrast(contrast.estimate, math.nan, math.nan) if axis in answered else contrast
 
     steps = []
-    for axis, (units, _) in used.items():
+    for axis, (units, _) in usable.items():
         ends = {"low": units.minus[:, 0], "high": units.plus[:, 0]}
         ranks = pd.DataFrame({end: grid.ranks[axis][shapes] for end, shapes in ends.items()})
         step = ranks.groupby(["low", "high"]).ngroup().to_numpy()
         for some in (units[step == at] for at in range(step.max(initial=-1) + 1)):
             steps.append((axis, some, mean_of(axis, some)))
-    means = {axis: mean_of(axis, units) for axis, (units, _) in used.items()}
+    means = {axis: mean_of(axis, units) for axis, (units, _) in usable.items()}
     step_effects: dict[str, list[StepEffect]] = {axis: [] for axis in pairs}
     for (axis, units, mean), p_holm in zip(steps, holm([c.p for *_, c in steps]), strict=True):
-        effect = clipped(mean.interval(settings.confidence), compared.gains)
+        effect = clipped(mean.interval(settings.confidence), comparison.gains)
         low, high = (grid.values(axis, ends[:1, 0])[0] for ends in (units.minus, units.plus))
         gains, seeds = quality.estimates(units), quality.matching(units)[0]
         rows = zip(units.minus[:, 0].tolist(), gains.tolist(), seeds.tolist(), strict=True)
-        pair_gains = tuple(PairGain(grid.held(axis, shape), gain, n) for shape, gain, n in rows)
-        step_effects[axis].append(StepEffect(low, high, effect, mean.p, p_holm, pair_gains))
+        gains_by_pair = tuple(PairGain(grid.other_values(axis, s), gain, n) for s, gain, n in rows)
+        step_effects[axis].append(StepEffect(low, high, effect, mean.p, p_holm, gains_by_pair))
     effects = []
     for (axis, mean), p_holm in zip(
         means.items(), holm([c.p for c in means.values()]), strict=True
     ):
         shapes_of_axis = np.unique(np.concatenate([pairs[axis].plus, pairs[axis].minus]))
         verdict = _verdict(mean, p_holm, settings.alpha)
-        units, lost = used[axis]
+        units, lost = usable[axis]
         effects.append(
             AxisEffect(
                 axis=axis,
                 values=tuple(sorted(set(grid.values(axis, shapes_of_axis)))),
-                effect=clipped(mean.interval(settings.confidence), compared.gains),
+                effect=clipped(mean.interval(settings.confidence), comparison.gains),
                 df=mean.df if math.isfinite(mean.df) else None,
                 p=mean.p,
                 p_holm=p_holm,
@@ -224,15 +224,15 @@ def _axes(
 
 
 def _interactions(
-    compared: _Compared, pairs: dict[str, Units], answered: Sequence[str]
+    comparison: _Comparison, pairs: dict[str, Units], answered: Sequence[str]
 ) -> tuple[Interaction, ...]:
-    grid, settings = compared.grid, compared.settings
-    named = [axes for axes in combinations(grid.ordered, 2) if not set(axes) <= set(answered)]
-    named.sort(key=lambda axes: set(axes) != {"heads", "depth"})
-    squares = {(a, b): grid.squares(pairs[a], pairs[b]) for a, b in named}
-    used = {axes: compared.usable(units) for axes, units in squares.items() if len(units)}
-    means = {axes: compared.quality.average(units) for axes, (units, _) in used.items()}
-    span = difference_span(compared.gains)
+    grid, settings = comparison.grid, comparison.settings
+    axis_pairs = [axes for axes in combinations(grid.ordered, 2) if not set(axes) <= set(answered)]
+    axis_pairs.sort(key=lambda axes: set(axes) != {"heads", "depth"})
+    squares = {(a, b): grid.squares(pairs[a], pairs[b]) for a, b in axis_pairs}
+    usable = {axes: comparison.usable(units) for axes, units in squares.items() if len(units)}
+    means = {axes: comparison.quality.average(units) for axes, (units, _) in usable.items()}
+    span = difference_span(comparison.gains)
     return tuple(
         Interaction(
             *axes,
@@ -240,9 +240,9 @@ def _interactions(
             p=mean.p,
             p_holm=p_holm,
             verdict=_verdict(mean, p_holm, settings.alpha),
-            squares=len(used[axes][0]),
-            lost=used[axes][1],
-            levels=_levels(compared, *axes),
+            squares=len(usable[axes][0]),
+            lost=usable[axes][1],
+            levels=_levels(comparison, *axes),
         )
         for (axes, mean), p_holm in zip(
             means.items(), holm([c.p for c in means.values()]), strict=True
@@ -250,9 +250,9 @@ def _interactions(
     )
 
 
-def _levels(compared: _Compared, first: str, second: str) -> tuple[Level, ...]:
+def _levels(comparison: _Comparison, first: str, second: str) -> tuple[Level, ...]:
     """Return the mean metric of each combination over the settings that hold them all."""
-    grid, quality = compared.grid, compared.quality
+    grid, quality = comparison.grid, comparison.quality
     usable = np.flatnonzero(quality.lost == 0)
     place = grid.group([first, second])[usable]
     plane = grid.group(grid.others(first, second))[usable]
@@ -260,28 +260,28 @@ def _levels(compared: _Compared, first: str, second: str) -> tuple[Level, ...]:
     levels = []
     for cell in np.unique(place[whole]):
         shapes = usable[whole & (place == cell)]
-        mean = quality.mean_of(shapes).interval(compared.settings.confidence)
+        mean = quality.mean_of(shapes).interval(comparison.settings.confidence)
         first_value, second_value = (grid.values(axis, shapes[:1])[0] for axis in (first, second))
-        levels.append(Level(first_value, second_value, _as_metric(mean, compared)))
+        levels.append(Level(first_value, second_value, _as_metric(mean, comparison)))
     return tuple(levels)
 
 
-def _as_metric(quality: Interval, compared: _Compared) -> Interval:
+def _as_metric(quality: Interval, comparison: _Comparison) -> Interval:
     """Return the interval of a mean quality as one of the metric, inside the metric's range.
 
     A mean error's is symmetric in decades as it stands; an accuracy's is in points.
     """
-    goal, scale = compared.shapes.goal, compared.shapes.scale
+    goal, scale = comparison.shapes.goal, comparison.shapes.scale
     metric = to_metric(quality.estimate, goal, scale)
     if scale == "error":
         ends = (to_metric(end, goal, scale) for end in (quality.high, quality.low))
         return Interval(metric, *ends)
     reach = (quality.high - quality.estimate) / (100 if scale == "accuracy" else 1)
-    return mean_interval(metric, reach, compared.span)
+    return mean_interval(metric, reach, comparison.span)
 
 
 def _equal_cost(
-    compared: _Compared, within: Sequence[str]
+    comparison: _Comparison, within: Sequence[str]
 ) -> tuple[tuple[tuple[EqualCostShape, ...], ...], int]:
     """Return the groups of equal cost, cheapest first, and how many pairs were tested.
 
@@ -290,59 +290,59 @@ def _equal_cost(
     the intervals hold for all pairs together (Bonferroni). Only shapes with the same names and the
     same values of ``within`` are grouped.
     """
-    shapes, quality, settings = compared.shapes, compared.quality, compared.settings
+    shapes, quality, settings = comparison.shapes, comparison.quality, comparison.settings
     if not shapes.costs:
         return (), 0
     cost = np.array([shape.costs[shapes.costs[0]] for shape in shapes.shapes])
-    groups = _cost_groups(compared, cost, within)
-    every = sum(len(group) * (len(group) - 1) // 2 for group in groups)
-    all_tested = every <= min(_MOST_PAIRS, _MOST_VALUES // max(1, quality.by_seed.shape[1]))
+    groups = _alike(comparison, cost, within)
+    num_pairs = sum(len(group) * (len(group) - 1) // 2 for group in groups)
+    tests_all = num_pairs <= min(_MAX_PAIRS, _MAX_VALUES // max(1, quality.by_seed.shape[1]))
     ends = []
     for group in groups:
         both = np.array(np.triu_indices(len(group), 1))
-        ends.append(group[both if all_tested else both[:, : len(group) - 1]])
+        ends.append(group[both if tests_all else both[:, : len(group) - 1]])
     plus, minus = np.concatenate([np.empty((2, 0), np.int64), *ends], axis=1)[:, :, None]
-    estimate, se, df = quality.each(Units(plus, minus), _PRIOR_SHARE)
+    estimate, se, df = quality.pair_estimates(Units(plus, minus), _PRIOR_SHARE)
     contrasts = [
         Contrast(*row) for row in zip(estimate.tolist(), se.tolist(), df.tolist(), strict=True)
     ]
     p_values = [contrast.p for contrast in contrasts]
-    untested = every - len(contrasts)
+    untested = num_pairs - len(contrasts)
     adjusted = holm(p_values, untested)
     number = sum(p is not None for p in p_values) + untested
     level = 1 - (1 - settings.confidence) / max(number, 1)
-    found, first = [], 0
-    for group, own in zip(groups, ends, strict=True):
+    cost_groups, first = [], 0
+    for group, pairs in zip(groups, ends, strict=True):
         rows = []
-        for at, shape in enumerate(group.tolist(), first - 1):
-            tried = shapes.shapes[shape]
-            metric = to_metric(float(quality.mean[shape]), shapes.goal, shapes.scale)
-            row = tried.config, tried.label, float(cost[shape]), metric, int(quality.size[shape])
+        for at, index in enumerate(group.tolist(), first - 1):
+            shape = shapes.shapes[index]
+            metric = to_metric(float(quality.mean[index]), shapes.goal, shapes.scale)
+            row = shape.config, shape.label, float(cost[index]), metric, int(quality.size[index])
             if at < first:
                 rows.append(EqualCostShape(*row))
                 continue
-            behind = clipped(contrasts[at].interval(level), compared.gains)
+            behind = clipped(contrasts[at].interval(level), comparison.gains)
             p_holm = adjusted[at]
             is_worse = p_holm is not None and p_holm <= settings.alpha
             is_worse = is_worse and contrasts[at].estimate > 0
             rows.append(EqualCostShape(*row, behind, p_holm, is_worse))
-        found.append(tuple(rows))
-        first += own.shape[1]
-    return tuple(found), number
+        cost_groups.append(tuple(rows))
+        first += pairs.shape[1]
+    return tuple(cost_groups), number
 
 
-def _cost_groups(compared: _Compared, cost: FloatArray, within: Sequence[str]) -> list[IntArray]:
+def _alike(comparison: _Comparison, cost: FloatArray, within: Sequence[str]) -> list[IntArray]:
     """Return groups of two or more shapes that are alike and lie within the tolerance of their
     cheapest: the cheapest group first, in each the best mean first."""
-    grid, quality = compared.grid, compared.quality
-    held = dict.fromkeys([*grid.names, *(name for name in within if name in grid.ordered)])
-    alike = grid.group(list(held)).tolist()
-    labels = [shape.label for shape in compared.shapes.shapes]
+    grid, quality = comparison.grid, comparison.quality
+    shared_axes = dict.fromkeys([*grid.names, *(name for name in within if name in grid.ordered)])
+    alike = grid.group(list(shared_axes)).tolist()
+    labels = [shape.label for shape in comparison.shapes.shapes]
     groups: list[list[int]] = []
-    known = np.flatnonzero((quality.lost == 0) & np.isfinite(cost)).tolist()
-    for at in sorted(known, key=lambda at: (alike[at], cost[at], labels[at])):
+    usable = np.flatnonzero((quality.lost == 0) & np.isfinite(cost)).tolist()
+    for at in sorted(usable, key=lambda at: (alike[at], cost[at], labels[at])):
         cheapest = groups[-1][0] if groups else at
-        is_near = cost[at] <= cost[cheapest] * (1 + compared.settings.tolerance)
+        is_near = cost[at] <= cost[cheapest] * (1 + comparison.settings.tolerance)
         if groups and alike[at] == alike[cheapest] and is_near:
             groups[-1].append(at)
         else:
@@ -362,8 +362,8 @@ def _warnings(
         f"{name} moves with {by}; what {by} does includes it" for name, by in grid.follows.items()
     ]
     if grid.names:
-        named = ", ".join(grid.names)
-        warnings.append(f"{named} holds names: pairs agree in it, and it has no steps of its own")
+        names = ", ".join(grid.names)
+        warnings.append(f"{names} holds names: pairs agree in it, and it has no steps of its own")
     if lost := int((quality.lost > 0).sum()):
         pairs = sum(sum(axis.lost.values()) for axis in effects)
         warnings.append(

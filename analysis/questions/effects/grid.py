@@ -59,15 +59,15 @@ class ShapeGrid:
             ranks[name] = frame[name].map(place).to_numpy(np.int64)
         return cls(ordered, names, follows, levels, ranks)
 
-    def group(self, held: Sequence[str]) -> IntArray:
+    def group(self, axes: Sequence[str]) -> IntArray:
         """Return the number of the group of each shape, of those that agree in every axis held."""
         ranks = pd.DataFrame(self.ranks)
-        if not held:
+        if not axes:
             return np.zeros(len(ranks), dtype=np.int64)
-        return ranks.groupby(list(held)).ngroup().to_numpy()
+        return ranks.groupby(list(axes)).ngroup().to_numpy()
 
-    def others(self, *own: str) -> list[str]:
-        return [name for name in (*self.ordered, *self.names) if name not in own]
+    def others(self, *axes: str) -> list[str]:
+        return [name for name in (*self.ordered, *self.names) if name not in axes]
 
     def pairs(self, axis: str) -> Units:
         """Return the neighbours on the lines of tried shapes along which only ``axis`` changes, in
@@ -90,12 +90,15 @@ class ShapeGrid:
         for nearest, pairs in zip(along, (first, second), strict=True):
             nearest[pairs.minus[:, 0]] = pairs.plus[:, 0]
         # The last place stands for no neighbour, and has none.
-        one, other = along
-        both = one[other]
-        low = np.flatnonzero((both >= 0) & (both == other[one]))
-        return Units(np.stack([both[low], low], axis=1), np.stack([one[low], other[low]], axis=1))
+        after_first, after_second = along
+        both = after_first[after_second]
+        low = np.flatnonzero((both >= 0) & (both == after_second[after_first]))
+        return Units(
+            np.stack([both[low], low], axis=1),
+            np.stack([after_first[low], after_second[low]], axis=1),
+        )
 
-    def held(self, axis: str, shape: int) -> str:
+    def other_values(self, axis: str, shape: int) -> str:
         """Return a shape's values of all other axes in words."""
         names = self.others(axis)
         return describe({name: self.levels[name][self.ranks[name][shape]] for name in names})

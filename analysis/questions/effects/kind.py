@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from analysis.questions.base import Finding, Kind, Section, StudyRuns
+from analysis.questions.base import Finding, Kind, StudyRuns
 from analysis.questions.effects.charts import effect_charts
 from analysis.questions.effects.fit import fit
 from analysis.questions.effects.result import EffectsResult, EffectsSettings
@@ -33,19 +33,19 @@ class EffectsKind(Kind):
     settings = EffectsSettings
     options = (AXES, EVAL_SIZE, CONFIG, COSTS, NUISANCE)
 
-    def of_table(self, runs: Runs, chosen: Mapping[str, Any]) -> Finding:
-        settings = with_settings(EffectsSettings(), chosen["settings"])
-        return self.finding(fit(table_shapes(runs, chosen, settings.crash_sd), settings=settings))
+    def of_table(self, runs: Runs, options: Mapping[str, Any]) -> Finding:
+        settings = with_settings(EffectsSettings(), options["settings"])
+        return self.finding(fit(table_shapes(runs, options, settings.crash_sd), settings=settings))
 
     def of_study(
-        self, study: StudyRuns, chosen: Mapping[str, Any] | None, findings: Sequence[Finding]
+        self, study: StudyRuns, options: Mapping[str, Any] | None, findings: Sequence[Finding]
     ) -> Finding | None:
         settings = EffectsSettings()
-        if chosen is None:
+        if options is None:
             shapes = shapes_beyond_answer(study, settings.crash_sd)
         else:
-            settings = with_settings(settings, chosen["settings"])
-            study = with_options(study, chosen)
+            settings = with_settings(settings, options["settings"])
+            study = with_options(study, options)
             shapes = study_shapes(study, settings.crash_sd)
         if shapes is None:
             return None
@@ -53,10 +53,9 @@ class EffectsKind(Kind):
         return self.finding(fit(shapes, within=within, answered=answered, settings=settings))
 
     def finding(self, result: EffectsResult) -> Finding:
-        """Return what is said of the effects."""
-        tables = (Section(title, table) for title, table in effects_tables(result) if table.rows)
-        words, drawn = effects_sentences(result), lambda: effect_charts(result)
-        return Finding(self, result, words, tables=tuple(tables), charts=drawn)
+        """Return the finding of the effects."""
+        words, charts = effects_sentences(result), lambda: effect_charts(result)
+        return Finding(self, result, words, tables=effects_tables(result), charts=charts)
 
 
 EFFECTS = EffectsKind()

@@ -192,11 +192,11 @@ class EffectsResult(Jsonable):
         """Return one row an axis, which has no ends, and one for each of its steps."""
         rows = []
         for axis in self.axes:
-            own = axis.axis, None, None, *axis.effect, axis.p, axis.p_holm, axis.pairs
+            mean_row = axis.axis, None, None, *axis.effect, axis.p, axis.p_holm, axis.pairs
             steps = [
                 (axis.axis, step.low, step.high, *step.effect, step.p, step.p_holm, len(step.pairs))
                 for step in axis.steps
             ]
-            rows += [own, *steps]
+            rows += [mean_row, *steps]
         names = ("axis", "from", "to", "gain", "gain_low", "gain_high", "p", "p_holm", "pairs")
         return pd.DataFrame(rows, columns=list(names))

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
+from analysis.questions.base import Section, tables_with_rows
 from analysis.questions.effects.result import (
     AxisEffect,
     EffectsResult,
@@ -25,7 +26,7 @@ from analysis.text.numbers import (
 )
 from analysis.text.tables import Table
 
-_MOST_NAMED: Final = 3
+_MAX_NAMES: Final = 3
 
 
 def gain_unit(result: EffectsResult) -> str:
@@ -109,16 +110,16 @@ def interaction_sentence(interaction: Interaction, result: EffectsResult) -> str
 
 def _equal_cost_sentence(result: EffectsResult) -> str:
     groups = result.equal_cost
-    named = (
+    kind = (
         f"{len(groups)} group{'' if len(groups) == 1 else 's'} of shapes of equal "
         f"{cost_title(result.cost or 'cost')} (within {percent_text(result.settings.tolerance)})"
     )
     decided = [group for group in groups if any(shape.established for shape in group)]
     if not decided:
-        return f"In {named} no shape is established as better than another."
-    leads = "; ".join(_lead(group, result) for group in decided[:_MOST_NAMED])
-    rest = f"; {len(decided) - _MOST_NAMED} more" if len(decided) > _MOST_NAMED else ""
-    return f"Of {named}, {len(decided)} hold an established difference: {leads}{rest}."
+        return f"In {kind} no shape is established as better than another."
+    leads = "; ".join(_lead(group, result) for group in decided[:_MAX_NAMES])
+    rest = f"; {len(decided) - _MAX_NAMES} more" if len(decided) > _MAX_NAMES else ""
+    return f"Of {kind}, {len(decided)} hold an established difference: {leads}{rest}."
 
 
 def _lead(group: Sequence[EqualCostShape], result: EffectsResult) -> str:
@@ -135,13 +136,12 @@ def _reasons(lost: dict[str, int]) -> str:
     return ", ".join(f"{count} {reason}" for reason, count in lost.items())
 
 
-def effects_tables(result: EffectsResult) -> list[tuple[str, Table]]:
-    """Return the tables with their titles."""
-    return [
-        ("Effects of single axes", effects_table(result)),
-        ("Axes together", _interaction_table(result)),
-        ("Shapes of equal cost", equal_cost_table(result)),
-    ]
+def effects_tables(result: EffectsResult) -> tuple[Section, ...]:
+    return tables_with_rows(
+        Section("Effects of single axes", effects_table(result)),
+        Section("Axes together", _interaction_table(result)),
+        Section("Shapes of equal cost", equal_cost_table(result)),
+    )
 
 
 def effects_table(result: EffectsResult) -> Table:
@@ -204,8 +204,8 @@ def equal_cost_table(result: EffectsResult) -> Table:
             if shape.behind is not None:
                 behind = _numbers(shape.behind, shape.p_holm)
                 standing = "worse" if shape.established else "not told apart"
-            named = (str(number), shape.label, cost_text(cost, shape.cost))
-            rows.append((*named, number_text(shape.metric, 4), str(shape.n), *behind, standing))
+            cells = (str(number), shape.label, cost_text(cost, shape.cost))
+            rows.append((*cells, number_text(shape.metric, 4), str(shape.n), *behind, standing))
     header = (
         *("group", "shape", cost_title(cost), result.metric, "runs"),
         f"behind the best ({gain_unit(result)})",

@@ -29,7 +29,7 @@ from analysis.runs.scale import metric_span
 from analysis.runs.table import Runs
 from analysis.statistics.bounds import clipped, difference_span
 from analysis.statistics.moderated import agree
-from analysis.statistics.noninferiority import MOST_SEEDS_ASKED_FOR, holm, seeds_for
+from analysis.statistics.noninferiority import MAX_SEEDS, holm, seeds_for
 from analysis.statistics.values import FloatArray, Interval
 from analysis.values import AxisValue
 from hsweep.design.question import Goal, Missing
@@ -268,7 +268,7 @@ def _rows(
             alpha = settings.level / 2
             seeds = seeds_for(
                 *(shapes.margin, max(tried, 1), alpha, settings.power),
-                *(test.sds, MOST_SEEDS_ASKED_FOR),
+                *(test.sds, MAX_SEEDS),
             )
         rows.append(
             LeanRow(

@@ -106,29 +106,29 @@ def fit_groups(
     return LeanGroups(within, results, problems, fronts, fixed_rate)
 
 
-def answer_table(runs: Runs, chosen: Mapping[str, Any]) -> LeanResult:
+def answer_table(runs: Runs, options: Mapping[str, Any]) -> LeanResult:
     """Answer the question that options ask of a table (see `Kind.of_table`)."""
-    question = front_question(runs, chosen)
-    if chosen["baseline"] is None or chosen["margin"] is None:
+    question = front_question(runs, options)
+    if options["baseline"] is None or options["margin"] is None:
         raise UserError(_NEEDED)
     question |= {
-        "baseline": read_baseline(chosen["baseline"], question["config"], runs.frame),
-        "margin": chosen["margin"],
-        "settings": with_settings(LeanSettings(), chosen["settings"]),
+        "baseline": read_baseline(options["baseline"], question["config"], runs.frame),
+        "margin": options["margin"],
+        "settings": with_settings(LeanSettings(), options["settings"]),
     }
     ladder = ladder_of(runs, [*question["config"], *question["nuisance"]])
     return answer(runs, ladder, question)
 
 
-def answer_study(study: StudyRuns, chosen: Mapping[str, Any] | None) -> LeanResult | LeanGroups:
+def answer_study(study: StudyRuns, options: Mapping[str, Any] | None) -> LeanResult | LeanGroups:
     """Answer a study's lean question, or the question that options ask (see `Kind.of_study`).
 
     An option that is not given has the value of the study's own lean question.
     """
     settings = LeanSettings()
-    if chosen is not None:
-        study = _apply_options(study, chosen)
-        settings = with_settings(settings, chosen["settings"])
+    if options is not None:
+        study = _apply_options(study, options)
+        settings = with_settings(settings, options["settings"])
     manifest, trials, within = study.manifest, study.trials, study.question.get("within")
     baseline = dict(study.question["baseline"])
     varying = varying_columns(trials, manifest.axes)
@@ -170,17 +170,17 @@ def answer_study(study: StudyRuns, chosen: Mapping[str, Any] | None) -> LeanResu
     )
 
 
-def _apply_options(study: StudyRuns, chosen: Mapping[str, Any]) -> StudyRuns:
+def _apply_options(study: StudyRuns, options: Mapping[str, Any]) -> StudyRuns:
     """Return a study with the lean question that options ask of it.
 
     Raises:
         UserError: no baseline or margin, or a baseline that names the axis of its own task.
     """
     defaults = study.question if study.question.get("type") == "Lean" else {}
-    study = with_options(study, chosen)
-    margin = defaults.get("margin") if chosen["margin"] is None else chosen["margin"]
+    study = with_options(study, options)
+    margin = defaults.get("margin") if options["margin"] is None else options["margin"]
     source, within = defaults, defaults.get("within")
-    if chosen["baseline"] is not None:
+    if options["baseline"] is not None:
         source, within = study.question, parting_axis(study)
     baseline = source.get("baseline")
     if baseline is None or margin is None:

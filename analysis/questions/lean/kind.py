@@ -26,13 +26,13 @@ class LeanKind(Kind):
     settings = LeanSettings
     options = (CONFIG, COSTS, NUISANCE, BASELINE, MARGIN)
 
-    def of_table(self, runs: Runs, chosen: Mapping[str, Any]) -> Finding:
-        return self.finding(answer_table(runs, chosen))
+    def of_table(self, runs: Runs, options: Mapping[str, Any]) -> Finding:
+        return self.finding(answer_table(runs, options))
 
     def of_study(
-        self, study: StudyRuns, chosen: Mapping[str, Any] | None, findings: Sequence[Finding]
+        self, study: StudyRuns, options: Mapping[str, Any] | None, findings: Sequence[Finding]
     ) -> Finding | None:
-        return self.finding(answer_study(study, chosen))
+        return self.finding(answer_study(study, options))
 
     def finding(self, result: LeanResult | LeanGroups) -> Finding:
         """Return the sentences, badge, tables, charts and further runs of a result."""

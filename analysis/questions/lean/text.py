@@ -16,7 +16,7 @@ from analysis.questions.lean.result import (
 from analysis.questions.pareto.text import pareto_table
 from analysis.runs.losses import runs_text
 from analysis.sensitivity import Sensitivity, Settled
-from analysis.statistics.noninferiority import MOST_SEEDS_ASKED_FOR, confirming_seeds
+from analysis.statistics.noninferiority import MAX_SEEDS, confirming_seeds
 from analysis.text.numbers import (
     NONE,
     Tone,
@@ -157,7 +157,7 @@ def _seeds_to_settle(result: LeanResult) -> str:
     if not known:
         return (
             f"To establish an equal shape with a power of {power} would take more than "
-            f"{MOST_SEEDS_ASKED_FOR} seeds of each: widen the margin."
+            f"{MAX_SEEDS} seeds of each: widen the margin."
         )
     if len(known) == len(needed) and known[-1] <= min(row.n for row in result.undecided):
         return (
@@ -169,7 +169,7 @@ def _seeds_to_settle(result: LeanResult) -> str:
     if known[0] < known[-1]:
         span = f"{known[0]} to {known[-1]}"
     uncounted = len(needed) - len(known)
-    rest = f" ({uncounted} of them more than {MOST_SEEDS_ASKED_FOR})" if uncounted else ""
+    rest = f" ({uncounted} of them more than {MAX_SEEDS})" if uncounted else ""
     return (
         f"To establish an equal shape with a power of {power} takes {span} seeds of each{rest}; "
         f"there are {have}."
@@ -291,7 +291,7 @@ def _seeds_text(row: LeanRow) -> str:
     if row.seeds_needed is not None:
         return str(row.seeds_needed)
     is_open = row.outcome == "undecided" and row.p_raw is not None
-    return f"more than {MOST_SEEDS_ASKED_FOR}" if is_open else NONE
+    return f"more than {MAX_SEEDS}" if is_open else NONE
 
 
 def _best_setting(result: LeanResult) -> str:

@@ -100,28 +100,28 @@ def _front_chart(
             steps.append(Series(corners, palette.BLUE, "mean front", symbol=None, line=line))
     better = f"left and {'lower' if pareto.goal == 'min' else 'higher'} is better"
     if pareto.noise_gap:
-        shown = (
+        caption = (
             f"Each point is one shape as measured; {better}, and the front is shown, not tested: "
             f"{pareto.noise_gap}"
         )
     else:
-        shown = (
+        caption = (
             f"Each point is one shape with its {percent_text(pareto.settings.confidence)} interval "
             f"over seeds; {better}, and the fainter a point the smaller P(front), the chance that "
             "nothing beats it"
         )
     if len(pareto.costs) > 1:
-        shown += ", all costs taken together"
+        caption += ", all costs taken together"
     if places != costs:
-        shown += "; shapes of equal cost stand side by side"
+        caption += "; shapes of equal cost stand side by side"
     if by:
-        shown += f"; one colour a {by}{', whose means the steps join' if steps else ''}"
+        caption += f"; one colour a {by}{', whose means the steps join' if steps else ''}"
     elif any(row.lost.total for row in rows):
-        shown += "; a cross marks a shape whose mean is that of the runs left, as others were lost"
+        caption += "; a cross marks a shape that lost runs: its mean is that of those left"
     return Chart(
         f"front-{file_part(cost)}",
         f"{pareto.metric} against {cost_title(cost)}",
-        f"{shown}.{'' if by else ' Click a point for its runs.'}",
+        f"{caption}.{'' if by else ' Click a point for its runs.'}",
         cost_axis(cost, places),
         Axis(pareto.metric),
         (*steps, *by_look(looks, points)),

@@ -26,9 +26,9 @@ from hsweep.design.question import Goal
 from hsweep.errors import UserError
 
 _DEFAULT_SETTINGS: Final = ParetoSettings()
-MOST_NAMED: Final = 1000
+MAX_NAMES: Final = 1000
 """Shapes up to which every one that dominates another is named."""
-_AT_ONCE: Final = 1_000_000
+_CHUNK_VALUES: Final = 1_000_000
 """Values of draws times shapes whose volumes are computed together, which bounds the memory."""
 
 
@@ -82,23 +82,23 @@ def front_shapes(
 def fit_front(shapes: Grouped, settings: ParetoSettings) -> ParetoResult:
     """Return the front of shapes with its uncertainty."""
     items, sign = shapes.comparable, 1.0 if shapes.goal == "max" else -1.0
-    drawn = FrontDraws.of(shapes, settings)
-    spread, warnings, gap = drawn.spread, [*shapes.warnings, *drawn.notes], ""
+    draws = FrontDraws.of(shapes, settings)
+    spread, warnings, gap = draws.spread, [*shapes.warnings, *draws.notes], ""
     p_front = np.full(len(items), np.nan)
-    if drawn.is_known:
-        p_front = 1 - dominated_share(drawn.means, drawn.costs)
+    if draws.is_known:
+        p_front = 1 - dominated_share(draws.means, draws.costs)
     else:
         gap = why_unmeasured([shape.values for shape in items])
         warnings.append(
             f"how far seeds scatter is not known ({gap}): no probability can be given, and the"
             " front is that of the means as measured"
         )
-    volumes, hv_note = drawn.volumes([np.ones(len(items), bool)])
-    means = (sign * drawn.mean).tolist()
+    volumes, hv_note = draws.volumes([np.ones(len(items), bool)])
+    means = (sign * draws.mean).tolist()
     reach = special.stdtrit(spread.df, (1 + settings.confidence) / 2)
-    reach *= spread.sd / np.sqrt(drawn.size)
+    reach *= spread.sd / np.sqrt(draws.size)
     bounds = metric_span(np.concatenate([shape.values for shape in items]), shapes.goal, None)
-    beaten_by = _dominators([shape.label for shape in items], drawn.mean, drawn.cost)
+    dominators_by_shape = _dominators([shape.label for shape in items], draws.mean, draws.cost)
     rows = tuple(
         ParetoRow(
             config=shape.config,
@@ -110,13 +110,13 @@ def fit_front(shapes: Grouped, settings: ParetoSettings) -> ParetoResult:
             crash_share=shape.crash_share,
             costs=shape.costs,
             p_front=chance,
-            class_=_front_class(chance, beaten, settings),
-            dominated_by=beaten,
+            class_=_front_class(chance, dominators, settings),
+            dominated_by=dominators,
             lost=shape.lost,
             setting=shape.tuned.setting if shape.tuned else None,
         )
-        for shape, mean, half, chance, beaten in zip(
-            items, means, reach.tolist(), p_front.tolist(), beaten_by, strict=True
+        for shape, mean, half, chance, dominators in zip(
+            items, means, reach.tolist(), p_front.tolist(), dominators_by_shape, strict=True
         )
     )
     return ParetoResult(
@@ -207,17 +207,17 @@ class FrontDraws:
             reference = np.ones(scaled.shape[2])
             return np.array([float(library.hypervolume(row, ref=reference)) for row in scaled])
 
-        step = max(1, _AT_ONCE // len(self.mean))
+        step = max(1, _CHUNK_VALUES // len(self.mean))
         chunks = [slice(first, first + step) for first in range(0, len(self.means), step)]
         costs = np.broadcast_to(self.costs, (len(self.means), *self.cost.shape))
         volumes = []
         for part in parts:
             volume = volumes_of(losses[:, part])
             if self.is_known:
-                drawn = [
+                chunk_volumes = [
                     volumes_of(_losses(self.means[at, part], costs[at, part])) for at in chunks
                 ]
-                draws = np.concatenate(drawn)
+                draws = np.concatenate(chunk_volumes)
                 volume = np.concatenate([volume, draws - draws.mean() + volume])
             volumes.append(volume)
         note = (
@@ -260,7 +260,7 @@ def _cost_draws(
     Times scatter in proportion to their size, so positive costs are drawn by the moderated
     deviations of their logarithms: cost * exp(sd / sqrt(n) * t).
     """
-    drawn = cost[None]
+    cost_draws = cost[None]
     known: list[str] = []
     unknown: list[str] = []
     for column, name in enumerate(shapes.costs):
@@ -274,13 +274,15 @@ def _cost_draws(
             unknown.append(name)
             continue
         if not known:
-            drawn = np.repeat(drawn, draws, axis=0)
+            cost_draws = np.repeat(cost_draws, draws, axis=0)
         known.append(name)
-        own = cost[:, column]
+        mean_cost = cost[:, column]
         if is_positive:
-            drawn[:, :, column] = own * np.exp(_draw(0 * own, size, spread, draws, rng))
+            cost_draws[:, :, column] = mean_cost * np.exp(
+                _draw(0 * mean_cost, size, spread, draws, rng)
+            )
         else:
-            drawn[:, :, column] = _draw(own, size, spread, draws, rng)
+            cost_draws[:, :, column] = _draw(mean_cost, size, spread, draws, rng)
     notes = []
     if known:
         notes.append(f"costs that vary between seeds are drawn too: {', '.join(known)}")
@@ -289,14 +291,14 @@ def _cost_draws(
             f"costs that vary between seeds, by how much is not known (single runs), so their "
             f"means are taken as exact: {', '.join(unknown)}"
         )
-    return drawn, notes
+    return cost_draws, notes
 
 
 def _dominators(labels: Sequence[str], mean: FloatArray, cost: FloatArray) -> list[tuple[str, ...]]:
     """Return for each shape those whose means dominate it, of very many only those on the front."""
     dominators: list[tuple[str, ...]] = []
     among = np.arange(len(labels))
-    if len(labels) > MOST_NAMED:
+    if len(labels) > MAX_NAMES:
         among = among[~dominated(mean[None], cost[None])[0]]
     for quality, price in zip(mean, cost, strict=True):
         is_as_good = (cost[among] <= price).all(axis=1) & (mean[among] >= quality)
@@ -306,10 +308,10 @@ def _dominators(labels: Sequence[str], mean: FloatArray, cost: FloatArray) -> li
 
 
 def _front_class(
-    probability: float, beaten_by: tuple[str, ...], settings: ParetoSettings
+    probability: float, dominators: tuple[str, ...], settings: ParetoSettings
 ) -> FrontClass:
     if np.isnan(probability):
-        return "untested_off" if beaten_by else "untested_on"
+        return "untested_off" if dominators else "untested_on"
     if probability >= settings.on:
         return "on"
     return "off" if probability <= settings.off else "undecided"

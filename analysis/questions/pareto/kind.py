@@ -33,36 +33,36 @@ class ParetoKind(Kind):
     settings = ParetoSettings
     options = (CONFIG, COSTS, NUISANCE)
 
-    def of_table(self, runs: Runs, chosen: Mapping[str, Any]) -> Finding:
-        settings = with_settings(ParetoSettings(), chosen["settings"])
-        return self.finding(fit(runs, settings=settings, **front_question(runs, chosen)))
+    def of_table(self, runs: Runs, options: Mapping[str, Any]) -> Finding:
+        settings = with_settings(ParetoSettings(), options["settings"])
+        return self.finding(fit(runs, settings=settings, **front_question(runs, options)))
 
     def of_study(
-        self, study: StudyRuns, chosen: Mapping[str, Any] | None, findings: Sequence[Finding]
+        self, study: StudyRuns, options: Mapping[str, Any] | None, findings: Sequence[Finding]
     ) -> Finding | None:
         """See `Kind.of_study`; unasked a front stands beside a lean question of one task."""
         several_tasks = len(study.manifest.provenance.get("data", ())) > 1
         is_apart = study.question.get("within") is not None and several_tasks
-        if chosen is None and (study.question.get("type") != "Lean" or is_apart):
+        if options is None and (study.question.get("type") != "Lean" or is_apart):
             return None
         settings, axes = ParetoSettings(), study.manifest.axes
-        named = set(dict(study.question.get("baseline") or {})) if chosen is None else set()
-        if chosen is not None:
-            study = with_options(study, chosen)
-            settings = with_settings(settings, chosen["settings"])
+        config_axes = set(dict(study.question.get("baseline") or {})) if options is None else set()
+        if options is not None:
+            study = with_options(study, options)
+            settings = with_settings(settings, options["settings"])
         nuisance = nuisance_axes(study)
-        named |= set(varying_columns(study.trials, axes))
-        config = [axis for axis in axes if axis in named and axis not in nuisance] or list(axes)
+        config_axes |= set(varying_columns(study.trials, axes))
+        config = [axis for axis in axes if axis in config_axes - set(nuisance)] or list(axes)
         costs = study.question.get("costs") or ("num_params",)
-        asked: dict[str, Any] = {"config": config, "costs": costs, "nuisance": nuisance}
-        result = fit(study.runs, goal=study.goal, settings=settings, **asked)
+        roles: dict[str, Any] = {"config": config, "costs": costs, "nuisance": nuisance}
+        result = fit(study.runs, goal=study.goal, settings=settings, **roles)
         if (apart := parting_axis(study)) in config:
             note = f"{apart} changes the task, and results at its values are compared all the same"
             result = replace(result, warnings=(note, *result.warnings))
         return self.finding(result, findings)
 
     def finding(self, result: ParetoResult, findings: Sequence[Finding] = ()) -> Finding:
-        """Return what is said of a front, on which lean results mark baseline and choice."""
+        """Return the finding of a front; its charts mark the lean results' baseline and choice."""
         lean = [
             item.result for item in findings if isinstance(item.result, LeanResult | LeanGroups)
         ]

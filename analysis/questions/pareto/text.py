@@ -38,14 +38,14 @@ def pareto_badge(result: ParetoResult) -> tuple[str, Tone]:
 
 def pareto_sentences(result: ParetoResult) -> tuple[str, ...]:
     """Return what was found, and then what qualifies it."""
-    counted = [row.class_ for row in result.table]
+    classes = [row.class_ for row in result.table]
     costs = " and ".join(cost_title(cost) for cost in result.costs)
-    undecided = counted.count("undecided")
+    undecided = classes.count("undecided")
     likely = number_text(result.settings.on)
-    tested = "" if result.noise_gap else f" (each with a probability of at least {likely})"
+    bound = "" if result.noise_gap else f" (each with a probability of at least {likely})"
     sentences = [
-        f"{len(result.front)} of {len(counted)} shapes lie on the front: no other shape has both a "
-        f"better {result.metric} and lower {costs}{tested}."
+        f"{len(result.front)} of {len(classes)} shapes lie on the front: no other shape has both a "
+        f"better {result.metric} and lower {costs}{bound}."
     ]
     if result.noise_gap:
         sentences.append(

@@ -46,7 +46,7 @@ _ALTERNATIVES: Final = ((2, 2), (2, 5), (3, 3), (5, 3), (5, 5))
 _LEAN_SEEDS: Final = (3, 5, 8, 12, 20)
 _LEAN_RATIOS: Final = (0.5, 1.0, 1.5, 2.0, 3.0)
 
-Progressed = Callable[[int, int], None]
+Progress = Callable[[int, int], None]
 
 
 def default_noise(scale: Scale) -> Noise:
@@ -70,9 +70,9 @@ def noise_of(result: TransitionResult) -> Noise:
     variance = 1.57 * seed_sd**2 * sum(1 / n for n in runs) / len(runs)
     cell_sd = math.sqrt(max(result.phi - 1, 0.0) * variance)
     head_sd = default_noise(result.scale).head_sd
-    seen = f"seen in {len(result.runs)} full-budget runs"
+    source = f"seen in {len(result.runs)} full-budget runs"
     return Noise(
-        seed_sd, cell_sd, head_sd, seen if result.stated_sd is None else "stated by the user"
+        seed_sd, cell_sd, head_sd, source if result.stated_sd is None else "stated by the user"
     )
 
 
@@ -90,7 +90,7 @@ def plan_transition(
     settings: PowerSettings | None = None,
     fit_settings: TransitionSettings | None = None,
     choice: SettingChoice = SettingChoice(),  # noqa: B008
-    progressed: Progressed | None = None,
+    on_progress: Progress | None = None,
 ) -> PowerResult:
     """Return the power of a sweep's design and of others at jumps of the given sizes.
 
@@ -102,7 +102,7 @@ def plan_transition(
         jumps: sizes; None: 0.4, 0.8 and 1.5 decades (a tenth of them in nats for losses).
         choice: of settings of nuisance axes.
         fit_settings: of the analysis; draws and seed are taken from ``settings``.
-        progressed: called with the number of sweeps done and of all.
+        on_progress: called with the number of sweeps done and of all.
 
     Raises:
         UserError: an axis without two values, or a jump that is not positive.
@@ -139,20 +139,20 @@ def plan_transition(
     noise = noise or default_noise(scale)
     fit_settings = replace(fit_settings or TransitionSettings(), B=settings.B, n_mc=settings.n_mc)
     designs = _designs(heads, tuple(lengths), seeds, by)
-    asked = [(design, float(jump)) for design in designs for jump in jumps]
+    cases = [(design, float(jump)) for design in designs for jump in jumps]
     table: list[PowerRow] = []
-    for design, jump in asked:
+    for design, jump in cases:
         verdicts: Counter[str] = Counter()
         located = 0
         for sweep in range(settings.sweeps):
-            drawn = replace(design, seeds=design.seeds * choice.crossed)
-            y = simulate(drawn, jump, truth, noise, (settings.rng_seed, sweep))
+            crossed_design = replace(design, seeds=design.seeds * choice.crossed)
+            y = simulate(crossed_design, jump, truth, noise, (settings.rng_seed, sweep))
             result = transition.fit(_table(design, y, x, by, scale), settings=fit_settings)
             verdicts[result.verdict] += 1
             located += result.is_claimed and result.h_star == truth.h_star
-            if progressed is not None:
-                done = len(table) * settings.sweeps + sweep + 1
-                progressed(done, len(asked) * settings.sweeps)
+            if on_progress is not None:
+                num_sweeps = len(table) * settings.sweeps + sweep + 1
+                on_progress(num_sweeps, len(cases) * settings.sweeps)
         hits = verdicts["collapse"]
         table.append(
             PowerRow(
@@ -192,7 +192,7 @@ def plan_lean(
     candidates: int,
     seeds: int,
     alpha: float = 0.05,
-    seen: LeanResult | None = None,
+    study_result: LeanResult | None = None,
     target: float = 0.8,
     choice: SettingChoice = SettingChoice(),  # noqa: B008
 ) -> LeanPowerResult:
@@ -201,7 +201,7 @@ def plan_lean(
     Args:
         candidates: cheaper shapes that will be tested.
         alpha: family-wise error rate; divided already where several comparisons share it.
-        seen: a study's result, for its seed sd and its number of candidates.
+        study_result: a study's result, for its seed sd and its number of candidates.
         choice: of settings of nuisance axes. Seeds that choose for each other scatter more in their
             mean, as if the margin were narrower.
 
@@ -210,16 +210,16 @@ def plan_lean(
     """
     sd = None
     source = "nothing has been run yet: several ratios of margin to seed sd are shown"
-    if seen is not None:
-        candidates = max(candidates, len(seen.table))
-        alpha = seen.settings.level
-        sd = seen.sd
+    if study_result is not None:
+        candidates = max(candidates, len(study_result.table))
+        alpha = study_result.settings.level
+        sd = study_result.sd
         if sd is not None:
-            source = f"the baseline's seed sd, {seen.baseline_n} runs"
+            source = f"the baseline's seed sd, {study_result.baseline_n} runs"
     if candidates < 1:
         raise UserError("no shape is cheaper than the baseline, so there is nothing to test")
     ratios = _LEAN_RATIOS if sd is None else (margin / sd,)
-    tried = sorted({*_LEAN_SEEDS, seeds})
+    seed_counts = sorted({*_LEAN_SEEDS, seeds})
     narrower = _inflation(choice.crossed, seeds) ** -0.5
     return LeanPowerResult(
         margin=margin,
@@ -228,7 +228,7 @@ def plan_lean(
         alpha=alpha,
         own_seeds=seeds,
         power={
-            ratio: {n: power(ratio * narrower, n, candidates, alpha) for n in tried if n > 1}
+            ratio: {n: power(ratio * narrower, n, candidates, alpha) for n in seed_counts if n > 1}
             for ratio in ratios
         },
         enough={ratio: seeds_for(ratio * narrower, candidates, alpha, target) for ratio in ratios},
@@ -304,26 +304,26 @@ def _designs(
     heads: tuple[Number, ...], lengths: tuple[Number | None, ...], seeds: int, by: str | None
 ) -> list[Design]:
     """Return the sweep's own design and the alternatives, smallest first."""
-    own = tuple(sorted({length for length in lengths if length is not None}))
-    if by is None or not own:
-        others = [Design(heads, (None,), n) for n in (2, 3, 5, 8, 12) if n != seeds]
-        designs = [Design(heads, (None,), seeds, is_own=True), *others]
+    study_lengths = tuple(sorted({length for length in lengths if length is not None}))
+    if by is None or not study_lengths:
+        alternatives = [Design(heads, (None,), n) for n in (2, 3, 5, 8, 12) if n != seeds]
+        designs = [Design(heads, (None,), seeds, is_own=True), *alternatives]
     else:
-        others = [
-            Design(heads, _spread(own, count), n)
+        alternatives = [
+            Design(heads, _even_lengths(study_lengths, count), n)
             for count, n in _ALTERNATIVES
-            if (count, n) != (len(own), seeds)
+            if (count, n) != (len(study_lengths), seeds)
         ]
-        designs = [Design(heads, own, seeds, is_own=True), *others]
+        designs = [Design(heads, study_lengths, seeds, is_own=True), *alternatives]
     return sorted(designs, key=lambda design: design.trials)
 
 
-def _spread(own: tuple[Number, ...], count: int) -> tuple[Number, ...]:
+def _even_lengths(lengths: tuple[Number, ...], count: int) -> tuple[Number, ...]:
     """Return ``count`` lengths spaced evenly in their logarithm over the sweep's own range, or
     doubling from its smallest where that reaches further."""
-    if count == len(own):
-        return own
-    low, high = own[0], max(own[-1], own[0] * 2 ** (count - 1))
+    if count == len(lengths):
+        return lengths
+    low, high = lengths[0], max(lengths[-1], lengths[0] * 2 ** (count - 1))
     return tuple(round(float(length)) for length in np.geomspace(low, high, count))
 
 

@@ -20,10 +20,10 @@ def power_sentence(result: PowerResult) -> str:
             )
         else:
             row = result.table[index]
-            own = ", the sweep's own design" if row.design.is_own else ""
+            note = ", the sweep's own design" if row.design.is_own else ""
             sentences.append(
                 f"{size} the smallest design with power of at least {target} is "
-                f"{_design(result, row)}: {row.trials} trials{own}."
+                f"{_design(result, row)}: {row.trials} trials{note}."
             )
     return " ".join(sentences)
 
@@ -32,8 +32,8 @@ def power_table(result: PowerResult) -> Table:
     jumps = [f"jump {number_text(jump)} {result.unit}" for jump in result.recommended]
     rows: dict[Design, list[str]] = {}
     for row in result.table:
-        own = " (this sweep)" if row.design.is_own else ""
-        cells = rows.setdefault(row.design, [_design(result, row) + own, str(row.trials)])
+        mark = " (this sweep)" if row.design.is_own else ""
+        cells = rows.setdefault(row.design, [_design(result, row) + mark, str(row.trials)])
         low, high = (percent_text(round(end, 2)) for end in row.power[1:])
         cells.append(f"{percent_text(row.power.estimate)} ({low} to {high})")
     noise, truth, settings = result.noise, result.collapse, result.settings
@@ -56,8 +56,8 @@ def lean_power_sentence(result: LeanPowerResult) -> str:
             "--study once a few seeds have run."
         )
     ((ratio, enough),) = result.enough.items()
-    own = result.power[ratio].get(result.own_seeds)
-    chance = "" if own is None else f" (with {result.own_seeds} it is {percent_text(own)})"
+    power = result.power[ratio].get(result.own_seeds)
+    chance = "" if power is None else f" (with {result.own_seeds} it is {percent_text(power)})"
     margin = f"The margin of {number_text(result.margin)} is {number_text(ratio)} seed sd; "
     target = percent_text(result.target)
     if enough is None:

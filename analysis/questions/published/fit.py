@@ -35,10 +35,10 @@ _SCALES: Final[Mapping[str, tuple[Scale, Goal]]] = {
 }
 """All other published metrics are accuracies or the like: higher is better."""
 _DATA: Final = ("data", "max_train")
-_MOST_DIFFERENCES: Final = 2
+_MAX_DIFFERENCES: Final = 2
 """Named in full where a study cannot be compared."""
 
-Wanted = Mapping[str, Any]
+Requirements = Mapping[str, Any]
 """What a point must have to be compared with a published value."""
 
 
@@ -50,16 +50,16 @@ class _Cell:
     settings: Mapping[str, Any]
     rows: pd.DataFrame
     lost: int
-    why_lost: str
+    loss_text: str
 
     def values(self, metric: str, scale: Scale) -> FloatArray:
         """Return the runs where differences are compared: decades of an error, else as they are."""
-        known: FloatArray = self.rows[metric].dropna().to_numpy(np.float64)
-        return np.log10(known) if scale == "error" else known
+        numbers: FloatArray = self.rows[metric].dropna().to_numpy(np.float64)
+        return np.log10(numbers) if scale == "error" else numbers
 
-    def differs(self, required: Wanted) -> list[str]:
+    def differs(self, requirements: Requirements) -> list[str]:
         """Return the settings in which the cell is not what was published."""
-        return [name for name, value in required.items() if self.settings.get(name) != value]
+        return [name for name, value in requirements.items() if self.settings.get(name) != value]
 
 
 def fit(
@@ -83,25 +83,26 @@ def fit(
     Raises:
         UserError: a bad table (see `analysis.runs.table.Runs.rows`).
     """
-    chosen = settings or PublishedSettings()
+    settings = settings or PublishedSettings()
     cells = _cells(frame, setup, [axis for axis in axes if axis in frame.columns], tasks)
-    vouched = _DATA if chosen.same_data else ()
+    skipped = _DATA if settings.same_data else ()
     rows: list[PublishedRow] = []
     missing: list[PrintedValue] = []
-    requirements: list[Wanted] = []
+    requirements: list[Requirements] = []
     for value in setup.values:
         if value.metric == CRITICAL:
             continue
-        required = {k: v for k, v in setup.wanted(value).items() if k not in vouched}
-        requirements.append(required)
-        fitting = [cell for cell in cells if not cell.differs(required)]
-        matches = [row for cell in fitting if (row := _row(setup, value, cell, cells, chosen))]
+        requirement = {k: v for k, v in setup.requirements(value).items() if k not in skipped}
+        requirements.append(requirement)
+        matching_cells = [cell for cell in cells if not cell.differs(requirement)]
+        rows_of_value = [_row(setup, value, cell, cells, settings) for cell in matching_cells]
+        matches = [row for row in rows_of_value if row is not None]
         rows += matches
         missing += [] if matches else [value]
     is_unlike = any(
-        all(cell.settings.get(name) != held for cell in cells)
-        for name, held in setup.fixed.items()
-        if name not in vouched
+        all(cell.settings.get(name) != value for cell in cells)
+        for name, value in setup.fixed.items()
+        if name not in skipped
     )
     return PublishedResult(
         setup=setup.name,
@@ -115,8 +116,8 @@ def fit(
             if value.metric == CRITICAL
         ),
         missing=tuple(missing),
-        assumptions=_assumptions(setup, rows, budget, chosen),
-        settings=chosen,
+        assumptions=_assumptions(setup, rows, budget, settings),
+        settings=settings,
     )
 
 
@@ -133,15 +134,15 @@ def _cells(frame: pd.DataFrame, setup: Setup, axes: list[str], tasks: Tasks) -> 
     varying = [name for name in axes if runs[name].nunique() > 1] or axes
     cells = []
     for key, rows in runs.groupby(axes, sort=False):
-        named = {
+        values = {
             name: value.item() if isinstance(value, np.generic) else value
             for name, value in zip(axes, key, strict=True)
         }
-        point = {name: None if value == "none" else value for name, value in named.items()}
+        point = {name: None if value == "none" else value for name, value in values.items()}
         lost = rows.loc[~rows["complete"], "status"].isin([*DROPPED, AT_CHANCE, *LOST_WORDS])
         cells.append(
             _Cell(
-                ", ".join(f"{name}={named[name]}" for name in varying),
+                ", ".join(f"{name}={values[name]}" for name in varying),
                 setup.settings(point, tasks),
                 rows.loc[rows["complete"]],
                 int(lost.sum()),
@@ -170,14 +171,14 @@ def _row(
     if raw.size == 0 or (is_error and (raw <= 0).any()):
         return None
 
-    def back(value: float) -> float:
+    def to_unit(value: float) -> float:
         return 10.0**value if is_error else value
 
-    measured = [other for other in cells if other.rows[metric].notna().any()]
-    moderated = moderate([other.values(metric, scale) for other in measured])
-    at = next(at for at, other in enumerate(measured) if other is cell)
+    cells_with_metric = [other for other in cells if other.rows[metric].notna().any()]
+    moderated = moderate([other.values(metric, scale) for other in cells_with_metric])
+    at = next(at for at, other in enumerate(cells_with_metric) if other is cell)
     sd, df = float(moderated.sd[at]), float(moderated.df[at])
-    known = math.isfinite(sd)
+    is_known = math.isfinite(sd)
     y = cell.values(metric, scale)
     ends = (printed.value, printed.upper or printed.value)
     low, high = map(float, np.log10(ends)) if is_error else ends
@@ -185,7 +186,7 @@ def _row(
     best_of = setup.best_of or max(1, int(y.size))
     difference = printed_difference(
         y,
-        sd if known else None,
+        sd if is_known else None,
         df,
         low=low,
         high=high,
@@ -204,7 +205,7 @@ def _row(
     elif difference.se is None:
         notes.append("no cell of the study has two runs, so its seed noise is unknown")
     if cell.lost:
-        why = f" ({cell.why_lost})" if cell.why_lost else ""
+        why = f" ({cell.loss_text})" if cell.loss_text else ""
         notes.append(f"{cell.lost} runs of this cell did not reach their full budget{why}")
     return PublishedRow(
         printed=printed,
@@ -215,11 +216,11 @@ def _row(
         n=int(raw.size),
         values=tuple(raw.tolist()),
         lost=cell.lost,
-        mean=back(float(y.mean())),
-        seed_sd=sd if known else None,
-        df=df if known else None,
+        mean=to_unit(float(y.mean())),
+        seed_sd=sd if is_known else None,
+        df=df if is_known else None,
         best_of=best_of,
-        expected=back(difference.expected),
+        expected=to_unit(difference.expected),
         difference=difference.difference,
         se=difference.se,
         in_se=difference.in_se,
@@ -230,7 +231,7 @@ def _row(
     )
 
 
-def _why_not(setup: Setup, requirements: Sequence[Wanted], cells: Sequence[_Cell]) -> str:
+def _why_not(setup: Setup, requirements: Sequence[Requirements], cells: Sequence[_Cell]) -> str:
     if any(not cell.differs(required) for required in requirements for cell in cells):
         return "no run with a published setting has reached its full budget yet"
     parts: dict[str, str] = {}
@@ -241,28 +242,28 @@ def _why_not(setup: Setup, requirements: Sequence[Wanted], cells: Sequence[_Cell
         values, printed = ([v for v in side if v is not None] or side for side in (values, printed))
         if not any(value in printed for value in values):
             parts[name] = _difference_text(name, values, printed)
-    listed = [part for name, part in parts.items() if name in setup.fixed] or list(parts.values())
-    if not listed:
+    texts = [part for name, part in parts.items() if name in setup.fixed] or list(parts.values())
+    if not texts:
         pairs = ((required, cell) for required in requirements for cell in cells)
         closest, cell = min(pairs, key=lambda pair: len(pair[1].differs(pair[0])))
-        listed = [
+        texts = [
             _difference_text(name, [cell.settings.get(name)], [closest[name]])
             for name in cell.differs(closest)
         ]
-    known_first = sorted(listed, key=lambda part: "not known" in part)
-    shown, more = known_first[:_MOST_DIFFERENCES], len(listed) - _MOST_DIFFERENCES
+    ordered = sorted(texts, key=lambda part: "not known" in part)
+    leading, more = ordered[:_MAX_DIFFERENCES], len(texts) - _MAX_DIFFERENCES
     if more > 0:
-        shown.append(f"{more} more settings differ" if more > 1 else "another setting differs")
-    return "; ".join(shown)
+        leading.append(f"{more} more settings differ" if more > 1 else "another setting differs")
+    return "; ".join(leading)
 
 
 def _difference_text(name: str, here: Sequence[Any], there: Sequence[Any]) -> str:
-    def named(values: Sequence[Any]) -> str:
+    def values_text(values: Sequence[Any]) -> str:
         words = ["not known" if value is None else str(value) for value in values]
         words = list(dict.fromkeys(words))
         return ", ".join(words[:6]) + (", ..." if len(words) > 6 else "")
 
-    return f"{name} is {named(here)} here and {named(there)} in the paper"
+    return f"{name} is {values_text(here)} here and {values_text(there)} in the paper"
 
 
 def _critical(printed: PrintedValue, transition: TransitionResult | None) -> CriticalHeads:
@@ -298,9 +299,9 @@ def _assumptions(
         assumptions.append(f"the study's trials train for {budget}")
     if settings.same_data:
         assumptions.append("the user vouches for the data")
-    tested = sum(row.standing != "untested" for row in rows)
-    if tested > 1:
+    num_tests = sum(row.standing != "untested" for row in rows)
+    if num_tests > 1:
         assumptions.append(
-            f"{tested} values are tested at {settings.alpha:g} each: some differ by chance"
+            f"{num_tests} values are tested at {settings.alpha:g} each: some differ by chance"
         )
     return tuple(assumptions)

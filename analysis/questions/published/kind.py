@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from analysis.published.numbers import setup_of, setups
-from analysis.questions.base import Finding, Kind, Section, StudyRuns
+from analysis.questions.base import Finding, Kind, StudyRuns
 from analysis.questions.published.fit import fit
 from analysis.questions.published.result import PublishedResult, PublishedSettings
 from analysis.questions.published.text import published_sentence, published_tables
@@ -22,17 +22,16 @@ class PublishedKind(Kind):
     settings = PublishedSettings
 
     def of_study(
-        self, study: StudyRuns, chosen: Mapping[str, Any] | None, findings: Sequence[Finding]
+        self, study: StudyRuns, options: Mapping[str, Any] | None, findings: Sequence[Finding]
     ) -> Finding | None:
         is_trained = study.trials["status"].isin(FULL).any()
         result = beside_published(study, findings) if is_trained else None
         return None if result is None else self.finding(result)
 
     def finding(self, result: PublishedResult) -> Finding:
-        """Return what is said of the comparison."""
-        shown = published_tables(result) if result.comparable else []
-        tables = tuple(Section(title, table) for title, table in shown if table.rows)
-        return Finding(self, result, (published_sentence(result),), tables=tables)
+        """Return the finding of the comparison."""
+        words = (published_sentence(result),)
+        return Finding(self, result, words, tables=published_tables(result))
 
 
 def beside_published(
@@ -48,11 +47,11 @@ def beside_published(
     Raises:
         UserError: an unknown name, or a table that cannot be read.
     """
-    manifest, named = study.manifest, {item.name: item for item in setups()}
+    manifest, setups_by_name = study.manifest, {item.name: item for item in setups()}
     tasks = [item["task"] for item in manifest.provenance.get("data", ()) if "task" in item]
-    if setup_name is not None and setup_name not in named:
-        raise unknown_name("group of published results", setup_name, named)
-    setup = setup_of(manifest.sweep, tasks) if setup_name is None else named[setup_name]
+    if setup_name is not None and setup_name not in setups_by_name:
+        raise unknown_name("group of published results", setup_name, setups_by_name)
+    setup = setup_of(manifest.sweep, tasks) if setup_name is None else setups_by_name[setup_name]
     if setup is None:
         return None
     amount, unit = manifest.budget["amount"], str(manifest.budget["unit"])

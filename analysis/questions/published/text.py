@@ -4,6 +4,7 @@ from collections import Counter
 from typing import Final
 
 from analysis.published.numbers import PrintedValue
+from analysis.questions.base import Section, tables_with_rows
 from analysis.questions.published.result import CriticalHeads, PublishedResult, PublishedRow
 from analysis.runs.grouped import describe
 from analysis.statistics.printed import Outcome
@@ -21,10 +22,10 @@ _OUTCOMES: Final[dict[Outcome, str]] = {
 def published_sentence(result: PublishedResult) -> str:
     parts = [f"Not comparable with {result.title}: {result.reason}."]
     if result.comparable:
-        counted = Counter(row.standing for row in result.rows)
-        listed = [f"{counted[name]} {text}" for name, text in _OUTCOMES.items() if counted[name]]
+        counts = Counter(row.standing for row in result.rows)
+        outcomes = [f"{counts[name]} {text}" for name, text in _OUTCOMES.items() if counts[name]]
         cells = "comparison" if len(result.rows) == 1 else "comparisons"
-        parts = [f"Beside {result.title}: {len(result.rows)} {cells}, {', '.join(listed)}."]
+        parts = [f"Beside {result.title}: {len(result.rows)} {cells}, {', '.join(outcomes)}."]
         if number := len(result.missing):
             values = "value of it was" if number == 1 else "values of it were"
             parts.append(f"{number} published {values} not run.")
@@ -46,12 +47,14 @@ def printed_text(value: PrintedValue) -> str:
     return f"{mark}{number_text(value.value)}{upper}"
 
 
-def published_tables(result: PublishedResult) -> list[tuple[str, Table]]:
-    """Return the tables with their titles."""
-    return [
-        ("Published and run", published_table(result)),
-        ("Published, not run", missing_printed_table(result)),
-    ]
+def published_tables(result: PublishedResult) -> tuple[Section, ...]:
+    """Return the tables of the comparison; none where nothing can be compared."""
+    if not result.comparable:
+        return ()
+    return tables_with_rows(
+        Section("Published and run", published_table(result)),
+        Section("Published, not run", missing_printed_table(result)),
+    )
 
 
 def published_table(result: PublishedResult) -> Table:

@@ -18,7 +18,7 @@ Need = Literal["seeds", "below", "heads", "cells", ""]
 """What an open answer needs; empty where no further runs are known to help."""
 _MIN_CELL_SHARE: Final = 0.9
 """Share of the cells that must have a full-budget run."""
-_MOST_NAMED: Final = 6
+_MAX_NAMES: Final = 6
 _SEEDS_A_CELL: Final = 3
 """Seeds that an untested answer needs in every cell: two allow a test, three make a median and show
 runs that get stuck."""
@@ -116,10 +116,10 @@ def _chance_note(table: RunTable, counts: Sequence[CellCounts]) -> str:
     total = sum(cell.count(AT_CHANCE) for cell in cells)
     places = [
         f"{cell.count(AT_CHANCE)} of {cell.complete} at {cell.label(table.x, table.by)}"
-        for cell in cells[:_MOST_NAMED]
+        for cell in cells[:_MAX_NAMES]
     ]
-    if len(cells) > _MOST_NAMED:
-        places.append(f"and {len(cells) - _MOST_NAMED} more cells")
+    if len(cells) > _MAX_NAMES:
+        places.append(f"and {len(cells) - _MAX_NAMES} more cells")
     return (
         f"{total} full-budget run{'' if total == 1 else 's'} at chance (learned no more than a"
         f" constant predictor): {'; '.join(places)}"

@@ -13,7 +13,7 @@ import pandas as pd
 
 from analysis.questions.base import StudyRuns
 from analysis.questions.settings import with_settings
-from analysis.questions.shapes import columns_text, goal_asked, scale_asked, with_options
+from analysis.questions.shapes import columns_text, table_goal, table_scale, with_options
 from analysis.questions.transition.answer import answer
 from analysis.questions.transition.cells import seed_noise
 from analysis.questions.transition.coverage import audit, missing_runs
@@ -120,14 +120,14 @@ def _run_values(frame: pd.DataFrame) -> tuple[RunValue, ...]:
     )
 
 
-def answer_table(runs: Runs, chosen: Mapping[str, Any]) -> TransitionResult:
+def answer_table(runs: Runs, options: Mapping[str, Any]) -> TransitionResult:
     """Answer the question that options ask of a table (see `Kind.of_table`)."""
-    x, by, frame = chosen["x"] or "heads", chosen["by"], runs.frame
-    if chosen["x"] is None and x not in frame:
+    x, by, frame = options["x"] or "heads", options["by"], runs.frame
+    if options["x"] is None and x not in frame:
         raise UserError(f"name the searched axis with --x COLUMN; {columns_text(frame)}")
     if by is None and "seq_len" in frame and x != "seq_len":
         by = "seq_len"
-    by, goal, named = by or None, goal_asked(runs, chosen), list(chosen["nuisance"])
+    by, goal, named = by or None, table_goal(runs, options), list(options["nuisance"])
     unnamed = [] if named else unnamed_setting(runs, x, by)
     nuisance = named or unnamed
     axes = [x, *([] if by is None else [by]), *nuisance]
@@ -138,22 +138,22 @@ def answer_table(runs: Runs, chosen: Mapping[str, Any]) -> TransitionResult:
         x=x,
         by=by,
         goal=goal,
-        scale=scale_asked(runs, goal, chosen),
-        eval_size=chosen["eval_size"],
+        scale=table_scale(runs, goal, options),
+        eval_size=options["eval_size"],
         nuisance=nuisance,
-        settings=with_settings(TransitionSettings(), chosen["settings"]),
+        settings=with_settings(TransitionSettings(), options["settings"]),
     )
 
 
-def answer_study(study: StudyRuns, chosen: Mapping[str, Any] | None) -> TransitionResult:
+def answer_study(study: StudyRuns, options: Mapping[str, Any] | None) -> TransitionResult:
     """Answer a study's transition question, or the question that options ask (see `Kind.of_study`).
 
     An option that is not given has the value of the study's own transition question.
     """
     settings = TransitionSettings()
-    if chosen is not None:
-        study = _apply_options(study, chosen)
-        settings = with_settings(settings, chosen["settings"])
+    if options is not None:
+        study = _apply_options(study, options)
+        settings = with_settings(settings, options["settings"])
     question, trials = study.question, study.trials
     x, by = question["x"], question["by"]
     if by is not None and trials[by].nunique() < 1:
@@ -203,7 +203,7 @@ def _answer(
     return with_training(fit_runs(runs), ladder, fit_runs)
 
 
-def _apply_options(study: StudyRuns, chosen: Mapping[str, Any]) -> StudyRuns:
+def _apply_options(study: StudyRuns, options: Mapping[str, Any]) -> StudyRuns:
     """Return a study with the transition question that options ask of it.
 
     Raises:
@@ -211,8 +211,8 @@ def _apply_options(study: StudyRuns, chosen: Mapping[str, Any]) -> StudyRuns:
     """
     defaults = study.question if study.question.get("type") == "Transition" else {}
     axes = list(study.manifest.axes)
-    x, by = chosen["x"] or defaults.get("x", "heads"), chosen["by"]
-    if chosen["x"] is None and x not in axes:
+    x, by = options["x"] or defaults.get("x", "heads"), options["by"]
+    if options["x"] is None and x not in axes:
         raise UserError(f"name the searched axis with --x AXIS; the axes are {listed(axes)}")
     if by is None:
         usual = defaults.get("by") if defaults else "seq_len"
@@ -220,7 +220,7 @@ def _apply_options(study: StudyRuns, chosen: Mapping[str, Any]) -> StudyRuns:
     for flag, axis in (("--x", x), ("--by", by)):
         if axis and axis not in axes:
             raise unknown_name(f"axis in {flag}", axis, axes)
-    study = with_options(study, chosen)
+    study = with_options(study, options)
     nuisance = tuple(axis for axis in study.question.get("nuisance", ()) if axis not in (x, by))
     return study.asking(
         {
@@ -228,7 +228,7 @@ def _apply_options(study: StudyRuns, chosen: Mapping[str, Any]) -> StudyRuns:
             "type": "Transition",
             "x": x,
             "by": by or None,
-            "scale": chosen["scale"]
+            "scale": options["scale"]
             or defaults.get("scale")
             or scale_of(study.manifest.metric, study.goal),
             "eval_size": study.question.get("eval_size"),

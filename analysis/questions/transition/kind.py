@@ -32,13 +32,13 @@ class TransitionKind(Kind):
         NUISANCE,
     )
 
-    def of_table(self, runs: Runs, chosen: Mapping[str, Any]) -> Finding:
-        return self.finding(answer_table(runs, chosen))
+    def of_table(self, runs: Runs, options: Mapping[str, Any]) -> Finding:
+        return self.finding(answer_table(runs, options))
 
     def of_study(
-        self, study: StudyRuns, chosen: Mapping[str, Any] | None, findings: Sequence[Finding]
+        self, study: StudyRuns, options: Mapping[str, Any] | None, findings: Sequence[Finding]
     ) -> Finding | None:
-        return self.finding(answer_study(study, chosen))
+        return self.finding(answer_study(study, options))
 
     def finding(self, result: TransitionResult) -> Finding:
         """Return the sentences, badge, tables, charts and missing runs of a result."""
