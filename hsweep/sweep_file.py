@@ -5,8 +5,9 @@ sent (``hsweep.ray_tune.pickling``). Any other process, such as a data loader's 
 a script of yours that opens a pickled model, finds the file by an environment variable.
 """
 
+import importlib.util
 import os
-from pathlib import Path
+import sys
 
 from hsweep.user_packages import SWEEP_FILE_VARIABLE
 from hsweep.workspace import set_up_worker
@@ -17,6 +18,9 @@ if _file is None:
         "what is read here needs the sweep file that it was written with: set "
         f"{SWEEP_FILE_VARIABLE} to its path"
     )
-__file__ = _file
 set_up_worker()
-exec(compile(Path(_file).read_bytes(), _file, "exec"))
+_spec = importlib.util.spec_from_file_location(__name__, _file)
+if _spec is None or _spec.loader is None:
+    raise ImportError(f"{SWEEP_FILE_VARIABLE} is the path of a Python file, not {_file!r}")
+__file__ = _file
+_spec.loader.exec_module(sys.modules[__name__])

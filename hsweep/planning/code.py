@@ -82,7 +82,8 @@ def code_of(value: Any, sweep_module: str = "") -> Code:
         _add_definitions(value, kinds)
     except RecursionError as error:
         raise UserError(NESTED) from error
-    return _code_of_definitions(frozenset(kinds), sweep_module)
+    file = getattr(sys.modules.get(sweep_module), "__file__", None)
+    return _code_of_definitions(frozenset(kinds), sweep_module, file)
 
 
 def named_code(command: Command, folder: Path, point: Mapping[str, Any]) -> tuple[str, ...]:
@@ -200,7 +201,9 @@ def _field_names(kind: Hashable) -> tuple[str, ...]:
 
 
 @functools.lru_cache(maxsize=256)
-def _code_of_definitions(kinds: frozenset[Definition], sweep_module: str) -> Code:
+def _code_of_definitions(
+    kinds: frozenset[Definition], sweep_module: str, _file_now: str | None
+) -> Code:
     imports = _Imports()
     in_sweep: dict[str, set[str]] = {sweep_module: set()} if sweep_module else {}
     with_bases = (kind.__mro__ if isinstance(kind, type) else (kind,) for kind in kinds)

@@ -324,7 +324,8 @@ class TestWhichStay:
         assert len(names(home)) == 2
         keys = by_width(home)
         assert hsweep("model", "demo", keys[2], "--out", tmp_path / "out").exit_code == 2
-        assert hsweep("resume", "demo", "--runner", "inline").exit_code == 0
+        resumed = hsweep("resume", "demo", "--runner", "inline")
+        assert resumed.exit_code == 0, resumed.output
         study = public.load("demo", home.root)
         best = min(keys.values(), key=lambda key: study.trial(key).value)
         assert names(home) == {weights_file(best, study.trial(best)._row.attempt)}

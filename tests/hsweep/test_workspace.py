@@ -87,6 +87,15 @@ def test_the_name_of_a_sweep_file_is_that_of_the_last_but_of_one_in_between(tmp_
     assert os.environ[SWEEP_FILE_VARIABLE] == str(one.path)
 
 
+def test_each_of_two_files_in_one_process_has_its_own_code(tmp_path: Path) -> None:
+    codes = []
+    for name in ("a", "b", "a"):
+        file = written(tmp_path / name, f"{SWEEP_FILE}\nprint({name!r})\n")
+        loaded = load_sweep(file)
+        codes.append(code_of(loaded.sweep.task, loaded.module.__name__).digest)
+    assert codes[0] == codes[2] != codes[1]
+
+
 def test_modules_beside_the_sweep_file_can_be_imported_and_travel_with_it(tmp_path: Path) -> None:
     written(tmp_path, "FACTOR = 3\n", "helper_beside_the_sweep.py")
     source = SWEEP_FILE.replace("from tiny", "import helper_beside_the_sweep\nfrom tiny")

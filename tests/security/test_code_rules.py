@@ -80,12 +80,14 @@ def test_nothing_imports_what_unpickles_or_unpacks() -> None:
 
 def test_no_text_is_run_as_code() -> None:
     # A sweep file is imported by its path, and so is the ``__init__`` of a package of the user's
-    # that is called like one of this project's; each in one place, which is there for it.
+    # that is called like one of this project's, and a sweep file by its one name; each in one
+    # place, which is there for it.
     assert found(lambda name, call: name in RUNNING) == []
     loaders = {
         file for file, tree in TREES.items() for name, _ in calls(tree) if "exec_module" in name
     }
-    assert loaders == {"hsweep/workspace.py", "hsweep/user_packages.py"}
+    files = ("workspace", "user_packages", "sweep_file")
+    assert loaders == {f"hsweep/{name}.py" for name in files}
 
 
 def test_checkpoints_and_other_tensors_are_loaded_as_weights_only() -> None:
