@@ -2,11 +2,16 @@
 
 import errno
 import os
+import signal
 import socket
 import sys
+import threading
+from collections.abc import Callable
+from types import FrameType
 from typing import Final
 
 from hsweep.errors import UserError
+from hsweep.signals import leave_terminal
 
 LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 
@@ -55,3 +60,25 @@ def listen(host: str, port: int, *, if_taken: str = "") -> socket.socket:
         raise UserError(
             f"the pages cannot be served at {host}:{port} ({error.strerror}); {remedy}"
         ) from error
+
+
+def run_server(run: Callable[[], object]) -> None:
+    """Run a server, which ends at SIGINT and SIGTERM.
+
+    A hangup, unless it is ignored, ends it as SIGTERM does: raised among its tasks, an interrupt
+    can be taken for an error of one of them and be lost.
+    """
+
+    def hang_up(_number: int, _frame: FrameType | None) -> None:
+        leave_terminal("the terminal has gone")
+        signal.raise_signal(signal.SIGTERM)
+
+    before = signal.getsignal(signal.SIGHUP)
+    if before is signal.SIG_IGN or threading.current_thread() is not threading.main_thread():
+        run()
+        return
+    signal.signal(signal.SIGHUP, hang_up)
+    try:
+        run()
+    finally:
+        signal.signal(signal.SIGHUP, before)

@@ -18,7 +18,7 @@ from urllib.parse import urlencode
 
 from hsweep.errors import UserError
 from hsweep.record.manifest import Manifest
-from hsweep.serving import announce, listen
+from hsweep.serving import announce, listen, run_server
 from hsweep.tracking.contents import STUDY_ID, safe_names, study_tags
 from hsweep.tracking.target import StoreState, TrackingTarget
 
@@ -209,4 +209,4 @@ def _serve(target: TrackingTarget, bound: socket.socket, first_page: str) -> Non
         access_log=False,
         timeout_graceful_shutdown=_CLOSING_SECONDS,
     )
-    uvicorn.Server(config).run(sockets=[bound])
+    run_server(lambda: uvicorn.Server(config).run(sockets=[bound]))

@@ -17,6 +17,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 
 from hsweep.errors import UserError
+from hsweep.serving import run_server
 
 if TYPE_CHECKING:
     from hsweep.watching.pages import StudyPages
@@ -78,7 +79,7 @@ def serve(
     )
     server = uvicorn.Server(config)
     os.nice(_NICE)
-    server.run(sockets=[listening])
+    run_server(lambda: server.run(sockets=[listening]))
 
 
 async def _events(study: "StudyPages", server: uvicorn.Server) -> AsyncIterator[str]:
