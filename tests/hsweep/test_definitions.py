@@ -9,16 +9,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_runs import coordinating
 
-from hsweep.coordination.runner import InlineRunner
-from hsweep.ray_tune.environment import prepare_ray
+from hsweep import load
 from hsweep.user_packages import SWEEP_FILE_VARIABLE, SWEEP_MODULE
 from hsweep.workspace import LoadedSweep, load_sweep
-
-prepare_ray()
-
-from hsweep.ray_tune.runner import RayRunner  # noqa: E402
 
 BESIDE = """
 from torch import nn
@@ -107,21 +101,19 @@ def loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LoadedSw
 
 @pytest.mark.parametrize("where", ["inline", "ray"])
 def test_a_training_pickles_what_its_sweep_defines_and_reads_it_in_another_process(
-    loaded: LoadedSweep, where: str, tmp_path: Path, request: pytest.FixtureRequest
+    loaded: LoadedSweep, where: str, tmp_path: Path
 ) -> None:
-    runner: InlineRunner | RayRunner = InlineRunner()
-    if where == "ray":
-        request.getfixturevalue("local_ray")
-        runner = RayRunner(
-            scratch=str(tmp_path / "ray"),
-            own_modules=tuple(loaded.own_modules()),
-            sweep_folder=tmp_path,
-        )
-    with coordinating(loaded.sweep, tmp_path / "study") as coordinator:
-        runner.run(coordinator)
-        rows = list(coordinator.journal.trials())
-    assert [(row.status, row.failures, row.reason) for row in rows] == [("finished", 0, "")] * 2
-    assert {row.metrics["top1"] for row in rows} == {2 * 6 + 2}
+    words = ("run", loaded.path, "--runner", where, "--study", "s", "--home", tmp_path / "home")
+    ran = subprocess.run(
+        [sys.executable, "-m", "hsweep", *map(str, words)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    trials = load("s", tmp_path / "home").trials
+    assert list(trials["status"]) == ["finished"] * 2
+    assert list(trials["top1"]) == [2 * 6 + 2] * 2
 
 
 def test_a_program_of_the_users_reads_a_pickled_model_by_the_sweep_file(
