@@ -5,13 +5,12 @@ import os
 import signal
 import socket
 import sys
-import threading
 from collections.abc import Callable
 from types import FrameType
 from typing import Final
 
 from hsweep.errors import UserError
-from hsweep.signals import leave_terminal
+from hsweep.signals import handling, leave_terminal
 
 LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 
@@ -73,12 +72,5 @@ def run_server(run: Callable[[], object]) -> None:
         leave_terminal("the terminal has gone")
         signal.raise_signal(signal.SIGTERM)
 
-    before = signal.getsignal(signal.SIGHUP)
-    if before is signal.SIG_IGN or threading.current_thread() is not threading.main_thread():
+    with handling(hang_up, signal.SIGHUP):
         run()
-        return
-    signal.signal(signal.SIGHUP, hang_up)
-    try:
-        run()
-    finally:
-        signal.signal(signal.SIGHUP, before)

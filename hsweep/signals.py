@@ -62,6 +62,24 @@ def not_in_forks(handle: Handler) -> Handler:
 
 
 @contextlib.contextmanager
+def handling(handle: Handler, *numbers: signal.Signals) -> Iterator[None]:
+    """Let signals be handled so in the block; a hangup that is ignored (``nohup``) stays ignored.
+
+    Outside the main thread nothing changes: the program that runs us there has the signals.
+    """
+    before: dict[signal.Signals, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in numbers:
+            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+                before[number] = signal.signal(number, handle)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
 def ends_as_interrupts() -> Iterator[None]:
     """Let SIGTERM and SIGHUP interrupt the block, where they would end this process on the spot."""
 
@@ -71,19 +89,10 @@ def ends_as_interrupts() -> Iterator[None]:
             leave_terminal("the terminal has gone")
         raise KeyboardInterrupt
 
-    numbers = [
-        number
-        for number in (signal.SIGTERM, signal.SIGHUP)
-        if threading.current_thread() is threading.main_thread()
-        and signal.getsignal(number) is signal.SIG_DFL
-    ]
-    for number in numbers:
-        signal.signal(number, handle)
-    try:
+    numbers = (signal.SIGTERM, signal.SIGHUP)
+    ending = [number for number in numbers if signal.getsignal(number) is signal.SIG_DFL]
+    with handling(handle, *ending):
         yield
-    finally:
-        for number in numbers:
-            signal.signal(number, signal.SIG_DFL)
 
 
 @contextlib.contextmanager

@@ -8,11 +8,11 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from rich.console import Console
 
@@ -41,7 +41,13 @@ from hsweep.running.outcome import Outcome, browse_line, resume_line
 from hsweep.running.pace import Outlook
 from hsweep.running.progress import ENDING, Progress
 from hsweep.running.reuse import Reuse, trains_all_itself
-from hsweep.signals import EXIT_INTERRUPTED, explain_interrupt, leave_terminal, not_in_forks
+from hsweep.signals import (
+    EXIT_INTERRUPTED,
+    explain_interrupt,
+    handling,
+    leave_terminal,
+    not_in_forks,
+)
 from hsweep.terminal import print_step
 from hsweep.tracking.target import STORE_VARIABLE
 from hsweep.tracking.tracker import Tracker
@@ -389,18 +395,8 @@ def _stopping_on_signals(
         if not progress.is_live:
             sys.stderr.write(f"\n{ENDING}\n")
 
-    before: dict[signal.Signals, Callable[..., Any] | int | None] = {}
-    # Outside the main thread ValueError: the program that runs us there has the signals.
-    with contextlib.suppress(ValueError):
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            if number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
-                continue
-            before[number] = signal.signal(number, handle)
-    try:
+    with handling(handle, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextlib.contextmanager

@@ -24,7 +24,7 @@ from torch import distributed
 
 from hsweep.errors import SpentProcessError
 from hsweep.training.devices import seed_torch
-from hsweep.training.world import launcher_variables
+from hsweep.training.world import launcher_variables, leave_launcher
 
 
 def _read_deterministic() -> tuple[bool, bool]:
@@ -62,8 +62,7 @@ def _read_variables() -> dict[str, str]:
 
 
 def _write_variables(values: Mapping[str, str]) -> None:
-    for name in launcher_variables():
-        del os.environ[name]
+    leave_launcher()
     os.environ.update(values)
 
 
