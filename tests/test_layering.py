@@ -66,13 +66,7 @@ TORCH_AT_THE_TOP = (
         for name in (
             *("batches", "checkpoints", "devices", "division", "evaluation", "layers", "loop"),
             *("memory", "micro_batches", "opening", "optimizer_check", "optimizers", "prefetch"),
-            *(
-                "process_state",
-                "rehearsal",
-                "trial_run",
-                "trial_state",
-                "own/function",
-            ),
+            *("process_state", "rehearsal", "trial_run", "own/function"),
         )
     ),
 )

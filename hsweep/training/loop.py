@@ -5,7 +5,7 @@ import functools
 import math
 from collections.abc import Iterator
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -23,14 +23,11 @@ from hsweep.training.optimizers import set_rate, step_at
 from hsweep.training.prefetch import prefetched, queue_limit
 from hsweep.training.process_state import seed_all
 from hsweep.training.run import CannotGoOnError
-from hsweep.training.trial_state import now
+from hsweep.training.trial_run import TrialRun, now
 from tasks.base import Batch
 
-if TYPE_CHECKING:
-    from hsweep.training.trial_run import TrialRun
 
-
-def train_model(run: "TrialRun") -> None:
+def train_model(run: TrialRun) -> None:
     """Train the trial's model on its task, from the newest checkpoint to the end of the budget.
 
     Raises:
@@ -43,7 +40,7 @@ def train_model(run: "TrialRun") -> None:
         with within_share(run.assignment.resources.gpus, run.device):
             setup = open_trial(run)
             run.send_again()
-            if not run.state.is_over:
+            if not run.is_over:
                 train_setup(run, setup)
     except DoesNotFitError as error:
         raise CannotGoOnError(_out_of_memory(run, error)) from None
@@ -52,8 +49,8 @@ def train_model(run: "TrialRun") -> None:
             torch.compiler.reset()  # nothing of the model stays behind
 
 
-def train_setup(run: "TrialRun", setup: TrainingSetup) -> None:
-    """Train a trial that is open from where its state is to the end of its budget.
+def train_setup(run: TrialRun, setup: TrainingSetup) -> None:
+    """Train a trial that is open from where it is to the end of its budget.
 
     Raises:
         DoesNotFitError: memory does not suffice for a single example.
@@ -82,14 +79,14 @@ def products_in(recipe: Recipe) -> Iterator[None]:
 
 
 class _Loop:
-    """Updates of one trial from where its state is, and its reports."""
+    """Updates of one trial from where it is, and its reports."""
 
-    def __init__(self, run: "TrialRun", setup: TrainingSetup) -> None:
-        self._run, self._state, self._world = run, run.state, run.world
+    def __init__(self, run: TrialRun, setup: TrainingSetup) -> None:
+        self._run, self._world = run, run.world
         self._setup, self._model = setup, setup.model
         self._trial = run.assignment.trial
         self._recipe = recipe = self._trial.recipe
-        last = self._state.history[-1] if self._state.history else None
+        last = self._run.history[-1] if self._run.history else None
         self._division = Division(setup.data, recipe.batch_size, self._world)
         self._gradients = Gradients(
             self._division,
@@ -119,7 +116,7 @@ class _Loop:
             StorageError: a checkpoint cannot be written.
             StopTrial: the trial ends at a report.
         """
-        units = [unit for unit in self._trial.budget.report_units() if unit > self._state.unit]
+        units = [unit for unit in self._trial.budget.report_units() if unit > self._run.unit]
         for unit in units:
             started = now()
             losses = self._update_until(unit)
@@ -135,7 +132,7 @@ class _Loop:
 
     def _report(self, unit: int, losses: list[Tensor], started: float) -> Report:
         """Evaluate the model and return its report, whose time excludes measuring the latency."""
-        state, device, gradients = self._state, self._run.device, self._gradients
+        run, device, gradients = self._run, self._run.device, self._gradients
         figures: dict[str, Any] = {}
         if self._batch is not None and losses:
             norm = self._gradient_norm()  # waits for the device
@@ -146,9 +143,9 @@ class _Loop:
                 "grad_norm": norm if math.isfinite(norm) else None,
                 "examples_per_second": examples / seconds if seconds > 0 else None,
             }
-        action = functools.partial(evaluate, self._run, self._setup, unit, self._step, losses)
+        action = functools.partial(evaluate, run, self._setup, unit, self._step, losses)
         metrics, diverged_at = with_room("the evaluation", action, gradients.clear, device)
-        figures["wall_seconds"] = state.seconds()
+        figures["wall_seconds"] = run.seconds()
         is_last = unit == self._trial.budget.amount
         if is_last and self._batch is not None and diverged_at is None:
             part = self._division.parts(self._batch)[0][0]
@@ -161,8 +158,8 @@ class _Loop:
             metrics=metrics,
             is_last=is_last,
             diverged_at=diverged_at,
-            train_seconds=state.train_seconds,
-            data_seconds=state.data_seconds,
+            train_seconds=run.train_seconds,
+            data_seconds=run.data_seconds,
             micro_batch=gradients.reduced,
             note=gradients.take_note(),
             running_loss=mean_loss(losses),
@@ -193,15 +190,15 @@ class _Loop:
                 self._count_seconds(started)
         except DoesNotFitError:
             if self._is_unchanged:
-                self._state.save_if_possible()
+                self._run.save_if_possible()
             raise
         return losses
 
     def _count_seconds(self, started: float) -> None:
-        self._state.train_seconds += now() - started
+        self._run.train_seconds += now() - started
         if self._trial.budget.unit == "seconds":
             # A learning rate or an end that depends on the clock is then the same in all processes.
-            self._state.train_seconds = self._world.of_rank_0(self._state.train_seconds)
+            self._run.train_seconds = self._world.of_rank_0(self._run.train_seconds)
 
     def _next_batch(self) -> Batch:
         """Return the batch of this update. Where memory does not suffice to make it beside the
@@ -217,7 +214,7 @@ class _Loop:
         started = now()
         lr = self._learning_rate()
         self._batch = self._next_batch()
-        self._state.data_seconds += now() - started
+        self._run.data_seconds += now() - started
         if self._is_graphed:
             torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
         loss = self._gradients.compute(self._batch, self._step)
@@ -249,17 +246,17 @@ class _Loop:
 
     def _has_done(self, unit: int) -> bool:
         if self._trial.budget.unit == "seconds":
-            return self._state.train_seconds >= unit
+            return self._run.train_seconds >= unit
         return self._step >= unit * self._steps_per_unit
 
     def _learning_rate(self) -> float:
         amount = self._trial.budget.amount
         if self._trial.budget.unit == "seconds":
-            return self._recipe.lr_at_share(self._state.train_seconds / amount)
+            return self._recipe.lr_at_share(self._run.train_seconds / amount)
         return self._recipe.lr_at(self._step, amount * self._steps_per_unit)
 
 
-def _out_of_memory(run: "TrialRun", error: DoesNotFitError) -> OutOfMemory:
+def _out_of_memory(run: TrialRun, error: DoesNotFitError) -> OutOfMemory:
     if run.assignment.is_exclusive:
         where = "the device even alone"
         is_narrow = run.assignment.trial.recipe.precision in ("bfloat16", "float16")

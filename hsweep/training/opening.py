@@ -145,7 +145,7 @@ def open_trial(run: "TrialRun", data: TaskData | None = None) -> TrainingSetup:
             written.
         UserError: several processes, and a model with batch norm.
     """
-    trial, state = run.assignment.trial, run.state
+    trial = run.assignment.trial
     if data is None:
         with fitting("the data"):
             data = data_of(trial, run.device)
@@ -167,12 +167,12 @@ def open_trial(run: "TrialRun", data: TaskData | None = None) -> TrainingSetup:
             reported = [row["unit"] for row in saved["history"]]
             return reported == units[: len(reported)] and setup.fits(saved)
 
-        saved = state.restore(is_usable)
+        saved = run.restore(is_usable)
         if saved is not None:
             setup.load(saved)
             # They are this attempt's only if it has written them.
-            setup.keep_weights(run.assignment, state.history[-1])
-            state.keep_branch_point(setup.contents)
+            setup.keep_weights(run.assignment, run.history[-1])
+            run.keep_branch_point(setup.contents)
     return setup
 
 

@@ -71,7 +71,7 @@ def train(assignment: Assignment, channel: Channel, world: World = ALONE) -> Eve
     finally:
         if run is not None:
             # The next attempt finds all that was kept.
-            run.state.close()
+            run.close()
             run.process.restore()
             release(run.device)
     if ending is not None:

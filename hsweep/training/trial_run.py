@@ -1,16 +1,17 @@
 """One trial in training: the argument of its training function, and the path of its reports.
 
-``train_model``, ``train_function`` and ``train_script`` train through it. A report is added to the
-trial's state, which writes a checkpoint where enough work is at risk; then it goes to the channel,
-which waits where early stopping decides. Of several processes only rank 0 has a channel to report
-to, and at each report all agree on whether the trial goes on.
+``train_model``, ``train_function`` and ``train_script`` train through it. A report comes with a
+checkpoint where enough work is at risk; then it goes to the channel, which waits where early
+stopping decides. Of several processes only rank 0 has a channel to report to, and at each report
+all agree on whether the trial goes on.
 """
 
 import math
 import operator
 import os
 import shutil
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NoReturn, get_args
@@ -23,12 +24,19 @@ from hsweep.design.trial import Assignment, Report
 from hsweep.errors import RefusedReportError, UserError, nearest, shown
 from hsweep.paths import trial_folder
 from hsweep.seeding import Seeds
-from hsweep.training.checkpoints import files_of, write_files
+from hsweep.training.checkpoints import (
+    LAST_ATTEMPT,
+    BackgroundWriter,
+    CheckpointStore,
+    files_of,
+    write_files,
+)
 from hsweep.training.devices import device_of
+from hsweep.training.division import from_rank_0
 from hsweep.training.memory import held_at_most
 from hsweep.training.process_state import ProcessState
 from hsweep.training.run import Channel, StopTrial
-from hsweep.training.trial_state import Contents, TrialState
+from hsweep.training.storage import StorageError, usable_before
 from hsweep.training.weights import write_weights
 from hsweep.training.world import ALONE, World
 
@@ -42,13 +50,30 @@ _FORBIDDEN: Final = (RESERVED_AXES | {"time", "checkpoint"}) - {NUM_PARAMS, *get
 _LONGEST_NAME: Final = 200
 _SEEDS_BELOW: Final = 2**31
 
+Contents = Callable[[], Mapping[str, Any]]
+"""Returns the present contents of a checkpoint, but for the reports."""
+
+IsUsable = Callable[[Mapping[str, Any]], bool]
+"""Whether a training can go on from the contents of a checkpoint."""
+
+
+def now() -> float:
+    """Return the time in seconds from an arbitrary start."""
+    return time.perf_counter()
+
 
 class TrialRun:
-    """One trial in training (see ``hsweep.training.run.Run`` for what a user's function may use).
+    """One trial in training (see ``hsweep.training.run.Run`` for what a user's function may use):
+    its reports, its clock and its checkpoints, whatever trains it.
+
+    Checkpoints are written so often that the work lost by a kill stays within the limit, during
+    training where possible; ``close`` waits for the last. Rank 0 alone reads and writes them.
 
     Attributes:
         assignment: the trial, and where its checkpoints lie.
-        state: its reports so far.
+        history: every report so far, over all attempts.
+        train_seconds: time spent on updates and their data, over all attempts.
+        data_seconds: the part of it spent waiting for data.
         process: the settings of the process before the trial.
         world: this process among those of the trial.
         is_stopped: a report has raised ``StopTrial``.
@@ -63,7 +88,22 @@ class TrialRun:
     def __init__(self, assignment: Assignment, channel: Channel, world: World = ALONE) -> None:
         trial = assignment.trial
         self.assignment, self.world = assignment, world
-        self.state = TrialState(assignment, world)
+        self.history: list[Report] = []
+        self.train_seconds = self.data_seconds = 0.0
+        self._trial = trial
+        self._store = _store(
+            assignment.checkpoints, trial.key, assignment.attempt, trial.branch_point
+        )
+        self._writer = BackgroundWriter(self._store)
+        self._contents: Contents | None = None
+        self._base = self._saved_unit = 0
+        self._is_own = True
+        self._note = ""
+        # Training time at the last report, at the last with contents, at the last checkpoint, and
+        # at the last one that is whole.
+        self._seconds_before = self._seconds_offered = 0.0
+        self._seconds_saved = self._seconds_whole = 0.0
+        self.resume_clock()
         self.process = ProcessState()
         self.is_stopped = self.has_reported = False
         self.refusal: UserError | OSError | None = None
@@ -129,7 +169,7 @@ class TrialRun:
             raise
 
     def send(self, report: Report, contents: Contents | None = None) -> None:
-        """Add a report to the state, hand it over, and return if the trial goes on, or is over.
+        """Add a report to the history, hand it over, and return if the trial goes on, or is over.
 
         Args:
             report: every process of the trial sends it.
@@ -139,24 +179,43 @@ class TrialRun:
             StopTrial: the trial ends here.
             StorageError: checkpoints cannot be written.
         """
-        state = self.state
-        if self.rank == 0:
-            notes = filter(None, [state.take_note(report.unit), report.note])
-            report = replace(report, note="; ".join(notes))
-        problem = state.add(report, contents)
+        if not self.rank and report.unit > self.assignment.recorded_through:
+            note, self._note = "; ".join(filter(None, [self._note, report.note])), ""
+            report = replace(report, note=note)
+        problem = self._add(report, contents)
         self.has_reported = True
         goes_on = self.rank > 0 or self._channel.put(report)
-        problem = (problem or state.problem()) if goes_on and not state.is_over else None
+        may_go_on = goes_on and not self.is_over
+        problem = (problem or self._problem_of(self._writer.check)) if may_go_on else None
         goes_on = goes_on and problem is None and report.diverged_at is None
         if not self.world.agree(goes_on):
             if problem is None or self.world_size > 1:
-                state.save_if_possible()
+                self.save_if_possible()
             if problem is not None:
                 raise problem
             if not report.is_last:
                 self.stop()
         if self.is_paused_by_reports:
-            state.resume_clock()
+            self.resume_clock()
+
+    def _add(self, report: Report, contents: Contents | None) -> StorageError | None:
+        """Add a report, and write a checkpoint if enough work is at risk, or a longer budget may
+        go on from here; return why one, this or one before, could not be written.
+
+        Work is at risk until the next report with contents and until its checkpoint is written;
+        both are expected to take as long as they did before. So a kill costs at most
+        ``checkpoint_seconds``, or the work between two of those reports if that takes longer;
+        while a checkpoint is being written, also the work since the one before.
+        """
+        self.history.append(report)
+        self._seconds_before = report.wall_seconds
+        self.resume_clock()
+        self._contents = contents
+        if contents is None:
+            return None
+        until_next = report.wall_seconds - self._seconds_offered
+        self._seconds_offered = report.wall_seconds
+        return self._problem_of(lambda: self._keep(report, until_next))
 
     def send_again(self) -> None:
         """Hand over the reports that a checkpoint remembers and the record lacks.
@@ -164,11 +223,12 @@ class TrialRun:
         Raises:
             StopTrial: the trial ends there.
         """
-        for report in self.state.unrecorded():
+        recorded = self.assignment.recorded_through
+        for report in [report for report in self.history if report.unit > recorded]:
             goes_on = self.rank > 0 or self._channel.put(report)
-            if not self.world.agree(goes_on or self.state.is_over):
+            if not self.world.agree(goes_on or self.is_over):
                 self.stop()
-        self.state.resume_clock()
+        self.resume_clock()
 
     def check_ranks(self, unit: Any) -> None:
         """Refuse processes of one trial that are at different units: all of them call this.
@@ -181,7 +241,7 @@ class TrialRun:
         """
         if self.world.size == 1:
             return
-        before = self.state.unit
+        before = self.unit
         try:
             number = operator.index(unit)
         except TypeError:
@@ -196,6 +256,167 @@ class TrialRun:
                 "every process of a trial reports the same units, one after another, and after "
                 f"unit {before} they differ: {ranks}"
             )
+
+    @property
+    def unit(self) -> int:
+        return self.history[-1].unit if self.history else self._base
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no report follows the last one."""
+        last = self.history[-1] if self.history else None
+        return last is not None and (last.is_last or last.diverged_at is not None)
+
+    def seconds(self) -> float:
+        """Training time so far, over all attempts."""
+        return self._seconds_before + now() - self._resumed_at
+
+    def resume_clock(self) -> None:
+        """Count time from here: waiting for the driver's decision is not training."""
+        self._resumed_at = now()
+
+    def add_note(self, text: str) -> None:
+        """Add a note to the next report that is new to the record."""
+        self._note = "; ".join(filter(None, [self._note, text]))
+
+    def save_if_possible(self) -> None:
+        """Write a checkpoint; if that fails, the older one stays."""
+        self._problem_of(self._save_now)
+
+    def close(self) -> None:
+        """Wait for the last write to end, even if it fails."""
+        self._problem_of(self._writer.wait)
+
+    def _problem_of(self, action: Callable[[], None]) -> StorageError | None:
+        """Run an action on checkpoints; return its error, after which no checkpoint counts as
+        saved."""
+        try:
+            action()
+        except StorageError as error:
+            self._saved_unit, self._seconds_saved = 0, self._seconds_whole
+            return error
+        return None
+
+    def _keep(self, report: Report, until_next: float) -> None:
+        if report.unit == self._trial.branch_point and report.diverged_at is None:
+            self._save_now()
+        elif not report.is_last:
+            self._bound_risk(until_next)
+
+    def _bound_risk(self, until_next: float) -> None:
+        """Write a checkpoint if a kill before the next report would cost more than the limit."""
+        limit, writing = self.assignment.checkpoint_seconds, self._writer.seconds
+        # A write that takes longer would not be done in time even if it began early.
+        ahead = writing if 2 * writing <= limit else 0.0
+        at_risk = self._seconds_before - self._seconds_saved
+        if at_risk >= limit or at_risk + until_next + ahead > limit:
+            self._save(beside=limit > 0)
+        else:
+            self._writer.check()
+
+    def _save_now(self) -> None:
+        self._problem_of(self._writer.wait)
+        if self._saved_unit != self.unit:
+            self._save(beside=False)
+
+    def _save(self, *, beside: bool) -> None:
+        if self._contents is None or self.world.rank:
+            return
+        contents = self._contents()
+        self._writer.wait()
+        self._seconds_whole = self._seconds_saved
+        history = [report.remembered() for report in self.history]
+        self._writer.save(self.unit, {**contents, "history": history}, beside=beside)
+        self._saved_unit, self._seconds_saved = self.unit, self._seconds_before
+
+    def restore(self, is_usable: IsUsable) -> dict[str, Any] | None:
+        """Load the reports of the newest usable checkpoint; return all its contents, on the CPU in
+        every process, or None without a checkpoint.
+
+        Raises:
+            StorageError: the checkpoints cannot be read.
+        """
+        saved, self._is_own, damaged = from_rank_0(self.world, lambda: self._search(is_usable))
+        if saved is not None:
+            self.history = [self._report(row) for row in saved["history"]]
+            last = self.history[-1]
+            self._seconds_before = self._seconds_saved = self._seconds_offered = last.wall_seconds
+            self.train_seconds, self.data_seconds = last.train_seconds, last.data_seconds
+            self._saved_unit = self.unit
+        self._note = self._restart_note(damaged)
+        self.resume_clock()
+        return saved
+
+    def keep_branch_point(self, contents: Contents) -> None:
+        """Write a checkpoint from a shorter training into this trial's folder, for longer ones."""
+        if not self._is_own and self.unit == self._trial.branch_point:
+            self._saved_unit, self._contents = 0, contents
+            self.save_if_possible()
+
+    def go_on_from(self, unit: int, seconds: float) -> None:
+        """Go on after a unit and seconds that are on record, without a checkpoint of ours."""
+        self._base, self._seconds_before = unit, seconds
+        self.resume_clock()
+
+    def _go_back(self, unit: int) -> None:
+        """Remove the reports from a unit on: the training function began there, whatever checkpoint
+        it had."""
+        last = self.history[-1]
+        self._note = f"trained again from unit {unit}, with a checkpoint of unit {last.unit}"
+        self.history = [report for report in self.history if report.unit < unit]
+        seconds = self.history[-1].wall_seconds if self.history else 0.0
+        self._seconds_before += seconds - last.wall_seconds
+        self._seconds_saved = self._seconds_offered = self._seconds_whole = seconds
+
+    def _search(self, is_usable: IsUsable) -> tuple[dict[str, Any] | None, bool, tuple[int, ...]]:
+        """Return the newest checkpoint, whether it is the trial's own, and the units of those that
+        are damaged."""
+
+        def is_whole(saved: Mapping[str, Any]) -> bool:
+            try:
+                return bool([row["unit"] for row in saved["history"]]) and is_usable(saved)
+            except (KeyError, TypeError, AttributeError):
+                return False
+
+        newest = self._store.search(is_whole)
+        damaged = newest.damaged
+        other = self.assignment.continues
+        is_own = newest.state is not None or other is None
+        if not is_own and other is not None:
+            shorter = _store(self.assignment.checkpoints, other, LAST_ATTEMPT)
+            newest = shorter.search(is_whole, self.assignment.shared)
+            damaged += newest.damaged
+        return newest.state, is_own, damaged
+
+    def _report(self, row: Mapping[str, Any]) -> Report:
+        report = Report(**row, is_last=row["unit"] == self._trial.budget.amount)
+        if report.is_last:
+            return report
+        # The last report of a shorter budget is one among others of a longer one.
+        metrics = report.metrics
+        if not (self.assignment.measures_training or self._trial.is_decided_in_training):
+            metrics = {k: v for k, v in metrics.items() if k not in self._trial.training_metrics}
+        return replace(report, latency_seconds=None, metrics=metrics)
+
+    def _restart_note(self, damaged: tuple[int, ...]) -> str:
+        """Return a note on where the trial goes on; empty where that is as usual."""
+        unit = self.unit
+        again = f"trained again from unit {unit}" if unit else "it starts again from the beginning"
+        if damaged:
+            units = " and ".join(map(str, damaged))
+            s, are = ("s", "are") if len(damaged) > 1 else ("", "is")
+            return f"the checkpoint{s} of unit{s} {units} {are} damaged: {again}"
+        recorded, limit = self.assignment.recorded_through, self.assignment.checkpoint_seconds
+        if not recorded:
+            is_lost = self.assignment.continues is not None and not self.unit
+            return f"no checkpoint of the shorter training is left: {again}" if is_lost else ""
+        if not self.unit:
+            return f"no checkpoint is left, with unit {recorded} on record: {again}"
+        pace = self.history[-1].wall_seconds / self.unit
+        usual = max(limit, pace * self._trial.budget.report_every)
+        if (recorded - self.unit) * pace <= 2 * usual:
+            return ""
+        return f"the newest checkpoint left is of unit {self.unit} of {recorded} on record: {again}"
 
     def open_folder(self, saved: Mapping[str, Any] | None) -> None:
         """Make the trial's folder ready, with a copy of its checkpoint beside it.
@@ -244,7 +465,7 @@ class TrialRun:
             for name, value in numbers.items()
         }
         metric = self.assignment.trial.metric
-        seconds, is_last = self.state.seconds(), unit == self.budget
+        seconds, is_last = self.seconds(), unit == self.budget
         is_noted = not self.has_reported or is_last
         return Report(
             unit=unit,
@@ -259,7 +480,7 @@ class TrialRun:
         )
 
     def _checked_unit(self, unit: Any) -> int:
-        state, budget = self.state, self.assignment.trial.budget
+        budget = self._trial.budget
         try:
             if isinstance(unit, bool):
                 raise TypeError
@@ -268,20 +489,20 @@ class TrialRun:
             raise RefusedReportError(
                 f"a report's unit is a whole number of {budget.unit}, not {shown(unit)}"
             ) from None
-        if not self.has_reported and 1 <= number <= state.unit and state.history:
-            state.go_back(number)
-        if state.is_over:
+        if not self.has_reported and 1 <= number <= self.unit and self.history:
+            self._go_back(number)
+        if self.is_over:
             raise RefusedReportError(
-                f"a report of unit {number} after that of unit {state.unit}, with which the trial "
+                f"a report of unit {number} after that of unit {self.unit}, with which the trial "
                 f"was over: its budget is {budget.amount} {budget.unit}"
             )
-        if not state.unit < number <= budget.amount:
-            after = "is none: the first is 1" if number < 1 else f"cannot follow unit {state.unit}"
+        if not self.unit < number <= budget.amount:
+            after = "is none: the first is 1" if number < 1 else f"cannot follow unit {self.unit}"
             raise RefusedReportError(
                 f"reports go forward, up to the budget of {budget.amount} {budget.unit}: unit "
                 f"{number} {after}"
             )
-        last_unit = max(state.unit, self.assignment.recorded_through)
+        last_unit = max(self.unit, self.assignment.recorded_through)
         skipped = [rung for rung in self.assignment.waits_at if last_unit < rung < number]
         if skipped:
             raise RefusedReportError(
@@ -292,7 +513,7 @@ class TrialRun:
         return number
 
     def _numbers(self, metrics: Mapping[str, Any]) -> dict[str, float | None]:
-        trial, history = self.assignment.trial, self.state.history
+        trial, history = self.assignment.trial, self.history
         numbers = {name: _number(name, value) for name, value in metrics.items()}
         if history and NUM_PARAMS in history[0].metrics:
             numbers.setdefault(NUM_PARAMS, history[0].metrics[NUM_PARAMS])
@@ -339,3 +560,8 @@ def _number(name: str, value: Any) -> float | None:
             f"metric {name!r} of a report must be one number, not {shown(value)}; "
             f"{'did you mean checkpoint=?' if is_slip else 'give float(...) of it'}"
         ) from None
+
+
+def _store(root: str, key: str, attempt: int, branch_point: int = 0) -> CheckpointStore:
+    with usable_before():
+        return CheckpointStore(root, key, attempt, branch_point)

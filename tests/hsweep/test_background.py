@@ -24,8 +24,7 @@ from torch import nn
 
 from hsweep import Recipe, epochs, grid
 from hsweep.design.trial import StorageFailure, Trial
-from hsweep.training import trial_state
-from hsweep.training import trial_state as timed
+from hsweep.training import trial_run as timed
 from hsweep.training.checkpoints import (
     THREAD_NAME,
     BackgroundWriter,
@@ -306,7 +305,7 @@ def test_checkpoints_are_as_rare_as_the_work_at_risk_allows(
             written.append(unit)
             self.seconds = writing
 
-    monkeypatch.setattr(trial_state, "BackgroundWriter", Timed)
+    monkeypatch.setattr(timed, "BackgroundWriter", Timed)
     to_the_end(assignment_of(TRIAL, tmp_path, checkpoint_seconds=limit))
     assert written == units
 

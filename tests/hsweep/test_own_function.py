@@ -140,7 +140,7 @@ class TestResuming:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         now = 0.0
-        monkeypatch.setattr("hsweep.training.trial_state.now", lambda: now)
+        monkeypatch.setattr("hsweep.training.trial_run.now", lambda: now)
 
         def kept(seconds_a_unit: float, every: int) -> list[int]:
             def train(point: Point, run: Run) -> None:

@@ -25,7 +25,7 @@ from hsweep.design.trial import Assignment, Report, StorageFailure, Trial
 from hsweep.paths import Home
 from hsweep.running.run import remove_checkpoints
 from hsweep.training import checkpoints as storing
-from hsweep.training import trial_state as timed
+from hsweep.training import trial_run as timed
 from hsweep.training.checkpoints import CheckpointStore, packed
 from hsweep.training.storage import StorageError, file_system
 

@@ -26,7 +26,7 @@ from torch import nn
 from hsweep import Recipe, epochs, grid, seconds, steps
 from hsweep.design.trial import Assignment, Report, Trial
 from hsweep.training import evaluation
-from hsweep.training import trial_state as timed
+from hsweep.training import trial_run as timed
 from hsweep.training.checkpoints import CheckpointStore
 from hsweep.training.evaluation import MetricsError
 from tasks.base import Metric

@@ -37,7 +37,7 @@ def train_function(run: TrialRun) -> None:
     task = run.assignment.trial.task
     assert isinstance(task, UserTraining)
     assert not isinstance(task.train, Command)
-    saved = run.state.restore(holds_files)
+    saved = run.restore(holds_files)
     run.send_again()
     try:
         end_leftovers(run.folder, run.rank)
@@ -77,7 +77,7 @@ def _leftovers_ended(run: TrialRun) -> Iterator[None]:
 
 def _judge_end(run: TrialRun, error: BaseException | None) -> None:
     """Raise if the function has neither trained its budget nor been stopped."""
-    state, budget = run.state, run.assignment.trial.budget
+    budget = run.assignment.trial.budget
     if isinstance(error, KeyboardInterrupt) and run.has_to_end:
         raise error
     if run.is_stopped:
@@ -92,11 +92,11 @@ def _judge_end(run: TrialRun, error: BaseException | None) -> None:
     if isinstance(error, SystemExit):
         raise UserError(
             f"the training function called sys.exit({error.code!r}) after unit "
-            f"{state.unit}; let it return, or raise an error"
+            f"{run.unit}; let it return, or raise an error"
         ).with_traceback(error.__traceback__) from error
-    if isinstance(error, StopTrial) and not state.is_over:
+    if isinstance(error, StopTrial) and not run.is_over:
         raise UserError(
-            f"the training function raised StopTrial after unit {state.unit}, and the trial "
+            f"the training function raised StopTrial after unit {run.unit}, and the trial "
             "was not to end there; only a report raises it"
         ).with_traceback(error.__traceback__) from error
     if isinstance(error, Exception):
@@ -113,8 +113,8 @@ def _judge_end(run: TrialRun, error: BaseException | None) -> None:
         raise UserError(f"the training function raised {format_error(error)}").with_traceback(
             error.__traceback__
         ) from error
-    if not state.is_over:
-        progress = f"after unit {state.unit}" if run.has_reported else "without a report"
+    if not run.is_over:
+        progress = f"after unit {run.unit}" if run.has_reported else "without a report"
         raise UserError(
             f"the training function returned {progress}, and its budget is {budget.amount} "
             f"{budget.unit}: it has to report unit {budget.amount} last"
@@ -129,6 +129,4 @@ def _out_of_memory(run: TrialRun, error: BaseException) -> OutOfMemory:
     else:
         advice = "it may fit alone"
     at = f" at {where}" if where else ""
-    return OutOfMemory(
-        f"memory did not suffice after unit {run.state.unit}: {message}{at}; {advice}"
-    )
+    return OutOfMemory(f"memory did not suffice after unit {run.unit}: {message}{at}; {advice}")

@@ -91,10 +91,10 @@ class _Script:
             cut_torn_lines(self._command.metrics, self._folder)
         was_empty = not has_content(self._folder)
         self._folder.mkdir(parents=True, exist_ok=True)
-        self._run.state.go_on_from(after, self._seconds_before())
+        self._run.go_on_from(after, self._seconds_before())
         resumes = assignment.attempt > 1 and can_resume(self._command, trial, self._folder)
         if after and not resumes and (was_empty or self._command.resume):
-            self._run.state.add_note(
+            self._run.add_note(
                 f"nothing to go on from is in the trial's folder, with unit {after} on record: "
                 "trained again from the start"
             )
@@ -105,7 +105,7 @@ class _Script:
         run, wait = self._run, _SHORTEST_WAIT
         timeout = self._assignment.report_timeout or math.inf
         deadline = time.monotonic() + timeout
-        while not run.state.is_over:
+        while not run.is_over:
             if run.has_to_end:
                 run.stop()
             code = self._process.wait(wait)
@@ -138,7 +138,7 @@ class _Script:
         for unit, metrics in units:
             if unit > amount:
                 self._is_beyond = True
-            if self._run.state.is_over or self._last is not None or self._is_beyond:
+            if self._run.is_over or self._last is not None or self._is_beyond:
                 break
             recordable = self._recordable(metrics)
             if unit == amount and all(map(math.isfinite, recordable.values())):
@@ -168,11 +168,11 @@ class _Script:
         Raises:
             UserError: it ended without a last report.
         """
-        state, budget = self._run.state, self._assignment.trial.budget
-        if state.is_over:
+        run, budget = self._run, self._assignment.trial.budget
+        if run.is_over:
             return
         if self._last is None:
-            of_budget = f"unit {state.unit} of {budget.amount} {budget.unit}"
+            of_budget = f"unit {run.unit} of {budget.amount} {budget.unit}"
             if late:
                 raise self._error(f"{late} after {of_budget}: the script was ended")
             if code is not None:
@@ -193,8 +193,8 @@ class _Script:
         else:
             return
         unit, metrics = self._last
-        self._run.state.add_note(note)
-        self._run.report(unit, **metrics)
+        run.add_note(note)
+        run.report(unit, **metrics)
 
     def _error(self, message: str) -> UserError:
         last_line = self._process.last_lines(1)
@@ -213,5 +213,5 @@ class _Script:
             return 0.0
 
     def _keep_time(self) -> None:
-        times = json.dumps({"seconds": self._run.state.seconds()})
+        times = json.dumps({"seconds": self._run.seconds()})
         write_text(self._folder / TIMES_FILE, times)

@@ -14,7 +14,7 @@ from tiny_runs import assignment_of, content, planned
 
 from hsweep import Recipe, Sweep, grid, lean, seconds, steps
 from hsweep.design.trial import Report, Trial
-from hsweep.training import trial_state as timed
+from hsweep.training import trial_run as timed
 from hsweep.training.checkpoints import CheckpointStore
 from models.decoder import Decoder
 from models.encoder import CrammedBert
