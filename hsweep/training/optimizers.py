@@ -40,15 +40,13 @@ def build_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
         UserError: there is no such optimizer, it has no such argument, or the model has no blocks
             that a layer decay would go by.
     """
-    groups = _groups(model, recipe)
+    arguments: dict[str, Any] = {}
     if recipe.optimizer == "sgd":
-        arguments = {"momentum": recipe.betas[0], **recipe.optimizer_args}
-        return torch.optim.SGD(groups, lr=recipe.lr, **arguments)
-    if recipe.optimizer == "adamw":
-        arguments = {"betas": recipe.betas, "fused": True, **recipe.optimizer_args}
-        return AdamW(groups, lr=recipe.lr, **arguments)
+        arguments = {"momentum": recipe.betas[0]}
+    elif recipe.optimizer == "adamw":
+        arguments = {"betas": recipe.betas, "fused": True}
     make, _ = _maker_of(recipe.optimizer)
-    return make(groups, lr=recipe.lr, **recipe.optimizer_args)
+    return make(_groups(model, recipe), lr=recipe.lr, **{**arguments, **recipe.optimizer_args})
 
 
 def step_at(optimizer: torch.optim.Optimizer, lr: float) -> None:
@@ -67,12 +65,7 @@ def check_arguments(recipe: Recipe) -> None:
     Raises:
         UserError: with the names there are.
     """
-    if recipe.optimizer == "adamw":
-        known: frozenset[str] | None = _arguments(torch.optim.AdamW)
-    elif recipe.optimizer == "sgd":
-        known = _arguments(torch.optim.SGD)
-    else:
-        _, known = _maker_of(recipe.optimizer)
+    _, known = _maker_of(recipe.optimizer)
     for name in recipe.optimizer_args:
         if known is not None and name not in known:
             kind = f"argument of the optimizer {recipe.optimizer!r}"
@@ -166,7 +159,8 @@ def _no_deepspeed() -> Iterator[None]:
 def _of_torch() -> dict[str, Any]:
     named = vars(torch.optim).items()
     kinds = {name.lower(): kind for name, kind in named if isinstance(kind, type)}
-    return {name: kind for name, kind in kinds.items() if kind is not torch.optim.Optimizer}
+    del kinds["optimizer"]
+    return kinds | {"adamw": AdamW}
 
 
 def _arguments(kind: Any) -> frozenset[str] | None:
