@@ -140,8 +140,8 @@ class Generated(NamedTuple):
     """Everything one data seed makes.
 
     Attributes:
-        directions: a_i, shape (D, d), float32, unit rows.
-        members: whether position t belongs to S_i, shape (T, D), bool.
+        directions: a_i, shape (D, d), float32, unit rows, on the CPU, where sequences are made.
+        members: whether position t belongs to S_i, shape (T, D), bool, on the CPU.
         train: training sequences, those of the first epoch where they are a stream.
         validation: validation sequences.
     """
@@ -164,7 +164,7 @@ def generate(task: Retrieval, data_seed: int, device: torch.device) -> Generated
         _sequences(task, count, directions, members, generator(data_seed, stream), device)
         for count, stream in ((task.num_train, _TRAIN), (task.num_validation, _VALIDATION))
     )
-    return Generated(directions.to(device), members.to(device), train, validation)
+    return Generated(directions, members, train, validation)
 
 
 def maxima(x: Tensor, directions: Tensor, members: Tensor) -> Tensor:
@@ -208,7 +208,7 @@ def _sequences(
     if task.token_dim > task.vector_dim:
         position = torch.linspace(-math.sqrt(3), math.sqrt(3), task.seq_len)
         x = torch.cat((x, position[None, :, None].expand(count, -1, 1)), dim=2)
-    return Sequences(x.to(device), y.to(device))
+    return Sequences(to_device(x, device), to_device(y, device))
 
 
 def _members(task: Retrieval, random: torch.Generator) -> Tensor:
@@ -295,7 +295,7 @@ class RetrievalData(EpochData):
         """Return the new sequences of an epoch after the first."""
         count, device = len(self._data.train.y), self._data.train.y.device
         random = generator(self._data_seed, _TRAIN, epoch)
-        directions, members = self._data.directions.cpu(), self._data.members.cpu()
+        directions, members = self._data.directions, self._data.members
         return _sequences(self._task, count, directions, members, random, device)
 
 

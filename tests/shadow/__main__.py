@@ -11,16 +11,23 @@ import tempfile
 import traceback
 import warnings
 from collections import Counter
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shadow.guard import load_guard
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hsweep.design.trial import Trial
 
 
 def main() -> None:
     load_guard(Path(sys.argv[1]))
     from shadow.cuda import shadow_cuda
     from shadow.faults import fault_seen
+    from shadow.trials import trial_of
 
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
@@ -28,12 +35,27 @@ def main() -> None:
     with shadow_cuda():
         for line in sys.stdin:
             kind, _, name = line.strip().partition(" ")
-            seen = fault_seen(name) if kind == "fault" else training_seen(line.strip())
+            if kind == "fault":
+                seen: Any = fault_seen(name)
+            elif kind == "preset":
+                seen = preset_seen(name)
+            else:
+                seen = training_seen(partial(trial_of, line.strip()))
             answers.write(json.dumps(seen) + "\n")
 
 
-def training_seen(case: str) -> dict[str, Any]:
-    """Return where the host waits in updates of a trial, fresh and resumed, and why it failed."""
+def preset_seen(name: str) -> dict[str, Any]:
+    """Return what is seen of the smallest trials of a preset, by their kind."""
+    from shadow.presets import on_little_data, smallest
+
+    return {kind: training_seen(partial(on_little_data, trial)) for kind, trial in smallest(name)}
+
+
+def training_seen(trial_in: "Callable[[Path], Trial]") -> dict[str, Any]:
+    """Return where the host waits in updates of a trial, fresh and resumed, and why it failed.
+
+    The trial is made by ``trial_in``, with its data below a folder.
+    """
     from shadow import streams, waits
 
     found: dict[str, Any] = {"error": ""}
@@ -42,16 +64,16 @@ def training_seen(case: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         try:
             for attempt, name in ((1, "fresh"), (2, "resumed")):
-                train_attempt(case, Path(folder), attempt)
+                train_attempt(trial_in, Path(folder), attempt)
                 found[name] = a_step(waits.take())
         except Exception:
             found["error"] = traceback.format_exc()
     return found
 
 
-def train_attempt(case: str, folder: Path, attempt: int) -> None:
-    """Train a case up to its first report, or from there to its end."""
-    from shadow.trials import EVERY, NUM_STEPS, trial_of
+def train_attempt(trial_in: "Callable[[Path], Trial]", folder: Path, attempt: int) -> None:
+    """Train a trial up to its first report, or from there to its end."""
+    from shadow.trials import EVERY, NUM_STEPS
 
     from hsweep.design.trial import Assignment, Event, Report
     from hsweep.training.run import Channel
@@ -66,7 +88,7 @@ def train_attempt(case: str, folder: Path, attempt: int) -> None:
             units.append(event.unit)
             return attempt == 2
 
-    trial = trial_of(case, folder / f"data-{attempt}")
+    trial = trial_in(folder / f"data-{attempt}")
     kept = str(folder / "checkpoints"), 1e9
     weights = str(folder / "weights")
     recorded = 0 if attempt == 1 else EVERY

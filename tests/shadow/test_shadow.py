@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import pytest
 from shadow.faults import REFUSED, WAITING
+from shadow.presets import PRESETS
 from shadow.trials import CASES
 
 pytestmark = [pytest.mark.shadow, pytest.mark.slow]
@@ -41,6 +42,14 @@ def test_an_update_waits_for_the_device_only_where_the_table_says_so(
     *expected, _ = WAITS.get(case, (0, 0, ""))
     waits = [math.ceil(sum(seen[attempt].values())) for attempt in ("fresh", "resumed")]
     assert waits == expected, seen
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_no_update_of_a_shipped_preset_waits_for_the_device(
+    name: str, on_shadow: Callable[[str], Any]
+) -> None:
+    trials = on_shadow(f"preset {name}")
+    assert trials == {key: {"error": "", "fresh": {}, "resumed": {}} for key in trials}
 
 
 @pytest.mark.parametrize("name", REFUSED)
