@@ -1,7 +1,7 @@
 """Runs cases on the shadow device: reads the name of each from standard input, and writes what was
 seen of it as a line of JSON.
 
-``python -m shadow FOLDER``; the folder keeps the compiled guard.
+``python -m shadow FOLDER``; the compiled guard lies in the folder.
 """
 
 import json

@@ -2,8 +2,6 @@
 torch."""
 
 import ctypes
-import hashlib
-import importlib.metadata
 import importlib.util
 import os
 import shutil
@@ -20,20 +18,16 @@ def compiler() -> str | None:
 
 
 def load_guard(folder: Path) -> None:
-    """Register the guard, before torch has asked for one; ``folder`` keeps what is compiled."""
+    """Register the guard, before torch has asked for one; what is compiled lies in ``folder``."""
     spec = importlib.util.find_spec("torch")  # found and not imported
     assert spec is not None
     assert spec.origin is not None
     torch = Path(spec.origin).parent
     libraries = torch / "lib"
-    source = SOURCE.read_bytes() + importlib.metadata.version("torch").encode()
-    library = folder / f"guard-{hashlib.sha256(source).hexdigest()[:16]}.so"
-    if not library.exists():
-        part = library.with_suffix(f".{os.getpid()}")
-        options = ["-O0", "-std=c++20", "-fPIC", "-shared", f"-I{torch}/include", f"-L{libraries}"]
-        command = [compiler(), *options, SOURCE, "-lc10", "-ltorch_cpu", "-o", part]
-        subprocess.run(command, check=True)
-        part.rename(library)
+    library = folder / "guard.so"
+    options = ["-O0", "-std=c++20", "-fPIC", "-shared", f"-I{torch}/include", f"-L{libraries}"]
+    command = [compiler(), *options, SOURCE, "-lc10", "-ltorch_cpu", "-o", library]
+    subprocess.run(command, check=True)
     for name in ("libc10.so", "libtorch_cpu.so"):
         ctypes.CDLL(str(libraries / name), mode=ctypes.RTLD_GLOBAL)
     ctypes.CDLL(str(library))
