@@ -86,7 +86,7 @@ class _Loop:
         self._setup, self._model = setup, setup.model
         self._trial = run.assignment.trial
         self._recipe = recipe = self._trial.recipe
-        last = self._run.history[-1] if self._run.history else None
+        last = run.history[-1] if run.history else None
         self._division = Division(setup.data, recipe.batch_size, self._world)
         self._gradients = Gradients(
             self._division,

@@ -446,10 +446,9 @@ class TrialRun:
         return f"{who} changed {changed}: put back after the trial" if changed else ""
 
     def _keep_weights(self, report: Report, checkpoint: Path) -> None:
-        assignment = self.assignment
+        assignment, trial = self.assignment, self._trial
         if assignment.weights and report.diverged_at is None and not self.rank:
-            trial, files = assignment.trial, files_of(checkpoint)
-            header = trial.result_at(report)
+            files, header = files_of(checkpoint), trial.result_at(report)
             write_weights(assignment.weights, trial.key, assignment.attempt, files, header)
 
     def _checked(self, unit: Any, metrics: Mapping[str, Any]) -> Report:
@@ -464,7 +463,6 @@ class TrialRun:
             name: value if value is not None and math.isfinite(value) else None
             for name, value in numbers.items()
         }
-        metric = self.assignment.trial.metric
         seconds, is_last = self.seconds(), unit == self.budget
         is_noted = not self.has_reported or is_last
         return Report(
@@ -473,7 +471,7 @@ class TrialRun:
             metrics=finite,
             wall_seconds=seconds,
             is_last=is_last,
-            diverged_at=unit if numbers and finite[metric] is None else None,
+            diverged_at=unit if numbers and finite[self._trial.metric] is None else None,
             train_seconds=seconds,
             peak_memory_bytes=held_at_most(self.device) or None,
             note=self.changes_note("the training function") if is_noted else "",
@@ -513,7 +511,7 @@ class TrialRun:
         return number
 
     def _numbers(self, metrics: Mapping[str, Any]) -> dict[str, float | None]:
-        trial, history = self.assignment.trial, self.history
+        trial, history = self._trial, self.history
         numbers = {name: _number(name, value) for name, value in metrics.items()}
         if history and NUM_PARAMS in history[0].metrics:
             numbers.setdefault(NUM_PARAMS, history[0].metrics[NUM_PARAMS])

@@ -295,8 +295,9 @@ class RetrievalData(EpochData):
         """Return the new sequences of an epoch after the first."""
         count, device = len(self._data.train.y), self._data.train.y.device
         random = generator(self._data_seed, _TRAIN, epoch)
-        directions, members = self._data.directions, self._data.members
-        return _sequences(self._task, count, directions, members, random, device)
+        return _sequences(
+            self._task, count, self._data.directions, self._data.members, random, device
+        )
 
 
 def _predict(model: nn.Module, x: Tensor) -> Tensor:

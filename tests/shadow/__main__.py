@@ -48,7 +48,8 @@ def preset_seen(name: str) -> dict[str, Any]:
     """Return what is seen of the smallest trials of a preset, by their kind."""
     from shadow.presets import on_little_data, smallest
 
-    return {kind: training_seen(partial(on_little_data, trial)) for kind, trial in smallest(name)}
+    trials = smallest(name).items()
+    return {kind: training_seen(partial(on_little_data, trial)) for kind, trial in trials}
 
 
 def training_seen(trial_in: "Callable[[Path], Trial]") -> dict[str, Any]:

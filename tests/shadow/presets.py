@@ -1,6 +1,5 @@
 """The smallest trials of the presets of the shipped sweeps, on a little data of the same kind."""
 
-from collections.abc import Iterator
 from dataclasses import fields, replace
 from importlib import import_module
 from pathlib import Path
@@ -10,7 +9,7 @@ import every_task
 from shadow.trials import EVERY, NUM_STEPS
 from shipped_plans import Settings, planned
 
-from hsweep.design.budget import Budget
+from hsweep import steps
 from hsweep.design.trial import Resources, Trial
 from hsweep.shipped import shipped_sweeps
 
@@ -53,15 +52,15 @@ PRESETS: Final = tuple(
 )
 
 
-def smallest(name: str) -> Iterator[tuple[str, Trial]]:
-    """Yield the smallest trial for each family, task and optimizer of a preset, and what it is."""
+def smallest(name: str) -> dict[str, Trial]:
+    """Return the smallest trial for each family, task and optimizer of a preset."""
     sweep, _, preset = name.partition("/")
     plan = planned(sweep, None if preset == "quick" else preset, _NEEDS_DATA.get(name, ()))
     found: dict[str, Trial] = {}
     for trial in sorted(plan.trials, key=lambda trial: trial.train_memory_bytes or 0):
         kind = " ".join(str(trial.point[axis]) for axis in _ALIKE if axis in trial.point)
         found.setdefault(kind, trial)
-    yield from found.items()
+    return found
 
 
 def on_little_data(trial: Trial, folder: Path) -> Trial:
@@ -87,7 +86,6 @@ def on_little_data(trial: Trial, folder: Path) -> Trial:
     recipe = replace(
         trial.recipe,
         batch_size=2 if is_large else min(trial.recipe.batch_size, 8),
-        accumulate=1,
         warmup_steps=0,
         warmup_fraction=0.0,
     )
@@ -96,6 +94,6 @@ def on_little_data(trial: Trial, folder: Path) -> Trial:
         task=task,
         model=replace(trial.model, **{n: value for n, value in asked.items() if n in names}),
         recipe=recipe,
-        budget=Budget(NUM_STEPS, "steps", EVERY),
+        budget=steps(NUM_STEPS, report_every=EVERY),
         resources=Resources(gpus=1),
     )

@@ -49,6 +49,7 @@ def test_no_update_of_a_shipped_preset_waits_for_the_device(
     name: str, on_shadow: Callable[[str], Any]
 ) -> None:
     trials = on_shadow(f"preset {name}")
+    assert trials
     assert trials == {key: {"error": "", "fresh": {}, "resumed": {}} for key in trials}
 
 
