@@ -70,13 +70,14 @@ def name_definitions(value: Any) -> None:
         seen.add(id(value))
         if isinstance(value, FunctionType):
             left += captured(value).values()
-            name = value.__globals__.get("__name__", "__main__")
-            # What was sent by name has the module itself around it.
-            if value.__globals__ is not getattr(sys.modules.get(name), "__dict__", None):
+            # What was sent by name has a module around it that was imported.
+            if "__spec__" not in value.__globals__:
+                name = value.__globals__.get("__name__", "__main__")
                 sent.add(name)
                 left += _named(value.__globals__, name)
         elif isinstance(value, ModuleType):
-            if sys.modules.get(value.__name__) is not value:
+            # A few of Python's own modules have another's name.
+            if sys.modules.get(getattr(value.__spec__, "name", value.__name__)) is not value:
                 sent.add(value.__name__)
                 left += _named(vars(value), value.__name__)
         elif isinstance(value, type):

@@ -1,9 +1,11 @@
 """A sweep file's own functions reach workers that cannot import it."""
 
 import functools
+import os
 import pickle
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,7 +20,7 @@ prepare_ray()
 
 import ray  # noqa: E402
 
-from hsweep.ray_tune.pickling import check_sent, send_whole  # noqa: E402
+from hsweep.ray_tune.pickling import check_sent, name_definitions, send_whole  # noqa: E402
 
 SOURCE = """
 import functools
@@ -142,3 +144,14 @@ def test_what_can_be_imported_is_sent_by_its_name(
     sent = pickle.dumps(elsewhere)
     assert len(sent) < 100
     assert pickle.loads(sent) is elsewhere
+
+
+def test_what_every_process_imports_itself_is_not_taken_for_what_was_sent() -> None:
+    """Python calls ``_collections_abc`` by the name of another module."""
+    before = set(ray.cloudpickle.list_registry_pickle_by_value())
+
+    class Numbers(Sequence[int]):
+        modules = (sys.modules["_collections_abc"], os.path)
+
+    name_definitions(Numbers)
+    assert set(ray.cloudpickle.list_registry_pickle_by_value()) == before
