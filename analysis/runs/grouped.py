@@ -18,13 +18,7 @@ from analysis.runs.losses import LOST_WORDS, NONE_LOST, Losses, losses_named
 from analysis.runs.scale import check_goal, to_quality
 from analysis.runs.statuses import DROPPED, FULL
 from analysis.runs.tuned import Tuned, tuned_runs
-from analysis.statistics.moderated import (
-    Moderated,
-    agree,
-    moderate,
-    moderate_variances,
-    screen_crashes,
-)
+from analysis.statistics.moderated import screen_crashes, seed_variance
 from analysis.statistics.values import FloatArray, IntArray, Mask
 from analysis.values import AxisValue, Config, value_text
 from hsweep.design.question import Goal, Scale
@@ -86,6 +80,13 @@ class Shape:
         """Variance of the mean, as a multiple of that of independent runs; above 1 where the runs
         chose one another's setting."""
         return self.tuned.fit.inflation if self.tuned is not None and self.tuned.fit else 1.0
+
+    @property
+    def seed_variance(self) -> tuple[float, float]:
+        """The variance between its seeds, 0 where these agree, and its degrees of freedom."""
+        if self.tuned is not None and self.tuned.fit:
+            return self.tuned.fit.variance, self.tuned.fit.df
+        return seed_variance(self.values)
 
 
 @dataclass(frozen=True)
@@ -228,19 +229,6 @@ def grouped(
     )
     _need_full_runs(groups)
     return groups
-
-
-def seed_spread(shapes: Sequence[Shape], max_prior_df: float = math.inf) -> Moderated:
-    """Return the moderated seed sd of each shape, in the metric's unit (see `moderate`)."""
-    fits = [shape.tuned.fit if shape.tuned is not None else None for shape in shapes]
-    if not any(fits):
-        return moderate([shape.values for shape in shapes], max_prior_df)
-    df, variance = [], []
-    for shape, fit in zip(shapes, fits, strict=True):
-        variance_of_seeds = 0.0 if agree(shape.values) else shape.values.var(ddof=1)
-        df.append(float(fit.df if fit else max(shape.values.size - 1, 0)))
-        variance.append(fit.variance if fit else variance_of_seeds)
-    return moderate_variances(np.array(variance), np.array(df), max_prior_df)
 
 
 def describe(config: Mapping[str, AxisValue]) -> str:

@@ -40,11 +40,15 @@ class Moderated:
     prior_df: float | None
 
 
-def agree(values: FloatArray, size: float | None = None) -> bool:
-    """Whether runs agree exactly, but for the rounding of numbers of that ``size``."""
-    if size is None:
-        size = float(np.abs(values).max(initial=0.0))
-    return values.size < 2 or bool(np.ptp(values) <= _ROUNDING * size)
+def agree(values: FloatArray) -> bool:
+    """Whether runs agree exactly, but for the rounding of numbers of their size."""
+    return values.size < 2 or bool(np.ptp(values) <= _ROUNDING * np.abs(values).max())
+
+
+def seed_variance(values: FloatArray) -> tuple[float, float]:
+    """Return the variance of runs, 0 where they agree, and its degrees of freedom."""
+    variance = 0.0 if agree(values) else float(values.var(ddof=1))
+    return variance, float(max(values.size - 1, 0))
 
 
 def why_unmeasured(groups: Sequence[FloatArray]) -> str:
@@ -53,9 +57,7 @@ def why_unmeasured(groups: Sequence[FloatArray]) -> str:
     return "no spread between seeds" if agreeing else "single runs"
 
 
-def moderate(
-    groups: list[FloatArray], max_prior_df: float = np.inf, size: float | None = None
-) -> Moderated:
+def moderate(groups: Sequence[FloatArray]) -> Moderated:
     """Return s~_i^2 = (d0 s0^2 + d_i s_i^2) / (d0 + d_i) with d0 + d_i degrees of freedom.
 
     The degrees of freedom are capped at the sum of all d_i, so that a variance is never taken as
@@ -65,25 +67,16 @@ def moderate(
 
     Args:
         groups: values of each configuration.
-        max_prior_df: most d0 believed. A handful of configurations often shows variances that
-            differ by no more than chance (d0 infinite) although they do differ.
-        size: size of the numbers, whose rounding counts as no difference; by default the largest of
-            each group.
     """
-    df = np.array([max(group.size - 1, 0) for group in groups], dtype=np.float64)
-    variance = np.array([0.0 if agree(group, size) else group.var(ddof=1) for group in groups])
-    return moderate_variances(variance, df, max_prior_df)
+    return moderate_variances(*np.array([*map(seed_variance, groups)]).reshape(-1, 2).T)
 
 
-def moderate_variances(
-    variance: FloatArray, df: FloatArray, max_prior_df: float = np.inf
-) -> Moderated:
+def moderate_variances(variance: FloatArray, df: FloatArray) -> Moderated:
     """Moderate given variances, as `moderate` does those of runs.
 
     Args:
         variance: variance of each configuration; NaN or 0 where it is not known.
         df: degrees of freedom of each variance; 0 where it is not known.
-        max_prior_df: as in `moderate`.
     """
     df = np.where(variance > 0, df, 0.0)
     known = df > 0
@@ -94,7 +87,6 @@ def moderate_variances(
     if known.sum() < _FEWEST_FOR_A_PRIOR:
         return Moderated(np.sqrt(variance), df, None, None)
     prior_variance, prior_df = _fit_prior(variance[known], df[known])
-    prior_df = min(prior_df, max_prior_df)
     if np.isinf(prior_df):
         moderated = np.full(len(df), prior_variance)
     else:

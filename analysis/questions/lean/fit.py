@@ -28,7 +28,6 @@ from analysis.runs.grouped import Grouped, Shape, describe, grouped
 from analysis.runs.scale import metric_span
 from analysis.runs.table import Runs
 from analysis.statistics.bounds import clipped, difference_span
-from analysis.statistics.moderated import agree
 from analysis.statistics.noninferiority import MAX_SEEDS, holm, seeds_for
 from analysis.statistics.values import FloatArray, Interval
 from analysis.values import AxisValue
@@ -118,19 +117,7 @@ def _seed_sds(shapes: Sequence[Shape]) -> tuple[FloatArray, FloatArray]:
     A shape whose seeds agree exactly (a metric that counts few examples) gets the pooled sd of the
     other shapes: agreement does not show that its seeds never differ.
     """
-    fits = [shape.tuned.fit if shape.tuned is not None else None for shape in shapes]
-    df = np.array(
-        [
-            float(fit.df if fit else max(shape.values.size - 1, 0))
-            for shape, fit in zip(shapes, fits, strict=True)
-        ]
-    )
-    variance = np.array(
-        [
-            fit.variance if fit else 0.0 if agree(shape.values) else shape.values.var(ddof=1)
-            for shape, fit in zip(shapes, fits, strict=True)
-        ]
-    )
+    variance, df = np.array([shape.seed_variance for shape in shapes]).T
     known = variance > 0
     if not known.any():
         return np.full(len(shapes), np.nan), df

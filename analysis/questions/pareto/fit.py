@@ -14,12 +14,17 @@ from scipy import special
 
 from analysis.questions.pareto.result import FrontClass, ParetoResult, ParetoRow, ParetoSettings
 from analysis.runs.columns import RunColumns
-from analysis.runs.grouped import Grouped, grouped, seed_spread
+from analysis.runs.grouped import Grouped, grouped
 from analysis.runs.scale import metric_span
 from analysis.runs.table import Runs
 from analysis.statistics.bounds import clipped
 from analysis.statistics.dominance import dominated, dominated_share
-from analysis.statistics.moderated import Moderated, moderate, why_unmeasured
+from analysis.statistics.moderated import (
+    Moderated,
+    moderate,
+    moderate_variances,
+    why_unmeasured,
+)
 from analysis.statistics.optional import moocore
 from analysis.statistics.values import FloatArray, Interval, Mask
 from hsweep.design.question import Goal
@@ -166,7 +171,7 @@ class FrontDraws:
         that what is uncertain of both is drawn once."""
         items, sign = shapes.comparable, 1.0 if shapes.goal == "max" else -1.0
         rng = np.random.default_rng(settings.rng_seed)
-        spread = seed_spread(items)
+        spread = moderate_variances(*np.array([shape.seed_variance for shape in items]).T)
         mean = np.array([sign * shape.values.mean() for shape in items])
         size = np.array([shape.values.size / shape.inflation for shape in items])
         cost = np.array([[shape.costs[name] for name in shapes.costs] for shape in items])
