@@ -7,14 +7,13 @@ A sweep file needs nothing but the names of ``hsweep.api``, all of which are fou
 
 from typing import TYPE_CHECKING, Any, Final
 
-from hsweep.reporting import report
+from hsweep.reporting import report as report
 
 if TYPE_CHECKING:
     from hsweep.api import *  # noqa: F403
-    from hsweep.api import __all__ as _NAMES
-    from hsweep.python import load, plan, run
-
-    __all__ = [*_NAMES, "load", "plan", "report", "run"]
+    from hsweep.python import load as load
+    from hsweep.python import plan as plan
+    from hsweep.python import run as run
 
 _COMMANDS: Final = ("load", "plan", "run")
 
@@ -36,5 +35,6 @@ def __getattr__(name: str) -> Any:
     import hsweep.api
 
     if name == "__all__":
-        return [*hsweep.api.__all__, *_COMMANDS, "report"]
+        names = [name for name in vars(hsweep.api) if not name.startswith("_")]
+        return [*names, *_COMMANDS, "report"]
     return getattr(hsweep.api, name)

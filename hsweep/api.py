@@ -1,74 +1,41 @@
 """The names that a sweep file uses, for which ``hsweep`` is the place to look."""
 
-from hsweep.design.budget import Budget, epochs, seconds, steps
-from hsweep.design.domain import tuned
-from hsweep.design.early_stopping import Asha, SizeBand
-from hsweep.design.question import Lean, Transition, lean
-from hsweep.design.recipe import Recipe
-from hsweep.design.search import grid_search, optuna_search, random_search
-from hsweep.design.sources import (
-    csv_file,
-    json_lines,
-    reports,
-    stdout,
-    tensorboard,
-    trainer_state,
-)
-from hsweep.design.space import (
-    Point,
-    Space,
-    choice,
-    grid,
-    int_range,
-    log_uniform,
-    uniform,
-    zipped,
-)
-from hsweep.design.sweep import Preset, Sweep, preset
-from hsweep.design.trial import Resources
-from hsweep.design.user_training import Command, Cost, command
-from hsweep.errors import UserError
-from hsweep.training.run import Run, StopTrial
-from tasks.base import Metric
-
-__all__ = [
-    "Asha",
-    "Budget",
-    "Command",
-    "Cost",
-    "Lean",
-    "Metric",
-    "Point",
-    "Preset",
-    "Recipe",
-    "Resources",
-    "Run",
-    "SizeBand",
-    "Space",
-    "StopTrial",
-    "Sweep",
-    "Transition",
-    "UserError",
-    "choice",
-    "command",
-    "csv_file",
-    "epochs",
-    "grid",
-    "grid_search",
-    "int_range",
-    "json_lines",
-    "lean",
-    "log_uniform",
-    "optuna_search",
-    "preset",
-    "random_search",
-    "reports",
-    "seconds",
-    "stdout",
-    "steps",
-    "tensorboard",
-    "trainer_state",
-    "tuned",
-    "uniform",
-    "zipped",
-]
+from hsweep.design.budget import Budget as Budget
+from hsweep.design.budget import epochs as epochs
+from hsweep.design.budget import seconds as seconds
+from hsweep.design.budget import steps as steps
+from hsweep.design.domain import tuned as tuned
+from hsweep.design.early_stopping import Asha as Asha
+from hsweep.design.early_stopping import SizeBand as SizeBand
+from hsweep.design.question import Lean as Lean
+from hsweep.design.question import Transition as Transition
+from hsweep.design.question import lean as lean
+from hsweep.design.recipe import Recipe as Recipe
+from hsweep.design.search import grid_search as grid_search
+from hsweep.design.search import optuna_search as optuna_search
+from hsweep.design.search import random_search as random_search
+from hsweep.design.sources import csv_file as csv_file
+from hsweep.design.sources import json_lines as json_lines
+from hsweep.design.sources import reports as reports
+from hsweep.design.sources import stdout as stdout
+from hsweep.design.sources import tensorboard as tensorboard
+from hsweep.design.sources import trainer_state as trainer_state
+from hsweep.design.space import Point as Point
+from hsweep.design.space import Space as Space
+from hsweep.design.space import choice as choice
+from hsweep.design.space import grid as grid
+from hsweep.design.space import int_range as int_range
+from hsweep.design.space import log_uniform as log_uniform
+from hsweep.design.space import uniform as uniform
+from hsweep.design.space import zipped as zipped
+from hsweep.design.sweep import Preset as Preset
+from hsweep.design.sweep import Sweep as Sweep
+from hsweep.design.sweep import preset as preset
+from hsweep.design.trial import Resources as Resources
+from hsweep.design.user_training import Command as Command
+from hsweep.design.user_training import Cost as Cost
+from hsweep.design.user_training import command as command
+from hsweep.errors import UserError as UserError
+from hsweep.training.run import Run as Run
+from hsweep.training.run import StopTrial as StopTrial
+from tasks.base import Metric as Metric
