@@ -43,7 +43,7 @@ from hsweep.record.summary import PROPOSALS
 from hsweep.running.manifests import extension_entry, new_manifest, sweep_source
 from hsweep.running.options import RunOptions
 from hsweep.tracking.target import TrackingTarget
-from hsweep.workspace import LoadedSweep
+from hsweep.workspace import LoadedSweep, another_sweep
 
 _REPLACED: Final = (
     *("settings", "budget", "question", "metrics", "metric", "goal", "description", "axes"),
@@ -465,7 +465,8 @@ def _refuse_another_metric(
 def _old_sweep(study: StudyFolder) -> Sweep | None:
     """Return the sweep as the study has it; None if its code can no longer be loaded."""
     try:
-        return variant(own_sweep(study).sweep, recorded_options(study.manifest))
+        with another_sweep():
+            return variant(own_sweep(study).sweep, recorded_options(study.manifest))
     except UserError:
         return None
 

@@ -104,16 +104,18 @@ def test_a_training_pickles_what_its_sweep_defines_and_reads_it_in_another_proce
     loaded: LoadedSweep, where: str, tmp_path: Path
 ) -> None:
     words = ("run", loaded.path, "--runner", where, "--study", "s", "--home", tmp_path / "home")
-    ran = subprocess.run(
-        [sys.executable, "-m", "hsweep", *map(str, words)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    trials = load("s", tmp_path / "home").trials
-    assert list(trials["status"]) == ["finished"] * 2
-    assert list(trials["top1"]) == [2 * 6 + 2] * 2
+    for replicates in (2, 3):  # edited in between: the process then also loads the sweep before
+        loaded.path.write_text(SWEEP.replace("replicates=2", f"replicates={replicates}"))
+        ran = subprocess.run(
+            [sys.executable, "-m", "hsweep", *map(str, words)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+        trials = load("s", tmp_path / "home").trials
+        assert list(trials["status"]) == ["finished"] * replicates
+        assert list(trials["top1"]) == [2 * 6 + 2] * replicates
 
 
 def test_a_program_of_the_users_reads_a_pickled_model_by_the_sweep_file(
