@@ -57,6 +57,9 @@ class CheckpointStore:
 
     Its methods raise a StorageError where the storage does not work.
 
+    Attributes:
+        write_seconds: duration of the last write without its packing; 0 before the first.
+
     Raises:
         UserError: a URI that pyarrow cannot use.
     """
@@ -66,19 +69,55 @@ class CheckpointStore:
         self._branch_point = branch_point
         self._folder = f"{base}/{key}"
         self._attempt = attempt
+        self._pending: Future[None] | None = None
+        self.write_seconds = 0.0
 
-    def save(self, unit: int, content: bytes) -> None:
-        """Write a checkpoint (see ``packed``), then remove older ones but the last before it.
+    def save(self, unit: int, state: Mapping[str, Any], *, beside: bool = False) -> None:
+        """Write a checkpoint once the write before it is done, then remove older ones but the last
+        before it.
+
+        The state is packed into bytes before this returns, so training may go on changing it.
+
+        Args:
+            unit: budget units done.
+            state: the contents.
+            beside: whether a thread writes the bytes, for which a process that exits normally
+                waits. Its error is raised by the next ``save``, ``check`` or ``wait``.
 
         Raises:
             StorageError: it cannot be written; earlier ones are as they were.
         """
+        self.wait()
+        content = packed(state)
+        if beside:
+            pool = ThreadPoolExecutor(1, THREAD_NAME)
+            self._pending = pool.submit(self._write, unit, content)
+            pool.shutdown(wait=False)
+        else:
+            self._write(unit, content)
+
+    def check(self) -> None:
+        """Raise the error of a failed write, without waiting for a pending one."""
+        if self._pending is not None and self._pending.done():
+            self.wait()
+
+    def wait(self) -> None:
+        """Return when nothing is being written."""
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.result()
+
+    def _write(self, unit: int, content: bytes) -> None:
         name = f"{unit:09d}-{self._attempt:05d}-{_digest(content)}.pt"
-        with self._saying_why("written"):
-            write_whole(self._files, self._folder, name, content)
-        # What cannot be removed costs only space.
-        with contextlib.suppress(OSError):
-            self._remove_superseded(name)
+        started = time.perf_counter()
+        try:
+            with self._saying_why("written"):
+                write_whole(self._files, self._folder, name, content)
+            # What cannot be removed costs only space.
+            with contextlib.suppress(OSError):
+                self._remove_superseded(name)
+        finally:
+            self.write_seconds = time.perf_counter() - started
 
     def _remove_superseded(self, newest: str) -> None:
         # Files ahead of this one are damaged, or another attempt's: not what it supersedes.
@@ -154,54 +193,6 @@ class CheckpointStore:
 
     def _saying_why(self, participle: str) -> contextlib.AbstractContextManager[None]:
         return saying_why(f"checkpoints in {self._folder}", participle)
-
-
-class BackgroundWriter:
-    """Writes one trial's checkpoints, one at a time.
-
-    The state is packed into bytes before a call returns, so training may go on changing it while
-    the bytes are written. A write that failed raises a StorageError at the next call.
-
-    Attributes:
-        seconds: duration of the last write without its packing; 0 before the first.
-    """
-
-    def __init__(self, store: CheckpointStore) -> None:
-        self._store = store
-        self._pending: Future[None] | None = None
-        self.seconds = 0.0
-
-    def save(self, unit: int, state: Mapping[str, Any], *, beside: bool) -> None:
-        """Write a checkpoint once the previous write is done.
-
-        With ``beside`` the call returns at once and a thread writes; a process that exits normally
-        waits for that thread."""
-        self.wait()
-        content = packed(state)
-        if beside:
-            pool = ThreadPoolExecutor(1, THREAD_NAME)
-            self._pending = pool.submit(self._write, unit, content)
-            pool.shutdown(wait=False)
-        else:
-            self._write(unit, content)
-
-    def check(self) -> None:
-        """Raise the error of a failed write, without waiting for a pending one."""
-        if self._pending is not None and self._pending.done():
-            self.wait()
-
-    def wait(self) -> None:
-        """Return when nothing is being written."""
-        pending, self._pending = self._pending, None
-        if pending is not None:
-            pending.result()
-
-    def _write(self, unit: int, content: bytes) -> None:
-        started = time.perf_counter()
-        try:
-            self._store.save(unit, content)
-        finally:
-            self.seconds = time.perf_counter() - started
 
 
 def packed(state: Mapping[str, Any]) -> bytes:

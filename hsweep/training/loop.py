@@ -127,7 +127,7 @@ class _Loop:
             if self._world.size > 1:
                 # Times differ between processes; what follows from a report must not.
                 report = Report(**from_rank_0(self._world, functools.partial(asdict, report)))
-            self._setup.keep_weights(self._run.assignment, report)
+            self._run.keep_weights(report, self._setup.weights)
             self._run.send(report, self._setup.contents)
 
     def _report(self, unit: int, losses: list[Tensor], started: float) -> Report:

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch import Tensor, nn
 
-from hsweep.design.function_model import model_name
 from hsweep.design.recipe import Recipe
-from hsweep.design.trial import Assignment, Report, Trial
+from hsweep.design.trial import Trial
 from hsweep.errors import UserError
 from hsweep.training.division import start_equal
 from hsweep.training.memory import fitting
 from hsweep.training.optimizers import build_optimizer
 from hsweep.training.process_state import seed_all
-from hsweep.training.weights import plain_tensors, write_weights
+from hsweep.training.weights import plain_tensors
 from tasks.base import TaskData
 
 if TYPE_CHECKING:
@@ -49,7 +48,6 @@ class TrainingSetup:
         self._parts: dict[str, Any] = {
             name: part for name in names if (part := getattr(self, name)) is not None
         }
-        self._is_rank_0 = run.world.rank == 0
 
     @property
     def evaluated(self) -> nn.Module:
@@ -78,18 +76,9 @@ class TrainingSetup:
             and groups == [len(group["params"]) for group in self.optimizer.param_groups]
         )
 
-    def keep_weights(self, assignment: Assignment, report: Report) -> None:
-        """Write the final weights, where the study keeps them and this report is the last.
-
-        Raises:
-            StorageError: they cannot be written, so the trial has not come to its end.
-        """
-        is_final = report.is_last and report.diverged_at is None
-        if assignment.weights and is_final and self._is_rank_0:
-            trial = assignment.trial
-            header = trial.result_at(report) | {"model": model_name(trial.model)}
-            tensors = plain_tensors(self.evaluated.state_dict())
-            write_weights(assignment.weights, trial.key, assignment.attempt, tensors, header)
+    def weights(self) -> dict[str, Tensor]:
+        """Return the weights to keep once the trial has come to its end."""
+        return plain_tensors(self.evaluated.state_dict())
 
 
 class Average(nn.Module):
@@ -171,7 +160,7 @@ def open_trial(run: "TrialRun", data: TaskData | None = None) -> TrainingSetup:
         if saved is not None:
             setup.load(saved)
             # They are this attempt's only if it has written them.
-            setup.keep_weights(run.assignment, run.history[-1])
+            run.keep_weights(run.history[-1], setup.weights)
             run.keep_branch_point(setup.contents)
     return setup
 

@@ -6,6 +6,8 @@ stopping decides. Of several processes only rank 0 has a channel to report to, a
 all agree on whether the trial goes on.
 """
 
+import contextlib
+import functools
 import math
 import operator
 import os
@@ -16,9 +18,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NoReturn, get_args
 
-import torch
+from torch import Tensor
 
 from hsweep.design.budget import BudgetUnit
+from hsweep.design.function_model import model_name
 from hsweep.design.sweep import RESERVED_AXES
 from hsweep.design.trial import Assignment, Report
 from hsweep.errors import RefusedReportError, UserError, nearest, shown
@@ -26,7 +29,6 @@ from hsweep.paths import trial_folder
 from hsweep.seeding import Seeds
 from hsweep.training.checkpoints import (
     LAST_ATTEMPT,
-    BackgroundWriter,
     CheckpointStore,
     files_of,
     write_files,
@@ -34,6 +36,7 @@ from hsweep.training.checkpoints import (
 from hsweep.training.devices import device_of
 from hsweep.training.division import from_rank_0
 from hsweep.training.memory import held_at_most
+from hsweep.training.own.leftovers import end_leftovers
 from hsweep.training.process_state import ProcessState
 from hsweep.training.run import Channel, StopTrial
 from hsweep.training.storage import StorageError, usable_before
@@ -94,7 +97,6 @@ class TrialRun:
         self._store = _store(
             assignment.checkpoints, trial.key, assignment.attempt, trial.branch_point
         )
-        self._writer = BackgroundWriter(self._store)
         self._contents: Contents | None = None
         self._base = self._saved_unit = 0
         self._is_own = True
@@ -159,8 +161,8 @@ class TrialRun:
                 raise RefusedReportError(
                     f"a report's checkpoint is a folder or a file that is there; {path} is not"
                 )
-            if path is not None and report.is_last:
-                self._keep_weights(report, path)
+            if path is not None:
+                self.keep_weights(report, functools.partial(files_of, path))
             is_over = report.is_last or report.diverged_at is not None
             self.send(report, None if path is None or is_over else _contents_of(path))
         except (UserError, OSError) as error:
@@ -186,7 +188,7 @@ class TrialRun:
         self.has_reported = True
         goes_on = self.rank > 0 or self._channel.put(report)
         may_go_on = goes_on and not self.is_over
-        problem = (problem or self._problem_of(self._writer.check)) if may_go_on else None
+        problem = (problem or self._problem_of(self._store.check)) if may_go_on else None
         goes_on = goes_on and problem is None and report.diverged_at is None
         if not self.world.agree(goes_on):
             if problem is None or self.world_size > 1:
@@ -285,7 +287,7 @@ class TrialRun:
 
     def close(self) -> None:
         """Wait for the last write to end, even if it fails."""
-        self._problem_of(self._writer.wait)
+        self._problem_of(self._store.wait)
 
     def _problem_of(self, action: Callable[[], None]) -> StorageError | None:
         """Run an action on checkpoints; return its error, after which no checkpoint counts as
@@ -305,17 +307,17 @@ class TrialRun:
 
     def _bound_risk(self, until_next: float) -> None:
         """Write a checkpoint if a kill before the next report would cost more than the limit."""
-        limit, writing = self.assignment.checkpoint_seconds, self._writer.seconds
+        limit, writing = self.assignment.checkpoint_seconds, self._store.write_seconds
         # A write that takes longer would not be done in time even if it began early.
         ahead = writing if 2 * writing <= limit else 0.0
         at_risk = self._seconds_before - self._seconds_saved
         if at_risk >= limit or at_risk + until_next + ahead > limit:
             self._save(beside=limit > 0)
         else:
-            self._writer.check()
+            self._store.check()
 
     def _save_now(self) -> None:
-        self._problem_of(self._writer.wait)
+        self._problem_of(self._store.wait)
         if self._saved_unit != self.unit:
             self._save(beside=False)
 
@@ -323,10 +325,10 @@ class TrialRun:
         if self._contents is None or self.world.rank:
             return
         contents = self._contents()
-        self._writer.wait()
+        self._store.wait()
         self._seconds_whole = self._seconds_saved
         history = [report.remembered() for report in self.history]
-        self._writer.save(self.unit, {**contents, "history": history}, beside=beside)
+        self._store.save(self.unit, {**contents, "history": history}, beside=beside)
         self._saved_unit, self._seconds_saved = self.unit, self._seconds_before
 
     def restore(self, is_usable: IsUsable) -> dict[str, Any] | None:
@@ -418,17 +420,20 @@ class TrialRun:
             return ""
         return f"the newest checkpoint left is of unit {self.unit} of {recorded} on record: {again}"
 
-    def open_folder(self, saved: Mapping[str, Any] | None) -> None:
-        """Make the trial's folder ready, with a copy of its checkpoint beside it.
+    def open_folder(self, saved: Mapping[str, Any] | None = None) -> None:
+        """Make the trial's folder ready, with a copy of its checkpoint beside it, once the programs
+        of earlier attempts have ended.
 
         Rank 0 empties it in a first attempt, and the others wait for that.
 
         Raises:
-            OSError: it cannot be written to.
+            OSError: it cannot be written to, or a program cannot be killed.
         """
+        end_leftovers(self.folder, self.rank)
         if self.assignment.attempt == 1 and not self.rank:
             # What lies there is of a study that was removed, or of one with the same storage.
-            shutil.rmtree(self.folder, ignore_errors=True)
+            with contextlib.suppress(FileNotFoundError):
+                shutil.rmtree(self.folder)
         self.world.agree(True)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.close_folder()
@@ -445,11 +450,19 @@ class TrialRun:
         changed = ", ".join(self.process.changed())
         return f"{who} changed {changed}: put back after the trial" if changed else ""
 
-    def _keep_weights(self, report: Report, checkpoint: Path) -> None:
+    def keep_weights(self, report: Report, tensors: Callable[[], Mapping[str, Tensor]]) -> None:
+        """Write the final weights, where the study keeps them and this report is the last.
+
+        Raises:
+            StorageError: they cannot be written, so the trial has not come to its end.
+        """
         assignment, trial = self.assignment, self._trial
-        if assignment.weights and report.diverged_at is None and not self.rank:
-            files, header = files_of(checkpoint), trial.result_at(report)
-            write_weights(assignment.weights, trial.key, assignment.attempt, files, header)
+        is_final = report.is_last and report.diverged_at is None
+        if assignment.weights and is_final and not self.rank:
+            header = trial.result_at(report)
+            if trial.model is not None:
+                header |= {"model": model_name(trial.model)}
+            write_weights(assignment.weights, trial.key, assignment.attempt, tensors(), header)
 
     def _checked(self, unit: Any, metrics: Mapping[str, Any]) -> Report:
         """Return the report of a function or script.
@@ -551,7 +564,7 @@ def _number(name: str, value: Any) -> float | None:
     try:
         if isinstance(value, (str, bytes)):
             raise TypeError
-        return float(value.detach() if isinstance(value, torch.Tensor) else value)
+        return float(value.detach() if isinstance(value, Tensor) else value)
     except (TypeError, ValueError, RuntimeError, OverflowError):
         is_slip = bool(nearest(name, ["checkpoint"]))
         raise RefusedReportError(

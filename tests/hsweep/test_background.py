@@ -27,9 +27,7 @@ from hsweep.design.trial import StorageFailure, Trial
 from hsweep.training import trial_run as timed
 from hsweep.training.checkpoints import (
     THREAD_NAME,
-    BackgroundWriter,
     CheckpointStore,
-    packed,
 )
 from hsweep.training.optimizers import build_optimizer
 from hsweep.training.storage import StorageError
@@ -69,18 +67,18 @@ class Gate:
         self.begun: list[tuple[int, str]] = []
         self.at_once = self.most_at_once = 0
         self.has_begun, self.is_open = threading.Event(), threading.Event()
-        save = CheckpointStore.save
+        write = CheckpointStore._write
 
-        def gated(store: CheckpointStore, unit: int, state: Any) -> None:
+        def gated(store: CheckpointStore, unit: int, content: bytes) -> None:
             self.begun.append((unit, threading.current_thread().name))
             self.at_once += 1
             self.most_at_once = max(self.most_at_once, self.at_once)
             self.has_begun.set()
             assert self.is_open.wait(60)
-            save(store, unit, state)
+            write(store, unit, content)
             self.at_once -= 1
 
-        monkeypatch.setattr(CheckpointStore, "save", gated)
+        monkeypatch.setattr(CheckpointStore, "_write", gated)
 
 
 @pytest.fixture
@@ -118,14 +116,14 @@ def test_a_checkpoint_is_packed_at_once_and_holds_what_there_was(tmp_path: Path)
         "history": [{"unit": 1, "metrics": {"nmse": 0.5, "fit": None}, "note": ""}],
     }
     before = copy.deepcopy(state)
-    content = packed(state)
+    store = CheckpointStore(str(tmp_path), TRIAL.key, 1)
+    store.save(1, state, beside=True)
     with torch.no_grad():
         for weight in model.state_dict().values():
             weight.zero_()
     optimizer.step()
     state["history"][0]["metrics"]["nmse"] = 7.0
-    store = CheckpointStore(str(tmp_path), TRIAL.key, 1)
-    store.save(1, content)
+    store.wait()
     found = store.search().state
     assert found is not None
     assert_equal_to_the_bit(found, before)
@@ -176,14 +174,14 @@ def test_training_goes_on_while_a_checkpoint_is_written_and_does_not_change_it(
 
 def waiting(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Return what is set when training begins to wait for a write."""
-    event, wait = threading.Event(), BackgroundWriter.wait
+    event, wait = threading.Event(), CheckpointStore.wait
 
-    def telling(writer: BackgroundWriter) -> None:
-        if writer._pending is not None:
+    def telling(store: CheckpointStore) -> None:
+        if store._pending is not None:
             event.set()
-        wait(writer)
+        wait(store)
 
-    monkeypatch.setattr(BackgroundWriter, "wait", telling)
+    monkeypatch.setattr(CheckpointStore, "wait", telling)
     return event
 
 
@@ -220,15 +218,15 @@ def test_closing_waits_for_what_is_being_written(tmp_path: Path, gate: Gate) -> 
 def failing(monkeypatch: pytest.MonkeyPatch, units: set[int]) -> list[int]:
     """Let writes of these units fail for want of space; return the units that were tried."""
     tried: list[int] = []
-    save = CheckpointStore.save
+    write = CheckpointStore._write
 
-    def maybe(store: CheckpointStore, unit: int, state: Any) -> None:
+    def maybe(store: CheckpointStore, unit: int, content: bytes) -> None:
         tried.append(unit)
         if unit in units:
             raise StorageError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        save(store, unit, state)
+        write(store, unit, content)
 
-    monkeypatch.setattr(CheckpointStore, "save", maybe)
+    monkeypatch.setattr(CheckpointStore, "_write", maybe)
     return tried
 
 
@@ -269,10 +267,10 @@ def test_what_could_not_be_written_is_tried_again_when_the_trial_is_interrupted(
 def test_an_error_that_is_not_the_storages_fails_the_trial(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(store: CheckpointStore, unit: int, state: Any) -> None:
+    def broken(store: CheckpointStore, unit: int, content: bytes) -> None:
         raise ValueError("not to be written")
 
-    monkeypatch.setattr(CheckpointStore, "save", broken)
+    monkeypatch.setattr(CheckpointStore, "_write", broken)
     with pytest.raises(ValueError, match="not to be written"):
         said(tmp_path)
 
@@ -300,12 +298,12 @@ def test_checkpoints_are_as_rare_as_the_work_at_risk_allows(
 ) -> None:
     written: list[int] = []
 
-    class Timed(BackgroundWriter):
-        def save(self, unit: int, state: Any, *, beside: bool) -> None:
+    class Timed(CheckpointStore):
+        def save(self, unit: int, state: Any, *, beside: bool = False) -> None:
             written.append(unit)
-            self.seconds = writing
+            self.write_seconds = writing
 
-    monkeypatch.setattr(timed, "BackgroundWriter", Timed)
+    monkeypatch.setattr(timed, "CheckpointStore", Timed)
     to_the_end(assignment_of(TRIAL, tmp_path, checkpoint_seconds=limit))
     assert written == units
 

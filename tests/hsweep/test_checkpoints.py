@@ -16,7 +16,7 @@ from object_store import object_store
 
 from hsweep.errors import UserError
 from hsweep.paths import Home
-from hsweep.training.checkpoints import CheckpointStore, packed
+from hsweep.training.checkpoints import CheckpointStore
 from hsweep.training.storage import file_system
 
 CPU = torch.device("cpu")
@@ -41,7 +41,7 @@ def newest_unit(root: Path | str, attempt: int = 1) -> int | None:
 
 def test_what_is_saved_comes_back(tmp_path: Path) -> None:
     assert newest_unit(tmp_path) is None
-    store(tmp_path).save(3, packed(state(3)))
+    store(tmp_path).save(3, state(3))
     assert store(tmp_path, key="t2").search().state is None
     found = store(tmp_path).search().state
     assert found is not None
@@ -51,7 +51,7 @@ def test_what_is_saved_comes_back(tmp_path: Path) -> None:
 
 def test_the_newest_and_the_one_before_are_kept(tmp_path: Path) -> None:
     for unit in (1, 2, 3, 10):
-        store(tmp_path).save(unit, packed(state(unit)))
+        store(tmp_path).save(unit, state(unit))
     assert [int(file.name[:9]) for file in files(tmp_path)] == [3, 10]
     assert newest_unit(tmp_path) == 10
 
@@ -75,23 +75,23 @@ def test_a_damaged_newest_file_is_passed_over_for_the_one_before(
     tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
     for unit in (1, 2):
-        store(tmp_path).save(unit, packed(state(unit)))
+        store(tmp_path).save(unit, state(unit))
     damage(files(tmp_path)[-1])
     assert newest_unit(tmp_path) == 1
 
 
 def test_a_file_that_was_being_written_when_its_writer_died_does_not_count(tmp_path: Path) -> None:
-    store(tmp_path).save(1, packed(state(1)))
+    store(tmp_path).save(1, state(1))
     (written,) = files(tmp_path)
     half = written.with_name(f".{written.name.replace('000000001', '000000002')}.tmp")
     half.write_bytes(written.read_bytes()[:100])
     assert newest_unit(tmp_path) == 1
-    store(tmp_path, attempt=2).save(2, packed(state(2)))
+    store(tmp_path, attempt=2).save(2, state(2))
     assert newest_unit(tmp_path, attempt=2) == 2
 
 
 def test_strange_files_beside_the_checkpoints_do_not_matter(tmp_path: Path) -> None:
-    store(tmp_path).save(1, packed(state(1)))
+    store(tmp_path).save(1, state(1))
     (tmp_path / "t1" / "notes.txt").write_text("by hand")
     (tmp_path / "t1" / "999999999.pt").write_text("no digest")
     assert newest_unit(tmp_path) == 1
@@ -100,9 +100,9 @@ def test_strange_files_beside_the_checkpoints_do_not_matter(tmp_path: Path) -> N
 def test_an_attempt_reads_what_earlier_ones_left_and_not_its_successors_work(
     tmp_path: Path,
 ) -> None:
-    store(tmp_path, attempt=1).save(4, packed(state(4)))
+    store(tmp_path, attempt=1).save(4, state(4))
     assert newest_unit(tmp_path, attempt=2) == 4
-    store(tmp_path, attempt=2).save(6, packed(state(6)))
+    store(tmp_path, attempt=2).save(6, state(6))
     assert newest_unit(tmp_path, attempt=1) == 4
 
 
@@ -114,7 +114,7 @@ def test_an_attempt_never_removes_a_later_attempts_file(
     root = tmp_path_factory.mktemp("checkpoints")
     for attempt, unit in saves:
         others = {file for file in files(root) if int(file.name[10:15]) > attempt}
-        store(root, attempt).save(unit, packed(state(unit)))
+        store(root, attempt).save(unit, state(unit))
         assert others <= set(files(root))
 
 
@@ -126,7 +126,7 @@ def test_what_was_just_saved_stays_whatever_damaged_files_lie_ahead(
         folder = tmp_path / "t1"
         folder.mkdir(exist_ok=True)
         (folder / f"{unit:09d}-00001-{'0' * 16}.pt").write_bytes(b"damaged")
-    store(tmp_path, attempt=2).save(1, packed(state(1)))
+    store(tmp_path, attempt=2).save(1, state(1))
     assert newest_unit(tmp_path, attempt=2) == 1
 
 
@@ -157,7 +157,7 @@ def torch_trusting(content: bytes) -> object:
 def test_a_checkpoint_with_code_in_it_is_passed_over_and_the_code_never_runs(
     tmp_path: Path, write: Callable[[object], bytes], trusting: Callable[[bytes], object]
 ) -> None:
-    store(tmp_path).save(1, packed(state(1)))
+    store(tmp_path).save(1, state(1))
     bait = tmp_path / "bait"
     content = write({"unit": 2, "object": RunsCode(bait)})
     digest = hashlib.sha256(content).hexdigest()[:16]
@@ -173,7 +173,7 @@ def test_a_search_tells_what_it_passed_over_and_takes_what_its_caller_can_use(
     tmp_path: Path,
 ) -> None:
     for unit in (1, 2):
-        store(tmp_path).save(unit, packed(state(unit)))
+        store(tmp_path).save(unit, state(unit))
     found = store(tmp_path).search(lambda saved: saved["unit"] != 2)
     assert (found.unit, found.damaged) == (1, (2,))
     flip_a_bit(files(tmp_path)[-1])
@@ -184,7 +184,7 @@ def test_a_search_tells_what_it_passed_over_and_takes_what_its_caller_can_use(
 
 
 def test_what_an_earlier_attempt_was_writing_when_it_died_is_cleared_away(tmp_path: Path) -> None:
-    store(tmp_path, attempt=2).save(1, packed(state(1)))
+    store(tmp_path, attempt=2).save(1, state(1))
     (written,) = files(tmp_path)
     half = {
         attempt: written.with_name(f".{9:09d}-{attempt:05d}-{'0' * 16}.pt.tmp")
@@ -192,14 +192,14 @@ def test_what_an_earlier_attempt_was_writing_when_it_died_is_cleared_away(tmp_pa
     }
     for file in half.values():
         file.write_bytes(b"half")
-    store(tmp_path, attempt=2).save(2, packed(state(2)))
+    store(tmp_path, attempt=2).save(2, state(2))
     assert [attempt for attempt, file in half.items() if file.exists()] == [2, 3]
 
 
 def test_remove_takes_every_attempts_files_and_only_this_trials(tmp_path: Path) -> None:
     for attempt in (1, 2):
-        store(tmp_path, attempt).save(attempt, packed(state(attempt)))
-    store(tmp_path, key="t2").save(1, packed(state(1)))
+        store(tmp_path, attempt).save(attempt, state(attempt))
+    store(tmp_path, key="t2").save(1, state(1))
     store(tmp_path, attempt=0).remove()
     assert not (tmp_path / "t1").exists()
     assert len(files(tmp_path, "t2")) == 1
@@ -207,7 +207,7 @@ def test_remove_takes_every_attempts_files_and_only_this_trials(tmp_path: Path) 
 
 
 def test_a_file_uri_and_its_path_are_one_place(tmp_path: Path) -> None:
-    store(tmp_path.as_uri()).save(5, packed(state(5)))
+    store(tmp_path.as_uri()).save(5, state(5))
     assert newest_unit(tmp_path) == 5
     assert newest_unit(tmp_path.as_uri()) == 5
     assert newest_unit(f"{tmp_path}/") == 5
@@ -217,7 +217,7 @@ def test_a_file_uri_and_its_path_are_one_place(tmp_path: Path) -> None:
 
 def test_a_folder_with_spaces_and_other_letters_is_a_place_too(tmp_path: Path) -> None:
     root = tmp_path / "mein Ordner %20 ü"
-    store(root).save(2, packed(state(2)))
+    store(root).save(2, state(2))
     assert newest_unit(root) == 2
 
 
@@ -236,8 +236,8 @@ def test_an_object_store_reached_by_the_query_of_its_uri(
     with object_store("bucket") as held:
         uri = f"s3://bucket/runs?endpoint_override={held.address}&scheme=http&region=here"
         root = home.study("mine").checkpoint_root(uri)
-        store(root).save(3, packed(state(3)))
-        store(root).save(5, packed(state(5)))
+        store(root).save(3, state(3))
+        store(root).save(5, state(5))
         assert newest_unit(root) == 5
         last = max(name for name in held.objects if name.endswith(".pt"))
         assert last.startswith("bucket/runs/mine/checkpoints/t1/000000005-")

@@ -26,7 +26,7 @@ from hsweep.paths import Home
 from hsweep.running.run import remove_checkpoints
 from hsweep.training import checkpoints as storing
 from hsweep.training import trial_run as timed
-from hsweep.training.checkpoints import CheckpointStore, packed
+from hsweep.training.checkpoints import CheckpointStore
 from hsweep.training.storage import StorageError, file_system
 
 CPU = torch.device("cpu")
@@ -130,7 +130,7 @@ def test_what_a_checkpoint_says_of_another_model_is_passed_over(
 ) -> None:
     other = replace(trial_of(space=grid(width=[5], dropout=[0.4])), key=TRIAL.key)
     begun(other, tmp_path, 3)
-    CheckpointStore(str(tmp_path), TRIAL.key, 1).save(4, packed({"anything": 1}))
+    CheckpointStore(str(tmp_path), TRIAL.key, 1).save(4, {"anything": 1})
     reports = resumed(tmp_path, 0)
     assert [content(report) for report in reports] == undisturbed
     assert "damaged: it starts again from the beginning" in reports[0].note

@@ -5,19 +5,19 @@ import errno
 import os
 import re
 import threading
-from collections.abc import Iterator
 from typing import Final
 
 from hsweep.design.space import Point
-from hsweep.design.trial import OutOfMemory, StorageFailure
+from hsweep.design.trial import OutOfMemory
 from hsweep.design.user_training import Command, UserTraining
 from hsweep.errors import UserError, format_error, user_frame
 from hsweep.training.checkpoints import holds_files
 from hsweep.training.memory import is_out_of_memory
-from hsweep.training.own.leftovers import MARK_VARIABLE, Leftovers, end_leftovers
+from hsweep.training.own.leftovers import MARK_VARIABLE, Leftovers
 from hsweep.training.run import CannotGoOnError, StopTrial
 from hsweep.training.storage import StorageError
 from hsweep.training.trial_run import RETURNED, TrialRun
+from hsweep.training.world import with_variables
 
 _MAIN_THREAD: Final = re.compile("in main thread|no current event loop in thread")
 _DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
@@ -30,8 +30,9 @@ def train_function(run: TrialRun) -> None:
     keeps its process, which the driver ends.
 
     Raises:
-        CannotGoOnError: its folder cannot be used, or memory did not suffice.
+        CannotGoOnError: memory did not suffice.
         StopTrial: the trial ends at a report that an earlier attempt had made.
+        StorageError: its folder cannot be used, or the disk is full.
         Exception: the function's own, or a UserError that says what it did wrong.
     """
     task = run.assignment.trial.task
@@ -40,15 +41,16 @@ def train_function(run: TrialRun) -> None:
     saved = run.restore(holds_files)
     run.send_again()
     try:
-        end_leftovers(run.folder, run.rank)
         run.open_folder(saved)
     except OSError as error:
-        reason = f"the trial's folder cannot be used: {error}"
-        raise CannotGoOnError(StorageFailure(reason)) from error
+        raise StorageError(f"the trial's folder cannot be used: {error}") from error
     del saved
     raised: BaseException | None = None
     try:
-        with _leftovers_ended(run):
+        with (
+            contextlib.closing(Leftovers(run.folder, run.rank)) as leftovers,
+            with_variables({MARK_VARIABLE: leftovers.mark}),
+        ):
             try:
                 task.train(Point(run.assignment.trial.point), run)
             except BaseException as error:
@@ -63,18 +65,6 @@ def train_function(run: TrialRun) -> None:
     _judge_end(run, run.refusal or raised)
 
 
-@contextlib.contextmanager
-def _leftovers_ended(run: TrialRun) -> Iterator[None]:
-    """End the processes that start meanwhile."""
-    leftovers = Leftovers(run.folder, run.rank)
-    os.environ[MARK_VARIABLE] = leftovers.mark
-    try:
-        yield
-    finally:
-        os.environ.pop(MARK_VARIABLE, None)
-        leftovers.end()
-
-
 def _judge_end(run: TrialRun, error: BaseException | None) -> None:
     """Raise if the function has neither trained its budget nor been stopped."""
     budget = run.assignment.trial.budget
@@ -85,8 +75,9 @@ def _judge_end(run: TrialRun, error: BaseException | None) -> None:
     if isinstance(error, StorageError):
         raise error
     if isinstance(error, OSError) and error.errno in _DISK_FULL:
-        reason = f"the training function cannot write ({error}); free space there, then resume"
-        raise CannotGoOnError(StorageFailure(reason)) from error
+        raise StorageError(
+            f"the training function cannot write ({error}); free space there, then resume"
+        ) from error
     if error is not None and is_out_of_memory(error):
         raise CannotGoOnError(_out_of_memory(run, error)) from None
     if isinstance(error, SystemExit):

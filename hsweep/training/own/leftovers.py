@@ -24,6 +24,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -45,7 +46,7 @@ _ENDING_SECONDS: Final = 10.0
 
 
 class Leftovers:
-    """The processes that a trial starts from here on: ended by ``end``, or with this process.
+    """The processes that a trial starts from here on: ended by ``close``, or with this process.
 
     Args:
         folder: the trial's.
@@ -82,7 +83,7 @@ class Leftovers:
         link = _link(f"/proc/self/fd/{self._pipe.fileno()}")
         return _pids_of(self.mark, link, self._since, with_helpers=False)
 
-    def end(self) -> None:
+    def close(self) -> None:
         """Kill the processes that are left.
 
         Raises:
@@ -90,7 +91,7 @@ class Leftovers:
         """
         with self._watcher:  # closes the pipe, and waits for the watcher's first process
             try:
-                _end_all(self.mark, self._pipe.fileno(), self._since, with_helpers=False)
+                _end_all(self._running)
             finally:
                 with contextlib.suppress(BrokenPipeError):  # it was killed
                     self._pipe.write(b"\n")
@@ -102,7 +103,7 @@ def end_leftovers(folder: Path, rank: int = 0) -> None:
     Raises:
         OSError: a program cannot be killed; the message names all such.
     """
-    _end_all(_mark(folder, rank), None, 0, with_helpers=True)
+    _end_all(lambda: _pids_of(_mark(folder, rank), "", 0, with_helpers=True))
 
 
 def _mark(folder: Path, rank: int) -> str:
@@ -125,16 +126,16 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)
     ready = select.select(watched, [], [])[0] if watched else []
     if control not in ready or not os.read(control, 1):
-        _end_all(mark, control, since, with_helpers=True)
+        link = _link(f"/proc/self/fd/{control}")
+        _end_all(lambda: _pids_of(mark, link, since, with_helpers=True))
 
 
-def _end_all(mark: str, pipe: int | None, since: int, *, with_helpers: bool) -> None:
-    """Kill the processes with the mark or the pipe until none is left."""
-    link = "" if pipe is None else _link(f"/proc/self/fd/{pipe}")
+def _end_all(running: Callable[[], set[int]]) -> None:
+    """Kill the processes that are running until none is."""
     pids: set[int] = set()
     deadline = time.monotonic() + _ENDING_SECONDS
     while True:
-        before, pids = pids, _pids_of(mark, link, since, with_helpers=with_helpers)
+        before, pids = pids, running()
         if not pids:
             return
         # A process that was seen only once may be a program of the worker's own, about to begin.

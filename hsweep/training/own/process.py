@@ -85,7 +85,7 @@ class ScriptProcess:
                     start_new_session=True,
                 )
             except OSError as error:
-                self._leftovers.end()
+                self._leftovers.close()
                 raise UserError(
                     f"the command cannot be started in {directory}: {redact(format_error(error))}; "
                     f"it is {shown(redact_command(arguments))}"
@@ -148,7 +148,7 @@ class ScriptProcess:
                 file.truncate()
 
     def _end(self) -> None:
-        self._leftovers.end()
+        self._leftovers.close()
         self._code = self._process.wait()
 
     def last_lines(self, number: int = 20) -> str:

@@ -4,22 +4,19 @@ started."""
 import contextlib
 import json
 import math
-import shutil
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from hsweep.design.trial import StorageFailure
 from hsweep.design.user_training import Command, UserTraining
 from hsweep.errors import RefusedReportError, UserError
 from hsweep.files import write_text
 from hsweep.training.own.arguments import TIMES_FILE, arguments_of, can_resume, has_content
-from hsweep.training.own.leftovers import end_leftovers
 from hsweep.training.own.process import ScriptProcess, end_text
 from hsweep.training.own.readers import Reader, Unit
 from hsweep.training.own.rows import cut_torn_lines
-from hsweep.training.run import CannotGoOnError
+from hsweep.training.storage import StorageError
 from hsweep.training.trial_run import TrialRun, name_problem
 
 _SHORTEST_WAIT: Final = 0.02
@@ -34,20 +31,16 @@ def train_script(run: TrialRun) -> None:
     is one whose trial ends. Its folder stays.
 
     Raises:
-        CannotGoOnError: the trial's folder cannot be used.
+        StorageError: the trial's folder cannot be used.
         StopTrial: the trial ends at a report, or between two of them.
         UserError: the command cannot be started, what it wrote cannot be read, or it ended before
             the budget's last unit, or was silent for too long.
     """
     try:
-        script = _Script(run)
-        try:
+        with contextlib.closing(_Script(run)) as script:
             script.train()
-        finally:
-            script.close()
     except OSError as error:
-        reason = f"the trial's folder cannot be used: {error}"
-        raise CannotGoOnError(StorageFailure(reason)) from error
+        raise StorageError(f"the trial's folder cannot be used: {error}") from error
 
 
 class _Script:
@@ -82,15 +75,9 @@ class _Script:
         """Prepare the trial's folder; return whether the script can continue an earlier attempt."""
         assignment, trial = self._assignment, self._assignment.trial
         after = assignment.recorded_through
-        end_leftovers(self._folder)
-        if assignment.attempt == 1:
-            # What lies there is of a study that was removed, or of one with the same storage.
-            with contextlib.suppress(FileNotFoundError):
-                shutil.rmtree(self._folder)
-        else:
-            cut_torn_lines(self._command.metrics, self._folder)
+        self._run.open_folder()
+        cut_torn_lines(self._command.metrics, self._folder)
         was_empty = not has_content(self._folder)
-        self._folder.mkdir(parents=True, exist_ok=True)
         self._run.go_on_from(after, self._seconds_before())
         resumes = assignment.attempt > 1 and can_resume(self._command, trial, self._folder)
         if after and not resumes and (was_empty or self._command.resume):
