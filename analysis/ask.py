@@ -109,6 +109,7 @@ def ask_runs(runs: Runs, kind: Kind | None, options: Mapping[str, Any]) -> Answe
         UserError: an option that is missing or does not fit the table.
     """
     assert kind is not None
+    assert kind.of_table is not None
     finding = kind.of_table(runs, options)
     settings = getattr(finding.result, "nuisance", None) or options.get("nuisance", ())
     return Answer((finding,), read_as=runs.read_as(settings))
@@ -116,7 +117,7 @@ def ask_runs(runs: Runs, kind: Kind | None, options: Mapping[str, Any]) -> Answe
 
 def table_kinds() -> dict[str, Kind]:
     """Return the kinds that a table can be asked, by name."""
-    return {kind.name: kind for kind in KINDS if type(kind).of_table is not Kind.of_table}
+    return {kind.name: kind for kind in KINDS if kind.of_table is not None}
 
 
 def read_runs(path: Path, kind: Kind | None, options: Mapping[str, Any]) -> Runs:

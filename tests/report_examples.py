@@ -12,16 +12,16 @@ from analysis.answer import Answer
 from analysis.charts.chart import Chart
 from analysis.charts.learning_curves import curve_chart
 from analysis.questions.base import Finding
-from analysis.questions.conditioning.kind import CONDITIONING
+from analysis.questions.conditioning.kind import conditioning_finding
 from analysis.questions.conditioning.result import ConditioningResult
-from analysis.questions.effects.kind import EFFECTS
+from analysis.questions.effects.kind import effects_finding
 from analysis.questions.effects.result import EffectsResult
-from analysis.questions.lean.kind import LEAN
+from analysis.questions.lean.kind import lean_finding
 from analysis.questions.lean.result import LeanGroups, LeanResult, LeanRow, LeanSettings
-from analysis.questions.pareto.kind import PARETO
+from analysis.questions.pareto.kind import pareto_finding
 from analysis.questions.pareto.result import ParetoResult, ParetoRow, ParetoSettings
-from analysis.questions.published.kind import PUBLISHED
-from analysis.questions.transition.kind import TRANSITION
+from analysis.questions.published.kind import published_finding
+from analysis.questions.transition.kind import transition_finding
 from analysis.questions.transition.result import (
     CellCounts,
     CellValue,
@@ -369,16 +369,16 @@ def shape_trials() -> pd.DataFrame:
 def finding(result: Any, *before: Any) -> Finding:
     """What stands for a result in an answer; a front marks what the lean result before it chose."""
     if isinstance(result, TransitionResult):
-        return TRANSITION.finding(result)
-    if isinstance(result, LeanResult):
-        return LEAN.finding(result)
-    if isinstance(result, LeanGroups):
-        return LEAN.finding(result)
+        return transition_finding(result)
+    if isinstance(result, LeanResult | LeanGroups):
+        return lean_finding(result)
     if isinstance(result, ParetoResult):
-        return PARETO.finding(result, list(map(finding, before)))
+        return pareto_finding(result, list(map(finding, before)))
     if isinstance(result, ConditioningResult):
-        return CONDITIONING.finding(result)
-    return (EFFECTS if isinstance(result, EffectsResult) else PUBLISHED).finding(result)
+        return conditioning_finding(result)
+    if isinstance(result, EffectsResult):
+        return effects_finding(result)
+    return published_finding(result)
 
 
 def sentence(result: Any) -> str:

@@ -6,11 +6,10 @@ name: a new kind is a folder and a line in `analysis.ask`.
 """
 
 import json
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 
@@ -24,7 +23,6 @@ from analysis.runs.table import Runs
 from analysis.text.numbers import Tone
 from analysis.text.tables import Table
 from hsweep.design.question import Goal, Missing
-from hsweep.errors import UserError
 from hsweep.record.manifest import Manifest
 
 if TYPE_CHECKING:
@@ -68,50 +66,32 @@ class Finding:
     confirm: tuple[Missing, ...] = ()
 
 
-class Kind(ABC):
+@dataclass(frozen=True, slots=True)
+class Kind:
     """A kind of question.
+
+    The functions are given the values of all options of ``hsweep analyze``, the kind's own among
+    them, with ``settings`` (texts such as ``alpha=0.1``), ``goal`` and ``scale`` (None if not
+    given). They raise UserError where an option is missing or does not fit, or the study cannot
+    answer, with the reason.
 
     Attributes:
         name: a sweep's question of the same name is answered by this kind.
         about: the question in one sentence.
         settings: the dataclass of the kind's settings.
+        of_study: answers the question from a study; None where this kind has nothing to add. The
+            options are None where the study answers its own question, without ``--kind``. The
+            findings are those of the kinds that answered before.
+        of_table: answers the question from any table; None where only a study can be asked.
         options: the options of ``hsweep analyze`` that this kind reads, besides those of all kinds.
     """
 
-    name: ClassVar[str]
-    about: ClassVar[str]
-    settings: ClassVar[type[Any]]
-    options: ClassVar[tuple[Option, ...]] = ()
-
-    def of_table(self, runs: Runs, options: Mapping[str, Any]) -> Finding:
-        """Answer the question from any table.
-
-        Args:
-            runs: the table.
-            options: values of all options of ``hsweep analyze``, the kind's own among them, with
-                ``settings`` (texts such as ``alpha=0.1``), ``goal`` and ``scale`` (None if not
-                given).
-
-        Raises:
-            UserError: an option that is missing or does not fit the table.
-        """
-        raise UserError(f"no table can be asked for {self.name}; it is read from a study")
-
-    @abstractmethod
-    def of_study(
-        self, study: "StudyRuns", options: Mapping[str, Any] | None, findings: Sequence[Finding]
-    ) -> Finding | None:
-        """Answer the question from a study; None where this kind has nothing to add.
-
-        Args:
-            study: the study.
-            options: values of the options, as in `of_table`, where the user names the kind with
-                ``--kind``; None where the study answers its own question.
-            findings: the findings of the kinds that answered before.
-
-        Raises:
-            UserError: the study cannot answer, with the reason.
-        """
+    name: str
+    about: str
+    settings: type[Any]
+    of_study: Callable[["StudyRuns", Mapping[str, Any] | None, Sequence[Finding]], Finding | None]
+    of_table: Callable[[Runs, Mapping[str, Any]], Finding] | None = None
+    options: tuple[Option, ...] = ()
 
 
 @dataclass(frozen=True)

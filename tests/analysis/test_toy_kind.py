@@ -47,34 +47,38 @@ class Best(Jsonable):
         return pd.DataFrame({"value": [self.value]})
 
 
-class BestKind(Kind):
-    """Asks for the best run."""
+def of_table(runs: Runs, chosen: Mapping[str, Any]) -> Finding:
+    settings = with_settings(BestSettings(), chosen["settings"])
+    return best_finding(Best(best_of(runs, []), chosen["group"] or "", settings))
 
-    name = "best"
-    about = "Which run is the best of all?"
-    settings = BestSettings
-    options = (Option("group", "What to call the runs."),)
 
-    def of_table(self, runs: Runs, chosen: Mapping[str, Any]) -> Finding:
-        settings = with_settings(BestSettings(), chosen["settings"])
-        return self.finding(Best(best_of(runs, []), chosen["group"] or "", settings))
+def of_study(
+    study: StudyRuns, chosen: Mapping[str, Any] | None, findings: Sequence[Finding]
+) -> Finding | None:
+    value = best_of(study.runs, study.manifest.axes)
+    return best_finding(Best(value, study.manifest.name, BestSettings()))
 
-    def of_study(
-        self, study: StudyRuns, chosen: Mapping[str, Any] | None, findings: Sequence[Finding]
-    ) -> Finding | None:
-        value = best_of(study.runs, study.manifest.axes)
-        return self.finding(Best(value, study.manifest.name, BestSettings()))
 
-    def finding(self, result: Best) -> Finding:
-        points = Series((Mark(0.0, result.value),), BLUE, "best")
-        chart = Chart("best-run", "The best", "One point.", Axis("run"), Axis("value"), (points,))
-        return Finding(
-            self,
-            result,
-            (f"The best run is {result.value:.{result.settings.digits}g}.",),
-            tables=(Section("Best run", Table(("best",), ((str(result.value),),))),),
-            charts=lambda: [chart],
-        )
+def best_finding(result: Best) -> Finding:
+    points = Series((Mark(0.0, result.value),), BLUE, "best")
+    chart = Chart("best-run", "The best", "One point.", Axis("run"), Axis("value"), (points,))
+    return Finding(
+        BEST,
+        result,
+        (f"The best run is {result.value:.{result.settings.digits}g}.",),
+        tables=(Section("Best run", Table(("best",), ((str(result.value),),))),),
+        charts=lambda: [chart],
+    )
+
+
+BEST = Kind(
+    "best",
+    "Which run is the best of all?",
+    BestSettings,
+    of_study,
+    of_table,
+    (Option("group", "What to call the runs."),),
+)
 
 
 def best_of(runs: Runs, axes: Sequence[str]) -> float:
@@ -84,7 +88,7 @@ def best_of(runs: Runs, axes: Sequence[str]) -> float:
 
 @pytest.fixture
 def toy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ask, "KINDS", (*ask.KINDS, BestKind()))
+    monkeypatch.setattr(ask, "KINDS", (*ask.KINDS, BEST))
 
 
 @pytest.mark.usefixtures("toy")

@@ -16,11 +16,11 @@ import pytest
 from click.testing import CliRunner
 
 from analysis.questions.lean.fit import fit as fit_lean
-from analysis.questions.lean.kind import LEAN
+from analysis.questions.lean.kind import lean_finding
 from analysis.questions.lean.result import LeanResult
 from analysis.questions.lean.training import with_training as with_lean_training
 from analysis.questions.transition.fit import fit
-from analysis.questions.transition.kind import TRANSITION
+from analysis.questions.transition.kind import transition_finding
 from analysis.questions.transition.result import TransitionResult, TransitionSettings
 from analysis.questions.transition.training import with_training
 from analysis.runs.ladder import furthest, ladder_of
@@ -154,7 +154,7 @@ def test_a_head_count_that_still_falls_keeps_the_answer_open_and_is_trained_long
     assert {cell.budget for cell in result.missing} == {300}
     decisive = {cell.at["heads"] for cell in result.missing}
     assert {sweep.h_star - 1, sweep.h_star} <= decisive < set(frame["heads"])
-    finding = TRANSITION.finding(result)
+    finding = transition_finding(result)
     assert finding.missing == result.missing
     titles = [section.title for section in finding.tables]
     assert titles[1:] == ["Answer at each budget", "Runs that would settle it"]
@@ -183,7 +183,7 @@ def test_an_answer_of_one_budget_is_given_a_shorter_one_in_all_cells() -> None:
     assert len(result.missing) == len(frame[["heads", "seq_len"]].drop_duplicates())
     cheaper = "two budgets show how the answer moves with training, and a shorter one costs less"
     trains = f"hsweep run --only-missing trains {len(frame)} runs of 75 epochs"
-    assert TRANSITION.finding(result).sentences[-1].endswith(f"({trains}; {cheaper}).")
+    assert transition_finding(result).sentences[-1].endswith(f"({trains}; {cheaper}).")
     assert answer_frame(frame, can_be_extended=False).missing == ()
 
 
@@ -327,8 +327,8 @@ def test_a_gap_that_stays_settles_a_lean_answer() -> None:
         "settled",
     )
     assert [row.budget for row in sensitivity_of(result).answers] == list(BUDGETS)
-    assert LEAN.finding(result).badge == ("leaner equivalent found, settled", "found")
-    titles = [section.title for section in LEAN.finding(result).tables]
+    assert lean_finding(result).badge == ("leaner equivalent found, settled", "found")
+    titles = [section.title for section in lean_finding(result).tables]
     assert titles[:2] == ["Candidates", "Answer at each budget"]
     one = lean(shapes({}).query("budget == 150"))
     assert sensitivity_of(one).is_single

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from analysis.questions.base import Finding, Kind, StudyRuns
 from analysis.questions.conditioning.charts import conditioning_charts
@@ -23,53 +23,53 @@ from analysis.runs.table import Runs
 from analysis.text.tables import varying_columns
 
 
-class ConditioningKind(Kind):
-    """Correlates condition numbers with the metric, of a probed study or of a table."""
+def of_table(runs: Runs, options: Mapping[str, Any]) -> Finding:
+    goal, shape = table_goal(runs, options), shape_columns(runs, options)
+    is_named = options["config"] or HEAD_DIM in shape or HEAD_DIM not in runs.frame
+    if not is_named and runs.frame[HEAD_DIM].nunique(dropna=False) > 1:
+        shape.append(HEAD_DIM)  # its empty entries tell shapes apart, too
+    result = fit(
+        runs,
+        config=shape,
+        x=options["x"] or "heads",
+        goal=goal,
+        scale=table_scale(runs, goal, options),
+        size=next(iter(options["cost"]), None),
+        settings=with_settings(ConditioningSettings(), options["settings"]),
+    )
+    return conditioning_finding(result)
 
-    name = "conditioning"
-    about = "Does better conditioned attention go with better results, and as the theory says?"
-    settings = ConditioningSettings
-    options = (
+
+def of_study(
+    study: StudyRuns, options: Mapping[str, Any] | None, _: Sequence[Finding]
+) -> Finding | None:
+    if options is None and not has_probe(study.trials):
+        return None
+    question = {**study.question, **{k: v for k, v in (options or {}).items() if v}}
+    settings = with_settings(ConditioningSettings(), question.get("settings", ()))
+    axes, metric = study.manifest.axes, study.manifest.metric
+    runs = Runs(study.trials, metric, {"replicate": "seed"})
+    config = varying_columns(study.trials, axes) or list(axes)
+    roles: dict[str, Any] = {"x": str(question.get("x") or "heads"), "goal": study.goal}
+    roles["scale"] = question.get("scale") or ("accuracy" if study.goal == "max" else "loss")
+    return conditioning_finding(fit(runs, config=config, settings=settings, **roles))
+
+
+def conditioning_finding(result: ConditioningResult) -> Finding:
+    words, badge = conditioning_sentences(result), conditioning_badge(result)
+    tables = conditioning_tables(result)
+    return Finding(CONDITIONING, result, words, badge, tables, lambda: conditioning_charts(result))
+
+
+CONDITIONING: Final = Kind(
+    "conditioning",
+    "Does better conditioned attention go with better results, and as the theory says?",
+    ConditioningSettings,
+    of_study,
+    of_table,
+    (
         Option("x", "The axis of heads.  [default: heads]"),
         CONFIG,
         dataclasses.replace(COSTS, of_table=True),
-    )
-
-    def of_table(self, runs: Runs, options: Mapping[str, Any]) -> Finding:
-        goal, shape = table_goal(runs, options), shape_columns(runs, options)
-        is_named = options["config"] or HEAD_DIM in shape or HEAD_DIM not in runs.frame
-        if not is_named and runs.frame[HEAD_DIM].nunique(dropna=False) > 1:
-            shape.append(HEAD_DIM)  # its empty entries tell shapes apart, too
-        result = fit(
-            runs,
-            config=shape,
-            x=options["x"] or "heads",
-            goal=goal,
-            scale=table_scale(runs, goal, options),
-            size=next(iter(options["cost"]), None),
-            settings=with_settings(ConditioningSettings(), options["settings"]),
-        )
-        return self.finding(result)
-
-    def of_study(
-        self, study: StudyRuns, options: Mapping[str, Any] | None, findings: Sequence[Finding]
-    ) -> Finding | None:
-        if options is None and not has_probe(study.trials):
-            return None
-        question = {**study.question, **{k: v for k, v in (options or {}).items() if v}}
-        settings = with_settings(ConditioningSettings(), question.get("settings", ()))
-        axes, metric = study.manifest.axes, study.manifest.metric
-        runs = Runs(study.trials, metric, {"replicate": "seed"})
-        config = varying_columns(study.trials, axes) or list(axes)
-        roles: dict[str, Any] = {"x": str(question.get("x") or "heads"), "goal": study.goal}
-        roles["scale"] = question.get("scale") or ("accuracy" if study.goal == "max" else "loss")
-        return self.finding(fit(runs, config=config, settings=settings, **roles))
-
-    def finding(self, result: ConditioningResult) -> Finding:
-        """Return the finding of condition numbers."""
-        words, badge = conditioning_sentences(result), conditioning_badge(result)
-        tables = conditioning_tables(result)
-        return Finding(self, result, words, badge, tables, lambda: conditioning_charts(result))
-
-
-CONDITIONING = ConditioningKind()
+    ),
+)

@@ -1,7 +1,7 @@
 """Effects: what does each axis do with the others held?"""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from analysis.questions.base import Finding, Kind, StudyRuns
 from analysis.questions.effects.charts import effect_charts
@@ -25,37 +25,37 @@ from analysis.questions.shapes import (
 from analysis.runs.table import Runs
 
 
-class EffectsKind(Kind):
-    """Tests each axis by matched pairs, of a study or of a table."""
-
-    name = "effects"
-    about = "What does each axis do with the others held?"
-    settings = EffectsSettings
-    options = (AXES, EVAL_SIZE, CONFIG, COSTS, NUISANCE)
-
-    def of_table(self, runs: Runs, options: Mapping[str, Any]) -> Finding:
-        settings = with_settings(EffectsSettings(), options["settings"])
-        return self.finding(fit(table_shapes(runs, options, settings.crash_sd), settings=settings))
-
-    def of_study(
-        self, study: StudyRuns, options: Mapping[str, Any] | None, findings: Sequence[Finding]
-    ) -> Finding | None:
-        settings = EffectsSettings()
-        if options is None:
-            shapes = shapes_beyond_answer(study, settings.crash_sd)
-        else:
-            settings = with_settings(settings, options["settings"])
-            study = with_options(study, options)
-            shapes = study_shapes(study, settings.crash_sd)
-        if shapes is None:
-            return None
-        within, answered = task_axes(study), answered_axes(study)
-        return self.finding(fit(shapes, within=within, answered=answered, settings=settings))
-
-    def finding(self, result: EffectsResult) -> Finding:
-        """Return the finding of the effects."""
-        words, charts = effects_sentences(result), lambda: effect_charts(result)
-        return Finding(self, result, words, tables=effects_tables(result), charts=charts)
+def of_table(runs: Runs, options: Mapping[str, Any]) -> Finding:
+    settings = with_settings(EffectsSettings(), options["settings"])
+    shapes = table_shapes(runs, options, settings.crash_sd)
+    return effects_finding(fit(shapes, settings=settings))
 
 
-EFFECTS = EffectsKind()
+def of_study(
+    study: StudyRuns, options: Mapping[str, Any] | None, _: Sequence[Finding]
+) -> Finding | None:
+    settings = with_settings(EffectsSettings(), options["settings"] if options else ())
+    if options is None:
+        shapes = shapes_beyond_answer(study, settings.crash_sd)
+    else:
+        study = with_options(study, options)
+        shapes = study_shapes(study, settings.crash_sd)
+    if shapes is None:
+        return None
+    within, answered = task_axes(study), answered_axes(study)
+    return effects_finding(fit(shapes, within=within, answered=answered, settings=settings))
+
+
+def effects_finding(result: EffectsResult) -> Finding:
+    words, charts = effects_sentences(result), lambda: effect_charts(result)
+    return Finding(EFFECTS, result, words, tables=effects_tables(result), charts=charts)
+
+
+EFFECTS: Final = Kind(
+    "effects",
+    "What does each axis do with the others held?",
+    EffectsSettings,
+    of_study,
+    of_table,
+    (AXES, EVAL_SIZE, CONFIG, COSTS, NUISANCE),
+)

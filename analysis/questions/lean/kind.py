@@ -1,11 +1,14 @@
 """Lean equivalents: which cheaper shapes are no worse than a baseline?"""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, Final
+
+import pandas as pd
 
 from analysis.questions.base import Finding, Kind, StudyRuns
 from analysis.questions.lean.charts import lean_charts
-from analysis.questions.lean.groups import answer_study, answer_table
+from analysis.questions.lean.groups import fit_groups
 from analysis.questions.lean.result import (
     LeanGroups,
     LeanResult,
@@ -14,38 +17,169 @@ from analysis.questions.lean.result import (
     missing_runs,
 )
 from analysis.questions.lean.text import lean_badge, lean_sentences, lean_tables
-from analysis.questions.shapes import BASELINE, CONFIG, COSTS, MARGIN, NUISANCE
+from analysis.questions.lean.training import answer
+from analysis.questions.settings import with_settings
+from analysis.questions.shapes import (
+    BASELINE,
+    CONFIG,
+    COSTS,
+    MARGIN,
+    NUISANCE,
+    front_question,
+    nuisance_axes,
+    parting_axis,
+    read_baseline,
+    with_options,
+)
+from analysis.runs.chance import study_chance
+from analysis.runs.ladder import ladder_of
+from analysis.runs.statuses import FULL
 from analysis.runs.table import Runs
+from analysis.text.tables import varying_columns
+from hsweep.errors import UserError
+from hsweep.record.manifest import NEW_SEED
+from hsweep.record.tables import frame
+
+_NEEDED: Final = (
+    "a lean question needs --baseline (heads=12,depth=12, or a name) and --margin: how much worse "
+    "still counts as equal has no default"
+)
+_FIRST_REPORT: Final = "score at the first report"
+"""Column of the scores of the baseline's trials at the first of several reports."""
 
 
-class LeanKind(Kind):
-    """Compares the shapes of a study or of a table with a baseline."""
+def of_table(runs: Runs, options: Mapping[str, Any]) -> Finding:
+    question = front_question(runs, options)
+    if options["baseline"] is None or options["margin"] is None:
+        raise UserError(_NEEDED)
+    question |= {
+        "baseline": read_baseline(options["baseline"], question["config"], runs.frame),
+        "margin": options["margin"],
+        "settings": with_settings(LeanSettings(), options["settings"]),
+    }
+    ladder = ladder_of(runs, [*question["config"], *question["nuisance"]])
+    return lean_finding(answer(runs, ladder, question))
 
-    name = "lean"
-    about = "Which cheaper shapes are no worse than a baseline by a margin?"
-    settings = LeanSettings
-    options = (CONFIG, COSTS, NUISANCE, BASELINE, MARGIN)
 
-    def of_table(self, runs: Runs, options: Mapping[str, Any]) -> Finding:
-        return self.finding(answer_table(runs, options))
+def of_study(study: StudyRuns, options: Mapping[str, Any] | None, _: Sequence[Finding]) -> Finding:
+    """Answer a study's lean question, or the question that options ask.
 
-    def of_study(
-        self, study: StudyRuns, options: Mapping[str, Any] | None, findings: Sequence[Finding]
-    ) -> Finding | None:
-        return self.finding(answer_study(study, options))
+    An option that is not given has the value of the study's own lean question.
+    """
+    if options is not None:
+        study = _apply_options(study, options)
+    settings = with_settings(LeanSettings(), options["settings"] if options else ())
+    manifest, trials, within = study.manifest, study.trials, study.question.get("within")
+    baseline, nuisance = dict(study.question["baseline"]), nuisance_axes(study)
+    varying = varying_columns(trials, manifest.axes)
+    axes = [
+        axis
+        for axis in manifest.axes
+        if (axis in varying or axis in baseline) and axis not in nuisance
+    ]
+    data = manifest.provenance.get("data", ())
 
-    def finding(self, result: LeanResult | LeanGroups) -> Finding:
-        """Return the sentences, badge, tables, charts and further runs of a result."""
-        return Finding(
-            self,
-            result,
-            tuple(lean_sentences(result)),
-            lean_badge(result),
-            lean_tables(result),
-            lambda: lean_charts(result),
-            missing_runs(result),
-            confirming_runs(result),
+    def chance(at: Mapping[str, Any]) -> float | None:
+        return study_chance(data, manifest.metric, {**baseline, **at})
+
+    first = _first_reports(study, baseline)
+    runs = Runs(study.runs.frame.assign(**{_FIRST_REPORT: first}), manifest.metric)
+    question: dict[str, Any] = {
+        "baseline": baseline,
+        "margin": study.question["margin"],
+        "goal": study.goal,
+        "costs": study.question["costs"],
+        "nuisance": nuisance,
+        "settings": replace(settings, chance=chance({}), looks=_looks(manifest.extensions)),
+        "fixed_rate": study.fixed_rate(varying),
+    }
+    if within is None or trials[within].nunique() < 2:
+        question["config"] = axes
+        return lean_finding(answer(runs, study.ladder, question, _FIRST_REPORT))
+    chances = {str(value): chance({within: value}) for value in runs.frame[within].unique()}
+    groups = fit_groups(
+        runs,
+        within=within,
+        axes=axes,
+        chances={name: score for name, score in chances.items() if score is not None},
+        with_fronts=len(data) > 1,
+        ladder=study.ladder,
+        first_report=_FIRST_REPORT,
+        **question,
+    )
+    return lean_finding(groups)
+
+
+def _apply_options(study: StudyRuns, options: Mapping[str, Any]) -> StudyRuns:
+    """Return a study with the lean question that options ask of it.
+
+    Raises:
+        UserError: no baseline or margin, or a baseline that names the axis of its own task.
+    """
+    defaults = study.question if study.question.get("type") == "Lean" else {}
+    study = with_options(study, options)
+    margin = defaults.get("margin") if options["margin"] is None else options["margin"]
+    source, within = defaults, defaults.get("within")
+    if options["baseline"] is not None:
+        source, within = study.question, parting_axis(study)
+    baseline = source.get("baseline")
+    if baseline is None or margin is None:
+        raise UserError(_NEEDED)
+    if within is not None and within in dict(baseline):
+        raise UserError(
+            f"{within} changes the task, so each of its values is compared with the baseline "
+            "of its own; leave it out of --baseline"
         )
+    return study.asking(
+        {
+            **defaults,
+            "type": "Lean",
+            "baseline": tuple(dict(baseline).items()),
+            "margin": margin,
+            "costs": study.question.get("costs") or ("num_params",),
+            "within": within,
+            "nuisance": study.question.get("nuisance", ()),
+        }
+    )
 
 
-LEAN = LeanKind()
+def _looks(extensions: Sequence[Mapping[str, Any]]) -> int:
+    """Return how many times a study with these extensions has been looked at for its answer."""
+    return 1 + sum(
+        any(trial["how"] == NEW_SEED for trial in extension["trials"]) for extension in extensions
+    )
+
+
+def _first_reports(study: StudyRuns, baseline: Mapping[str, Any]) -> "pd.Series[float]":
+    """Return the scores of the baseline's finished trials at the first of several reports."""
+    trials, metric = study.runs.frame, study.manifest.metric
+    is_baseline = trials["status"].isin(FULL)
+    for axis, value in baseline.items():
+        is_baseline &= trials[axis].eq(value)
+    reports = frame(study.tables.reports_of(list(trials.loc[is_baseline, "key"])))
+    scores = reports.dropna(subset=[metric]).groupby("key")[metric].agg(["first", "size"])
+    return trials["key"].map(scores.loc[scores["size"] > 1, "first"]).astype(float)
+
+
+def lean_finding(result: LeanResult | LeanGroups) -> Finding:
+    """Return the sentences, badge, tables, charts and further runs of a result."""
+    return Finding(
+        LEAN,
+        result,
+        tuple(lean_sentences(result)),
+        lean_badge(result),
+        lean_tables(result),
+        lambda: lean_charts(result),
+        missing_runs(result),
+        confirming_runs(result),
+    )
+
+
+LEAN: Final = Kind(
+    "lean",
+    "Which cheaper shapes are no worse than a baseline by a margin?",
+    LeanSettings,
+    of_study,
+    of_table,
+    (CONFIG, COSTS, NUISANCE, BASELINE, MARGIN),
+)

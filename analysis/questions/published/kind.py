@@ -1,7 +1,7 @@
 """A study beside the papers' printed results that it repeats."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from analysis.published.numbers import setup_of, setups
 from analysis.questions.base import Finding, Kind, StudyRuns
@@ -14,24 +14,17 @@ from hsweep.design.labels import unit_word
 from hsweep.errors import unknown_name
 
 
-class PublishedKind(Kind):
-    """Holds a study against the papers; a table alone does not tell what it repeats."""
+def of_study(
+    study: StudyRuns, _: Mapping[str, Any] | None, findings: Sequence[Finding]
+) -> Finding | None:
+    is_trained = study.trials["status"].isin(FULL).any()
+    result = beside_published(study, findings) if is_trained else None
+    return None if result is None else published_finding(result)
 
-    name = "published"
-    about = "How do a study's results compare with the papers' printed ones?"
-    settings = PublishedSettings
 
-    def of_study(
-        self, study: StudyRuns, options: Mapping[str, Any] | None, findings: Sequence[Finding]
-    ) -> Finding | None:
-        is_trained = study.trials["status"].isin(FULL).any()
-        result = beside_published(study, findings) if is_trained else None
-        return None if result is None else self.finding(result)
-
-    def finding(self, result: PublishedResult) -> Finding:
-        """Return the finding of the comparison."""
-        words = (published_sentence(result),)
-        return Finding(self, result, words, tables=published_tables(result))
+def published_finding(result: PublishedResult) -> Finding:
+    words = (published_sentence(result),)
+    return Finding(PUBLISHED, result, words, tables=published_tables(result))
 
 
 def beside_published(
@@ -68,4 +61,10 @@ def beside_published(
     )
 
 
-PUBLISHED = PublishedKind()
+# A table alone does not tell what it repeats.
+PUBLISHED: Final = Kind(
+    "published",
+    "How do a study's results compare with the papers' printed ones?",
+    PublishedSettings,
+    of_study,
+)
