@@ -107,7 +107,7 @@ def run(
     extra: dict[str, Any] = {}
     if as_json:
         extra["concerns"] = concerns_json(job.prepared.plan)
-        if job.revision is not None:
+        if job.study is not None:
             extra["revision"] = job.revision.to_json()
     conclusion = Conclusion(job.target, console)
     outcome = run_job(job, options, home, console, conclusion, started=ray)
@@ -123,7 +123,6 @@ def _show_edit(order: "Request", options: RunOptions, console: "Console", as_jso
         )
     change = order.change(options, console)
     if as_json:
-        assert change.revision is not None
         content = {"study": order.name, "dry_run": True, "revision": change.revision.to_json()}
         print_json(content)
 

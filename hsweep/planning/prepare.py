@@ -3,20 +3,16 @@
 import contextlib
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from hsweep.design.domain import as_value
 from hsweep.design.sweep import DEFAULT_PRESET, Sweep
 from hsweep.errors import UserError
 from hsweep.paths import StudyPaths
-from hsweep.planning.code_changes import accepted_change, recorded_files
 from hsweep.planning.identity import Accepted
 from hsweep.planning.options import SweepOptions
 from hsweep.planning.plan import Plan, make_plan
-from hsweep.planning.revision import proposed_trials
-from hsweep.record.journal_reader import JournalReader
 from hsweep.record.study import Manifest, StudyFolder, holds_a_study
 from hsweep.secrets import refuse_secrets
 from hsweep.workspace import LoadedSweep, load_sweep
@@ -117,21 +113,3 @@ def refuse_unread_data(plan: Plan) -> None:
     """Refuse to train on data that could not be read, with UserError."""
     if plan.data_problems:
         raise UserError("; ".join(plan.data_problems))
-
-
-def accepting_code(
-    prepared: Prepared, journal: JournalReader
-) -> tuple[Prepared, dict[str, Any] | None]:
-    """Let the code of planned trials count as the code on record, where nothing else differs.
-
-    Returns:
-        The plan with the keys on record, and the acceptance to be recorded; None if no code has
-        changed.
-    """
-    plan = prepared.plan
-    trials = [*plan.trials, *proposed_trials(plan, journal)]
-    files = recorded_files(journal).get
-    entry = accepted_change(journal.trials(), trials, plan.accepted, files)
-    if entry is None:
-        return prepared, None
-    return replace(prepared, plan=plan.accepting(entry["code"])), entry

@@ -20,13 +20,12 @@ from hsweep.design.sweep import Sweep
 from hsweep.design.trial import Trial, TrialStatus
 from hsweep.errors import UserError, unknown_name
 from hsweep.paths import Home
-from hsweep.planning.code_changes import acceptance_line, recorded_files
+from hsweep.planning.code_changes import acceptance_line, accepted_change, recorded_files
 from hsweep.planning.extension import Extension, carried_over, plan_extension
 from hsweep.planning.options import SweepOptions, setting_text
 from hsweep.planning.plan import Plan
 from hsweep.planning.prepare import (
     Prepared,
-    accepting_code,
     own_sweep,
     planned,
     recorded_options,
@@ -69,10 +68,8 @@ class Change:
         target: the MLflow store that the study reports to.
         manifest: the study's manifest after the change.
         source: text of the sweep file.
-        home: the home of the study.
+        revision: the difference between plan and record.
         study: the study that changes; None for a new study.
-        before: the study's manifest before the change.
-        revision: the difference between plan and record; None for a new study.
         new: trials to check before anything is recorded.
         again: keys of ended trials that are planned again.
         only: keys of the trials to run; None for all unfinished trials.
@@ -84,10 +81,8 @@ class Change:
     target: TrackingTarget
     manifest: Manifest
     source: str
-    home: Home
+    revision: Revision
     study: StudyFolder | None = None
-    before: Manifest | None = None
-    revision: Revision | None = None
     new: Sequence[Trial] = ()
     again: Sequence[str] = ()
     only: frozenset[str] | None = None
@@ -98,18 +93,11 @@ class Change:
     def name(self) -> str:
         return self.manifest.name
 
-    @property
-    def storage(self) -> str | None:
-        """Where checkpoints lie; None for the study's own folder."""
-        return self.manifest.storage
+    def changes(self, study: StudyFolder) -> bool:
+        """Whether the trials or the manifest of the study change."""
+        return self.manifest is not study.manifest or self.revision.changes_trials
 
-    @property
-    def is_change(self) -> bool:
-        """Whether the study's trials or manifest change."""
-        assert self.revision is not None
-        return self.manifest is not self.before or self.revision.changes_trials
-
-    def record(self) -> StudyFolder:
+    def record(self, home: Home) -> StudyFolder:
         """Record the change, when nothing stands in the way of the first trial; return the study.
 
         Raises:
@@ -117,17 +105,15 @@ class Change:
         """
         if self.study is None:
             plan = self.prepared.plan.to_json()
-            return StudyFolder.create(self.home, self.manifest, sweep_source=self.source, plan=plan)
+            return StudyFolder.create(home, self.manifest, sweep_source=self.source, plan=plan)
         with self.study.locked():
             self._refuse_moved_on(self.study)
-            if self.is_change or self.again:
-                self.take_over()
+            if self.changes(self.study) or self.again:
+                self.take_over(self.study)
         return self.study
 
-    def take_over(self) -> None:
+    def take_over(self, study: StudyFolder) -> None:
         """Record the change of an existing study as one line of its log; its lock must be held."""
-        study = self.study
-        assert study is not None
         try:
             with study.writer() as journal:
                 manifest = study.manifest_entries(journal, self.manifest, self.source)
@@ -144,9 +130,7 @@ class Change:
     def _trial_entries(self, journal: Journal) -> list[Entry]:
         """Return the entries that change the study's trials."""
         entries: list[Entry] = []
-        revision = self.revision
-        assert revision is not None
-        for trial in revision.plan.trials:
+        for trial in self.revision.plan.trials:
             row = planned_row(trial)
             if not journal.is_new(row.key):
                 # The recorded parts stay, also where other code is accepted as the same.
@@ -155,7 +139,7 @@ class Change:
                 if row.plan_entry() == before.plan_entry():
                     continue
             entries.append(row.plan_entry())
-        for extension in revision.extended:
+        for extension in self.revision.extended:
             assert extension.status is not None, "it goes on from the previous training"
             source = extension.previous.key
             entries += journal.adoption_entries(
@@ -170,8 +154,8 @@ class Change:
                 continues=extension.checkpoints,
                 origins=journal.origins(source).get(source, []),
             )
-        entries += journal.removal_entries([row.key for row in revision.restored], "")
-        for why, rows in revision.removed.items():
+        entries += journal.removal_entries([row.key for row in self.revision.restored], "")
+        for why, rows in self.revision.removed.items():
             entries += journal.removal_entries([row.key for row in rows], why)
         return [*entries, *journal.reopening_entries(self.again, "asked for again")]
 
@@ -183,16 +167,14 @@ class Change:
                     "command again to see what it makes of the study now"
                 )
 
-    def announce(self, console: Console) -> None:
-        """Print how an existing study changes."""
-        study, revision = self.study, self.revision
-        assert study is not None
-        assert revision is not None
+    def announce(self, study: StudyFolder, console: Console) -> None:
+        """Print how the existing study changes."""
+        revision = self.revision
         headline, *details = revision.lines()
         if self.prepared.plan.is_adaptive:
             points = self.prepared.plan.sweep.search.num_points
             headline = f"{len(revision.remaining)} trials proposed so far, {points} points in all"
-        manner = "with an edited sweep" if self.is_change else "as it is recorded"
+        manner = "with an edited sweep" if self.changes(study) else "as it is recorded"
         console.print(f"study {study.name} {manner}: {headline}", style="bold", soft_wrap=True)
         for line in [*details, *self._setting_lines(study)]:
             console.print(f"  {line}", soft_wrap=True)
@@ -205,7 +187,8 @@ class Change:
     def _setting_lines(self, study: StudyFolder) -> list[str]:
         accepted = self.manifest.accepted[len(study.manifest.accepted) :]
         lines = [f"accepted   {acceptance_line(entry)}" for entry in accepted]
-        before, now = dict(_settings(study.manifest)), dict(_settings(self.manifest))
+        before = dict(recorded_options(study.manifest).settings)
+        now = dict(recorded_options(self.manifest).settings)
         lines += [
             f"set        {setting_text(name, values)}"
             for name, values in now.items()
@@ -217,23 +200,6 @@ class Change:
             if was != is_now:
                 lines.append(f"{name:<9}  {is_now}, before {was}")
         return lines
-
-
-def new_study(
-    name: str,
-    loaded: LoadedSweep,
-    options: SweepOptions,
-    home: Home,
-    storage: str | None,
-    target: TrackingTarget,
-) -> Change:
-    """Return the change that makes a new study; UserError if the sweep cannot be planned, or its
-    data cannot be read."""
-    prepared = planned(loaded, options)
-    refuse_unread_data(prepared.plan)
-    manifest = new_manifest(name, prepared, storage=storage, target=target)
-    source = sweep_source(loaded.path)
-    return Change(prepared, target, manifest, source, home, new=prepared.plan.trials)
 
 
 def edit(
@@ -256,9 +222,7 @@ def edit(
             "give it another name and try again"
         )
     refuse_another_sweep(study, loaded.sweep)
-    is_same = source == before and list(options.settings) == _settings(manifest)
-    change = _compared(study, loaded, options, target, source, is_same, run_options)
-    assert change.revision is not None
+    change = _compared(study, loaded, options, target, source, run_options)
     plan = change.prepared.plan
     if plan.is_adaptive and change.revision.removed:
         removed = change.revision.removed.items()
@@ -267,9 +231,12 @@ def edit(
     with study.journal() as journal:
         _refuse_another_metric(study, plan, change.revision, journal)
     revised = _revised(study, change)
-    if change.manifest.accepted != manifest.accepted or source != before:
-        return replace(change, manifest=revised)
-    is_other = change.revision.changes_trials or _replaced(revised) != _replaced(manifest)
+    is_other = (
+        change.manifest.accepted != manifest.accepted
+        or source != before
+        or change.revision.changes_trials
+        or _replaced(revised) != _replaced(manifest)
+    )
     return replace(change, manifest=revised if is_other else manifest)
 
 
@@ -290,7 +257,7 @@ def resume(
         UserError: its code or data have changed, so that its trials are no longer the same.
     """
     options, source = recorded_options(study.manifest), study.sweep_text()
-    change = _compared(study, loaded, options, target, source, True, run_options)
+    change = _compared(study, loaded, options, target, source, run_options)
     _refuse_changed(study, change)
     return change
 
@@ -318,7 +285,7 @@ def missing(
         change,
         prepared=replace(change.prepared, plan=extension.plan),
         manifest=replace(manifest, extensions=[*manifest.extensions, entry]),
-        revision=compare(extension.plan, rows, lambda _digest: None),
+        revision=compare(extension.plan, rows),
         new=extension.trials,
         again=sorted({*change.again, *(ended_keys & keys)}),
         only=keys,
@@ -333,35 +300,37 @@ def _compared(
     options: SweepOptions,
     target: TrackingTarget,
     source: str,
-    is_same: bool,
     run_options: RunOptions,
 ) -> Change:
     """Plan a sweep, with the runs that the study's answers asked for, and compare it with the
-    record; ``is_same`` says that it is the study's own."""
-    manifest = study.manifest
+    record."""
+    manifest, before = study.manifest, recorded_options(study.manifest)
     prepared = planned(loaded, options, accepted=manifest.accepted_code)
-    refuse_unread_data(prepared.plan)
-    sweep = prepared.plan.sweep
+    plan = prepared.plan
+    refuse_unread_data(plan)
+    sweep = plan.sweep
+    is_same = source == study.sweep_text() and list(options.settings) == before.settings
     old_sweep = sweep if is_same else _old_sweep(study)
     with study.journal() as journal:
         last_seq, rows = journal.last_seq(), journal.trials(orphaned=True)
         files = recorded_files(journal).get
-        _refuse_another_search(study, prepared.plan, journal, old_sweep)
+        _refuse_another_search(study, plan, journal, old_sweep)
         if run_options.accept_code:
-            prepared, accepted = accepting_code(prepared, journal)
+            trials = [*plan.trials, *proposed_trials(plan, journal)]
+            present = [row for row in rows if not row.orphaned]
+            accepted = accepted_change(present, trials, plan.accepted, files)
             if accepted is not None:
-                entries = [*manifest.accepted, dated(accepted)]
-                manifest = replace(manifest, accepted=entries)
+                plan = plan.accepting(accepted["code"])
+                manifest = replace(manifest, accepted=[*manifest.accepted, dated(accepted)])
         to_come = 0
-        if prepared.plan.is_adaptive:
+        if plan.is_adaptive:
             to_come = (sweep.search.num_points or 0) - len(journal.metas(PROPOSALS))
-            proposed = proposed_trials(prepared.plan, journal)
-            revision = compare(replace(prepared.plan, trials=tuple(proposed)), rows, files)
+            proposed = proposed_trials(plan, journal)
+            revision = compare(replace(plan, trials=tuple(proposed)), rows, files)
         else:
-            plan, extensions = carried_over(manifest.extensions, prepared.plan, manifest.budget)
+            plan, extensions = carried_over(manifest.extensions, plan, manifest.budget)
             if extensions != list(manifest.extensions):
                 manifest = replace(manifest, extensions=extensions)
-            prepared = replace(prepared, plan=plan)
             budgets = [manifest.budget, *(e["before"]["budget"] for e in manifest.revisions)]
             continuation = partial(
                 continuation_of,
@@ -377,15 +346,13 @@ def _compared(
     again = _failed(current, is_asked=run_options.retry_failed)
     is_ended = all(row.status.is_final for row in current)
     return Change(
-        prepared,
+        replace(prepared, plan=plan),
         target,
         manifest,
         source,
-        Home(study.paths.home),
-        study,
-        study.manifest,
         revision,
-        new=revision.new if not prepared.plan.is_adaptive else (),
+        study,
+        new=revision.new if not plan.is_adaptive else (),
         again=again,
         is_over=is_ended and not (again or revision.new or to_come > 0),
         last_seq=last_seq,
@@ -403,7 +370,6 @@ def _refuse_changed(study: StudyFolder, change: Change) -> None:
     """Refuse to go on if trials on record are no longer planned; the error says what has changed
     and how to go on all the same."""
     revision, paths = change.revision, study.paths
-    assert revision is not None
     # A study killed before its first trial has nothing on record to differ from.
     removed = [row for rows in revision.removed.values() for row in rows]
     if not removed:
@@ -492,7 +458,6 @@ def _refuse_another_search(
 def _revised(study: StudyFolder, change: Change) -> Manifest:
     """Return the study's manifest after an edit, with the values that the edit replaced."""
     before, revision = study.manifest, change.revision
-    assert revision is not None
     fresh = new_manifest(study.name, change.prepared, storage=before.storage, target=change.target)
     entry = {
         "time": fresh.created,
@@ -507,10 +472,6 @@ def _revised(study: StudyFolder, change: Change) -> Manifest:
     changes["extensions"] = list(change.manifest.extensions)
     revisions = [*before.revisions, entry]
     return replace(before, **changes, accepted=change.manifest.accepted, revisions=revisions)
-
-
-def _settings(manifest: Manifest) -> list[tuple[str, list[Any]]]:
-    return list(recorded_options(manifest).settings)
 
 
 def _replaced(manifest: Manifest) -> Any:

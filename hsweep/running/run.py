@@ -114,14 +114,16 @@ def run(
         console.print(f"every trial has ended: there is nothing to train{hint}")
     else:
         paths = home.study(change.name)
-        runner = make_runner(options, paths, change.storage, change.prepared.loaded, started)
+        runner = make_runner(
+            options, paths, change.manifest.storage, change.prepared.loaded, started
+        )
     try:
         if not change.is_over:
             connect(runner, change.prepared.plan)
         if not isinstance(runner, InlineRunner):
             runner.announce = functools.partial(_print_dashboard, console)
         collect_as_usual()
-        study = change.record()
+        study = change.record(home)
         with explain_interrupt(f"with all reports on record; go on by: {resume_line(study)}"):
             _greet(console, change, home, runner)
             with study.locked(), study.writer() as journal:

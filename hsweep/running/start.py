@@ -14,13 +14,16 @@ from hsweep.planning.answerable import refuse_unanswerable
 from hsweep.planning.options import LIMITED, SweepOptions
 from hsweep.planning.prepare import (
     loaded_sweep,
+    planned,
     recorded_options,
+    refuse_unread_data,
     variant,
 )
+from hsweep.planning.revision import compare
 from hsweep.ray_tune.environment import prepare_ray
 from hsweep.record.study import StudyFolder, holds_a_study
-from hsweep.running.change import Change, edit, new_study, refuse_another_sweep
-from hsweep.running.manifests import sweep_source
+from hsweep.running.change import Change, edit, refuse_another_sweep
+from hsweep.running.manifests import new_manifest, sweep_source
 from hsweep.running.options import RunOptions
 from hsweep.secrets import refuse_secrets
 from hsweep.terminal import print_step
@@ -72,15 +75,22 @@ class Request:
         """
         if self.study is not None:
             change = edit(self.study, self.loaded, self.chosen, self.target, options)
-            change.announce(console)
+            change.announce(self.study, console)
         else:
-            change = new_study(
-                self.name, self.loaded, self.chosen, self.home, self.storage, self.target
-            )
+            change = self._new_study()
         concerns = refuse_unanswerable(change.prepared.plan) if change.new else ()
         for concern in concerns if self.study is None else ():
             console.print(concern.line, style="yellow", soft_wrap=True)
         return change
+
+    def _new_study(self) -> Change:
+        """Return the change that makes a new study; UserError if the sweep cannot be planned, or
+        its data cannot be read."""
+        prepared = planned(self.loaded, self.chosen)
+        refuse_unread_data(prepared.plan)
+        manifest = new_manifest(self.name, prepared, storage=self.storage, target=self.target)
+        source, revision = sweep_source(self.loaded.path), compare(prepared.plan, ())
+        return Change(prepared, self.target, manifest, source, revision, new=revision.new)
 
 
 def request(

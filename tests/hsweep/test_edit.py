@@ -115,7 +115,7 @@ class Bench:
 
     def take_over(self, study: StudyFolder, change: Change) -> None:
         with study.locked():
-            change.take_over()
+            change.take_over(study)
 
     def plan(self, study: StudyFolder) -> Plan:
         """Plan what the study is by its own record."""
@@ -290,10 +290,11 @@ class TestChangedParts:
     def test_comments_and_questions_change_no_trial(self, bench: Bench) -> None:
         study = bench.ran(SWEEP)
         asks = 'checkpoint_seconds=0.0, question=Transition(x="width", by=None)'
-        edit = bench.edit(
+        edit = bench.plan_edit(
             study, SWEEP.replace("checkpoint_seconds=0.0", asks).replace("# HERE", "# a comment")
         )
-        assert edit.is_change
+        assert edit.changes(study)
+        bench.take_over(study, edit)
         assert not edit.revision.changes_trials
         assert study.manifest.question is not None
         assert study.manifest.question["x"] == "width"
@@ -343,7 +344,7 @@ class TestAcceptedCode:
         }
         assert trained_by[new.key] == new.parts["model_code"] != trained_by[next(iter(before))]
         # Nothing is to be accepted again, not even after a third change.
-        assert not bench.plan_edit(study, wider, accept=True).is_change
+        assert not bench.plan_edit(study, wider, accept=True).changes(study)
         again = wider.replace("module.training", "module.training and True")
         edit = bench.edit(study, again, accept=True)
         assert (len(edit.revision.remaining), len(edit.revision.new)) == (4, 0)
