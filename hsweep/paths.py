@@ -136,6 +136,8 @@ class StudyPaths:
     """Checkpoints, unless ``--storage`` puts them elsewhere."""
     weights = _Below("weights")
     """Final weights that are kept, unless ``--storage`` puts them elsewhere."""
+    ray = _Below("ray")
+    """Ray Tune's own files, unless ``--storage`` puts them elsewhere; they are never read back."""
     trials_table = _Below("trials.parquet")
     reports_table = _Below("reports.parquet")
     analysis = _Below("analysis.json")
@@ -167,20 +169,8 @@ class StudyPaths:
         runs there."""
         return self.root / f"tracking-{store}.json"
 
-    def checkpoint_root(self, storage: str | None) -> str:
-        """Return the folder or URI of the checkpoints, given ``--storage``."""
-        return self._stored(storage, self.checkpoints)
-
-    def weights_root(self, storage: str | None) -> str:
-        """Return the folder or URI of the final weights, given ``--storage``."""
-        return self._stored(storage, self.weights)
-
-    def ray(self, storage: str | None) -> str:
-        """Return the folder or URI of Ray Tune's own files, given ``--storage``; nothing is ever
-        read back from there."""
-        return self._stored(storage, self.root / "ray")
-
-    def _stored(self, storage: str | None, folder: Path) -> str:
+    def stored(self, storage: str | None, folder: Path) -> str:
+        """Return the folder or URI of a folder of this study, given ``--storage``."""
         return str(folder.absolute()) if storage is None else below(storage, self.name, folder.name)
 
     def refuse_links_out(self) -> None:

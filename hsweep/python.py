@@ -265,9 +265,7 @@ class Study:
         Raises:
             UserError: there is none, or there are several.
         """
-        from hsweep.record.trial_names import trial_named
-
-        return StudyTrial(self._record, trial_named(self._record, name, orphaned=True))
+        return StudyTrial(self._record, self._record.trial_named(name, orphaned=True))
 
     def answer(self) -> "Answer":
         """Return what the study says to its question so far: ``print`` shows it in words,

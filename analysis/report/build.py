@@ -22,7 +22,7 @@ from analysis.text import tables
 from analysis.text import trials as trials_text
 from analysis.text.numbers import direction_text, sentence
 from hsweep.command_line import command
-from hsweep.design.labels import point_label, varying_axes
+from hsweep.design.labels import varying_axes
 from hsweep.design.question import Goal
 from hsweep.record.study import StudyFolder
 from hsweep.record.summary import composition_lines, counted, trial_outcomes
@@ -100,11 +100,7 @@ def report_input(
         trials["mlflow_url"] = trials["key"].map(dict(run_urls))
     axes, accepted = tuple(manifest.axes), list(manifest.accepted)
     varying = varying_axes(row.point for row in tables.rows)
-    outcomes = trial_outcomes(
-        tables.rows,
-        tables.journal.remarked_reports(),
-        lambda point: point_label(point, varying),
-    )
+    outcomes = trial_outcomes(tables.rows, tables.journal.noted_reports(), varying)
     resume = command("resume", study.name, home=study.paths.home)
     return ReportInput(
         study=study.name,

@@ -46,11 +46,10 @@ def model(
     Python, hsweep.load(STUDY).trial(TRIAL).load_model() returns the model.
     """
     from hsweep.record.study import StudyFolder
-    from hsweep.record.trial_names import trial_named
     from hsweep.trained import StudyTrial
 
     study = StudyFolder.open(home, study_name)
-    trial = StudyTrial(study, trial_named(study, trial_name, orphaned=True))
+    trial = StudyTrial(study, study.trial_named(trial_name, orphaned=True))
     trial.save_weights(out, replace=force)
     if as_json:
         trained = {"trial": trial.key, "point": dict(trial.point), "value": trial.value}

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -115,9 +114,8 @@ def _failed_attempts(study: "StudyFolder") -> list[dict[str, Any]]:
 def _show_trial(console: "Console", study: "StudyFolder", name: str, *, as_json: bool) -> None:
     """Print a trial's row on record, then its failed attempts."""
     from hsweep.record.summary import first_line
-    from hsweep.record.trial_names import trial_named
 
-    key = trial_named(study, name).key
+    key = study.trial_named(name).key
     trial = next(row for row in _trials_list(study) if row["key"] == key)
     failures = [attempt for attempt in _failed_attempts(study) if attempt["key"] == key]
     if as_json:
@@ -176,7 +174,7 @@ def _show_study(
 ) -> None:
     """Print a study and its trials: the first ones in their order, the ``best`` ones (the default
     for very many trials), or ``all_trials``."""
-    from hsweep.design.labels import point_label, varying_axes
+    from hsweep.design.labels import varying_axes
     from hsweep.design.trial import TrialStatus
     from hsweep.planning.code_changes import acceptance_line
     from hsweep.record.study import CLOSELY
@@ -198,12 +196,12 @@ def _show_study(
     is_best = best is not None
     with study.journal() as journal, journal.snapshot():
         if best is not None:
-            rows, remarked, trained = _best_rows(journal, study, best), [], None
+            rows, noted, trained = _best_rows(journal, study, best), [], None
         else:
             rows = journal.trials()
-            remarked, trained = list(journal.remarked_reports()), [row.key for row in rows]
+            noted, trained = journal.noted_reports(), [row.key for row in rows]
         varying = varying_axes(journal.points(_MAX_POINTS if is_best else -1))
-        ends = trial_outcomes(rows, remarked, lambda point: point_label(point, varying))
+        ends = trial_outcomes(rows, noted, varying)
         lines = [
             *(_losses(journal, status) if is_best else [remark.line for remark in remarks(ends)])
         ]
@@ -214,7 +212,7 @@ def _show_study(
         ]
         lines += mixed_versions_lines(journal, trained)
         lines += weights_lines(study, journal)
-        reused = Counter(journal.reused_from())
+        reused = journal.reused_from()
     listed = [
         (row, end)
         for row, end in zip(rows, ends, strict=True)
@@ -236,9 +234,8 @@ def _show_study(
     words = {} if is_running else {"running": "interrupted"}
     counts = counts_in_words(
         [(words.get(word, word), count) for word, count in run_counts(status, status["runs"])],
-        reused.elements(),
-        sum(end.is_waiting for end in ends),
-        sum(end.is_interrupted for end in ends),
+        reused,
+        ends,
     )
     console.print(f"{counts}; folder {status['folder']}")
     if not is_best:

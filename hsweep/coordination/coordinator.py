@@ -260,7 +260,7 @@ class Coordinator:
             report_timeout=self.sweep.report_timeout,
             waits_at=self._asha.milestones(trial),
             isolate=self.sweep.isolate or row.key in self._isolated,
-            weights="" if self.keeper is None else self.keeper.root,
+            weights="" if self.keeper is None else self.keeper.folder.root,
             measures_training=self.sweep.train_metrics == "always",
         )
 

@@ -26,10 +26,8 @@ from hsweep.record.rows import TRIAL_COLUMNS, StudyState, TrialRow, key_of_entry
 from hsweep.terminal import print_step, warn
 
 JSON_COLUMNS: Final = ("point", "counts", "parts", "last")
-REMARKED: Final = (
-    "kind = 'report' AND (instr(payload, '\"micro_batch\"') OR instr(payload, '\"note\"'))"
-)
-"""Which rows of ``log`` are reports that hold more than numbers, as SQL."""
+NOTED: Final = "kind = 'report' AND instr(payload, '\"note\"')"
+"""Which rows of ``log`` are reports with a note, as SQL."""
 
 _NUMBERS: Final = ("ordinal", "replicate", "budget", "attempt", "unit", "failures", "exclusive")
 _TIMES: Final = ("wall_seconds", "train_seconds", "data_seconds")
@@ -47,7 +45,7 @@ _TABLES: Final = (
     " attempt INTEGER NOT NULL, kind TEXT NOT NULL, unit INTEGER, payload TEXT NOT NULL)",
     "CREATE INDEX log_by_key ON log (key, seq)",
     "CREATE INDEX trials_in_order ON trials (ordinal)",
-    f"CREATE INDEX remarked ON log (seq) WHERE {REMARKED}",
+    f"CREATE INDEX noted ON log (seq) WHERE {NOTED}",
 )
 _VERSION: Final = zlib.crc32("".join(_TABLES).encode()) & 0x7FFFFFFF
 """An index with other tables has another number."""

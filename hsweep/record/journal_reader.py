@@ -11,7 +11,7 @@ from hsweep.design.trial_status import TrialStatus
 from hsweep.errors import UserError
 from hsweep.files import cause
 from hsweep.record.index import (
-    REMARKED,
+    NOTED,
     SELECT_TRIALS,
     by_column,
     catch_up,
@@ -329,9 +329,9 @@ class JournalReader:
         where = "kind = 'report' AND key = ? AND seq < ? ORDER BY seq DESC LIMIT 1"
         return next(self._select(where, key, before), None)
 
-    def remarked_reports(self) -> Iterator[LogRow]:
-        """Yield the reports that hold more than numbers: a note, or a batch computed in parts."""
-        return self._select(f"{REMARKED} ORDER BY seq")
+    def noted_reports(self) -> list[LogRow]:
+        """Return the reports with a note."""
+        return list(self._select(f"{NOTED} ORDER BY seq"))
 
     def errors(self) -> Iterator[LogRow]:
         """Yield the status entries of failed trials, and those with a reason of several lines, such

@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hsweep.command_line import command, running_command
 from hsweep.design.trial import TrialStatus
-from hsweep.errors import UserError
+from hsweep.errors import UserError, shown
 from hsweep.files import cause, set_aside, write_text
 from hsweep.paths import Home, StudyPaths, weights_file
 from hsweep.record.index import remove_index
 from hsweep.record.journal import Journal, JournalReader
 from hsweep.record.log import Entry
 from hsweep.record.manifest import Manifest, manifest_text, parse_manifest
-from hsweep.record.study_lock import Holder, holding, is_held, note_time_left, read_holder
+from hsweep.record.rows import TrialRow, labels_of
+from hsweep.record.study_lock import holding, is_held
 from hsweep.record.summary import PROPOSALS, SEARCH_END
 from hsweep.record.tables import StudyTables, write_table
 from hsweep.record.weights import FinalWeights, KeptWeights, WeightsFolder, WeightsKeeper
@@ -37,6 +38,7 @@ FILE_META: Final = "file:"
 """Begins the names under which the text of a file of the study's folder is on record."""
 CLOSELY: Final = 5_000
 """Trials up to which commands that show how a study stands list its trials."""
+_MOST_NAMED: Final = 5
 
 
 class StudyFolder:
@@ -209,28 +211,20 @@ class StudyFolder:
         """Whether a living process of this machine runs the study."""
         return is_held(self.paths)
 
-    def running(self) -> Holder:
-        """Return when the running process began and how long it needs still."""
-        return read_holder(self.paths)
-
-    def note_time_left(self, seconds: float | None) -> None:
-        """Let the process that runs the study note how long that is likely to take still."""
-        note_time_left(self.paths, seconds)
-
     def is_adaptive(self) -> bool:
         """Whether a search has proposed its trials one by one."""
         with self.journal() as journal:
             return bool(journal.metas(PROPOSALS))
 
     def checkpoints(self) -> str:
-        return self.paths.checkpoint_root(self.manifest.storage)
+        return self.paths.stored(self.manifest.storage, self.paths.checkpoints)
 
     def weights(self) -> WeightsFolder:
-        return WeightsFolder(self.paths.weights_root(self.manifest.storage))
+        return WeightsFolder(self.paths.stored(self.manifest.storage, self.paths.weights))
 
     def kept_weights(self, journal: JournalReader) -> KeptWeights:
         """Return which final weights are there, and which should be."""
-        return WeightsKeeper(self.manifest, self.weights().root).kept(journal.trials(orphaned=True))
+        return WeightsKeeper(self.manifest, self.weights()).kept(journal.trials(orphaned=True))
 
     def figures(self) -> list[Path]:
         """Return the files of the figures behind the answer."""
@@ -260,6 +254,29 @@ class StudyFolder:
                     file = files.enter_context(folder.local((row.key, row.attempt)))
                 weights.append(FinalWeights(row.key, name, f"{folder.root}/{name}", file))
             yield weights
+
+    def trial_named(self, name: str, *, orphaned: bool = False) -> TrialRow:
+        """Return the trial whose label or key is ``name``, or whose key begins with it;
+        ``orphaned`` includes trials that are no longer part of the study.
+
+        Raises:
+            UserError: there is no such trial, or there are several.
+        """
+        with self.journal() as journal:
+            rows = journal.trials(orphaned=orphaned)
+        labels = labels_of(rows)
+        matches = [row for row in rows if name == labels[row.key]]
+        matches = matches or [row for row in rows if name and row.key.startswith(name)]
+        if len(matches) == 1:
+            return matches[0]
+        examples = ", ".join(row.key for row in matches[:_MOST_NAMED])
+        ellipsis = ", ..." if len(matches) > _MOST_NAMED else ""
+        several = f"{len(matches)} trials of {self.name} are ({examples}{ellipsis})"
+        key, label = next(iter(labels.items()), ("t0123", "heads=2 #0"))
+        raise UserError(
+            f"{several if matches else 'no trial is'} called {shown(name)}; a trial is named by "
+            f"the beginning of its key, or as tables name it and its seed: {key!r} or {label!r}"
+        )
 
     @contextlib.contextmanager
     def reading(self, *, orphaned: bool = False) -> Iterator[StudyTables]:

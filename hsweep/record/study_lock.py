@@ -42,7 +42,8 @@ def holding(paths: StudyPaths) -> Iterator[None]:
         )
     except Timeout:
         raise UserError(
-            f"the study {paths.name!r} is being run by {_holder(paths)}; wait for it, or stop it"
+            f"the study {paths.name!r} is being run by {read_holder(paths).process} (`fuser "
+            f"{paths.lock}` finds it); wait for it, or stop it"
         ) from None
     except (OSError, NotImplementedError) as error:
         lock.release()
@@ -88,10 +89,12 @@ class Holder:
     """The note of the process that runs a study.
 
     Attributes:
+        process: its id and its host.
         since: when it began, in seconds since the epoch; None where that is not known.
         seconds_left: until all is trained, at the time of asking; None where that is not known.
     """
 
+    process: str = "another process"
     since: float | None = None
     seconds_left: float | None = None
 
@@ -103,14 +106,7 @@ def read_holder(paths: StudyPaths) -> Holder:
         seconds = holder.get("seconds_left")
         if seconds is not None:
             seconds = max(0.0, seconds - max(0.0, time.time() - holder["noted"]))
-        return Holder(float(holder["since"]), seconds)
+        process = f"process {holder['pid']} on {holder['host']}"
+        return Holder(process, float(holder["since"]), seconds)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return Holder()
-
-
-def _holder(paths: StudyPaths) -> str:
-    try:
-        holder = json.loads(paths.holder.read_text("utf-8"))
-        return f"process {holder['pid']} on {holder['host']} (`fuser {paths.lock}` finds it)"
-    except (OSError, ValueError, KeyError, TypeError):
-        return f"another process (`fuser {paths.lock}` finds it)"

@@ -8,11 +8,12 @@ way than planned says in which.
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from hsweep.design.labels import listed, unit_word
+from hsweep.design.labels import listed, point_label, unit_word
 from hsweep.design.trial import Trial, TrialStatus
 from hsweep.record.manifest import Manifest
 from hsweep.record.rows import LogRow, TrialRow
@@ -88,30 +89,26 @@ class Remark(NamedTuple):
 
 
 def trial_outcomes(
-    rows: Iterable[TrialRow],
-    remarked: Iterable[LogRow],
-    label: Callable[[Mapping[str, Any]], str],
+    rows: Iterable[TrialRow], noted: Iterable[LogRow], varying: tuple[str, ...]
 ) -> list[TrialOutcome]:
     """Return the state of each trial.
 
     Args:
         rows: the trials' rows.
-        remarked: their reports with a note or a batch computed in parts, in the record's order.
-        label: returns the name of a point.
+        noted: their reports with a note, in the record's order.
+        varying: the axes that name a point.
     """
-    micro_batches: dict[tuple[str, int | None], int | None] = {}
     notes: dict[str, list[str]] = {}
-    for report in remarked:
-        micro_batches[report.key, report.unit] = report.payload.get("micro_batch")
+    for report in noted:
         if note := report.payload.get("note"):
             notes.setdefault(report.key, []).append(note)
     return [
         TrialOutcome(
-            shape=label(row.point),
+            shape=point_label(row.point, varying),
             status=row.status,
             reason=row.reason,
             failures=row.failures,
-            micro_batch=micro_batches.get((row.key, row.unit)),
+            micro_batch=row.last.get("micro_batch"),
             reused_from=row.reused_from,
             notes=tuple(notes.get(row.key, ())),
         )
@@ -168,21 +165,22 @@ def loss_line(words: str, reasons: Mapping[str, int]) -> str:
 
 def counts_in_words(
     counts: Sequence[tuple[str, int]],
-    reused_from: Iterable[str] = (),
-    waiting: int = 0,
-    interrupted: int = 0,
+    reused: Mapping[str, int] = MappingProxyType({}),
+    outcomes: Sequence[TrialOutcome] = (),
 ) -> str:
     """Return how many trials ended how: ``3 finished (2 taken from study first), 1 diverged``.
 
     Args:
         counts: words and numbers, in order; zeros are left out.
-        reused_from: the study that trained it, of each trial that another one trained.
-        waiting, interrupted: how many of the planned trials are that.
+        reused: how many trials another study trained, by its name.
+        outcomes: of the trials, which say of planned ones whether they have begun.
     """
-    reused = Counter(reused_from).items()
     details: dict[str, dict[str, int]] = {
-        TrialStatus.FINISHED: {f"taken from study {study}": number for study, number in reused},
-        TrialStatus.PLANNED: {"waiting at a rung": waiting, INTERRUPTED: interrupted},
+        TrialStatus.FINISHED: {f"taken from study {name}": reused[name] for name in reused},
+        TrialStatus.PLANNED: {
+            "waiting at a rung": sum(trial.is_waiting for trial in outcomes),
+            INTERRUPTED: sum(trial.is_interrupted for trial in outcomes),
+        },
     }
     parts = []
     for word, number in counts:

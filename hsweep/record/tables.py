@@ -7,6 +7,7 @@ alone, or those of a few trials, so all reports are read only for tables that ne
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -17,7 +18,8 @@ from hsweep.record.index import parsed
 from hsweep.record.journal_reader import ORIGIN_META, JournalReader
 from hsweep.record.rows import FIGURES, REPORTED_COUNTS, RawReport, TrialRow
 from hsweep.record.summary import SEARCH_END, counted
-from models import conditioning
+from models.conditioning import PROBED_WORDS
+from models.conditioning import is_probed as is_probed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -258,14 +260,10 @@ def _payloads(
     }
 
 
-def is_probed(column: str) -> bool:
-    return conditioning.is_probed(column)
-
-
 def _probed_besides(metrics: Sequence[str], entries: Sequence[RawReport]) -> list[str]:
     # Looked for as text first: without a probe there is nothing to be read for it.
     text = "\n".join(entry[_PAYLOAD] for entry in entries)
-    if not any(word in text for word in conditioning.PROBED_WORDS if word not in metrics):
+    if not any(word in text for word in PROBED_WORDS if word not in metrics):
         return []
     reported = {name for entry in entries for name in json.loads(entry[_PAYLOAD])["metrics"]}
     return [name for name in reported - set(metrics) if is_probed(name)]
@@ -310,29 +308,28 @@ def frame(table: "pa.Table") -> "pd.DataFrame":
     return converted
 
 
+@dataclass
 class StudyTables:
     """What a study has recorded, as tables that are read once and only when they are needed.
 
-    Args:
+    Attributes:
         journal: the record, within a snapshot for as long as this is used.
+        metrics: of the reports, the main one first.
         orphaned: also trials that are no longer part of the study, with a column that says why.
     """
 
-    def __init__(
-        self, journal: JournalReader, study: str, metrics: Sequence[str], *, orphaned: bool = False
-    ) -> None:
-        self.journal = journal
-        self._study = study
-        self._metrics = list(metrics)
-        self._orphaned = orphaned
+    journal: JournalReader
+    study: str
+    metrics: Sequence[str]
+    orphaned: bool = False
 
     @cached_property
     def trials(self) -> "pa.Table":
-        metrics = self._metrics
+        metrics = self.metrics
         if any(map(is_probed, metrics)):
             # How many layers were probed is known only from all reports.
             metrics = self.reports.column_names[len(reports_schema(()).names) :]
-        return trials_table(self._columns, self._study, metrics, orphaned=self._orphaned)
+        return trials_table(self._columns, self.study, metrics, orphaned=self.orphaned)
 
     def trials_frame(self) -> "pd.DataFrame":
         return frame(self.trials)
@@ -340,7 +337,7 @@ class StudyTables:
     @cached_property
     def reports(self) -> "pa.Table":
         """The table of all reports, in the order they were recorded."""
-        return reports_table(self.journal.report_batches(), self._metrics, self._keys)
+        return reports_table(self.journal.report_batches(), self.metrics, self._keys)
 
     @cached_property
     def reported(self) -> frozenset[str]:
@@ -348,7 +345,7 @@ class StudyTables:
         return self.journal.reported_keys() & self._keys
 
     def reports_of(self, keys: Collection[str]) -> "pa.Table":
-        return reports_table(self.journal.report_batches(keys), self._metrics, self._keys)
+        return reports_table(self.journal.report_batches(keys), self.metrics, self._keys)
 
     @property
     def search_end(self) -> str | None:
@@ -361,7 +358,7 @@ class StudyTables:
     @cached_property
     def rows(self) -> list[TrialRow]:
         """The trials, in the order of the plan."""
-        return self.journal.trials(orphaned=self._orphaned)
+        return self.journal.trials(orphaned=self.orphaned)
 
     @cached_property
     def _keys(self) -> frozenset[str]:
@@ -369,7 +366,7 @@ class StudyTables:
 
     @cached_property
     def _columns(self) -> dict[str, list[Any]]:
-        return self.journal.trial_columns(orphaned=self._orphaned)
+        return self.journal.trial_columns(orphaned=self.orphaned)
 
 
 def mixed_versions_lines(journal: JournalReader, keys: Iterable[str] | None = None) -> list[str]:

@@ -18,8 +18,6 @@ from hsweep.training.storage import file_system, saying_why
 
 _NAME: Final = re.compile(r"(t[0-9a-f]{20})-(\d{5})\.safetensors")
 
-_BLOCK: Final = 1 << 24
-
 File = tuple[str, int]
 """A file's name: the trial's key, and the attempt that wrote it (0 for another study's)."""
 
@@ -55,36 +53,23 @@ class WeightsFolder:
     @contextlib.contextmanager
     def local(self, file: File) -> Iterator[Path]:
         """Yield the path of a file on this machine, a temporary copy if the folder is elsewhere."""
-        path = f"{self._folder}/{weights_file(*file)}"
         if "://" not in self.root:
-            yield Path(path)
+            yield Path(self._folder, weights_file(*file))
             return
         with tempfile.TemporaryDirectory() as folder:
-            copy = Path(folder) / weights_file(*file)
-            self._copy(self, path, str(copy.parent), weights_file(*file), local=True)
-            yield copy
+            WeightsFolder(folder).take(self, file, file)
+            yield Path(folder, weights_file(*file))
 
     def take(self, other: "WeightsFolder", file: File, to: File) -> None:
         """Copy a file of another folder, under another name."""
-        source = f"{other._folder}/{weights_file(*file)}"
-        self._copy(other, source, self._folder, weights_file(*to))
+        from pyarrow.fs import copy_files
 
-    def _copy(
-        self, source: "WeightsFolder", path: str, folder: str, name: str, *, local: bool = False
-    ) -> None:
-        from pyarrow.fs import LocalFileSystem
-
-        files = LocalFileSystem() if local else self._files
-        temporary = f"{folder}/.{name}.tmp"
-        with self._saying_why("copied"):
-            files.create_dir(folder, recursive=True)
-            with (
-                source._files.open_input_stream(path) as content,
-                files.open_output_stream(temporary) as copy,
-            ):
-                while block := content.read(_BLOCK):
-                    copy.write(block)
-            files.move(temporary, f"{folder}/{name}")
+        source, name = f"{other._folder}/{weights_file(*file)}", weights_file(*to)
+        temporary = f"{self._folder}/.{name}.tmp"
+        with other._saying_why("copied"):
+            self._files.create_dir(self._folder, recursive=True)
+            copy_files(source, temporary, other._files, self._files)
+            self._files.move(temporary, f"{self._folder}/{name}")
 
     def _saying_why(self, action: str) -> contextlib.AbstractContextManager[None]:
         return saying_why(f"weights in {self._folder}", action)
@@ -140,16 +125,12 @@ class WeightsKeeper:
 
     Args:
         manifest: of the study.
-        root: folder or URI of the weights.
-
-    Raises:
-        UserError: a URI that cannot be used.
+        folder: of the weights.
     """
 
-    def __init__(self, manifest: Manifest, root: str) -> None:
-        self.root = root
+    def __init__(self, manifest: Manifest, folder: WeightsFolder) -> None:
+        self.folder = folder
         self._manifest = manifest
-        self._folder = WeightsFolder(root)
         self._best = BestTrials(manifest.goal, manifest.question)
         self._attempts: dict[str, int] = {}
 
@@ -159,19 +140,19 @@ class WeightsKeeper:
             self._add(row)
         # What cannot be removed costs only space.
         with contextlib.suppress(OSError):
-            for key, attempt in self._folder.sizes():
+            for key, attempt in self.folder.sizes():
                 finished_attempt = self._attempts.get(key)
                 if finished_attempt is not None and (
                     attempt != finished_attempt or not self._keeps(key)
                 ):
-                    self._folder.remove((key, attempt))
+                    self.folder.remove((key, attempt))
 
     def ended(self, row: TrialRow) -> None:
         """Note that a trial has ended, and remove the weights that are superfluous now."""
         if row.status is TrialStatus.FINISHED:
             for key in self._add(row):
                 if not self._keeps(key):
-                    self._folder.remove((key, self._attempts[key]))
+                    self.folder.remove((key, self._attempts[key]))
 
     def kept(self, rows: Iterable[TrialRow]) -> KeptWeights:
         """Return the trials whose weights are stored, and those whose weights are missing.
@@ -182,7 +163,7 @@ class WeightsKeeper:
         Raises:
             StorageError: the storage cannot be read.
         """
-        sizes = self._folder.sizes()
+        sizes = self.folder.sizes()
         finished = [row for row in rows if row.status is TrialStatus.FINISHED]
         current = [row for row in finished if not row.orphaned]
         for row in current:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from hsweep.command_line import command
-from hsweep.design.labels import point_label, varying_axes
+from hsweep.design.labels import varying_axes
 from hsweep.design.trial import TrialStatus
 from hsweep.paths import Home
 from hsweep.record.study import StudyFolder
@@ -84,16 +84,11 @@ def closing_lines(outcome: Outcome, study: StudyFolder) -> list[str]:
     """Return the last lines of a run: counts of trials by status, losses and how to go on."""
     with study.journal() as journal:
         rows, orphaned = journal.trials(), journal.orphaned_counts()
-        remarked = list(journal.remarked_reports())
-        search_end = journal.meta(SEARCH_END)
-    varying = varying_axes(row.point for row in rows)
-    ends = trial_outcomes(rows, remarked, lambda point: point_label(point, varying))
-    counts = counts_in_words(
-        run_counts(outcome.counts, outcome.num_runs),
-        [end.reused_from for end in ends if end.reused_from],
-        sum(end.is_waiting for end in ends),
-        sum(end.is_interrupted for end in ends),
-    )
+        ends = trial_outcomes(
+            rows, journal.noted_reports(), varying_axes(row.point for row in rows)
+        )
+        reused, search_end = journal.reused_from(), journal.meta(SEARCH_END)
+    counts = counts_in_words(run_counts(outcome.counts, outcome.num_runs), reused, ends)
     runs = counted(outcome.num_runs, "run")
     if not outcome.is_complete:
         runs = f"{outcome.num_ended} of {runs}"

@@ -30,9 +30,7 @@ from hsweep.planning.code_changes import (
 from hsweep.planning.identity import CONTENT_PARTS, describe, differing
 from hsweep.record.journal import Journal, JournalReader, LogRow, TrialRow
 from hsweep.record.study import Manifest, StudyFolder, list_studies
-from hsweep.record.tables import is_probed
-from hsweep.record.weights import WeightsFolder
-from models.conditioning import Conditioning
+from models.conditioning import Conditioning, is_probed
 
 _MEASURED_TIMES: Final = frozenset({"wall_seconds", "latency_seconds"})
 _UNREADABLE: Final = (UserError, OSError, sqlite3.Error, ValueError, KeyError, TypeError)
@@ -55,8 +53,7 @@ class _Source:
         files: the files of its code, by digest.
     """
 
-    paths: StudyPaths
-    manifest: Manifest
+    study: StudyFolder
     finished: Mapping[_Content, Sequence[TrialRow]]
     files: Mapping[str, Mapping[str, str]]
 
@@ -163,7 +160,7 @@ class Reuse:
         return [
             source
             for source in map(_read, paths)
-            if source is not None and self._measured_alike(source.manifest)
+            if source is not None and self._measured_alike(source.study.manifest)
         ]
 
     def _measured_alike(self, other: Manifest) -> bool:
@@ -180,8 +177,8 @@ class Reuse:
     ) -> Iterator[tuple[str, _Result]]:
         """Yield the results of another study that can be taken, by key; add the reason to
         ``reasons`` where a result cannot be taken."""
-        name = source.paths.name
-        with JournalReader(source.paths.journal) as journal:
+        name = source.study.name
+        with source.study.journal() as journal:
             pairs = (
                 (trial, row)
                 for trial in trials
@@ -230,11 +227,10 @@ class Reuse:
         ]
 
     def _copy_weights(self, key: str, result: _Result) -> None:
-        source, paths = result.source, self.home.study(self.manifest.name)
-        source_folder = WeightsFolder(source.paths.weights_root(source.manifest.storage))
+        source_folder = result.source.study.weights()
         file = result.row.key, result.row.attempt
         if file in source_folder.sizes():
-            folder = WeightsFolder(paths.weights_root(self.manifest.storage))
+            folder = StudyFolder(self.home.study(self.manifest.name), self.manifest).weights()
             folder.take(source_folder, file, (key, 0))
 
     def _usable(self, trial: Trial, reports: list[LogRow]) -> list[LogRow]:
@@ -333,12 +329,12 @@ def _content(parts: Mapping[str, str]) -> _Content:
 def _read(paths: StudyPaths) -> _Source | None:
     """Return another study with its finished trials; None if it cannot be read."""
     try:
-        manifest = StudyFolder.at(paths).manifest
+        study = StudyFolder.at(paths)
         with JournalReader(paths.journal) as journal:
             finished: dict[_Content, list[TrialRow]] = {}
             for row in journal.trials(orphaned=True):
                 if row.status is TrialStatus.FINISHED:
                     finished.setdefault(_content(row.parts), []).append(row)
-            return _Source(paths, manifest, finished, recorded_files(journal))
+            return _Source(study, finished, recorded_files(journal))
     except _UNREADABLE:
         return None

@@ -32,6 +32,7 @@ from hsweep.record.journal import Journal
 from hsweep.record.journal_reader import RUNS
 from hsweep.record.provenance import hardware
 from hsweep.record.study import StudyFolder
+from hsweep.record.study_lock import note_time_left
 from hsweep.record.summary import budgets_in_words, counted
 from hsweep.record.weights import WeightsKeeper
 from hsweep.running.change import Change
@@ -144,7 +145,7 @@ def make_runner(
 ) -> "RayRunner | InlineRunner":
     """Return the runner that the options ask for; UserError for a storage that cannot be used."""
     if storage is not None:
-        file_system(paths.checkpoint_root(storage))
+        file_system(paths.stored(storage, paths.checkpoints))
     if options.runner == "inline":
         return InlineRunner()
     address = options.cluster
@@ -154,7 +155,7 @@ def make_runner(
     from hsweep.ray_tune.runner import RayRunner
 
     return RayRunner(
-        scratch=paths.ray(storage),
+        scratch=paths.stored(storage, paths.ray),
         address=address,
         has_dashboard=options.dashboard,
         max_concurrent=options.max_concurrent,
@@ -262,7 +263,7 @@ def _train(
         for line in reuse.lines(len(trials)):
             console.print(line, soft_wrap=True)
         _record_accepted(study, journal, reuse)
-    progress = Progress(console, outlook, study.note_time_left)
+    progress = Progress(console, outlook, functools.partial(note_time_left, study.paths))
     coordinator.observer = progress
     tracker = Tracker(study.paths.journal, change.target, study.manifest)
     study.export(plan.to_json())
@@ -333,7 +334,7 @@ def _coordinator(
     trials: list[Trial] = list(plan.trials)
     proposer = keeper = None
     if plan.sweep.keep != "none":
-        keeper = WeightsKeeper(study.manifest, study.weights().root)
+        keeper = WeightsKeeper(study.manifest, study.weights())
     look_up = reuse if reuse is not None else lambda _trials: None
     if plan.is_adaptive:
         from hsweep.coordination.search import OptunaProposer

@@ -10,7 +10,7 @@ from hsweep.design.trial import TrialStatus
 from hsweep.record.journal_reader import JournalReader
 from hsweep.record.rows import TrialRow, labels_of
 from hsweep.record.study import StudyFolder
-from hsweep.record.study_lock import Holder
+from hsweep.record.study_lock import Holder, read_holder
 from hsweep.record.summary import counted, first_line, run_counts
 from hsweep.running.progress import duration, number
 
@@ -88,7 +88,7 @@ def study_now(study: StudyFolder, journal: JournalReader) -> Now:
         row.status.is_final and row.status is not TrialStatus.NOT_NEEDED for row in rows
     )
     runs = journal.num_runs()
-    holder = study.running() if is_running else Holder()
+    holder = read_holder(study.paths) if is_running else Holder()
     values = [value for curve in curves for value in curve.values if value is not None]
     return Now(
         state="running" if is_running else "interrupted" if is_open else "complete",

@@ -235,7 +235,7 @@ def test_an_object_store_reached_by_the_query_of_its_uri(
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     with object_store("bucket") as held:
         uri = f"s3://bucket/runs?endpoint_override={held.address}&scheme=http&region=here"
-        root = home.study("mine").checkpoint_root(uri)
+        root = home.study("mine").stored(uri, home.study("mine").checkpoints)
         store(root).save(3, state(3))
         store(root).save(5, state(5))
         assert newest_unit(root) == 5

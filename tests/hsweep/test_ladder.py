@@ -24,7 +24,7 @@ from hsweep.planning.plan import make_plan
 from hsweep.record.journal import TrialRow
 from hsweep.record.study import StudyFolder
 from hsweep.record.summary import budgets_in_words
-from hsweep.record.weights import WeightsKeeper
+from hsweep.record.weights import WeightsFolder, WeightsKeeper
 from hsweep.training.checkpoints import CheckpointStore
 
 RECIPE = Recipe(lr=0.05, batch_size=8, schedule="wsd", warmup_steps=3)
@@ -78,10 +78,10 @@ def ends(rows: list[TrialRow]) -> list[tuple[int, str, int]]:
 
 
 def remarks(folder: Path) -> list[tuple[int, str]]:
-    """What reports remark, with the budgets of their trials."""
+    """The notes of reports, with the budgets of their trials."""
     with coordinating(ladder(), folder) as coordinator:
         budgets = {row.key: row.budget for row in coordinator.journal.trials(orphaned=True)}
-        reports = list(coordinator.journal.remarked_reports())
+        reports = coordinator.journal.noted_reports()
         return [(budgets[each.key], each.payload["note"]) for each in reports]
 
 
@@ -95,7 +95,9 @@ def test_each_rung_is_a_plain_run_to_the_bit_and_what_they_share_is_trained_once
         root = tmp_path / name
         for budget in budgets:
             asked = replace(sweep, budget=budget)
-            keeper = WeightsKeeper(manifest("m", asked, keep="last"), str(root / "weights"))
+            keeper = WeightsKeeper(
+                manifest("m", asked, keep="last"), WeightsFolder(str(root / "weights"))
+            )
             run(asked, root, keeper=keeper)
         weights = {each.name: load_file(each) for each in (root / "weights").iterdir()}
         seen[name], updates[name] = (histories(root), weights), task.num_updates()

@@ -13,6 +13,7 @@ from hsweep.design.trial import Report, Trial, TrialStatus
 from hsweep.paths import Home
 from hsweep.record.journal import Journal
 from hsweep.record.study import StudyFolder
+from hsweep.record.study_lock import note_time_left
 from hsweep.watching.now import Now, study_now
 
 SWEEP = tiny_sweep(space=grid(width=[1, 2, 4]), budget=epochs(4))
@@ -98,7 +99,7 @@ def test_a_curve_with_a_zero_has_no_logarithm(study: StudyFolder) -> None:
 def test_the_time_left_is_what_the_driver_noted(study: StudyFolder) -> None:
     with study.locked(), recording(study, SWEEP) as (journal, (one, *_)):
         report(journal, one, journal.begin_attempt(one.key), 1, 0.5)
-        study.note_time_left(125.0)
+        note_time_left(study.paths, 125.0)
         told = now_of(study).time
         assert "running for 0." in told
         assert "2.0 s of training, about 2 min 0" in told

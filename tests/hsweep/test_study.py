@@ -160,7 +160,7 @@ class TestStorage:
         assert here.checkpoints() == str(home.study("mine").checkpoints)
         there = StudyFolder(home.study("mine"), manifest(storage="s3://bucket/runs/"))
         assert there.checkpoints() == "s3://bucket/runs/mine/checkpoints"
-        assert there.paths.ray("/shared/") == "/shared/mine/ray"
+        assert there.paths.stored("/shared/", there.paths.ray) == "/shared/mine/ray"
 
     @pytest.mark.parametrize(
         ("root", "expected"),

@@ -13,7 +13,13 @@ from hsweep import Sweep, Transition, grid
 from hsweep.design.trial import Report, Trial, TrialStatus
 from hsweep.paths import Home
 from hsweep.record.study import StudyFolder
-from hsweep.record.summary import TrialOutcome, counts_in_words, first_line, remarks
+from hsweep.record.summary import (
+    WAITS_AT_RUNG,
+    TrialOutcome,
+    counts_in_words,
+    first_line,
+    remarks,
+)
 
 Invoke = Callable[..., Result]
 
@@ -102,7 +108,9 @@ class TestRemarks:
     def test_counts(self) -> None:
         counts = [("planned", 3), ("finished", 3), ("stopped_early", 0), ("too_large", 1)]
         assert (
-            counts_in_words(counts, ["first", "first"], 2)
+            counts_in_words(
+                counts, {"first": 2}, ends("", "planned", "planned", reason=WAITS_AT_RUNG)
+            )
             == "3 planned (2 waiting at a rung), 3 finished (2 taken from study first), 1 too large"
         )
 

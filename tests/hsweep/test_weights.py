@@ -132,7 +132,7 @@ def run_here(home: Home, sweep: Sweep, **changes: Any) -> Study:
             sweep=sweep,
             trials=planned(sweep),
             checkpoints=study.checkpoints(),
-            keeper=WeightsKeeper(study.manifest, study.weights().root),
+            keeper=WeightsKeeper(study.manifest, study.weights()),
         )
         InlineRunner().run(coordinator)
     return public.load("demo", home.root)
@@ -276,7 +276,7 @@ class TestWhichStay:
             for path in folder.iterdir():
                 path.unlink()
             rows = [planned_row(trial) for trial in trials]
-            keeper = WeightsKeeper(asked, str(folder))
+            keeper = WeightsKeeper(asked, WeightsFolder(str(folder)))
             for count, number in enumerate(order):
                 row = rows[number]
                 row.attempt = 2
@@ -287,7 +287,7 @@ class TestWhichStay:
                 if count < interrupted_after:
                     keeper.ended(row)
             (folder / weights_file("t" + "0" * 20, 1)).touch()
-            again = WeightsKeeper(asked, str(folder))
+            again = WeightsKeeper(asked, WeightsFolder(str(folder)))
             again.recall(rows)
             # Trials 0 and 1 are the baseline's; of equal ones the first of the plan stays.
             assert {path.name for path in folder.iterdir()} == {
@@ -474,7 +474,7 @@ def test_a_study_on_an_object_store_keeps_its_weights_there(
 ) -> None:
     trained(home.root, tmp_path, TINY.replace("{options}", 'keep="best"'), "--storage", stored)
     study = public.load("demo", home.root)
-    folder = WeightsFolder(home.study("demo").weights_root(stored))
+    folder = WeightsFolder(home.study("demo").stored(stored, home.study("demo").weights))
     ((key, attempt),) = folder.sizes()
     assert not home.study("demo").weights.exists()
     with warnings.catch_warnings():
