@@ -207,7 +207,8 @@ class Sweep:
         reserved = RESERVED_AXES & set(self.space.axes)
         if reserved:
             raise UserError(
-                f"axis name {min(reserved)!r} has a meaning of its own in tables; choose another"
+                f"axis name {min(reserved)!r} has a meaning of its own in tables; choose another "
+                "(several seeds of each point: replicates=)"
             )
         for axis in self.space.axes if self.probe is not None else ():
             if is_probed(axis):

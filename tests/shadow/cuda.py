@@ -7,8 +7,9 @@ from typing import Any, Final
 
 import torch
 from shadow import streams, waits
-from shadow.device import CUDA, ShadowMode, pinned
+from shadow.device import CUDA, ShadowMode, ShadowTensor, pinned
 from torch import Tensor
+from torch.optim.optimizer import _foreach_supported_types
 
 _BYTES: Final = 1 << 30
 _GENERATOR: Final = torch.zeros(16, dtype=torch.uint8)
@@ -51,6 +52,8 @@ def shadow_cuda() -> Iterator[None]:
     Tensor.pin_memory = pinned  # type: ignore[assignment, method-assign]
     torch.cuda.amp.common.amp_definitely_not_available = lambda: False  # type: ignore[no-untyped-call]
     torch.__future__.set_overwrite_module_params_on_conversion(True)
+    # So that its optimizers compute with all parameters together, as they do on a real device.
+    _foreach_supported_types.append(ShadowTensor)
     run = threading.Thread.run
 
     def run_shadowed(thread: threading.Thread) -> None:
