@@ -14,9 +14,8 @@ from analysis.charts.palette import Shade
 from analysis.statistics.values import Interval
 
 AxisName = Literal["x", "y"]
-Dash = Literal["solid", "dash", "long", "dot"]
 Symbol = Literal[
-    "circle", "square", "diamond", "triangle-up", "cross", "triangle-down", "star", "x", "x-thin"
+    "circle", "square", "diamond", "triangle-up", "cross", "triangle-down", "star", "x-thin"
 ]
 SYMBOLS: tuple[Symbol, ...] = (
     *("circle", "square", "diamond", "triangle-up"),
@@ -60,7 +59,7 @@ class Axis:
 
     title: str
     kind: Literal["number", "log", "grid", "rows"] = "number"
-    form: Literal["number", "cost", "percent", "whole"] = "number"
+    form: Literal["number", "cost", "whole"] = "number"
     ticks: tuple[tuple[float, str], ...] = ()
     bold: frozenset[float] = frozenset()
     range: tuple[float, float] | None = None
@@ -107,7 +106,7 @@ class Stroke:
     """The line that joins the points of a series; ``is_step``: it goes right, then up or down."""
 
     width: float = 2.0
-    dash: Dash = "solid"
+    is_dashed: bool = False
     is_step: bool = False
     opacity: float = 1.0
 

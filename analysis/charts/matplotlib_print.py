@@ -19,7 +19,7 @@ from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from analysis.charts import palette
 from analysis.charts.axes import axis_number, log_ticks
@@ -27,7 +27,6 @@ from analysis.charts.chart import (
     AxisName,
     Band,
     Chart,
-    Dash,
     Heading,
     Layer,
     Mark,
@@ -82,10 +81,9 @@ _MARKERS: Final[dict[Symbol, str]] = {
     "cross": "P",
     "triangle-down": "v",
     "star": "*",
-    "x": "X",
     "x-thin": "x",
 }
-_DASHES: Final[dict[Dash, str]] = {"solid": "-", "dash": "--", "long": "--", "dot": ":"}
+_DASHES: Final = {True: "--", False: "-"}
 _WIDE_INCHES: Final = 0.75 * PAGE_INCHES
 _POINTS_A_PIXEL: Final = 0.46
 """Points in print for a diameter of one pixel on the page."""
@@ -179,7 +177,7 @@ def _add(axes: Axes, layer: Layer, order: float) -> None:
             axes.fill_between(layer.x, layer.low, layer.high, **look)
         case Reference():
             through = axes.axvline if layer.axis == "x" else axes.axhline
-            dash = "--" if layer.is_dashed else "-"
+            dash = _DASHES[layer.is_dashed]
             through(layer.value, color=layer.shade.light, lw=0.8, ls=dash, zorder=1)
         case Heading():
             look = {"va": "center", "fontsize": 7.5, "fontweight": "bold"}
@@ -239,7 +237,7 @@ def _diameter(series: Series, mark: Mark) -> float:
 
 def _line_look(line: Stroke) -> dict[str, Any]:
     width = _LINE_POINTS_A_PIXEL * line.width
-    return {"lw": width, "ls": _DASHES[line.dash], "alpha": line.opacity}
+    return {"lw": width, "ls": _DASHES[line.is_dashed], "alpha": line.opacity}
 
 
 def _annotate(
@@ -295,8 +293,6 @@ def _set_axis(axes: Axes, chart: Chart, which: AxisName, width: float, height: f
         drawn_axis.set_ticks([at for at, _ in ticks], labels=[_short(name) for _, name in ticks])
         for label, (at, _) in zip(drawn_axis.get_ticklabels(), ticks, strict=True):
             label.set_fontweight("bold" if at in axis.bold else "normal")
-    elif axis.form == "percent":
-        drawn_axis.set_major_formatter(PercentFormatter(1.0))
     elif axis.form == "cost":
         drawn_axis.set_major_formatter(FuncFormatter(lambda value, _: axis_number(axis, value)))
     elif axis.form == "whole":

@@ -17,7 +17,6 @@ from analysis.charts.chart import (
     AxisName,
     Band,
     Chart,
-    Dash,
     Heading,
     Layer,
     Reference,
@@ -31,12 +30,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 _FONT: Final = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
-_DASHES: Final[dict[Dash, str]] = {
-    "solid": "solid",
-    "dash": "6px,4px",
-    "long": "8px,3px",
-    "dot": "3px,3px",
-}
+_DASHES: Final = {True: "6px,4px", False: "solid"}
 _MOST_TICKS: Final = 24
 _FEW_UNITS: Final = 8
 """Axes of whole numbers up to this one have a tick at each."""
@@ -146,8 +140,6 @@ def _axis(chart: Chart, which: AxisName) -> dict[str, Any]:
     values = [getattr(point, which) for series in chart.series for point in series.points]
     if axis.kind == "log":
         content |= {"type": "log", **_log_ticks(axis, values)}
-    elif axis.form == "percent":
-        content["tickformat"] = ".0%"
     elif axis.form == "whole" and max(filter(math.isfinite, values), default=0) <= _FEW_UNITS:
         content["dtick"] = 1
     elif axis.form == "cost":
@@ -222,7 +214,7 @@ def _add(figure: dict[str, Any], layer: Layer) -> None:
             )
         case Reference():
             along, across = layer.axis, "y" if layer.axis == "x" else "x"
-            dash = _DASHES["dash" if layer.is_dashed else "solid"]
+            dash = _DASHES[layer.is_dashed]
             shapes.append(
                 {
                     **{"type": "line", f"{along}0": layer.value, f"{along}1": layer.value},
@@ -271,7 +263,7 @@ def _series(series: Series) -> dict[str, Any]:
             "line": {"width": 1.8 if series.is_outlined else 0, "color": colour},
         }
     if series.line is not None:
-        dash, shape = _DASHES[series.line.dash], "hv" if series.line.is_step else "linear"
+        dash, shape = _DASHES[series.line.is_dashed], "hv" if series.line.is_step else "linear"
         trace["line"] = {"color": colour, "width": series.line.width, "dash": dash, "shape": shape}
         trace["opacity"] = series.line.opacity
     if any(point.interval for point in points):

@@ -89,7 +89,7 @@ def shape_columns(runs: Runs, options: Mapping[str, Any]) -> list[str]:
                 "the shape"
             )
     if config:
-        require(frame, config, "table")
+        require(frame, config)
         return config
     if "config" in frame:
         return ["config"]

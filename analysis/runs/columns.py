@@ -48,11 +48,11 @@ class RunColumns(TypedDict, total=False):
     target_budget: float | None
 
 
-def require(frame: pd.DataFrame, names: Sequence[str], noun: str) -> None:
+def require(frame: pd.DataFrame, names: Sequence[str]) -> None:
     missing = [name for name in names if name not in frame.columns]
     if missing:
         present = ", ".join(str(name) for name in frame.columns)
-        raise UserError(f"the {noun} has no column {missing[0]!r}; it has: {present}")
+        raise UserError(f"the table has no column {missing[0]!r}; it has: {present}")
 
 
 def replicate_words(column: "pd.Series[Any]") -> "pd.Series[str]":

@@ -102,7 +102,7 @@ def ladder_of(
     if name is None or runs.replicate is None:
         return Ladder()
     identity = [*axes, runs.replicate]
-    require(frame, [*identity, name], "table")
+    require(frame, [*identity, name])
     numbers = as_numbers(frame[name], name)
     reached, budgets = (
         pd.Series(values, index=frame.index) for values in (numbers, budget_steps(numbers))

@@ -167,7 +167,7 @@ class Runs:
         status_column = self._status_column(keys)
         optional = (replicate, status_column, budget_column)
         roles = [*keys, self.metric, *(name for name in optional if name is not None)]
-        require(frame, [*roles, *numbers], "table")
+        require(frame, [*roles, *numbers])
         repeated_roles = [name for name in roles if roles.count(name) > 1]
         if repeated_roles:
             raise UserError(f"column {repeated_roles[0]!r} is asked for in two roles at once")

@@ -22,9 +22,9 @@ _MOST: Final = 300.0
 """Exponent up to which an interval's end stays a number."""
 
 
-def difference_span(span: Span, times: int = 1) -> Span:
-    """Return the range of a difference of two values, or of the sum of ``times`` differences."""
-    reach = times * (span[1] - span[0])
+def difference_span(span: Span) -> Span:
+    """Return the range of a difference of two values."""
+    reach = span[1] - span[0]
     return -reach, reach
 
 

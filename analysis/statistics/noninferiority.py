@@ -1,6 +1,7 @@
 """One-sided tests against a margin: Holm's correction, power, and the seeds that a power needs."""
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Final
 
@@ -50,7 +51,9 @@ def power(
     total = variance + base_variance
     df = (n - 1) * total**2 / (variance**2 + base_variance**2)
     critical = special.stdtrit(df, 1 - alpha / candidates)
-    return float(1 - special.nctdtr(df, margin / math.sqrt(total), critical))
+    missed = float(special.nctdtr(df, margin / math.sqrt(total), critical))
+    # No number where next to nothing is missed: the margin is over 30 standard errors.
+    return 1.0 if math.isnan(missed) and n > 1 else 1 - missed
 
 
 def seeds_for(
@@ -69,13 +72,8 @@ def seeds_for(
     def reaches(n: int) -> bool:
         return power(margin, n, candidates, alpha, sds) >= target
 
-    if not reaches(most):
-        return None
-    low, high = 1, most
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if reaches(middle) else (middle, high)
-    return high
+    seeds = range(2, most + 1)
+    return next(iter(seeds[bisect_left(seeds, True, key=reaches) :]), None)
 
 
 def confirming_seeds(margin_over_sd: float, alpha: float) -> int:

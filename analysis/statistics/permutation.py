@@ -148,16 +148,15 @@ def _permutation_test(
     )
 
 
-def correlation_interval(rho: float, units: int, confidence: float = 0.95) -> Interval | None:
-    """Return an approximate interval of a rank correlation; None with fewer than five units.
+def correlation_interval(rho: float, units: int) -> Interval | None:
+    """Return an approximate 95 % interval of a rank correlation; None with fewer than five units.
 
     Fisher's transformation with the variance (1 + rho^2 / 2) / (n - 3) of Bonett and Wright (2000,
     Psychometrika 65:23).
     """
     if units < 5 or abs(rho) > 1 - _TIE:
         return None
-    half = float(special.ndtri(0.5 + confidence / 2))
-    half *= math.sqrt((1 + rho**2 / 2) / (units - 3))
+    half = float(special.ndtri(0.975)) * math.sqrt((1 + rho**2 / 2) / (units - 3))
     centre = math.atanh(rho)
     return Interval(rho, math.tanh(centre - half), math.tanh(centre + half))
 

@@ -18,7 +18,7 @@ from analysis.runs.tuned import TunedSetting
 from analysis.statistics.bounds import ANYWHERE, clipped
 from analysis.statistics.cross_fitting import cross_fit
 from analysis.statistics.moderated import moderate
-from analysis.statistics.noninferiority import power
+from analysis.statistics.noninferiority import confirming_seeds, power, seeds_for
 from analysis.statistics.values import Interval
 from benchmarks.shapes import SHAPE_OPTIONS, lean_sweep
 from hsweep.errors import UserError
@@ -143,6 +143,12 @@ def test_power_matches_the_published_planning_table():
     assert power(1.0, 12, 1, 0.05) == pytest.approx(0.76, abs=0.05)
     chances = [power(1.0, n, 8, 0.05) for n in range(2, 20)]
     assert chances == sorted(chances)
+
+
+def test_the_wider_the_margin_the_fewer_seeds_it_takes():
+    asked = [confirming_seeds(ratio, 0.05) for ratio in (0.5, 1.0, 2.0, 5.0, 10.6, 30.0, 1000.0)]
+    assert (asked, asked[-1]) == (sorted(asked, reverse=True), 3)
+    assert seeds_for(30.0, 3, 0.05, 0.8, most=50) == 2
 
 
 def test_moderated_variances_lie_between_own_and_prior():

@@ -58,7 +58,7 @@ def _heads_chart(result: ConditioningResult) -> Chart:
                 for x, value in zip(trend.x, trend.predicted, strict=True)
             )
             label = "" if theory else "theory"
-            line = Stroke(1.6, "dash")
+            line = Stroke(1.6, is_dashed=True)
             theory.append(Series(points, shade, label, "theory", symbol=None, line=line))
     values = [value for trend in result.trends for value in (*trend.measured, *trend.predicted)]
     theory_text = "; dashed is what the theory says of Gaussian matrices of the same sizes"

@@ -6,6 +6,7 @@ in which no other shape costs at most as much and is at least as good, with one 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Final, Unpack
 
 import numpy as np
@@ -25,7 +26,6 @@ from analysis.statistics.moderated import (
     moderate_variances,
     why_unmeasured,
 )
-from analysis.statistics.optional import moocore
 from analysis.statistics.values import FloatArray, Interval, Mask
 from hsweep.design.question import Goal
 from hsweep.errors import UserError
@@ -197,8 +197,7 @@ class FrontDraws:
         """
         if len(self.mean) < 2:
             return [], "a hypervolume needs at least two shapes"
-        library = moocore()
-        if self.cost.shape[1] > 1 and library is None:
+        if self.cost.shape[1] > 1 and find_spec("moocore") is None:
             missing = "a hypervolume of three or more objectives needs the optional package moocore"
             return [], missing
         losses = _losses(self.mean[None], self.cost[None])
@@ -207,10 +206,12 @@ class FrontDraws:
 
         def volumes_of(points: FloatArray) -> FloatArray:
             scaled = (points - best) / extent
-            if library is None or scaled.shape[2] == 2:
+            if scaled.shape[2] == 2:
                 return area(scaled[:, :, 0], scaled[:, :, 1])
+            from moocore import hypervolume
+
             reference = np.ones(scaled.shape[2])
-            return np.array([float(library.hypervolume(row, ref=reference)) for row in scaled])
+            return np.array([float(hypervolume(row, ref=reference)) for row in scaled])
 
         step = max(1, _CHUNK_VALUES // len(self.mean))
         chunks = [slice(first, first + step) for first in range(0, len(self.means), step)]
