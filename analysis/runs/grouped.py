@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -80,6 +80,21 @@ class Shape:
         """Variance of the mean, as a multiple of that of independent runs; above 1 where the runs
         chose one another's setting."""
         return self.tuned.fit.inflation if self.tuned is not None and self.tuned.fit else 1.0
+
+    @property
+    def row_fields(self) -> dict[str, Any]:
+        """What the row of a result says of the shape, by field."""
+        return {
+            "config": self.config,
+            "label": self.label,
+            "mean": float(self.values.mean()),
+            "n": self.values.size,
+            "values": tuple(self.values.tolist()),
+            "costs": self.costs,
+            "crash_share": self.crash_share,
+            "lost": self.lost,
+            "setting": self.tuned.setting if self.tuned else None,
+        }
 
     @property
     def seed_variance(self) -> tuple[float, float]:

@@ -9,7 +9,7 @@ there is no answer.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Final, Unpack
 
 import numpy as np
@@ -38,26 +38,6 @@ _DEFAULT_SETTINGS: Final = LeanSettings()
 _FEWEST_SEEDS: Final = 3
 
 
-@dataclass(frozen=True, slots=True)
-class _Test:
-    """A candidate against the baseline.
-
-    Attributes:
-        diff: positive where the candidate is better.
-        sds: seed standard deviations of the candidate and of the baseline.
-        p, p_worse: one-sided p values of "worse by the margin or more" and of "worse by no more
-            than the margin"; None where the spread between seeds is not known.
-    """
-
-    shape: Shape
-    diff: float
-    sds: tuple[float, float]
-    se: float = math.nan
-    df: float = math.nan
-    p: float | None = None
-    p_worse: float | None = None
-
-
 class _Shapes:
     """The shapes of a comparison.
 
@@ -69,13 +49,22 @@ class _Shapes:
         sd, df: the seed sd of every shape, and its degrees of freedom; NaN without.
     """
 
-    def __init__(self, shapes: Grouped, baseline: Mapping[str, AxisValue], margin: float) -> None:
+    def __init__(
+        self,
+        shapes: Grouped,
+        baseline: Mapping[str, AxisValue],
+        margin: float,
+        settings: LeanSettings,
+    ) -> None:
         self.comparable, self.metric, self.costs = shapes.comparable, shapes.metric, shapes.costs
         self.at = _find_baseline(shapes, baseline)
         self.base = self.comparable[self.at]
         self.sign, self.margin = 1.0 if shapes.goal == "max" else -1.0, float(margin)
+        self.settings = settings
         self.stopped = [shape for shape in shapes.stopped if self.is_cheaper(shape)]
         self.sd, self.df = _seed_sds(self.comparable)
+        values = np.concatenate([shape.values for shape in self.comparable])
+        self.span = difference_span(metric_span(values, shapes.goal, None))
 
     def is_cheaper(self, shape: Shape) -> bool:
         return shape.costs[self.costs[0]] < self.base.costs[self.costs[0]]
@@ -86,29 +75,45 @@ class _Shapes:
         sd = float(self.sd[self.at])
         return sd if self.base.values.size > 1 and math.isfinite(sd) else None
 
+    def spread(self, k: int) -> float:
+        """Return the seed sd of a shape whose mean would scatter as much with independent runs."""
+        return float(self.sd[k]) * math.sqrt(self.comparable[k].inflation)
+
     def variance_of_mean(self, k: int) -> float:
         shape = self.comparable[k]
         return float(shape.inflation * self.sd[k] ** 2 / shape.values.size)
 
-    def test(self, k: int, margin: float) -> _Test:
-        """Test a shape against the baseline; each has its own seed variance (Welch)."""
+    def row(self, k: int, margin: float) -> LeanRow:
+        """Return a shape tested against the baseline, before Holm's correction.
+
+        Each has its own seed variance (Welch).
+        """
         shape, base = self.comparable[k], self.base
         means = float(shape.values.mean()), float(base.values.mean())
         # The same values in another order may add up to a last digit of difference.
         same = math.isclose(*means, rel_tol=1e-12)
         diff = 0.0 if same else self.sign * (means[0] - means[1])
-        sd, base_sd = (
-            float(self.sd[i]) * math.sqrt(self.comparable[i].inflation) for i in (k, self.at)
+        df = p = p_worse = None
+        reach = math.nan
+        is_measured = math.isfinite(self.spread(k) + self.spread(self.at))
+        if is_measured and min(shape.values.size, base.values.size) > 1:
+            variance, base_variance = self.variance_of_mean(k), self.variance_of_mean(self.at)
+            total = variance + base_variance
+            se = math.sqrt(total)
+            df = float(total**2 / (variance**2 / self.df[k] + base_variance**2 / self.df[self.at]))
+            t = (diff + margin) / se
+            p, p_worse = float(special.stdtr(df, -t)), float(special.stdtr(df, t))
+            reach = se * float(special.stdtrit(df, (1 + self.settings.confidence) / 2))
+        return LeanRow(
+            **shape.row_fields,
+            sd=self.spread(k),
+            diff=diff,
+            ci=clipped(Interval(diff, diff - reach, diff + reach), self.span),
+            df=df,
+            p_raw=p,
+            p_worse=p_worse,
+            saving={name: 1 - shape.costs[name] / base.costs[name] for name in shape.costs},
         )
-        if min(shape.values.size, base.values.size) < 2 or not math.isfinite(sd + base_sd):
-            return _Test(shape, diff, (sd, base_sd))
-        variance, base_variance = self.variance_of_mean(k), self.variance_of_mean(self.at)
-        total = variance + base_variance
-        se = math.sqrt(total)
-        df = float(total**2 / (variance**2 / self.df[k] + base_variance**2 / self.df[self.at]))
-        t = (diff + margin) / se
-        p, p_worse = float(special.stdtr(df, -t)), float(special.stdtr(df, t))
-        return _Test(shape, diff, (sd, base_sd), se, df, p, p_worse)
 
 
 def _seed_sds(shapes: Sequence[Shape]) -> tuple[FloatArray, FloatArray]:
@@ -166,15 +171,15 @@ def fit(
             f"margin must be a positive number in the unit of {runs.metric!r}, not {margin!r}"
         )
     candidates = grouped(runs, config, nuisance, goal=goal, costs=costs, crash_sd=settings.crash_sd)
-    shapes = _Shapes(candidates, baseline, margin)
+    shapes = _Shapes(candidates, baseline, margin, settings)
     base = shapes.base
-    tests = [
-        shapes.test(k, margin)
+    rows = [
+        shapes.row(k, margin)
         for k, shape in enumerate(shapes.comparable)
         if shapes.is_cheaper(shape)
     ]
-    untrained = _untrained(shapes, settings) if any(test.p is not None for test in tests) else ""
-    rows = _rows(shapes, tests, goal, settings, is_open=not untrained)
+    untrained = _untrained(shapes) if any(row.p_raw is not None for row in rows) else ""
+    rows = _with_outcomes(shapes, rows, is_open=not untrained)
     accepted = [row for row in rows if row.accepted]
     choice = min(accepted, key=lambda row: (row.costs[costs[0]], -row.diff)) if accepted else None
     verdict = _verdict(shapes, rows, choice, untrained)
@@ -189,19 +194,19 @@ def fit(
         baseline_costs=base.costs,
         margin=shapes.margin,
         sd=shapes.base_sd,
-        table=rows,
+        table=tuple(rows),
         stopped=tuple(shape.label for shape in shapes.stopped),
-        missing=_missing(shapes, verdict, rows, settings),
+        missing=_missing(shapes, verdict, rows),
         choice=choice.label if choice else None,
         metric=runs.metric,
         goal=goal,
         costs=tuple(costs),
         settings=settings,
-        warnings=(*candidates.warnings, *_warnings(tests, choice, settings)),
+        warnings=(*candidates.warnings, *_warnings(rows, choice, settings)),
         baseline_lost=base.lost,
         nuisance=tuple(nuisance),
         baseline_setting=base.tuned.setting if base.tuned else None,
-        doubt=_doubt(shapes, runs, first_report, settings),
+        doubt=_doubt(shapes, runs, first_report),
         fixed_rate=fixed_rate,
     )
 
@@ -231,64 +236,35 @@ def _find_baseline(shapes: Grouped, baseline: Mapping[str, AxisValue]) -> int:
     )
 
 
-def _rows(
-    shapes: _Shapes, tests: Sequence[_Test], goal: Goal, settings: LeanSettings, *, is_open: bool
-) -> tuple[LeanRow, ...]:
+def _with_outcomes(shapes: _Shapes, rows: Sequence[LeanRow], *, is_open: bool) -> list[LeanRow]:
     """Return the candidates with their outcomes; all are undecided unless ``is_open``."""
-    bounds = metric_span(np.concatenate([shape.values for shape in shapes.comparable]), goal, None)
-    p_holm = holm([test.p for test in tests], len(shapes.stopped))
-    p_worse = holm([test.p_worse for test in tests])
-    tried = sum(test.p is not None for test in tests) + len(shapes.stopped)
-    rows = []
-    for test, accept, exclude in zip(tests, p_holm, p_worse, strict=True):
-        shape = test.shape
+    settings, base_spread = shapes.settings, shapes.spread(shapes.at)
+    p_holm = holm([row.p_raw for row in rows], len(shapes.stopped))
+    p_worse = holm([row.p_worse for row in rows])
+    tried = sum(row.p_raw is not None for row in rows) + len(shapes.stopped)
+    judged = []
+    for row, accept, exclude in zip(rows, p_holm, p_worse, strict=True):
         outcome: LeanOutcome = "undecided"
         if is_open and accept is not None and accept <= settings.level:
             outcome = "established"
         elif is_open and exclude is not None and exclude <= settings.level:
             outcome = "excluded"
-        reach = test.se * float(special.stdtrit(test.df, (1 + settings.confidence) / 2))
-        interval = Interval(test.diff, test.diff - reach, test.diff + reach)
-        seeds = None
-        if is_open and outcome == "undecided" and all(0 < sd < math.inf for sd in test.sds):
+        seeds, sds = None, (row.sd, base_spread)
+        if is_open and outcome == "undecided" and all(0 < sd < math.inf for sd in sds):
             # The seeds would be added after this look, and the next look has half its error rate.
             alpha = settings.level / 2
-            seeds = seeds_for(
-                *(shapes.margin, max(tried, 1), alpha, settings.power),
-                *(test.sds, MAX_SEEDS),
-            )
-        rows.append(
-            LeanRow(
-                config=shape.config,
-                label=shape.label,
-                mean=float(shape.values.mean()),
-                n=shape.values.size,
-                values=tuple(float(value) for value in shape.values),
-                sd=test.sds[0],
-                diff=test.diff,
-                ci=clipped(interval, difference_span(bounds)),
-                df=test.df if test.p is not None else None,
-                p_raw=test.p,
-                p_holm=accept,
-                p_worse=exclude,
-                outcome=outcome,
-                seeds_needed=seeds,
-                costs=shape.costs,
-                saving={
-                    name: 1 - shape.costs[name] / shapes.base.costs[name] for name in shapes.costs
-                },
-                crash_share=shape.crash_share,
-                lost=shape.lost,
-                setting=shape.tuned.setting if shape.tuned else None,
-            )
+            seeds = seeds_for(shapes.margin, max(tried, 1), alpha, settings.power, sds, MAX_SEEDS)
+        judged.append(
+            replace(row, p_holm=accept, p_worse=exclude, outcome=outcome, seeds_needed=seeds)
         )
-    return tuple(rows)
+    return judged
 
 
-def _untrained(shapes: _Shapes, settings: LeanSettings) -> str:
+def _untrained(shapes: _Shapes) -> str:
     """Return why no shape can be compared with the baseline: it is not shown to be better than a
     constant predictor by more than the margin. Empty where it is, or where chance is not known."""
-    chance, margin = settings.chance, shapes.margin
+    settings, margin = shapes.settings, shapes.margin
+    chance = settings.chance
     if chance is None:
         return ""
     mean = float(shapes.base.values.mean())
@@ -309,9 +285,10 @@ def _untrained(shapes: _Shapes, settings: LeanSettings) -> str:
     return ""
 
 
-def _doubt(shapes: _Shapes, runs: Runs, first_report: str | None, settings: LeanSettings) -> str:
+def _doubt(shapes: _Shapes, runs: Runs, first_report: str | None) -> str:
     """Return why the baseline may have learned nothing: it is no better than the worst shape tried,
     nor than at its own first report. Empty where a constant predictor's score is known."""
+    settings = shapes.settings
     if first_report is None or settings.chance is not None or len(shapes.comparable) < 2:
         return ""
     frame = runs.frame
@@ -324,7 +301,7 @@ def _doubt(shapes: _Shapes, runs: Runs, first_report: str | None, settings: Lean
         return ""
     others = (k for k in range(len(shapes.comparable)) if k != shapes.at)
     worst = min(others, key=lambda k: shapes.sign * float(shapes.comparable[k].values.mean()))
-    p_worse = shapes.test(worst, 0.0).p_worse
+    p_worse = shapes.row(worst, 0.0).p_worse
     if p_worse is None or p_worse <= settings.alpha:
         return ""
     return (
@@ -341,11 +318,11 @@ def _p_above_zero(gains: FloatArray) -> float:
     return float(special.stdtr(gains.size - 1, -gains.mean() / (spread / math.sqrt(gains.size))))
 
 
-def _warnings(tests: Sequence[_Test], choice: LeanRow | None, settings: LeanSettings) -> list[str]:
+def _warnings(rows: Sequence[LeanRow], choice: LeanRow | None, settings: LeanSettings) -> list[str]:
     warnings = []
-    if len(tests) > (tested := sum(test.p is not None for test in tests)) > 0:
+    if len(rows) > (tested := sum(row.p_raw is not None for row in rows)) > 0:
         warnings.append(
-            f"{len(tests) - tested} candidates have a single run, or seeds without a spread, and"
+            f"{len(rows) - tested} candidates have a single run, or seeds without a spread, and"
             " are not tested"
         )
     if settings.looks > 1:
@@ -394,9 +371,7 @@ def _reason(shapes: _Shapes, verdict: LeanVerdict, rows: Sequence[LeanRow]) -> s
     )
 
 
-def _missing(
-    shapes: _Shapes, verdict: LeanVerdict, rows: Sequence[LeanRow], settings: LeanSettings
-) -> tuple[Missing, ...]:
+def _missing(shapes: _Shapes, verdict: LeanVerdict, rows: Sequence[LeanRow]) -> tuple[Missing, ...]:
     """Return the runs that would settle undecided shapes: an equal shape would be established.
 
     Shapes that need over 50 seeds are left out: a wider margin is the better advice.
@@ -416,7 +391,7 @@ def _missing(
             f"a test needs seeds; {needed} show how much they differ"
             if is_untested
             else "an equal shape would be established with probability "
-            f"{settings.power:g} by {needed} seeds"
+            f"{shapes.settings.power:g} by {needed} seeds"
         )
         if needed > row.n:
             missing.append(Missing(row.config, needed - row.n, why))

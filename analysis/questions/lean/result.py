@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from analysis.questions.pareto.result import ParetoResult
+from analysis.questions.pareto.result import ParetoResult, ShapeRow
 from analysis.runs.losses import NONE_LOST, Losses
 from analysis.runs.tuned import TunedSetting
 from analysis.sensitivity import Sensitivity, Settled
@@ -59,13 +59,11 @@ class LeanSettings(Jsonable):
         return self.alpha * 0.5 ** (self.looks - 1)
 
 
-@dataclass(frozen=True, slots=True)
-class LeanRow:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeanRow(ShapeRow):
     """One configuration cheaper than the baseline, tested for being no worse than the margin.
 
     Attributes:
-        label: the configuration in words, unique within the result.
-        mean: mean metric over full-budget runs, in the metric's unit.
         sd: seed standard deviation; that of the other shapes where its own seeds agree exactly.
         diff: how much better than the baseline it is (positive is better, whatever the goal).
         df: Satterthwaite degrees of freedom; None without a variance.
@@ -79,30 +77,18 @@ class LeanRow:
             with the power of the settings if the two were equal; None if over 50, or without a
             variance.
         saving: share of the baseline's cost saved, per cost (0.25 is a quarter less).
-        crash_share: screened, failed, diverged and too large runs among all that ended.
-        lost: its runs that do not enter the mean.
-        setting: its best setting of the nuisance axes; None without such axes.
     """
 
-    config: Config
-    label: str
-    mean: float
-    n: int
-    values: tuple[float, ...]
     sd: float
     diff: float
     ci: Interval
     df: float | None
     p_raw: float | None
-    p_holm: float | None
+    p_holm: float | None = None
     p_worse: float | None
-    outcome: LeanOutcome
-    seeds_needed: int | None
-    costs: dict[str, float]
+    outcome: LeanOutcome = "undecided"
+    seeds_needed: int | None = None
     saving: dict[str, float]
-    crash_share: float
-    lost: Losses = NONE_LOST
-    setting: TunedSetting | None = None
 
     @property
     def accepted(self) -> bool:

@@ -106,19 +106,11 @@ def fit_front(shapes: Grouped, settings: ParetoSettings) -> ParetoResult:
     dominators_by_shape = _dominators([shape.label for shape in items], draws.mean, draws.cost)
     rows = tuple(
         ParetoRow(
-            config=shape.config,
-            label=shape.label,
-            mean=mean,
+            **shape.row_fields,
             ci=clipped(Interval(mean, mean - half, mean + half), bounds),
-            n=shape.values.size,
-            values=tuple(shape.values.tolist()),
-            crash_share=shape.crash_share,
-            costs=shape.costs,
             p_front=chance,
             class_=_front_class(chance, dominators, settings),
             dominated_by=dominators,
-            lost=shape.lost,
-            setting=shape.tuned.setting if shape.tuned else None,
         )
         for shape, mean, half, chance, dominators in zip(
             items, means, reach.tolist(), p_front.tolist(), dominators_by_shape, strict=True

@@ -37,20 +37,16 @@ class ParetoSettings(Jsonable):
             raise ValueError(f"draws must be at least 1, not {self.draws!r}")
 
 
-@dataclass(frozen=True, slots=True)
-class ParetoRow:
-    """One configuration on or off the front.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShapeRow:
+    """A configuration and its runs.
 
     Attributes:
         label: the same in words, unique within the result.
         mean: mean metric over screened full-budget runs, in the metric's unit.
-        crash_share: screened, failed, diverged and too large runs among all that ended.
+        values: the metric of each of these runs.
         costs: each cost's mean over the runs.
-        p_front: share of draws in which nothing dominates it.
-        class_: on, off or undecided; where seeds tell nothing, untested_on for what nothing that
-            was measured dominates, else untested_off.
-        dominated_by: labels of the configurations whose means dominate it; of more than 1,000
-            configurations only those on the front of the means are named.
+        crash_share: screened, failed, diverged and too large runs among all that ended.
         lost: its runs that are in no mean; it is that of those left.
         setting: its best setting of the nuisance axes; None without such axes.
     """
@@ -58,16 +54,30 @@ class ParetoRow:
     config: Config
     label: str
     mean: float
-    ci: Interval
     n: int
     values: tuple[float, ...]
-    crash_share: float
     costs: dict[str, float]
+    crash_share: float
+    lost: Losses = NONE_LOST
+    setting: TunedSetting | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParetoRow(ShapeRow):
+    """One configuration on or off the front.
+
+    Attributes:
+        p_front: share of draws in which nothing dominates it.
+        class_: on, off or undecided; where seeds tell nothing, untested_on for what nothing that
+            was measured dominates, else untested_off.
+        dominated_by: labels of the configurations whose means dominate it; of more than 1,000
+            configurations only those on the front of the means are named.
+    """
+
+    ci: Interval
     p_front: float
     class_: FrontClass
     dominated_by: tuple[str, ...]
-    lost: Losses = NONE_LOST
-    setting: TunedSetting | None = None
 
 
 @dataclass(frozen=True, slots=True)
