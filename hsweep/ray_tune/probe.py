@@ -10,6 +10,8 @@ from typing import Any
 
 import ray
 
+from hsweep.ray_tune.private import problem_of_head
+
 
 def _answer() -> int:
     return os.getpid()
@@ -18,6 +20,8 @@ def _answer() -> int:
 def probe() -> dict[str, Any]:
     """Start or join Ray, wait for a worker's answer, and shut down again."""
     address = os.environ.get("RAY_ADDRESS", "")
+    if address and (problem := problem_of_head(address)):
+        raise ConnectionError(problem)
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
     if not address:  # a cluster has its own size, and asking for one when joining is an error
         options |= {
