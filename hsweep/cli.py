@@ -32,7 +32,6 @@ from hsweep.signals import (
     EXIT_INTERRUPTED,
     ends_as_interrupts,
     ignore_interrupts,
-    interrupt_message,
     redeliver_interrupts,
 )
 from hsweep.streams import discard_output, prepare_streams
@@ -86,7 +85,8 @@ class _Commands(click.Group):
             from hsweep.terminal import visible
 
             ignore_interrupts()
-            click.echo(f"\nhsweep: {visible(interrupt_message(interrupt))}", err=True)
+            message = " ".join(["interrupted", *map(str, interrupt.args)])
+            click.echo(f"\nhsweep: {visible(message)}", err=True)
             ctx.exit(EXIT_INTERRUPTED)
         except UserError as error:
             from hsweep.secrets import redact

@@ -6,17 +6,14 @@ the fields of a class into the options of a command, which receives one object o
 
 import functools
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import Field, field, fields
 from decimal import Decimal
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
-from click.shell_completion import CompletionItem
 
 from hsweep.errors import UserError, shown, unknown_name
-from hsweep.shipped import shipped_sweeps, sweep_path
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -127,34 +124,14 @@ def _converted(option: Field[Any], value: Any) -> Any:
 
 
 class OptionType(click.ParamType[Any]):
-    """A kind of value, read by a function that raises ``click.BadParameter`` or a UserError.
+    """A kind of value, read by a function that raises ``click.BadParameter`` or a UserError."""
 
-    Args:
-        read: returns the value of a text.
-        complete: returns what a shell completes to, given the command's context and the beginning
-            of a word.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        read: Callable[[Any], Any],
-        complete: Callable[[click.Context, str], Iterable[CompletionItem]] = lambda *_: (),
-    ) -> None:
-        self.name, self._read, self._complete = name, read, complete
+    def __init__(self, name: str, read: Callable[[Any], Any]) -> None:
+        self.name, self._read = name, read
 
     def convert(self, value: Any, *_: object) -> Any:
         """Return the value of a text."""
         return self._read(value)
-
-    def shell_complete(
-        self,
-        ctx: click.Context,
-        param: click.Parameter,  # noqa: ARG002
-        incomplete: str,
-    ) -> list[CompletionItem]:
-        """Return the completions of an incomplete word."""
-        return list(self._complete(ctx, incomplete))
 
 
 def _read_duration(value: Any) -> float:
@@ -222,20 +199,8 @@ def _named_values(text: str) -> tuple[str, list[Any]]:
     return name.strip(), [as_value(item) for item in parse_values(values)] if is_whole else []
 
 
-def _complete_sweep(_ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-    """Return the shipped sweeps and the files here that begin with the word; if no shipped sweep
-    does, let the shell complete a file."""
-    names = [name for name in shipped_sweeps() if name.startswith(incomplete)]
-    if not names:
-        return [CompletionItem(incomplete, type="file")]
-    names += sorted(path.name for path in Path().glob(f"{incomplete}*.py"))
-    return [CompletionItem(name) for name in names]
-
-
 DURATION: Final = OptionType("duration", _read_duration)
 COUNT: Final = OptionType("count", _read_count)
 BYTES: Final = OptionType("bytes", functools.partial(_read_count, unit="b?"))
 SETTING: Final = OptionType("name=value", _read_setting)
 AXIS_VALUES: Final = OptionType("name=value,...", _read_axis_values)
-SWEEP_FILE: Final = OptionType("sweep", lambda value: sweep_path(Path(value)), _complete_sweep)
-"""A sweep file, or the name of a sweep that comes with hsweep; the file need not exist."""

@@ -5,14 +5,18 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from types import FrameType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from hsweep.errors import UserError
 from hsweep.signals import handling, leave_terminal
 
+if TYPE_CHECKING:
+    import uvicorn
+
 LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
+_CLOSING_SECONDS: Final = 2
 
 
 def announce(pages: str, host: str, port: int, page: str = "") -> None:
@@ -61,7 +65,17 @@ def listen(host: str, port: int, *, if_taken: str = "") -> socket.socket:
         ) from error
 
 
-def run_server(run: Callable[[], object]) -> None:
+def server_of(app: Callable[..., Awaitable[None]]) -> "uvicorn.Server":
+    """Return a server of pages, which leaves open connections when it is asked to end."""
+    import uvicorn
+
+    config = uvicorn.Config(
+        app, log_level="warning", access_log=False, timeout_graceful_shutdown=_CLOSING_SECONDS
+    )
+    return uvicorn.Server(config)
+
+
+def run_server(server: "uvicorn.Server", listening: socket.socket) -> None:
     """Run a server, which ends at SIGINT and SIGTERM.
 
     A hangup, unless it is ignored, ends it as SIGTERM does: raised among its tasks, an interrupt
@@ -73,4 +87,4 @@ def run_server(run: Callable[[], object]) -> None:
         signal.raise_signal(signal.SIGTERM)
 
     with handling(hang_up, signal.SIGHUP):
-        run()
+        server.run(sockets=[listening])

@@ -107,11 +107,6 @@ def explain_interrupt(text: str) -> Iterator[None]:
         raise
 
 
-def interrupt_message(interrupt: KeyboardInterrupt) -> str:
-    """Return the message of an interrupt that ended a command."""
-    return " ".join(["interrupted", *map(str, interrupt.args)])
-
-
 def leave_terminal(last_line: str) -> None:
     """Print a last line on the terminal, if there is one, and nothing after it: from a terminal
     that has gone each further line would come back as an error. A file or pipe is kept."""

@@ -57,7 +57,7 @@ OWNERS = {
     "plotly": ("analysis/charts/plotly_page.py", "hsweep/python.py"),
     "lightning": ("hsweep/integrations/lightning*.py",),
     "starlette": ("hsweep/watching/server.py", "hsweep/tracking/ui.py"),
-    "uvicorn": ("hsweep/watching/server.py", "hsweep/tracking/ui.py"),
+    "uvicorn": ("hsweep/serving.py", "hsweep/watching/server.py"),
 }
 TORCH_AT_THE_TOP = (
     *("models/*.py", "tasks/*.py", "hsweep/integrations/*.py"),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from hsweep.command_line import running_command
-from hsweep.commands.options import STUDY_NAME, home_option, json_option, refuse_options
+from hsweep.commands.options import complete_study, home_option, json_option, refuse_options
 from hsweep.commands.output import console_for, print_json
 from hsweep.design.labels import listed
 from hsweep.errors import UserError
@@ -85,7 +85,7 @@ def _parameter(option: "Option") -> click.Option:
 
 
 @click.command(cls=_AnalyzeCommand)
-@click.argument("study_name", metavar="[STUDY]", type=STUDY_NAME, required=False)
+@click.argument("study_name", metavar="[STUDY]", shell_complete=complete_study, required=False)
 @click.option("--table", type=click.Path(path_type=Path), help="A parquet or csv file instead.")
 @click.option("--metric", help="Column of the result.")
 @click.option("--goal", type=click.Choice(["min", "max"]), help="Whether smaller is better.")

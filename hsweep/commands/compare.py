@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hsweep.commands.options import STUDY_NAME, home_option, json_option
+from hsweep.commands.options import complete_study, home_option, json_option
 from hsweep.commands.output import console_for, print_json
 from hsweep.errors import UserError
 from hsweep.paths import Home, StudyPaths
@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("names", metavar="STUDY STUDY ...", type=STUDY_NAME, nargs=-1, required=True)
+@click.argument(
+    "names", metavar="STUDY STUDY ...", shell_complete=complete_study, nargs=-1, required=True
+)
 @click.option("--cost", "costs", multiple=True, help="Compare the fronts over this cost; repeat.")
 @click.option(
     "--report",

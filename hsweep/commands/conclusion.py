@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from analysis.answer import Answer
     from analysis.charts.chart import Chart
     from analysis.questions.base import Section
-    from analysis.report.build import ReportInput
     from hsweep.record.study import StudyFolder
     from hsweep.record.tables import StudyTables
     from hsweep.running.outcome import Outcome
@@ -74,11 +73,8 @@ class Conclusion:
         files: list[Path] = []
         with self._reading, self._note_problem(study):
             if self._answer is not None and self._tables is not None:
-                from analysis.report.build import write_report
-
                 files += [study.paths.analysis]
-                page_input = _report_input(study, self._answer, self._target, self._tables)
-                files += [write_report(page_input, study.paths.report)]
+                files += [write_study_report(study, self._answer, self._target, self._tables)]
                 _write_figures(study, self._answer)
                 files += study.figures()
         return files
@@ -145,18 +141,11 @@ def conclude(
 def write_study_report(
     study: "StudyFolder", answer: "Answer", target: "TrackingTarget", tables: "StudyTables"
 ) -> Path:
-    from analysis.report.build import write_report
-
-    return write_report(_report_input(study, answer, target, tables), study.paths.report)
-
-
-def _report_input(
-    study: "StudyFolder", answer: "Answer", target: "TrackingTarget", tables: "StudyTables"
-) -> "ReportInput":
-    from analysis.report.build import report_input
+    from analysis.report.build import report_input, write_report
     from hsweep.tracking.ui import reachable_run_urls
 
-    return report_input(study, answer, reachable_run_urls(study.paths.journal, target), tables)
+    run_urls = reachable_run_urls(study.paths.journal, target)
+    return write_report(report_input(study, answer, run_urls, tables), study.paths.report)
 
 
 def _write_figures(study: "StudyFolder", answer: "Answer") -> None:

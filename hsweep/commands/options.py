@@ -1,7 +1,7 @@
 """Arguments and options that several commands share."""
 
 import os
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -11,10 +11,11 @@ from click.shell_completion import CompletionItem
 
 from hsweep.design.domain import is_text
 from hsweep.errors import UserError
-from hsweep.options import SWEEP_FILE, OptionType, option_of, options_of
+from hsweep.options import OptionType, option_of, options_of
 from hsweep.paths import Home
 from hsweep.planning.options import SweepOptions
 from hsweep.running.options import RunOptions
+from hsweep.shipped import shipped_sweeps, sweep_path
 from hsweep.streams import json_alone
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -39,19 +40,34 @@ def _read_home(value: Any) -> Home:
     return Home(path)
 
 
-def _complete_study(ctx: click.Context, incomplete: str) -> Iterator[CompletionItem]:
-    """Yield the studies of the home, newest first."""
+def complete_study(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Return the studies of the home that begin with the word, newest first."""
     from hsweep.record.study import list_studies
 
     home = ctx.params.get("home")
-    for paths in list_studies(home) if isinstance(home, Home) else ():
-        if paths.name.startswith(incomplete):
-            yield CompletionItem(paths.name)
+    studies = list_studies(home) if isinstance(home, Home) else ()
+    return [paths.name for paths in studies if paths.name.startswith(incomplete)]
 
 
-STUDY_NAME: Final = OptionType("study", str, _complete_study)
-sweep_argument = click.argument("sweep_file", metavar="SWEEP", type=SWEEP_FILE)
-study_argument = click.argument("study_name", metavar="STUDY", type=STUDY_NAME)
+def _complete_sweep(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Return the shipped sweeps and the files here that begin with the word; if no shipped sweep
+    does, let the shell complete a file."""
+    names = [name for name in shipped_sweeps() if name.startswith(incomplete)]
+    if not names:
+        return [CompletionItem(incomplete, type="file")]
+    names += sorted(path.name for path in Path().glob(f"{incomplete}*.py"))
+    return [CompletionItem(name) for name in names]
+
+
+sweep_argument = click.argument(
+    "sweep_file",
+    metavar="SWEEP",
+    type=OptionType("sweep", lambda value: sweep_path(Path(value))),
+    shell_complete=_complete_sweep,
+)
+study_argument = click.argument("study_name", metavar="STUDY", shell_complete=complete_study)
 
 home_option = click.option(
     "--home",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from hsweep.commands.options import (
-    STUDY_NAME,
+    complete_study,
     home_option,
     json_option,
     sweep_argument,
@@ -39,7 +39,7 @@ _COSTS: Final = {
 @click.option(
     "--study",
     "study_name",
-    type=STUDY_NAME,
+    shell_complete=complete_study,
     metavar="NAME",
     help="With --power: whose noise to take.",
 )

@@ -9,7 +9,7 @@ import click
 
 from hsweep.commands.options import (
     NOTHING_NEW,
-    STUDY_NAME,
+    complete_study,
     explicit_options,
     home_option,
     json_option,
@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 
 @click.command()
 @sweep_argument
-@click.option("--study", "study_name", type=STUDY_NAME, metavar="NAME", help="The study's name.")
+@click.option(
+    "--study", "study_name", shell_complete=complete_study, metavar="NAME", help="The study's name."
+)
 @click.option(
     "--only-missing",
     is_flag=True,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from hsweep.commands.options import STUDY_NAME, home_option, json_option
+from hsweep.commands.options import complete_study, home_option, json_option
 from hsweep.commands.output import NO_STUDY, console_for, exit_with, print_json
 from hsweep.errors import UserError
 from hsweep.options import option_of
@@ -21,7 +21,7 @@ _MAX_REFUSALS: Final = 5
 
 
 @click.command()
-@click.argument("names", metavar="[STUDY ...]", type=STUDY_NAME, nargs=-1)
+@click.argument("names", metavar="[STUDY ...]", shell_complete=complete_study, nargs=-1)
 @click.option(
     "--tracking-uri", metavar="URI", help="Another MLflow store than the one a study reports to."
 )

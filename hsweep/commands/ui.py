@@ -4,13 +4,13 @@ import contextlib
 
 import click
 
-from hsweep.commands.options import STUDY_NAME, home_option, tracking_option
+from hsweep.commands.options import complete_study, home_option, tracking_option
 from hsweep.paths import Home
 from hsweep.serving import LOOPBACK
 
 
 @click.command()
-@click.argument("study_name", metavar="[STUDY]", type=STUDY_NAME, required=False)
+@click.argument("study_name", metavar="[STUDY]", shell_complete=complete_study, required=False)
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(1, 65535), default=5000, show_default=True)
 @home_option

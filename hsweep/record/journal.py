@@ -190,11 +190,6 @@ class Journal(JournalReader):
         self.rows[key]  # which must be on record
         self.append([_status(key, attempt, status, reason, **changed)])
 
-    def adopt(self, key: str, reports: Iterable[LogRow], **state: Any) -> None:
-        """Give a planned trial the reports of the same training elsewhere (see
-        `adoption_entries`)."""
-        self.append(self.adoption_entries(key, reports, **state))
-
     def adoption_entries(
         self,
         key: str,

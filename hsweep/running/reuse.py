@@ -207,13 +207,14 @@ class Reuse:
             with contextlib.suppress(*_UNREADABLE):
                 if self.manifest.keep != "none":
                     self._copy_weights(key, result)
-            self.journal.adopt(
+            entries = self.journal.adoption_entries(
                 key,
                 result.reports,
                 status=TrialStatus.FINISHED,
                 reused_from=result.trained_by,
                 origins=result.origins,
             )
+            self.journal.append(entries)
             self.trained_by[key] = result.trained_by
             if result.changed:
                 changes.setdefault(result.trained_by, []).append(result.changed)

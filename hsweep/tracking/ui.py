@@ -18,7 +18,7 @@ from urllib.parse import urlencode
 
 from hsweep.errors import UserError
 from hsweep.record.manifest import Manifest
-from hsweep.serving import announce, listen, run_server
+from hsweep.serving import announce, listen, run_server, server_of
 from hsweep.tracking.contents import STUDY_ID, safe_names, study_tags
 from hsweep.tracking.target import StoreState, TrackingTarget
 
@@ -37,7 +37,6 @@ _MAX_RUNS: Final = 100
 _MAX_AXES: Final = 8
 _COST: Final = "num_params"
 _ANSWER_SECONDS: Final = 2.0
-_CLOSING_SECONDS: Final = 2
 
 
 def view_of(study: Manifest, axes: Sequence[str]) -> str:
@@ -180,7 +179,6 @@ def _serve(target: TrackingTarget, bound: socket.socket, first_page: str) -> Non
     """
     from hsweep.tracking.store import connect  # isort: skip  # prepares the import of MLflow
 
-    import uvicorn
     from mlflow.server import constants
     from starlette.responses import RedirectResponse
     from starlette.types import Receive, Scope, Send
@@ -203,10 +201,4 @@ def _serve(target: TrackingTarget, bound: socket.socket, first_page: str) -> Non
     os.environ[constants.SERVE_ARTIFACTS_ENV_VAR] = "true"
     # Serves language-model evaluation jobs, in a process of its own.
     os.environ.setdefault("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "false")
-    config = uvicorn.Config(
-        redirect_first,
-        log_level="warning",
-        access_log=False,
-        timeout_graceful_shutdown=_CLOSING_SECONDS,
-    )
-    run_server(lambda: uvicorn.Server(config).run(sockets=[bound]))
+    run_server(server_of(redirect_first), bound)

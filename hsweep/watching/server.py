@@ -7,7 +7,6 @@ import socket
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Final
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
@@ -17,15 +16,16 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 
 from hsweep.errors import UserError
-from hsweep.serving import run_server
+from hsweep.serving import run_server, server_of
 
 if TYPE_CHECKING:
+    import uvicorn
+
     from hsweep.watching.pages import StudyPages
 
 _POLL_SECONDS: Final = 1.0
 _SILENT_SECONDS: Final = 15.0
 """After which a stream says something, so that it is noticed when nobody listens any more."""
-_CLOSING_SECONDS: Final = 2
 _NICE: Final = 10
 _ANY_HOST: Final = ("0.0.0.0", "::", "")
 _HEADERS: Final = {
@@ -74,15 +74,12 @@ def serve(
         middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=names, www_redirect=False)],
         exception_handlers={UserError: _refuse},
     )
-    config = uvicorn.Config(
-        app, log_level="warning", access_log=False, timeout_graceful_shutdown=_CLOSING_SECONDS
-    )
-    server = uvicorn.Server(config)
+    server = server_of(app)
     os.nice(_NICE)
-    run_server(lambda: server.run(sockets=[listening]))
+    run_server(server, listening)
 
 
-async def _events(study: "StudyPages", server: uvicorn.Server) -> AsyncIterator[str]:
+async def _events(study: "StudyPages", server: "uvicorn.Server") -> AsyncIterator[str]:
     """Yield the state of a study whenever it changes, as events for its page."""
     before, silent = "", 0.0
     renewing = asyncio.ensure_future(run_in_threadpool(study.renew))

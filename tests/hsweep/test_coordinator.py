@@ -746,7 +746,11 @@ def test_what_is_known_from_elsewhere_is_not_handed_out(tmp_path: Path) -> None:
     entry = LogRow(1, 7.0, known, 1, "report", 4, payload)
     with Journal(tmp_path / "journal.db", create=True) as journal:
         record_trials(journal, trials)
-        journal.adopt(known, [entry], status=TrialStatus.FINISHED, reused_from="other")
+        journal.append(
+            journal.adoption_entries(
+                known, [entry], status=TrialStatus.FINISHED, reused_from="other"
+            )
+        )
         coordinator = Coordinator(journal, SWEEP, trials, str(tmp_path))
         assert coordinator.value(known) == 0.25
         handed_out = [take(coordinator).trial.key for _ in range(2)]

@@ -142,7 +142,11 @@ class TestTogether:
         before = log.read_text()
         with JournalReader(tmp_path / "journal.db") as reader:
             reports = list(journal.reports(["ta"]))
-            journal.adopt("tb", reports, status=TrialStatus.FINISHED, origins=["torch 2"])
+            journal.append(
+                journal.adoption_entries(
+                    "tb", reports, status=TrialStatus.FINISHED, origins=["torch 2"]
+                )
+            )
             assert [entry.unit for entry in reader.reports(["tb"])] == [1, 2]
             assert reader.origins("tb") == {"tb": ["torch 2"]}
         assert log.read_text().removeprefix(before).count("\n") == 1

@@ -61,7 +61,11 @@ def write_record(path: Path) -> None:
         journal.append(journal.removal_entries(["trial-c"], "no longer in the space"))
         journal.add_trials([row("trial-d", 3)])
         reports = list(journal.reports(["trial-b"]))
-        journal.adopt("trial-d", reports, status=TrialStatus.FINISHED, reused_from="other")
+        journal.append(
+            journal.adoption_entries(
+                "trial-d", reports, status=TrialStatus.FINISHED, reused_from="other"
+            )
+        )
         journal.append(journal.reopening_entries(["trial-d"], "asked for again"))
 
 

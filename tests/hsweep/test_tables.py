@@ -119,7 +119,9 @@ class TestStudyTables:
         journal.record("t2", attempt, whole)
         journal.record("t2", attempt, parts, TrialStatus.FINISHED)
         told = list(journal.reports(["t2"]))
-        journal.adopt("t3", told, status=TrialStatus.FINISHED, reused_from="theirs")
+        journal.append(
+            journal.adoption_entries("t3", told, status=TrialStatus.FINISHED, reused_from="theirs")
+        )
         trials, reports = tables_of(journal, ["nmse"])
         found = {row["key"]: row for row in trials.to_pylist()}
         columns = ("failures", "micro_batch", "reused_from")

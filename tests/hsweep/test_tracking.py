@@ -183,9 +183,9 @@ class TestWhatIsDelivered:
             report(other, "a", range(1, 4), FINISHED)
             reports = list(other.reports(["a"]))
         tracked.plan("a", "b")
-        adopt = tracked.journal.adopt
-        adopt("a", reports, status=FINISHED, reused_from="heads-0")
-        adopt("b", reports[:2], status=TrialStatus.PLANNED, continues="a")
+        entries, planned = tracked.journal.adoption_entries, TrialStatus.PLANNED
+        tracked.journal.append(entries("a", reports, status=FINISHED, reused_from="heads-0"))
+        tracked.journal.append(entries("b", reports[:2], status=planned, continues="a"))
         assert tracked.sync().is_complete
         tracked.assert_all_there("a", "b")
         runs = tracked.runs
