@@ -1,7 +1,11 @@
-"""The functions of ``models`` that rows of the lean paper name, by their names."""
+"""The models of the rows of the lean paper's tables."""
 
+import json
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
+from analysis import published
 from models.base import ModelConfig
 from models.davit import davit_base, davit_large
 from models.decoder import gpt2_tiny_stories
@@ -20,3 +24,13 @@ PRESETS: dict[str, Callable[..., ModelConfig]] = {
         *(crammed_bert, gpt2_tiny_stories, lra),
     )
 }
+"""The functions of ``models`` that rows name, by their names."""
+ROWS: list[dict[str, Any]] = json.loads(
+    Path(str(published.__file__)).with_name("parameter_counts.json").read_text("utf-8")
+)["rows"]
+
+
+def model_of(row: dict[str, Any]) -> ModelConfig:
+    settings = row["settings"].items()
+    lists = {name: tuple(value) for name, value in settings if isinstance(value, list)}
+    return PRESETS[row["model"]](**{**row["settings"], **lists})

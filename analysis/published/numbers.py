@@ -10,7 +10,6 @@ says why. No folder counts as a published data set, since its content is not kno
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from decimal import Decimal
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -20,42 +19,6 @@ from analysis.values import AxisValue, Jsonable
 Point = Mapping[str, Any]
 Tasks = Sequence[Mapping[str, Any]]
 """What a study recorded of its tasks: their fields, the class under ``type``."""
-_UNITS: Final = {"k": 10**3, "M": 10**6}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PrintedCount:
-    """The parameter count of one model of a table of the lean paper (L).
-
-    Attributes:
-        table: ``T1`` to ``T5``, or ``Fig3`` for the text beside figure 3.
-        row: the model and its (depth, heads), as a reader finds it in the table.
-        model: the preset function of ``models`` that builds its family.
-        batch_size: examples a device holds at once in the paper's set-up.
-        memory: training memory as printed; None where it is not at hand.
-        metric: what ``score`` is, by the name it has here.
-        score: the printed result, accuracies as shares; None where it is not at hand.
-        score_source: where the score was read, if not in the table itself.
-        note: why the print cannot be right, or what it leaves unsaid; empty if it is plain.
-    """
-
-    table: str
-    row: str
-    model: str
-    settings: Mapping[str, Any]
-    printed: str
-    batch_size: int
-    source: str = ""
-    memory: str | None = None
-    metric: str | None = None
-    score: float | None = None
-    score_source: str = ""
-    note: str = ""
-
-    @property
-    def printed_params(self) -> int:
-        """The printed count in parameters: 86,600,000 for ``86.6M``."""
-        return int(Decimal(self.printed[:-1]) * _UNITS[self.printed[-1]])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,15 +150,6 @@ _DERIVED: Final[Mapping[str, Callable[[Point, Tasks], dict[str, Any]]]] = {
 
 
 @cache
-def printed_counts() -> tuple[PrintedCount, ...]:
-    """Return every printed parameter count, table 4 first."""
-    return tuple(
-        PrintedCount(**{**row, "settings": _tuples(row["settings"])})
-        for row in _content("parameter_counts")["rows"]
-    )
-
-
-@cache
 def setups() -> tuple[Setup, ...]:
     """Return every group of published results."""
     return tuple(map(_setup, _content("results")["groups"]))
@@ -214,10 +168,6 @@ def setup_of(sweep: str, tasks: Tasks) -> Setup | None:
 @cache
 def _content(name: str) -> Any:
     return json.loads(Path(__file__).with_name(f"{name}.json").read_text("utf-8"))
-
-
-def _tuples(settings: Mapping[str, Any]) -> dict[str, Any]:
-    return {k: tuple(value) if isinstance(value, list) else value for k, value in settings.items()}
 
 
 def _setup(group: dict[str, Any]) -> Setup:
@@ -259,16 +209,16 @@ def _scores(group: dict[str, Any]) -> list[PrintedValue]:
     return [
         PrintedValue(
             paper="L",
-            source=row.source,
+            source=row["source"],
             settings={
-                name: str(list(value)) if isinstance(value, tuple) else value
-                for name, value in {"model": row.model, **row.settings}.items()
+                name: str(value) if isinstance(value, list) else value
+                for name, value in {"model": row["model"], **row["settings"]}.items()
                 if value is not None and name not in unasked
             },
-            metric=row.metric or "",
-            value=row.score,
-            note=row.score_source or "apparently one run",
+            metric=row["metric"],
+            value=row["score"],
+            note=row.get("score_source", "apparently one run"),
         )
-        for row in printed_counts()
-        if row.table in tables and row.score is not None
+        for row in _content("parameter_counts")["rows"]
+        if row["table"] in tables and "score" in row
     ]

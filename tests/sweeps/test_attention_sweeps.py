@@ -4,10 +4,8 @@ from typing import Any
 
 import pytest
 import torch
-from published_models import PRESETS
+from published_models import ROWS, model_of
 from shipped_plans import planned
-
-from analysis.published.numbers import printed_counts
 
 
 class TestNearestNeighborRank:
@@ -44,10 +42,10 @@ class TestNearestNeighborRank:
 
 class TestLongRangeArena:
     def test_the_paper_preset_holds_the_models_of_table_3(self) -> None:
-        rows = [row for row in printed_counts() if row.table == "T3"]
+        rows = [row for row in ROWS if row["table"] == "T3"]
         models: set[Any] = {trial.model for trial in planned("lra_nystromformer", "paper").trials}
         assert rows
-        assert {PRESETS[row.model](**row.settings) for row in rows} <= models
+        assert {model_of(row) for row in rows} <= models
 
     @pytest.mark.parametrize(
         ("task", "batch_size", "num_steps", "num_warmup"),

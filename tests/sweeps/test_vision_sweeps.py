@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 import torch
-from published_models import PRESETS
+from published_models import ROWS, model_of
 from shipped_plans import planned
 
-from analysis.published.numbers import printed_counts
 from hsweep import UserError
 from hsweep.planning.plan import Plan
 from models.shape import Stage
@@ -30,8 +29,8 @@ def stages(model: Any) -> tuple[Stage, ...]:
 
 @pytest.mark.parametrize(("name", "table"), FILES.items())
 def test_the_paper_preset_plans_the_models_of_its_table(name: str, table: str) -> None:
-    rows = [row for row in printed_counts() if row.table == table]
-    published = {PRESETS[row.model](**row.settings) for row in rows}
+    rows = [row for row in ROWS if row["table"] == table]
+    published = {model_of(row) for row in rows}
     models: set[Any] = {trial.model for trial in planned(name, "paper").trials}
     assert {replace(model, drop_path=0.0) for model in models} == published
     assert {model.drop_path for model in models} == {0.1}
