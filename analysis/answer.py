@@ -3,8 +3,8 @@
 import dataclasses
 import html
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final, TypeVar
 
 from analysis.questions.base import Finding
@@ -104,7 +104,8 @@ class Answer:
     def warnings(self) -> list[str]:
         """What else to know, each once, without what already qualifies the answer."""
         sentences = self.sentences
-        texts = dict.fromkeys(_warnings(self.findings))
+        warnings = (getattr(finding.result, "warnings", ()) for finding in self.findings)
+        texts = dict.fromkeys(chain.from_iterable(warnings))
         return [text for text in texts if as_sentence(text) not in sentences]
 
     @property
@@ -145,12 +146,6 @@ class Answer:
             content["read_as"] = dataclasses.asdict(self.read_as)
         commands = {"confirm_command": self.confirm_command, "settle_command": self.settle_command}
         return content | {name: text for name, text in commands.items() if text is not None}
-
-
-def _warnings(findings: tuple[Finding, ...]) -> Iterator[str]:
-    """Yield the warnings of the findings' results."""
-    for finding in findings:
-        yield from getattr(finding.result, "warnings", ())
 
 
 def _direction(finding: Finding) -> str:

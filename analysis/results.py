@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any, Final
-
-import pandas as pd
+from typing import Final
 
 from analysis.questions.base import Section, StudyRuns
+from analysis.questions.shapes import answered_axes, nuisance_axes
+from analysis.runs.columns import rows_by_values
 from analysis.runs.losses import Losses
 from analysis.runs.statuses import FULL, NOT_NEEDED
 from analysis.runs.tuned import tuned_runs
@@ -69,19 +69,16 @@ def results_section(study: StudyRuns, width: int = 200) -> Section | None:
     question, metric = study.question, study.manifest.metric
     varying = varying_columns(study.trials, study.manifest.axes)
     is_transition = question.get("type") == "Transition"
-    x, by = question.get("x"), question.get("by")
-    cell_axes = [axis for axis in (x, by) if axis in varying] if is_transition else []
-    nuisance = [axis for axis in question.get("nuisance", ()) if axis in varying]
+    cell_axes = [axis for axis in answered_axes(study) if axis in varying]
+    nuisance = [*nuisance_axes(study)]
     # An axis that follows from the cell, as a width that goes with the heads, makes no other cell.
     config = cell_axes or [axis for axis in varying if axis not in nuisance]
-    if is_transition:
-        cells = study.trials.groupby(cell_axes, dropna=False) if cell_axes else None
+    if cell_axes:
+        cells = study.trials.groupby(cell_axes, dropna=False)
         nuisance += [
             axis
             for axis in varying
-            if axis not in (*cell_axes, *nuisance)
-            and cells is not None
-            and (cells[axis].nunique(dropna=False) > 1).any()
+            if axis not in (*cell_axes, *nuisance) and (cells[axis].nunique(dropna=False) > 1).any()
         ]
     places = _places(study, config, nuisance)
     if not any(place.values for place in places):
@@ -134,26 +131,20 @@ def _places(study: StudyRuns, config: Sequence[str], nuisance: Sequence[str]) ->
     except UserError:
         return []
     rows = rows.assign(num_params=study.runs.frame["num_params"].to_numpy())
-    full_runs = counted_rows.loc[counted_rows["complete"]]
-    values = {key: tuple(part["value"]) for key, part in _by(full_runs, config)}
+    is_counted = rows.index.isin(counted_rows.index[counted_rows["complete"]])
     places = []
-    for key, part in _by(rows, config):
+    for key, at in rows_by_values(rows, config):
+        part = rows.iloc[at]
         params = part["num_params"].dropna()
         places.append(
             _Place(
                 tuple(map(_text, key)),
-                values.get(key, ()),
+                tuple(part["value"][is_counted[at]]),
                 "" if nuisance else Losses.of(part["status"]).text,
                 float(params.iloc[0]) if len(params) else None,
             )
         )
     return places
-
-
-def _by(rows: pd.DataFrame, config: Sequence[str]) -> list[tuple[tuple[Any, ...], pd.DataFrame]]:
-    if not config:
-        return [((), rows)] if len(rows) else []
-    return list(rows.groupby(list(config), sort=True, dropna=False))
 
 
 def _text(value: AxisValue) -> str:

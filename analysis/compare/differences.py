@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from analysis.text.numbers import NONE
+from analysis.text.tables import leaves
 from hsweep.record.study import StudyFolder
 
 Tasks = Mapping[str, Mapping[str, Any]]
@@ -61,17 +62,13 @@ def differences(
     return {name: values for name, values in rows.items() if len(set(values)) > 1}
 
 
-def _flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+def _flat(content: Mapping[str, Any]) -> dict[str, str]:
     """Return nested values in words, their names joined by dots."""
-    rows: dict[str, str] = {}
-    for name, value in content.items():
-        full = f"{prefix}{name}"
-        if isinstance(value, Mapping) and value:
-            rows |= _flat(value, f"{full}.")
-        else:
-            text = _value_text(value) or NONE
-            rows[full] = text[:_COMMIT_LENGTH] if full.endswith(".commit") else text
-    return rows
+    texts = {name: _value_text(value) or NONE for name, value in leaves(content)}
+    return {
+        name: text[:_COMMIT_LENGTH] if name.endswith(".commit") else text
+        for name, text in texts.items()
+    }
 
 
 def _value_text(value: Any) -> str:

@@ -79,18 +79,9 @@ def searched_axis(answer: Answer) -> str | None:
 
 
 def report_input(
-    study: StudyFolder,
-    answer: Answer,
-    run_urls: Mapping[str, str],
-    tables: StudyTables | None = None,
+    study: StudyFolder, answer: Answer, run_urls: Mapping[str, str], tables: StudyTables
 ) -> ReportInput:
-    """Return everything a study's report shows.
-
-    ``tables`` are the tables behind the answer; by default they are read from the study.
-    """
-    if tables is None:
-        with study.reading() as tables:
-            return report_input(study, answer, run_urls, tables)
+    """Return everything a study's report shows; ``tables`` are the tables behind the answer."""
     manifest = study.manifest
     runs = StudyRuns(manifest, tables)
     trials = runs.every_trial.copy(deep=False)

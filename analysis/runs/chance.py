@@ -8,14 +8,13 @@ import numpy as np
 import pandas as pd
 
 from analysis.runs.statuses import AT_CHANCE
+from analysis.statistics.moderated import PAIR_SCALE
 from analysis.statistics.values import FloatArray, Mask
 from hsweep.design.metric_names import counts_examples
 from hsweep.design.question import Goal
 
 _LEVEL: Final = 1.645
 """One-sided 95 % quantile of a normal."""
-_ABS_NORMAL_DIFFERENCE: Final = 0.9539
-"""Median of |a - b| for two draws of a normal with sd 1."""
 _NEAR: Final = 0.5
 """Runs with at most this share of the best gain measure the noise of runs that learned nothing."""
 _DIGITS: Final = 7
@@ -125,6 +124,6 @@ def learned_nothing(
     best = float(gain.max())
     near = np.abs(gain) <= _NEAR * best
     apart = pd.Series(gain[near]).groupby(point[near]).diff().abs().median()
-    noise = 0.0 if np.isnan(apart) else float(apart) / _ABS_NORMAL_DIFFERENCE
+    noise = 0.0 if np.isnan(apart) else float(apart) / PAIR_SCALE
     noise = noise if most is None else min(noise, most)
     return np.asarray(gain <= max(_LEVEL * noise, _NOTHING * best))

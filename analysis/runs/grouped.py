@@ -19,7 +19,7 @@ from analysis.runs.scale import check_goal, to_quality
 from analysis.runs.statuses import DROPPED, FULL
 from analysis.runs.tuned import Tuned, tuned_runs
 from analysis.statistics.moderated import screen_crashes, seed_variance
-from analysis.statistics.values import FloatArray, IntArray, Mask
+from analysis.statistics.values import FloatArray, Mask
 from analysis.values import AxisValue, Config, value_text
 from hsweep.design.question import Goal, Scale
 from hsweep.errors import UserError, unknown_name
@@ -42,8 +42,7 @@ class Shape:
         quality: ``values`` on the question's scale, turned so that higher is better.
         replicates: the seed or number of each run in ``values``.
         costs: mean of each cost over the runs in ``values``; over all runs if that is empty.
-        cost_values: each cost, run by run, as long as ``values``.
-        numbers: further columns, run by run; NaN where an entry is empty.
+        numbers: each cost and further column, run by run; NaN where a further entry is empty.
         crash_share: share of the ended runs that failed, diverged, were too large, at chance or
             screened as crashed.
         stopped: how many of its runs were stopped early.
@@ -57,7 +56,6 @@ class Shape:
     quality: FloatArray
     replicates: tuple[str, ...]
     costs: dict[str, float]
-    cost_values: dict[str, FloatArray]
     crash_share: float
     numbers: dict[str, FloatArray]
     stopped: int = 0
@@ -71,7 +69,6 @@ class Shape:
             values=self.values[runs],
             quality=self.quality[runs],
             replicates=tuple(itertools.compress(self.replicates, runs)),
-            cost_values={name: values[runs] for name, values in self.cost_values.items()},
             numbers={name: values[runs] for name, values in self.numbers.items()},
         )
 
@@ -191,9 +188,7 @@ def grouped(
     quality = np.full(len(rows), np.nan)
     quality[complete] = done
     status, seed = (rows[name].to_numpy(object) for name in ("status", "replicate"))
-    prices, further = (
-        {name: rows[name].to_numpy(np.float64) for name in names} for names in (costs, numbers)
-    )
+    columns = {name: rows[name].to_numpy(np.float64) for name in (*costs, *numbers)}
     parts = rows_by_values(rows, by)
     full = [at[complete[at]] for _, at in parts]
     dropped = rows["status"].isin(DROPPED).to_numpy()
@@ -206,8 +201,9 @@ def grouped(
         config = dict(zip(by, key, strict=True))
         label = _label(config)
         bad = np.zeros(at.size, bool) if num_stopped or not at.size else next(crashed)
-        if not num_stopped and (name := _unknown(prices, at)):
-            raise UserError(f"cost {name!r} is missing for a full-budget run of {label}")
+        unknown = [name for name in costs if np.isnan(columns[name][at]).any()]
+        if unknown and not num_stopped:
+            raise UserError(f"cost {unknown[0]!r} is missing for a full-budget run of {label}")
         good = at[:0] if num_stopped else at[~bad]
         ends = status[all_rows].tolist()
         lost = Losses.of(ends, int(bad.sum()))
@@ -219,13 +215,9 @@ def grouped(
                 value[good],
                 quality[good],
                 tuple(map(str, seed[good])),
-                {
-                    name: _mean(price[good] if good.size else price[all_rows])
-                    for name, price in prices.items()
-                },
-                {name: price[good] for name, price in prices.items()},
+                {name: _mean(columns[name][good if good.size else all_rows]) for name in costs},
                 float(lost.total / ended) if ended else 0.0,
-                {name: column[good] for name, column in further.items()},
+                {name: column[good] for name, column in columns.items()},
                 num_stopped,
                 lost,
                 tuned.get(key),
@@ -249,11 +241,6 @@ def grouped(
 def describe(config: Mapping[str, AxisValue]) -> str:
     """Return axis values in words: ``depth=8, heads=14``."""
     return ", ".join(f"{name}={value_text(value)}" for name, value in config.items())
-
-
-def _unknown(prices: Mapping[str, FloatArray], at: IntArray) -> str | None:
-    """Return the first cost that is missing in one of the rows ``at``; None if all are known."""
-    return next((name for name, price in prices.items() if np.isnan(price[at]).any()), None)
 
 
 def _mean(values: FloatArray) -> float:

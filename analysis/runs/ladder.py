@@ -3,15 +3,13 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any
 
 import pandas as pd
 
 from analysis.runs.columns import ROUNDING, as_numbers, budget_steps, require
 from analysis.runs.table import MAX_RUNGS, Runs
 from hsweep.design.labels import budget_text
-
-_SINGLE: Final = "longer training was not tried"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +64,7 @@ class Ladder:
                 f"a run has {self.reports} budgets, which are reports on its way, not runs trained"
                 " to each of them"
             )
-        return _SINGLE if self.is_single else ""
+        return "longer training was not tried" if self.is_single else ""
 
     def where(self, column: str, value: Any) -> "Ladder":
         """Return the ladder of the runs that have this value in a column."""

@@ -1,7 +1,7 @@
 """Runs that are left out of the mean of their cell or shape, counted by the reason."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -71,22 +71,16 @@ class Losses:
 
     @property
     def behind(self) -> str:
-        """The text to put after the number of runs left: `` left (2 of 5 diverged)``."""
+        """The text after the number of runs behind a mean: `` left (2 of 5 diverged)``."""
         return f" left ({self.text})" if self.total else ""
 
 
 NONE_LOST: Final = Losses()
 
 
-def runs_text(left: int, losses: Losses) -> str:
-    """Return the number of runs behind a mean, with the losses: ``3 left (2 of 5 diverged)``."""
-    return f"{left}{losses.behind}"
-
-
-def losses_named(losses_by_name: Mapping[str, Losses] | Sequence[tuple[str, Losses]]) -> str:
+def losses_named(losses_of: Iterable[tuple[str, Losses]]) -> str:
     """Return a text on the losses of several cells or shapes, the largest share first."""
-    pairs = losses_by_name.items() if isinstance(losses_by_name, Mapping) else losses_by_name
-    lost = [(name, losses) for name, losses in pairs if losses.total]
+    lost = [(name, losses) for name, losses in losses_of if losses.total]
     lost.sort(key=lambda pair: -pair[1].total / pair[1].started)
     named = [f"{losses.text} at {name}" for name, losses in lost[:_MAX_NAMES]]
     unnamed = len(lost) - len(named)

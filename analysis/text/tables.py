@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -53,19 +53,21 @@ def first_rows(
 
 def provenance_table(provenance: Mapping[str, Any]) -> Table:
     """Return what the study rests on, nested names joined by dots."""
-    return Table(("what", "value"), tuple(_flatten("", provenance)))
-
-
-def _flatten(prefix: str, values: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    rows: list[tuple[str, ...]] = []
-    for name, value in values.items():
-        full = f"{prefix}{name}"
-        if isinstance(value, Mapping):
-            rows += _flatten(f"{full}.", value)
-        elif full == "command" and isinstance(value, list):
-            rows.append((full, shlex.join(map(str, value))))
+    rows = []
+    for name, value in leaves(provenance):
+        text = NONE if value is None else str(value)
+        if name == "command" and isinstance(value, list):
+            text = shlex.join(map(str, value))
         elif isinstance(value, list | tuple | set):
-            rows.append((full, json.dumps(list(value), default=str)))
+            text = json.dumps(list(value), default=str)
+        rows.append((name, text))
+    return Table(("what", "value"), tuple(rows))
+
+
+def leaves(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the values of nested mappings, their names joined by dots."""
+    for name, value in content.items():
+        if isinstance(value, Mapping):
+            yield from leaves(value, f"{prefix}{name}.")
         else:
-            rows.append((full, NONE if value is None else str(value)))
-    return rows
+            yield f"{prefix}{name}", value

@@ -155,7 +155,7 @@ def test_shapes_hold_the_runs_that_pandas_groups(seed: int) -> None:
             continue
         item = comparable.pop(key)
         assert item.values.tolist() == done["top1"].tolist()
-        assert item.cost_values["latency"].tolist() == done["latency"].tolist()
+        assert item.numbers["latency"].tolist() == done["latency"].tolist()
         assert item.costs["latency"] == done["latency"].to_numpy().mean()
         counts = rows["status"].value_counts()
         assert item.lost.failed == counts.get("failed", 0)

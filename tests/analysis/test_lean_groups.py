@@ -135,7 +135,8 @@ def answered(tmp_path: Path) -> tuple[Answer, str]:
             is_bad = trial.point.family == "odd" and trial.point.variant == "lean"
             finish(journal, trial, (0.4 if is_bad else 0.2) + 0.001 * trial.replicate)
     answer = answer_study(study)
-    return answer, build_report(report_input(study, answer, {}))
+    with study.reading() as tables:
+        return answer, build_report(report_input(study, answer, {}, tables))
 
 
 def test_a_study_answers_family_by_family(answered: tuple[Answer, str]) -> None:
@@ -182,7 +183,8 @@ def test_results_of_different_tasks_are_never_on_one_front(tmp_path: Path) -> No
     # On one front the even family, whose error is half as large, would beat every odd shape.
     assert {name: len(front.table) for name, front in fronts.items()} == {"even": 2, "odd": 2}
     assert all(max(row.p_front for row in front.table) == 1 for front in fronts.values())
-    shown = report_input(study, answer, {})
+    with study.reading() as tables:
+        shown = report_input(study, answer, {}, tables)
     titles = [section.title for section in finding.tables]
     assert titles[2:4] == ["Shapes, family = even", "Shapes, family = odd"]
     fronts_drawn = [chart for chart in finding.charts() if chart.name.startswith("front")]

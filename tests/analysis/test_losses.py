@@ -23,7 +23,7 @@ from analysis.questions.transition import fit as transition
 from analysis.questions.transition.charts import transition_charts
 from analysis.questions.transition.result import CellCounts, TransitionResult
 from analysis.questions.transition.text import cells_table
-from analysis.runs.losses import Losses, losses_named, runs_text
+from analysis.runs.losses import Losses, losses_named
 from analysis.text.trials import (
     frame_outcomes,
     outcomes_table,
@@ -67,8 +67,8 @@ class TestCounting:
         assert (found.total, found.text) == (1, "1 of 4 diverged")
 
     def test_a_number_is_marked_only_where_runs_are_missing(self) -> None:
-        assert runs_text(5, Losses(5)) == "5"
-        assert runs_text(2, Losses(5, 2, 1)) == "2 left (2 of 5 diverged, 1 of 5 failed)"
+        assert Losses(5).behind == ""
+        assert Losses(5, 2, 1).behind == " left (2 of 5 diverged, 1 of 5 failed)"
 
     def test_the_heaviest_losses_are_named_first_and_the_rest_counted(self) -> None:
         lost = [(f"heads={h}", Losses(10, diverged=h)) for h in range(10)]

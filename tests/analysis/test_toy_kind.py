@@ -125,7 +125,8 @@ def test_a_study_shows_it_on_the_page_in_json_and_in_figures(tmp_path: Path) -> 
     content = answer.to_json()
     found = content if content["kind"] == "best" else content["best"]
     assert (found["value"], found["group"]) == (0.5, "mine")
-    shown = report_input(study, answer, {})
+    with study.reading() as tables:
+        shown = report_input(study, answer, {}, tables)
     page = build_report(shown)
     for text in ("Best run", "The best run is 0.5.", 'id="figure-best-run"'):
         assert text in page

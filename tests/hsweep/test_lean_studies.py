@@ -158,7 +158,8 @@ def test_a_study_compares_shapes_each_at_its_best_rate(tmp_path: Path) -> None:
     assert [shape.setting.values["lr"] for shape in front.table if shape.setting] == [0.01, 0.001]
     assert json.loads(json.dumps(answer.to_json(), allow_nan=False))["nuisance"] == ["lr"]
     assert answer.confirm_command is None or "lr=0.01" in answer.confirm_command
-    page = build_report(report_input(studies[0], answer, {}))
+    with studies[0].reading() as tables:
+        page = build_report(report_input(studies[0], answer, {}, tables))
     assert "<td>lr=0.01 (of 3)</td>" in page
     assert ">lr=0.001 (of 3, lr at the edge)</td>" in page
     both = compare_studies(studies, settings=ParetoSettings(draws=50))

@@ -68,7 +68,8 @@ def test_cells_stand_at_their_best_rate_named_or_not(home: Home, nuisance: tuple
         learned = cell.x < 4
         assert (cell.started, cell.count("at_chance"), cell.read) == (9, 0 if learned else 3, 3)
     assert json.loads(json.dumps(answer.to_json(), allow_nan=False))["nuisance"] == ["lr"]
-    page = build_report(report_input(study, answer, {}))
+    with study.reading() as tables:
+        page = build_report(report_input(study, answer, {}, tables))
     assert "<b>9</b><span>at chance</span>" in page
     assert "<b>45</b><span>finished</span>" in page
     assert '<th scope="col">of these at chance</th>' in page

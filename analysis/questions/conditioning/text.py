@@ -10,7 +10,6 @@ from analysis.questions.conditioning.result import (
     ConditioningVerdict,
     HeadsTrend,
 )
-from analysis.runs.losses import runs_text
 from analysis.statistics.permutation import RankTest
 from analysis.text.numbers import (
     NONE,
@@ -136,7 +135,7 @@ def shapes_table(result: ConditioningResult) -> Table:
         row = [shape.label]
         if result.size:
             row.append(cost_text(result.size, shape.size))
-        row += [number_text(shape.metric, 4), runs_text(shape.n, shape.lost)]
+        row += [number_text(shape.metric, 4), f"{shape.n}{shape.lost.behind}"]
         row.append(number_text(shape.condition))
         if has_theory:
             ratio = shape.condition / shape.prediction if shape.prediction else None

@@ -14,7 +14,6 @@ from analysis.questions.lean.result import (
     missing_runs,
 )
 from analysis.questions.pareto.text import pareto_table
-from analysis.runs.losses import runs_text
 from analysis.sensitivity import Sensitivity, Settled
 from analysis.statistics.noninferiority import MAX_SEEDS, confirming_seeds
 from analysis.text.numbers import (
@@ -258,7 +257,7 @@ def lean_table(result: LeanResult) -> Table:
             row.label,
             number_text(row.diff),
             f"{number_text(row.ci.low)} to {number_text(row.ci.high)}",
-            runs_text(row.n, row.lost),
+            f"{row.n}{row.lost.behind}",
             number_text(row.p_raw, 2),
             number_text(row.p_holm, 2),
             NONE if result.verdict in ("untrained", "unsupported") else row.outcome,
@@ -375,7 +374,7 @@ def group_baselines_table(groups: LeanGroups) -> Table:
             value,
             result.baseline_label,
             number_text(result.baseline_mean, 4),
-            runs_text(result.baseline_n, result.baseline_lost),
+            f"{result.baseline_n}{result.baseline_lost.behind}",
             number_text(result.sd),
             number_text(result.margin_over_sd),
             _confirmation(result),

@@ -262,7 +262,7 @@ def _cost_draws(
     known: list[str] = []
     unknown: list[str] = []
     for column, name in enumerate(shapes.costs):
-        groups = [shape.cost_values[name] for shape in shapes.comparable]
+        groups = [shape.numbers[name] for shape in shapes.comparable]
         if not any(np.ptp(group) > 0 for group in groups):
             continue
         size = np.array([group.size for group in groups], dtype=np.float64)

@@ -4,7 +4,7 @@ import math
 from typing import Final
 
 from analysis.questions.pareto.result import FrontClass, ParetoResult, ParetoRow
-from analysis.runs.losses import losses_named, runs_text
+from analysis.runs.losses import losses_named
 from analysis.text.numbers import (
     Tone,
     all_at_best,
@@ -88,7 +88,7 @@ def pareto_table(result: ParetoResult) -> Table:
             row.label,
             number_text(row.mean, 4),
             f"{number_text(row.ci.low, 4)} to {number_text(row.ci.high, 4)}",
-            runs_text(row.n, row.lost),
+            f"{row.n}{row.lost.behind}",
             percent_text(row.crash_share),
             *(cost_text(cost, row.costs.get(cost)) for cost in result.costs),
             number_text(row.p_front, 2),
