@@ -184,7 +184,7 @@ class StudyRuns:
     def ladder(self) -> Ladder:
         """The trials of each budget, where points were trained to several."""
         unit, runs = str(self.manifest.budget.get("unit", "")), self._filled(self.counted)
-        ladder = ladder_of(runs, self.manifest.axes, "budget", unit, answered=self.budget)
+        ladder = ladder_of(runs, self.manifest.axes, "budget", answered=self.budget)
         can_be_extended = self.is_listed and unit != "seconds"
         return replace(ladder, unit=unit, to_extend=self.budget if can_be_extended else None)
 

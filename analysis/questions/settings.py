@@ -4,7 +4,6 @@ import dataclasses
 import typing
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
 from hsweep.errors import UserError, unknown_name
@@ -23,15 +22,13 @@ class Option:
         help: one line.
         reads: the type of the option's value.
         multiple: whether the option may be repeated.
-        metavar: the placeholder of the value in the help.
         of_table: whether only a table needs the option, because a study records the value.
     """
 
     name: str
     help: str
-    reads: type[str | int | float | Path] = str
+    reads: type[str | int | float] = str
     multiple: bool = False
-    metavar: str | None = None
     of_table: bool = False
 
     @property

@@ -74,13 +74,11 @@ def _kinds() -> "dict[str, Kind]":
 
 
 def _parameter(option: "Option") -> click.Option:
-    as_path = click.Path(path_type=Path) if option.reads is Path else option.reads
     return click.Option(
         [option.flag],
         help=option.help,
-        type=click.IntRange(1) if option.reads is int else as_path,
+        type=click.IntRange(1) if option.reads is int else option.reads,
         multiple=option.multiple,
-        metavar=option.metavar,
     )
 
 

@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 from typing import Final
 
-from analysis.questions.base import Section
+from analysis.questions.base import Section, tables_with_rows
 from analysis.questions.lean.result import (
     LeanGroups,
     LeanResult,
@@ -236,7 +236,7 @@ def lean_tables(result: LeanResult | LeanGroups) -> tuple[Section, ...]:
     )
     missing = missing_table(missing_runs(result), training)
     tables.append(Section("Runs that would settle it", missing))
-    return tuple(section for section in tables if section.table.rows)
+    return tables_with_rows(*tables)
 
 
 def lean_table(result: LeanResult) -> Table:

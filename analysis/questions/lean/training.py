@@ -56,14 +56,10 @@ def with_training(
         return result
     rows = [row for row in result.table if row.outcome == "excluded" or row.label == result.choice]
     rest = [row for row in result.table if row not in rows]
-    sign = 1.0 if result.goal == "max" else -1.0
-    answer_index = len(ladder.rungs) - 1
     quantities = [
-        _quantity(result, row, ladder, answer_index, sign, course)
+        _quantity(result, row, ladder, course, decides=course <= len(rows))
         for course, row in enumerate([None, *rows, *rest])
     ]
-    decisive = 1 + len(rows)
-    quantities = [replace(quantity, decides=k < decisive) for k, quantity in enumerate(quantities)]
 
     def answer_changes(change: FloatArray) -> Verdicts:
         gaps = np.array([row.diff for row in rows])[:, None] + change[1:] - change[0]
@@ -98,20 +94,14 @@ def _answers(
     result: LeanResult, ladder: Ladder, answer: Callable[[Runs], LeanResult]
 ) -> list[BudgetAnswer]:
     answers = []
-    for rung in ladder.rungs[:-1]:
+    for rung in ladder.rungs:
         try:
-            result_there = answer(rung.runs)
+            there = result if rung is ladder.rungs[-1] else answer(rung.runs)
         except UserError:
             # Typically the baseline has no run at a shorter budget; the answer stands without it.
             continue
-        answers.append(
-            BudgetAnswer(number(rung.budget), len(rung.runs.frame), _verdict_text(result_there))
-        )
-    if ladder.rungs:
-        last = ladder.rungs[-1]
-        answers.append(
-            BudgetAnswer(number(last.budget), len(last.runs.frame), _verdict_text(result))
-        )
+        runs = len(rung.runs.frame)
+        answers.append(BudgetAnswer(number(rung.budget), runs, _verdict_text(there)))
     return answers
 
 
@@ -123,12 +113,7 @@ def _verdict_text(result: LeanResult) -> str:
 
 
 def _quantity(
-    result: LeanResult,
-    row: LeanRow | None,
-    ladder: Ladder,
-    answer_index: int,
-    sign: float,
-    course: int,
+    result: LeanResult, row: LeanRow | None, ladder: Ladder, course: int, *, decides: bool
 ) -> Quantity:
     """Return the curve of a shape over the budgets; a ``row`` of None is the baseline."""
     config, setting, runs = (
@@ -140,8 +125,10 @@ def _quantity(
     curve = None
     if ladder.rungs:
         values = [_by_seed(rung.runs, at) for rung in (*ladder.rungs, *ladder.further)]
-        curve = paired_curve(values, answer_index)
-    return Quantity(at, runs, None if curve is None else sign * curve, 0, course)
+        curve = paired_curve(values, len(ladder.rungs) - 1)
+    if curve is not None and result.goal == "min":
+        curve = -curve
+    return Quantity(at, runs, curve, 0, course, decides)
 
 
 def _by_seed(runs: Runs, at: Mapping[str, AxisValue]) -> dict[str, float]:

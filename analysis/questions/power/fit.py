@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from statistics import fmean, geometric_mean
 from typing import Final
 
 import numpy as np
@@ -65,9 +66,8 @@ def noise_of(result: TransitionResult) -> Noise:
     if result.stated_sd is None and (result.n1_assumed_sd is not None or not spreads):
         source = "assumed: no cell of the study holds two full-budget runs"
         return replace(default_noise(result.scale), source=source)
-    seed_sd = math.exp(sum(math.log(sd) for sd in spreads) / len(spreads))
-    runs = [cell.n for cell in result.cells] or [1]
-    variance = 1.57 * seed_sd**2 * sum(1 / n for n in runs) / len(runs)
+    seed_sd = geometric_mean(spreads)
+    variance = 1.57 * seed_sd**2 * fmean([1 / cell.n for cell in result.cells] or [1.0])
     cell_sd = math.sqrt(max(result.phi - 1, 0.0) * variance)
     head_sd = default_noise(result.scale).head_sd
     source = f"seen in {len(result.runs)} full-budget runs"
@@ -88,7 +88,6 @@ def plan_transition(
     h_star: Number | None = None,
     jumps: Sequence[float] | None = None,
     settings: PowerSettings | None = None,
-    fit_settings: TransitionSettings | None = None,
     choice: SettingChoice = SettingChoice(),  # noqa: B008
     on_progress: Progress | None = None,
 ) -> PowerResult:
@@ -101,7 +100,6 @@ def plan_transition(
             value, since a break at the second cannot be told from diminishing returns.
         jumps: sizes; None: 0.4, 0.8 and 1.5 decades (a tenth of them in nats for losses).
         choice: of settings of nuisance axes.
-        fit_settings: of the analysis; draws and seed are taken from ``settings``.
         on_progress: called with the number of sweeps done and of all.
 
     Raises:
@@ -137,7 +135,7 @@ def plan_transition(
             "one run a cell measures no seed noise: such a design can only suggest a collapse"
         )
     noise = noise or default_noise(scale)
-    fit_settings = replace(fit_settings or TransitionSettings(), B=settings.B, n_mc=settings.n_mc)
+    fit_settings = TransitionSettings(B=settings.B, n_mc=settings.n_mc)
     designs = _designs(heads, tuple(lengths), seeds, by)
     cases = [(design, float(jump)) for design in designs for jump in jumps]
     table: list[PowerRow] = []
@@ -306,16 +304,16 @@ def _designs(
     """Return the sweep's own design and the alternatives, smallest first."""
     study_lengths = tuple(sorted({length for length in lengths if length is not None}))
     if by is None or not study_lengths:
+        own = Design(heads, (None,), seeds, is_own=True)
         alternatives = [Design(heads, (None,), n) for n in (2, 3, 5, 8, 12) if n != seeds]
-        designs = [Design(heads, (None,), seeds, is_own=True), *alternatives]
     else:
+        own = Design(heads, study_lengths, seeds, is_own=True)
         alternatives = [
             Design(heads, _even_lengths(study_lengths, count), n)
             for count, n in _ALTERNATIVES
             if (count, n) != (len(study_lengths), seeds)
         ]
-        designs = [Design(heads, study_lengths, seeds, is_own=True), *alternatives]
-    return sorted(designs, key=lambda design: design.trials)
+    return sorted([own, *alternatives], key=lambda design: design.trials)
 
 
 def _even_lengths(lengths: tuple[Number, ...], count: int) -> tuple[Number, ...]:

@@ -72,17 +72,14 @@ def published_table(result: PublishedResult) -> Table:
         "p": [_p_cell(row.p) for row in result.rows],
         "outcome": [_outcome(row) for row in result.rows],
     }
-    if not result.rows:
-        return Table(tuple(columns), ())
-    shared = _shared(columns, ("published in", "metric"))
     assumptions = "; ".join(result.assumptions)
     note = (
-        f"{shared}“By the paper's rule” is what the study's seeds would give if printed as the "
+        f"“By the paper's rule” is what the study's seeds would give if printed as the "
         "paper does: one run, or the best of some. The difference, of errors a factor, is from "
         "that to the printed value, and beside it in standard errors. Taken for granted: "
         f"{assumptions}."
     )
-    return Table(tuple(columns), tuple(zip(*columns.values(), strict=True)), note)
+    return _table(columns, ("published in", "metric"), note)
 
 
 def missing_printed_table(result: PublishedResult) -> Table:
@@ -94,14 +91,12 @@ def missing_printed_table(result: PublishedResult) -> Table:
         "printed": [printed_text(value) for value in result.missing],
         "remark": [value.note for value in result.missing],
     }
-    if not result.missing:
-        return Table(tuple(columns), ())
-    note = _shared(columns, ("published in", "metric", "remark"))
-    return Table(tuple(columns), tuple(zip(*columns.values(), strict=True)), note.strip())
+    return _table(columns, ("published in", "metric", "remark"))
 
 
-def _shared(columns: dict[str, list[str]], names: tuple[str, ...]) -> str:
-    """Take out the columns that say the same in every row, and return what they hold."""
+def _table(columns: dict[str, list[str]], names: tuple[str, ...], note: str = "") -> Table:
+    """Return a table; those of the columns ``names`` that say the same in every row go into its
+    note."""
     shared = ""
     for name in names:
         values = set(columns[name])
@@ -109,7 +104,8 @@ def _shared(columns: dict[str, list[str]], names: tuple[str, ...]) -> str:
             value = values.pop()
             del columns[name]
             shared += f"{name[:1].upper()}{name[1:]}: {value}. " if value else ""
-    return shared
+    rows = tuple(zip(*columns.values(), strict=True))
+    return Table(tuple(columns), rows, f"{shared}{note}".strip() if rows else "")
 
 
 def _source(value: PrintedValue) -> str:

@@ -153,13 +153,8 @@ class _Reading:
         heads, alpha, judge, judgement = self.heads, self.settings.alpha, self.judge, self.judgement
         slopes, is_tested = judge.slopes, judgement.p[0] < 1
         below, above = (
-            slopes.interval(float(estimate[0]), float(se[0]), alpha)
-            if np.isfinite(estimate[0])
-            else None
-            for estimate, se in (
-                (judgement.below, judgement.below_se),
-                (judgement.above, judgement.above_se),
-            )
+            slopes.interval(float(slope), float(se), alpha) if np.isfinite(slope) else None
+            for slope, se in (judgement.below[:, 0], judgement.above[:, 0])
         )
         return {
             "h_star": number(heads[self.star]),
@@ -187,7 +182,8 @@ class _Reading:
         }
 
     def _growth(self) -> Growth:
-        estimate, reach = self.judgement.above[0], self.reach * self.judgement.above_se[0]
+        estimate, se = self.judgement.above[:, 0]
+        reach = self.reach * se
         if estimate + reach <= self.limits.max_growth:
             return "gone"
         return "stays" if estimate - reach > self.limits.max_growth else "open"

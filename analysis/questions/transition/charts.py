@@ -18,7 +18,7 @@ from analysis.charts.chart import (
     by_look,
     symbol_of,
 )
-from analysis.questions.transition.result import RunValue, TransitionResult
+from analysis.questions.transition.result import RunValue, TransitionResult, axis_values
 from analysis.statistics.values import Interval
 from analysis.text.numbers import (
     at_best,
@@ -120,10 +120,10 @@ def _error_chart(result: TransitionResult, axis: GridAxis) -> Chart:
 
 
 def _run_picks(result: TransitionResult, runs: list[RunValue]) -> tuple[Pick, ...]:
-    names = [result.x, *([result.by] if result.by is not None else [])]
     picks = []
     for run in runs:
-        values = dict(zip(names, (run.x, run.by), strict=False)) | {"seed": run.replicate}
+        at = axis_values(result.x, result.by, (run.x, run.by))
+        values = {**at, "seed": run.replicate}
         title = ", ".join(f"{name}={value_text(value)}" for name, value in values.items())
         picks.append(Pick(title, tuple(values.items())))
     return tuple(picks)
@@ -157,11 +157,12 @@ def _slope_chart(result: TransitionResult, axis: GridAxis) -> Chart:
     tolerated = result.limits.max_growth
     label = f"tolerated\n{number_text(tolerated)}"
     looks = {shade: Series((), shade) for shade in _SLOPE_SHADES}
-    points = (
-        (_slope_shade(result, slope), _at_value(result, axis, x, slope, interval_text(slope), unit))
-        for x, slope in result.gamma.items()
-        if math.isfinite(slope.estimate)
-    )
+    points = []
+    for x, slope in result.gamma.items():
+        if math.isfinite(slope.estimate):
+            hover = f"{result.x} = {number_text(x)}\n{interval_text(slope)} {unit}"
+            mark = Mark(axis.at(x), slope.estimate, slope, hover=hover)
+            points.append((_slope_shade(result, slope), mark))
     return Chart(
         "slopes",
         f"Growth with {result.by}",
@@ -186,10 +187,3 @@ def _slope_shade(result: TransitionResult, slope: Interval) -> palette.Shade:
     if slope.high <= limit:
         return palette.BLUE
     return palette.VERMILLION if slope.low > limit else palette.GREY
-
-
-def _at_value(
-    result: TransitionResult, axis: GridAxis, x: Number, interval: Interval, text: str, unit: str
-) -> Mark:
-    hover = f"{result.x} = {number_text(x)}\n{text} {unit}"
-    return Mark(axis.at(x), interval.estimate, interval, hover=hover)

@@ -8,10 +8,10 @@ from typing import Final, Literal
 import numpy as np
 import pandas as pd
 
-from analysis.questions.transition.result import CellCounts
+from analysis.questions.transition.result import CellCounts, Place, axis_values
 from analysis.questions.transition.table import RunTable
 from analysis.runs.statuses import AT_CHANCE
-from analysis.values import AxisValue, Number, number
+from analysis.values import Number, number
 from hsweep.design.question import FEWEST_FOR_A_BREAK, Missing
 
 Need = Literal["seeds", "below", "heads", "cells", ""]
@@ -22,7 +22,6 @@ _MAX_NAMES: Final = 6
 _SEEDS_A_CELL: Final = 3
 """Seeds that an untested answer needs in every cell: two allow a test, three make a median and show
 runs that get stuck."""
-Place = tuple[Number, Number | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +166,9 @@ def _more_seeds(coverage: Coverage, least: int = _SEEDS_A_CELL) -> tuple[Missing
     """Return the runs that bring cells with fewer than ``least`` seeds to three."""
     why = "too few seeds to measure their noise"
     return tuple(
-        Missing(_axis_values(coverage, (cell.x, cell.by)), _SEEDS_A_CELL - cell.read, why)
+        Missing(
+            axis_values(coverage.x, coverage.by, (cell.x, cell.by)), _SEEDS_A_CELL - cell.read, why
+        )
         for cell in coverage.counts
         if cell.read < least
     )
@@ -195,16 +196,9 @@ def _at(coverage: Coverage, places: Iterable[Place], why: str) -> tuple[Missing,
     sizes = [cell.read for cell in coverage.counts if cell.read]
     usual = int(np.median(sizes)) if sizes else 0
     seeds = usual if usual > 1 else _SEEDS_A_CELL
-    return tuple(Missing(_axis_values(coverage, place), seeds, why) for place in places)
-
-
-def _axis_values(coverage: Coverage, place: Place) -> dict[str, AxisValue]:
-    names = (coverage.x, coverage.by)
-    return {
-        name: value
-        for name, value in zip(names, place, strict=True)
-        if name is not None and value is not None
-    }
+    return tuple(
+        Missing(axis_values(coverage.x, coverage.by, place), seeds, why) for place in places
+    )
 
 
 def _counts(table: RunTable) -> tuple[CellCounts, ...]:

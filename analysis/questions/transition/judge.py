@@ -52,7 +52,7 @@ class Falls:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """The verdicts on versions of the cells, each array of shape [B].
+    """The verdicts on versions of the cells, arrays of shape [B] if not said.
 
     Attributes:
         falls: the index where the largest drop of each version ends, and the index of h*.
@@ -60,8 +60,8 @@ class Judgement:
         p: p value of a decline without a break; 1 where a drop is too small or the grid allows no
             test.
         scatter: sd of single head counts about a smooth decline.
-        below, above: growth with T below h* and from there on; NaN where it is not known.
-        below_se, above_se: their standard errors.
+        below, above: growth with T below h* and from there on, each with its standard error, shape
+            [2, B]; NaN where it is not known.
         abrupt: the fall is more than diminishing returns.
         vanishing: growth with T is there below h* and gone from there on.
     """
@@ -71,9 +71,7 @@ class Judgement:
     p: FloatArray
     scatter: FloatArray
     below: FloatArray
-    below_se: FloatArray
     above: FloatArray
-    above_se: FloatArray
     abrupt: Mask
     vanishing: Mask
 
@@ -114,7 +112,8 @@ class Judge:
         falls = self._locate(level, step_drops(z))
         gap = self._gap(level, falls.star)
         p, scatter = self._test(level, falls, gap)
-        below, below_se, above, above_se = self._growth(z, falls.star)
+        growth_below, growth_above = self._growth(z, falls.star)
+        (below, below_se), (above, above_se) = growth_below, growth_above
         t = self.slopes.quantile(1 - settings.alpha)
         vanishing = np.zeros(len(z), dtype=bool)
         if np.isfinite(above).any():
@@ -128,9 +127,7 @@ class Judge:
                 & (surely > np.where(below > limits.max_growth, 0.0, limits.max_growth))
             )
         abrupt = p <= settings.alpha
-        return Judgement(
-            falls, gap, p, scatter, below, below_se, above, above_se, abrupt, vanishing
-        )
+        return Judgement(falls, gap, p, scatter, growth_below, growth_above, abrupt, vanishing)
 
     def is_testable(self, peak: int) -> bool:
         """Whether a break at index ``peak`` can be told from diminishing returns."""
@@ -227,20 +224,19 @@ class Judge:
             ratios.append(np.sort(ratio))
         return ratios
 
-    def _growth(
-        self, z: FloatArray, star: Indices
-    ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-        """Return the pooled growth below h* and its standard error, then both from h* on."""
+    def _growth(self, z: FloatArray, star: Indices) -> FloatArray:
+        """Return the pooled growth below h* and from h* on, each with its standard error, shape
+        [2, 2, B]."""
         estimate = slopes_of(self._cells, z)
-        growth = np.full((4, len(z)), np.nan)
+        growth = np.full((2, 2, len(z)), np.nan)
         index = np.arange(len(self._heads))
         for k in np.unique(star):
             rows = star == k
-            for at, side in ((0, index < k), (2, index >= k)):
-                pooled = pool_slopes(estimate[rows], self.slopes.se, side)
-                if pooled is not None:
-                    growth[at, rows], growth[at + 1, rows] = pooled
-        return growth[0], growth[1], growth[2], growth[3]
+            for pooled, side in zip(growth, (index < k, index >= k), strict=True):
+                slope = pool_slopes(estimate[rows], self.slopes.se, side)
+                if slope is not None:
+                    pooled[:, rows] = slope
+        return growth
 
 
 def _at(level: FloatArray, star: Indices) -> FloatArray:

@@ -17,7 +17,7 @@ from analysis.runs.statuses import FULL, NOT_NEEDED
 from analysis.runs.tuned import TunedSetting
 from analysis.sensitivity import Sensitivity
 from analysis.statistics.values import Interval
-from analysis.values import Jsonable, Number
+from analysis.values import AxisValue, Jsonable, Number
 from hsweep.design.question import ALPHA, Goal, Missing, Scale
 
 Verdict = Literal["collapse", "none", "open"]
@@ -28,6 +28,8 @@ SET_MASS: Final = 0.95
 """Probability that the confidence set of h* holds."""
 LIMITS: Final = ("max_growth", "min_drop", "min_excess", "d_min", "head_sd")
 """The settings that default to the thresholds of the metric's scale."""
+Place = tuple[Number, Number | None]
+"""A cell by its values of x and by."""
 
 
 class Estimate(NamedTuple):
@@ -96,6 +98,12 @@ class TransitionSettings(Jsonable):
                 raise ValueError(f"{name} must be a number from 0, not {value!r}")
         if self.assumed_sd == 0:
             raise ValueError("assumed_sd must be above 0: no sweep is free of seed noise")
+
+
+def axis_values(x: str, by: str | None, place: Place) -> dict[str, AxisValue]:
+    """Return the values of a cell by the names of its axes."""
+    pairs = zip((x, by), place, strict=True)
+    return {name: value for name, value in pairs if name is not None and value is not None}
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from analysis.questions.base import Section
+from analysis.questions.base import Section, tables_with_rows
 from analysis.questions.transition.charts import bracket_text
 from analysis.questions.transition.result import SET_MASS, RetrievalDimension, TransitionResult
 from analysis.runs.losses import losses_named
@@ -165,13 +165,12 @@ def _cells_with_losses(result: TransitionResult) -> str:
 
 def transition_tables(result: TransitionResult) -> tuple[Section, ...]:
     training = result.sensitivity
-    sections = (
+    return tables_with_rows(
         Section("Numbers of the transition", numbers_table(result), in_columns=True),
         Section("Answer at each budget", budgets_table(training)),
         Section("Runs that would settle it", missing_table(result.missing, training)),
         *([Section("Cells", cells_table(result))] if result.nuisance else []),
     )
-    return tuple(section for section in sections if section.table.rows)
 
 
 def numbers_table(result: TransitionResult) -> Table:

@@ -8,7 +8,7 @@ import numpy as np
 
 from analysis.questions.transition.cells import Grid, read_cells, resampled_cells, seed_noise
 from analysis.questions.transition.judge import Indices, Judge
-from analysis.questions.transition.result import TransitionResult
+from analysis.questions.transition.result import Place, TransitionResult, axis_values
 from analysis.runs.ladder import Ladder
 from analysis.runs.statuses import DROPPED
 from analysis.runs.table import Runs
@@ -21,10 +21,9 @@ from analysis.sensitivity import (
     sensitivity,
 )
 from analysis.statistics.values import FloatArray, Mask
-from analysis.values import AxisValue, Number, number
+from analysis.values import number
 
 DRAWS: Final = 400
-Place = tuple[Number, Number | None]
 
 
 def with_training(
@@ -79,9 +78,7 @@ def _quantities(
     quantities = []
     for cell in result.cells:
         place = (cell.x, cell.by)
-        at: dict[str, AxisValue] = {result.x: cell.x}
-        if result.by is not None and cell.by is not None:
-            at[result.by] = cell.by
+        at = axis_values(result.x, result.by, place)
         if (setting := settings.get(place)) is not None:
             at |= setting.values
         curve = None
@@ -142,7 +139,7 @@ class _ChangedAnswers:
             is_large &= falls.excess >= limits.min_excess
         is_there = falls.star == star
         same = is_large & is_there
-        caveat = self._growth_caveat(judged.above[same] > limits.max_growth)
+        caveat = self._growth_caveat(judged.above[0, same] > limits.max_growth)
         moved = is_large & ~is_there
         if (~is_large).sum() >= moved.sum():
             return Verdicts(same, "no longer be a collapse", self._beside(star), caveat)
