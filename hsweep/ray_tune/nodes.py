@@ -12,16 +12,12 @@ def alive_nodes() -> list[dict[str, Any]]:
     return [node for node in ray.nodes() if node["Alive"]]
 
 
-def slots_of(available: Mapping[str, float], request: Resources) -> int:
-    """Return how many trials with this request fit the available resources of a node."""
-    return _process_slots(available, request) // request.processes
-
-
-def slots_of_all(nodes: Iterable[Mapping[str, float]], request: Resources) -> int:
-    """Return how many trials with this request fit the available resources of several nodes."""
+def slots_of(nodes: Iterable[Mapping[str, float]], request: Resources) -> int:
+    """Return how many trials with this request fit the available resources of nodes."""
+    slots = [_process_slots(node, request) for node in nodes]
     if request.spread:
-        return sum(_process_slots(node, request) for node in nodes) // request.processes
-    return sum(slots_of(node, request) for node in nodes)
+        return sum(slots) // request.processes
+    return sum(number // request.processes for number in slots)
 
 
 def _process_slots(available: Mapping[str, float], request: Resources) -> int:
@@ -41,7 +37,7 @@ def avoidable(failed: Iterable[str], request: Resources) -> frozenset[str]:
     nodes = {node["NodeID"]: node["Resources"] for node in alive_nodes()}
     avoided = nodes.keys() & set(failed)
     other_nodes = [nodes[node] for node in nodes.keys() - avoided]
-    has_room = slots_of_all(other_nodes, request) > 0
+    has_room = slots_of(other_nodes, request) > 0
     return frozenset(avoided) if has_room else frozenset()
 
 

@@ -27,7 +27,7 @@ from hsweep.ray_tune.actor import TrialActor
 from hsweep.ray_tune.health import RayHealth
 from hsweep.ray_tune.local import QUIET, StartingRay, in_thread, shut_down, start_local
 from hsweep.ray_tune.messages import START
-from hsweep.ray_tune.nodes import alive_nodes, on_node, slots_of_all
+from hsweep.ray_tune.nodes import alive_nodes, on_node, slots_of
 from hsweep.ray_tune.pickling import check_sent, send_whole
 from hsweep.ray_tune.private import (
     add_no_variables,
@@ -143,7 +143,7 @@ class RayRunner:
         nodes = alive_nodes()
         amounts = [node["Resources"] for node in nodes]
         for key, request in requests.items():
-            if not slots_of_all(amounts, request):
+            if not slots_of(amounts, request):
                 raise UserError(
                     f"trial {key} needs {_amounts(request)}{_lacking(amounts, request)}"
                 )
@@ -158,7 +158,7 @@ class RayRunner:
 
     def slots(self, request: Resources) -> int:
         """Return how many trials of this size fit the cluster at once."""
-        return slots_of_all((node["Resources"] for node in alive_nodes()), request)
+        return slots_of((node["Resources"] for node in alive_nodes()), request)
 
     def num_workers(self, coordinator: Coordinator) -> int:
         """Return how many processes train at once: as many as fit of the smallest trial."""
@@ -257,7 +257,7 @@ def _wait(
 def _fits_somewhere(workers: Sequence[Worker], nodes: Iterable[Mapping[str, Any]]) -> bool:
     alive = {node["NodeID"]: node["Resources"] for node in nodes if node["Alive"]}
     return not workers or any(
-        slots_of_all([alive[node] for node in alive.keys() - worker.avoided], worker.resources)
+        slots_of([alive[node] for node in alive.keys() - worker.avoided], worker.resources)
         for worker in workers
     )
 
@@ -290,7 +290,7 @@ def _lacking(nodes: Sequence[Mapping[str, float]], request: Resources) -> str:
             f"{sum(has['GPU']):g} gpus, and {largest}; lower the sweep's resources ({options}) or "
             "let more nodes join"
         )
-    if slots_of_all(nodes, replace(request, spread=True)):
+    if slots_of(nodes, replace(request, spread=True)):
         return (
             f" on one node, but {largest}; let its processes run on several nodes "
             f"(--set spread=true), or lower the sweep's resources ({options})"

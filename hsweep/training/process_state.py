@@ -48,13 +48,16 @@ def _write_directory(directory: str) -> None:
         os.chdir(directory)
 
 
-_SETTINGS: Final[Mapping[str, tuple[Callable[[], Any], Callable[[Any], object]]]] = {
+_State = tuple[Callable[[], Any], Callable[[Any], object]]
+"""The function that reads a state of the process, and the function that writes it."""
+
+_SETTINGS: Final[Mapping[str, _State]] = {
     "torch's number of threads": (torch.get_num_threads, torch.set_num_threads),
     "torch's default dtype": (torch.get_default_dtype, torch.set_default_dtype),
     "torch's deterministic algorithms": (_read_deterministic, _write_deterministic),
     "the working directory": (_read_directory, _write_directory),
 }
-"""The function that reads each setting, and the function that writes it."""
+"""What reports say of a trial that has changed it."""
 
 
 def _read_variables() -> dict[str, str]:
@@ -111,7 +114,8 @@ def _forget_hydra() -> None:
     _loaded("hydra.core.global_hydra", "GlobalHydra").instance().clear()
 
 
-_ONCE: Final[Mapping[str, tuple[Callable[[], Any], Callable[[Any], object]]]] = {
+_STATES: Final[Mapping[str, _State]] = {
+    **_SETTINGS,
     "multiprocessing's start method": (
         lambda: multiprocessing.get_start_method(allow_none=True),
         lambda method: multiprocessing.set_start_method(method, force=True),
@@ -126,7 +130,7 @@ _ONCE: Final[Mapping[str, tuple[Callable[[], Any], Callable[[Any], object]]]] = 
     "Accelerate's state": (_has_accelerator, _only_if_new(_forget_accelerator)),
     "Hydra's state": (_has_hydra, _only_if_new(_forget_hydra)),
 }
-"""The same of what can be done once in a process, or what only the next trial would notice."""
+"""Also what can be done once in a process, or what only the next trial would notice."""
 
 _set_num_interop_threads = torch.set_num_interop_threads
 
@@ -152,8 +156,7 @@ class ProcessState:
     """The settings and random generators of this process as they are now."""
 
     def __init__(self) -> None:
-        self._values = {name: read() for name, (read, _) in _SETTINGS.items()}
-        self._once = {name: read() for name, (read, _) in _ONCE.items()}
+        self._values = {name: read() for name, (read, _) in _STATES.items()}
         self._generators = torch.get_rng_state(), np.random.get_state(), random.getstate()
 
     def changed(self) -> list[str]:
@@ -161,11 +164,9 @@ class ProcessState:
 
     def restore(self) -> None:
         """Restore the settings and the states of the CPU's random generators."""
-        for name in self.changed():
-            _SETTINGS[name][1](self._values[name])
-        for name, (read, write) in _ONCE.items():
-            if read() != self._once[name]:
-                write(self._once[name])
+        for name, (read, write) in _STATES.items():
+            if read() != self._values[name]:
+                write(self._values[name])
         torch.set_rng_state(self._generators[0])
         np.random.set_state(self._generators[1])
         random.setstate(self._generators[2])

@@ -50,58 +50,31 @@ class Run(Protocol):
 
     A trial of several processes calls the function in each of them, with the same arguments but
     for ``rank`` and ``device``.
+
+    Attributes:
+        budget: how many units to train in all, those of earlier attempts included.
+        budget_unit: what the budget counts: ``epochs``, ``steps`` or ``seconds``.
+        seeds: of this replicate, for initial weights, data and sampling. Each is below 2^31: NumPy
+            and others take no larger ones, and there is room for what is derived from them.
+        device: of this process.
+        folder: for this trial alone: empty in its first attempt; later attempts on this machine
+            find it as it was left.
+        checkpoint: the newest, to go on from: a folder, or a file where the report gave a file;
+            None to begin. Nothing that is written there is kept. It may be older than the newest
+            report on record: units that are trained and reported again are not recorded twice, not
+            even those of a function that begins from unit 1 whatever its checkpoint.
+        rank: the number of this process among those of the trial, from 0.
+        world_size: how many processes train the trial.
     """
 
-    @property
-    def budget(self) -> int:
-        """How many units to train in all, those of earlier attempts included."""
-        ...
-
-    @property
-    def budget_unit(self) -> BudgetUnit:
-        """What the budget counts: ``epochs``, ``steps`` or ``seconds``."""
-        ...
-
-    @property
-    def seeds(self) -> Seeds:
-        """Seeds of this replicate, for initial weights, data and sampling.
-
-        Each is below 2^31: NumPy and others take no larger ones, and there is room for what is
-        derived from them.
-        """
-        ...
-
-    @property
-    def device(self) -> "torch.device":
-        """The device of this process."""
-        ...
-
-    @property
-    def folder(self) -> Path:
-        """A folder for this trial alone: empty in its first attempt; later attempts on this machine
-        find it as it was left."""
-        ...
-
-    @property
-    def checkpoint(self) -> Path | None:
-        """The newest checkpoint, to go on from: a folder, or a file where the report gave a file;
-        None to begin.
-
-        Nothing that is written there is kept. It may be older than the newest report on record:
-        units that are trained and reported again are not recorded twice, not even those of a
-        function that begins from unit 1 whatever its checkpoint.
-        """
-        ...
-
-    @property
-    def rank(self) -> int:
-        """The number of this process among those of the trial, from 0."""
-        ...
-
-    @property
-    def world_size(self) -> int:
-        """How many processes train the trial."""
-        ...
+    budget: int
+    budget_unit: BudgetUnit
+    seeds: Seeds
+    device: "torch.device"
+    folder: Path
+    checkpoint: Path | None
+    rank: int
+    world_size: int
 
     def report(
         self, unit: int, checkpoint: Path | str | None = None, **metrics: float | None

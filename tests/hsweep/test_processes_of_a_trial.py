@@ -32,7 +32,7 @@ from ray.tune.execution.placement_groups import PlacementGroupFactory  # noqa: E
 
 from hsweep.ray_tune.actor import TrialActor  # noqa: E402
 from hsweep.ray_tune.messages import START, WorkerStart  # noqa: E402
-from hsweep.ray_tune.nodes import slots_of_all  # noqa: E402
+from hsweep.ray_tune.nodes import slots_of  # noqa: E402
 from hsweep.ray_tune.runner import RayRunner  # noqa: E402
 
 TWO = Resources(processes=2, cpus=1)
@@ -310,7 +310,7 @@ NODES = [{"CPU": 8, "GPU": 4}, {"CPU": 8, "GPU": 2}, {"CPU": 4}]
     ],
 )
 def test_trials_at_once_on_several_nodes(request_: Resources, slots: int) -> None:
-    assert slots_of_all(NODES, request_) == slots
+    assert slots_of(NODES, request_) == slots
 
 
 def test_each_process_is_placed_and_a_commands_processes_with_it(tmp_path: Path) -> None:

@@ -260,7 +260,7 @@ def test_what_no_node_can_give_is_refused_before_the_start(runner: RayRunner) ->
     ],
 )
 def test_slots_of_a_node(available: dict[str, float], request_: Resources, slots: int) -> None:
-    assert ray_nodes.slots_of(available, request_) == slots
+    assert ray_nodes.slots_of([available], request_) == slots
 
 
 def test_a_storage_that_a_node_cannot_see_is_refused_naming_the_node(
