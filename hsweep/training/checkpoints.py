@@ -19,6 +19,7 @@ from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any, Final, NamedTuple
 
+import numpy as np
 import torch
 
 from hsweep.training.batches import mapped, part_alone
@@ -217,11 +218,11 @@ def from_packed(content: bytes) -> Any:
 
 def files_of(checkpoint: Path) -> dict[str, torch.Tensor]:
     """Return the content of a file, or of all files below a folder, by path."""
-    if checkpoint.is_file():
-        return {checkpoint.name: _content(checkpoint)}
+    is_one = checkpoint.is_file()
+    folder = checkpoint.parent if is_one else checkpoint
     return {
-        str(file.relative_to(checkpoint)): _content(file)
-        for file in sorted(checkpoint.rglob("*"))
+        str(file.relative_to(folder)): torch.from_numpy(np.fromfile(file, np.uint8))
+        for file in ([checkpoint] if is_one else sorted(folder.rglob("*")))
         if file.is_file()
     }
 
@@ -271,10 +272,3 @@ def _loaded(content: bytes, name: str) -> dict[str, Any] | None:
 
 def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:16]
-
-
-def _content(file: Path) -> torch.Tensor:
-    content = file.read_bytes()
-    if not content:
-        return torch.empty(0, dtype=torch.uint8)
-    return torch.frombuffer(bytearray(content), dtype=torch.uint8)

@@ -92,8 +92,7 @@ class _Loop:
             self._division,
             compiled(self._model, recipe, run.device),
             setup,
-            seed=self._trial.seeds.sampling,
-            by_recipe=recipe.at_once,
+            self._trial,
             fitting=last.micro_batch if last is not None else None,
         )
         self._parameters = list(self._model.parameters())

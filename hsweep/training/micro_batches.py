@@ -21,6 +21,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from hsweep.design.trial import Trial
 from hsweep.training.batches import Parts, num_examples
 from hsweep.training.compiled import forget_replays
 from hsweep.training.devices import seed_torch
@@ -39,9 +40,8 @@ class Gradients:
         division: cuts batches, and has the data and their loss.
         model: the one that losses call, on the device, in training mode during ``compute``.
         setup: with the autocast context and the scaler of losses.
-        seed: of the random numbers of updates that are repeated in smaller parts.
-        by_recipe: examples of all processes that the recipe has computed at once; None for whole
-            batches.
+        trial: its sampling seed gives the random numbers of updates that are repeated in smaller
+            parts.
         fitting: examples at once of a process that fitted before; None where the recipe's do.
 
     Attributes:
@@ -54,18 +54,16 @@ class Gradients:
         division: Division,
         model: nn.Module,
         setup: TrainingSetup,
-        *,
-        seed: int,
-        by_recipe: int | None,
+        trial: Trial,
         fitting: int | None,
     ) -> None:
-        size = None if by_recipe is None else -(-by_recipe // division.world.size)
-        self.at_once = fitting or size
+        at_once = trial.recipe.at_once  # of all processes; None for whole batches
+        self.at_once = fitting or (at_once and -(-at_once // division.world.size))
         self.reduced = fitting
         self._division, self._world = division, division.world
         self._model, self._parameters = model, list(model.parameters())
         self._autocast, self._scaler = setup.autocast, setup.scaler
-        self._seed, self._note = seed, ""
+        self._seed, self._note = trial.seeds.sampling, ""
         self._has_statistics = has_batch_statistics(model)
 
     def compute(self, batch: Any, step: int) -> Tensor:
