@@ -3,9 +3,10 @@
 Nothing is decided here: events of workers go to the coordinator, and its decisions to them.
 """
 
-import threading
+import functools
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, wait
 from typing import Any, Final
 
 import ray
@@ -18,6 +19,7 @@ from ray.tune.search import Searcher
 from hsweep.coordination.coordinator import Coordinator
 from hsweep.design.trial import Assignment, Report
 from hsweep.ray_tune.failures import EndedProcess, failure_of
+from hsweep.ray_tune.local import in_thread
 from hsweep.ray_tune.messages import MESSAGES, PLACE, START
 from hsweep.ray_tune.private import error_of, name_next_task, working_folder
 from hsweep.ray_tune.workers import Worker, Workers
@@ -45,7 +47,7 @@ class CoordinatedScheduler(FIFOScheduler, tune.Stopper):
         super().__init__()
         self.coordinator = coordinator
         self.workers = Workers(coordinator, max_workers)
-        self._explaining: list[threading.Thread] = []
+        self._explaining: list[Future[object]] = []
         self._ticked = time.monotonic()
         self._halting_since: float | None = None
 
@@ -189,12 +191,9 @@ class CoordinatedScheduler(FIFOScheduler, tune.Stopper):
             self._pass_on(worker, unfinished, process)
             return
         # Questions to other machines take time that other trials need not wait.
-        thread = threading.Thread(
-            target=self._pass_on, args=(worker, unfinished, process), daemon=True
-        )
-        self._explaining = [other for other in self._explaining if other.is_alive()] + [thread]
-        thread.start()
-        thread.join(_EXPLAINING_SECONDS)
+        pass_on = functools.partial(self._pass_on, worker, unfinished, process)
+        self._explaining.append(in_thread("explaining", pass_on))
+        wait(self._explaining[-1:], _EXPLAINING_SECONDS)
 
     def _pass_on(
         self, worker: Worker, unfinished: Sequence[Assignment], process: EndedProcess
@@ -222,9 +221,7 @@ class CoordinatedScheduler(FIFOScheduler, tune.Stopper):
 
     def wait_for_explanations(self, seconds: float) -> None:
         """Wait until the coordinator knows of every failure so far."""
-        deadline = time.monotonic() + seconds
-        for thread in self._explaining:
-            thread.join(max(0.0, deadline - time.monotonic()))
+        wait(self._explaining, seconds)
 
 
 class CoordinatedSearcher(Searcher):
