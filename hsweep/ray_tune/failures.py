@@ -23,6 +23,7 @@ from hsweep.design.trial import Assignment
 from hsweep.ray_tune.messages import Place
 from hsweep.ray_tune.nodes import alive_nodes, on_node
 from hsweep.training.hanging import START_SECONDS, hang_file
+from hsweep.training.worker_queue import EndedProcess
 
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
 _PLACE_LOST: Final = (
@@ -43,33 +44,6 @@ _READ_SECONDS: Final = 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class EndedProcess:
-    """A process that ended before its trial did.
-
-    Attributes:
-        error: what Ray raised, as far as known.
-        place: where it ran, as far as known.
-        folder: the Tune trial's, where a process that hangs leaves its traceback; None for none.
-        rank: above 0 for a process beside the worker.
-        was_silenced: the driver ended it because it was silent for too long.
-    """
-
-    error: BaseException | None
-    place: Place | None = None
-    folder: str | None = None
-    rank: int = 0
-    was_silenced: bool = False
-
-    def is_node_alive(self) -> bool:
-        """Whether its node still belongs to the cluster. Asks Ray, which may take its time."""
-        try:
-            nodes = {node["NodeID"] for node in alive_nodes()}
-        except Exception:
-            return False  # Ray itself does not answer
-        return self.place is None or self.place.node in nodes
-
-
-@dataclass(frozen=True, slots=True)
 class Failure:
     """How an attempt ended.
 
@@ -84,6 +58,15 @@ class Failure:
     is_own_fault: bool = True
     leaves_node: bool = False
     hung: bool = False
+
+
+def is_on_live_node(place: Place | None) -> bool:
+    """Whether a process's node still belongs to the cluster. Asks Ray, which may take its time."""
+    try:
+        nodes = {node["NodeID"] for node in alive_nodes()}
+    except Exception:
+        return False  # Ray itself does not answer
+    return place is None or place.node in nodes
 
 
 def failure_of(

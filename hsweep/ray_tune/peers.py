@@ -26,7 +26,7 @@ from hsweep.ray_tune.private import as_actor_error
 from hsweep.secrets import redact
 from hsweep.training.run import CannotGoOnError, Channel
 from hsweep.training.train import train
-from hsweep.training.worker_queue import Failure, ProcessDied, TrialError
+from hsweep.training.worker_queue import EndedProcess, Failure, TrialError
 from hsweep.training.world import connected, find_store, open_store
 
 _CAUSE_SECONDS: Final = 3.0
@@ -156,7 +156,7 @@ class _Watch(threading.Thread):
             failure: Failure | None = ray.get(part)
         except Exception as error:
             rank = self._rank_of[part]
-            return ProcessDied(rank, self._peers.place(rank), as_actor_error(error))
+            return EndedProcess(as_actor_error(error), self._peers.place(rank), rank=rank)
         return failure
 
     def give_up(self, failure: Failure | None) -> None:

@@ -18,12 +18,12 @@ from ray.tune.search import Searcher
 
 from hsweep.coordination.coordinator import Coordinator
 from hsweep.design.trial import Assignment, Report
-from hsweep.ray_tune.failures import EndedProcess, failure_of
+from hsweep.ray_tune.failures import failure_of, is_on_live_node
 from hsweep.ray_tune.local import in_thread
 from hsweep.ray_tune.messages import MESSAGES, PLACE, START
 from hsweep.ray_tune.private import error_of, name_next_task, working_folder
 from hsweep.ray_tune.workers import Worker, Workers
-from hsweep.training.worker_queue import BrokenWorkerError, Message, ProcessDied, TrialError
+from hsweep.training.worker_queue import BrokenWorkerError, EndedProcess, Message, TrialError
 
 GRACE_SECONDS: Final = 15.0
 """How much later than a worker's own watch the driver ends it: its watch can say where it was."""
@@ -129,14 +129,13 @@ class CoordinatedScheduler(FIFOScheduler, tune.Stopper):
         event = message.event
         if event is None:
             worker.started.add(message.key)
-        elif isinstance(event, TrialError | ProcessDied):
+        elif isinstance(event, TrialError | EndedProcess):
             worker.is_done_with(message.key)
             worker.is_broken = True
             if isinstance(event, TrialError):
                 self.coordinator.failed(assignment, event.text, is_final=event.is_final)
             else:
-                process = EndedProcess(event.error, event.place, rank=event.rank)
-                self._explain(worker, [assignment], process)
+                self._explain(worker, [assignment], event)
         elif not self.coordinator.report(assignment, event):
             worker.is_done_with(message.key)
             if not isinstance(event, Report) or not event.is_last:
@@ -198,7 +197,7 @@ class CoordinatedScheduler(FIFOScheduler, tune.Stopper):
     def _pass_on(
         self, worker: Worker, unfinished: Sequence[Assignment], process: EndedProcess
     ) -> None:
-        is_node_alive = process.is_node_alive()
+        is_node_alive = is_on_live_node(process.place)
         for assignment in unfinished:
             key = assignment.trial.key
             failure = failure_of(

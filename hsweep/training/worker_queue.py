@@ -49,21 +49,25 @@ class TrialError:
 
 
 @dataclass(frozen=True, slots=True)
-class ProcessDied:
-    """One of a trial's processes died, other than the worker that reports this.
+class EndedProcess:
+    """A process that ended before its trial did: a worker, or one beside it, which reports that.
 
     Attributes:
-        rank: of that process.
-        place: where it ran, in the runner's terms; None where it is not known.
-        error: what the runner noticed.
+        error: what the runner noticed, as far as known.
+        place: where it ran, in the runner's terms, as far as known.
+        folder: where a worker that hangs leaves its traceback; None for none.
+        rank: above 0 for a process beside the worker.
+        was_silenced: the driver ended it because it was silent for too long.
     """
 
-    rank: int
-    place: Any
-    error: BaseException
+    error: BaseException | None
+    place: Any = None
+    folder: str | None = None
+    rank: int = 0
+    was_silenced: bool = False
 
 
-Failure = TrialError | Event | ProcessDied
+Failure = TrialError | Event | EndedProcess
 """Why a process cannot train its part of a trial."""
 
 

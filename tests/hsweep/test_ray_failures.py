@@ -27,8 +27,9 @@ from ray.exceptions import (  # noqa: E402
     TaskPlacementGroupRemoved,
 )
 
-from hsweep.ray_tune.failures import EndedProcess, Failure, failure_of, hang_trace  # noqa: E402
+from hsweep.ray_tune.failures import Failure, failure_of, hang_trace  # noqa: E402
 from hsweep.ray_tune.messages import Place  # noqa: E402
+from hsweep.training.worker_queue import EndedProcess  # noqa: E402
 
 TESTS = Path(__file__).resolve().parents[1]
 PLACE = Place(node="n1", host="alpha", pid=77)
