@@ -18,7 +18,6 @@ from hsweep.design.budget import Budget
 from hsweep.design.labels import listed, point_label, varying_axes
 from hsweep.design.space import recorded_point
 from hsweep.design.trial import Trial, TrialStatus
-from hsweep.errors import UserError
 from hsweep.planning.code_changes import Files, changed_code, part_in_words
 from hsweep.planning.identity import CONTENT_PARTS, Accepted, content_hash, key_of
 from hsweep.planning.plan import Plan, Planner
@@ -338,7 +337,7 @@ def _has_checkpoint(root: str, key: str, through: int) -> bool:
 
     try:
         units = CheckpointStore(root, key, attempt=0).units()
-    except (OSError, UserError):
+    except OSError:
         return False
     return any(unit <= through for unit in units)
 

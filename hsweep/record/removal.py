@@ -8,7 +8,7 @@ from hsweep.errors import UserError
 from hsweep.paths import StudyPaths, below
 from hsweep.record.study import StudyFolder
 from hsweep.record.study_lock import holding
-from hsweep.training.storage import StorageError, file_system
+from hsweep.training.storage import file_system
 
 _STORED = ("checkpoints", "weights", "ray", "trials")
 """Folders of a study in its storage, where it has one."""
@@ -65,7 +65,7 @@ def _remove_stored(root: str) -> None:
 def _saying_where(paths: StudyPaths) -> Iterator[None]:
     try:
         yield
-    except (OSError, StorageError) as error:
+    except OSError as error:
         raise UserError(
             f"the study {paths.name!r} cannot be removed: {error}; make that writable and give the "
             "command again"

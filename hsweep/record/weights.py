@@ -28,7 +28,7 @@ class WeightsFolder:
     Its methods raise a StorageError where the storage does not work.
 
     Raises:
-        UserError: a URI that pyarrow cannot use.
+        UnusableStorageError: a URI that pyarrow cannot use.
     """
 
     def __init__(self, root: str) -> None:

@@ -62,7 +62,7 @@ class CheckpointStore:
         write_seconds: duration of the last write without its packing; 0 before the first.
 
     Raises:
-        UserError: a URI that pyarrow cannot use.
+        UnusableStorageError: a URI that pyarrow cannot use.
     """
 
     def __init__(self, root: str, key: str, attempt: int, branch_point: int = 0) -> None:

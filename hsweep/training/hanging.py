@@ -29,7 +29,6 @@ class HangWatch:
     def __init__(self, folder: str | None = None) -> None:
         self.folder = folder
         self._file: TextIO | None = None
-        self._path: Path | None = None
 
     def begin(self, assignment: Assignment, *, is_turn: bool) -> None:
         """Work for a trial begins: up to its next report or, at a turn from one trial to the next,
@@ -47,10 +46,10 @@ class HangWatch:
 
     def _open(self, path: Path) -> TextIO:
         """Return a file that is open for writing, or standard error where it cannot be."""
-        if self._file is None or path != self._path:
+        if self._file is None or self._file.name != str(path):
             if self._file is not None:
                 self._file.close()
-            self._file, self._path = None, path
+            self._file = None
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 self._file = path.open("w", encoding="utf-8")

@@ -23,11 +23,16 @@ class StorageError(OSError):
     """A file of the study cannot be written or read; the message says where, why and what to do."""
 
 
+class UnusableStorageError(StorageError, UserError):
+    """A folder or URI that pyarrow cannot use here. Where a study starts that is the user's
+    mistake, and in its trials a failure of the storage, which could be used there."""
+
+
 def file_system(root: str) -> "tuple[FileSystem, str]":
     """Return the file system of a folder or URI, and the path on it.
 
     Raises:
-        UserError: a URI that pyarrow cannot use.
+        UnusableStorageError: a URI that pyarrow cannot use.
     """
     from pyarrow import ArrowInvalid
     from pyarrow.fs import FileSystem
@@ -35,7 +40,7 @@ def file_system(root: str) -> "tuple[FileSystem, str]":
     try:
         files, path = FileSystem.from_uri(root)
     except (ArrowInvalid, OSError) as error:
-        raise UserError(
+        raise UnusableStorageError(
             f"the storage {root!r} cannot be used ({error}); give an absolute folder that every "
             "node sees, or a URI such as s3://bucket/folder"
         ) from error
@@ -58,16 +63,6 @@ def write_whole(files: "FileSystem", folder: str, name: str, content: bytes) -> 
         with contextlib.suppress(OSError):
             files.delete_file(temporary)
         raise
-
-
-@contextlib.contextmanager
-def usable_before() -> Iterator[None]:
-    """Turn a UserError about a storage into a StorageError: the same storage could be used where
-    the study was started."""
-    try:
-        yield
-    except UserError as error:
-        raise StorageError(str(error)) from error
 
 
 @contextlib.contextmanager

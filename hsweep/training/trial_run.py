@@ -39,7 +39,7 @@ from hsweep.training.memory import held_at_most
 from hsweep.training.own.leftovers import end_leftovers
 from hsweep.training.process_state import ProcessState
 from hsweep.training.run import Channel, StopTrial
-from hsweep.training.storage import StorageError, usable_before
+from hsweep.training.storage import StorageError
 from hsweep.training.weights import write_weights
 from hsweep.training.world import ALONE, World
 
@@ -94,7 +94,7 @@ class TrialRun:
         self.history: list[Report] = []
         self.train_seconds = self.data_seconds = 0.0
         self._trial = trial
-        self._store = _store(
+        self._store = CheckpointStore(
             assignment.checkpoints, trial.key, assignment.attempt, trial.branch_point
         )
         self._contents: Contents | None = None
@@ -385,7 +385,7 @@ class TrialRun:
         other = self.assignment.continues
         is_own = newest.state is not None or other is None
         if not is_own and other is not None:
-            shorter = _store(self.assignment.checkpoints, other, LAST_ATTEMPT)
+            shorter = CheckpointStore(self.assignment.checkpoints, other, LAST_ATTEMPT)
             newest = shorter.search(is_whole, self.assignment.shared)
             damaged += newest.damaged
         return newest.state, is_own, damaged
@@ -571,8 +571,3 @@ def _number(name: str, value: Any) -> float | None:
             f"metric {name!r} of a report must be one number, not {shown(value)}; "
             f"{'did you mean checkpoint=?' if is_slip else 'give float(...) of it'}"
         ) from None
-
-
-def _store(root: str, key: str, attempt: int, branch_point: int = 0) -> CheckpointStore:
-    with usable_before():
-        return CheckpointStore(root, key, attempt, branch_point)

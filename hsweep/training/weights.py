@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from hsweep.errors import UserError, shown
 from hsweep.paths import WEIGHTS_HEADER, weights_file
 from hsweep.training.batches import mapped, part_alone
-from hsweep.training.storage import file_system, saying_why, usable_before, write_whole
+from hsweep.training.storage import file_system, saying_why, write_whole
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -53,8 +53,7 @@ def write_weights(
     from safetensors.torch import save
 
     content = save(dict(tensors), {"format": "pt", WEIGHTS_HEADER: json.dumps(header, default=str)})
-    with usable_before():
-        files, folder = file_system(root)
+    files, folder = file_system(root)
     with saying_why(f"weights in {folder}", "written"):
         write_whole(files, folder, weights_file(key, attempt), content)
     # Files of earlier attempts that died before the record had their last report.

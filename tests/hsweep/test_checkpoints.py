@@ -17,7 +17,7 @@ from object_store import object_store
 from hsweep.errors import UserError
 from hsweep.paths import Home
 from hsweep.training.checkpoints import CheckpointStore
-from hsweep.training.storage import file_system
+from hsweep.training.storage import StorageError, file_system
 
 CPU = torch.device("cpu")
 
@@ -223,8 +223,10 @@ def test_a_folder_with_spaces_and_other_letters_is_a_place_too(tmp_path: Path) -
 
 @pytest.mark.parametrize("root", ["nowhere://bucket/folder", "relative/folder", ""])
 def test_a_storage_that_cannot_be_used_is_the_users_error(root: str) -> None:
-    with pytest.raises(UserError, match="storage"):
+    with pytest.raises(UserError, match="storage") as refusal:
         file_system(root)
+    # A trial that meets it ends by its storage, and is not to blame.
+    assert isinstance(refusal.value, StorageError)
 
 
 def test_an_object_store_reached_by_the_query_of_its_uri(
