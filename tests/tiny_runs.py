@@ -12,7 +12,7 @@ from stepped_trial import train_stepwise
 
 from hsweep import Sweep
 from hsweep.coordination.coordinator import Coordinator
-from hsweep.coordination.run_trials import record_trials
+from hsweep.coordination.recording import record_trials
 from hsweep.coordination.runner import InlineRunner
 from hsweep.design.trial import Assignment, Report, Resources, Trial, TrialStatus
 from hsweep.planning.plan import make_plan

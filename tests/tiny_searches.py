@@ -9,7 +9,7 @@ from tiny import tiny_sweep
 
 from hsweep import Point, Recipe, Sweep, int_range, log_uniform, optuna_search
 from hsweep.coordination.coordinator import Coordinator
-from hsweep.coordination.run_trials import record_trials
+from hsweep.coordination.recording import record_trials
 from hsweep.coordination.search import OptunaProposer
 from hsweep.planning.plan import Plan, Planner
 from hsweep.record.journal import Journal

@@ -11,7 +11,7 @@ from tiny import METRICS, tiny_sweep
 
 from hsweep import Sweep
 from hsweep.cli import main
-from hsweep.coordination.run_trials import planned_row
+from hsweep.coordination.recording import planned_row
 from hsweep.design.trial import Report, Trial, TrialStatus
 from hsweep.paths import Home
 from hsweep.planning.identity import describe

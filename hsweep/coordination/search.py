@@ -16,7 +16,7 @@ from typing import Any, Final
 import optuna
 from optuna.trial import TrialState
 
-from hsweep.coordination.run_trials import record_trials
+from hsweep.coordination.recording import record_trials
 from hsweep.design.space import Point
 from hsweep.design.sweep import Sweep
 from hsweep.design.trial import Trial, TrialStatus, cost_columns

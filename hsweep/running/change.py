@@ -14,7 +14,7 @@ from typing import Any, Final
 from rich.console import Console
 
 from hsweep.command_line import command
-from hsweep.coordination.run_trials import planned_row
+from hsweep.coordination.recording import planned_row
 from hsweep.design.question import Missing
 from hsweep.design.sweep import Sweep
 from hsweep.design.trial import Trial, TrialStatus

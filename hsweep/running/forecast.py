@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from hsweep.coordination.coordinator import Coordinator
-from hsweep.coordination.run_trials import planned_row
+from hsweep.coordination.recording import planned_row
 from hsweep.design.sweep import Sweep
 from hsweep.design.trial import Report, Trial
 from hsweep.paths import Home

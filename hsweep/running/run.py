@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from rich.console import Console
 
 from hsweep.coordination.coordinator import Coordinator
-from hsweep.coordination.run_trials import record_trials
+from hsweep.coordination.recording import record_trials
 from hsweep.coordination.runner import InlineRunner, Runner
 from hsweep.design.function_model import FunctionModel
 from hsweep.design.trial import Trial, TrialStatus

@@ -25,7 +25,7 @@ from tiny_runs import (
 
 from hsweep import Asha, Sweep, Transition, epochs, grid, lean
 from hsweep.coordination.coordinator import Coordinator
-from hsweep.coordination.run_trials import record_trials
+from hsweep.coordination.recording import record_trials
 from hsweep.coordination.speeds import Speeds
 from hsweep.design.trial import (
     Assignment,

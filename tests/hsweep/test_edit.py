@@ -21,7 +21,7 @@ from tiny_runs import History, histories, run_inline
 from tiny_studies import put_on_record
 
 from hsweep.coordination.coordinator import Coordinator
-from hsweep.coordination.run_trials import record_trials
+from hsweep.coordination.recording import record_trials
 from hsweep.design.trial import TrialStatus
 from hsweep.errors import UserError
 from hsweep.paths import Home

@@ -15,7 +15,7 @@ from tiny_studies import finish, new_study, recording
 
 from hsweep import grid, zipped
 from hsweep.coordination.coordinator import Coordinator
-from hsweep.coordination.run_trials import planned_row, record_trials
+from hsweep.coordination.recording import planned_row, record_trials
 from hsweep.coordination.runner import InlineRunner
 from hsweep.design.early_stopping import Asha
 from hsweep.design.question import Missing

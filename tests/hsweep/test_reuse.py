@@ -17,7 +17,7 @@ from tiny_runs import planned
 from tiny_studies import new_study
 
 from hsweep import Sweep, lean, seconds
-from hsweep.coordination.run_trials import planned_row
+from hsweep.coordination.recording import planned_row
 from hsweep.design.trial import Report, Trial, TrialStatus
 from hsweep.paths import Home
 from hsweep.planning.code_changes import code_metas

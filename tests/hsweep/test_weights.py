@@ -36,7 +36,7 @@ from hsweep import (
     lean,
 )
 from hsweep.coordination.coordinator import Coordinator
-from hsweep.coordination.run_trials import planned_row
+from hsweep.coordination.recording import planned_row
 from hsweep.coordination.runner import InlineRunner
 from hsweep.design.trial import TrialStatus
 from hsweep.paths import Home, weights_file
