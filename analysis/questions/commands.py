@@ -3,20 +3,13 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from analysis.questions.base import Finding
 from analysis.values import AxisValue
 from hsweep.command_line import command
 from hsweep.design.question import Missing
 from hsweep.record.study import StudyFolder
-
-_LIMIT_OPTIONS: Final = {
-    "max_params": "--max-params",
-    "min_params": "--min-params",
-    "max_memory": "--max-memory",
-    "max_flops": "--max-flops",
-}
 
 
 def settle_command(study: StudyFolder, findings: Iterable[Finding]) -> str | None:
@@ -39,51 +32,38 @@ def confirm_command(study: StudyFolder, findings: Iterable[Finding]) -> str | No
 
 
 def _confirm_command(study: StudyFolder, runs: Sequence[Missing]) -> str | None:
-    points = _points(study, [shape.at for shape in runs])
-    if points is None:
-        return None
+    with study.journal() as journal:
+        recorded = list(journal.points())
+    points = [recorded_point(recorded, shape.at) for shape in runs]
     manifest = study.manifest
     words = [str(sweep_file(study))]
     if manifest.preset != "quick":
         words += ["--preset", manifest.preset]
     for name, values in manifest.settings:
         if name != "replicates":
-            words += ["--set", f"{name}={_values(values)}"]
+            words += ["--set", f"{name}={','.join(map(_value, values))}"]
     for name, limit in manifest.limits.items():
         if limit is not None:
-            words += [_LIMIT_OPTIONS[name], str(limit)]
-    for point in points:
-        words += ["--point", ",".join(f"{axis}={_value(value)}" for axis, value in point.items())]
+            words += [f"--{name.replace('_', '-')}", str(limit)]
+    for at, point in enumerate(points):
+        if point is None:
+            return None
+        if point not in points[:at]:
+            # It names all axes: an axis with one value here may vary elsewhere in the study.
+            axes = ",".join(f"{axis}={_value(value)}" for axis, value in point.items())
+            words += ["--point", axes]
     seeds = max(shape.seeds for shape in runs)
     words += ["--set", f"replicates={seeds}", "--seed", str(manifest.seed + 1)]
     words += ["--study", _free_name(study)]
     return command("run", *words, home=study.paths.home)
 
 
-def _points(study: StudyFolder, places: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]] | None:
-    with study.journal() as journal:
-        recorded = list(journal.points())
-    points: list[dict[str, Any]] = []
-    for at in places:
-        point = recorded_point(recorded, at)
-        if point is None:
-            return None
-        # The point names all axes: an axis with one value here may vary elsewhere in the study.
-        if point not in points:
-            points.append(dict(point))
-    return points
-
-
 def _value(value: Any) -> str:
+    """Return a value as an option: a tuple is not read as a list of its parts."""
     if isinstance(value, list | tuple):
         inside = ", ".join(_value(part) for part in value)
         return f"({inside},)" if len(value) == 1 else f"({inside})"
     return str(value)
-
-
-def _values(values: Sequence[Any]) -> str:
-    # A tuple alone must not be read as a list of its parts.
-    return ",".join(map(_value, values))
 
 
 def _free_name(study: StudyFolder) -> str:
@@ -118,15 +98,9 @@ def _shown(value: Any) -> Any:
 def sweep_file(study: StudyFolder) -> Path:
     """Return the sweep file the study began with, or its copy if that has gone or changed."""
     copy = study.paths.sweep_source
-    words = [str(word) for word in study.manifest.provenance.get("command", ())]
-    for word in words:
-        # The command names a sweep that comes with hsweep without a path.
-        name = f"{Path(word).name.removesuffix('.py')}.py"
-        original = Path(study.manifest.sweep_folder) / name
-        if original.is_file():
-            try:
-                if original.read_text("utf-8") == copy.read_text("utf-8"):
-                    return original
-            except (OSError, UnicodeDecodeError):
-                break
-    return copy
+    original = Path(study.manifest.provenance.get("sweep_file") or copy)
+    try:
+        is_same = original.read_text("utf-8") == copy.read_text("utf-8")
+    except (OSError, UnicodeDecodeError):
+        return copy
+    return original if is_same else copy
