@@ -159,14 +159,9 @@ class StudyPaths:
         """The sweep file as it was before the edit of this number, from 1."""
         return self.root / f"sweep.{number}.py"
 
-    def tracking_lock(self, store: str) -> Path:
-        """Lock that is held while log entries are delivered to one MLflow store; a short hash names
-        the store."""
-        return self.root / f"tracking-{store}.lock"
-
     def tracking_state(self, store: str) -> Path:
-        """The position up to which the record is delivered to one MLflow store, and the ids of its
-        runs there."""
+        """The position up to which the record is delivered to one MLflow store, which a short hash
+        names, and the ids of its runs there; with the ending ``.lock`` what is held meanwhile."""
         return self.root / f"tracking-{store}.json"
 
     def stored(self, storage: str | None, folder: Path) -> str:

@@ -60,13 +60,16 @@ class StudyTrial:
         place = Path(place)
         if place.exists() and not replace:
             raise UserError(f"{place} exists; give another name, or --force (replace=True)")
-        with self._weights() as (file, header), _writing(place):
-            if "model" in header:
-                place.parent.mkdir(parents=True, exist_ok=True)
-                with replacing(place) as temporary:
-                    shutil.copyfile(file, temporary)
-            else:
-                _unpack(file, place)
+        with self._weights() as (file, header):
+            try:
+                if "model" in header:
+                    place.parent.mkdir(parents=True, exist_ok=True)
+                    with replacing(place) as temporary:
+                        shutil.copyfile(file, temporary)
+                else:
+                    _unpack(file, place)
+            except OSError as error:
+                raise UserError(f"{place} cannot be written ({error.strerror or error})") from error
 
     def load_model(self, device: "torch.device | str" = "cpu") -> "nn.Module":
         """Return the trial's model with its final weights, in eval mode.
@@ -183,14 +186,6 @@ class StudyTrial:
             files = recorded_files(journal)
         changed = changed_code({"model_code": before}, {"model_code": now}, files.get)
         return code_in_words(changed) if changed else ""
-
-
-@contextlib.contextmanager
-def _writing(place: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise UserError(f"{place} cannot be written ({error.strerror or error})") from error
 
 
 def _unpack(file: Path, folder: Path) -> None:

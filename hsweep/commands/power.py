@@ -26,7 +26,6 @@ def show_power(
     Raises:
         UserError: a sweep without a question, or a study that asks another one.
     """
-    from analysis.questions.power.result import LeanPowerResult
     from analysis.questions.power.text import (
         lean_power_sentence,
         lean_power_table,
@@ -34,29 +33,10 @@ def show_power(
         power_table,
     )
     from analysis.terminal import print_table
+    from hsweep.design.question import Lean, Transition
     from hsweep.record.study import StudyFolder
 
     study = None if study_name is None else StudyFolder.open(home, study_name)
-    result = _power(plan, study, jumps, sweeps)
-    if as_json:
-        print_json({**plan.to_json(), "power": result.to_json()})
-        return
-    console = console_for(as_json=False)
-    if isinstance(result, LeanPowerResult):
-        sentence, table = lean_power_sentence(result), lean_power_table(result)
-    else:
-        sentence, table = power_sentence(result), power_table(result)
-    print_table(console, "power", table)
-    for warning in getattr(result, "warnings", ()):
-        console.print(f"note: {warning}", style="yellow")
-    console.print(sentence, style="bold")
-
-
-def _power(
-    plan: "Plan", study: "StudyFolder | None", jumps: Sequence[float], sweeps: int
-) -> "PowerResult | LeanPowerResult":
-    from hsweep.design.question import Lean, Transition
-
     question = plan.sweep.question
     if study is not None and study.manifest.question is not None:
         kind = study.manifest.question["type"]
@@ -65,11 +45,23 @@ def _power(
                 f"the study {study.name!r} asks a {kind} question, this sweep another one; the "
                 "noise of one says nothing about the other"
             )
+    result: PowerResult | LeanPowerResult
     if isinstance(question, Transition):
-        return _transition_power(plan, question, study, jumps, sweeps)
-    if isinstance(question, Lean):
-        return _lean_power(plan, question, study)
-    raise UserError(f"the sweep {plan.sweep.name!r} asks no question, so it has no power")
+        result = _transition_power(plan, question, study, jumps, sweeps)
+        sentence, table = power_sentence(result), power_table(result)
+    elif isinstance(question, Lean):
+        result = _lean_power(plan, question, study)
+        sentence, table = lean_power_sentence(result), lean_power_table(result)
+    else:
+        raise UserError(f"the sweep {plan.sweep.name!r} asks no question, so it has no power")
+    if as_json:
+        print_json({**plan.to_json(), "power": result.to_json()})
+        return
+    console = console_for(as_json=False)
+    print_table(console, "power", table)
+    for warning in getattr(result, "warnings", ()):
+        console.print(f"note: {warning}", style="yellow")
+    console.print(sentence, style="bold")
 
 
 def _transition_power(

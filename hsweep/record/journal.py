@@ -104,15 +104,6 @@ class Journal(JournalReader):
         rows = (row for row in self.rows.values() if orphaned or not row.orphaned)
         return sorted(rows, key=lambda row: row.ordinal)
 
-    def trials_of(self, keys: Iterable[str]) -> dict[str, TrialRow]:
-        return {key: self.rows[key] for key in keys if key in self.rows}
-
-    def status_counts(self) -> dict[TrialStatus, int]:
-        counts = dict.fromkeys(TrialStatus, 0)
-        for row in self.rows.values():
-            counts[row.status] += not row.orphaned
-        return counts
-
     def set_meta(self, name: str, value: str) -> None:
         self.set_metas({name: value})
 

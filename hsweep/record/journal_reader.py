@@ -223,14 +223,8 @@ class JournalReader:
         return by_column(self._rows(f"{SELECT_TRIALS} {where}", *values))
 
     def losses(self) -> dict[TrialStatus, dict[str, int]]:
-        rows = self._rows(
-            "SELECT status, reason, COUNT(*) FROM trials WHERE status IN (?, ?, ?)"
-            " AND orphaned = '' GROUP BY 1, 2 ORDER BY 3 DESC, 2",
-            *_LOST,
-        )
         losses = {
-            lost: {str(reason): int(number) for status, reason, number in rows if status == lost}
-            for lost in _LOST
+            lost: self._counted("reason", f"status = '{lost}' AND orphaned = ''") for lost in _LOST
         }
         return {lost: reasons for lost, reasons in losses.items() if reasons}
 

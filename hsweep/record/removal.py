@@ -2,7 +2,6 @@
 
 import contextlib
 import shutil
-from collections.abc import Iterator
 
 from hsweep.errors import UserError
 from hsweep.paths import StudyPaths, below
@@ -40,15 +39,21 @@ def remove(paths: StudyPaths) -> None:
     Raises:
         UserError: it is running, or a part cannot be removed.
     """
-    with holding(paths), _saying_where(paths):
-        with contextlib.suppress(UserError):
-            storage = StudyFolder.at(paths).manifest.storage
-            if storage is not None:
-                _remove_stored(below(storage, paths.name))
-        # Under a name that no study can have, so that a kill leaves none half removed.
-        trash = paths.root.with_name(f".{paths.name}.removed")
-        shutil.rmtree(trash, ignore_errors=True)
-        paths.root.rename(trash)
+    # Under a name that no study can have, so that a kill leaves none half removed.
+    trash = paths.root.with_name(f".{paths.name}.removed")
+    try:
+        with holding(paths):
+            with contextlib.suppress(UserError):
+                storage = StudyFolder.at(paths).manifest.storage
+                if storage is not None:
+                    _remove_stored(below(storage, paths.name))
+            shutil.rmtree(trash, ignore_errors=True)
+            paths.root.rename(trash)
+    except OSError as error:
+        raise UserError(
+            f"the study {paths.name!r} cannot be removed: {error}; make that writable and give the "
+            "command again"
+        ) from error
     shutil.rmtree(trash, ignore_errors=True)
 
 
@@ -59,14 +64,3 @@ def _remove_stored(root: str) -> None:
     for name in _STORED:
         if files.get_file_info(f"{path}/{name}").type is FileType.Directory:
             files.delete_dir(f"{path}/{name}")
-
-
-@contextlib.contextmanager
-def _saying_where(paths: StudyPaths) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise UserError(
-            f"the study {paths.name!r} cannot be removed: {error}; make that writable and give the "
-            "command again"
-        ) from error

@@ -166,16 +166,14 @@ def trials_table(
     }
     reported = _payloads(stored["last"], [*metrics, *REPORTED_COUNTS], dict(_LAST_FIELDS))
     for name in REPORTED_COUNTS:
-        counts_reported = _array(reported.pop(name), pa.field(name, pa.float64())).to_pylist()
+        counts_reported = reported.pop(name).to_pylist()
         columns[name] = [
             planned_count if planned_count is not None or value is None else round(value)
             for planned_count, value in zip(columns[name], counts_reported, strict=True)
         ]
     columns |= reported
-    trained = _array(reported["wall_seconds"], pa.field("wall_seconds", pa.float64()))
-    columns["wall_seconds"] = pa.compute.fill_null(trained, 0.0)
-    schema = trials_schema(axes, metrics, orphaned=orphaned)
-    return pa.table([_array(columns[column.name], column) for column in schema], schema=schema)
+    columns["wall_seconds"] = pa.compute.fill_null(reported["wall_seconds"], 0.0)
+    return pa.table(columns, trials_schema(axes, metrics, orphaned=orphaned))
 
 
 def reports_table(
@@ -205,22 +203,13 @@ def reports_table(
 def _reports_part(entries: Sequence[RawReport], metrics: Sequence[str]) -> "pa.Table":
     import pyarrow as pa
 
-    schema = reports_schema(metrics)
     keys, times, attempts, units, payloads = zip(*entries, strict=True)
     fields = {name: kind for name, kind in _REPORT_FIELDS if name not in metrics}
     columns: dict[str, Any] = {
         "key": keys, "unit": units, "attempt": attempts, "time": times,
         **_payloads(payloads, metrics, fields),
     }  # fmt: skip
-    return pa.table([_array(columns[column.name], column) for column in schema], schema)
-
-
-def _array(values: Any, field: "pa.Field[Any]") -> Any:
-    import pyarrow as pa
-
-    if isinstance(values, pa.Array | pa.ChunkedArray):
-        return values
-    return pa.array(values, field.type)
+    return pa.table(columns, reports_schema(metrics))
 
 
 def _payloads(
@@ -231,28 +220,21 @@ def _payloads(
     import pyarrow.json
 
     columns = [(name, pa.type_for_alias(kind)) for name, kind in fields.items()]
+    inner = pa.struct([(metric, pa.float64()) for metric in metrics])
+    schema = pa.schema([*columns, ("metrics", inner)])
     text = "\n".join(payloads).encode()
     try:
-        inner = pa.struct([(metric, pa.float64()) for metric in metrics])
         table = pyarrow.json.read_json(
             pa.BufferReader(text),
             read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=len(text) + 1),
             parse_options=pyarrow.json.ParseOptions(
-                explicit_schema=pa.schema([*columns, ("metrics", inner)]),
-                unexpected_field_behavior="ignore",
+                explicit_schema=schema, unexpected_field_behavior="ignore"
             ),
         )
         if table.num_rows != len(payloads):
             raise pa.ArrowInvalid("not a line a report")
     except pa.ArrowInvalid:  # what Python reads as a number and Arrow does not
-        contents = [json.loads(payload) for payload in payloads]
-        return {
-            **{name: [content.get(name) for content in contents] for name in fields},
-            **{
-                name: [content.get("metrics", {}).get(name) for content in contents]
-                for name in metrics
-            },
-        }
+        table = pa.Table.from_pylist([json.loads(payload) for payload in payloads], schema)
     values = table.column("metrics").combine_chunks()
     return {
         **{name: table.column(name) for name in fields},

@@ -83,7 +83,7 @@ class Outbox:
         """Where final weights are, by the key of the trial whose run says so."""
         self._should_stop, self._passed = should_stop, passed
         self._paths = StudyPaths(journal_path.parent)
-        self._lock = FileLock(self._paths.tracking_lock(target.scope))
+        self._lock = FileLock(state.file.with_suffix(".lock"))
         self._journal = JournalReader(journal_path)
         try:
             self._client = connect(target)
