@@ -267,7 +267,7 @@ class Axes(Space):
         return {name: values[prefix + name] for name, _ in self.domains}
 
     def _most_points(self) -> float:
-        return math.prod(_num_values(domain) for _, domain in self.domains)
+        return math.prod(num_values(domain) for _, domain in self.domains)
 
     def _enumerate(self) -> Iterator[dict[str, Any]]:
         points: list[dict[str, Any]] = [{}]
@@ -492,7 +492,8 @@ class Mapped(Space):
             raise UserError(f"derived axis {self.name!r} at {point}: {error}") from error
 
 
-def _num_values(domain: Domain) -> float:
+def num_values(domain: Domain) -> float:
+    """Return the number of values in a domain, infinity for a real one."""
     if isinstance(domain, RealRange):
         return math.inf
     if isinstance(domain, ValueList):
@@ -560,16 +561,13 @@ def parse_values(text: str) -> list[AxisValue]:
     Each is a Python literal (number, True, None, a tuple in parentheses), else a plain string.
     """
     # Python warns of oddities in literals (1if, "\\d") that are the user's text here.
+    stripped = text.strip()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return _literals(text.strip())
-
-
-def _literals(stripped: str) -> list[Any]:
-    try:
-        literal = ast.literal_eval(stripped)
-    except _NO_LITERAL:
-        return [_literal_or_text(part.strip()) for part in stripped.split(",")]
+        try:
+            literal = ast.literal_eval(stripped)
+        except _NO_LITERAL:
+            return [_literal_or_text(part.strip()) for part in stripped.split(",")]
     is_list = isinstance(literal, list) or (
         isinstance(literal, tuple)
         and (not stripped.startswith("(") or all(isinstance(part, tuple) for part in literal))

@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from hsweep.design.domain import AxisValue, Domain, IntRange, RealRange
+from hsweep.design.domain import AxisValue, Domain, ValueList
 from hsweep.design.question import Lean
-from hsweep.design.space import Point
+from hsweep.design.space import Point, num_values
 from hsweep.design.sweep import Sweep
 from hsweep.design.trial import Trial, cost_columns
 
@@ -28,13 +28,9 @@ def baseline_proposals(sweep: Sweep) -> list[tuple[Point, dict[str, Any]]]:
         return []
     baseline = dict(question.baseline)
     domains = sweep.space.parameters()
-    choices: list[tuple[AxisValue, ...]] = []
-    for name, domain in domains.items():
-        values = _choices(name, domain, baseline)
-        if values is None:
-            return []
-        choices.append(values)
-    if math.prod(map(len, choices)) > _MOST:
+    candidates = (_choices(name, domain, baseline) for name, domain in domains.items())
+    choices = [values for values in candidates if values is not None]
+    if len(choices) < len(domains) or math.prod(map(len, choices)) > _MOST:
         return []
     proposals: dict[Point, dict[str, Any]] = {}
     for values in itertools.product(*choices):
@@ -81,13 +77,10 @@ def num_cheaper(question: Lean, shapes: Mapping[Point, Trial]) -> int:
 def _choices(
     name: str, domain: Domain, baseline: Mapping[str, AxisValue]
 ) -> tuple[AxisValue, ...] | None:
-    """Return the values of a parameter that may make a baseline; None for infinitely many."""
+    """Return the values of a parameter that may make a baseline; None for too many."""
     axis = name.rpartition(".")[2]
-    if axis in baseline and baseline[axis] in domain:
-        return (baseline[axis],)
-    if isinstance(domain, RealRange):
-        return (domain.low,) if axis in baseline else None
-    if isinstance(domain, IntRange) and (domain.high - domain.low) // domain.step >= _MOST:
-        return (domain.low,) if axis in baseline else None
+    if axis not in baseline:
+        return domain.finite() if num_values(domain) <= _MOST else None
     # A value that the baseline cannot have matters on the other side of a union alone.
-    return domain.finite()[:1] if axis in baseline else domain.finite()
+    other = domain.values[0] if isinstance(domain, ValueList) else domain.low
+    return (baseline[axis] if baseline[axis] in domain else other,)

@@ -8,7 +8,7 @@ replicates and never by how good they looked; new seeds and new axis values foll
 import itertools
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from hsweep.design.domain import as_value
@@ -133,8 +133,8 @@ def plan_extension(
             problems += [f"{missing.label}: {problem}"] if problem else []
     planner = Planner(plan)
     places = [(point, seed, amount) for _, point, runs in requests for seed, amount, _ in runs]
-    whole = _with_places(plan, planner, places)
-    trials = {_place_of(trial): trial for trial in whole.trials}
+    _add_places(planner, places)
+    trials = {_place_of(trial): trial for trial in planner.trials.values()}
     additions: list[tuple[Missing, Trial, str]] = []
     for missing, point, runs in requests:
         new_additions = [
@@ -146,7 +146,7 @@ def plan_extension(
         if lost := len(runs) - len(new_additions):
             repeats = f"{lost} trials would repeat others of the study"
             problems.append(f"{missing.label}: {planner.skipped.get(point, repeats)}")
-    return Extension(whole, missing_runs, tuple(additions), tuple(problems))
+    return Extension(planner.whole_plan(), missing_runs, tuple(additions), tuple(problems))
 
 
 def carried_over(
@@ -182,11 +182,11 @@ def carried_over(
                 yield entry
 
     staying_trials = [list(staying(extension["trials"])) for extension in extensions]
-    whole, planner = plan, Planner(plan)
+    planner = Planner(plan)
     for entries in staying_trials:
-        whole = _with_places(whole, planner, map(_place_of_entry, entries))
-    keys = {_place_of(trial): trial.key for trial in whole.trials}
-    return whole, [
+        _add_places(planner, map(_place_of_entry, entries))
+    keys = {_place_of(trial): key for key, trial in planner.trials.items()}
+    return planner.whole_plan(), [
         {
             **extension,
             "trials": [
@@ -199,25 +199,19 @@ def carried_over(
     ]
 
 
-def _with_places(plan: Plan, planner: Planner, places: Iterable[_Place]) -> Plan:
-    """Return a plan completed by the trials at some places; a new seed comes with all its
-    budgets."""
-    rungs = {budget.amount for budget in plan.sweep.budget.rungs}
+def _add_places(planner: Planner, places: Iterable[_Place]) -> None:
+    """Add the trials at some places to a plan; a new seed comes with all its budgets."""
+    rungs = {budget.amount for budget in planner.sweep.budget.rungs}
     amounts: dict[tuple[Mapping[str, Any], int], set[int]] = {}
-    for trial in plan.trials:
+    for trial in planner.trials.values():
         amounts.setdefault((trial.point, trial.replicate), set()).add(trial.budget.amount)
     seeds: dict[tuple[Point, int], None] = {}
     for point, replicate, amount in places:
         if amount not in amounts.get((point, replicate), ()):
             amounts.setdefault((point, replicate), set(rungs)).add(amount)
             seeds[point, replicate] = None
-    new = [
-        trial
-        for point, replicate in seeds
-        for trial in planner.plan_point(point, [replicate], amounts[point, replicate])
-    ]
-    problems = dict.fromkeys([*plan.data_problems, *planner.data_problems])
-    return replace(plan, trials=(*plan.trials, *new), data_problems=tuple(problems))
+    for point, replicate in seeds:
+        planner.plan_point(point, [replicate], amounts[point, replicate])
 
 
 def _place_of(trial: Trial) -> tuple[Mapping[str, Any], int, int]:
@@ -291,8 +285,7 @@ def _points_in(missing: Missing, sweep: Sweep, recorded: Collection[Point]) -> l
     at = {axis: as_value(value) for axis, value in missing.at.items()}
     if points := [point for point in recorded if point.has(at)]:
         return points
-    for axis, value in missing.at.items():
-        sweep = sweep.with_setting(axis, [value])
+    sweep = sweep.with_settings([(axis, [value]) for axis, value in missing.at.items()])
     points = [point for point in sweep.space.points() if point.has(at)]
     if not points:
         raise UserError("the sweep's space has no point there")

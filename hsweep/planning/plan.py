@@ -72,8 +72,6 @@ class Plan:
         skipped: impossible points and those outside the limits, each with the reason.
         merged: number of trials dropped as duplicates of others.
         data_problems: why data could not be read; a study cannot start while there are any.
-        is_adaptive: the points are proposed during the run; ``trials`` are random draws for
-            orientation.
         sweep_module: name of the imported sweep file; empty for a sweep that is in none.
         accepted: code that is taken for other code in keys.
         limits: bounds on what a trial may cost.
@@ -86,10 +84,15 @@ class Plan:
     skipped: Mapping[Point, str] = field(default_factory=dict)
     merged: int = 0
     data_problems: tuple[str, ...] = ()
-    is_adaptive: bool = False
     sweep_module: str = ""
     accepted: Accepted = field(default_factory=dict)
     limits: Limits = field(default_factory=dict)
+
+    @property
+    def is_adaptive(self) -> bool:
+        """Whether points are proposed during the run; then ``trials`` are random draws for
+        orientation."""
+        return self.sweep.search.method == "optuna"
 
     def totals(self) -> dict[str, int | None]:
         params = [trial.counts.num_params for trial in self.trials if trial.counts is not None]
@@ -110,7 +113,13 @@ class Plan:
     @property
     def why_not_shared(self) -> str:
         """Why a budget of the ladder does not go on from the shorter one; empty if all do."""
-        return next(filter(None, map(_why_not_shared, self.trials)), "")
+        for trial in self.trials:
+            if trial.previous and not trial.shared:
+                interval = f"reports every {trial.budget.report_every} {trial.budget.unit}"
+                return trial.length_dependence or (
+                    f"{interval} leave none before a shorter budget's decay"
+                )
+        return ""
 
     def accepting(self, code: Accepted) -> "Plan":
         """Return the plan with further code taken for other code in its trials' keys."""
@@ -151,24 +160,36 @@ class Plan:
 
 @dataclass(slots=True)
 class Planner:
-    """Turns points into trials that a plan lacks; counts each distinct model and reads each data
-    set once."""
+    """Adds the trials of points to a plan; counts each distinct model and reads each data set once.
 
-    plan: Plan
-    sweep: Sweep = field(init=False)
+    Attributes:
+        trials: those of the plan, and what was added, by key.
+        skipped: points without a trial, each with the reason.
+        merged: number of trials that would repeat others.
+    """
+
+    _plan: Plan
+    trials: dict[str, Trial] = field(init=False)
     skipped: dict[Point, str] = field(default_factory=dict)
     merged: int = 0
-    data_problems: dict[str, None] = field(default_factory=dict)
-    _keys: set[str] = field(default_factory=set)
+    _data_problems: dict[str, None] = field(init=False)
     _results: dict[Hashable, Any] = field(default_factory=dict)
     _hashes: dict[tuple[int, bool], tuple[Any, str]] = field(default_factory=dict)
-    _num_planned: int = 0
     _num_builds: int = 0
 
     def __post_init__(self) -> None:
-        self.sweep = self.plan.sweep
-        self._keys.update(trial.key for trial in self.plan.trials)
-        self._num_planned = 1 + max((trial.ordinal for trial in self.plan.trials), default=-1)
+        self.trials = {trial.key: trial for trial in self._plan.trials}
+        self._data_problems = dict.fromkeys(self._plan.data_problems)
+
+    @property
+    def sweep(self) -> Sweep:
+        """The sweep, with the metric that its task decides by once a point was planned."""
+        return self._plan.sweep
+
+    def whole_plan(self) -> Plan:
+        """Return the plan with what was added."""
+        trials, problems = tuple(self.trials.values()), tuple(self._data_problems)
+        return replace(self._plan, trials=trials, data_problems=problems)
 
     def plan_point(
         self,
@@ -176,8 +197,8 @@ class Planner:
         replicates: Iterable[int] | None = None,
         amounts: Iterable[int] | None = None,
     ) -> list[Trial]:
-        """Return the trials of one point, one for each replicate and each budget (the sweep's by
-        default) and without duplicates; an empty list if the point is skipped.
+        """Add and return the trials of one point, one for each replicate and each budget (the
+        sweep's by default) and without duplicates; an empty list if the point is skipped.
 
         Raises:
             UserError: the sweep's own functions cannot be used.
@@ -191,14 +212,14 @@ class Planner:
         budget = self.sweep.budget
         rungs = budget.rungs if amounts is None else [*map(budget.of, sorted(amounts))]
         for replicate in range(self.sweep.replicates) if replicates is None else replicates:
-            seeds, hashed_seeds = _seeds_of(self.plan.study_seed, replicate)
+            seeds, hashed_seeds = _seeds_of(self._plan.study_seed, replicate)
             shorter = None
             for rung in rungs:
                 parts = {**first.parts, "budget": _hash_of_budget(rung), "seeds": hashed_seeds}
                 trial = replace(
                     first,
-                    key=key_of(parts, self.plan.accepted),
-                    ordinal=self._num_planned,
+                    key=key_of(parts, self._plan.accepted),
+                    ordinal=len(self.trials),
                     replicate=replicate,
                     budget=rung,
                     seeds=seeds,
@@ -208,13 +229,12 @@ class Planner:
                     shared = trial.shared_with(shorter.budget.amount)
                     trial = replace(trial, previous=shorter.key, shared=shared)
                 shorter = trial
-                if trial.key in self._keys:
+                if trial.key in self.trials:
                     self.merged += 1
                     continue
-                self._keys.add(trial.key)
+                self.trials[trial.key] = trial
                 trials.append(trial)
-                self._num_planned += 1
-                if self._num_planned > MAX_TRIALS:
+                if len(self.trials) > MAX_TRIALS:
                     raise _too_many()
         return trials
 
@@ -227,7 +247,8 @@ class Planner:
         is_users = self.sweep.train is not None
         setup = self._trained_by_user(point) if is_users else self._trained_by_loop(point)
         task, model, recipe, resources, counts, memory = setup
-        sweep = self.sweep = with_deciding_metric(self.sweep, task)
+        sweep = with_deciding_metric(self.sweep, task)
+        self._plan = replace(self._plan, sweep=sweep)
         self._compute_once(("metrics", self._hash_of(task)), lambda: self._check_metrics(task))
         parts, origin = call_user_code(
             "model, task, recipe or training", lambda: self._parts(point, task, model, recipe)
@@ -242,7 +263,7 @@ class Planner:
             model=model,
             recipe=recipe,
             budget=sweep.budget,
-            seeds=_seeds_of(self.plan.study_seed, 0)[0],
+            seeds=_seeds_of(self._plan.study_seed, 0)[0],
             resources=resources,
             metric=sweep.metric,
             goal=sweep.direction,
@@ -251,7 +272,7 @@ class Planner:
             parts=parts,
             origin=origin,
         )
-        if reason := violation(self.plan.limits, cost_columns(trial)):
+        if reason := violation(self._plan.limits, cost_columns(trial)):
             raise ImpossiblePointError(reason)
         return trial
 
@@ -259,7 +280,7 @@ class Planner:
         try:
             check_metrics(task, self.sweep)
         except DataError as error:  # what is measured depends on data that are not there
-            self.data_problems[str(error)] = None
+            self._data_problems[str(error)] = None
 
     def _trained_by_loop(self, point: Point) -> _Setup:
         """Return the setup of a point that this project's loop trains.
@@ -310,7 +331,7 @@ class Planner:
         training: UserTraining = self._compute_once("user training", sweep.user_training)
         counts, memory = described_cost(sweep.describe, point) if sweep.describe else (None, None)
         check_kinds(resources=resources)
-        if training.starts_processes and resources.spread:
+        if isinstance(training.train, Command) and resources.spread:
             raise UserError(
                 "a command starts on one node, with all that its processes occupy; spread=True is "
                 "for a training function, or the training of a task"
@@ -343,7 +364,7 @@ class Planner:
         else:
             content = {"model": model, "task": task, "recipe": recipe}
             code = {
-                f"{name}_code": code_of(content[name], self.plan.sweep_module) for name in _BUILT
+                f"{name}_code": code_of(content[name], self._plan.sweep_module) for name in _BUILT
             }
             code["training_code"] = training_code()
         hashed = partial(self._hash_of, for_key=True)
@@ -355,7 +376,7 @@ class Planner:
         """Return the code behind a user's training; the files that a command names can depend on
         the point."""
         if not isinstance(task.train, Command):
-            return code_of(task.train, self.plan.sweep_module)
+            return code_of(task.train, self._plan.sweep_module)
         folder = Path(task.folder, task.train.folder)
         named = named_code(task.train, folder, point)
         return self._compute_once(("script", named), lambda: code_of_script(named, folder))
@@ -373,7 +394,7 @@ class Planner:
         try:
             return call_user_code("task", task.fingerprint)
         except DataError as error:
-            self.data_problems[str(error)] = None
+            self._data_problems[str(error)] = None
             return UNREAD_DATA
 
     def _compute_once(self, name: Hashable, work: Callable[[], T]) -> T:
@@ -416,17 +437,6 @@ def _seeds_of(study_seed: int, replicate: int) -> tuple[Seeds, str]:
     return seeds, content_hash(seeds)
 
 
-def _why_not_shared(trial: Trial) -> str:
-    """Return the reason why a trial does not go on from its previous budget; empty if it does."""
-    if not trial.previous or trial.shared:
-        return ""
-    budget = trial.budget
-    return trial.length_dependence or (
-        f"reports every {budget.report_every} {budget.unit} leave none before a shorter budget's "
-        "decay"
-    )
-
-
 def _too_many() -> UserError:
     return UserError(
         f"a study has at most {MAX_TRIALS:,} trials; restrict its space, its replicates or the "
@@ -453,7 +463,6 @@ def make_plan(
         sweep,
         preset,
         study_seed,
-        is_adaptive=sweep.search.method == "optuna",
         sweep_module=sweep_module,
         accepted=accepted or {},
         limits=limits or {},
@@ -464,23 +473,18 @@ def make_plan(
     per_point = sweep.replicates * len(sweep.budget.rungs)
     if per_point > MAX_TRIALS or len(points) * per_point > _MAX_LOOKED_AT:
         raise _too_many()
-    trials = [trial for point in points for trial in planner.plan_point(point)]
-    if not trials:
+    for point in points:
+        planner.plan_point(point)
+    if not planner.trials:
         first = next(iter(planner.skipped.items()), None)
         why = f"; for example {dict(first[0])}: {first[1]}" if first else ""
         raise UserError(
             f"the plan of {sweep.name!r} has no trial: {len(planner.skipped)} points were skipped"
             f"{why}"
         )
-    check_commands(trials)
-    return replace(
-        draft,
-        sweep=planner.sweep,
-        trials=tuple(trials),
-        skipped=planner.skipped,
-        merged=planner.merged,
-        data_problems=tuple(planner.data_problems),
-    )
+    plan = replace(planner.whole_plan(), skipped=planner.skipped, merged=planner.merged)
+    check_commands(plan.trials)
+    return plan
 
 
 def _points(sweep: Sweep, study_seed: int) -> Sequence[Point]:

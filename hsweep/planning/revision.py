@@ -45,7 +45,6 @@ class Continuation:
         previous: the trial on record with the earlier budget; a trial that continues it takes over
             its reports.
         status: status of ``trial`` after that; None if it does not continue ``previous``.
-        checkpoints: key of the trial whose checkpoints are continued; empty without any.
         through: the last unit whose report is taken over.
         why: why ``trial`` does not continue ``previous``; empty if it does, or if there is nothing
             to continue.
@@ -54,7 +53,6 @@ class Continuation:
     trial: Trial
     previous: TrialRow
     status: TrialStatus | None = None
-    checkpoints: str = ""
     through: int = 0
     why: str = ""
 
@@ -245,10 +243,9 @@ def proposed_trials(plan: Plan, journal: JournalReader) -> list[Trial]:
     if not plan.is_adaptive:
         return []
     planner = Planner(replace(plan, trials=()))
-    trials: list[Trial] = []
     for _, text in sorted(journal.metas(PROPOSALS).items()):
-        trials += planner.plan_point(recorded_point(json.loads(text)["point"]))
-    return trials
+        planner.plan_point(recorded_point(json.loads(text)["point"]))
+    return [*planner.trials.values()]
 
 
 def continuation_of(
@@ -303,7 +300,7 @@ def continuation_of(
     elif status not in (*_GOES_ON, *_STAYS):
         why = f"it had ended as {str(status).replace('_', ' ')}"
     elif status is not TrialStatus.FINISHED or _has_checkpoint(checkpoints, previous.key, through):
-        return Continuation(trial, previous, TrialStatus.PLANNED, previous.key, through)
+        return Continuation(trial, previous, TrialStatus.PLANNED, through)
     else:
         why = "its last checkpoint is gone"
     return Continuation(trial, previous, why=why)

@@ -151,7 +151,7 @@ class Change:
                 ],
                 status=extension.status,
                 reason=extension.reason,
-                continues=extension.checkpoints,
+                continues=source if extension.status is TrialStatus.PLANNED else "",
                 origins=journal.origins(source).get(source, []),
             )
         entries += journal.removal_entries([row.key for row in self.revision.restored], "")
