@@ -27,7 +27,6 @@ from hsweep.design.trial import (
     StorageFailure,
     Trial,
     TrialStatus,
-    trial_labels,
 )
 from hsweep.record.journal import Journal, TrialRow
 from hsweep.record.summary import INTERRUPTED
@@ -103,7 +102,10 @@ class Coordinator:
         )
         self._queue = TrialQueue(rows, self._priority)
         trials = list(self.trials)
-        self.labels = trial_labels(self.named_by or trials)
+        named = self.named_by or trials
+        self.labels = TrialLabels(
+            (trial.point for trial in named), (trial.budget.amount for trial in named)
+        )
         self._enter(trials)
         if self.keeper is not None:
             recorded_rows = (rows[key] for key in self.table.trials)

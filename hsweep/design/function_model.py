@@ -13,9 +13,6 @@ from models.base import Counts
 if TYPE_CHECKING:
     from torch import nn
 
-MODELS: Final = "an nn.Module, or a model configuration (see models.base)"
-"""What a sweep's model function may return."""
-
 _BUILT: Final[weakref.WeakValueDictionary[int, "nn.Module"]] = weakref.WeakValueDictionary()
 """The modules that model functions have returned and that are still alive, by their ids."""
 
@@ -48,9 +45,17 @@ class FunctionModel:
         """Return a new module, initialised from torch's global generator.
 
         Raises:
-            UserError: the function returns no module, or one that it has returned before.
+            UserError: the function returns no module, or one that it has returned before: every
+                trial begins with weights of its own.
         """
-        return new_module(self.function, self.point)
+        module = self.function(self.point)
+        if not is_module(module):
+            raise UserError(
+                f"the sweep's model function returned {shown(module)}; it returns an nn.Module, or "
+                "a model configuration (see models.base)"
+            )
+        note_as_new(module)
+        return module  # type: ignore[no-any-return]
 
     def counts(self) -> Counts:
         """Return the costs of the module."""
@@ -69,20 +74,6 @@ class FunctionModel:
 def model_name(model: Any) -> str:
     """Return the name of the class of a model, as messages give it."""
     return model.name if isinstance(model, FunctionModel) else type(model).__name__
-
-
-def new_module(function: Callable[[Any], Any], point: Mapping[str, Any]) -> "nn.Module":
-    """Return the module that a sweep's model function builds.
-
-    Raises:
-        UserError: it is no module, or one that the function has returned before: every trial
-            begins with weights of its own.
-    """
-    module = function(point)
-    if not is_module(module):
-        raise UserError(f"the sweep's model function returned {shown(module)}; it returns {MODELS}")
-    note_as_new(module)
-    return module  # type: ignore[no-any-return]
 
 
 def note_as_new(module: "nn.Module") -> None:

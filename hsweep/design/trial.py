@@ -1,11 +1,10 @@
 """A trial: one point of the space and one replicate; its resources, assignment and reports."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, cast
 
 from hsweep.design.budget import Budget
-from hsweep.design.labels import TrialLabels
 from hsweep.design.question import Goal
 from hsweep.design.recipe import Recipe
 from hsweep.design.trial_status import TrialStatus
@@ -180,7 +179,7 @@ class Trial:
     @property
     def is_command(self) -> bool:
         """Whether another program trains it."""
-        return bool(getattr(self.task, "starts_processes", False))
+        return getattr(self.task, "part", "") == "command"
 
     @property
     def ending_seconds(self) -> float:
@@ -210,14 +209,6 @@ class Trial:
     def forward_flops(self) -> int:
         """Operations of a forward pass over one example; 0 if unknown."""
         return self.counts.forward_flops if self.counts is not None else 0
-
-
-def trial_labels(trials: Iterable[Trial]) -> TrialLabels:
-    """Return the labels of a study's trials, by the axes in which they differ."""
-    all_trials = list(trials)
-    return TrialLabels(
-        (trial.point for trial in all_trials), (trial.budget.amount for trial in all_trials)
-    )
 
 
 @dataclass(frozen=True, slots=True)

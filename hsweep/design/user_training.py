@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from operator import index
 from pathlib import Path
@@ -37,17 +37,39 @@ _READ_WHOLE: Final = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A script that trains one trial; see ``command``.
+    """Training by a script that is run unchanged: ``Sweep(train=command(...))``.
+
+    The line is split as a shell would and then filled in; no shell runs it. ``python`` is the one
+    that runs the study, and programs beside it, such as ``torchrun``, are found first.
+
+    Fields are the axes of the point and ``{seed}`` (the replicate's number), ``{budget}``,
+    ``{folder}`` (the trial's own, kept over attempts), ``{resume}``, ``{processes}`` and ``{key}``.
+    ``{lr:.2e}`` formats a value. An argument whose value is None is left out, and so is the option
+    before it. A list becomes an argument for each value (``--stages {stages}``); it is JSON beside
+    other text (``stages={stages}``) and as ``{stages:json}``; ``{stages:,}`` joins it by commas.
+
+    The script runs with ``OMP_NUM_THREADS`` as the trial's cpus and sees the trial's devices alone,
+    none without ``gpus``. Of what it writes to standard output and error the first and the last
+    50 MB stay in ``output.txt`` of the trial's folder. It should train ``{budget}`` units: it may
+    end in its own time after the last, and is ended if it goes on to another.
 
     Attributes:
-        template: the command line, with fields.
-        metrics: where its metrics come from.
-        resume: arguments that replace ``{resume}`` if an earlier attempt left files.
-        folder: where it runs; empty for the sweep's folder.
-        grace_seconds: time between SIGTERM and SIGKILL when the script is ended.
+        template: ``"python train.py --heads {heads} --seed {seed} --out {folder} {resume}"``.
+        metrics: where the script's metrics come from; by default its calls of ``hsweep.report``.
+        resume: what ``{resume}`` stands for in a later attempt: ``"--resume {folder}/last.pt"``. It
+            is given if the files and folders that it names in ``{folder}`` are there (if it names
+            none, if the script has left anything there), and is nothing before. Let the script
+            write its checkpoint under another name and rename it, so that it is always a whole one.
+        folder: where the script runs; by default the folder of the sweep file.
+        grace_seconds: time that it has to end by itself after SIGTERM, which all its processes get
+            when the trial is stopped; then what is left gets SIGKILL.
+
+    Raises:
+        UserError: an argument that cannot be used.
     """
 
     template: str
+    _: KW_ONLY
     metrics: MetricSource = field(default_factory=reports)
     resume: str = ""
     folder: str = not_in_key("")
@@ -78,46 +100,8 @@ class Command:
             raise UserError(f"resume= cannot hold {{resume}} itself: {shown(self.resume)}")
 
 
-def command(
-    template: str,
-    *,
-    metrics: MetricSource | None = None,
-    resume: str = "",
-    folder: str = "",
-    grace_seconds: float = GRACE_SECONDS,
-) -> Command:
-    """Return training by a script that is run unchanged: ``Sweep(train=command(...))``.
-
-    The line is split as a shell would and then filled in; no shell runs it. ``python`` is the one
-    that runs the study, and programs beside it, such as ``torchrun``, are found first.
-
-    Fields are the axes of the point and ``{seed}`` (the replicate's number), ``{budget}``,
-    ``{folder}`` (the trial's own, kept over attempts), ``{resume}``, ``{processes}`` and ``{key}``.
-    ``{lr:.2e}`` formats a value. An argument whose value is None is left out, and so is the option
-    before it. A list becomes an argument for each value (``--stages {stages}``); it is JSON beside
-    other text (``stages={stages}``) and as ``{stages:json}``; ``{stages:,}`` joins it by commas.
-
-    The script runs with ``OMP_NUM_THREADS`` as the trial's cpus and sees the trial's devices alone,
-    none without ``gpus``. Of what it writes to standard output and error the first and the last
-    50 MB stay in ``output.txt`` of the trial's folder. It should train ``{budget}`` units: it may
-    end in its own time after the last, and is ended if it goes on to another.
-
-    Args:
-        template: ``"python train.py --heads {heads} --seed {seed} --out {folder} {resume}"``.
-        metrics: where the script's metrics come from; by default its calls of ``hsweep.report``.
-        resume: what ``{resume}`` stands for in a later attempt: ``"--resume {folder}/last.pt"``. It
-            is given if the files and folders that it names in ``{folder}`` are there (if it names
-            none, if the script has left anything there), and is nothing before. Let the script
-            write its checkpoint under another name and rename it, so that it is always a whole one.
-        folder: where the script runs; by default the folder of the sweep file.
-        grace_seconds: time that it has to end by itself after SIGTERM, which all its processes get
-            when the trial is stopped; then what is left gets SIGKILL.
-
-    Raises:
-        UserError: an argument that cannot be used.
-    """
-    source = reports() if metrics is None else metrics
-    return Command(template, source, resume, folder, grace_seconds)
+command: Final = Command
+"""The name to use in a sweep file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,11 +179,6 @@ class UserTraining:
     def part(self) -> str:
         """The name of this training's part in ``TRAINING_PARTS``."""
         return "command" if isinstance(self.train, Command) else "training_function"
-
-    @property
-    def starts_processes(self) -> bool:
-        """Whether the training starts all processes of a trial itself, as a command does."""
-        return isinstance(self.train, Command)
 
     @property
     def name(self) -> str:
