@@ -1,5 +1,6 @@
 """``hsweep plan``."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -96,7 +97,7 @@ def plan(
             "notes": notes(prepared.plan),
         }
         if checked is not None:
-            content["checked"] = checked.to_json()
+            content["checked"] = asdict(checked)
         print_json(content)
         return
     console = console_for(as_json=False)

@@ -15,7 +15,7 @@ from hsweep.design.question import Concern, Lean, Transition
 from hsweep.design.template import fields_in
 from hsweep.design.trial import Trial, cost_columns
 from hsweep.design.user_training import TRAINING_PARTS, Command, UserTraining
-from hsweep.errors import UserError, shown
+from hsweep.errors import is_number, shown
 from hsweep.planning.baseline import comparisons, num_cheaper
 from hsweep.planning.code import files_of, texts_named_in
 from hsweep.planning.plan import Plan
@@ -70,7 +70,7 @@ def _rates_of(trial: Trial) -> list[float | None]:
     if not isinstance(trial.task, UserTraining):
         return [trial.recipe.lr]
     rates = [trial.point.get(name) for name in _RATES]
-    return [rate for rate in rates if _is_number(rate)] or [None]
+    return [rate for rate in rates if is_number(rate)] or [None]
 
 
 def notes(plan: Plan) -> list[str]:
@@ -104,25 +104,8 @@ def _unfollowed(trial: Trial, folder: Path) -> list[str]:
     ]
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, float | int) and not isinstance(value, bool)
-
-
 def concerns_json(plan: Plan) -> list[dict[str, str]]:
     return [asdict(concern) for concern in analysable(plan)]
-
-
-def refuse_unanswerable(plan: Plan) -> list[Concern]:
-    """Refuse a plan whose question can never be answered; return the concerns that make it weak.
-
-    Raises:
-        UserError: with the reasons and what would make it answerable.
-    """
-    concerns = analysable(plan)
-    lines = [concern.line for concern in concerns if concern.kind == "impossible"]
-    if lines:
-        raise UserError("; ".join(lines))
-    return concerns
 
 
 def _of_the_metric(plan: Plan) -> Iterator[Concern]:
@@ -175,7 +158,7 @@ def _of_a_transition(plan: Plan, question: Transition) -> Iterator[Concern]:
         axis: {trial.point.get(axis) for trial in plan.trials} for axis in question.cell
     }
     for axis, values in sorted(tried.items()):
-        if words := [value for value in values if not _is_number(value)]:
+        if words := [value for value in values if not is_number(value)]:
             yield _impossible(
                 f"{axis} must be numbers to be put in order, and takes {shown(words[0])}",
                 f"give {axis} numbers",

@@ -2,8 +2,8 @@
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 from hsweep.design.function_model import model_name
 from hsweep.design.labels import point_label, varying_axes
@@ -34,9 +34,6 @@ class Checked:
     shapes: tuple[str, ...]
     unchecked: tuple[str, ...]
     seconds: float
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
     def lines(self) -> list[str]:
         return [f"not checked before the start: {part}" for part in self.unchecked]

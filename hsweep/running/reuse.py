@@ -28,7 +28,7 @@ from hsweep.planning.code_changes import (
     recorded_files,
 )
 from hsweep.planning.identity import CONTENT_PARTS, describe, differing
-from hsweep.record.journal import Journal, JournalReader, LogRow, TrialRow
+from hsweep.record.journal import Journal, LogRow, TrialRow
 from hsweep.record.study import Manifest, StudyFolder, list_studies
 from models.conditioning import Conditioning, is_probed
 
@@ -65,14 +65,12 @@ class _Result:
     Attributes:
         source: the other study.
         row: the trial's row in that study's record.
-        trained_by: name of the study that trained the trial.
         origins: the code and versions that trained the trial.
         changed: files that have changed since then, by the part of the code.
     """
 
     source: _Source
     row: TrialRow
-    trained_by: str
     reports: Sequence[LogRow]
     origins: Sequence[str]
     changed: Mapping[str, Sequence[str]]
@@ -88,6 +86,7 @@ class Reuse:
     which are comparable only side by side, no result is taken. An unreadable study is skipped.
 
     Attributes:
+        journal: the record of this study, to write it.
         probe: measurements of the attention of this study's models.
         only: keys of the trials to look for; None for all.
         accepts_code: whether other code counts as the same.
@@ -101,8 +100,7 @@ class Reuse:
     """
 
     journal: Journal
-    home: Home
-    manifest: Manifest
+    study: StudyFolder
     probe: Conditioning | None = None
     only: frozenset[str] | None = None
     accepts_code: bool = False
@@ -149,6 +147,10 @@ class Reuse:
         row = self.journal.rows[key]
         return row.has_begun or row.status is not TrialStatus.PLANNED
 
+    @property
+    def manifest(self) -> Manifest:
+        return self.study.manifest
+
     @functools.cached_property
     def _compared_times(self) -> list[str]:
         """The names of measured times that the answer compares."""
@@ -156,10 +158,10 @@ class Reuse:
 
     @functools.cached_property
     def _sources(self) -> list[_Source]:
-        paths = (path for path in list_studies(self.home) if path.name != self.manifest.name)
+        studies = list_studies(Home(self.study.paths.home))
         return [
             source
-            for source in map(_read, paths)
+            for source in map(_read, (paths for paths in studies if paths.name != self.study.name))
             if source is not None and self._measured_alike(source.study.manifest)
         ]
 
@@ -177,7 +179,6 @@ class Reuse:
     ) -> Iterator[tuple[str, _Result]]:
         """Yield the results of another study that can be taken, by key; add the reason to
         ``reasons`` where a result cannot be taken."""
-        name = source.study.name
         with source.study.journal() as journal:
             pairs = (
                 (trial, row)
@@ -194,10 +195,9 @@ class Reuse:
                         "takes them all the same"
                     )
                 if why_not:
-                    reasons.setdefault(trial.key, (name, why_not))
+                    reasons.setdefault(trial.key, (source.study.name, why_not))
                 elif reports := self._usable(trial, list(journal.reports([row.key]))):
-                    by = row.reused_from or name
-                    yield trial.key, _Result(source, row, by, reports, origins, changed)
+                    yield trial.key, _Result(source, row, reports, origins, changed)
 
     def _take(self, results: Mapping[str, _Result]) -> None:
         """Record results of other studies, and copy their final weights if this study keeps
@@ -207,17 +207,18 @@ class Reuse:
             with contextlib.suppress(*_UNREADABLE):
                 if self.manifest.keep != "none":
                     self._copy_weights(key, result)
+            trained_by = result.row.reused_from or result.source.study.name
             entries = self.journal.adoption_entries(
                 key,
                 result.reports,
                 status=TrialStatus.FINISHED,
-                reused_from=result.trained_by,
+                reused_from=trained_by,
                 origins=result.origins,
             )
             self.journal.append(entries)
-            self.trained_by[key] = result.trained_by
+            self.trained_by[key] = trained_by
             if result.changed:
-                changes.setdefault(result.trained_by, []).append(result.changed)
+                changes.setdefault(trained_by, []).append(result.changed)
         files = {
             name: text for result in results.values() for name, text in result.source.files.items()
         }
@@ -228,11 +229,9 @@ class Reuse:
         ]
 
     def _copy_weights(self, key: str, result: _Result) -> None:
-        source_folder = result.source.study.weights()
-        file = result.row.key, result.row.attempt
-        if file in source_folder.sizes():
-            folder = StudyFolder(self.home.study(self.manifest.name), self.manifest).weights()
-            folder.take(source_folder, file, (key, 0))
+        folder, file = result.source.study.weights(), (result.row.key, result.row.attempt)
+        if file in folder.sizes():
+            self.study.weights().take(folder, file, (key, 0))
 
     def _usable(self, trial: Trial, reports: list[LogRow]) -> list[LogRow]:
         """Return the reports as this study would have recorded them; empty if any is missing."""
@@ -331,7 +330,7 @@ def _read(paths: StudyPaths) -> _Source | None:
     """Return another study with its finished trials; None if it cannot be read."""
     try:
         study = StudyFolder.at(paths)
-        with JournalReader(paths.journal) as journal:
+        with study.journal() as journal:
             finished: dict[_Content, list[TrialRow]] = {}
             for row in journal.trials(orphaned=True):
                 if row.status is TrialStatus.FINISHED:

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -253,7 +254,7 @@ def _train(
     reuse = None
     if not trains_all_itself(journal, reuse=options.reuse):
         settings = plan.sweep.probe, change.only, options.accept_code, rungs
-        reuse = Reuse(journal, home, study.manifest, *settings)
+        reuse = Reuse(journal, study, *settings)
     coordinator, outlook = _coordinator(study, journal, change, reuse)
     _note_runs(journal, outlook)
     if options.report_timeout is not None:
@@ -296,7 +297,9 @@ def _train(
     if reuse is not None:
         _record_accepted(study, journal, reuse)
     was_interrupted = coordinator.stop_reason == _INTERRUPTED
-    with _closing(runner), contextlib.ExitStack() as copies:
+    # Ray's processes take seconds to end.
+    with ThreadPoolExecutor(1) as closing, contextlib.ExitStack() as copies:
+        closing.submit(runner.close)
         problem = _write_tables(study)
         remove_checkpoints(study, coordinator)
         _calibrate(home, journal, trials)
@@ -400,17 +403,6 @@ def _stopping_on_signals(
 
     with handling(handle, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         yield
-
-
-@contextlib.contextmanager
-def _closing(runner: Runner) -> Iterator[None]:
-    """Close a runner while the study is concluded: Ray's processes take seconds to end."""
-    closing = threading.Thread(target=runner.close, name="closing")
-    closing.start()
-    try:
-        yield
-    finally:
-        closing.join()
 
 
 def _write_tables(study: StudyFolder) -> str:

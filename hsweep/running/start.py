@@ -10,7 +10,7 @@ from rich.console import Console
 from hsweep.design.sweep import DEFAULT_PRESET, Sweep
 from hsweep.errors import UserError
 from hsweep.paths import Home
-from hsweep.planning.answerable import refuse_unanswerable
+from hsweep.planning.answerable import analysable
 from hsweep.planning.options import LIMITED, SweepOptions
 from hsweep.planning.prepare import (
     loaded_sweep,
@@ -78,7 +78,9 @@ class Request:
             change.announce(self.study, console)
         else:
             change = self._new_study()
-        concerns = refuse_unanswerable(change.prepared.plan) if change.new else ()
+        concerns = analysable(change.prepared.plan) if change.new else []
+        if lines := [concern.line for concern in concerns if concern.kind == "impossible"]:
+            raise UserError("; ".join(lines))
         for concern in concerns if self.study is None else ():
             console.print(concern.line, style="yellow", soft_wrap=True)
         return change

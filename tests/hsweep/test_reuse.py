@@ -66,10 +66,10 @@ def reports(study: StudyFolder, key: str) -> list[LogRow]:
         return list(journal.reports([key]))
 
 
-def take(home: Home, study: StudyFolder, sweep: Sweep, **how: Any) -> tuple[frozenset[str], Reuse]:
+def take(study: StudyFolder, sweep: Sweep, **how: Any) -> tuple[frozenset[str], Reuse]:
     """Ask for all of a study's trials."""
     with study.writer() as journal:
-        reuse = Reuse(journal, home, study.manifest, sweep.probe, **how)
+        reuse = Reuse(journal, study, sweep.probe, **how)
         return reuse(planned(sweep)), reuse
 
 
@@ -79,7 +79,7 @@ class TestWhatIsTaken:
         one, other = planned(sweep)[0], planned(sweep)[2]
         finish(new_study(home, "before", sweep), one, other)
         study = new_study(home, "mine", sweep)
-        found, reuse = take(home, study, sweep)
+        found, reuse = take(study, sweep)
         assert found == {one.key, other.key}
         assert reuse.lines(3) == [
             "2 of 3 trials are taken from study before (trained there); --no-reuse trains them "
@@ -104,7 +104,7 @@ class TestWhatIsTaken:
                 attempt = journal.begin_attempt(trial.key)
                 report = Report(1, 4, {"nmse": 0.5, "fit": 0.5}, 1.0, is_last=False)
                 journal.record(trial.key, attempt, report, status)
-        assert take(home, new_study(home, "mine", sweep), sweep)[0] == frozenset()
+        assert take(new_study(home, "mine", sweep), sweep)[0] == frozenset()
 
     def test_the_study_that_trained_it_is_named_however_often_it_was_taken(
         self, home: Home
@@ -113,10 +113,10 @@ class TestWhatIsTaken:
         trial = planned(sweep)[0]
         first = new_study(home, "first", sweep)
         finish(first, trial)
-        take(home, new_study(home, "second", sweep), sweep)
+        take(new_study(home, "second", sweep), sweep)
         shutil.rmtree(first.paths.root)
         third = new_study(home, "third", sweep)
-        take(home, third, sweep)
+        take(third, sweep)
         assert rows(third)[trial.key].reused_from == "first"
 
     def test_several_studies_are_named_with_their_numbers(self, home: Home) -> None:
@@ -124,7 +124,7 @@ class TestWhatIsTaken:
         trials = planned(sweep)
         finish(new_study(home, "a", sweep), trials[0])
         finish(new_study(home, "b", sweep), trials[1], trials[2])
-        _, reuse = take(home, new_study(home, "mine", sweep), sweep)
+        _, reuse = take(new_study(home, "mine", sweep), sweep)
         (line,) = reuse.lines(3)
         assert "taken from other studies: 1 from a, 2 from b (trained there)" in line
 
@@ -134,7 +134,7 @@ class TestWhatIsTaken:
         before = new_study(home, "before", sweep)
         finish(before, trial)
         with before.locked(), before.writer():
-            assert take(home, new_study(home, "mine", sweep), sweep)[0] == {trial.key}
+            assert take(new_study(home, "mine", sweep), sweep)[0] == {trial.key}
 
     def test_of_a_restricted_run_only_the_trials_asked_for(self, home: Home) -> None:
         sweep = tiny_sweep()
@@ -142,7 +142,7 @@ class TestWhatIsTaken:
         finish(new_study(home, "before", sweep), *trials)
         study = new_study(home, "mine", sweep)
         only = frozenset({trials[1].key})
-        assert take(home, study, sweep, only=only)[0] == only
+        assert take(study, sweep, only=only)[0] == only
 
 
 class TestWhatIsNotTaken:
@@ -156,25 +156,25 @@ class TestWhatIsNotTaken:
             report = Report(1, 4, {"nmse": 9.0, "fit": 0.0}, 1.0, is_last=False)
             journal.record(trials[0].key, attempt, report)
             journal.set_status(trials[0].key, attempt, TrialStatus.PLANNED, "interrupted")
-        assert take(home, study, sweep)[0] == {trials[1].key, trials[2].key}
+        assert take(study, sweep)[0] == {trials[1].key, trials[2].key}
         assert rows(study)[trials[0].key].metrics["nmse"] == 9.0
 
     def test_budgets_in_seconds(self, home: Home) -> None:
         sweep = tiny_sweep(budget=seconds(3, report_every=1))
         finish(new_study(home, "before", sweep), *planned(sweep))
-        assert take(home, new_study(home, "mine", sweep), sweep)[0] == frozenset()
+        assert take(new_study(home, "mine", sweep), sweep)[0] == frozenset()
 
     def test_reports_with_a_gap(self, home: Home) -> None:
         sweep = tiny_sweep()
         finish(new_study(home, "before", sweep), planned(sweep)[0], units=(1, 3))
-        assert take(home, new_study(home, "mine", sweep), sweep)[0] == frozenset()
+        assert take(new_study(home, "mine", sweep), sweep)[0] == frozenset()
 
     def test_anything_where_times_are_compared_and_the_user_is_told_why(self, home: Home) -> None:
         sweep = tiny_sweep(
             question=lean({"width": 3}, margin=0.1, costs=("num_params", "latency_seconds"))
         )
         finish(new_study(home, "before", sweep), *planned(sweep))
-        found, reuse = take(home, new_study(home, "mine", sweep), sweep)
+        found, reuse = take(new_study(home, "mine", sweep), sweep)
         assert found == frozenset()
         (line,) = reuse.lines(3)
         assert line.startswith("3 of 3 trials are finished in other studies and still trained here")
@@ -198,7 +198,7 @@ class TestWhatIsNotTaken:
         finish(new_study(home, "whole", sweep), trials[0])
         spoil(broken)
         study = new_study(home, "mine", sweep)
-        assert take(home, study, sweep)[0] == {trials[0].key}
+        assert take(study, sweep)[0] == {trials[0].key}
         assert rows(study)[trials[0].key].reused_from == "whole"
 
 
@@ -239,7 +239,7 @@ class TestCodeAndVersions:
         with study.writer() as journal:
             journal.set_metas(code_metas(journal, planned(before)))
         sweep = load(self.CHANGED)
-        found, reuse = take(home, new_study(home, "mine", sweep), sweep)
+        found, reuse = take(new_study(home, "mine", sweep), sweep)
         assert found == frozenset()
         assert reuse.lines(3) == [
             "3 of 3 trials are trained although study before has finished them: the model code "
@@ -253,7 +253,7 @@ class TestCodeAndVersions:
         finish(new_study(home, "before", before), *planned(before))
         sweep = load(self.CHANGED)
         mine = new_study(home, "mine", sweep)
-        found, reuse = take(home, mine, sweep, accepts_code=True)
+        found, reuse = take(mine, sweep, accepts_code=True)
         assert len(found) == 3
         (entry,) = reuse.accepted
         assert (entry["what"], entry["trials"]) == ("before", 3)
@@ -264,9 +264,9 @@ class TestCodeAndVersions:
         assert {json.loads(text)["code"]["model_code"] for (text,) in told.values()} == there
         third = new_study(home, "third", sweep)
         shutil.rmtree(StudyFolder.open(home, "before").paths.root)
-        assert take(home, third, sweep)[0] == frozenset()
+        assert take(third, sweep)[0] == frozenset()
         # The code that did train them is the code of the first: there they are taken.
-        assert len(take(home, new_study(home, "fourth", before), before)[0]) == 3
+        assert len(take(new_study(home, "fourth", before), before)[0]) == 3
 
     def test_a_study_that_holds_the_results_of_both_is_asked_for_the_right_one(
         self, home: Home, load: Callable[[str], Sweep]
@@ -280,7 +280,7 @@ class TestCodeAndVersions:
         for asked, how in ((before, {}), (sweep, {}), (before, {"accepts_code": True})):
             study = new_study(home, "mine", asked)
             (first, *_) = planned(asked)
-            found, reuse = take(home, study, asked, **how)
+            found, reuse = take(study, asked, **how)
             assert (found, reuse.accepted) == ({first.key}, [])
             shutil.rmtree(study.paths.root)
 
@@ -291,7 +291,7 @@ class TestCodeAndVersions:
         finish(new_study(home, "before", before), *planned(before))
         sweep = load(self.CHANGED)
         finish(new_study(home, "same", sweep), planned(sweep)[0])
-        _, reuse = take(home, new_study(home, "mine", sweep), sweep, accepts_code=True)
+        _, reuse = take(new_study(home, "mine", sweep), sweep, accepts_code=True)
         assert Counter(reuse.trained_by.values()) == {"before": 2, "same": 1}
 
     @pytest.mark.parametrize("accepts_code", [False, True])
@@ -305,7 +305,7 @@ class TestCodeAndVersions:
         assert {"python", "torch", "numpy"} <= now["versions"].keys()
         finish(study, one, origin=origin_text(now["code"], {**now["versions"], "torch": "0.4"}))
         finish(study, *others)
-        found, reuse = take(home, new_study(home, "mine", sweep), sweep, accepts_code=accepts_code)
+        found, reuse = take(new_study(home, "mine", sweep), sweep, accepts_code=accepts_code)
         assert found == {trial.key for trial in others}
         torch = now["versions"]["torch"]
         assert reuse.lines(3)[1] == (
@@ -351,12 +351,12 @@ class TestProbes:
         else:
             before = self.probed_study(home, "before", Conditioning(every=every))
         finish(before, *planned(self.PROBED))
-        assert len(take(home, self.probed_study(home, "mine"), self.PROBED)[0]) == number
+        assert len(take(self.probed_study(home, "mine"), self.PROBED)[0]) == number
 
     def test_what_this_study_did_not_ask_for_stays_there(self, home: Home) -> None:
         finish(self.probed_study(home, "before"), *planned(self.PROBED))
         study = new_study(home, "mine", tiny_sweep())
-        (key, *_), _ = take(home, study, tiny_sweep())
+        (key, *_), _ = take(study, tiny_sweep())
         assert set(reports(study, key)[-1].payload["metrics"]) == {"nmse", "fit"}
 
 

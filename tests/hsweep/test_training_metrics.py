@@ -156,7 +156,7 @@ def test_a_trial_is_taken_from_a_study_that_has_measured_what_is_asked_for(
     sweep = tiny_sweep(task=Measured(), **asked)
     study = new_study(home, "mine", sweep)
     with study.writer() as journal:
-        taken = Reuse(journal, home, study.manifest, None)(planned(sweep))
+        taken = Reuse(journal, study, None)(planned(sweep))
     assert len(taken) == (3 if units else 0)
     for key in taken:
         with study.journal() as journal:
