@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from hsweep.design.best_trials import BestTrials
 from hsweep.design.trial_status import TrialStatus
 from hsweep.paths import WEIGHTS_HEADER, weights_file
 from hsweep.record.manifest import Manifest
@@ -131,7 +130,7 @@ class WeightsKeeper:
     def __init__(self, manifest: Manifest, folder: WeightsFolder) -> None:
         self.folder = folder
         self._manifest = manifest
-        self._best = BestTrials(manifest.goal, manifest.question)
+        self._best: dict[tuple[str, Any], tuple[float, int, str]] = {}
         self._attempts: dict[str, int] = {}
 
     def recall(self, rows: Iterable[TrialRow]) -> None:
@@ -177,13 +176,29 @@ class WeightsKeeper:
 
     def _keeps(self, key: str) -> bool:
         keep = self._manifest.keep
-        return keep == "last" or (keep == "best" and key in self._best.keys)
+        return keep == "last" or (keep == "best" and key in self._best_keys())
+
+    def _best_keys(self) -> set[str]:
+        return {key for _, _, key in self._best.values()}
 
     def _add(self, row: TrialRow) -> set[str]:
-        """Add a finished trial; return the keys of the trials that are no longer among the best."""
+        """Add a finished trial; return the keys of the trials, possibly its own, that are no longer
+        the best of their stratum or the best baseline of their comparison.
+
+        Of trials with equal values the first in the plan counts, whichever ended first.
+        """
         self._attempts[row.key] = row.attempt
+        manifest, value = self._manifest, row.metrics.get(self._manifest.metric)
         # Trials of other budgets, such as those of a ladder, are not among the best.
-        if row.budget != self._manifest.budget["amount"]:
+        if row.budget != manifest.budget["amount"] or value is None:
             return {row.key}
-        value = row.metrics.get(self._manifest.metric)
-        return self._best.add(row.key, row.ordinal, row.stratum, row.point, value)
+        before = {row.key, *self._best_keys()}
+        rank = (value if manifest.goal == "min" else -value, row.ordinal, row.key)
+        groups: list[tuple[str, Any]] = [("stratum", row.stratum)]
+        question = manifest.question or {}
+        baseline = dict(question.get("baseline") or ())
+        if baseline and all(row.point.get(axis) == number for axis, number in baseline.items()):
+            groups.append(("baseline", row.point.get(question["within"])))
+        for group in groups:
+            self._best[group] = min(rank, self._best.get(group, rank))
+        return before - self._best_keys()
