@@ -422,10 +422,6 @@ class Sweep:
             raise unknown_name("preset", name, {DEFAULT_PRESET, *self.presets})
         return replace(self, **cast(dict[str, Any], dict(self.presets[name].changes)))
 
-    def with_setting(self, name: str, values: Sequence[AxisValue]) -> "Sweep":
-        """Return the sweep with one thing replaced, as ``with_settings`` does."""
-        return self.with_settings([(name, values)])
-
     def with_settings(self, settings: Sequence[tuple[str, Sequence[AxisValue]]]) -> "Sweep":
         """Return the sweep with the settings of ``--set NAME=VALUE`` replaced, all at once, since
         some values are valid only together: axes, the budget, fields of the recipe (``recipe.lr``)

@@ -22,12 +22,12 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import FunctionType
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias
 
 from hsweep.design.template import fill
 from hsweep.design.user_training import Command, captured
@@ -189,15 +189,10 @@ def _add_definitions(value: Any, kinds: set[Definition]) -> None:
         parts = value
     else:
         kinds.add(kind)
-        parts = [getattr(value, name) for name in _field_names(cast(Hashable, kind))]
+        if is_dataclass(value):
+            parts = [getattr(value, field.name) for field in fields(value)]
     for part in parts:
         _add_definitions(part, kinds)
-
-
-@functools.cache
-def _field_names(kind: Hashable) -> tuple[str, ...]:
-    assert isinstance(kind, type)
-    return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else ()
 
 
 @functools.lru_cache(maxsize=256)

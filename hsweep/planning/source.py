@@ -100,7 +100,7 @@ def _inline(tree: ast.Module, lambdas: set[str]) -> Iterator[Statement]:
     """Yield the lambdas of a file as statements of their own."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Lambda) and f"{_LAMBDA} {node.lineno}" in lambdas:
-            yield replace(statement_of(ast.Expr(node), ""), binds=frozenset({_INLINE}))
+            yield replace(statement_of(ast.Expr(node), ""), binds={_INLINE})
 
 
 def _stamp(path: Path) -> tuple[Path, int, int]:

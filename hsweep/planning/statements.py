@@ -4,7 +4,7 @@ name, and the sweep file that a notebook's cells make."""
 import ast
 import copy
 import symtable
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass
 from typing import Final
 
@@ -28,10 +28,10 @@ class Statement:
 
     node: ast.stmt
     text: str
-    binds: frozenset[str]
-    changes: frozenset[str] = frozenset()
-    uses: frozenset[str] = frozenset()
-    later: frozenset[str] = frozenset()
+    binds: Set[str]
+    changes: Set[str] = frozenset()
+    uses: Set[str] = frozenset()
+    later: Set[str] = frozenset()
     rebinds: bool = True
 
     @property
@@ -58,7 +58,7 @@ def statements_of(nodes: Iterable[tuple[ast.stmt, str]]) -> Iterator[Statement]:
             alone.names = [alias]
             # `import package.module` goes with every other import of the package.
             rebinds = "." not in alias.name or alias.asname is not None
-            yield Statement(alone, ast.unparse(alone), frozenset({name}), rebinds=rebinds)
+            yield Statement(alone, ast.unparse(alone), {name}, rebinds=rebinds)
 
 
 def statement_of(node: ast.stmt, text: str, imported: Iterable[str] = ()) -> Statement:
@@ -77,7 +77,7 @@ def statement_of(node: ast.stmt, text: str, imported: Iterable[str] = ()) -> Sta
     _add_names_within(table, uses, later)
     if isinstance(node, ast.AugAssign):
         uses |= binds
-    changes = set()
+    changes: set[str] = set()
     # What a definition changes, it changes when it is called, if ever.
     for inner in () if isinstance(node, _DEFINITIONS) else ast.walk(node):
         if isinstance(inner, ast.Attribute | ast.Subscript):
@@ -90,15 +90,7 @@ def statement_of(node: ast.stmt, text: str, imported: Iterable[str] = ()) -> Sta
     rebinds = isinstance(node, _REBINDING) or (
         isinstance(node, ast.AnnAssign) and node.value is not None
     )
-    return Statement(
-        node,
-        text,
-        frozenset(binds),
-        frozenset(changes),
-        frozenset(uses),
-        frozenset(later),
-        rebinds,
-    )
+    return Statement(node, text, binds, changes, uses, later, rebinds)
 
 
 def leading_to(

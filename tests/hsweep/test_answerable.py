@@ -253,11 +253,11 @@ class TestSettings:
         assert asked.nuisance == ("lr",)
         assert analysable(plan) == []
         # Other values of it are tuned too; one value is none to choose from.
-        fixed = make_plan(sweep.with_setting("lr", [0.1]), preset="quick", study_seed=0)
+        fixed = make_plan(sweep.with_settings([("lr", [0.1])]), preset="quick", study_seed=0)
         assert fixed_rate(fixed) == 0.1
         (note,) = notes(fixed)
         assert note.startswith("every trial has the one learning rate 0.1, which is not tuned")
-        other = sweep.with_setting("lr", [0.1, 0.2]).with_tuned_axes()
+        other = sweep.with_settings([("lr", [0.1, 0.2])]).with_tuned_axes()
         assert other.question == replace(asked, scale=None)
 
     def test_a_tuned_axis_cannot_be_searched_as_well(self) -> None:

@@ -329,14 +329,14 @@ def test_what_does_not_go_with_a_ladder_is_refused(changes: Any, message: str) -
 
 def test_a_setting_with_several_numbers_is_a_ladder() -> None:
     sweep = ladder(budget=epochs(3))
-    assert sweep.with_setting("epochs", [5, 10, 20]).budget == LADDER
-    assert ladder().with_setting("epochs", [40]).budget == epochs(40)
-    by_steps = ladder(budget=steps(400)).with_setting("steps", [50, 200]).budget
+    assert sweep.with_settings([("epochs", [5, 10, 20])]).budget == LADDER
+    assert ladder().with_settings([("epochs", [40])]).budget == epochs(40)
+    by_steps = ladder(budget=steps(400)).with_settings([("steps", [50, 200])]).budget
     assert by_steps == Budget(200, "steps", 50, (50, 200))
     with pytest.raises(UserError, match="ladder ascends"):
-        sweep.with_setting("epochs", [10, 5])
+        sweep.with_settings([("epochs", [10, 5])])
     with pytest.raises(UserError, match="ladder counts epochs or steps"):
-        ladder(budget=seconds(60)).with_setting("seconds", [5, 10])
+        ladder(budget=seconds(60)).with_settings([("seconds", [5, 10])])
 
 
 def test_a_finished_study_grows_into_a_ladder_and_others_take_its_rungs(

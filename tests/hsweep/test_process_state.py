@@ -286,13 +286,13 @@ def test_a_trial_leaves_no_model_and_no_data_of_its_own_behind(tmp_path: Path) -
 def test_isolation_is_set_like_any_other_setting(text: Any, value: bool) -> None:
     sweep = tiny_sweep()
     assert sweep.isolate is False
-    assert sweep.with_setting("isolate", [text]).isolate is value
+    assert sweep.with_settings([("isolate", [text])]).isolate is value
 
 
 @pytest.mark.parametrize("values", [["maybe"], [2], ["true", "false"], [None]])
 def test_isolation_is_on_or_off(values: list[Any]) -> None:
     with pytest.raises(UserError, match="isolate takes true or false"):
-        tiny_sweep().with_setting("isolate", values)
+        tiny_sweep().with_settings([("isolate", values)])
     with pytest.raises(UserError, match="isolate must be True or False"):
         tiny_sweep(isolate=values[0] if len(values) == 1 else values)
 

@@ -283,7 +283,7 @@ def test_settings_of_devices_and_processes(tmp_path: Path) -> None:
     def resources(**settings: Any) -> Any:
         chosen = sweep
         for name, value in settings.items():
-            chosen = chosen.with_setting(name, [value])
+            chosen = chosen.with_settings([(name, [value])])
         return chosen.resources
 
     assert resources(gpus=8) == Resources(gpus=8, cpus=2)

@@ -249,7 +249,7 @@ class TestResources:
     def test_a_trial_takes_a_share_of_a_device_or_whole_ones(self) -> None:
         assert [Resources(gpus=gpus).processes for gpus in (0.25, 1, 8)] == [1, 1, 8]
         with pytest.raises(UserError, match=r"or several whole ones, not 1\.5"):
-            tiny_sweep().with_setting("gpus", [1.5])
+            tiny_sweep().with_settings([("gpus", [1.5])])
 
 
 class TestSearch:

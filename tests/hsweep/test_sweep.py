@@ -127,37 +127,39 @@ class TestPresets:
 
 class TestSettings:
     def test_an_axis_takes_a_list(self) -> None:
-        changed = tiny_sweep().with_setting("width", [4, 5])
+        changed = tiny_sweep().with_settings([("width", [4, 5])])
         assert [point.width for point in changed.space.points()] == [4, 5]
 
     def test_the_budget_goes_by_its_own_unit(self) -> None:
-        assert tiny_sweep().with_setting("epochs", [7]).budget == epochs(7)
-        assert tiny_sweep(budget=steps(500)).with_setting("steps", [50]).budget == steps(50)
+        assert tiny_sweep().with_settings([("epochs", [7])]).budget == epochs(7)
+        assert tiny_sweep(budget=steps(500)).with_settings([("steps", [50])]).budget == steps(50)
         with pytest.raises(UserError, match=r"unknown setting 'steps'; known: .*epochs"):
-            tiny_sweep().with_setting("steps", [50])
+            tiny_sweep().with_settings([("steps", [50])])
 
     def test_a_shorter_budget_reports_at_its_end(self) -> None:
-        short = tiny_sweep(budget=epochs(100, report_every=20)).with_setting("epochs", [5])
+        short = tiny_sweep(budget=epochs(100, report_every=20)).with_settings([("epochs", [5])])
         assert short.budget.report_units() == [5]
 
     def test_reports_replicates_and_resources_can_be_set(self) -> None:
         sweep = tiny_sweep()
-        assert sweep.with_setting("report_every", [2]).budget == epochs(3, report_every=2)
-        assert sweep.with_setting("replicates", [4]).replicates == 4
+        assert sweep.with_settings([("report_every", [2])]).budget == epochs(3, report_every=2)
+        assert sweep.with_settings([("replicates", [4])]).replicates == 4
         [point, *_] = sweep.space.points()
-        set_ = sweep.with_setting("cpus", [0.5]).with_setting("gpus", [1])
+        set_ = sweep.with_settings([("cpus", [0.5])]).with_settings([("gpus", [1])])
         assert resolve(set_.resources, point) == Resources(cpus=0.5, gpus=1)
 
     def test_resources_that_depend_on_the_point_can_be_set_too(self) -> None:
-        sweep = tiny_sweep(resources=lambda p: Resources(cpus=p.width)).with_setting("gpus", [1])
+        sweep = tiny_sweep(resources=lambda p: Resources(cpus=p.width)).with_settings(
+            [("gpus", [1])]
+        )
         resources = [resolve(sweep.resources, point) for point in sweep.space.points()]
         assert resources == [Resources(cpus=width, gpus=1) for width in (1, 2, 3)]
 
     def test_the_number_of_points_can_be_set_where_points_are_drawn(self) -> None:
-        drawn = tiny_sweep(search=random_search(2)).with_setting("num_points", [3])
+        drawn = tiny_sweep(search=random_search(2)).with_settings([("num_points", [3])])
         assert drawn.search == random_search(3)
         with pytest.raises(UserError, match="unknown setting 'num_points'"):
-            tiny_sweep().with_setting("num_points", [3])
+            tiny_sweep().with_settings([("num_points", [3])])
 
     @pytest.mark.parametrize(
         ("name", "values", "message"),
@@ -177,7 +179,7 @@ class TestSettings:
     )
     def test_what_cannot_be_set_says_why(self, name: str, values: list[Any], message: str) -> None:
         with pytest.raises(UserError, match=message):
-            tiny_sweep().with_setting(name, values)
+            tiny_sweep().with_settings([(name, values)])
 
     def test_presets_come_first_and_settings_in_their_order(self) -> None:
         sweep = tiny_sweep(presets={"long": preset(budget=epochs(90))})
@@ -220,7 +222,7 @@ class TestSettings:
 
     def test_an_axis_called_like_a_field_of_the_question_is_the_axis(self) -> None:
         sweep = tiny_sweep(space=grid(x=[1, 2]), question=Transition("x", None))
-        changed = sweep.with_setting("x", [3, 4])
+        changed = sweep.with_settings([("x", [3, 4])])
         assert (changed.question, len(list(changed.space.points()))) == (sweep.question, 2)
 
     @pytest.mark.parametrize(
@@ -248,13 +250,13 @@ class TestSettings:
             question=lean({"width": 3}, margin=0.1),
         )
         with pytest.raises(UserError, match=message):
-            sweep.with_setting(name, values)
+            sweep.with_settings([(name, values)])
 
     def test_training_of_ones_own_has_no_recipe_to_set(self) -> None:
         sweep = Sweep("own", grid(width=[1]), epochs(1), "loss", train=command("true {width}"))
         for name in ("recipe.lr", "lr"):
             with pytest.raises(UserError, match="unknown setting") as refused:
-                sweep.with_setting(name, [0.1])
+                sweep.with_settings([(name, [0.1])])
             assert "recipe." not in str(refused.value).partition("known:")[2]
 
     NAMES = (
@@ -278,7 +280,7 @@ class TestSettings:
         asked = lean({"width": 3}, margin=0.1)
         sweep = tiny_sweep(search=random_search(3), question=asked)
         with contextlib.suppress(UserError):
-            changed = sweep.with_setting(name, parse_values(text))
+            changed = sweep.with_settings([(name, parse_values(text))])
             # Each replicate is a trial: keep their number, and nothing else, small.
             assert make_plan(replace(changed, replicates=1), preset="quick", study_seed=0).trials
 
