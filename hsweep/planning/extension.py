@@ -133,8 +133,7 @@ def plan_extension(
             problems += [f"{missing.label}: {problem}"] if problem else []
     planner = Planner(plan)
     places = [(point, seed, amount) for _, point, runs in requests for seed, amount, _ in runs]
-    _add_places(planner, places)
-    trials = {_place_of(trial): trial for trial in planner.trials.values()}
+    trials = _add_places(planner, places)
     additions: list[tuple[Missing, Trial, str]] = []
     for missing, point, runs in requests:
         new_additions = [
@@ -181,26 +180,20 @@ def carried_over(
             elif is_new and frozenset(entry["point"]) in axes:
                 yield entry
 
-    staying_trials = [list(staying(extension["trials"])) for extension in extensions]
-    planner = Planner(plan)
-    for entries in staying_trials:
-        _add_places(planner, map(_place_of_entry, entries))
-    keys = {_place_of(trial): key for key, trial in planner.trials.items()}
-    return planner.whole_plan(), [
-        {
-            **extension,
-            "trials": [
-                {**entry, "key": keys[place]}
-                for entry in entries
-                if (place := _place_of_entry(entry)) in keys
-            ],
-        }
-        for extension, entries in zip(extensions, staying_trials, strict=True)
-    ]
+    planner, carried = Planner(plan), []
+    for extension in extensions:
+        entries = [(_place_of(entry), entry) for entry in staying(extension["trials"])]
+        trials = _add_places(planner, (place for place, _ in entries))
+        stay = [{**entry, "key": trials[place].key} for place, entry in entries if place in trials]
+        carried.append({**extension, "trials": stay})
+    return planner.whole_plan(), carried
 
 
-def _add_places(planner: Planner, places: Iterable[_Place]) -> None:
-    """Add the trials at some places to a plan; a new seed comes with all its budgets."""
+def _add_places(
+    planner: Planner, places: Iterable[_Place]
+) -> dict[tuple[Mapping[str, Any], int, int], Trial]:
+    """Add the trials at some places to a plan, a new seed with all its budgets; return all trials
+    of the plan by their places."""
     rungs = {budget.amount for budget in planner.sweep.budget.rungs}
     amounts: dict[tuple[Mapping[str, Any], int], set[int]] = {}
     for trial in planner.trials.values():
@@ -212,13 +205,13 @@ def _add_places(planner: Planner, places: Iterable[_Place]) -> None:
             seeds[point, replicate] = None
     for point, replicate in seeds:
         planner.plan_point(point, [replicate], amounts[point, replicate])
+    return {
+        (trial.point, trial.replicate, trial.budget.amount): trial
+        for trial in planner.trials.values()
+    }
 
 
-def _place_of(trial: Trial) -> tuple[Mapping[str, Any], int, int]:
-    return trial.point, trial.replicate, trial.budget.amount
-
-
-def _place_of_entry(entry: _Entry) -> _Place:
+def _place_of(entry: _Entry) -> _Place:
     return recorded_point(entry["point"]), int(entry["replicate"]), int(entry["budget"])
 
 
