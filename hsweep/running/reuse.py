@@ -122,6 +122,8 @@ class Reuse:
             and (self.only is None or trial.key in self.only)
             and not self._has_begun(trial.key)
         ]
+        if not requested_trials:
+            return frozenset()
         contents = {_content(trial.parts) for trial in requested_trials}
         sources = [source for source in self._sources if not contents.isdisjoint(source.finished)]
         if self._compared_times:

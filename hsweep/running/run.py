@@ -251,19 +251,16 @@ def _train(
     budget = plan.sweep.budget
     # On a ladder nothing is decided within a trial.
     rungs = frozenset(stopping.milestones(budget) if stopping and not budget.ladder else ())
-    reuse = None
-    if not trains_all_itself(journal, reuse=options.reuse):
-        settings = plan.sweep.probe, change.only, options.accept_code, rungs
-        reuse = Reuse(journal, study, *settings)
+    only = frozenset() if trains_all_itself(journal, reuse=options.reuse) else change.only
+    reuse = Reuse(journal, study, plan.sweep.probe, only, options.accept_code, rungs)
     coordinator, outlook = _coordinator(study, journal, change, reuse)
     _note_runs(journal, outlook)
     if options.report_timeout is not None:
         coordinator.sweep = replace(coordinator.sweep, report_timeout=options.report_timeout)
     trials = coordinator.planned_trials()
-    if reuse is not None:
-        for line in reuse.lines(len(trials)):
-            console.print(line, soft_wrap=True)
-        _record_accepted(study, journal, reuse)
+    for line in reuse.lines(len(trials)):
+        console.print(line, soft_wrap=True)
+    _record_accepted(study, journal, reuse)
     progress = Progress(console, outlook, functools.partial(note_time_left, study.paths))
     coordinator.observer = progress
     tracker = Tracker(study.paths.journal, change.target, study.manifest)
@@ -294,8 +291,7 @@ def _train(
         ending.cancel()
         coordinator.settle()
         _note_runs(journal, outlook)
-    if reuse is not None:
-        _record_accepted(study, journal, reuse)
+    _record_accepted(study, journal, reuse)
     was_interrupted = coordinator.stop_reason == _INTERRUPTED
     # Ray's processes take seconds to end.
     with ThreadPoolExecutor(1) as closing, contextlib.ExitStack() as copies:
@@ -329,7 +325,7 @@ def _train(
 
 
 def _coordinator(
-    study: StudyFolder, journal: Journal, change: Change, reuse: Reuse | None
+    study: StudyFolder, journal: Journal, change: Change, reuse: Reuse
 ) -> tuple[Coordinator, Outlook]:
     """Put the planned trials on record, with results of other studies; return their coordinator and
     its outlook."""
@@ -338,15 +334,14 @@ def _coordinator(
     proposer = keeper = None
     if plan.sweep.keep != "none":
         keeper = WeightsKeeper(study.manifest, study.weights())
-    look_up = reuse if reuse is not None else lambda _trials: None
     if plan.is_adaptive:
         from hsweep.coordination.search import OptunaProposer
 
         planner = Planner(replace(plan, trials=()))
-        proposer = OptunaProposer(plan.sweep, planner, journal, plan.study_seed, look_up)
+        proposer = OptunaProposer(plan.sweep, planner, journal, plan.study_seed, reuse)
         trials = proposer.known_trials
     record_trials(journal, trials)
-    look_up(trials)
+    reuse(trials)
     expected = None
     if plan.sweep.early_stopping is not None and proposer is None and change.only is None:
         trained = play_out(plan.sweep, trials, study.manifest.added_keys)
