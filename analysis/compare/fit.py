@@ -2,7 +2,7 @@
 
 import contextlib
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -58,24 +58,19 @@ def compare_studies(
     for folder in folders:
         if folders.count(folder) > 1:
             raise UserError(f"the study in {folder} was given twice")
-    labels = unique_labels(studies)
-    tasks = [_tasks(study) for study in studies]
-    apart = _apart(labels, tasks)
+    by_label = dict(zip(unique_labels(studies), studies, strict=True))
+    tasks = {label: _tasks(study) for label, study in by_label.items()}
+    apart = _apart(tasks)
     with contextlib.ExitStack() as reading:
-        runs = [
-            StudyRuns(study.manifest, reading.enter_context(study.reading())) for study in studies
-        ]
-        budgets, budget, notes = _budgets(labels, runs, is_apart=bool(apart))
-        study_runs = [replace(runs_of_study, longest=budget) for runs_of_study in runs]
-        answers = [
-            answer_runs(study, runs_of_study)
-            for study, runs_of_study in zip(studies, study_runs, strict=True)
-        ]
-        tables = dict(
-            zip(labels, (runs_of_study.answering for runs_of_study in study_runs), strict=True)
-        )
-    runs_by_label = dict(zip(labels, study_runs, strict=True))
-    front, volumes, front_note = _front(runs_by_label, answers, tuple(costs), settings, apart)
+        runs = {
+            label: StudyRuns(study.manifest, reading.enter_context(study.reading()))
+            for label, study in by_label.items()
+        }
+        budgets, common, notes = _budgets(runs, is_apart=bool(apart))
+        runs = {label: replace(study_runs, longest=common) for label, study_runs in runs.items()}
+        answers = {label: answer_runs(study, runs[label]) for label, study in by_label.items()}
+        tables = {label: study_runs.answering for label, study_runs in runs.items()}
+    front, volumes, front_note = _front(runs, answers, tuple(costs), settings, apart)
     sides = tuple(
         StudySide(
             label=label,
@@ -84,14 +79,14 @@ def compare_studies(
             preset=study.manifest.preset,
             trials=len(tables[label]),
             finished=int(tables[label]["status"].isin(FULL).sum()),
-            budget=at_budget,
-            answer=tuple(answer.sentences),
-            problem=answer.problem,
-            transition=answer.result(TransitionResult),
-            lean=_lean(answer),
+            budget=budgets[label],
+            answer=tuple(answers[label].sentences),
+            problem=answers[label].problem,
+            transition=answers[label].result(TransitionResult),
+            lean=_lean(answers[label]),
             hv=volume_interval(volumes[label], settings.confidence) if label in volumes else None,
         )
-        for label, study, answer, at_budget in zip(labels, studies, answers, budgets, strict=True)
+        for label, study in by_label.items()
     )
     pairs = [
         Pair(
@@ -108,7 +103,7 @@ def compare_studies(
         front=front,
         front_note=front_note,
         pairs=tuple(pairs),
-        differences=differences(studies, tasks),
+        differences=differences(studies, [*tasks.values()]),
         settings=settings,
         warnings=(*notes, *_warnings(sides)),
         apart=apart,
@@ -135,13 +130,13 @@ def _tasks(study: StudyFolder) -> Tasks:
     }
 
 
-def _apart(labels: Sequence[str], tasks: Sequence[Tasks]) -> str:
+def _apart(tasks: Mapping[str, Tasks]) -> str:
     """Return that the studies learn from other data, and how; empty where all learn the same, or
     where that is not on record."""
-    if len({frozenset(task) for task in tasks if task}) < 2:
+    if len({frozenset(task) for task in tasks.values() if task}) < 2:
         return ""
     tasks_text = "; ".join(
-        f"{label}: {task_text(task, tasks)}" for label, task in zip(labels, tasks, strict=True)
+        f"{label}: {task_text(task, [*tasks.values()])}" for label, task in tasks.items()
     )
     return (
         "The studies do not learn the same task from the same data, so nothing of them is ranked "
@@ -150,29 +145,29 @@ def _apart(labels: Sequence[str], tasks: Sequence[Tasks]) -> str:
 
 
 def _budgets(
-    labels: Sequence[str], studies: Sequence[StudyRuns], *, is_apart: bool
-) -> tuple[list[str], int | None, list[str]]:
+    studies: Mapping[str, StudyRuns], *, is_apart: bool
+) -> tuple[dict[str, str], int | None, list[str]]:
     """Return the budget that each study is compared at in words, the longest that all have (None
     for none), and what to know of it."""
-    units = [str(runs.manifest.budget.get("unit", "")) for runs in studies]
-    amounts_by_study = []
-    for runs in studies:
+    units = {label: str(runs.manifest.budget.get("unit", "")) for label, runs in studies.items()}
+    amounts = {}
+    for label, runs in studies.items():
         # Not those of part of its cells alone.
         full = runs.counted.loc[runs.counted["status"].isin(FULL), "budget"]
-        amounts_by_study.append(set(full[full <= runs.budget]))
-    shared = set.intersection(*amounts_by_study) if len(set(units)) == 1 and not is_apart else set()
-    common = max(shared, default=None)
-    longest = [max(amounts, default=None) for amounts in amounts_by_study]
-    at = longest if common is None else [common] * len(studies)
-    words = [NONE if b is None else f"{b} {unit}" for b, unit in zip(at, units, strict=True)]
+        amounts[label] = set(full[full <= runs.budget])
+    longest = {label: max(full, default=None) for label, full in amounts.items()}
+    is_shared = len(set(units.values())) == 1 and not is_apart
+    common = max(set.intersection(*amounts.values()), default=None) if is_shared else None
+    at = longest if common is None else dict.fromkeys(longest, common)
+    words = {label: NONE if b is None else f"{b} {units[label]}" for label, b in at.items()}
     notes = [
-        f"{label} was trained to {most} {unit} too; it is compared at {text}, the longest budget "
-        "that all have"
-        for label, most, unit, amount, text in zip(labels, longest, units, at, words, strict=True)
-        if amount != most
+        f"{label} was trained to {most} {units[label]} too; it is compared at {words[label]}, the "
+        "longest budget that all have"
+        for label, most in longest.items()
+        if at[label] != most
     ]
-    if common is None and None not in longest and not is_apart:
-        listing = "; ".join(f"{label}: {text}" for label, text in zip(labels, words, strict=True))
+    if common is None and None not in longest.values() and not is_apart:
+        listing = "; ".join(f"{label}: {text}" for label, text in words.items())
         notes = [
             f"the studies have no budget in common and each stands at its longest ({listing}): a "
             "difference may be that of the budgets"
@@ -188,14 +183,14 @@ def _lean(answer: Answer) -> dict[str, LeanResult]:
 
 def _front(
     studies: dict[str, StudyRuns],
-    answers: Sequence[Answer],
+    answers: Mapping[str, Answer],
     costs: tuple[str, ...],
     settings: ParetoSettings,
     apart: str,
 ) -> tuple[ParetoResult | None, dict[str, FloatArray], str]:
     """Return the front of the shapes of all studies, the hypervolume of each study's own, and how
     these were computed or why there is no front."""
-    fronts = dict(zip(studies, (answer.result(ParetoResult) for answer in answers), strict=True))
+    fronts = {label: answer.result(ParetoResult) for label, answer in answers.items()}
     candidates = {label: studies[label] for label in studies if costs or fronts[label] is not None}
     if not costs:
         lists = [front.costs for front in fronts.values() if front is not None]

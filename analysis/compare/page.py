@@ -3,7 +3,6 @@
 import itertools
 import math
 from dataclasses import replace
-from pathlib import Path
 
 from analysis.charts import palette
 from analysis.charts.axes import GridAxis
@@ -13,7 +12,7 @@ from analysis.compare.text import comparison_sentences, comparison_tables
 from analysis.questions.pareto.charts import front_charts
 from analysis.questions.transition.charts import error_of
 from analysis.questions.transition.result import TransitionResult
-from analysis.report.page import render, write_page
+from analysis.report.page import render
 from analysis.statistics.values import Interval
 from analysis.text.numbers import metric_title, number_text, sentence
 from analysis.values import Number
@@ -33,11 +32,6 @@ def build_comparison_page(comparison: Comparison) -> str:
         hv_note=sentence(comparison.front_note),
         warnings=comparison.warnings,
     )
-
-
-def write_comparison(comparison: Comparison, path: Path) -> Path:
-    """Write the page to ``path``, whole or not at all, and return ``path``."""
-    return write_page(build_comparison_page(comparison), path)
 
 
 def comparison_charts(comparison: Comparison) -> list[Chart]:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -17,15 +17,13 @@ from analysis.runs.columns import Key, rows_by_values
 from analysis.runs.losses import LOST_WORDS, NONE_LOST, Losses, losses_named
 from analysis.runs.scale import check_goal, to_quality
 from analysis.runs.statuses import DROPPED, FULL
+from analysis.runs.table import Runs
 from analysis.runs.tuned import Tuned, tuned_runs
 from analysis.statistics.moderated import screen_crashes, seed_variance
 from analysis.statistics.values import FloatArray, Mask
 from analysis.values import AxisValue, Config, value_text
 from hsweep.design.question import Goal, Scale
 from hsweep.errors import UserError, unknown_name
-
-if TYPE_CHECKING:
-    from analysis.runs.table import Runs
 
 TASK_AXES: Final = ("seq_len",)
 """Axes of the task rather than of the model."""
@@ -136,7 +134,7 @@ class Grouped:
 
 
 def grouped(
-    runs: "Runs",
+    runs: Runs,
     by: Sequence[str],
     nuisance: Sequence[str] = (),
     *,

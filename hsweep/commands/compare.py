@@ -39,8 +39,9 @@ def compare(
     A STUDY is a name under the home, or a study's folder anywhere.
     """
     from analysis.compare.fit import compare_studies
-    from analysis.compare.page import write_comparison
+    from analysis.compare.page import build_comparison_page
     from analysis.compare.text import comparison_sentences, comparison_tables
+    from analysis.report.page import write_page
     from analysis.terminal import print_table
 
     studies = [_study(home, name) for name in names]
@@ -60,7 +61,7 @@ def compare(
         for warning in comparison.warnings:
             console.print(f"note: {warning}", style="yellow")
     if page is not None:
-        console.print(str(write_comparison(comparison, page)))
+        console.print(str(write_page(build_comparison_page(comparison), page)))
 
 
 def _study(home: Home, name: str) -> "StudyFolder":
