@@ -7,6 +7,7 @@ trailing underscore (``class_``) is written without it.
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -66,6 +67,11 @@ def value_text(value: object) -> str:
         whole = math.isfinite(value) and float(value) == int(value)
         return str(int(value)) if whole else f"{value:g}"
     return str(value)
+
+
+def describe(config: Mapping[str, object]) -> str:
+    """Return axis values in words: ``depth=8, heads=14``."""
+    return ", ".join(f"{name}={value_text(value)}" for name, value in config.items())
 
 
 class Jsonable:

@@ -141,7 +141,7 @@ def lean_budget_outcomes(family: str, seed: int, varied: bool) -> list[BudgetOut
     base = max(study.frame["shape"])
     runs = Runs(study.frame, "top1", {"budget_column": "budget"})
     groups = fit_groups(
-        Runs(furthest(study.frame, ["group", "shape", "seed"], "budget"), "top1"),
+        Runs(furthest(study.frame, ["group", "shape", "seed"]), "top1"),
         within="group",
         baseline={"shape": base},
         margin=MARGIN,

@@ -15,7 +15,7 @@ from analysis.charts.picks import config_key
 from analysis.runs.columns import in_order, plain
 from analysis.text.numbers import number_text
 from analysis.text.tables import varying_columns
-from analysis.values import AxisValue, value_text
+from analysis.values import AxisValue, describe
 
 _Row = Mapping[Any, Any]
 _Line = tuple[Sequence[_Row], "pd.Series[float]", pd.DataFrame | None]
@@ -177,9 +177,7 @@ def _group(names: Sequence[str], label: tuple[Any, ...]) -> AxisValue:
     or the values of several columns in words."""
     if len(names) == 1:
         return "none" if label[0] is None or label[0] != label[0] else plain(label[0])
-    return ", ".join(
-        f"{name}={value_text(value)}" for name, value in zip(names, label, strict=True)
-    )
+    return describe(dict(zip(names, label, strict=True)))
 
 
 def _grouping(trials: pd.DataFrame, axes: Sequence[str], prefer: str | None) -> list[str]:
@@ -232,7 +230,7 @@ def _curves(
 def _pick(rows: Sequence[_Row], axes: Sequence[str]) -> Pick:
     first = rows[0]
     values = {axis: first[axis] for axis in axes}
-    point = ", ".join(f"{axis}={value_text(value)}" for axis, value in values.items())
+    point = describe(values)
     if len(rows) > 1:
         budgets = {"budget": first["budget"]} if "budget" in first else {}
         label = " · ".join(part for part in (point, f"median of {len(rows)} seeds") if part)

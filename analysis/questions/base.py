@@ -139,7 +139,7 @@ class StudyRuns:
             # A run that ended at a shorter budget is not compared with runs of this one.
             is_excluded |= trials["status"].isin(FULL) & (trials["budget"] < self.budget)
         comparable = trials.loc[~is_excluded].reset_index(drop=True)
-        return furthest(comparable, [*self.manifest.axes, "seed"], "budget")
+        return furthest(comparable, [*self.manifest.axes, "seed"])
 
     @cached_property
     def budget(self) -> int:

@@ -6,7 +6,7 @@ shape that lost a run to early stopping counts as tried and is not compared.
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
@@ -21,7 +21,7 @@ from analysis.runs.table import Runs
 from analysis.runs.tuned import Tuned, tuned_runs
 from analysis.statistics.moderated import screen_crashes, seed_variance
 from analysis.statistics.values import FloatArray, Mask
-from analysis.values import AxisValue, Config, value_text
+from analysis.values import Config, describe
 from hsweep.design.question import Goal, Scale
 from hsweep.errors import UserError, unknown_name
 
@@ -234,11 +234,6 @@ def grouped(
     )
     _need_full_runs(groups)
     return groups
-
-
-def describe(config: Mapping[str, AxisValue]) -> str:
-    """Return axis values in words: ``depth=8, heads=14``."""
-    return ", ".join(f"{name}={value_text(value)}" for name, value in config.items())
 
 
 def _mean(values: FloatArray) -> float:

@@ -129,10 +129,9 @@ def ladder_of(
     )
 
 
-def furthest(frame: pd.DataFrame, identity: Sequence[str], column: str) -> pd.DataFrame:
-    """Return each run's row of the largest budget; ``identity`` are the columns that name a run."""
-    if not frame.duplicated(list(identity)).any():
-        return frame
-    ordered = frame.sort_values(column, kind="stable")
+def furthest(trials: pd.DataFrame, identity: Sequence[str]) -> pd.DataFrame:
+    """Return each run's row of the largest ``budget``; ``identity`` are the columns that name a
+    run."""
+    ordered = trials.sort_values("budget", kind="stable")
     last: pd.DataFrame = ordered.drop_duplicates(list(identity), keep="last").sort_index()
     return last

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Literal
 
 from analysis.statistics.values import Interval
-from analysis.values import value_text
+from analysis.values import describe, value_text
 from hsweep.design.question import Goal, Scale
 
 if TYPE_CHECKING:
@@ -150,10 +150,9 @@ def setting_text(setting: "TunedSetting | None") -> str:
     """Return a shape's best setting: ``lr=0.01 of 4 (largest or smallest tried)``."""
     if setting is None:
         return NONE
-    values = ", ".join(f"{name}={value_text(value)}" for name, value in setting.values.items())
     edge = f", {' and '.join(setting.at_edge)} at the edge" if setting.at_edge else ""
     single = ", a single run" if setting.is_single else ""
-    return f"{values} (of {setting.tried}{edge}{single})"
+    return f"{describe(setting.values)} (of {setting.tried}{edge}{single})"
 
 
 def first_to_lower(sentence: str) -> str:

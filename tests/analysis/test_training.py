@@ -281,13 +281,13 @@ def test_a_ladder_is_runs_of_one_seed_at_several_budgets() -> None:
     ladder = ladder_of(Runs(frame, "nmse"), ["heads"], "budget", "epochs")
     assert [(rung.budget, len(rung.runs.frame)) for rung in ladder.rungs] == [(10, 4), (20, 4)]
     assert ladder.at(20) == "20 epochs"
-    last = furthest(frame, ["heads", "seed"], "budget")
+    last = furthest(frame, ["heads", "seed"])
     assert set(last["budget"]) == {20}
     assert len(last) == 4
     # Cells of different budgets are one sweep.
     own = frame[frame["budget"] == frame["heads"] * 10]
     assert ladder_of(Runs(own, "nmse"), ["heads"], "budget").rungs == ()
-    assert furthest(own, ["heads", "seed"], "budget").equals(own)
+    assert furthest(own, ["heads", "seed"]).equals(own)
 
 
 def shapes(left: dict[int, float], *, limit: float = 0.302, seed: int = 0) -> pd.DataFrame:

@@ -9,8 +9,8 @@ import pandas as pd
 
 from analysis.questions.effects.contrasts import IntArray, Units
 from analysis.runs.columns import in_order
-from analysis.runs.grouped import Grouped, describe
-from analysis.values import AxisValue, Number, number
+from analysis.runs.grouped import Grouped
+from analysis.values import AxisValue, Number, describe, number
 from hsweep.errors import UserError
 
 

@@ -24,13 +24,13 @@ from analysis.questions.lean.result import (
     LeanVerdict,
 )
 from analysis.runs.columns import RunColumns
-from analysis.runs.grouped import Grouped, Shape, describe, grouped
+from analysis.runs.grouped import Grouped, Shape, grouped
 from analysis.runs.scale import metric_span
 from analysis.runs.table import Runs
 from analysis.statistics.bounds import clipped, difference_span
 from analysis.statistics.noninferiority import MAX_SEEDS, holm, seeds_for
 from analysis.statistics.values import FloatArray, Interval
-from analysis.values import AxisValue
+from analysis.values import AxisValue, describe
 from hsweep.design.question import Goal, Missing
 from hsweep.errors import UserError
 

@@ -6,10 +6,10 @@ from typing import Final
 from analysis.published.numbers import PrintedValue
 from analysis.questions.base import Section, tables_with_rows
 from analysis.questions.published.result import CriticalHeads, PublishedResult, PublishedRow
-from analysis.runs.grouped import describe
 from analysis.statistics.printed import Outcome
 from analysis.text.numbers import NONE, number_text, p_text
 from analysis.text.tables import Table
+from analysis.values import describe
 
 _OUTCOMES: Final[dict[Outcome, str]] = {
     "alike": "not told apart",

@@ -27,7 +27,7 @@ from analysis.text.numbers import (
     number_text,
     y_unit,
 )
-from analysis.values import Number, value_text
+from analysis.values import Number, describe
 from hsweep.design.question import Scale
 
 MAX_RUN_POINTS: Final = 1500
@@ -124,8 +124,7 @@ def _run_picks(result: TransitionResult, runs: list[RunValue]) -> tuple[Pick, ..
     for run in runs:
         at = axis_values(result.x, result.by, (run.x, run.by))
         values = {**at, "seed": run.replicate}
-        title = ", ".join(f"{name}={value_text(value)}" for name, value in values.items())
-        picks.append(Pick(title, tuple(values.items())))
+        picks.append(Pick(describe(values), tuple(values.items())))
     return tuple(picks)
 
 
