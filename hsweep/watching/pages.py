@@ -147,13 +147,13 @@ def _study_row(home: Home, name: str) -> dict[str, Any]:
     except Exception as error:  # whatever has become of its files, the others are listed
         return {"name": name, "error": str(error)}
     num_ended = sum(
-        status[str(trial_status)] for trial_status in TrialStatus if trial_status.is_final
+        status[each] for each in TrialStatus if each.is_final and each is not TrialStatus.NOT_NEEDED
     )
     return {
         "name": name,
         "error": "",
         "state": status["state"],
         "ended": f"{num_ended:,}",
-        "trials": f"{status['trials']:,}",
+        "runs": f"{status['runs']:,}",
         "begun": time.strftime("%Y-%m-%d %H:%M", time.localtime(status["created"])),
     }
