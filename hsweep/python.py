@@ -209,14 +209,14 @@ class Study:
         self._read: tuple[int, Answer, list[Chart]] | None = None
 
     def __repr__(self) -> str:
+        from hsweep.record.summary import num_ended
+
         try:
             status = self._record.status()
         except UserError as error:  # deleted since, or unreadable: a debugger asks, too
             return f"<study {self.name}: {error}>"
-        still_open = status["not_needed"] + status["planned"] + status["running"]
-        num_ended = status["trials"] - still_open
         failed = f", {status['failed']} of them failed" if status["failed"] else ""
-        runs = f"{num_ended} of {status['runs']} runs ended{failed}"
+        runs = f"{num_ended(status)} of {status['runs']} runs ended{failed}"
         return f"<study {self.name} in {self._record.paths.home}: {status['state']}, {runs}>"
 
     @property

@@ -12,7 +12,7 @@ from hsweep.record.rows import TrialRow
 def record_trials(journal: Journal, trials: Sequence[Trial]) -> None:
     """Put planned trials on record, with their recipes and the files behind their code."""
     journal.add_trials(map(planned_row, trials))
-    journal.set_metas({**code_metas(journal, trials), **recipe_metas(journal, trials)})
+    journal.set_metas({**code_metas(trials), **recipe_metas(trials)})
 
 
 def planned_row(trial: Trial) -> TrialRow:

@@ -33,21 +33,16 @@ Files = Callable[[str], Mapping[str, str] | None]
 """Returns the files behind a digest of code, None where that is not known."""
 
 
-def code_metas(journal: JournalReader, trials: Iterable[Trial]) -> dict[str, str]:
+def code_metas(trials: Iterable[Trial]) -> dict[str, str]:
     """Return the entries that put the files behind the code of trials on record."""
     digests = {trial.parts.get(part, "") for trial in trials for part in CODE_PARTS}
     code = {digest: files for digest in digests if (files := files_of(digest)) is not None}
-    return files_metas(journal, code)
+    return files_metas(code)
 
 
-def files_metas(journal: JournalReader, code: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+def files_metas(code: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
     """Return the entries that put the files behind digests of code on record."""
-    recorded = journal.metas(_CODE_META).keys()
-    return {
-        f"{_CODE_META}{digest}": json.dumps(dict(files))
-        for digest, files in code.items()
-        if digest not in recorded
-    }
+    return {f"{_CODE_META}{digest}": json.dumps(dict(files)) for digest, files in code.items()}
 
 
 def recorded_files(journal: JournalReader) -> dict[str, Mapping[str, str]]:

@@ -16,13 +16,10 @@ _HAVE_BETAS: Final = ("adamw", "sgd")
 """The optimizers that are given the recipe's ``betas``."""
 
 
-def recipe_metas(journal: JournalReader, trials: Iterable[Trial]) -> dict[str, str | None]:
-    """Return the metas that record the recipes of trials, without recipes already on record; a
-    user's own training has no recipe."""
+def recipe_metas(trials: Iterable[Trial]) -> dict[str, str]:
+    """Return the metas that record the recipes of trials; a user's own training has none."""
     recipes = {trial.parts[_PART]: trial.recipe for trial in trials if _PART in trial.parts}
-    recorded = journal.metas(_META)
-    new = {name: recipe for name, recipe in recipes.items() if name not in recorded}
-    return {f"{_META}{name}": json.dumps(in_force(recipe)) for name, recipe in new.items()}
+    return {f"{_META}{name}": json.dumps(in_force(recipe)) for name, recipe in recipes.items()}
 
 
 def recorded_recipe(journal: JournalReader, trial: TrialRow) -> dict[str, Any]:

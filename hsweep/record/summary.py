@@ -310,6 +310,13 @@ def run_counts(counts: Mapping[Any, int], runs: int) -> list[tuple[str, int]]:
     return [(str(status), number) for status, number in numbers.items()]
 
 
+def num_ended(counts: Mapping[Any, int]) -> int:
+    """Return how many trials have ended, without those that were not needed, by the trials of each
+    status."""
+    final = (status for status in TrialStatus if status.is_final)
+    return sum(counts[status] for status in final if status is not TrialStatus.NOT_NEEDED)
+
+
 def counted(number: int, thing: str) -> str:
     """Return a number of things: ``1 run``, ``90 runs``."""
     return f"{number:,} {thing}{'' if number == 1 else 's'}"

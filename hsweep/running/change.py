@@ -228,8 +228,7 @@ def edit(
         removed = change.revision.removed.items()
         reasons = "; ".join(f"{len(rows)} trials: {why}" for why, rows in removed)
         raise UserError(_ADAPTIVE.format(name=study.name, what=reasons))
-    with study.journal() as journal:
-        _refuse_another_metric(study, plan, change.revision, journal)
+    _refuse_another_metric(study, plan, change.revision)
     revised = _revised(study, change)
     is_other = (
         change.manifest.accepted != manifest.accepted
@@ -400,23 +399,20 @@ def _refuse_changed(study: StudyFolder, change: Change) -> None:
     )
 
 
-def _refuse_another_metric(
-    study: StudyFolder, plan: Plan, revision: Revision, journal: JournalReader
-) -> None:
+def _refuse_another_metric(study: StudyFolder, plan: Plan, revision: Revision) -> None:
     """Refuse another metric or goal where the old one has decided, or the new one is not there."""
     manifest, sweep = study.manifest, plan.sweep
     if (sweep.metric, sweep.goal) == (manifest.metric, manifest.goal):
         return
     reported = [row for row in (*revision.remaining, *revision.restored) if row.unit]
     num_stopped = sum(row.status is TrialStatus.STOPPED_EARLY for row in reported)
-    last = {entry.key: entry.payload["metrics"] for entry in journal.reports()}
-    lacking = [row.key for row in reported if last[row.key].get(sweep.metric) is None]
+    lacking = [row for row in reported if row.metrics.get(sweep.metric) is None]
     if num_stopped:
         why = f"{num_stopped} of its trials were stopped early by that"
     elif plan.is_adaptive and reported:
         why = "its search learned from that which points to propose"
     elif lacking:
-        names = {name for key in lacking for name in last[key]}
+        names = {name for row in lacking for name in row.metrics}
         error = unknown_name("metric", sweep.metric, names)
         why = f"{len(lacking)} of its trials have not reported the new one: {error}"
     else:

@@ -11,6 +11,7 @@ from hsweep.record.summary import (
     SEARCH_END,
     counted,
     counts_in_words,
+    num_ended,
     orphaned_lines,
     remarks,
     run_counts,
@@ -51,11 +52,7 @@ class Outcome:
     @property
     def num_ended(self) -> int:
         """Trials that have ended, without those that were not needed."""
-        return sum(
-            number
-            for status, number in self.counts.items()
-            if status.is_final and status is not TrialStatus.NOT_NEEDED
-        )
+        return num_ended(self.counts)
 
     @property
     def is_complete(self) -> bool:

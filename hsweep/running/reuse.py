@@ -224,7 +224,7 @@ class Reuse:
         files = {
             name: text for result in results.values() for name, text in result.source.files.items()
         }
-        self.journal.set_metas(files_metas(self.journal, files))
+        self.journal.set_metas(files_metas(files))
         self.accepted += [
             acceptance({}, len(change), merged_changes(change), what=study)
             for study, change in changes.items()

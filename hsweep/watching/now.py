@@ -11,7 +11,7 @@ from hsweep.record.journal_reader import JournalReader
 from hsweep.record.rows import TrialRow, labels_of
 from hsweep.record.study import StudyFolder
 from hsweep.record.study_lock import Holder, read_holder
-from hsweep.record.summary import counted, first_line, run_counts
+from hsweep.record.summary import counted, first_line, num_ended, run_counts
 from hsweep.running.progress import duration, number
 
 _MAX_TRAINING: Final = 24
@@ -84,17 +84,15 @@ def study_now(study: StudyFolder, journal: JournalReader) -> Now:
     running = [row for row in rows if row.status is TrialStatus.RUNNING] if is_running else []
     curves = tuple(_curves(journal, running[:_MAX_TRAINING], labels, metric))
     is_open = not rows or any(not row.status.is_final for row in rows)
-    num_ended = sum(
-        row.status.is_final and row.status is not TrialStatus.NOT_NEEDED for row in rows
-    )
-    runs = journal.num_runs()
+    counts, runs = journal.status_counts(), journal.num_runs()
+    ended = num_ended(counts)
     holder = read_holder(study.paths) if is_running else Holder()
     values = [value for curve in curves for value in curve.values if value is not None]
     return Now(
         state="running" if is_running else "interrupted" if is_open else "complete",
-        ended=num_ended,
-        share=num_ended / runs if runs else 0.0,
-        counts=_counts(journal.status_counts(), num_ended, runs, is_running=is_running),
+        ended=ended,
+        share=ended / runs if runs else 0.0,
+        counts=_counts(counts, ended, runs, is_running=is_running),
         time=_time(holder, rows, journal.last_time()),
         training=_training(journal, running, labels, metric, unit),
         curves=curves,

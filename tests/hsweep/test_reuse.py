@@ -237,7 +237,7 @@ class TestCodeAndVersions:
         study = new_study(home, "before", before)
         finish(study, *planned(before))
         with study.writer() as journal:
-            journal.set_metas(code_metas(journal, planned(before)))
+            journal.set_metas(code_metas(planned(before)))
         sweep = load(self.CHANGED)
         found, reuse = take(new_study(home, "mine", sweep), sweep)
         assert found == frozenset()
