@@ -4,7 +4,6 @@ import contextlib
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final
 
 import numpy as np
 import pandas as pd
@@ -29,14 +28,12 @@ from hsweep.errors import UserError
 from hsweep.record.manifest import Manifest
 from hsweep.record.study import StudyFolder
 
-_DEFAULT_SETTINGS: Final = ParetoSettings()
-
 
 def compare_studies(
     studies: Sequence[StudyFolder],
     *,
     costs: Sequence[str] = (),
-    settings: ParetoSettings = _DEFAULT_SETTINGS,
+    settings: ParetoSettings = ParetoSettings(),
 ) -> Comparison:
     """Lay studies side by side, at the longest budget that all of them have trained to.
 

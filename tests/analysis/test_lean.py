@@ -9,7 +9,7 @@ import pytest
 import report_examples as examples
 from scipy import stats
 
-from analysis.questions.lean.fit import fit
+from analysis.questions.lean.fit import FIRST_REPORT, fit
 from analysis.questions.lean.result import LeanResult, LeanSettings
 from analysis.questions.lean.text import lean_table
 from analysis.questions.pareto import fit as pareto
@@ -295,18 +295,14 @@ def test_errors_are_held_against_chance_from_below():
 
 
 def test_without_a_known_chance_a_baseline_that_never_improved_is_doubted():
-    frame = shapes({"small": 0.5, "base": 0.5}, 0.003, 5).assign(first=0.5)
-    doubted = run_shapes(frame, first_report="first")
+    frame = shapes({"small": 0.5, "base": 0.5}, 0.003, 5).assign(**{FIRST_REPORT: 0.5})
+    doubted = run_shapes(frame)
     assert doubted.verdict == "found"
     assert "It is not known whether the baseline has learned anything" in examples.sentence(doubted)
-    assert run_shapes(frame.assign(first=0.3), first_report="first").doubt == ""
-    assert (
-        run_shapes(
-            shapes({"small": 0.4, "base": 0.5}, 0.003, 5, first=0.5), first_report="first"
-        ).doubt
-        == ""
-    )
-    assert run_shapes(frame, first_report="first", settings=LeanSettings(chance=0.2)).doubt == ""
+    assert run_shapes(frame.assign(**{FIRST_REPORT: 0.3})).doubt == ""
+    better = shapes({"small": 0.4, "base": 0.5}, 0.003, 5, **{FIRST_REPORT: 0.5})
+    assert run_shapes(better).doubt == ""
+    assert run_shapes(frame, settings=LeanSettings(chance=0.2)).doubt == ""
 
 
 # --- nuisance axes --------------------------------------------------------------------------------

@@ -61,7 +61,7 @@ def fit(
     goal: Goal = "max",
     scale: Scale = "accuracy",
     size: str | None = None,
-    settings: ConditioningSettings | None = None,
+    settings: ConditioningSettings = ConditioningSettings(),
     **columns: Unpack[RunColumns],
 ) -> ConditioningResult:
     """Compare condition numbers with the theory, and with the metric over shapes.
@@ -87,7 +87,6 @@ def fit(
     size = size or ("num_params" if "num_params" in known else None)
     extra = [name for name in (PREDICTION, size, CAPPED, EMBED_DIM) if name in known]
     numbers = dict.fromkeys([CONDITION, *(name for name in extra if name and name not in config)])
-    settings = settings or ConditioningSettings()
     shapes_of_runs = grouped(runs, config, goal=goal, numbers=list(numbers))
     warnings = list(shapes_of_runs.warnings)
     masks = [(shape, ~np.isnan(shape.numbers[CONDITION])) for shape in shapes_of_runs.comparable]

@@ -35,7 +35,6 @@ from analysis.statistics.noninferiority import holm
 from analysis.statistics.values import FloatArray, Interval
 from hsweep.errors import UserError
 
-_DEFAULT_SETTINGS: Final = EffectsSettings()
 _MATCHED: Final = (
     "two-sided t test over replicates: each seed gives one contrast, averaged over the matched"
     " pairs, with one degree of freedom less than seeds"
@@ -61,7 +60,7 @@ def fit(
     *,
     within: Sequence[str] = TASK_AXES,
     answered: Sequence[str] = (),
-    settings: EffectsSettings = _DEFAULT_SETTINGS,
+    settings: EffectsSettings = EffectsSettings(),
 ) -> EffectsResult:
     """Return the effect of every axis, their interactions and the best shapes of equal cost.
 

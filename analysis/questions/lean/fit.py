@@ -34,7 +34,9 @@ from analysis.values import AxisValue, describe
 from hsweep.design.question import Goal, Missing
 from hsweep.errors import UserError
 
-_DEFAULT_SETTINGS: Final = LeanSettings()
+FIRST_REPORT: Final = "score at the first report"
+"""Column of the scores of the baseline's runs at the first of several reports, where these are
+known; read where a constant predictor's score is not."""
 _FEWEST_SEEDS: Final = 3
 
 
@@ -140,9 +142,7 @@ def fit(
     goal: Goal = "max",
     costs: Sequence[str] = ("num_params",),
     nuisance: Sequence[str] = (),
-    settings: LeanSettings = _DEFAULT_SETTINGS,
-    first_report: str | None = None,
-    fixed_rate: float | None = None,
+    settings: LeanSettings = LeanSettings(),
     **columns: Unpack[RunColumns],
 ) -> LeanResult:
     """Test every shape whose first cost is below the baseline's for being no worse than ``margin``.
@@ -154,9 +154,6 @@ def fit(
         costs: columns to save; the first decides what is cheaper.
         nuisance: columns of settings (a learning rate); each shape has its best setting.
         settings: error rate, interval level, crash screening, what a constant predictor scores.
-        first_report: column of each run's score at its first report, empty where that was its last;
-            read where a constant predictor's score is not known.
-        fixed_rate: the one learning rate of all runs, which was not tuned.
         columns: which columns tell runs apart and say how each ended (`RunColumns`).
 
     Raises:
@@ -206,8 +203,7 @@ def fit(
         baseline_lost=base.lost,
         nuisance=tuple(nuisance),
         baseline_setting=base.tuned.setting if base.tuned else None,
-        doubt=_doubt(shapes, runs, first_report),
-        fixed_rate=fixed_rate,
+        doubt=_doubt(shapes, runs.frame),
     )
 
 
@@ -285,18 +281,17 @@ def _untrained(shapes: _Shapes) -> str:
     return ""
 
 
-def _doubt(shapes: _Shapes, runs: Runs, first_report: str | None) -> str:
+def _doubt(shapes: _Shapes, frame: pd.DataFrame) -> str:
     """Return why the baseline may have learned nothing: it is no better than the worst shape tried,
     nor than at its own first report. Empty where a constant predictor's score is known."""
     settings = shapes.settings
-    if first_report is None or settings.chance is not None or len(shapes.comparable) < 2:
+    if FIRST_REPORT not in frame or settings.chance is not None or len(shapes.comparable) < 2:
         return ""
-    frame = runs.frame
     is_baseline = np.logical_and.reduce(
         [frame[name] == at for name, at in shapes.base.config.items()]
     )
-    scores = frame.loc[is_baseline, [runs.metric, first_report]].dropna()
-    gains = shapes.sign * (scores[runs.metric] - scores[first_report]).to_numpy(float)
+    scores = frame.loc[is_baseline, [shapes.metric, FIRST_REPORT]].dropna()
+    gains = shapes.sign * (scores[shapes.metric] - scores[FIRST_REPORT]).to_numpy(float)
     if gains.size < 2 or _p_above_zero(gains) <= settings.alpha:
         return ""
     others = (k for k in range(len(shapes.comparable)) if k != shapes.at)

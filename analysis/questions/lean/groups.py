@@ -9,7 +9,7 @@ over the family's candidates.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 from analysis.questions.lean.result import LeanGroups, LeanResult, LeanSettings
 from analysis.questions.lean.training import answer
@@ -20,8 +20,6 @@ from analysis.runs.table import Runs
 from analysis.values import AxisValue
 from hsweep.errors import UserError
 
-_DEFAULT_SETTINGS: Final = LeanSettings()
-
 
 def fit_groups(
     runs: Runs,
@@ -30,12 +28,10 @@ def fit_groups(
     baseline: Mapping[str, AxisValue],
     margin: float,
     axes: Sequence[str],
-    settings: LeanSettings = _DEFAULT_SETTINGS,
+    settings: LeanSettings = LeanSettings(),
     chances: Mapping[str, float] | None = None,
-    first_report: str | None = None,
     with_fronts: bool = False,
     ladder: Ladder | None = None,
-    fixed_rate: float | None = None,
     **roles: Any,
 ) -> LeanGroups:
     """Compare the shapes at each value of ``within`` with the baseline there.
@@ -47,7 +43,6 @@ def fit_groups(
             known.
         with_fronts: whether each value gets a front of its own.
         ladder: the runs of each budget; None leaves open whether the answers are settled.
-        fixed_rate: the one learning rate of all runs, which was not tuned.
         roles: ``goal``, ``costs`` and ``nuisance``, as in ``lean.fit``.
 
     Raises:
@@ -74,9 +69,9 @@ def fit_groups(
         try:
             if with_fronts:
                 fronts[name] = pareto.fit(part, **shared)
-            result = answer(part, budgets, question, first_report)
+            result = answer(part, budgets, question)
             results[name] = replace(result, at={within: name})
         except UserError as error:
             # Typically the baseline has not finished; the other comparisons stand without it.
             problems[name] = str(error)
-    return LeanGroups(within, results, problems, fronts, fixed_rate)
+    return LeanGroups(within, results, problems, fronts)

@@ -8,6 +8,7 @@ import pandas as pd
 
 from analysis.questions.base import Finding, Kind, StudyRuns
 from analysis.questions.lean.charts import lean_charts
+from analysis.questions.lean.fit import FIRST_REPORT
 from analysis.questions.lean.groups import fit_groups
 from analysis.questions.lean.result import (
     LeanGroups,
@@ -44,8 +45,6 @@ _NEEDED: Final = (
     "a lean question needs --baseline (heads=12,depth=12, or a name) and --margin: how much worse "
     "still counts as equal has no default"
 )
-_FIRST_REPORT: Final = "score at the first report"
-"""Column of the scores of the baseline's trials at the first of several reports."""
 
 
 def of_table(runs: Runs, options: Mapping[str, Any]) -> Finding:
@@ -83,7 +82,7 @@ def of_study(study: StudyRuns, options: Mapping[str, Any] | None, _: Sequence[Fi
         return study_chance(data, manifest.metric, {**baseline, **at})
 
     first = _first_reports(study, baseline)
-    runs = Runs(study.runs.frame.assign(**{_FIRST_REPORT: first}), manifest.metric)
+    runs = Runs(study.runs.frame.assign(**{FIRST_REPORT: first}), manifest.metric)
     question: dict[str, Any] = {
         "baseline": baseline,
         "margin": study.question["margin"],
@@ -91,23 +90,21 @@ def of_study(study: StudyRuns, options: Mapping[str, Any] | None, _: Sequence[Fi
         "costs": study.question["costs"],
         "nuisance": nuisance,
         "settings": replace(settings, chance=chance({}), looks=_looks(manifest.extensions)),
-        "fixed_rate": study.fixed_rate(varying),
     }
     if within is None or trials[within].nunique() < 2:
-        question["config"] = axes
-        return lean_finding(answer(runs, study.ladder, question, _FIRST_REPORT))
-    chances = {str(value): chance({within: value}) for value in runs.frame[within].unique()}
-    groups = fit_groups(
-        runs,
-        within=within,
-        axes=axes,
-        chances={name: score for name, score in chances.items() if score is not None},
-        with_fronts=len(data) > 1,
-        ladder=study.ladder,
-        first_report=_FIRST_REPORT,
-        **question,
-    )
-    return lean_finding(groups)
+        result: LeanResult | LeanGroups = answer(runs, study.ladder, {**question, "config": axes})
+    else:
+        chances = {str(value): chance({within: value}) for value in runs.frame[within].unique()}
+        result = fit_groups(
+            runs,
+            within=within,
+            axes=axes,
+            chances={name: score for name, score in chances.items() if score is not None},
+            with_fronts=len(data) > 1,
+            ladder=study.ladder,
+            **question,
+        )
+    return lean_finding(replace(result, fixed_rate=study.fixed_rate(varying)))
 
 
 def _apply_options(study: StudyRuns, options: Mapping[str, Any]) -> StudyRuns:

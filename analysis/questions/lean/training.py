@@ -26,17 +26,12 @@ from hsweep.errors import UserError
 _DRAWS = 1000
 
 
-def answer(
-    runs: Runs,
-    ladder: Ladder | None,
-    question: Mapping[str, Any],
-    first_report: str | None = None,
-) -> LeanResult:
+def answer(runs: Runs, ladder: Ladder | None, question: Mapping[str, Any]) -> LeanResult:
     """Return the answer to a question with the arguments of `fit`.
 
     With a ``ladder`` the answer includes whether it is settled.
     """
-    result = fit(runs, first_report=first_report, **question)
+    result = fit(runs, **question)
     return with_training(result, ladder, partial(fit, **question)) if ladder else result
 
 

@@ -30,7 +30,6 @@ from analysis.statistics.values import FloatArray, Interval, Mask
 from hsweep.design.question import Goal
 from hsweep.errors import UserError
 
-_DEFAULT_SETTINGS: Final = ParetoSettings()
 MAX_NAMES: Final = 1000
 """Shapes up to which every one that dominates another is named."""
 _CHUNK_VALUES: Final = 1_000_000
@@ -45,7 +44,7 @@ def fit(
     goal: Goal = "max",
     costs: Sequence[str] = ("num_params",),
     nuisance: Sequence[str] = (),
-    settings: ParetoSettings = _DEFAULT_SETTINGS,
+    settings: ParetoSettings = ParetoSettings(),
     **columns: Unpack[RunColumns],
 ) -> ParetoResult:
     """Return the front of ``metric`` against ``costs`` with its uncertainty.

@@ -87,8 +87,8 @@ def plan_transition(
     noise: Noise | None = None,
     h_star: Number | None = None,
     jumps: Sequence[float] | None = None,
-    settings: PowerSettings | None = None,
-    choice: SettingChoice = SettingChoice(),  # noqa: B008
+    settings: PowerSettings = PowerSettings(),
+    choice: SettingChoice = SettingChoice(),
     on_progress: Progress | None = None,
 ) -> PowerResult:
     """Return the power of a sweep's design and of others at jumps of the given sizes.
@@ -105,7 +105,6 @@ def plan_transition(
     Raises:
         UserError: an axis without two values, or a jump that is not positive.
     """
-    settings = settings or PowerSettings()
     warnings: list[str] = []
     unit = _unit(scale)
     heads = tuple(number(head) for head in sorted(set(heads)))
@@ -192,7 +191,7 @@ def plan_lean(
     alpha: float = 0.05,
     study_result: LeanResult | None = None,
     target: float = 0.8,
-    choice: SettingChoice = SettingChoice(),  # noqa: B008
+    choice: SettingChoice = SettingChoice(),
 ) -> LeanPowerResult:
     """Return the power to establish an exactly equal candidate.
 

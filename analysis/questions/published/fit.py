@@ -70,7 +70,7 @@ def fit(
     tasks: Tasks = (),
     transition: TransitionResult | None = None,
     budget: str = "",
-    settings: PublishedSettings | None = None,
+    settings: PublishedSettings = PublishedSettings(),
 ) -> PublishedResult:
     """Lay a study's table of trials beside the results of a setup.
 
@@ -83,7 +83,6 @@ def fit(
     Raises:
         UserError: a bad table (see `analysis.runs.table.Runs.rows`).
     """
-    settings = settings or PublishedSettings()
     cells = _cells(frame, setup, [axis for axis in axes if axis in frame.columns], tasks)
     skipped = _DATA if settings.same_data else ()
     rows: list[PublishedRow] = []

@@ -27,8 +27,6 @@ from analysis.values import number
 from hsweep.design.question import Goal, Scale
 from hsweep.errors import UserError
 
-_DEFAULT_SETTINGS = TransitionSettings()
-
 
 def fit(
     table: pd.DataFrame | Runs | RunTable,
@@ -41,8 +39,7 @@ def fit(
     eval_size: int | None = None,
     nuisance: Sequence[str] = (),
     layers: int = 1,
-    settings: TransitionSettings = _DEFAULT_SETTINGS,
-    fixed_rate: float | None = None,
+    settings: TransitionSettings = TransitionSettings(),
     note: str = "",
     **columns: Unpack[RunColumns],
 ) -> TransitionResult:
@@ -58,7 +55,6 @@ def fit(
         nuisance: axes whose settings compete within a cell.
         layers: attention layers of the models, for the retrieval dimension.
         settings: levels, thresholds, draws and the seed.
-        fixed_rate: the one learning rate of all runs, which was not tuned.
         note: a further qualification of the answer.
 
     Raises:
@@ -99,7 +95,6 @@ def fit(
         qualifications=tuple(dict.fromkeys(filter(None, qualifications))),
         warnings=coverage.warnings,
         nuisance=table.nuisance,
-        fixed_rate=fixed_rate,
     )
 
 

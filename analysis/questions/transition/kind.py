@@ -1,6 +1,7 @@
 """The transition: at which value of an axis does the error collapse?"""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from analysis.questions.base import Finding, Kind, StudyRuns
@@ -43,7 +44,7 @@ def of_table(runs: Runs, options: Mapping[str, Any]) -> Finding:
     unnamed = [] if named else unnamed_setting(runs, x, by)
     nuisance = named or unnamed
     axes = [x, *([] if by is None else [by]), *nuisance]
-    return _answer(
+    result = _answer(
         runs,
         ladder_of(runs, axes),
         unnamed,
@@ -55,6 +56,7 @@ def of_table(runs: Runs, options: Mapping[str, Any]) -> Finding:
         nuisance=nuisance,
         settings=with_settings(TransitionSettings(), options["settings"]),
     )
+    return transition_finding(result)
 
 
 def of_study(study: StudyRuns, options: Mapping[str, Any] | None, _: Sequence[Finding]) -> Finding:
@@ -79,7 +81,7 @@ def of_study(study: StudyRuns, options: Mapping[str, Any] | None, _: Sequence[Fi
     ]
     named = [axis for axis in question.get("nuisance", ()) if axis in varying]
     unnamed = [axis for axis in varying if axis not in named]
-    return _answer(
+    result = _answer(
         study.runs,
         study.ladder,
         unnamed,
@@ -91,11 +93,13 @@ def of_study(study: StudyRuns, options: Mapping[str, Any] | None, _: Sequence[Fi
         nuisance=[*named, *unnamed],
         layers=int(depths.pop()) if len(depths) == 1 else 1,
         settings=with_settings(TransitionSettings(), options["settings"] if options else ()),
-        fixed_rate=study.fixed_rate(axes),
     )
+    return transition_finding(replace(result, fixed_rate=study.fixed_rate(axes)))
 
 
-def _answer(runs: Runs, ladder: Ladder, unnamed: Sequence[str], **question: Any) -> Finding:
+def _answer(
+    runs: Runs, ladder: Ladder, unnamed: Sequence[str], **question: Any
+) -> TransitionResult:
     """Return the answer with whether it is settled; ``unnamed`` are the nuisance axes that the
     question does not name."""
     note = (
@@ -108,7 +112,7 @@ def _answer(runs: Runs, ladder: Ladder, unnamed: Sequence[str], **question: Any)
     def fit_runs(runs: Runs) -> TransitionResult:
         return fit(runs, note=note, **question)
 
-    return transition_finding(with_training(fit_runs(runs), ladder, fit_runs))
+    return with_training(fit_runs(runs), ladder, fit_runs)
 
 
 def _apply_options(study: StudyRuns, options: Mapping[str, Any]) -> StudyRuns:
