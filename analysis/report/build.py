@@ -26,7 +26,7 @@ from hsweep.design.labels import varying_axes
 from hsweep.design.question import Goal
 from hsweep.record.study import StudyFolder
 from hsweep.record.summary import composition_lines, counted, trial_outcomes
-from hsweep.record.tables import StudyTables, frame
+from hsweep.record.tables import StudyTables
 
 _TITLE_LENGTH: Final = 120
 _NO_LINKS: Final = (
@@ -106,7 +106,7 @@ def report_input(
         curves=curve_chart(
             trials,
             tables.reported,
-            lambda keys: frame(tables.reports_of(keys)),
+            tables.reports_of,
             manifest.metric,
             axes,
             searched_axis(answer),

@@ -131,75 +131,6 @@ def reports_schema(metrics: Sequence[str]) -> "pa.Schema":
     )
 
 
-def trials_table(
-    stored: Mapping[str, Sequence[Any]],
-    study: str,
-    metrics: Sequence[str],
-    *,
-    orphaned: bool = False,
-) -> "pa.Table":
-    """Return the table of trials.
-
-    ``reused_from`` names the study that trained a trial, where another one did; ``micro_batch`` is
-    the number of examples computed at once in the last report, where memory did not suffice for a
-    whole batch. A trial's metrics are those of its last report: for a trial that did not finish
-    they are what it had reached, and ``status`` says so.
-
-    Args:
-        stored: the trials column by column (see ``JournalReader.trial_columns``).
-        orphaned: whether there is a column that says why a trial is no longer part of the study.
-    """
-    import pyarrow as pa
-    import pyarrow.compute
-
-    points, counts = parsed(stored["point"]), parsed(stored["counts"])
-    axes = axis_kinds(points)
-    columns: dict[str, Any] = {
-        **stored,
-        **{axis: [_cell(point.get(axis), kind) for point in points] for axis, kind in axes.items()},
-        "study": [study] * len(points),
-        "seed": stored["replicate"],
-        "orphaned": [why or None for why in stored["orphaned"]],
-        "reused_from": [name or None for name in stored["reused_from"]],
-        "reached": stored["unit"],
-        **{name: [count.get(name) for count in counts] for name in _COUNTS},
-    }
-    reported = _payloads(stored["last"], [*metrics, *REPORTED_COUNTS], dict(_LAST_FIELDS))
-    for name in REPORTED_COUNTS:
-        counts_reported = reported.pop(name).to_pylist()
-        columns[name] = [
-            planned_count if planned_count is not None or value is None else round(value)
-            for planned_count, value in zip(columns[name], counts_reported, strict=True)
-        ]
-    columns |= reported
-    columns["wall_seconds"] = pa.compute.fill_null(reported["wall_seconds"], 0.0)
-    return pa.table(columns, trials_schema(axes, metrics, orphaned=orphaned))
-
-
-def reports_table(
-    batches: Iterable[Sequence[RawReport]], metrics: Sequence[str], keys: Collection[str]
-) -> "pa.Table":
-    """Return the table of the reports of the trials with these keys.
-
-    Besides ``metrics`` it has the probe's numbers of single layers, if a report has them: how many
-    layers there are is known only once a model has run.
-    """
-    import pyarrow as pa
-
-    parts = []
-    besides: set[str] = set()
-    for batch in batches:
-        if entries := [entry for entry in batch if entry[0] in keys]:
-            probed = _probed_besides(metrics, entries)
-            besides.update(probed)
-            parts.append(_reports_part(entries, [*metrics, *probed]))
-    ordered = sorted(besides, key=lambda name: (len(name), name))
-    schema = reports_schema([*metrics, *ordered])
-    if not parts:
-        return schema.empty_table()
-    return pa.concat_tables(parts, promote_options="default").select(schema.names).cast(schema)
-
-
 def _reports_part(entries: Sequence[RawReport], metrics: Sequence[str]) -> "pa.Table":
     import pyarrow as pa
 
@@ -285,11 +216,6 @@ def _write(table: "pa.Table", path: Path, ending: str) -> None:
         path.write_text(json.dumps(table.to_pylist(), indent=1), "utf-8")
 
 
-def frame(table: "pa.Table") -> "pd.DataFrame":
-    converted: pd.DataFrame = table.to_pandas()
-    return converted
-
-
 @dataclass
 class StudyTables:
     """What a study has recorded, as tables that are read once and only when they are needed.
@@ -307,27 +233,84 @@ class StudyTables:
 
     @cached_property
     def trials(self) -> "pa.Table":
-        metrics = self.metrics
+        """The table of trials.
+
+        ``reused_from`` names the study that trained a trial, where another one did;
+        ``micro_batch`` is the number of examples computed at once in the last report, where memory
+        did not suffice for a whole batch. A trial's metrics are those of its last report: for a
+        trial that did not finish they are what it had reached, and ``status`` says so.
+        """
+        import pyarrow as pa
+        import pyarrow.compute
+
+        stored, metrics = self._columns, self.metrics
         if any(map(is_probed, metrics)):
             # How many layers were probed is known only from all reports.
             metrics = self.reports.column_names[len(reports_schema(()).names) :]
-        return trials_table(self._columns, self.study, metrics, orphaned=self.orphaned)
+        points, counts = parsed(stored["point"]), parsed(stored["counts"])
+        axes = axis_kinds(points)
+        columns: dict[str, Any] = {
+            **stored,
+            **{
+                axis: [_cell(point.get(axis), kind) for point in points]
+                for axis, kind in axes.items()
+            },
+            "study": [self.study] * len(points),
+            "seed": stored["replicate"],
+            "orphaned": [why or None for why in stored["orphaned"]],
+            "reused_from": [name or None for name in stored["reused_from"]],
+            "reached": stored["unit"],
+            **{name: [count.get(name) for count in counts] for name in _COUNTS},
+        }
+        reported = _payloads(stored["last"], [*metrics, *REPORTED_COUNTS], dict(_LAST_FIELDS))
+        for name in REPORTED_COUNTS:
+            counts_reported = reported.pop(name).to_pylist()
+            columns[name] = [
+                planned_count if planned_count is not None or value is None else round(value)
+                for planned_count, value in zip(columns[name], counts_reported, strict=True)
+            ]
+        columns |= reported
+        columns["wall_seconds"] = pa.compute.fill_null(reported["wall_seconds"], 0.0)
+        return pa.table(columns, trials_schema(axes, metrics, orphaned=self.orphaned))
 
     def trials_frame(self) -> "pd.DataFrame":
-        return frame(self.trials)
+        table: pd.DataFrame = self.trials.to_pandas()
+        return table
 
     @cached_property
     def reports(self) -> "pa.Table":
         """The table of all reports, in the order they were recorded."""
-        return reports_table(self.journal.report_batches(), self.metrics, self._keys)
+        return self._reports_in(self.journal.report_batches())
 
     @cached_property
     def reported(self) -> frozenset[str]:
         """Keys of the trials that have reported."""
         return self.journal.reported_keys() & self._keys
 
-    def reports_of(self, keys: Collection[str]) -> "pa.Table":
-        return reports_table(self.journal.report_batches(keys), self.metrics, self._keys)
+    def reports_of(self, keys: Collection[str]) -> "pd.DataFrame":
+        table: pd.DataFrame = self._reports_in(self.journal.report_batches(keys)).to_pandas()
+        return table
+
+    def _reports_in(self, batches: Iterable[Sequence[RawReport]]) -> "pa.Table":
+        """Return the table of the reports of these trials.
+
+        Besides ``metrics`` it has the probe's numbers of single layers, if a report has them: how
+        many layers there are is known only once a model has run.
+        """
+        import pyarrow as pa
+
+        parts = []
+        besides: set[str] = set()
+        for batch in batches:
+            if entries := [entry for entry in batch if entry[0] in self._keys]:
+                probed = _probed_besides(self.metrics, entries)
+                besides.update(probed)
+                parts.append(_reports_part(entries, [*self.metrics, *probed]))
+        ordered = sorted(besides, key=lambda name: (len(name), name))
+        schema = reports_schema([*self.metrics, *ordered])
+        if not parts:
+            return schema.empty_table()
+        return pa.concat_tables(parts, promote_options="default").select(schema.names).cast(schema)
 
     @property
     def search_end(self) -> str | None:

@@ -39,7 +39,6 @@ from analysis.runs.table import Runs
 from analysis.text.tables import varying_columns
 from hsweep.errors import UserError
 from hsweep.record.manifest import NEW_SEED
-from hsweep.record.tables import frame
 
 _NEEDED: Final = (
     "a lean question needs --baseline (heads=12,depth=12, or a name) and --margin: how much worse "
@@ -153,7 +152,7 @@ def _first_reports(study: StudyRuns, baseline: Mapping[str, Any]) -> "pd.Series[
     is_baseline = trials["status"].isin(FULL)
     for axis, value in baseline.items():
         is_baseline &= trials[axis].eq(value)
-    reports = frame(study.tables.reports_of(list(trials.loc[is_baseline, "key"])))
+    reports = study.tables.reports_of(list(trials.loc[is_baseline, "key"]))
     scores = reports.dropna(subset=[metric]).groupby("key")[metric].agg(["first", "size"])
     return trials["key"].map(scores.loc[scores["size"] > 1, "first"]).astype(float)
 
