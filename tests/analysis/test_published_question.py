@@ -322,8 +322,3 @@ class TestWords:
         other = build_report(report_input(published=beside(retrieval().assign(dim=8))))
         assert "Not comparable with paper H" in other
         assert "Published, not run" not in other
-
-    @pytest.mark.parametrize("wrong", [{"alpha": 1}, {"reading_error": -1}, {"order": 0.5}])
-    def test_settings_that_make_no_sense_are_refused(self, wrong: dict[str, Any]) -> None:
-        with pytest.raises(ValueError, match=next(iter(wrong))):
-            PublishedSettings(**wrong)

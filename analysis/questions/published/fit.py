@@ -16,7 +16,7 @@ from analysis.questions.published.result import (
     PublishedSettings,
 )
 from analysis.questions.transition.result import TransitionResult
-from analysis.runs.columns import RunColumns
+from analysis.runs.columns import NO_VALUE, RunColumns
 from analysis.runs.losses import LOST_WORDS, Losses
 from analysis.runs.statuses import AT_CHANCE, DROPPED
 from analysis.runs.table import Runs
@@ -127,9 +127,8 @@ def _cells(frame: pd.DataFrame, setup: Setup, axes: list[str], tasks: Tasks) -> 
         raise UserError("the table has none of the study's axes, so no run can be told apart")
     published = {value.metric for value in setup.values}
     metrics = [name for name in (*published, *setup.instead.values()) if name in frame.columns]
-    keys = {name: frame[name].astype(object).where(frame[name].notna(), "none") for name in axes}
     columns = RunColumns(replicate="seed" if "seed" in frame.columns else None)
-    runs, _ = Runs(frame.assign(**keys, _any=0.0), "_any", columns).rows(axes, sorted(set(metrics)))
+    runs, _ = Runs(frame.assign(_any=0.0), "_any", columns).rows(axes, sorted(set(metrics)))
     varying = [name for name in axes if runs[name].nunique() > 1] or axes
     cells = []
     for key, rows in runs.groupby(axes, sort=False):
@@ -137,7 +136,7 @@ def _cells(frame: pd.DataFrame, setup: Setup, axes: list[str], tasks: Tasks) -> 
             name: value.item() if isinstance(value, np.generic) else value
             for name, value in zip(axes, key, strict=True)
         }
-        point = {name: None if value == "none" else value for name, value in values.items()}
+        point = {name: None if value == NO_VALUE else value for name, value in values.items()}
         lost = rows.loc[~rows["complete"], "status"].isin([*DROPPED, AT_CHANCE, *LOST_WORDS])
         cells.append(
             _Cell(

@@ -24,14 +24,6 @@ class PublishedSettings(Jsonable):
     order: float = 3.0
     same_data: bool = False
 
-    def __post_init__(self) -> None:
-        if not 0 < self.alpha < 1:
-            raise ValueError(f"alpha must lie between 0 and 1, not {self.alpha!r}")
-        if not self.reading_error >= 0:
-            raise ValueError(f"reading_error must not be negative, not {self.reading_error!r}")
-        if not self.order >= 1:
-            raise ValueError(f"order must be at least 1, not {self.order!r}")
-
 
 @dataclass(frozen=True, slots=True)
 class PublishedRow:

@@ -1,5 +1,6 @@
 """The answer of a sweep's cells: one function from cells and settings to numbers and a verdict."""
 
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ from analysis.questions.transition.table import RunTable
 from analysis.statistics.values import FloatArray
 from analysis.text.numbers import text_below, y_size
 from analysis.values import Number, number
+from hsweep.design.question import FEWEST_FOR_A_BREAK, FIRST_BREAK
 
 _FEWEST_VALUES: Final = 3
 """Head counts that tell a collapse from a decline at all."""
@@ -77,6 +79,7 @@ def _stuck_share(fields: dict[str, Any], grid: Grid, min_drop: float) -> float:
     return float(np.mean(behind > drop / 2))
 
 
+@dataclass
 class _Reading:
     """The answer from cells under one reading of their seeds.
 
@@ -85,17 +88,14 @@ class _Reading:
         reach: half the width of a one-sided interval at level alpha, in standard errors.
     """
 
-    def __init__(
-        self,
-        cells: Cells,
-        table: RunTable,
-        coverage: Coverage,
-        settings: TransitionSettings,
-        layers: int,
-    ) -> None:
-        self.cells, self.table, self.coverage = cells, table, coverage
-        self.settings, self.layers = settings, layers
-        self.heads, self.limits = cells.grid.heads, settings.limits(table.scale)
+    cells: Cells
+    table: RunTable
+    coverage: Coverage
+    settings: TransitionSettings
+    layers: int
+
+    def __post_init__(self) -> None:
+        self.heads, self.limits = self.cells.grid.heads, self.settings.limits(self.table.scale)
 
     def read(self) -> tuple[dict[str, Any], Need]:
         """Return the fields of the result that follow from the cells, and the need of an open
@@ -219,7 +219,7 @@ class _Reading:
             return "open", reason, "below"
         if self.judgement.gap[0] < limits.min_excess:
             return "none", f"{fall}, but {self._as_good()}", ""
-        if not self.judge.is_testable(self.peak):
+        if len(heads) < FEWEST_FOR_A_BREAK or self.peak < FIRST_BREAK:
             return "none", f"{fall}, which one value of {x} below it cannot tell from a decline", ""
         if self.excess < limits.min_excess:
             excess = self._size(max(self.excess, 0.0))

@@ -129,10 +129,6 @@ class Judge:
         abrupt = p <= settings.alpha
         return Judgement(falls, gap, p, scatter, growth_below, growth_above, abrupt, vanishing)
 
-    def is_testable(self, peak: int) -> bool:
-        """Whether a break at index ``peak`` can be told from diminishing returns."""
-        return len(self._heads) >= FEWEST_FOR_A_BREAK and peak >= FIRST_BREAK
-
     def place(self, z: FloatArray) -> Indices:
         """Return the index of h* in versions of the cells, shape [B, K, J]."""
         return self._locate(mean_levels(self._cells, z), step_drops(z)).star
