@@ -8,7 +8,7 @@ from typing import Any, Final
 import pandas as pd
 
 from analysis.answer import NO_QUESTION, Answer
-from analysis.questions.base import Finding, Kind, Section, StudyRuns
+from analysis.questions.base import Finding, Kind, StudyRuns
 from analysis.questions.commands import confirm_command, settle_command
 from analysis.questions.conditioning.kind import CONDITIONING
 from analysis.questions.effects.kind import EFFECTS
@@ -17,7 +17,7 @@ from analysis.questions.pareto.kind import PARETO
 from analysis.questions.published.kind import PUBLISHED
 from analysis.questions.shapes import read_value
 from analysis.questions.transition.kind import TRANSITION
-from analysis.results import no_results, results_section
+from analysis.results import no_results
 from analysis.runs.columns import RunColumns
 from analysis.runs.load import read_table
 from analysis.runs.statuses import FULL
@@ -43,11 +43,6 @@ def answer_study(study: StudyFolder, tables: StudyTables | None = None) -> Answe
         with study.reading() as tables:
             return answer_study(study, tables)
     return answer_runs(study, StudyRuns(study.manifest, tables, is_listed=not study.is_adaptive()))
-
-
-def results_of(study: StudyFolder, tables: StudyTables, width: int) -> Section | None:
-    """Return the table of what a study has measured (see `results_section`)."""
-    return results_section(StudyRuns(study.manifest, tables), width)
 
 
 def answer_runs(study: StudyFolder, runs: StudyRuns) -> Answer:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 
-from analysis.statistics.training import HORIZON, Futures, futures
+from analysis.statistics.training import HORIZON, futures
 from analysis.statistics.values import FloatArray, Mask
 from analysis.values import AxisValue, Jsonable, Number
 from hsweep.design.labels import budget_text
@@ -64,10 +64,6 @@ class Sensitivity(Jsonable):
     is_single: bool = False
     is_assumed: bool = False
 
-    def at(self, budget: float) -> str:
-        """Return a budget in words."""
-        return budget_text(budget, self.unit, self.column)
-
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
@@ -113,13 +109,9 @@ class Verdicts:
         return float(self.same.mean())
 
 
-Again = Callable[[FloatArray], Verdicts]
-"""Answers the question again after changes of every quantity, shape [K, B]."""
-
-
 def sensitivity(
     quantities: Sequence[Quantity],
-    again: Again,
+    again: Callable[[FloatArray], Verdicts],
     ladder: "Ladder",
     *,
     is_stopped: bool,
@@ -131,6 +123,7 @@ def sensitivity(
     """Return whether an answer is settled, and the runs that would decide it.
 
     Args:
+        again: answers the question again after changes of every quantity, shape [K, B].
         is_stopped: whether early stopping left different runs at each budget.
         answers: the answer from the runs of each budget alone.
         is_log: whether y is the log10 of an error; else more is better.
@@ -172,12 +165,14 @@ def sensitivity(
             reason += f", but {end.caveat}"
         return replace(sensitivity, verdict="settled", reason=reason), ()
     turning = [deciding[k] for k in sorted(end.turning)] or deciding
-    longer = _next_budget(course, [deciding.index(k) for k in turning])
+    # A longer budget than any is asked for where those that decide have the longest.
+    is_behind = (course.budgets[[deciding.index(k) for k in turning]] < course.longest).any()
+    longer = course.longest if is_behind else course.longer
     for budget in dict.fromkeys((course.longest, course.longer)):
         then = again(course.at(budget))
         if then.share > _MOVED:
             continue
-        at = ladder.at(round(budget))
+        at = budget_text(round(budget), ladder.unit, ladder.column)
         reason = f"at {at} the answer would {then.otherwise}"
         missing = _trained(quantities, turning, longer, ladder)
         if budget == course.longest < longer:
@@ -186,12 +181,6 @@ def sensitivity(
         return replace(sensitivity, verdict="moving", reason=reason), missing
     reason = f"with more training the answer may {end.otherwise}"
     return replace(sensitivity, reason=reason), _trained(quantities, turning, longer, ladder)
-
-
-def _next_budget(course: Futures, turning: Sequence[int]) -> float:
-    """Return the longest budget of any quantity; a longer one where those that decide have it."""
-    is_behind = bool((course.budgets[list(turning)] < course.longest).any())
-    return course.longest if is_behind else course.longer
 
 
 def _second_budget(quantities: Sequence[Quantity], ladder: "Ladder") -> tuple[Missing, ...]:
@@ -211,8 +200,8 @@ def _trained(
     quantities: Sequence[Quantity], indices: Collection[int], budget: float, ladder: "Ladder"
 ) -> tuple[Missing, ...]:
     """Return runs at a budget of the quantities at ``indices`` that were not trained so long."""
-    if ladder.is_fixed:
-        return ()
+    if ladder.unit and ladder.to_extend is None:
+        return ()  # of a study to which no runs of other budgets can be added
     budgets = np.array([rung.budget for rung in (*ladder.rungs, *ladder.further)])
     missing = []
     for k in sorted(indices):

@@ -194,9 +194,8 @@ def _grouping(trials: pd.DataFrame, axes: Sequence[str], prefer: str | None) -> 
 
 
 def _evenly(total: int, count: int) -> list[int]:
-    if count >= total:
-        return list(range(total))
-    return [int(position) for position in np.linspace(0, total - 1, count).round()]
+    places: list[int] = np.linspace(0, total - 1, min(count, total)).round().astype(int).tolist()
+    return places
 
 
 def _curves(

@@ -6,7 +6,6 @@ all text from data is escaped.
 
 import base64
 import hashlib
-import json
 import re
 from collections.abc import Sequence
 from functools import cache
@@ -14,22 +13,16 @@ from pathlib import Path
 from typing import Any, Final
 
 import jinja2
+from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup, escape
 
 from analysis.charts import palette
 from analysis.charts.chart import Chart
 from analysis.charts.picks import query_text
 from analysis.text.glossary import TERMS, terms_in
-from hsweep.files import replacing
+from hsweep.files import write_text
 
 _TEMPLATES: Final = Path(__file__).parent / "templates"
-_UNSAFE_IN_SCRIPT: Final = {
-    "<": "\\u003c",
-    ">": "\\u003e",
-    "&": "\\u0026",
-    "\u2028": "\\u2028",
-    "\u2029": "\\u2029",
-}
 
 
 @cache
@@ -63,10 +56,7 @@ def coded(text: str) -> Markup:
 
 def embed(value: object) -> Markup:
     """Return JSON that cannot end the script element it stands in."""
-    text = json.dumps(value, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
-    for character, code in _UNSAFE_IN_SCRIPT.items():
-        text = text.replace(character, code)
-    return Markup(text)
+    return htmlsafe_json_dumps(value, allow_nan=False, separators=(",", ":"))
 
 
 def render(
@@ -136,6 +126,5 @@ def _content_policy(*scripts: str, is_served: bool) -> str:
 def write_page(page: str, path: Path) -> Path:
     """Write a page to ``path``, whole or not at all, and return ``path``."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as temporary:
-        temporary.write_text(page, encoding="utf-8")
+    write_text(path, page)
     return path

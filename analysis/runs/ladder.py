@@ -9,7 +9,6 @@ import pandas as pd
 
 from analysis.runs.columns import ROUNDING, as_numbers, budget_steps, require
 from analysis.runs.table import MAX_RUNGS, Runs
-from hsweep.design.labels import budget_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,19 +41,10 @@ class Ladder:
     unit: str = ""
     column: str = ""
 
-    def at(self, budget: float) -> str:
-        """Return a budget in words."""
-        return budget_text(budget, self.unit, self.column)
-
     @property
     def is_single(self) -> bool:
         """Whether there is only one budget."""
         return not self.reports and len(self.rungs) + len(self.further) < 2
-
-    @property
-    def is_fixed(self) -> bool:
-        """Whether the runs belong to a study to which no runs of other budgets can be added."""
-        return bool(self.unit) and self.to_extend is None
 
     @property
     def obstacle(self) -> str:

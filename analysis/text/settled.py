@@ -7,6 +7,7 @@ from analysis.sensitivity import SHORTER, SURE, Sensitivity, Settled
 from analysis.text.numbers import Tone, percent_text, sentence
 from analysis.text.tables import Table
 from analysis.values import value_text
+from hsweep.design.labels import budget_text
 from hsweep.design.question import Missing
 
 _STARTS: Final[dict[Settled, str]] = {
@@ -40,7 +41,9 @@ def _runs(sensitivity: Sensitivity, missing: Sequence[Missing]) -> str:
     if budget is None:
         return f"{trials} further run{plural}"
     why = f"; {SHORTER}" if missing[0].why == SHORTER else ""
-    return f"{trials} run{plural} of {sensitivity.at(budget)}{why}"
+    return (
+        f"{trials} run{plural} of {budget_text(budget, sensitivity.unit, sensitivity.column)}{why}"
+    )
 
 
 def sensitivity_badge(badge: tuple[str, Tone], sensitivity: Sensitivity | None) -> tuple[str, Tone]:

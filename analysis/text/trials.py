@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pandas as pd
 
-from analysis.runs.statuses import NOT_NEEDED
+from analysis.runs.statuses import STATUSES
 from analysis.text.numbers import NONE, number_text
 from analysis.text.tables import Table, varying_columns
 from hsweep.design.labels import point_label
@@ -19,17 +19,7 @@ from hsweep.record.summary import TrialOutcome, remarks
 Cell = str | float | int | None
 Columns = Mapping[str, Sequence[Cell]]
 """A table by its columns, as plain JSON values; None where nothing was recorded."""
-STATUS_LABELS: Final = {
-    "finished": "finished",
-    "at_chance": "at chance",
-    "stopped_early": "stopped early",
-    NOT_NEEDED: "not needed",
-    "failed": "failed",
-    "diverged": "diverged",
-    "too_large": "too large",
-    "running": "running",
-    "planned": "planned",
-}
+STATUS_LABELS: Final = {status: status.replace("_", " ") for status in STATUSES}
 _COLUMN_LABELS: Final = {
     "mlflow_url": "MLflow run",
     "num_params": "parameters",

@@ -59,11 +59,14 @@ class Conclusion:
         """Find the answer, write it, and print it with how the trials ended."""
         results = None
         with self._note_problem(study):
-            from analysis.ask import answer_study, results_of
+            from analysis.ask import answer_study
+            from analysis.questions.base import StudyRuns
+            from analysis.results import results_section
             from hsweep.files import write_json
 
             self._tables = self._reading.enter_context(study.reading())
-            results = results_of(study, self._tables, self._console.width)
+            runs = StudyRuns(study.manifest, self._tables)
+            results = results_section(runs, self._console.width)
             self._answer = answer_study(study, self._tables)
             write_json(study.paths.analysis, self._answer.to_json())
         _print_outcome(self._console, study, outcome, self._answer, results)

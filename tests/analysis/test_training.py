@@ -280,7 +280,7 @@ def test_a_ladder_is_runs_of_one_seed_at_several_budgets() -> None:
     frame = pd.DataFrame(rows, columns=["heads", "seed", "budget"]).assign(nmse=0.1)
     ladder = ladder_of(Runs(frame, "nmse"), ["heads"], "budget", "epochs")
     assert [(rung.budget, len(rung.runs.frame)) for rung in ladder.rungs] == [(10, 4), (20, 4)]
-    assert ladder.at(20) == "20 epochs"
+    assert (ladder.unit, ladder.column) == ("epochs", "budget")
     last = furthest(frame, ["heads", "seed"])
     assert set(last["budget"]) == {20}
     assert len(last) == 4
