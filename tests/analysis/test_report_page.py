@@ -213,10 +213,7 @@ def test_text_from_data_cannot_become_markup() -> None:
 
 def test_labels_of_shapes_are_escaped_for_plotly_too() -> None:
     front = examples.pareto_result()
-    rows = tuple(
-        type(row)(**{f: getattr(row, f) for f in row.__slots__} | {"label": "<a href=x>shape</a>"})
-        for row in front.table
-    )
+    rows = tuple(dataclasses.replace(row, label="<a href=x>shape</a>") for row in front.table)
     report_input = examples.lean_input(pareto=examples.pareto_result(table=rows), lean=None)
     (chart,) = report_charts(report_input)
     traces = figure_json(chart)["data"]
