@@ -143,7 +143,9 @@ def test_a_study_says_what_its_axes_do_besides_its_question(study: StudyFolder) 
     content = answer.to_json()
     assert content["kind"] == "transition"
     assert content["effects"]["axes"][0]["axis"] == "heads"
-    assert "Effects of single axes" in build_report(study_report(study, answer, {}))
+    with study.reading() as tables:
+        page = build_report(study_report(study, answer, {}, tables))
+    assert "Effects of single axes" in page
 
 
 def test_effects_do_not_test_again_what_the_question_asks(study: StudyFolder) -> None:

@@ -52,6 +52,7 @@ def test_its_tables_have_all_sources_and_all_that_a_run_offers() -> None:
         if inspect.getmodule(getattr(hsweep, name)) is sources and name.islower()
     }
     assert set(source) == named
-    offered = {name for name in vars(hsweep.Run) if not name.startswith("_")}
+    members = vars(hsweep.Run).keys() | hsweep.Run.__annotations__.keys()
+    offered = {name for name in members if not name.startswith("_")}
     assert set(re.findall(r"^\|.*`run\.(\w+)", PAGE, re.MULTILINE)) <= offered
     assert offered <= set(re.findall(r"`run\.(\w+)", PAGE))
