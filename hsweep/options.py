@@ -96,6 +96,8 @@ def _from_python(option: Field[Any], value: Any) -> Any:
         return _converted(option, str(value))
     if settings["type"] is SETTING:
         return _settings(option, value)
+    if settings["type"] is TAG and isinstance(value, Mapping):
+        value = [f"{name}={text}" for name, text in value.items()]
     if not isinstance(value, (list, tuple)):
         raise UserError(f"{option.name} is a list, not {shown(value)}")
     return [_converted(option, item) for item in value]
@@ -174,6 +176,20 @@ def _read_setting(value: Any) -> tuple[str, list[Any]]:
     return name, values
 
 
+def _read_tag(value: Any) -> tuple[str, str]:
+    """Return the name and the value of NAME=VALUE, which begins with MLflow's own names at most
+    where it names the user."""
+    name, equals, text = str(value).partition("=")
+    if not equals or not re.fullmatch(r"\w[\w.\-:]{0,249}", name):
+        raise click.BadParameter(
+            f"{shown(value)} is not of the form NAME=VALUE, where a name has at most 250 letters, "
+            "digits, '_', '.', '-' and ':'"
+        )
+    if name.startswith(("hsweep.", "mlflow.")) and name != "mlflow.user":
+        raise click.BadParameter(f"the tag {name} is set by the tool; choose another name")
+    return name, text
+
+
 def _read_axis_values(value: Any) -> dict[str, Any]:
     """Return the values of NAME=VALUE,NAME=VALUE by axis."""
     if isinstance(value, dict):
@@ -203,4 +219,5 @@ DURATION: Final = OptionType("duration", _read_duration)
 COUNT: Final = OptionType("count", _read_count)
 BYTES: Final = OptionType("bytes", functools.partial(_read_count, unit="b?"))
 SETTING: Final = OptionType("name=value", _read_setting)
+TAG: Final = OptionType("name=value", _read_tag)
 AXIS_VALUES: Final = OptionType("name=value,...", _read_axis_values)

@@ -84,7 +84,6 @@ def run(
     *,
     study: str | None = None,
     home: str | Path | None = None,
-    storage: str | None = None,
     **options: Any,
 ) -> "Study":
     """Plan a sweep, train it, print the answer to its question and return the study.
@@ -98,9 +97,9 @@ def run(
         sweep: as for ``plan``.
         study: the study's name; by default that of the sweep and its preset.
         home: where studies are kept; by default HSWEEP_HOME, else ``hsweep-home`` here.
-        storage: a folder or URI for checkpoints, which all nodes see.
         options: those of ``plan`` and of ``hsweep run``, by their names in Python:
-            ``runner="inline"``, ``time_budget="30m"``, ``reuse=False``, ...
+            ``runner="inline"``, ``time_budget="30m"``, ``storage="s3://bucket/folder"``,
+            ``tags={"team": "vision"}``, ...
 
     Raises:
         UserError: what ``hsweep run`` would refuse, or no trial has finished.
@@ -110,19 +109,20 @@ def run(
     from hsweep.commands.output import console_for
     from hsweep.options import options_from
     from hsweep.planning.options import SweepOptions
-    from hsweep.running.options import RunOptions
+    from hsweep.running.options import RunOptions, StudyOptions
     from hsweep.running.run import run as run_job
     from hsweep.running.start import request
     from hsweep.sweep_from_python import sweep_file_of
     from hsweep.telemetry import disable_telemetry
 
     disable_telemetry()
-    sweep_options, run_options = options_from(options, SweepOptions, RunOptions)
+    kinds = SweepOptions, RunOptions, StudyOptions
+    sweep_options, run_options, beginning = options_from(options, *kinds)
     _refuse_running_ray(run_options)
     place, console = home_at(home), console_for(as_json=False)
     with sweep_file_of(sweep) as file:
         order = request(
-            file.path, sweep_options, run_options, place, study, storage, siblings=file.folder
+            file.path, sweep_options, run_options, place, study, beginning, siblings=file.folder
         )
         file.check(order.loaded.sweep)
         source = place.study(order.name).sweep_source if file.is_copy else file.path

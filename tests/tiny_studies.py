@@ -46,6 +46,8 @@ def manifest(name: str = "mine", sweep: Sweep | None = None, **changes: Any) -> 
         "sweep_folder": "/nowhere",
         "storage": None,
         "tracking_uri": "sqlite:////dev/null/mlflow.db",
+        "experiment": sweep.name,
+        "tags": {},
         "command": "hsweep run tiny.py",
         "created": 1_700_000_000.0,
         "provenance": {},

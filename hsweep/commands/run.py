@@ -13,6 +13,7 @@ from hsweep.commands.options import (
     explicit_options,
     home_option,
     json_option,
+    refuse_options,
     sweep_argument,
     sweep_options,
 )
@@ -21,7 +22,7 @@ from hsweep.errors import UserError
 from hsweep.options import options_of
 from hsweep.paths import Home
 from hsweep.planning.options import SweepOptions
-from hsweep.running.options import RunOptions
+from hsweep.running.options import RunOptions, StudyOptions
 from hsweep.signals import explain_interrupt
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
 )
 @sweep_options
 @options_of(RunOptions, "options")
-@click.option("--storage", metavar="URI", help="Folder or URI for checkpoints; shared by nodes.")
+@options_of(StudyOptions, "beginning")
 @home_option
 @json_option
 @explain_interrupt(NOTHING_NEW)
@@ -68,7 +69,7 @@ def run(
     dry_run: bool,
     chosen: SweepOptions,
     options: RunOptions,
-    storage: str | None,
+    beginning: StudyOptions,
     home: Home,
     as_json: bool,
 ) -> None:
@@ -87,14 +88,14 @@ def run(
     if only_missing and more_seeds:
         raise UserError("--only-missing says itself how many seeds; leave out --more-seeds")
     if only_missing or more_seeds:
-        if storage is not None:
-            raise UserError("--storage is chosen when a study begins; leave it out")
+        why = "is chosen when a study begins; leave it out"
+        refuse_options(StudyOptions.__dataclass_fields__, but=(), why=why)
         study = sweep_file, study_name, chosen, more_seeds
         _run_missing(*study, options, home, console, as_json, dry_run)
         return
     from hsweep.running.start import request
 
-    order = request(sweep_file, chosen, options, home, study_name, storage, to_run=not dry_run)
+    order = request(sweep_file, chosen, options, home, study_name, beginning, to_run=not dry_run)
     if dry_run:
         _show_edit(order, options, console, as_json)
         return

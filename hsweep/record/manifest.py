@@ -21,7 +21,9 @@ class Manifest:
         description: the lab note of the study.
         sweep_folder: folder from which the sweep file imports modules.
         storage: folder or URI of the checkpoints; None for the study's own folder.
-        tracking_uri, command: the MLflow store and the first command, without secrets.
+        tracking_uri, experiment, tags: the MLflow store, without secrets, the experiment, and the
+            user's tags of every run, ``mlflow.user`` among them.
+        command: the first command, without secrets.
         created: seconds since the epoch.
         provenance: versions, hardware, commits and data fingerprints.
         points: axis values to which the space was restricted; empty for the whole space.
@@ -58,6 +60,8 @@ class Manifest:
     sweep_folder: str
     storage: str | None
     tracking_uri: str
+    experiment: str
+    tags: Mapping[str, str]
     command: str
     created: float
     provenance: Mapping[str, Any]

@@ -2,7 +2,7 @@
 
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,12 @@ from models.conditioning import METRICS as PROBED_METRICS
 
 
 def new_manifest(
-    name: str, prepared: Prepared, *, storage: str | None, target: TrackingTarget
+    name: str,
+    prepared: Prepared,
+    *,
+    storage: str | None,
+    target: TrackingTarget,
+    tags: Mapping[str, str],
 ) -> Manifest:
     plan, options = prepared.plan, prepared.options
     sweep = plan.sweep
@@ -49,6 +54,8 @@ def new_manifest(
         own_folders=[str(folder) for folder in folders_in_use()],
         storage=storage,
         tracking_uri=target.shown_uri,
+        experiment=target.experiment,
+        tags=tags,
         command=shlex.join(provenance["command"]),
         created=time.time(),
         provenance=provenance,

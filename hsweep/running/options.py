@@ -1,13 +1,80 @@
-"""How a study is run: the options of `run` and `resume`."""
+"""How a study is run: the options of `run` and `resume`, and those with which one begins."""
 
+import contextlib
+import getpass
+import json
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 import click
 
-from hsweep.errors import UserError
-from hsweep.options import DURATION, option
+from hsweep.errors import UserError, shown
+from hsweep.options import DURATION, TAG, option
+from hsweep.secrets import refuse_secrets
+
+_EXPERIMENT_VARIABLE: Final = "MLFLOW_EXPERIMENT_NAME"
+_TAGS_VARIABLE: Final = "MLFLOW_RUN_CONTEXT"
+_LOGIN_VARIABLE: Final = "MLFLOW_TRACKING_USERNAME"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyOptions:
+    """What is chosen when a study begins, and stays.
+
+    Raises:
+        UserError: a value that cannot be recorded.
+    """
+
+    storage: str | None = option(
+        None, metavar="URI", help="Folder or URI for checkpoints; shared by nodes."
+    )
+    experiment: str | None = option(
+        None,
+        metavar="NAME",
+        help="The MLflow experiment.  [default: MLFLOW_EXPERIMENT_NAME; without it the sweep's "
+        "name]",
+    )
+    tags: Sequence[tuple[str, str]] = option(
+        (),
+        "--tag",
+        multiple=True,
+        type=TAG,
+        metavar="NAME=VALUE",
+        help="A tag of all runs in MLflow, beside those in MLFLOW_RUN_CONTEXT; mlflow.user=NAME "
+        "says whose they are.",
+    )
+
+    def __post_init__(self) -> None:
+        if self.experiment is not None and not 0 < len(self.experiment.strip()) <= 500:
+            raise UserError(
+                f"--experiment is a name of 1 to 500 characters, not {shown(self.experiment)}"
+            )
+        values = [self.experiment, *(text for _, text in self.tags)]
+        refuse_secrets(values, "--experiment and --tag", "Leave it out.")
+
+    def experiment_for(self, sweep: str) -> str:
+        """Return the MLflow experiment of a new study."""
+        return self.experiment or os.environ.get(_EXPERIMENT_VARIABLE) or sweep
+
+    def all_tags(self) -> dict[str, str]:
+        """Return the tags of a new study's runs, with the name of the user; UserError for tags in
+        the environment that cannot be read."""
+        tags: dict[str, str] = {}
+        with contextlib.suppress(OSError, KeyError):  # a container's user may have no name
+            tags["mlflow.user"] = os.environ.get(_LOGIN_VARIABLE) or getpass.getuser()
+        try:
+            context = json.loads(os.environ.get(_TAGS_VARIABLE) or "{}")
+            tags |= [TAG.convert(f"{name}={text}") for name, text in context.items()]
+        except (ValueError, AttributeError, click.BadParameter) as error:
+            why = error.message if isinstance(error, click.BadParameter) else "it is no JSON object"
+            raise UserError(
+                f"{_TAGS_VARIABLE} holds tags of MLflow's runs as a JSON object, such as "
+                f'{{"team": "vision"}}; {why}'
+            ) from error
+        refuse_secrets(tags.values(), _TAGS_VARIABLE, "Leave it out.")
+        return tags | dict(self.tags)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

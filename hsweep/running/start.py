@@ -1,7 +1,7 @@
 """Opens the study that a sweep file is run as, a new one or the existing one of that name."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,7 @@ from hsweep.ray_tune.environment import prepare_ray
 from hsweep.record.study import StudyFolder, holds_a_study
 from hsweep.running.change import Change, edit, refuse_another_sweep
 from hsweep.running.manifests import new_manifest, sweep_source
-from hsweep.running.options import RunOptions
+from hsweep.running.options import RunOptions, StudyOptions
 from hsweep.secrets import refuse_secrets
 from hsweep.terminal import print_step
 from hsweep.tracking.target import TrackingTarget, target_of, tracking_target
@@ -42,7 +42,7 @@ class Request:
         name: the name of the study.
         study: the existing study; None for a new study.
         target: the MLflow store of the study.
-        storage: folder or URI of its checkpoints; None for its own folder.
+        beginning: with what it begins, if it is new.
     """
 
     loaded: LoadedSweep
@@ -51,7 +51,7 @@ class Request:
     name: str
     study: StudyFolder | None
     target: TrackingTarget
-    storage: str | None
+    beginning: StudyOptions
 
     @property
     def is_answered(self) -> bool:
@@ -90,7 +90,14 @@ class Request:
         its data cannot be read."""
         prepared = planned(self.loaded, self.chosen)
         refuse_unread_data(prepared.plan)
-        manifest = new_manifest(self.name, prepared, storage=self.storage, target=self.target)
+        beginning = self.beginning
+        manifest = new_manifest(
+            self.name,
+            prepared,
+            storage=beginning.storage,
+            target=self.target,
+            tags=dict(beginning.tags),
+        )
         source, revision = sweep_source(self.loaded.path), compare(prepared.plan, ())
         return Change(prepared, self.target, manifest, source, revision, new=revision.new)
 
@@ -101,7 +108,7 @@ def request(
     options: RunOptions,
     home: Home,
     name: str | None,
-    storage: str | None = None,
+    beginning: StudyOptions,
     *,
     siblings: Path | None = None,
     to_run: bool = True,
@@ -120,22 +127,33 @@ def request(
     loaded = loaded_sweep(sweep_file, siblings)
     variant(loaded.sweep, chosen)
     name = _default_name(loaded.sweep, chosen) if name is None else name
-    storage = _absolute(storage)
+    beginning = replace(beginning, storage=_absolute(beginning.storage))
     if not holds_a_study(home.study(name)):
-        target = tracking_target(options.tracking_uri, home, loaded.sweep.name)
-        return Request(loaded, chosen, home, name, None, target, storage)
+        beginning = replace(beginning, tags=list(beginning.all_tags().items()))
+        experiment = beginning.experiment_for(loaded.sweep.name)
+        target = tracking_target(options.tracking_uri, home, experiment)
+        return Request(loaded, chosen, home, name, None, target, beginning)
     study = StudyFolder.open_to_run(home, name) if to_run else StudyFolder.open(home, name)
     # Settings may differ: with others the study goes on as an edited one.
     _refuse_another_choice(study, chosen, ("preset", "points", "seed", *LIMITED))
-    recorded_storage = study.manifest.storage
-    if storage not in (None, recorded_storage):
-        raise UserError(
-            f"the checkpoints of {name!r} are in {recorded_storage or study.paths.checkpoints}: "
-            "storage is chosen when a study begins; leave it out, or begin another study with "
-            "--study NAME"
-        )
+    _refuse_another_beginning(study, beginning)
     target = target_of(study, home, options.tracking_uri)
-    return Request(loaded, chosen, home, name, study, target, recorded_storage)
+    return Request(loaded, chosen, home, name, study, target, beginning)
+
+
+def _refuse_another_beginning(study: StudyFolder, beginning: StudyOptions) -> None:
+    """Refuse what differs from that with which the study began."""
+    manifest = study.manifest
+    for what, asked, was in (
+        ("storage", beginning.storage, manifest.storage),
+        ("the experiment", beginning.experiment, manifest.experiment),
+        *((f"the tag {name}", text, manifest.tags.get(name)) for name, text in beginning.tags),
+    ):
+        if asked not in (None, was):
+            raise UserError(
+                f"{what} is chosen when a study begins, and {study.name!r} has {was or 'none'}; "
+                "leave it out, or begin another study with --study NAME"
+            )
 
 
 def _refuse_another_choice(study: StudyFolder, chosen: SweepOptions, names: Iterable[str]) -> None:

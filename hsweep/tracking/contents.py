@@ -3,8 +3,6 @@
 Plain values: needs no MLflow.
 """
 
-import contextlib
-import getpass
 import hashlib
 import json
 import math
@@ -94,8 +92,6 @@ def study_tags(study: Manifest) -> dict[str, str]:
         "mlflow.source.type": "LOCAL",
         "mlflow.source.name": str(study.provenance.get("sweep_file") or "hsweep"),
     }
-    with contextlib.suppress(OSError, KeyError):  # a container's user may have no name
-        tags["mlflow.user"] = getpass.getuser()
     if ladder := study.budget.get("ladder"):
         tags["hsweep.ladder"] = f"{', '.join(map(str, ladder))} {study.budget['unit']}"
     if study.scouts:
@@ -108,7 +104,7 @@ def study_tags(study: Manifest) -> dict[str, str]:
     if state := study.provenance.get("sweep"):
         tags["mlflow.source.git.commit"] = state["commit"]
         tags["mlflow.source.git.dirty"] = str(state["dirty"]).lower()
-    return tags
+    return tags | {name: tag_value(text) for name, text in study.tags.items()}
 
 
 def trial_metrics(rows: Iterable[LogRow]) -> list[MetricPoint]:

@@ -35,7 +35,7 @@ class TrackingTarget:
     Attributes:
         uri: MLflow tracking URI, a SQLite file's path being absolute.
         artifact_location: URI under which runs keep files; None leaves it to the server.
-        experiment: name of the MLflow experiment, one for each sweep.
+        experiment: name of the MLflow experiment; one for each sweep, unless the user names it.
     """
 
     uri: str
@@ -125,7 +125,7 @@ def target_of(study: "StudyFolder", home: Home, uri: str | None = None) -> Track
                 "again with --tracking-uri, or a server's in MLFLOW_TRACKING_USERNAME and "
                 "MLFLOW_TRACKING_PASSWORD"
             )
-    return tracking_target(uri, home, manifest.sweep)
+    return tracking_target(uri, home, manifest.experiment)
 
 
 def has_login() -> bool:

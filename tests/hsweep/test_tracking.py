@@ -1,7 +1,6 @@
 """Delivery to a real MLflow store on SQLite."""
 
 import contextlib
-import getpass
 import json
 import shutil
 import sqlite3
@@ -225,11 +224,12 @@ class TestWhatIsDelivered:
 
     def test_tags_name_the_commits_and_the_study(self) -> None:
         study = manifest(
+            tags={"mlflow.user": "ann", "team": "vision"},
             provenance={
                 "tool": {"commit": "aaa", "dirty": True},
                 "sweep": {"commit": "bbb", "dirty": False},
                 "sweep_file": "/home/ann/heads.py",
-            }
+            },
         )
         tags = study_tags(study)
         assert tags.pop(STUDY_ID) not in (
@@ -246,7 +246,8 @@ class TestWhatIsDelivered:
             "mlflow.source.git.dirty": "false",
             "mlflow.source.name": "/home/ann/heads.py",
             "mlflow.source.type": "LOCAL",
-            "mlflow.user": getpass.getuser(),
+            "mlflow.user": "ann",
+            "team": "vision",
         }
         bare = study_tags(replace(study, provenance={"tool": None, "sweep": None}))
         assert not [name for name in bare if "commit" in name]
