@@ -30,6 +30,8 @@ from hsweep.errors import UserError, shown
 from hsweep.garbage import collect_rarely
 from hsweep.signals import (
     EXIT_INTERRUPTED,
+    EXIT_UNFINISHED,
+    Termination,
     ends_as_interrupts,
     ignore_interrupts,
     redeliver_interrupts,
@@ -87,7 +89,8 @@ class _Commands(click.Group):
             ignore_interrupts()
             message = " ".join(["interrupted", *map(str, interrupt.args)])
             click.echo(f"\nhsweep: {visible(message)}", err=True)
-            ctx.exit(EXIT_INTERRUPTED)
+            is_termination = isinstance(interrupt, Termination)
+            ctx.exit(EXIT_UNFINISHED if is_termination else EXIT_INTERRUPTED)
         except UserError as error:
             from hsweep.secrets import redact
 

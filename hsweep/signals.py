@@ -4,10 +4,12 @@ import atexit
 import contextlib
 import functools
 import os
+import queue
 import signal
 import stat
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any, Final
@@ -17,7 +19,15 @@ Handler = Callable[[int, FrameType | None], None]
 EXIT_INTERRUPTED: Final = 130
 """As shells have it: 128 and the number of the signal."""
 
+EXIT_UNFINISHED: Final = 75
+"""SIGTERM ended the command before it was done, and the same command goes on (``EX_TEMPFAIL`` of
+sysexits.h)."""
+
 _DELAY_SECONDS: Final = 0.05
+
+
+class Termination(KeyboardInterrupt):
+    """The interrupt of a command by SIGTERM."""
 
 
 @contextlib.contextmanager
@@ -79,6 +89,43 @@ def handling(handle: Handler, *numbers: signal.Signals) -> Iterator[None]:
             signal.signal(number, handler)
 
 
+class Deadline:
+    """Ends this process some seconds after ``begin``, unless it is cancelled before.
+
+    Its thread is there from the start: a handler of signals may have interrupted the start of
+    another thread, and would wait for itself if it started one.
+
+    Args:
+        end: called then, in the thread.
+    """
+
+    def __init__(self, end: Callable[[], object]) -> None:
+        self._end = end
+        self._orders = queue.SimpleQueue[float | None]()  # in which a handler may always put
+        threading.Thread(target=self._watch, name="deadline", daemon=True).start()
+
+    def begin(self, seconds: float) -> None:
+        """Let time run; a second call changes nothing."""
+        self._orders.put(seconds)
+
+    def cancel(self) -> None:
+        """Let this process go on."""
+        self._orders.put(None)
+
+    def _watch(self) -> None:
+        deadline: float | None = None
+        while True:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            try:
+                seconds = self._orders.get(timeout=left)
+            except queue.Empty:
+                self._end()
+                return
+            if seconds is None:
+                return
+            deadline = deadline or time.monotonic() + seconds
+
+
 @contextlib.contextmanager
 def ends_as_interrupts() -> Iterator[None]:
     """Let SIGTERM and SIGHUP interrupt the block, where they would end this process on the spot."""
@@ -87,7 +134,7 @@ def ends_as_interrupts() -> Iterator[None]:
     def handle(number: int, _frame: FrameType | None) -> None:
         if number == signal.SIGHUP:
             leave_terminal("the terminal has gone")
-        raise KeyboardInterrupt
+        raise Termination if number == signal.SIGTERM else KeyboardInterrupt
 
     numbers = (signal.SIGTERM, signal.SIGHUP)
     ending = [number for number in numbers if signal.getsignal(number) is signal.SIG_DFL]

@@ -12,7 +12,7 @@ from hsweep.commands.output import EXIT_NOTHING_USABLE, exit_with, print_json
 from hsweep.errors import format_error
 from hsweep.paths import Home
 from hsweep.secrets import redact
-from hsweep.signals import EXIT_INTERRUPTED
+from hsweep.signals import EXIT_INTERRUPTED, EXIT_UNFINISHED
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -135,8 +135,8 @@ def conclude(
         seconds = {"wall_seconds": round(outcome.wall_seconds, 2)}
         entries = {**study.status(), **conclusion.to_json(study), **seconds, **(extra_json or {})}
         print_json(entries)
-    if outcome.was_interrupted:
-        exit_with(EXIT_INTERRUPTED)
+    if outcome.was_interrupted and not (outcome.was_terminated and outcome.is_complete):
+        exit_with(EXIT_UNFINISHED if outcome.was_terminated else EXIT_INTERRUPTED)
     if outcome.is_in_trouble or not outcome.has_results:
         exit_with(EXIT_NOTHING_USABLE)
 

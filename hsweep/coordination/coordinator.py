@@ -71,6 +71,7 @@ class Coordinator:
         labels: the trials' names for people.
         table: the trials and where they stand.
         speeds: the measured training times.
+        ending_seconds: how long a run that was asked to end waits for what its trials are at.
     """
 
     journal: Journal
@@ -88,6 +89,7 @@ class Coordinator:
     labels: TrialLabels = field(init=False)
     table: RunTrials = field(init=False)
     speeds: Speeds = field(default_factory=Speeds)
+    ending_seconds: float = 60.0
     _asha: StratifiedAsha = field(init=False)
     _queue: TrialQueue = field(init=False)
     _retries: RetryPolicy = field(default_factory=RetryPolicy)

@@ -29,9 +29,6 @@ GRACE_SECONDS: Final = 15.0
 """How much later than a worker's own watch the driver ends it: its watch can say where it was."""
 
 _LONGEST_TICK: Final = 1.0
-_HALTING_SECONDS: Final = 60.0
-"""How long a run that was asked to end waits for what its workers are at."""
-
 _EXPLAINING_SECONDS: Final = 0.5
 
 
@@ -162,7 +159,8 @@ class CoordinatedScheduler(FIFOScheduler, tune.Stopper):
             for worker in at_work:
                 worker.actor.halt.remote()
         waited = time.monotonic() - self._halting_since
-        return self.coordinator.is_in_trouble or not at_work or waited > _HALTING_SECONDS
+        is_late = waited > self.coordinator.ending_seconds
+        return self.coordinator.is_in_trouble or not at_work or is_late
 
     def on_trial_error(self, tune_controller: Any, trial: TuneTrial) -> None:
         """Find out why a worker's process failed; the coordinator decides on other attempts."""

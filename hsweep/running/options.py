@@ -105,6 +105,12 @@ class RunOptions:
         help="Start Ray's dashboard, or save its start (seconds) where you do not look at it.",
     )
     time_budget: float | None = option(None, type=DURATION, help="End cleanly after 30m, 2h, ...")
+    grace: float = option(
+        30.0,
+        type=DURATION,
+        show_default="30s",
+        help="After SIGTERM, have trials save and end within 120s, ... with exit code 75.",
+    )
     report_timeout: float | None = option(
         None,
         type=DURATION,

@@ -30,6 +30,7 @@ class Outcome:
         counts: trials by status.
         num_runs: estimated number of trials that are started until the study is complete.
         stop_reason: reason why the run ended before its trials; None if it did not.
+        was_terminated: whether that was by SIGTERM.
         is_in_trouble: whether a failure ended the run, such as a full disk.
         problem: reason why results could not be written; empty if they were.
         wall_seconds: time from the set-up of the training to the written tables.
@@ -39,6 +40,7 @@ class Outcome:
     counts: dict[TrialStatus, int]
     stop_reason: str | None
     was_interrupted: bool
+    was_terminated: bool
     is_in_trouble: bool
     problem: str
     wall_seconds: float

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hsweep.running.pace import Outlook
 
 _MAX_STRATA: Final = 12
-ENDING: Final = "ending cleanly: trials write their checkpoints (again: stop at once)"
+ENDING: Final = "ending cleanly: trials write their checkpoints (Ctrl-C: stop at once)"
 STATUS_STYLES: Final = {
     TrialStatus.FINISHED: "green",
     TrialStatus.RUNNING: "cyan",

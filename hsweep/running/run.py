@@ -45,6 +45,8 @@ from hsweep.running.progress import ENDING, Progress
 from hsweep.running.reuse import Reuse, trains_all_itself
 from hsweep.signals import (
     EXIT_INTERRUPTED,
+    EXIT_UNFINISHED,
+    Deadline,
     explain_interrupt,
     handling,
     leave_terminal,
@@ -63,6 +65,11 @@ if TYPE_CHECKING:
     from hsweep.ray_tune.runner import RayRunner
 
 _INTERRUPTED: Final = "interrupted"
+_TERMINATED: Final = "SIGTERM"
+_SHARE_OF_TRIALS: Final = 0.8
+"""The part of ``--grace`` in which trials have to end; the rest is for the driver's own end."""
+_LAST_SECONDS: Final = 1.0
+"""How long before the end of ``--grace`` the driver ends, whatever it is at."""
 _SHOW_CURSOR: Final = "\x1b[?25h"
 _MAX_SKIPPED: Final = 5
 _UNTIL_PREPARED: Final = 8.0
@@ -272,19 +279,24 @@ def _train(
     )
     preparing = threading.Timer(_UNTIL_PREPARED, conclude.prepare)
     ending.daemon = preparing.daemon = True
+    leave = functools.partial(_leave, "the time to end (--grace) is over", study, EXIT_UNFINISHED)
+    deadline = Deadline(leave)
     if options.time_budget:
         ending.start()
     if not isinstance(runner, InlineRunner):
         preparing.start()
     try:
         with (
-            _stopping_on_signals(coordinator, study, progress, is_guest=is_guest),
+            _stopping_on_signals(
+                coordinator, study, progress, options.grace, None if is_guest else deadline
+            ),
             progress.showing(),
         ):
             runner.run(coordinator)
     except BaseException:
         # Where a program of the user's goes on, no thread of an ended run goes on with it.
         tracker.close(wait_seconds=0.0)
+        deadline.cancel()
         raise
     finally:
         preparing.cancel()
@@ -292,9 +304,11 @@ def _train(
         coordinator.settle()
         _note_runs(journal, outlook)
     _record_accepted(study, journal, reuse)
-    was_interrupted = coordinator.stop_reason == _INTERRUPTED
+    was_terminated = coordinator.stop_reason == _TERMINATED
+    was_interrupted = was_terminated or coordinator.stop_reason == _INTERRUPTED
     # Ray's processes take seconds to end.
     with ThreadPoolExecutor(1) as closing, contextlib.ExitStack() as copies:
+        copies.callback(deadline.cancel)
         closing.submit(runner.close)
         problem = _write_tables(study)
         remove_checkpoints(study, coordinator)
@@ -304,6 +318,7 @@ def _train(
             counts=counts,
             stop_reason=coordinator.stop_reason,
             was_interrupted=was_interrupted,
+            was_terminated=was_terminated,
             is_in_trouble=coordinator.is_in_trouble,
             problem=problem,
             wall_seconds=time.monotonic() - start_time,
@@ -376,28 +391,51 @@ def _record_accepted(study: StudyFolder, journal: Journal, reuse: Reuse) -> None
 
 @contextlib.contextmanager
 def _stopping_on_signals(
-    coordinator: Coordinator, study: StudyFolder, progress: Progress, *, is_guest: bool
+    coordinator: Coordinator,
+    study: StudyFolder,
+    progress: Progress,
+    grace: float,
+    deadline: Deadline | None,
 ) -> Iterator[None]:
-    """Let the first interrupt end the study cleanly, and the second at once: with the process,
-    unless the study is a guest in it. A hangup, unless it is ignored (``nohup``), is one too."""
+    """Let the first signal end the study cleanly, and a second interrupt at once. A hangup, unless
+    it is ignored (``nohup``), is an interrupt too.
+
+    A second SIGTERM is none: whoever passes it on to a process and its children sends it twice.
+
+    Args:
+        grace: seconds from SIGTERM to the end of the run.
+        deadline: ends the process in time after SIGTERM; None where the study is a guest in it, of
+            which a second interrupt raises KeyboardInterrupt.
+    """
 
     @not_in_forks
     def handle(number: int, _frame: FrameType | None) -> None:
+        is_termination = number == signal.SIGTERM
         if number == signal.SIGHUP:
             leave_terminal(f"the terminal has gone; go on by: {resume_line(study)}")
-        if coordinator.stop_requested:
-            if is_guest:
+        if coordinator.stop_requested and not is_termination:
+            if deadline is None:
                 raise KeyboardInterrupt
-            cursor = _SHOW_CURSOR if progress.is_live else ""
-            line = f"{cursor}\nstopped at once; go on by: {resume_line(study)}\n"
-            os.write(2, line.encode())
-            os._exit(EXIT_INTERRUPTED)
-        coordinator.request_stop(_INTERRUPTED)
+            if progress.is_live:
+                os.write(2, _SHOW_CURSOR.encode())
+            _leave("stopped at once", study, EXIT_INTERRUPTED)
+        if is_termination:
+            coordinator.ending_seconds = _SHARE_OF_TRIALS * grace
+            if deadline is not None:
+                deadline.begin(max(0.0, grace - _LAST_SECONDS))
+        coordinator.request_stop(_TERMINATED if is_termination else _INTERRUPTED)
         if not progress.is_live:
-            sys.stderr.write(f"\n{ENDING}\n")
+            cause = f"SIGTERM, with {grace:g} s to end: " if is_termination else ""
+            sys.stderr.write(f"\n{cause}{ENDING}\n")
 
     with handling(handle, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         yield
+
+
+def _leave(why: str, study: StudyFolder, code: int) -> None:
+    """End this process here, with all reports on record."""
+    os.write(2, f"\n{why}; go on by: {resume_line(study)}\n".encode())
+    os._exit(code)
 
 
 def _write_tables(study: StudyFolder) -> str:

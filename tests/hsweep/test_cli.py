@@ -341,7 +341,7 @@ class TestInterrupts:
         put_on_record(study, self.SOURCE)
         before = study.status()
         ended = hsweep(name, "mine" if name == "resume" else write(tmp_path, self.SOURCE))
-        assert ended.exit_code == 130
+        assert ended.exit_code == (75 if number == "SIGTERM" else 130)
         assert ended.stdout == ""
         said = "before the first trial, so nothing new is on record" if name != "plan" else ""
         assert ended.stderr.splitlines()[-1].startswith(f"hsweep: interrupted {said}".rstrip())
@@ -363,16 +363,19 @@ class TestInterrupts:
         )
         assert json.loads(hsweep("show", "tiny-quick", "--json").stdout)["planned"] == 3
 
-    def test_while_it_trains(self, hsweep: Invoke, tmp_path: Path, home: Home) -> None:
+    @pytest.mark.parametrize(("number", "code"), [("SIGINT", 130), ("SIGTERM", 75)])
+    def test_while_it_trains(
+        self, hsweep: Invoke, tmp_path: Path, home: Home, number: str, code: int
+    ) -> None:
         source = (
             "import os, signal\nfrom dataclasses import dataclass\nfrom tiny import *\n"
             "@dataclass(frozen=True)\nclass Task(TinyTask):\n"
             "    def before_update(self, number):\n"
-            "        if number == 6: os.kill(os.getpid(), signal.SIGINT)\n"
+            f"        if number == 6: os.kill(os.getpid(), signal.{number})\n"
             "SWEEP = tiny_sweep(task=lambda p: Task() if p.width == 2 else TinyTask())\n"
         )
         ended = hsweep("run", write(tmp_path, source), "--runner", "inline")
-        assert ended.exit_code == 130
+        assert ended.exit_code == code
         assert "ending cleanly" in ended.stderr
         assert "1 of 3 runs in " in ended.stdout
         assert "s: 2 planned (1 interrupted), 1 finished" in ended.stdout
@@ -381,6 +384,50 @@ class TestInterrupts:
         assert "2 planned (1 interrupted), 1 finished; folder" in shown
         words = [line.split()[2] for line in shown.splitlines() if line.startswith("width=")]
         assert words == ["planned", "interrupted", "finished"]
+
+    def test_sigterm_twice_is_sigterm_once_and_nothing_is_unfinished_where_all_trials_have_ended(
+        self, hsweep: Invoke, tmp_path: Path
+    ) -> None:
+        source = (
+            "import os, signal\nfrom hsweep import Sweep, grid, steps\n"
+            "def train(point, run):\n"
+            "    if point.heads == 2:\n"
+            "        for _ in range(2): os.kill(os.getpid(), signal.SIGTERM)\n"
+            "    run.report(1, top1=0.5)\n"
+            "SWEEP = Sweep(name='t', space=grid(heads=HEADS), train=train, metric='top1', "
+            "goal='max', budget=steps(1), max_failures=0)\n"
+        )
+        how = "--runner", "inline", "--no-check", "--no-reuse"
+        for number, heads, code in ((1, [2, 3], 75), (2, [2], 0)):
+            file = write(tmp_path, source.replace("HEADS", str(heads)))
+            ended = hsweep("run", file, *how, "--study", f"t-{number}")
+            assert ended.exit_code == code, ended.output
+            shown = json.loads(hsweep("show", f"t-{number}", "--json").stdout)
+            assert (shown["finished"], shown["planned"]) == (1, len(heads) - 1)
+
+    def test_what_is_not_over_in_time_after_sigterm_is_left_behind(
+        self, hsweep: Invoke, tmp_path: Path, home: Home
+    ) -> None:
+        file = write(
+            tmp_path,
+            "import signal, threading\nfrom hsweep import Sweep, grid, steps\n"
+            "def train(point, run):\n"
+            "    run.report(1, top1=0.5)\n"
+            "    signal.raise_signal(signal.SIGTERM)\n"
+            "    threading.Event().wait()\n"
+            "SWEEP = Sweep(name='t', space=grid(heads=[2]), train=train, metric='top1', "
+            "goal='max', budget=steps(2))\n",
+        )
+        how = "--runner", "inline", "--no-check", "--grace", "1s", "--home", str(home.root)
+        command = [sys.executable, "-m", "hsweep", "run", str(file), *how]
+        environment = os.environ | {"PYTHONPATH": str(TESTS.parent)}
+        ended = subprocess.run(
+            command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert ended.returncode == 75, ended
+        assert "the time to end (--grace) is over; go on by: hsweep resume t-quick" in ended.stderr
+        shown = json.loads(hsweep("show", "t-quick", "--json").stdout)
+        assert (shown["state"], shown["units_done"]) == ("interrupted", 1)
 
     @pytest.mark.parametrize("is_ignored", [False, True])
     def test_a_hangup_ends_a_study_in_order_unless_it_is_ignored_as_under_nohup(
