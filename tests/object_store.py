@@ -1,162 +1,107 @@
-"""An object store on the loopback interface: as much of S3 as pyarrow asks for.
+"""A real S3 server (moto) on the loopback interface, behind a layer that makes it fail."""
 
-Objects lie in a dictionary by ``bucket/key``; a key that ends in a slash stands for a folder.
-"""
-
-import io
-import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import IO
-from urllib.parse import parse_qs, unquote, urlsplit
-from xml.sax.saxutils import escape
+from typing import Any
+
+import pytest
+
+KEYS = {
+    "AWS_ACCESS_KEY_ID": "of-this-test",
+    "AWS_SECRET_ACCESS_KEY": "of-this-test",
+    "AWS_EC2_METADATA_DISABLED": "true",
+}
+"""Environment of who uses it."""
+
+Fault = Callable[[str, str], str | None]
+"""Takes a request's method and path: ``refuse`` (503), ``drop`` (the connection), ``hang`` or
+nothing."""
 
 
 class ObjectStore:
-    """What a server holds, and everything that was ever written to it."""
+    """A server with one bucket: what it holds, and what was written to it.
 
-    def __init__(self, address: str) -> None:
-        self.address = address
-        self.objects: dict[str, bytes] = {}
-        self.written: list[str] = []
+    Attributes:
+        fault: how each request fails; None for a server that works.
+        requests: method and path of every request so far.
+    """
+
+    def __init__(self, bucket: str) -> None:
+        self.bucket, self.address = bucket, ""
+        self.fault: Fault | None = None
+        self.requests: list[tuple[str, str]] = []
+        self.ended = threading.Event()
+
+    def uri(self, folder: str = "runs") -> str:
+        return f"s3://{self.bucket}/{folder}?endpoint_override={self.address}&scheme=http&region=us-east-1"
+
+    @property
+    def objects(self) -> dict[str, bytes]:
+        """All objects by ``bucket/key``."""
+        keys = _backend().buckets[self.bucket].keys
+        return {f"{self.bucket}/{name}": keys[name].value for name in keys}
+
+    @property
+    def written(self) -> list[str]:
+        """The names of all objects that were ever written, in their order."""
+        return [path.removeprefix("/") for method, path in self.requests if method == "PUT"]
 
     def put(self, name: str, content: bytes) -> None:
-        self.objects[name] = content
-        self.written.append(name)
+        _backend().put_object(self.bucket, name.removeprefix(f"{self.bucket}/"), content)
+
+    def application(self, answer: Any) -> Any:
+        """Return a WSGI application that fails as told, and else asks another one."""
+
+        def answered(environ: dict[str, Any], start: Any) -> Any:
+            method, path = environ["REQUEST_METHOD"], environ["PATH_INFO"]
+            self.requests.append((method, path))
+            fault = self.fault(method, path) if self.fault is not None else None
+            if fault == "hang":
+                self.ended.wait(600)
+            if fault in ("drop", "hang"):
+                environ["werkzeug.socket"].close()
+                raise ConnectionAbortedError
+            if fault == "refuse":
+                environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+                start("503 Slow Down", [("Connection", "close")])
+                return [b"<Error><Code>SlowDown</Code><Message>Slow down</Message></Error>"]
+            return answer(environ, start)
+
+        return answered
 
 
 @contextmanager
 def object_store(bucket: str) -> Iterator[ObjectStore]:
-    """Serve a store that has one bucket while the block runs."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-    store = ObjectStore(f"127.0.0.1:{server.server_port}")
-    store.objects[f"{bucket}/"] = b""
-    _Handler.store = store
-    thread = threading.Thread(target=server.serve_forever)
+    """Serve a store that has one empty bucket while the block runs."""
+    server = pytest.importorskip("moto.server")
+    serving = pytest.importorskip("werkzeug.serving")
+
+    class Quiet(serving.WSGIRequestHandler):  # type: ignore[misc]
+        protocol_version = "HTTP/1.1"
+
+        def log(self, *_arguments: object) -> None:
+            pass
+
+    _backend().reset()
+    _backend().create_bucket(bucket, "us-east-1")
+    store = ObjectStore(bucket)
+    application = store.application(server.DomainDispatcherApplication(server.create_backend_app))
+    http = serving.make_server("127.0.0.1", 0, application, threaded=True, request_handler=Quiet)
+    http.daemon_threads, http.block_on_close = True, False
+    store.address = f"127.0.0.1:{http.server_port}"
+    thread = threading.Thread(target=http.serve_forever, args=(0.05,), daemon=True)
     thread.start()
     try:
         yield store
     finally:
-        server.shutdown()
+        store.ended.set()
+        http.shutdown()
         thread.join()
-        server.server_close()
+        http.server_close()
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    store: ObjectStore
+def _backend() -> Any:
+    from moto.s3.models import s3_backends
 
-    def _name(self) -> str:
-        return unquote(urlsplit(self.path).path).removeprefix("/")
-
-    def _query(self) -> dict[str, str]:
-        found = parse_qs(urlsplit(self.path).query, keep_blank_values=True)
-        return {name: values[0] for name, values in found.items()}
-
-    def _answer(self, code: int = 200, text: bytes = b"", size: int | None = None) -> None:
-        self.send_response(code)
-        self.send_header("Content-Length", str(len(text) if size is None else size))
-        self.send_header("ETag", '"x"')
-        self.send_header("Last-Modified", "Wed, 01 Jan 2025 00:00:00 GMT")
-        self.end_headers()
-        self.wfile.write(text)
-
-    def _body(self) -> bytes:
-        if self.headers.get("Transfer-Encoding") == "chunked":
-            body = _unchunked(self.rfile)
-        else:
-            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        is_signed = "aws-chunked" in self.headers.get("Content-Encoding", "")
-        return _unchunked(io.BytesIO(body)) if is_signed else body
-
-    def do_HEAD(self) -> None:
-        name = self._name()
-        held = self.store.objects
-        if name in held or (f"{name}/" in held and "/" not in name):
-            self._answer(size=len(held.get(name, b"")))
-        else:
-            self._answer(404)
-
-    def do_GET(self) -> None:
-        query = self._query()
-        if "list-type" in query:
-            self._list(self._name().rstrip("/"), query)
-        elif self._name() in self.store.objects:
-            self._answer(text=self.store.objects[self._name()])
-        else:
-            self._answer(404, b"<Error><Code>NoSuchKey</Code></Error>")
-
-    def _list(self, bucket: str, query: dict[str, str]) -> None:
-        prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
-        keys, folders = [], set()
-        for name in sorted(self.store.objects):
-            key = name.removeprefix(f"{bucket}/")
-            if not key or not name.startswith(f"{bucket}/{prefix}"):
-                continue
-            below, mark, _ = key[len(prefix) :].partition(delimiter or "\0")
-            if mark:
-                folders.add(f"{prefix}{below}{mark}")
-            else:
-                keys.append((key, len(self.store.objects[name])))
-        listed = "".join(
-            f"<Contents><Key>{escape(key)}</Key><Size>{size}</Size>"
-            "<LastModified>2025-01-01T00:00:00.000Z</LastModified></Contents>"
-            for key, size in keys
-        ) + "".join(
-            f"<CommonPrefixes><Prefix>{escape(folder)}</Prefix></CommonPrefixes>"
-            for folder in sorted(folders)
-        )
-        self._answer(
-            text=f"<ListBucketResult><Name>{bucket}</Name><KeyCount>{len(keys) + len(folders)}"
-            f"</KeyCount><IsTruncated>false</IsTruncated>{listed}</ListBucketResult>".encode()
-        )
-
-    def do_PUT(self) -> None:
-        body, query = self._body(), self._query()
-        source = self.headers.get("x-amz-copy-source")
-        if "partNumber" in query:
-            self.store.objects[f"{self._name()}?{query['partNumber']:>05}"] = body
-            self._answer()
-        elif source is not None:
-            self.store.put(self._name(), self.store.objects[unquote(source).removeprefix("/")])
-            self._answer(text=b"<CopyObjectResult><ETag>x</ETag></CopyObjectResult>")
-        else:
-            self.store.put(self._name(), body)
-            self._answer()
-
-    def do_POST(self) -> None:
-        body, query = self._body(), self._query()
-        held, name = self.store.objects, self._name()
-        if "uploads" in query:
-            self._answer(
-                text=b"<InitiateMultipartUploadResult><UploadId>u</UploadId>"
-                b"</InitiateMultipartUploadResult>"
-            )
-        elif "uploadId" in query:
-            parts = sorted(part for part in held if part.startswith(f"{name}?"))
-            self.store.put(name, b"".join(held.pop(part) for part in parts))
-            self._answer(text=b"<CompleteMultipartUploadResult/>")
-        else:  # delete several
-            for key in re.findall(rb"<Key>(.*?)</Key>", body):
-                held.pop(f"{name.rstrip('/')}/{key.decode()}", None)
-            self._answer(text=b"<DeleteResult/>")
-
-    def do_DELETE(self) -> None:
-        self.store.objects.pop(self._name(), None)
-        self._answer(204)
-
-    def log_message(self, *_arguments: object) -> None:
-        pass
-
-
-def _unchunked(stream: IO[bytes]) -> bytes:
-    """Read chunks, each behind its size, up to an empty one and the lines that follow it."""
-    content = b""
-    while size := int(stream.readline().partition(b";")[0], 16):
-        content += stream.read(size)
-        stream.readline()
-    while stream.readline().strip():
-        pass
-    return content
+    return s3_backends["123456789012"]["aws"]

@@ -310,18 +310,13 @@ def _trial_name(trial: TuneTrial) -> str:
 
 def _check_shared(scratch: str, nodes: list[dict[str, Any]]) -> None:
     """Write a marker and let every node read it."""
-    from hsweep.training.storage import file_system
+    from hsweep.training.storage import Store
 
-    files, base = file_system(scratch)
-    files.create_dir(base, recursive=True)
-    marker = f"{base}/.seen-by-all-{uuid.uuid4().hex[:8]}"
-    with files.open_output_stream(marker) as stream:
-        stream.write(b"hsweep")
+    files, marker = Store(scratch), f".seen-by-all-{uuid.uuid4().hex[:8]}"
+    files.write(marker, b"hsweep")
 
-    def can_read(root: str, path: str) -> bool:
-        from pyarrow.fs import FileType
-
-        return bool(file_system(root)[0].get_file_info(path).type is FileType.File)
+    def can_read(root: str, name: str) -> bool:
+        return Store(root).read(name) is not None
 
     try:
         seen = {
@@ -335,4 +330,4 @@ def _check_shared(scratch: str, nodes: list[dict[str, Any]]) -> None:
                     "every node reaches (a shared file system, s3://bucket/folder, ...)"
                 )
     finally:
-        files.delete_file(marker)
+        files.remove(marker)

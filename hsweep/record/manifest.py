@@ -78,6 +78,11 @@ class Manifest:
     scouts: int = 0
 
     @property
+    def study_id(self) -> str:
+        """Tells the study from every other one of its name."""
+        return f"{self.name}-{self.created!r}"
+
+    @property
     def accepted_code(self) -> dict[str, str]:
         """For each accepted digest of code, the earlier digest that its trials have in their
         keys."""

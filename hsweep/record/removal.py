@@ -5,9 +5,10 @@ import shutil
 
 from hsweep.errors import UserError
 from hsweep.paths import StudyPaths, below
+from hsweep.record.mirror import OWNER
 from hsweep.record.study import StudyFolder
 from hsweep.record.study_lock import holding
-from hsweep.training.storage import file_system
+from hsweep.training.storage import Store
 
 _STORED = ("checkpoints", "weights", "ray", "trials")
 """Folders of a study in its storage, where it has one."""
@@ -58,9 +59,7 @@ def remove(paths: StudyPaths) -> None:
 
 
 def _remove_stored(root: str) -> None:
-    from pyarrow.fs import FileType
-
-    files, path = file_system(root)
+    files = Store(root)
     for name in _STORED:
-        if files.get_file_info(f"{path}/{name}").type is FileType.Directory:
-            files.delete_dir(f"{path}/{name}")
+        files.remove_folder(name)
+    files.remove(OWNER)

@@ -13,7 +13,7 @@ from hsweep.design.trial_status import TrialStatus
 from hsweep.paths import WEIGHTS_HEADER, weights_file
 from hsweep.record.manifest import Manifest
 from hsweep.record.rows import TrialRow
-from hsweep.training.storage import file_system, saying_why
+from hsweep.training.storage import Store
 
 _NAME: Final = re.compile(r"(t[0-9a-f]{20})-(\d{5})\.safetensors")
 
@@ -32,28 +32,22 @@ class WeightsFolder:
 
     def __init__(self, root: str) -> None:
         self.root = root
-        self._files, self._folder = file_system(root)
+        self._files = Store(root, "weights")
 
     def sizes(self) -> dict[File, int]:
         """Return the size in bytes of each complete file."""
-        from pyarrow.fs import FileSelector
-
-        with self._saying_why("read"):
-            selector = FileSelector(self._folder, allow_not_found=True)
-            infos = self._files.get_file_info(selector)
-        matches = ((_NAME.fullmatch(info.base_name), info) for info in infos)
-        return {(match[1], int(match[2])): info.size for match, info in matches if match}
+        matches = ((_NAME.fullmatch(name), size) for name, size in self._files.sizes().items())
+        return {(match[1], int(match[2])): size for match, size in matches if match}
 
     def remove(self, file: File) -> None:
         """Remove a file if it exists; a file that cannot be removed costs only space."""
-        with contextlib.suppress(OSError):
-            self._files.delete_file(f"{self._folder}/{weights_file(*file)}")
+        self._files.remove(weights_file(*file))
 
     @contextlib.contextmanager
     def local(self, file: File) -> Iterator[Path]:
         """Yield the path of a file on this machine, a temporary copy if the folder is elsewhere."""
         if "://" not in self.root:
-            yield Path(self._folder, weights_file(*file))
+            yield Path(self._files.path, weights_file(*file))
             return
         with tempfile.TemporaryDirectory() as folder:
             WeightsFolder(folder).take(self, file, file)
@@ -61,17 +55,7 @@ class WeightsFolder:
 
     def take(self, other: "WeightsFolder", file: File, to: File) -> None:
         """Copy a file of another folder, under another name."""
-        from pyarrow.fs import copy_files
-
-        source, name = f"{other._folder}/{weights_file(*file)}", weights_file(*to)
-        temporary = f"{self._folder}/.{name}.tmp"
-        with other._saying_why("copied"):
-            self._files.create_dir(self._folder, recursive=True)
-            copy_files(source, temporary, other._files, self._files)
-            self._files.move(temporary, f"{self._folder}/{name}")
-
-    def _saying_why(self, action: str) -> contextlib.AbstractContextManager[None]:
-        return saying_why(f"weights in {self._folder}", action)
+        self._files.copy(other._files, weights_file(*file), weights_file(*to))
 
 
 def header_of(file: Path) -> dict[str, Any]:

@@ -31,6 +31,7 @@ from hsweep.planning.plan import Plan, Planner
 from hsweep.ray_tune.environment import prepare_ray
 from hsweep.record.journal import Journal
 from hsweep.record.journal_reader import RUNS
+from hsweep.record.mirror import check_storage, mark_storage
 from hsweep.record.provenance import hardware
 from hsweep.record.study import StudyFolder
 from hsweep.record.study_lock import note_time_left
@@ -57,7 +58,7 @@ from hsweep.tracking.target import STORE_VARIABLE
 from hsweep.tracking.tracker import Tracker
 from hsweep.training.checkpoints import CheckpointStore
 from hsweep.training.compiled import cannot_be_compiled
-from hsweep.training.storage import file_system
+from hsweep.training.storage import Store
 from hsweep.workspace import LoadedSweep
 
 if TYPE_CHECKING:
@@ -123,6 +124,8 @@ def run(
         console.print(f"every trial has ended: there is nothing to train{hint}")
     else:
         paths = home.study(change.name)
+        if change.manifest.storage is not None:
+            check_storage(change.manifest)
         runner = make_runner(
             options, paths, change.manifest.storage, change.prepared.loaded, started
         )
@@ -133,6 +136,8 @@ def run(
             runner.announce = functools.partial(_print_dashboard, console)
         collect_as_usual()
         study = change.record(home)
+        if study.manifest.storage is not None:
+            mark_storage(study.manifest, home)
         with explain_interrupt(f"with all reports on record; go on by: {resume_line(study)}"):
             _greet(console, change, home, runner)
             with study.locked(), study.writer() as journal:
@@ -151,9 +156,7 @@ def make_runner(
     loaded: LoadedSweep,
     started: "StartingRay | None" = None,
 ) -> "RayRunner | InlineRunner":
-    """Return the runner that the options ask for; UserError for a storage that cannot be used."""
-    if storage is not None:
-        file_system(paths.stored(storage, paths.checkpoints))
+    """Return the runner that the options ask for."""
     if options.runner == "inline":
         return InlineRunner()
     address = options.cluster
@@ -456,7 +459,10 @@ def remove_checkpoints(study: StudyFolder, coordinator: Coordinator) -> None:
     }
     trunks = {trial.key: trial.branch_point for trial in coordinator.planned_trials()}
     with contextlib.suppress(OSError):
+        stored = frozenset(Store(root, "checkpoints").folders())
         for key, trunk in trunks.items():
+            if key not in stored:
+                continue
             store = CheckpointStore(root, key, attempt=0, branch_point=trunk)
             if key in finished and trunk:
                 store.remove_but_branch_point()

@@ -13,7 +13,7 @@ import hashlib
 import io
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from pickle import UnpicklingError
@@ -22,9 +22,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import torch
 
+from hsweep.paths import below
 from hsweep.training.batches import mapped, part_alone
 from hsweep.training.memory import is_out_of_memory
-from hsweep.training.storage import file_system, saying_why, write_whole
+from hsweep.training.storage import Store
 
 _NAME: Final = re.compile(r"(?P<unit>\d{9})-(?P<attempt>\d{5})-(?P<digest>[0-9a-f]{16})\.pt")
 _TEMPORARY: Final = re.compile(r"\.\d{9}-(\d{5})-[0-9a-f]{16}\.pt\.tmp")
@@ -66,9 +67,8 @@ class CheckpointStore:
     """
 
     def __init__(self, root: str, key: str, attempt: int, branch_point: int = 0) -> None:
-        self._files, base = file_system(root)
+        self._files = Store(below(root, key), "checkpoints")
         self._branch_point = branch_point
-        self._folder = f"{base}/{key}"
         self._attempt = attempt
         self._pending: Future[None] | None = None
         self.write_seconds = 0.0
@@ -102,6 +102,17 @@ class CheckpointStore:
         if self._pending is not None and self._pending.done():
             self.wait()
 
+    @property
+    def is_writing(self) -> bool:
+        """Whether a thread is writing a checkpoint."""
+        return self._pending is not None and not self._pending.done()
+
+    def trouble(self) -> str:
+        """Return why a call has had to be tried again since this was asked last; empty if none
+        has."""
+        trouble, self._files.trouble = self._files.trouble, ""
+        return trouble
+
     def wait(self) -> None:
         """Return when nothing is being written."""
         pending, self._pending = self._pending, None
@@ -112,8 +123,7 @@ class CheckpointStore:
         name = f"{unit:09d}-{self._attempt:05d}-{_digest(content)}.pt"
         started = time.perf_counter()
         try:
-            with self._saying_why("written"):
-                write_whole(self._files, self._folder, name, content)
+            self._files.write(name, content)
             # What cannot be removed costs only space.
             with contextlib.suppress(OSError):
                 self._remove_superseded(name)
@@ -122,16 +132,16 @@ class CheckpointStore:
 
     def _remove_superseded(self, newest: str) -> None:
         # Files ahead of this one are damaged, or another attempt's: not what it supersedes.
-        names = self._names()
+        names = self._files.sizes()
         older = [name for name in _checkpoints(names, self._attempt) if name <= newest]
         for name in older[:-_KEPT]:
             if _unit(name) != self._branch_point:
-                self._delete(name)
+                self._files.remove(name)
         # What an earlier attempt was writing when it died.
         for name in names:
             match = _TEMPORARY.fullmatch(name)
             if match and int(match[1]) < self._attempt:
-                self._delete(name)
+                self._files.remove(name)
 
     def search(
         self,
@@ -147,53 +157,31 @@ class CheckpointStore:
             StorageError: the folder or a file in it cannot be read.
         """
         damaged: list[int] = []
-        with self._saying_why("read"):
-            for name in reversed(_checkpoints(self._names(), self._attempt)):
-                unit = _unit(name)
-                if through is not None and unit > through:
-                    continue
-                try:
-                    with self._files.open_input_stream(f"{self._folder}/{name}") as stream:
-                        content = stream.read()
-                except FileNotFoundError:
-                    # A later attempt has superseded it meanwhile.
-                    continue
-                state = _loaded(content, name)
-                if state is not None and (is_usable is None or is_usable(state)):
-                    return NewestCheckpoint(unit, state, tuple(damaged))
-                damaged.append(unit)
+        for name in reversed(_checkpoints(self._files.sizes(), self._attempt)):
+            unit = _unit(name)
+            if through is not None and unit > through:
+                continue
+            content = self._files.read(name)
+            if content is None:
+                # A later attempt has superseded it meanwhile.
+                continue
+            state = _loaded(content, name)
+            if state is not None and (is_usable is None or is_usable(state)):
+                return NewestCheckpoint(unit, state, tuple(damaged))
+            damaged.append(unit)
         return NewestCheckpoint(0, None, tuple(damaged))
 
     def units(self) -> list[int]:
         """Return the budget units of the checkpoints that lie there, valid or not, ascending."""
-        with self._saying_why("read"):
-            return [_unit(name) for name in _checkpoints(self._names())]
+        return [_unit(name) for name in _checkpoints(self._files.sizes())]
 
     def remove(self) -> None:
-        from pyarrow.fs import FileType
-
-        with self._saying_why("removed"):
-            if self._files.get_file_info(self._folder).type is FileType.Directory:
-                self._files.delete_dir(self._folder)
+        self._files.remove_folder()
 
     def remove_but_branch_point(self) -> None:
-        with self._saying_why("removed"):
-            for name in _checkpoints(self._names()):
-                if _unit(name) != self._branch_point:
-                    self._delete(name)
-
-    def _names(self) -> list[str]:
-        from pyarrow.fs import FileSelector
-
-        infos = self._files.get_file_info(FileSelector(self._folder, allow_not_found=True))
-        return [info.base_name for info in infos]
-
-    def _delete(self, name: str) -> None:
-        with contextlib.suppress(OSError):
-            self._files.delete_file(f"{self._folder}/{name}")
-
-    def _saying_why(self, participle: str) -> contextlib.AbstractContextManager[None]:
-        return saying_why(f"checkpoints in {self._folder}", participle)
+        for name in _checkpoints(self._files.sizes()):
+            if _unit(name) != self._branch_point:
+                self._files.remove(name)
 
 
 def packed(state: Mapping[str, Any]) -> bytes:
@@ -246,7 +234,7 @@ def write_files(saved: Mapping[str, Any], folder: Path) -> Path:
     return folder / next(iter(saved["files"])) if saved["is_one_file"] else folder
 
 
-def _checkpoints(names: list[str], attempt: int = LAST_ATTEMPT) -> list[str]:
+def _checkpoints(names: Iterable[str], attempt: int = LAST_ATTEMPT) -> list[str]:
     """Return the names of checkpoints up to an attempt, the oldest first."""
     matches = filter(None, map(_NAME.fullmatch, sorted(names)))
     return [match[0] for match in matches if int(match["attempt"]) <= attempt]

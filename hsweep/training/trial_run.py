@@ -181,6 +181,8 @@ class TrialRun:
             StopTrial: the trial ends here.
             StorageError: checkpoints cannot be written.
         """
+        if trouble := self._store.trouble():
+            self.add_note(trouble)
         if not self.rank and report.unit > self.assignment.recorded_through:
             note, self._note = "; ".join(filter(None, [self._note, report.note])), ""
             report = replace(report, note=note)
@@ -311,7 +313,9 @@ class TrialRun:
         # A write that takes longer would not be done in time even if it began early.
         ahead = writing if 2 * writing <= limit else 0.0
         at_risk = self._seconds_before - self._seconds_saved
-        if at_risk >= limit or at_risk + until_next + ahead > limit:
+        is_due = at_risk >= limit or at_risk + until_next + ahead > limit
+        # Training does not wait for a slow store: a later report has the next checkpoint.
+        if is_due and not (limit > 0 and self._store.is_writing):
             self._save(beside=limit > 0)
         else:
             self._store.check()

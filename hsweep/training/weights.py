@@ -5,7 +5,6 @@ sent. So the record, which says which attempt finished, says which file counts, 
 between the two.
 """
 
-import contextlib
 import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from hsweep.errors import UserError, shown
 from hsweep.paths import WEIGHTS_HEADER, weights_file
 from hsweep.training.batches import mapped, part_alone
-from hsweep.training.storage import file_system, saying_why, write_whole
+from hsweep.training.storage import Store
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -53,12 +52,10 @@ def write_weights(
     from safetensors.torch import save
 
     content = save(dict(tensors), {"format": "pt", WEIGHTS_HEADER: json.dumps(header, default=str)})
-    files, folder = file_system(root)
-    with saying_why(f"weights in {folder}", "written"):
-        write_whole(files, folder, weights_file(key, attempt), content)
+    files = Store(root, "weights")
+    files.write(weights_file(key, attempt), content)
     # Files of earlier attempts that died before the record had their last report.
     for earlier in range(1, attempt):
         name = weights_file(key, earlier)
-        for file in (name, f".{name}.tmp"):
-            with contextlib.suppress(OSError):
-                files.delete_file(f"{folder}/{file}")
+        files.remove(name)
+        files.remove(f".{name}.tmp")

@@ -12,7 +12,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from object_store import object_store
+from object_store import KEYS, object_store
 
 from hsweep.errors import UserError
 from hsweep.paths import Home
@@ -232,18 +232,16 @@ def test_a_storage_that_cannot_be_used_is_the_users_error(root: str) -> None:
 def test_an_object_store_reached_by_the_query_of_its_uri(
     monkeypatch: pytest.MonkeyPatch, home: Home
 ) -> None:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "of-this-test")
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    for name, value in KEYS.items():
+        monkeypatch.setenv(name, value)
     with object_store("bucket") as held:
-        uri = f"s3://bucket/runs?endpoint_override={held.address}&scheme=http&region=here"
-        root = home.study("mine").stored(uri, home.study("mine").checkpoints)
+        root = home.study("mine").stored(held.uri(), home.study("mine").checkpoints)
         store(root).save(3, state(3))
         store(root).save(5, state(5))
         assert newest_unit(root) == 5
         last = max(name for name in held.objects if name.endswith(".pt"))
         assert last.startswith("bucket/runs/mine/checkpoints/t1/000000005-")
-        held.objects[last] = b"damaged"
+        held.put(last, b"damaged")
         assert newest_unit(root) == 3
         store(root).remove()
         assert not [name for name in held.objects if name.endswith(".pt")]

@@ -14,7 +14,7 @@ import pytest
 import torch
 from click.testing import Result
 from mlflow import MlflowClient
-from object_store import object_store
+from object_store import KEYS, object_store
 from safetensors.torch import load_file
 from stepped_trial import to_the_end
 from task_contract import measured
@@ -462,11 +462,10 @@ class TestCommand:
 
 @pytest.fixture
 def stored(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "of-this-test")
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    for name, value in KEYS.items():
+        monkeypatch.setenv(name, value)
     with object_store("bucket") as held:
-        yield f"s3://bucket/runs?endpoint_override={held.address}&scheme=http&region=here"
+        yield held.uri()
 
 
 def test_a_study_on_an_object_store_keeps_its_weights_there(
