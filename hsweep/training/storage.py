@@ -66,6 +66,8 @@ def file_system(root: str) -> "tuple[FileSystem, str]":
 
     try:
         files, path = _within(_ANSWER_SECONDS, lambda: FileSystem.from_uri(root))
+        if not path:
+            raise ArrowInvalid("it names no bucket")
     except (ArrowInvalid, OSError) as error:
         raise UnusableStorageError(
             f"the storage {root!r} cannot be used ({error}); give an absolute folder that every "

@@ -152,9 +152,9 @@ class Writes:
     def _watch_pyarrow(self) -> None:
         """Count what pyarrow writes, which Python does not see: checkpoints and tables."""
         from hsweep.record import tables
-        from hsweep.training import checkpoints
+        from hsweep.training import storage
 
-        find, write = checkpoints.file_system, tables._write
+        find, write = storage.file_system, tables._write
 
         def file_system(root: str) -> tuple[Any, str]:
             files, path = find(root)

@@ -24,7 +24,7 @@ from hsweep.coordination.runner import InlineRunner
 from hsweep.design.trial import Assignment, Report, StorageFailure, Trial
 from hsweep.paths import Home
 from hsweep.running.run import remove_checkpoints
-from hsweep.training import checkpoints as storing
+from hsweep.training import storage as storing
 from hsweep.training import trial_run as timed
 from hsweep.training.checkpoints import CheckpointStore
 from hsweep.training.storage import StorageError, file_system
@@ -51,7 +51,7 @@ def begun(trial: Trial, folder: Path, num_reports: int, checkpoint_seconds: floa
     generator = train_stepwise(assignment_of(trial, folder, checkpoint_seconds=checkpoint_seconds))
     for _ in range(num_reports):
         next(generator)
-    checkpoints_written()
+        checkpoints_written()
     before = set((folder / trial.key).glob("*.pt"))
     generator.close()
     for file in set((folder / trial.key).glob("*.pt")) - before:
@@ -194,7 +194,7 @@ def test_a_checkpoint_that_cannot_be_written_is_a_storage_failure_after_its_repo
     assert not folder.exists() or list(folder.iterdir()) == []
 
 
-@pytest.mark.parametrize("method", ["get_file_info", "open_input_stream"])
+@pytest.mark.parametrize("method", ["get_file_info", "open_input_file"])
 def test_checkpoints_that_cannot_be_read_are_a_storage_failure_before_anything_is_trained(
     tmp_path: Path, failing: tuple[set[str], list[int]], method: str
 ) -> None:
