@@ -17,7 +17,6 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from hsweep.errors import UserError
-from hsweep.secrets import redact
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileInfo, FileSystem
@@ -186,7 +185,7 @@ class Store:
                     "machine's role) may write there"
                 )
             raise UnusableStorageError(
-                f"the storage {self.root!r} cannot be written to ({redact(str(cause))}); "
+                f"the storage {self.root!r} cannot be written to ({cause}); "
                 f"{remedy or 'make it a folder that can be written to'}, or give another --storage"
             ) from error
 
