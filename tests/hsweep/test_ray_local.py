@@ -109,12 +109,15 @@ def workplace(tmp_path: Path) -> Iterator[Workplace]:
 
 
 def left_of(workplace: Workplace) -> list[psutil.Process]:
-    """Processes that have begun in the workplace, as all of a Ray do that is started there."""
-    return [
+    """Processes that have begun in the workplace, as all of a Ray do that is started there, and
+    that are not about to end: a busy system takes a while to end one that was killed."""
+    processes = [
         process
         for process in psutil.process_iter(["cwd"])
         if process.info["cwd"] == str(workplace.root)
     ]
+    _, alive = psutil.wait_procs(processes, timeout=10)
+    return list(alive)
 
 
 def test_workers_have_what_the_sweep_file_sets_although_ray_starts_before_it_is_planned(
