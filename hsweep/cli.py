@@ -26,7 +26,7 @@ from hsweep.commands.sync import sync
 from hsweep.commands.ui import ui
 from hsweep.commands.watch import watch
 from hsweep.design.domain import is_text
-from hsweep.errors import UserError, shown
+from hsweep.errors import FencedError, UserError, shown
 from hsweep.garbage import collect_rarely
 from hsweep.signals import (
     EXIT_INTERRUPTED,
@@ -39,6 +39,7 @@ from hsweep.signals import (
 from hsweep.streams import discard_output, prepare_streams
 from hsweep.workspace import is_command
 
+EXIT_FENCED: Final = 1
 EXIT_USAGE: Final = 2
 
 if is_command():
@@ -91,6 +92,11 @@ class _Commands(click.Group):
             click.echo(f"\nhsweep: {visible(message)}", err=True)
             is_termination = isinstance(interrupt, Termination)
             ctx.exit(EXIT_UNFINISHED if is_termination else EXIT_INTERRUPTED)
+        except FencedError as error:
+            from hsweep.terminal import warn
+
+            warn(str(error))
+            ctx.exit(EXIT_FENCED)
         except UserError as error:
             from hsweep.secrets import redact
 

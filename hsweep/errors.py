@@ -33,6 +33,10 @@ class RefusedReportError(UserError):
     """A report of the user's training cannot be used; another attempt would report the same."""
 
 
+class FencedError(RuntimeError):
+    """Another process has taken the study over, since this one seemed dead."""
+
+
 class SpentProcessError(RuntimeError):
     """What can be done once in a process was done there before, in another way."""
 

@@ -25,6 +25,35 @@ def cache_folder() -> Path:
     return Path(os.environ.get("HSWEEP_CACHE") or "~/.cache/hsweep").expanduser()
 
 
+def node_folder() -> Path:
+    """Return the folder for files that only processes of this machine need while it is up:
+    ``HSWEEP_NODE_DIR``, or one of this user's below the folder for temporary files.
+
+    Raises:
+        UserError: it cannot be made, or is another user's.
+    """
+    named = os.environ.get("HSWEEP_NODE_DIR")
+    folder = Path(named) if named else Path(tempfile.gettempdir()) / f"hsweep-{os.getuid()}"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if folder.lstat().st_uid != os.getuid() or folder.is_symlink():
+            raise PermissionError(errno.EACCES, "it is another user's, or a link")
+    except OSError as error:
+        raise UserError(
+            f"the folder for this machine's own files {folder} cannot be used ({error.strerror}); "
+            "name another on a local disk by HSWEEP_NODE_DIR"
+        ) from error
+    return folder.absolute()
+
+
+def index_file(journal: Path) -> Path:
+    """Return the index of a study's log, which lies on this machine's own disk: an SQLite file is
+    not safe on network file systems."""
+    folder = node_folder() / "index"
+    folder.mkdir(exist_ok=True)
+    return folder / f"{_digest(str(journal.resolve()))}.db"
+
+
 def check_study_name(name: str) -> str:
     """Return ``name`` if it can be a folder's name anywhere, and cannot leave the home; else raise
     UserError."""
@@ -58,8 +87,11 @@ def trial_folder(checkpoints: str, key: str) -> Path:
     checkpoints, or on this machine alone where those lie in an object store."""
     if "://" not in checkpoints:
         return Path(checkpoints).parent / "trials" / key
-    study = hashlib.sha256(checkpoints.encode()).hexdigest()[:12]
-    return Path(tempfile.gettempdir()) / f"hsweep-{os.getuid()}" / study / key
+    return node_folder() / "trials" / _digest(checkpoints) / key
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def weights_file(key: str, attempt: int) -> str:
@@ -124,14 +156,10 @@ class StudyPaths:
     manifest = _Below("study.json")
     """The sweep, the options and their provenance."""
     plan = _Below("plan.json")
-    journal = _Below("journal.jsonl")
-    """All that is on record, as lines of text."""
-    index = _Below("journal.db")
-    """Built from the journal, for quick answers."""
-    lock = _Below("lock")
-    """Lock that is held by the process that runs the study."""
-    holder = _Below("holder.json")
-    """Id and host of the process that holds the lock."""
+    journal = _Below("journal")
+    """Folder of the segments of the log: all that is on record, as lines of text."""
+    holder = _Below("journal", "holder.json")
+    """Note of the process that runs the study, which it renews every few seconds."""
     checkpoints = _Below("checkpoints")
     """Checkpoints, unless ``--storage`` puts them elsewhere."""
     weights = _Below("weights")
@@ -149,6 +177,11 @@ class StudyPaths:
     def name(self) -> str:
         """The study's name."""
         return self.root.name
+
+    @property
+    def index(self) -> Path:
+        """Built from the journal on this machine, for quick answers."""
+        return index_file(self.journal)
 
     @property
     def home(self) -> Path:
@@ -177,8 +210,8 @@ class StudyPaths:
         """
         inside = self.root.parent.resolve()
         below = [self.root, *self.root.iterdir()]
-        if self.checkpoints.is_dir():
-            below += self.checkpoints.iterdir()
+        for folder in (self.checkpoints, self.journal):
+            below += folder.iterdir() if folder.is_dir() else ()
         for path in below:
             # Not Path.resolve, which raises where links lead in a circle.
             target = Path(os.path.realpath(path))

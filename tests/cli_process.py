@@ -93,7 +93,7 @@ class Workplace:
         return self.home / "studies" / name
 
     def histories(self, name: str) -> dict[str, History]:
-        journal = self.study(name) / "journal.db"
+        journal = self.study(name) / "journal"
         return histories(journal.parent) if journal.exists() else {}
 
     def start(self, *arguments: str) -> "Driver":
@@ -129,7 +129,8 @@ class Driver:
         environment = {
             name: value
             for name, value in os.environ.items()
-            if not name.startswith(("RAY_", "TUNE_", "HSWEEP_", "PYTEST_"))
+            if name == "HSWEEP_NODE_DIR"
+            or not name.startswith(("RAY_", "TUNE_", "HSWEEP_", "PYTEST_"))
         }
         with self._stdout.open("w") as stdout, self._stderr.open("w") as stderr:
             self.process = subprocess.Popen(

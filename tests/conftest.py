@@ -31,6 +31,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.xdist_group(place))
 
 
+@pytest.fixture(autouse=True, scope="session")
+def node_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Indices of studies whose homes a later test run has again lie elsewhere."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HSWEEP_NODE_DIR", str(tmp_path_factory.mktemp("node")))
+        yield
+
+
 @pytest.fixture
 def home(tmp_path: Path) -> Home:
     return Home(tmp_path / "home")

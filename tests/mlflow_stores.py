@@ -97,7 +97,7 @@ class Tracked:
     def __init__(self, folder: Path, target: TrackingTarget, **changes: Any) -> None:
         is_new = not folder.exists()
         folder.mkdir(parents=True, exist_ok=True)
-        self.path = folder / "journal.db"
+        self.path = folder / "journal"
         self.journal = Journal(self.path, create=is_new)
         self.target = target
         self.study = manifest("heads-1", metric="nmse", **changes)

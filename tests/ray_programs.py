@@ -212,7 +212,7 @@ def node_lost(folder: Path) -> dict[str, Any]:
     def lose() -> None:
         waiting(traces, 2)
         # Both have reported twice; what has not arrived yet would be reported again.
-        with JournalReader(folder / "study" / "journal.db") as journal:
+        with JournalReader(folder / "study" / "journal") as journal:
             until(lambda: len(list(journal.reports())) >= 4)
         cluster.remove_node(lost, allow_graceful=False)
         # Its processes notice that a little later, and might finish until then.

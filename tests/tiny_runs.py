@@ -44,7 +44,7 @@ def assignment_of(
 def coordinating(sweep: Sweep, folder: Path, **parts: Any) -> Iterator[Coordinator]:
     """Open the study kept in ``folder``, new or not, and settle it at the end."""
     folder.mkdir(parents=True, exist_ok=True)
-    with Journal(folder / "journal.db", create=True) as journal:
+    with Journal(folder / "journal", create=True) as journal:
         parts = {"trials": planned(sweep), "checkpoints": str(folder / "checkpoints")} | parts
         record_trials(journal, parts["trials"])
         coordinator = Coordinator(journal=journal, sweep=sweep, **parts)
@@ -90,17 +90,17 @@ def take_one(coordinator: Coordinator, size: Resources | None = None) -> Assignm
 
 
 def statuses(folder: Path) -> dict[str, TrialStatus]:
-    with JournalReader(folder / "journal.db") as journal:
+    with JournalReader(folder / "journal") as journal:
         return {row.key: row.status for row in journal.trials()}
 
 
 def values(folder: Path) -> dict[str, float | None]:
-    with JournalReader(folder / "journal.db") as journal:
+    with JournalReader(folder / "journal") as journal:
         return {row.key: row.metrics.get("nmse") for row in journal.trials()}
 
 
 def histories(folder: Path) -> dict[str, History]:
-    with JournalReader(folder / "journal.db") as journal:
+    with JournalReader(folder / "journal") as journal:
         found: dict[str, History] = {row.key: [] for row in journal.trials(orphaned=True)}
         for entry in journal.reports():
             assert entry.unit is not None
@@ -111,7 +111,7 @@ def histories(folder: Path) -> dict[str, History]:
 
 def status_log(folder: Path, key: str) -> list[str]:
     """Every status that a trial had, in order."""
-    with JournalReader(folder / "journal.db") as journal:
+    with JournalReader(folder / "journal") as journal:
         return [
             entry.payload["status"]
             for entry in journal.log_after(0, 1_000_000)

@@ -29,7 +29,7 @@ def adaptive(num_points: int = 6, also: Any = (), **changes: Any) -> Sweep:
 @contextmanager
 def searching(sweep: Sweep, folder: Path, **parts: Any) -> Iterator[Coordinator]:
     folder.mkdir(exist_ok=True)
-    with Journal(folder / "journal.db", create=True) as journal:
+    with Journal(folder / "journal", create=True) as journal:
         proposer = OptunaProposer(sweep, Planner(Plan(sweep, "base", 0)), journal, seed=0)
         record_trials(journal, proposer.known_trials)
         coordinator = Coordinator(

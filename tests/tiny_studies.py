@@ -63,7 +63,7 @@ def new_study(
     plan = make_plan(sweep or tiny_sweep(), preset="quick", study_seed=0)
     asked = manifest(name, plan.sweep, **changes)
     study = StudyFolder.create(home, asked, sweep_source=SWEEP_FILE, plan=plan.to_json())
-    with study.writer() as journal:
+    with Journal(study.paths.journal) as journal:
         journal.add_trials(planned_row(trial) for trial in plan.trials)
     return study
 
@@ -74,7 +74,7 @@ def recording(
 ) -> Iterator[tuple[Journal, list[Trial]]]:
     """Open a study's record for writing, with its trials."""
     plan = make_plan(sweep or tiny_sweep(), preset="quick", study_seed=0)
-    with study.writer() as journal:
+    with Journal(study.paths.journal) as journal:
         yield journal, list(plan.trials)
 
 

@@ -18,14 +18,13 @@ def delete(study_name: str, yes: bool, home: Home) -> None:
 
     Its runs in MLflow stay, and so do the trials that other studies have taken from it.
     """
+    from hsweep.record.lease import refuse_held
     from hsweep.record.removal import loss_lines, remove
     from hsweep.record.study import existing
-    from hsweep.record.study_lock import holding
     from hsweep.terminal import visible
 
     paths = existing(home, study_name)
-    with holding(paths):  # refused before the question
-        pass
+    refuse_held(paths)  # before the question
     for line in loss_lines(paths):
         click.echo(visible(line))
     if not yes:

@@ -27,7 +27,7 @@ import click
 from hsweep.commands.options import home_option, json_option, tracking_option
 from hsweep.commands.output import EXIT_NOTHING_USABLE, console_for, exit_with, print_json, table_of
 from hsweep.errors import ROOT, UserError
-from hsweep.paths import Home
+from hsweep.paths import Home, node_folder
 from hsweep.secrets import redact
 from hsweep.telemetry import disable_telemetry
 from hsweep.tracking.target import tracking_target
@@ -180,15 +180,18 @@ def mlflow(home: Home, tracking_uri: str | None = None) -> Check:
 
 
 def record(home: Path) -> Check:
-    """Check that the home can be written to and that SQLite can use write-ahead mode there, as a
-    study's record needs."""
+    """Check that the home takes files and hard links, by which a process takes a study, and that
+    SQLite can use write-ahead mode in the folder of this machine's own files, as indices need."""
     folder = _nearest_existing(home)
     missing = "" if folder == home.expanduser().absolute() else f" (to be made in {folder})"
     try:
         with (
             tempfile.TemporaryDirectory(dir=folder, prefix=".hsweep-doctor-") as scratch,
-            contextlib.closing(sqlite3.connect(Path(scratch) / "journal.db")) as database,
+            tempfile.TemporaryDirectory(dir=node_folder(), prefix="doctor-") as local,
+            contextlib.closing(sqlite3.connect(Path(local) / "index.db")) as database,
         ):
+            (Path(scratch) / "segment").touch()
+            (Path(scratch) / "link").hardlink_to(Path(scratch) / "segment")
             (mode,) = database.execute("PRAGMA journal_mode=WAL").fetchone()
             database.execute("CREATE TABLE probe (value INTEGER)")
     except OSError as error:
@@ -197,10 +200,8 @@ def record(home: Path) -> Check:
     except sqlite3.Error as error:
         mode = str(error)
     if mode != "wal":
-        detail = f"SQLite does not write ahead at {home}: {mode}"
-        return Check(
-            "home", "problem", detail, "put the home (--home, HSWEEP_HOME) on a local disk"
-        )
+        detail = f"SQLite does not write ahead in {node_folder()}: {mode}"
+        return Check("home", "problem", detail, "name a folder on a local disk by HSWEEP_NODE_DIR")
     return Check("home", "ok", f"{home}{missing}")
 
 

@@ -28,6 +28,7 @@ from hsweep.design.trial import (
     Trial,
     TrialStatus,
 )
+from hsweep.errors import FencedError
 from hsweep.record.journal import Journal, TrialRow
 from hsweep.record.summary import INTERRUPTED
 from hsweep.record.weights import WeightsKeeper
@@ -489,6 +490,8 @@ class Coordinator:
         return True
 
     def _trouble(self, error: Exception) -> None:
+        if isinstance(error, FencedError):
+            return self.request_stop(str(error), is_trouble=True)
         self.request_stop(
             f"the study's record cannot be written ({error}); what is on record stays, free "
             "space or give back the permission to write",

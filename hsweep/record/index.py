@@ -4,15 +4,14 @@ Readers of a study build it and add the new lines of the log; the writer of the 
 it. It remembers up to which byte it holds the log. Where it is missing, damaged, of another log or
 has other tables, it is built again.
 
-Write-ahead logging lets several processes read while one of them adds. It takes two files beside
-the database; where none can be made (read-only storage, the folder of someone else) a reader builds
-an index of its own in a temporary folder.
+It lies on the machine's own disk, whatever file system holds the study. Write-ahead logging lets
+several processes of the machine read while one of them adds.
 """
 
 import contextlib
 import json
 import sqlite3
-import tempfile
+import threading
 import zlib
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -21,7 +20,7 @@ from typing import Any, Final
 
 from hsweep.design.trial_status import TrialStatus
 from hsweep.files import replacing, set_aside
-from hsweep.record.log import Log, LogLine, unreadable
+from hsweep.record.log import Log, LogLine
 from hsweep.record.rows import TRIAL_COLUMNS, StudyState, TrialRow, key_of_entry, unnoted_losses
 from hsweep.terminal import print_step, warn
 
@@ -33,8 +32,9 @@ _NUMBERS: Final = ("ordinal", "replicate", "budget", "attempt", "unit", "failure
 _TIMES: Final = ("wall_seconds", "train_seconds", "data_seconds")
 """Of the last report, to be added up."""
 _TABLES: Final = (
-    "CREATE TABLE position (start INTEGER NOT NULL, end INTEGER NOT NULL, checksum TEXT NOT NULL)",
-    "INSERT INTO position VALUES (0, 0, '')",
+    "CREATE TABLE position (segment INTEGER NOT NULL, start INTEGER NOT NULL, end INTEGER NOT NULL,"
+    " checksum TEXT NOT NULL)",
+    "INSERT INTO position VALUES (1, 0, 0, '')",
     "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
     "CREATE TABLE trials (key TEXT PRIMARY KEY, "
     + ", ".join(
@@ -63,44 +63,27 @@ _CHECKED_BYTES: Final = 4_000_000
 """A file up to this size is checked when it is opened; a larger one would take too long."""
 _AHEAD: Final = "holds more than the log does, which has lost its end"
 _MISSING: Final = "is missing"
+_building: Final = threading.Lock()
+"""So that one thread of a process builds an index that several need."""
 _DAMAGED: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-_NO_ACCESS: Final = (
-    sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL,
-    sqlite3.SQLITE_PERM,
-)  # fmt: skip
 
 
-def open_index(
-    path: Path, log: Log, resources: contextlib.ExitStack
-) -> tuple[sqlite3.Connection, int]:
-    """Open the index at a path, up to date; return it and how many bytes of the log it holds.
-
-    It is built where it cannot be used, and where none can be made at that path, in a temporary
-    folder for as long as the ``resources`` last.
+def open_index(path: Path, log: Log) -> tuple[sqlite3.Connection, int]:
+    """Open the index at a path, up to date, and built where it cannot be used; return it and how
+    many bytes of the log it holds.
 
     Raises:
         UserError: the log has no whole line.
         OSError, sqlite3.Error: the index cannot be read or built.
     """
-    try:
-        return _opened(path, log)
-    except (OSError, sqlite3.OperationalError) as error:
-        if isinstance(error, sqlite3.Error) and _code(error) not in _NO_ACCESS:
-            raise
-        temporary = tempfile.TemporaryDirectory(prefix="hsweep-", ignore_cleanup_errors=True)
-        return _opened(Path(resources.enter_context(temporary)) / path.name, log)
-
-
-def _opened(path: Path, log: Log) -> tuple[sqlite3.Connection, int]:
-    fault = _fault(path, log)
-    if fault:
-        if log.size and all(line.entries is None for line in log.lines()):
-            raise unreadable(log.path, "it holds no whole line")
-        # What the log has lost nothing else holds.
-        aside = f", kept as {set_aside(path, 'old')}" if fault == _AHEAD else ""
-        if fault != _MISSING:
-            print_step(f"{path} {fault}{aside}: building it from {log.path.name}")
-        _build(path, log)
+    with _building:
+        if fault := _fault(path, log):
+            log.refuse_lost()
+            # What the log has lost nothing else holds.
+            aside = f", kept as {set_aside(path, 'old')}" if fault == _AHEAD else ""
+            if fault != _MISSING:
+                print_step(f"the index {path} {fault}{aside}: building it from {log.folder}")
+            _build(path, log)
     connection = _connect(path, "mode=rw")
     try:
         connection.execute("PRAGMA synchronous=NORMAL")
@@ -165,7 +148,7 @@ def _build(path: Path, log: Log) -> None:
 
 def _add_lines(connection: sqlite3.Connection, log: Log) -> int:
     """Add the lines of a log that an index lacks; return where the last one ends."""
-    _, end, _ = _position(connection)
+    *_, end, _ = _position(connection)
     state, last = StudyState(), None
     damaged: list[LogLine] = []
     lines = log.lines(end)
@@ -192,12 +175,14 @@ def _add_lines(connection: sqlite3.Connection, log: Log) -> int:
     if last is None:
         return end
     connection.executemany(_PUT_TRIAL, map(_to_store, state.rows.values()))
-    position = (last.start, last.end, last.checksum)
-    connection.execute("UPDATE position SET start = ?, end = ?, checksum = ?", position)
+    connection.execute(
+        "UPDATE position SET segment = ?, start = ?, end = ?, checksum = ?",
+        (last.segment, last.start, last.end, last.checksum),
+    )
     if damaged:
         metas = dict(connection.execute("SELECT name, value FROM meta"))
         keys = [key for (key,) in connection.execute("SELECT key FROM trials")]
-        for _, loss in unnoted_losses(log.path, damaged, keys, metas):
+        for _, loss in unnoted_losses(log.folder, damaged, keys, metas):
             warn(loss)
     return last.end
 
@@ -225,11 +210,19 @@ def _set_meta(connection: sqlite3.Connection, name: str, value: str | None) -> N
         connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
 
 
-def _position(connection: sqlite3.Connection) -> tuple[int, int, str]:
-    """Return first byte, end and checksum of the last line of the log that an index holds."""
-    query = "SELECT start, end, checksum FROM position"
-    start, end, checksum = connection.execute(query).fetchone()
-    return start, end, checksum
+def _position(connection: sqlite3.Connection) -> tuple[int, int, int, str]:
+    """Return segment, first byte, end and checksum of the last line of the log that an index
+    holds."""
+    query = "SELECT segment, start, end, checksum FROM position"
+    segment, start, end, checksum = connection.execute(query).fetchone()
+    return segment, start, end, checksum
+
+
+def holds_other_lines(connection: sqlite3.Connection, log: Log) -> bool:
+    """Whether an index holds lines that the log does not: those of another log, or those that do
+    not count since another process took the study over."""
+    position = _position(connection)
+    return position[-1] != "" and not log.has_line(*position)
 
 
 def _fault(path: Path, log: Log) -> str:
@@ -249,16 +242,14 @@ def _fault(path: Path, log: Log) -> str:
                 if result != "ok":
                     return f"is damaged ({result})"
             # Before the log's size: another process may be adding to both.
-            start, end, checksum = _position(connection)
+            segment, *_, end, _ = _position(connection)
+            if segment >= log.num_segments and end > log.size:
+                return _AHEAD
+            return "is of another log" if holds_other_lines(connection, log) else ""
         except (sqlite3.DatabaseError, TypeError, ValueError) as error:
             if not is_damage(error) and _code(error) != sqlite3.SQLITE_ERROR:
                 raise
             return f"is damaged ({error})"
-    if end > log.size:
-        return _AHEAD
-    if end and log.checksum_at(start, end) != checksum:
-        return "is of another log"
-    return ""
 
 
 @contextlib.contextmanager

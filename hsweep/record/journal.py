@@ -2,7 +2,7 @@
 
 The log is the only truth. Whatever belongs together, such as a report and the status it leads to,
 is one line of it, so a kill at any instant leaves all of it or nothing. One process writes, which
-holds the study's lock; others read (``hsweep.record.journal_reader``) while it does.
+holds the study (``hsweep.record.lease``); others read (``hsweep.record.journal_reader``) meanwhile.
 """
 
 import hashlib
@@ -15,7 +15,8 @@ from hsweep.design.trial import Report, TrialStatus
 from hsweep.errors import UserError
 from hsweep.files import cause
 from hsweep.record.journal_reader import ORIGIN_META, TRAINED_WITH, JournalReader
-from hsweep.record.log import Entry, Log, LogLine, unreadable
+from hsweep.record.lease import Lease
+from hsweep.record.log import Entry, Log, LogLine, begin_segment, segment_files
 from hsweep.record.rows import FIGURES, LogRow, StudyState, TrialRow, unnoted_losses
 from hsweep.terminal import warn
 
@@ -36,8 +37,9 @@ class Journal(JournalReader):
     are read from the index.
 
     Args:
-        path: of the log or of the index, which lie beside each other.
+        folder: of the log.
         create: make it if it is missing.
+        lease: of the study whose log it is; without one, nobody else may have the log.
 
     Raises:
         UserError: the log is missing, or the record cannot be written here.
@@ -46,8 +48,12 @@ class Journal(JournalReader):
         rows: all trials on record by key, orphaned ones included.
     """
 
-    def __init__(self, path: Path, *, create: bool = False) -> None:
-        self._attach(Log(path.with_suffix(".jsonl"), create=create))
+    def __init__(self, folder: Path, *, create: bool = False, lease: Lease | None = None) -> None:
+        if create and not segment_files(folder):
+            folder.mkdir(exist_ok=True)
+            begin_segment(folder, 1, {})
+        self.lease = lease
+        self._attach(Log(folder, writes=lease.number if lease is not None else 0))
         self._state = StudyState()
         self.rows = self._state.rows
         try:
@@ -55,8 +61,8 @@ class Journal(JournalReader):
         except OSError as error:
             self.close()
             raise UserError(
-                f"the record {self._log.path} cannot be written ({cause(error)}); make its folder "
-                "accessible or free some space and try again"
+                f"the record {self._log.folder} cannot be written ({cause(error)}); make its "
+                "folder accessible or free some space and try again"
             ) from error
         except UserError:
             self.close()
@@ -71,11 +77,11 @@ class Journal(JournalReader):
             for entry in line.entries or ():
                 self._state.apply(entry)
             self._end = line.end
-        if self._log.size and not (self.rows or self._state.metas):
-            raise unreadable(self._log.path, "it holds no whole line")
+        if not (self.rows or self._state.metas):
+            self._log.refuse_lost()
         # A kill tears a line whose end is then missing.
         self._log.cut(self._end)
-        losses = dict(unnoted_losses(self._log.path, damaged, self.rows, self._state.metas))
+        losses = dict(unnoted_losses(self._log.folder, damaged, self.rows, self._state.metas))
         for loss in losses.values():
             warn(loss)
         self.set_metas(losses)
@@ -85,8 +91,11 @@ class Journal(JournalReader):
 
         Raises:
             OSError: they cannot be written; nothing of them is on record then.
+            FencedError: another process has taken the study over.
         """
         if entries:
+            if self.lease is not None:
+                self.lease.check()
             self._end = self._log.append(entries, self._end).end
             for entry in entries:
                 self._state.apply(entry)

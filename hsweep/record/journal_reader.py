@@ -3,18 +3,20 @@
 import json
 import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Self
 
 from hsweep.design.trial_status import TrialStatus
 from hsweep.errors import UserError
 from hsweep.files import cause
+from hsweep.paths import index_file
 from hsweep.record.index import (
     NOTED,
     SELECT_TRIALS,
     by_column,
     catch_up,
+    holds_other_lines,
     is_damage,
     open_index,
     remove_index,
@@ -48,14 +50,14 @@ class JournalReader:
     Every method reads up to the present end of the log, except within a `snapshot`.
 
     Args:
-        path: of the log or of the index, which lie beside each other.
+        folder: of the log.
 
     Raises:
         UserError: the log is missing, or the record cannot be read here.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._attach(Log(path.with_suffix(".jsonl"), read_only=True))
+    def __init__(self, folder: Path) -> None:
+        self._attach(Log(folder))
         try:
             self._open_index()
         except UserError:
@@ -63,16 +65,18 @@ class JournalReader:
             raise
 
     def _attach(self, log: Log) -> None:
-        self._log, self._index_path = log, log.path.with_suffix(".db")
+        self._log, self._index_path = log, index_file(log.folder)
         self._index: sqlite3.Connection | None = None
         self._indexed = -1
-        self._resources = ExitStack()
         self._is_snapshot = False
 
+    def _close_index(self) -> None:
+        index, self._index = self._index, None
+        if index is not None:
+            index.close()
+
     def close(self) -> None:
-        if self._index is not None:
-            self._index.close()
-        self._resources.close()
+        self._close_index()
         self._log.close()
 
     def __enter__(self) -> Self:
@@ -84,14 +88,16 @@ class JournalReader:
     def _open_index(self) -> sqlite3.Connection:
         if self._index is None:
             try:
-                opened = open_index(self._index_path, self._log, self._resources)
-                self._index, self._indexed = opened
+                self._index, self._indexed = open_index(self._index_path, self._log)
             except (OSError, sqlite3.Error) as error:
-                raise UserError(
-                    f"the record {self._log.path} cannot be read ({cause(error)}); make its folder "
-                    "accessible or free some space and try again"
-                ) from error
+                raise self._inaccessible(error) from error
         return self._index
+
+    def _inaccessible(self, error: Exception) -> UserError:
+        return UserError(
+            f"the record {self._log.folder} cannot be read ({cause(error)}); make its folder and "
+            f"{self._index_path.parent} accessible or free some space and try again"
+        )
 
     @contextmanager
     def _readable(self) -> Iterator[sqlite3.Connection]:
@@ -99,8 +105,13 @@ class JournalReader:
         index, path = self._open_index(), self._index_path
         try:
             if not self._is_snapshot and self._log.size != self._indexed:
+                if holds_other_lines(index, self._log):
+                    self._close_index()
+                    index = self._open_index()
                 self._indexed = catch_up(index, self._log)
             yield index
+        except OSError as error:
+            raise self._inaccessible(error) from error
         except (sqlite3.DatabaseError, ValueError, TypeError) as error:
             if isinstance(error, UserError):
                 raise

@@ -1,6 +1,7 @@
 """The log of a study: all that is on record, appended to and never changed.
 
-It is a file of JSON lines, one a transaction, each with a checksum of its entries::
+It is a folder of segments, ``000001.jsonl``, ``000002.jsonl``, and so on: files of JSON lines, one
+a transaction, each with a checksum of its entries::
 
     {"crc32":"0a1b2c3d","entries":[{"report":...},{"status":...}]}
 
@@ -12,6 +13,12 @@ Entries are objects whose first name says what they are:
 - ``status``: a key; with ``time``, ``attempt`` and ``payload``: the status and its reason, and what
   else about the trial's state changes with it.
 - ``meta``: the name of a value of the study as a whole; with ``value``, null to remove it.
+- ``segment``: a number; with ``owner`` and ``after``: the only entry of a segment's first line.
+
+One process writes a segment, its ``owner``, and the next owner begins the next segment. What the
+segment before holds beyond byte ``after`` does not count: its owner wrote it when it was no longer
+the study's. So two processes never append to one file, and no lock is needed that a network file
+system may not keep. A position in the log counts the bytes of all segments that count.
 
 A last line without its end is not on record: a kill or a full disk tore it.
 """
@@ -20,6 +27,8 @@ import contextlib
 import errno
 import json
 import os
+import re
+import uuid
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,6 +43,8 @@ _encode: Final = json.JSONEncoder(separators=(",", ":")).encode
 _HEAD: Final = b'{"crc32":"'
 _MIDDLE: Final = b'","entries":'
 _BODY_AT: Final = len(_HEAD) + 8 + len(_MIDDLE)
+_SEGMENT: Final = re.compile(r"\d{6,}\.jsonl")
+_TAIL_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,48 +52,110 @@ class LogLine:
     """One line of a log.
 
     Attributes:
-        start, end: position of its first byte in the file, and of the first byte after it.
+        segment: number of its segment.
+        start, end: position of its first byte in the log, and of the first byte after it.
         checksum: the checksum of its entries, as written in the file.
         entries: the entries that it holds; None if it is damaged.
         content: its bytes.
     """
 
+    segment: int
     start: int
     end: int
     checksum: str
     entries: Sequence[Entry] | None
     content: bytes
 
+    @property
+    def is_head(self) -> bool:
+        """Whether it is the first line of a segment."""
+        return bool(self.entries) and "segment" in (self.entries or ())[0]
+
+
+@dataclass(slots=True)
+class _Segment:
+    """A segment: its number and file, and where it begins and ends in the log; the last one grows,
+    and its end is None."""
+
+    number: int
+    path: Path
+    start: int
+    end: int | None = None
+
+    def lines(self, start: int = 0) -> Iterator[LogLine]:
+        """Yield its whole lines from a position of the log on, damaged ones without entries."""
+        start = max(start, self.start)
+        with self.path.open("rb") as file:
+            file.seek(start - self.start)
+            for content in file:
+                end = start + len(content)
+                if not content.endswith(b"\n") or (self.end is not None and end > self.end):
+                    break
+                yield _line(self.number, start, end, content)
+                start = end
+        if self.end is not None and start < self.end:
+            yield _line(self.number, start, self.end, b"")  # it has lost its end
+
 
 class Log:
-    """A log's file.
+    """The segments of a log.
+
+    Args:
+        folder: of the segments.
+        writes: number of the segment to append to, behind which nothing is read; 0 for the last;
+            None to read only.
 
     Raises:
-        UserError: it is missing or empty, or cannot be opened.
+        UserError: it has no segment, lacks one, or cannot be opened.
     """
 
-    def __init__(self, path: Path, *, create: bool = False, read_only: bool = False) -> None:
-        self.path = path
+    def __init__(self, folder: Path, *, writes: int | None = None) -> None:
+        self.folder = folder
         self._is_torn = False
-        flags = os.O_RDONLY if read_only else os.O_RDWR | os.O_APPEND
+        self._file = -1
+        self._most = writes or None
+        self._segments: list[_Segment] = []
         try:
-            self._file = os.open(path, flags | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o666)
-            is_empty = not create and self.size == 0
-        except FileNotFoundError:
-            raise unreadable(path, "it is missing") from None
+            if not self._refreshed():
+                raise unreadable(folder, "it is missing")
+            if writes is not None:
+                flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
+                self._file = os.open(self._segments[-1].path, flags)
         except OSError as error:
-            access = "read" if read_only else "written"
+            access = "read" if writes is None else "written"
             raise UserError(
-                f"the record {path} cannot be {access} ({error.strerror}); make it accessible or "
+                f"the record {folder} cannot be {access} ({error.strerror}); make it accessible or "
                 "free some space and try again"
             ) from error
-        if is_empty:
-            self.close()
-            raise unreadable(path, "it is empty")
+
+    def _refreshed(self) -> list[_Segment]:
+        """Return the segments, those that are new included."""
+        if self._file >= 0:
+            return self._segments
+        for path in segment_files(self.folder)[len(self._segments) : self._most]:
+            number = len(self._segments) + 1
+            if path != segment_file(self.folder, number):
+                raise unreadable(segment_file(self.folder, number), "it is missing")
+            new = _Segment(number, path, 0)
+            if self._segments:
+                head, last = next(new.lines(), None), self._segments[-1]
+                # Where it is damaged, all of the segment before counts.
+                after = _size(last.path)
+                if head is not None and head.is_head:
+                    after = (head.entries or ())[0]["after"]
+                last.end = new.start = last.start + after
+            self._segments.append(new)
+        return self._segments
+
+    @property
+    def num_segments(self) -> int:
+        return len(self._refreshed())
 
     @property
     def size(self) -> int:
-        return os.fstat(self._file).st_size
+        """The position behind its last byte."""
+        last = self._refreshed()[-1]
+        return last.start + (_size(last.path) if self._file < 0 else os.fstat(self._file).st_size)
 
     def close(self) -> None:
         """Close the file; a second time is no error."""
@@ -91,59 +164,138 @@ class Log:
             os.close(file)
 
     def append(self, entries: Sequence[Entry], end: int) -> LogLine:
-        """Write a line behind byte ``end``, where the log ends, and return it.
+        """Write a line behind position ``end``, where the log ends, and return it.
 
         Raises:
             OSError: it cannot be written; what was written of it is taken back, if it can be.
         """
+        segment = self._segments[-1]
         if self._is_torn:
             self.cut(end)
         if self.size != end:
-            raise OSError(errno.EIO, "its end is not what was written last", str(self.path))
+            raise OSError(errno.EIO, "its end is not what was written last", str(segment.path))
         line = _encoded(_encode(entries).encode())
-        rest = line
         try:
-            while rest:
-                num_written = os.write(self._file, rest)
-                if not num_written:
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-                rest = rest[num_written:]
+            _write(self._file, line)
         except OSError as error:
             self._is_torn = True
             self.cut(end)
-            raise OSError(error.errno, error.strerror, str(self.path)) from error
+            raise OSError(error.errno, error.strerror, str(segment.path)) from error
         self._is_torn = False
-        return LogLine(end, end + len(line), _checksum(line), entries, line)
+        return LogLine(segment.number, end, end + len(line), _checksum(line), entries, line)
 
     def cut(self, end: int) -> None:
-        """Remove an incomplete line after byte ``end``; a failure is ignored."""
+        """Remove an incomplete line behind position ``end``; a failure is ignored."""
         with contextlib.suppress(OSError):
             if self.size > end:
-                os.ftruncate(self._file, end)
+                os.ftruncate(self._file, end - self._segments[-1].start)
 
-    def checksum_at(self, start: int, end: int) -> str:
-        """Return the checksum of the line between two bytes; empty if no line stands there."""
-        head = os.pread(self._file, _BODY_AT, start)
-        if head[: len(_HEAD)] != _HEAD or os.pread(self._file, 1, end - 1) != b"\n":
-            return ""
-        return _checksum(head)
+    def has_line(self, segment: int, start: int, end: int, checksum: str) -> bool:
+        """Whether a line with this checksum stands between two positions, in this segment."""
+        if segment > self.num_segments:
+            return False
+        place = self._segments[segment - 1]
+        if start < place.start or (place.end is not None and end > place.end):
+            return False
+        with place.path.open("rb") as file:
+            file.seek(start - place.start)
+            content = file.read(end - start)
+        is_whole = len(content) == end - start and content.endswith(b"\n")
+        return is_whole and content.startswith(_HEAD + checksum.encode() + _MIDDLE)
+
+    def refuse_lost(self) -> None:
+        """Refuse a log of which no whole line is left.
+
+        Raises:
+            UserError: naming it.
+        """
+        kinds = {(line.is_head, line.entries is None) for line in self.lines()}
+        if (False, False) not in kinds and kinds != {(True, False)}:
+            raise unreadable(self.folder, "it holds no whole line")
 
     def lines(self, start: int = 0) -> Iterator[LogLine]:
-        """Yield the whole lines from byte ``start`` on, damaged ones without entries."""
-        with self.path.open("rb") as file:
-            file.seek(start)
-            for content in file:
-                if not content.endswith(b"\n"):
-                    return
-                end = start + len(content)
-                yield _line(start, end, content)
-                start = end
+        """Yield the whole lines from a position on, damaged ones without entries."""
+        for segment in list(self._refreshed()):
+            if segment.end is None or segment.end > start:
+                yield from segment.lines(start)
 
 
-def _line(start: int, end: int, content: bytes) -> LogLine:
+def segment_files(folder: Path) -> list[Path]:
+    """Return the segments of a log, in their order; none if the folder is missing."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        return sorted(path for path in folder.iterdir() if _SEGMENT.fullmatch(path.name))
+    return []
+
+
+def segment_file(folder: Path, number: int) -> Path:
+    return folder / f"{number:06}.jsonl"
+
+
+def begin_segment(folder: Path, number: int, owner: Mapping[str, Any]) -> Path:
+    """Begin a segment of a log, behind the last whole line of the segment before; return its file.
+
+    Raises:
+        FileExistsError: another process has begun it.
+        OSError: it cannot be written.
+    """
+    path, after = segment_file(folder, number), 0
+    if number > 1:
+        with segment_file(folder, number - 1).open("rb") as file:
+            # What counts from now on must not be lost with this machine.
+            os.fsync(file.fileno())
+            after = _end_of_lines(file.fileno())
+    head = {"segment": number, "after": after, "owner": owner}
+    draft = folder / f".{path.name}.{uuid.uuid4().hex}.tmp"
+    try:
+        with draft.open("xb") as file:
+            file.write(_encoded(_encode([head]).encode()))
+            file.flush()
+            os.fsync(file.fileno())
+        # Of several processes one succeeds, on network file systems, too.
+        try:
+            os.link(draft, path)
+        except FileExistsError:
+            # A server may have done it, and have been asked again since its answer was lost.
+            if draft.stat().st_nlink < 2:
+                raise
+    finally:
+        draft.unlink(missing_ok=True)
+    return path
+
+
+def owner_of(segment: Path) -> Mapping[str, Any]:
+    """Return the owner of a segment; an empty one where its first line is damaged."""
+    head = next(_Segment(0, segment, 0).lines(), None)
+    return head.entries[0]["owner"] if head is not None and head.entries else {}
+
+
+def _end_of_lines(file: int) -> int:
+    """Return the end of the last whole line of a file."""
+    end = os.fstat(file).st_size
+    while end:
+        start = max(0, end - _TAIL_BYTES)
+        if found := os.pread(file, end - start, start).rfind(b"\n") + 1:
+            return start + found
+        end = start
+    return 0
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size
+
+
+def _write(file: int, content: bytes) -> None:
+    while content:
+        num_written = os.write(file, content)
+        if not num_written:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        content = content[num_written:]
+
+
+def _line(segment: int, start: int, end: int, content: bytes) -> LogLine:
     body = content[_BODY_AT:-2]
-    is_whole = content == _encoded(body)
-    return LogLine(start, end, _checksum(content), json.loads(body) if is_whole else None, content)
+    entries = json.loads(body) if content == _encoded(body) else None
+    return LogLine(segment, start, end, _checksum(content), entries, content)
 
 
 def _checksum(content: bytes) -> str:

@@ -5,9 +5,10 @@ import shutil
 
 from hsweep.errors import UserError
 from hsweep.paths import StudyPaths, below
+from hsweep.record.index import remove_index
+from hsweep.record.lease import holding
 from hsweep.record.mirror import OWNER
 from hsweep.record.study import StudyFolder
-from hsweep.record.study_lock import holding
 from hsweep.training.storage import Store
 
 _STORED = ("checkpoints", "weights", "ray", "trials")
@@ -49,6 +50,7 @@ def remove(paths: StudyPaths) -> None:
                 if storage is not None:
                     _remove_stored(below(storage, paths.name))
             shutil.rmtree(trash, ignore_errors=True)
+            remove_index(paths.index)
             paths.root.rename(trash)
     except OSError as error:
         raise UserError(

@@ -151,6 +151,8 @@ class StudyState:
 
     def apply(self, entry: Entry) -> bool:
         """Change the state by an entry; return whether it is of any consequence."""
+        if "segment" in entry:
+            return False
         if "meta" in entry:
             if entry["value"] is None:
                 self.metas.pop(entry["meta"], None)

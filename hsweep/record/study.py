@@ -7,7 +7,6 @@ import shutil
 import sqlite3
 import time
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -19,10 +18,10 @@ from hsweep.files import cause, set_aside, write_text
 from hsweep.paths import Home, StudyPaths, weights_file
 from hsweep.record.index import remove_index
 from hsweep.record.journal import Journal, JournalReader
+from hsweep.record.lease import holding, is_held, refuse_held
 from hsweep.record.log import Entry
 from hsweep.record.manifest import Manifest, manifest_text, parse_manifest
 from hsweep.record.rows import TrialRow, labels_of
-from hsweep.record.study_lock import holding, is_held
 from hsweep.record.summary import PROPOSALS, SEARCH_END
 from hsweep.record.tables import StudyTables, write_table
 from hsweep.record.weights import FinalWeights, KeptWeights, WeightsFolder, WeightsKeeper
@@ -66,7 +65,7 @@ class StudyFolder:
             with Journal(draft.journal, create=True) as journal:
                 texts = {draft.manifest: manifest_text(manifest), draft.sweep_source: sweep_source}
                 journal.set_metas({_on_record(path): text for path, text in texts.items()})
-            study.export(plan)
+                study._export(journal, plan)
             draft.root.rename(paths.root)
         except BaseException as error:
             shutil.rmtree(draft.root, ignore_errors=True)
@@ -95,19 +94,13 @@ class StudyFolder:
         """Open an existing study that is going to run.
 
         Its index is built from its log again: damage to an index may go unnoticed otherwise.
-        UserError if there is none of that name, another process runs it, or it cannot be read or
-        written to.
+        UserError if there is none of that name, another process runs it, or it cannot be read.
         """
         paths = existing(home, name)
-        with holding(paths), Journal(paths.journal) as journal:
-            with contextlib.suppress(OSError):
-                remove_index(paths.index)
-            study = cls.at(paths)
-            # Where a damaged line of the log held one of them, it is on record again.
-            if journal.meta(_on_record(paths.manifest)) is None:
-                journal.set_meta(_on_record(paths.manifest), manifest_text(study.manifest))
-            journal.set_meta(_on_record(paths.sweep_source), study.sweep_text())
-        return study
+        refuse_held(paths)
+        with contextlib.suppress(OSError):
+            remove_index(paths.index)
+        return cls.at(paths)
 
     @classmethod
     def at(cls, paths: StudyPaths) -> "StudyFolder":
@@ -171,13 +164,16 @@ class StudyFolder:
         """Write the files that people read, and the plan if given, where they differ from the
         record; no command reads these files back."""
         with self.journal() as journal:
-            texts = journal.metas(FILE_META)
+            self._export(journal, plan)
+
+    def _export(self, journal: JournalReader, plan: Mapping[str, Any] | None) -> None:
+        texts = journal.metas(FILE_META)
         if plan is not None:
             texts[self.paths.plan.name] = json.dumps(plan, indent=1, default=str) + "\n"
         for name, text in texts.items():
-            self._export(self.paths.root / name, text, texts.values())
+            self._export_file(self.paths.root / name, text, texts.values())
 
-    def _export(self, path: Path, text: str, recorded_digests: Collection[str]) -> None:
+    def _export_file(self, path: Path, text: str, recorded_digests: Collection[str]) -> None:
         present = path.read_text("utf-8", errors="replace") if path.exists() else None
         if present == text:
             return
@@ -199,16 +195,20 @@ class StudyFolder:
         """Open the record to read it, also beside a running driver."""
         return JournalReader(self.paths.journal)
 
-    def writer(self) -> Journal:
-        """Open the record to write it; the study must be locked."""
-        return Journal(self.paths.journal)
-
-    def locked(self) -> AbstractContextManager[None]:
-        """Hold the study for this process; UserError if another one does."""
-        return holding(self.paths)
+    @contextlib.contextmanager
+    def writer(self) -> Iterator[Journal]:
+        """Hold the study for this process, and open the record to write it; UserError if another
+        process holds it, or it cannot be written to."""
+        with holding(self.paths) as lease, Journal(self.paths.journal, lease=lease) as journal:
+            # Where a damaged line of the log held one of them, it is on record again.
+            if journal.meta(_on_record(self.paths.manifest)) is None:
+                journal.set_meta(_on_record(self.paths.manifest), manifest_text(self.manifest))
+            if journal.meta(_on_record(self.paths.sweep_source)) is None:
+                journal.set_meta(_on_record(self.paths.sweep_source), self.sweep_text())
+            yield journal
 
     def is_running(self) -> bool:
-        """Whether a living process of this machine runs the study."""
+        """Whether a living process runs the study."""
         return is_held(self.paths)
 
     def is_adaptive(self) -> bool:
@@ -359,7 +359,7 @@ def list_studies(home: Home) -> list[StudyPaths]:
 def holds_a_study(paths: StudyPaths) -> bool:
     """Whether a folder holds a study, whole or damaged."""
     try:
-        return any(path.is_file() for path in (paths.manifest, paths.journal, paths.index))
+        return paths.manifest.is_file() or paths.journal.is_dir()
     except OSError:
         return False
 

@@ -6,7 +6,8 @@ difference is shown before anything is recorded, and recorded as one line before
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
@@ -97,27 +98,29 @@ class Change:
         """Whether the trials or the manifest of the study change."""
         return self.manifest is not study.manifest or self.revision.changes_trials
 
-    def record(self, home: Home) -> StudyFolder:
-        """Record the change, when nothing stands in the way of the first trial; return the study.
+    @contextmanager
+    def recorded(self, home: Home) -> Iterator[tuple[StudyFolder, Journal]]:
+        """Hold the study, a new one or the one that changes, with the change on record.
 
         Raises:
-            UserError: it cannot be written, or another process has run the study meanwhile.
+            UserError: it cannot be written, another process holds it or has run it meanwhile.
         """
-        if self.study is None:
+        study = self.study
+        if study is None:
             plan = self.prepared.plan.to_json()
-            return StudyFolder.create(home, self.manifest, sweep_source=self.source, plan=plan)
-        with self.study.locked():
-            self._refuse_moved_on(self.study)
-            if self.changes(self.study) or self.again:
-                self.take_over(self.study)
-        return self.study
+            study = StudyFolder.create(home, self.manifest, sweep_source=self.source, plan=plan)
+        with study.writer() as journal:
+            if self.study is not None:
+                self._refuse_moved_on(study, journal)
+                if self.changes(study) or self.again:
+                    self.take_over(study, journal)
+            yield study, journal
 
-    def take_over(self, study: StudyFolder) -> None:
-        """Record the change of an existing study as one line of its log; its lock must be held."""
+    def take_over(self, study: StudyFolder, journal: Journal) -> None:
+        """Record the change of an existing study as one line of its log."""
         try:
-            with study.writer() as journal:
-                manifest = study.manifest_entries(journal, self.manifest, self.source)
-                journal.append([*self._trial_entries(journal), *manifest])
+            manifest = study.manifest_entries(journal, self.manifest, self.source)
+            journal.append([*self._trial_entries(journal), *manifest])
             study.manifest = self.manifest
             study.export()
         except OSError as error:
@@ -159,13 +162,12 @@ class Change:
             entries += journal.removal_entries([row.key for row in rows], why)
         return [*entries, *journal.reopening_entries(self.again, "asked for again")]
 
-    def _refuse_moved_on(self, study: StudyFolder) -> None:
-        with study.journal() as journal:
-            if journal.last_seq() != self.last_seq:
-                raise UserError(
-                    f"the study {study.name!r} was run by another process meanwhile; give the "
-                    "command again to see what it makes of the study now"
-                )
+    def _refuse_moved_on(self, study: StudyFolder, journal: Journal) -> None:
+        if journal.last_seq() != self.last_seq:
+            raise UserError(
+                f"the study {study.name!r} was run by another process meanwhile; give the "
+                "command again to see what it makes of the study now"
+            )
 
     def announce(self, study: StudyFolder, console: Console) -> None:
         """Print how the existing study changes."""

@@ -34,7 +34,6 @@ from hsweep.record.journal_reader import RUNS
 from hsweep.record.mirror import check_storage, mark_storage
 from hsweep.record.provenance import hardware
 from hsweep.record.study import StudyFolder
-from hsweep.record.study_lock import note_time_left
 from hsweep.record.summary import budgets_in_words, counted
 from hsweep.record.weights import WeightsKeeper
 from hsweep.running.change import Change
@@ -54,7 +53,7 @@ from hsweep.signals import (
     not_in_forks,
 )
 from hsweep.terminal import print_step
-from hsweep.tracking.target import STORE_VARIABLE
+from hsweep.tracking.target import STORE_VARIABLE, network_lines
 from hsweep.tracking.tracker import Tracker
 from hsweep.training.checkpoints import CheckpointStore
 from hsweep.training.compiled import cannot_be_compiled
@@ -135,16 +134,17 @@ def run(
         if not isinstance(runner, InlineRunner):
             runner.announce = functools.partial(_print_dashboard, console)
         collect_as_usual()
-        study = change.record(home)
-        if study.manifest.storage is not None:
-            mark_storage(study.manifest, home)
-        with explain_interrupt(f"with all reports on record; go on by: {resume_line(study)}"):
+        with (
+            change.recorded(home) as (study, journal),
+            explain_interrupt(f"with all reports on record; go on by: {resume_line(study)}"),
+        ):
+            if study.manifest.storage is not None:
+                mark_storage(study.manifest, home)
             _greet(console, change, home, runner)
-            with study.locked(), study.writer() as journal:
-                return study, _train(
-                    *(study, journal, change, options, home, runner, console, conclude),
-                    is_guest=is_guest,
-                )
+            return study, _train(
+                *(study, journal, change, options, home, runner, console, conclude),
+                is_guest=is_guest,
+            )
     finally:
         runner.close()
 
@@ -233,6 +233,8 @@ def _greet(console: Console, change: Change, home: Home, runner: Runner) -> None
         _print_dashboard(console, url)
     if os.environ.get(STORE_VARIABLE) == change.target.uri:
         console.print(f"MLflow store   {change.target.shown_uri} ({STORE_VARIABLE})")
+    for line in network_lines(change.target):
+        console.print(line, style="yellow", soft_wrap=True)
     console.print(f"MLflow UI      {browse_line(change.target, home, change.name)}", soft_wrap=True)
 
 
@@ -254,8 +256,13 @@ def _train(
     *,
     is_guest: bool,
 ) -> Outcome:
-    """Train the unfinished trials of a study, then answer it; the study's lock must be held."""
-    start_time = time.monotonic()
+    """Train the unfinished trials of a study that is held, then answer it.
+
+    Raises:
+        FencedError: another process has taken the study over; everything else is left to it.
+    """
+    start_time, lease = time.monotonic(), journal.lease
+    assert lease is not None, "the study is held"
     plan = change.prepared.plan
     stopping = plan.sweep.early_stopping
     budget = plan.sweep.budget
@@ -271,9 +278,10 @@ def _train(
     for line in reuse.lines(len(trials)):
         console.print(line, soft_wrap=True)
     _record_accepted(study, journal, reuse)
-    progress = Progress(console, outlook, functools.partial(note_time_left, study.paths))
+    progress = Progress(console, outlook, functools.partial(setattr, lease, "seconds_left"))
     coordinator.observer = progress
-    tracker = Tracker(study.paths.journal, change.target, study.manifest)
+    lease.lost = lambda error: coordinator.request_stop(str(error), is_trouble=True)
+    tracker = Tracker(study.paths.journal, change.target, study.manifest, lease.beat)
     study.export(plan.to_json())
     tracker.attach(study.paths.plan)
     tracker.start()
@@ -296,6 +304,7 @@ def _train(
             progress.showing(),
         ):
             runner.run(coordinator)
+        lease.check(at_once=True)
     except BaseException:
         # Where a program of the user's goes on, no thread of an ended run goes on with it.
         tracker.close(wait_seconds=0.0)

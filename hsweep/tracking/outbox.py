@@ -83,7 +83,8 @@ class Outbox:
         """Where final weights are, by the key of the trial whose run says so."""
         self._should_stop, self._passed = should_stop, passed
         self._paths = StudyPaths(journal_path.parent)
-        self._lock = FileLock(state.file.with_suffix(".lock"))
+        # Of this machine: one of another delivers nothing while a process here holds the study.
+        self._lock = FileLock(self._paths.index.with_suffix(f".{target.scope}.lock"))
         self._journal = JournalReader(journal_path)
         try:
             self._client = connect(target)

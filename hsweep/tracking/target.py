@@ -26,6 +26,8 @@ STORE_VARIABLE: Final = "MLFLOW_TRACKING_URI"
 _SERVERS: Final = ("http", "https")
 _DATABASES: Final = ("postgresql", "mysql", "mssql")
 _SQLITE: Final = "sqlite:///"
+_NETWORKS: Final = ("nfs", "lustre", "gpfs", "cifs", "smb", "beegfs", "ceph", "fuse.", "afs", "9p")
+"""How the names of network file systems begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +145,23 @@ def _sqlite_target(uri: str, home: Home, experiment: str) -> TrackingTarget:
     is_default = file == home.mlflow_database.expanduser().absolute()
     artifacts = home.mlflow_artifacts if is_default else file.parent / "artifacts"
     return TrackingTarget(f"{sqlite_uri(file)}{has_query}{query}", _as_uri(artifacts), experiment)
+
+
+def network_lines(target: TrackingTarget) -> list[str]:
+    """Return a warning about a SQLite store on a network file system; none for other stores."""
+    import psutil
+
+    file = target.sqlite_file
+    if file is None:
+        return []
+    mounts = {part.mountpoint: part.fstype for part in psutil.disk_partitions(all=True)}
+    kinds = [mounts[str(place)] for place in file.resolve().parents if str(place) in mounts]
+    if not kinds or not kinds[0].startswith(_NETWORKS):
+        return []
+    return [
+        f"MLflow's store is an SQLite file on a network file system ({kinds[0]}), where it may be "
+        "slow, locked or damaged; --tracking-uri names a server, or a file on a local disk"
+    ]
 
 
 def _as_uri(folder: Path) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hsweep.command_line import command
+from hsweep.errors import FencedError
 from hsweep.record.journal_reader import JournalReader
 from hsweep.record.manifest import Manifest
 from hsweep.record.provenance import usable_cores
@@ -72,9 +73,20 @@ class Tracker:
 
     Nothing that goes wrong with the store reaches the study: it is tried again, less and less
     often, and the last error is kept for the summary.
+
+    Args:
+        confirm: called before each batch; raises FencedError if the study is no longer this
+            process's, and OSError if the log is not safe on the disk: nothing is delivered then.
     """
 
-    def __init__(self, journal_path: Path, target: TrackingTarget, study: Manifest) -> None:
+    def __init__(
+        self,
+        journal_path: Path,
+        target: TrackingTarget,
+        study: Manifest,
+        confirm: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._confirm = confirm
         self._journal_path, self._target, self._study = journal_path, target, study
         self._state = StoreState.of(journal_path, target)
         self._thread = threading.Thread(target=self._serve, name="hsweep-mlflow", daemon=True)
@@ -204,6 +216,8 @@ class Tracker:
             closing_attempts -= is_closing
             try:
                 self._deliver(reopen=True, is_last=is_closing)
+            except FencedError:
+                break
             except Exception as error:
                 self._error = describe(error)
                 self._disconnect()
@@ -225,6 +239,7 @@ class Tracker:
         """Deliver a batch, or all there is once training is over."""
         from hsweep.tracking.outbox import Outbox  # imports MLflow, in this thread
 
+        self._confirm()
         outbox = self._outbox = self._outbox or Outbox(
             self._journal_path,
             self._target,
@@ -236,6 +251,7 @@ class Tracker:
         )
         is_behind = outbox.deliver_rows()
         while is_behind and self._hurried.is_set() and not self._abandoned.is_set():
+            self._confirm()
             is_behind = outbox.deliver_rows()
         # A trial has its run once its rows are delivered.
         while self._attachments and not (is_behind or self._abandoned.is_set()):

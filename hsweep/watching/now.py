@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from hsweep.design.trial import TrialStatus
 from hsweep.record.journal_reader import JournalReader
+from hsweep.record.lease import Holder, read_holder
 from hsweep.record.rows import TrialRow, labels_of
 from hsweep.record.study import StudyFolder
-from hsweep.record.study_lock import Holder, read_holder
 from hsweep.record.summary import counted, first_line, num_ended, run_counts
 from hsweep.running.progress import duration, number
 
@@ -122,7 +122,8 @@ def _time(holder: Holder, rows: Sequence[TrialRow], last: float | None) -> str:
     if holder.since is not None:
         parts.insert(0, f"running for {duration(max(0.0, time.time() - holder.since))}")
         if holder.seconds_left is not None:
-            parts.append(f"about {duration(holder.seconds_left)} left")
+            left = holder.seconds_left - max(0.0, time.time() - holder.time)
+            parts.append(f"about {duration(max(0.0, left))} left")
         if last is not None:
             parts.append(f"last news at {_clock(last)}")
     return ", ".join(parts)

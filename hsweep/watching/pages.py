@@ -7,8 +7,9 @@ from typing import Any, Final
 from hsweep.design.trial import TrialStatus
 from hsweep.errors import UserError, format_error
 from hsweep.paths import Home
+from hsweep.record.lease import is_held
+from hsweep.record.log import segment_files
 from hsweep.record.study import StudyFolder, list_studies
-from hsweep.record.study_lock import is_held
 from hsweep.secrets import redact
 from hsweep.terminal import warn
 from hsweep.watching.now import Now, study_now
@@ -51,7 +52,7 @@ class StudyPages:
             if self._now is not None and began < self._next_reading:
                 return self._now
             paths = self._home.study(self._name)
-            size = paths.journal.stat().st_size if paths.journal.exists() else -1
+            size = sum(path.stat().st_size for path in segment_files(paths.journal))
             was_running = self._now is None or self._now.state == "running"
             # While it runs time passes, too.
             if self._now is None or size != self._log_size or was_running or is_held(paths):

@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from hsweep.paths import index_file
+
 _LINE: Final = re.compile(rb'\{"crc32":"([0-9a-f]{8})","entries":(.*)\}\n', re.DOTALL)
 FINAL: Final = frozenset(
     {"finished", "stopped_early", "not_needed", "diverged", "failed", "too_large"}
@@ -111,7 +113,7 @@ class Record:
 
 
 def read_record(study: Path) -> Record:
-    file = study / "journal.db"
+    file = index_file(study / "journal")
     with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True, timeout=30)) as database:
         rows = database.execute(
             "SELECT key, status, unit, attempt FROM trials WHERE orphaned = '' ORDER BY ordinal"
@@ -125,10 +127,20 @@ def read_record(study: Path) -> Record:
 
 def log_entries(study: Path) -> Iterator[dict[str, Any]]:
     """Yield what the whole lines of a study's log hold."""
-    for line in (study / "journal.jsonl").read_bytes().splitlines(keepends=True):
-        checked = _LINE.fullmatch(line)
-        if checked is not None and f"{zlib.crc32(checked[2]):08x}".encode() == checked[1]:
-            yield from json.loads(checked[2])
+    contents = [file.read_bytes() for file in sorted((study / "journal").glob("[0-9]*.jsonl"))]
+    lines = [[*map(_entries, content.splitlines(keepends=True))] for content in contents]
+    for number, content in enumerate(contents):
+        head = lines[number + 1][0] if number + 1 < len(lines) else []
+        # What its owner wrote when the study was no longer its own.
+        counts = content[: head[0]["after"]] if head else content
+        for entries in lines[number][: counts.count(b"\n")]:
+            yield from (entry for entry in entries if "segment" not in entry)
+
+
+def _entries(line: bytes) -> list[dict[str, Any]]:
+    checked = _LINE.fullmatch(line)
+    is_whole = checked and f"{zlib.crc32(checked[2]):08x}".encode() == checked[1]
+    return json.loads(checked[2]) if checked and is_whole else []
 
 
 def reports_in_the_log(study: Path) -> Counter[Reported]:

@@ -44,7 +44,8 @@ class Forks:
         environment = {
             name: value
             for name, value in os.environ.items()
-            if not name.startswith(("RAY_", "TUNE_", "HSWEEP_", "PYTEST_", "MLFLOW_"))
+            if name == "HSWEEP_NODE_DIR"
+            or not name.startswith(("RAY_", "TUNE_", "HSWEEP_", "PYTEST_", "MLFLOW_"))
         }
         threads = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "MKL", "OPENBLAS")}
         paths = os.pathsep.join([str(TESTS.parent), str(TESTS)])

@@ -12,7 +12,8 @@ from tiny import tiny_sweep
 from tiny_runs import planned
 from tiny_studies import finish, new_study, recording
 
-from hsweep.paths import Home
+from hsweep.paths import Home, index_file
+from hsweep.record.journal_reader import JournalReader
 
 FIRST = planned(tiny_sweep())[0].key
 
@@ -30,7 +31,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def study(whole: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(whole, tmp_path / "study"))
+    copy = Path(shutil.copytree(whole, tmp_path / "study"))
+    JournalReader(copy / "journal").close()  # which makes its index
+    return copy
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +42,7 @@ def calm(whole: Path) -> Endings:
 
 
 def doctor(study: Path, *statements: str) -> None:
-    with closing(sqlite3.connect(study / "journal.db", isolation_level=None)) as record:
+    with closing(sqlite3.connect(index_file(study / "journal"), isolation_level=None)) as record:
         for statement in statements:
             record.execute(statement.format(key=FIRST))
 

@@ -9,10 +9,13 @@ from chaos.audit import Audit, Endings, Seen, audit, audit_tracking, lost_work, 
 from chaos.fault_table import Fault
 from chaos.forking import TESTS, Ended, Forks
 
+from hsweep.paths import index_file
+
 STUDY = "small"
 SWEEP = '''
 """Three shapes whose dropout would show any step out of order, stopped early among themselves."""
 
+from hsweep.paths import index_file
 from hsweep import Asha, Recipe, Sweep, epochs, grid
 from tiny_beside import TinyTask, tiny_model
 
@@ -106,7 +109,7 @@ class Small:
         for at, torn in kills:
             ended = self.go_on(dies_at=at, torn=torn)
             assert ended.was_killed, ended.output
-            if (self.study / "journal.db").exists():
+            if index_file(self.study / "journal").exists():
                 # Checkpoints follow every report here, so nothing on record is lost.
                 assert set(lost_work(self.study).values()) <= {0.0}
                 seen |= seen_in(read_record(self.study))

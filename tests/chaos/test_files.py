@@ -12,6 +12,9 @@ from chaos.fault_table import Fault
 from chaos.kill_loop import KillLoop
 from chaos.workplace import Workplace
 
+from hsweep.paths import index_file
+from hsweep.record.log import segment_files
+
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
@@ -65,13 +68,15 @@ def test_the_record(
     for driver in kills.drivers(8):
         # The checkpoints of a trial whose end is lost are gone.
         kills.kill(driver, most=math.inf)
-        names = ("journal.jsonl", "journal.db", "journal.db-wal")
-        files = [study / name for name in names if (study / name).exists()]
+        segments, index = segment_files(study / "journal"), index_file(study / "journal")
+        indices = (index, index.with_name(f"{index.name}-wal"))
+        files = [*segments, *(file for file in indices if file.exists())]
         if files:
             before = reports_in_the_log(study)
             file = rng.choice(files)
-            first = len(file.read_bytes().partition(b"\n")[0]) if file.name == names[0] else -1
-            spoil(file, rng, first + 1)
+            # Who has a segment, and what study this is, is for backups to see to.
+            lines = file.read_bytes().splitlines(keepends=True) if file in segments else []
+            spoil(file, rng, sum(map(len, lines[:2])))
             damaged |= (before - reports_in_the_log(study)).keys()
     tried.settle(kills.end(calm, damaged))
 

@@ -233,7 +233,8 @@ class Workplace:
         environment = {
             name: value
             for name, value in os.environ.items()
-            if not name.startswith(("RAY_", "TUNE_", "HSWEEP_", "PYTEST_", "MLFLOW_"))
+            if name == "HSWEEP_NODE_DIR"
+            or not name.startswith(("RAY_", "TUNE_", "HSWEEP_", "PYTEST_", "MLFLOW_"))
         }
         process = Process(
             arguments,
@@ -285,7 +286,7 @@ class Workplace:
         Reads the log itself: it is asked all the time, beside the study that runs.
         """
         folder = self.study(study)
-        return standing(folder) if (folder / "journal.jsonl").exists() else (0, 0)
+        return standing(folder) if (folder / "journal").exists() else (0, 0)
 
     def wait_for_report(self, study: str, driver: Process) -> None:
         """Wait until a driver that has just been started reports."""

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Final
 
 _CHANGES: Final = ("INSERT", "UPDATE", "DELETE", "CREATE", "ALTER", "DROP", "REPLACE", "COMMIT")
-_FILE_EVENTS: Final = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate")
+_FILE_EVENTS: Final = ("os.rename", "os.link", "os.remove", "os.mkdir", "os.rmdir", "os.truncate")
 _MADE: Final = re.compile(r"CREATE .*IF NOT EXISTS (\w+)")
 _PRELOADED: Final = (
     *("mlflow.tracking.client", "mlflow.store.tracking.sqlalchemy_store", "pandas"),
@@ -81,7 +81,8 @@ class Writes:
     def _on_event(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event == "open":
             path, _, flags = arguments
-            if flags & (os.O_WRONLY | os.O_RDWR):
+            # A file without a name, which is opened as its folder, is seen by nobody.
+            if flags & (os.O_WRONLY | os.O_RDWR) and not Path(path).is_dir():
                 is_new = bool(flags & os.O_TRUNC) or not Path(path).exists()
                 self.before("open", path, (lambda: _leave_half(path)) if is_new else None)
         elif event in _FILE_EVENTS and not (event == "os.mkdir" and Path(arguments[0]).exists()):

@@ -133,7 +133,7 @@ class Ended:
 def trials(home: Path, study: str, **point: object) -> dict[int, Ended]:
     """The trials of a study that are at this point, by their heads."""
     folder = home / "studies" / study
-    with JournalReader(folder / "journal.db") as journal:
+    with JournalReader(folder / "journal") as journal:
         reports = list(journal.reports())
         return {
             row.point["heads"]: Ended(

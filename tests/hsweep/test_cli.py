@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from hsweep.coordination.runner import InlineRunner
 from hsweep.design.trial import TrialStatus
 from hsweep.errors import UserError
 from hsweep.paths import Home
+from hsweep.record.log import segment_file
 from hsweep.running import run
 from hsweep.running.options import RunOptions
 from hsweep.tracking.tracker import Tracker
@@ -579,8 +581,8 @@ class TestStudies:
     def test_list_survives_broken_studies(self, hsweep: Invoke, home: Home) -> None:
         new_study(home, "whole")
         new_study(home, "no_manifest").paths.manifest.write_text("{")
-        new_study(home, "no_journal").paths.journal.unlink()
-        new_study(home, "garbage").paths.journal.write_bytes(b"garbage" * 99)
+        shutil.rmtree(new_study(home, "no_journal").paths.journal)
+        segment_file(new_study(home, "garbage").paths.journal, 1).write_bytes(b"garbage" * 99)
         new_study(home, "strange").paths.root.rename(home.studies / "strange name")
         result = hsweep("list")
         assert result.exit_code == 0, result.output
@@ -591,10 +593,8 @@ class TestStudies:
 
     @pytest.mark.parametrize("name", ["show", "analyze", "report"])
     def test_a_damaged_study_is_said(self, hsweep: Invoke, home: Home, name: str) -> None:
-        new_study(home).paths.journal.write_bytes(b"garbage" * 99)
-        assert "journal.jsonl cannot be read (it holds no whole line" in refusal(
-            hsweep(name, "mine")
-        )
+        segment_file(new_study(home).paths.journal, 1).write_bytes(b"garbage" * 99)
+        assert "journal cannot be read (it holds no whole line" in refusal(hsweep(name, "mine"))
 
 
 class TestExport:

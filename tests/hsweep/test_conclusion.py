@@ -33,7 +33,7 @@ def test_a_study_of_a_second_in_a_fresh_home_delivers_everything(tmp_path: Path)
     assert told["wall_seconds"] > 0
     assert "has not got" not in done.stderr
     target = tracking_target(None, Home(tmp_path / "h"), "tiny")
-    record = tmp_path / "h" / "studies" / "tiny-quick" / "journal.db"
+    record = tmp_path / "h" / "studies" / "tiny-quick" / "journal"
     with JournalReader(record) as journal:
         assert StoreState.of(record, target).cursor == journal.last_seq()
     client = MlflowClient(tracking_uri=target.uri)

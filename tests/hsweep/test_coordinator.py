@@ -380,7 +380,7 @@ def test_a_stop_request_ends_the_handing_out_and_the_first_reason_stays(tmp_path
 def test_a_record_that_cannot_be_written_ends_the_run_with_a_reason_and_raises_nothing(
     tmp_path: Path, moment: str
 ) -> None:
-    journal = Journal(tmp_path / "journal.db", create=True)
+    journal = Journal(tmp_path / "journal", create=True)
     record_trials(journal, planned(SWEEP))
     coordinator = Coordinator(
         journal=journal, sweep=SWEEP, trials=planned(SWEEP), checkpoints=str(tmp_path)
@@ -537,7 +537,7 @@ def test_trials_that_end_their_drivers_process_time_and_again_have_failed(
     tmp_path: Path, in_driver: bool
 ) -> None:
     trials = planned(SWEEP)
-    with Journal(tmp_path / "journal.db", create=True) as journal:
+    with Journal(tmp_path / "journal", create=True) as journal:
         record_trials(journal, trials)
         deadly: dict[str, int] = {}
         for _ in range(3 * len(trials) + 1):
@@ -559,7 +559,7 @@ def test_trials_that_end_their_drivers_process_time_and_again_have_failed(
 
 def test_a_trial_that_gets_further_each_time_has_not_failed(tmp_path: Path) -> None:
     sweep = replace(SWEEP, max_failures=0)
-    with Journal(tmp_path / "journal.db", create=True) as journal:
+    with Journal(tmp_path / "journal", create=True) as journal:
         record_trials(journal, planned(sweep))
         for unit in (1, 2, 3, 4):
             killed = Coordinator(journal, sweep, planned(sweep), str(tmp_path))
@@ -572,7 +572,7 @@ def test_a_trial_that_gets_further_each_time_has_not_failed(tmp_path: Path) -> N
 def test_a_coordinator_whose_predecessor_was_killed_takes_its_running_trials_up(
     tmp_path: Path,
 ) -> None:
-    with Journal(tmp_path / "journal.db", create=True) as journal:
+    with Journal(tmp_path / "journal", create=True) as journal:
         record_trials(journal, planned(SWEEP))
         killed = Coordinator(journal, SWEEP, planned(SWEEP), str(tmp_path))
         lost = take(killed)
@@ -744,7 +744,7 @@ def test_what_is_known_from_elsewhere_is_not_handed_out(tmp_path: Path) -> None:
 
     payload = {"step": 4, "metrics": {"nmse": 0.25}, "wall_seconds": 1.0}
     entry = LogRow(1, 7.0, known, 1, "report", 4, payload)
-    with Journal(tmp_path / "journal.db", create=True) as journal:
+    with Journal(tmp_path / "journal", create=True) as journal:
         record_trials(journal, trials)
         journal.append(
             journal.adoption_entries(
@@ -793,7 +793,7 @@ def test_what_a_trial_held_is_kept_and_nothing_is_where_nothing_was_measured(
         assignment = take(coordinator)
         coordinator.report(assignment, replace(said(assignment, 1), peak_memory_bytes=5 * 2**30))
         coordinator.report(assignment, said(assignment, 2))
-    with JournalReader(tmp_path / "journal.db") as journal:
+    with JournalReader(tmp_path / "journal") as journal:
         first, second = (entry.payload for entry in journal.reports())
     assert first["peak_memory_bytes"] == 5 * 2**30
     assert first.keys() - second.keys() == {"peak_memory_bytes"}

@@ -11,6 +11,8 @@ from tiny_studies import SWEEP_FILE, new_study, trained
 from hsweep.errors import UserError
 from hsweep.paths import Home
 from hsweep.python import load
+from hsweep.record.lease import holding
+from hsweep.record.log import segment_file
 from hsweep.record.study import StudyFolder, list_studies
 
 Invoke = Callable[..., Result]
@@ -53,7 +55,7 @@ def test_nothing_is_deleted_unasked_or_while_it_runs(hsweep: Invoke, home: Home)
     study = new_study(home)
     refused = hsweep("delete", "mine")
     assert (refused.exit_code, "give --yes" in refused.stderr) == (2, True)
-    with study.locked():
+    with holding(study.paths):
         refused = hsweep("delete", "mine", "--yes")
         assert (refused.exit_code, "is being run by" in refused.stderr) == (2, True)
         with pytest.raises(UserError, match="is being run by"):
@@ -62,7 +64,7 @@ def test_nothing_is_deleted_unasked_or_while_it_runs(hsweep: Invoke, home: Home)
     load("mine", home.root).delete()
     assert names(home) == set()
     # Nor does a process that is about to run it make its folder again, in the way of another.
-    with pytest.raises(UserError, match="it is not there"), study.locked():
+    with pytest.raises(UserError, match="it is not there"), holding(study.paths):
         pass
     assert new_study(home).status()["trials"] == 3
     again = load("mine", home.root)
@@ -73,8 +75,8 @@ def test_nothing_is_deleted_unasked_or_while_it_runs(hsweep: Invoke, home: Home)
 
 def test_a_study_that_cannot_be_read_can_be_deleted(hsweep: Invoke, home: Home) -> None:
     study = new_study(home)
-    study.paths.journal.write_bytes(b"\xff\x00 no log")
-    study.paths.index.unlink()
+    segment_file(study.paths.journal, 1).write_bytes(b"\xff\x00 no log")
+    study.paths.index.unlink(missing_ok=True)
     assert hsweep("show", "mine").exit_code == 2
     assert hsweep("delete", "mine", "--yes").exit_code == 0
     assert names(home) == set()

@@ -30,6 +30,7 @@ from hsweep.planning.options import SweepOptions
 from hsweep.planning.plan import Plan
 from hsweep.planning.prepare import loaded_sweep, own_sweep, prepare, recorded_options
 from hsweep.record.journal import TrialRow
+from hsweep.record.lease import holding
 from hsweep.record.study import StudyFolder
 from hsweep.running.change import Change, edit, resume
 from hsweep.running.manifests import new_manifest
@@ -114,8 +115,8 @@ class Bench:
         return change
 
     def take_over(self, study: StudyFolder, change: Change) -> None:
-        with study.locked():
-            change.take_over(study)
+        with study.writer() as journal:
+            change.take_over(study, journal)
 
     def plan(self, study: StudyFolder) -> Plan:
         """Plan what the study is by its own record."""
@@ -853,7 +854,7 @@ class TestRunAgain:
             refused = hsweep("run", self.file(bench), "--runner", "inline", *option)
             assert refused.exit_code == 2
             assert told in refused.stderr
-        with study.locked():
+        with holding(study.paths):
             refused = hsweep("run", self.file(bench))
         assert refused.exit_code == 2
         assert "is being run by process" in refused.stderr

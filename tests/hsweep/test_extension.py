@@ -406,7 +406,7 @@ def plan() -> Plan:
 
 @pytest.fixture
 def journal(tmp_path: Path) -> Iterator[Journal]:
-    with Journal(tmp_path / "journal.db", create=True) as journal:
+    with Journal(tmp_path / "journal", create=True) as journal:
         yield journal
 
 

@@ -25,7 +25,7 @@ def report(unit: int, nmse: float | None = 0.5, seconds: float = 1.0) -> Report:
 
 
 def planned(folder: Path) -> Journal:
-    journal = Journal(folder / "journal.db", create=True)
+    journal = Journal(folder / "journal", create=True)
     journal.add_trials(row(key, ordinal) for ordinal, key in enumerate(KEYS))
     return journal
 
@@ -114,7 +114,7 @@ class TestBesideAWriter:
     def test_a_reader_sees_what_was_recorded_while_the_writer_goes_on(
         self, journal: Journal, tmp_path: Path
     ) -> None:
-        with JournalReader(tmp_path / "journal.db") as reader:
+        with JournalReader(tmp_path / "journal") as reader:
             journal.record("ta", 1, report(1))
             assert [entry.unit for entry in reader.reports()] == [1]
             journal.record("ta", 1, report(2))
@@ -134,13 +134,13 @@ def test_the_share_of_time_that_trials_waited_for_data_is_that_of_their_last_rep
 
 class TestTogether:
     def test_what_is_recorded_together_is_one_line(self, journal: Journal, tmp_path: Path) -> None:
-        log = tmp_path / "journal.jsonl"
+        log = tmp_path / "journal" / "000001.jsonl"
         journal.record("ta", 1, report(1))
         before = log.read_text()
         journal.record("ta", 1, report(2), TrialStatus.STOPPED_EARLY)
         assert log.read_text().removeprefix(before).count("\n") == 1
         before = log.read_text()
-        with JournalReader(tmp_path / "journal.db") as reader:
+        with JournalReader(tmp_path / "journal") as reader:
             reports = list(journal.reports(["ta"]))
             journal.append(
                 journal.adoption_entries(
@@ -154,12 +154,12 @@ class TestTogether:
     def test_a_trial_that_is_not_on_record_is_refused_and_nothing_is_written(
         self, journal: Journal, tmp_path: Path
     ) -> None:
-        before = (tmp_path / "journal.jsonl").read_bytes()
+        before = (tmp_path / "journal" / "000001.jsonl").read_bytes()
         with pytest.raises(KeyError):
             journal.record("nowhere", 1, report(1))
         with pytest.raises(KeyError):
             journal.set_status("nowhere", 1, TrialStatus.FAILED)
-        assert (tmp_path / "journal.jsonl").read_bytes() == before
+        assert (tmp_path / "journal" / "000001.jsonl").read_bytes() == before
 
     def test_the_state_of_the_writer_is_that_of_the_index(
         self, journal: Journal, tmp_path: Path
@@ -168,24 +168,24 @@ class TestTogether:
         journal.record("ta", attempt, report(3), TrialStatus.STOPPED_EARLY, "worst")
         journal.set_status("tb", 0, TrialStatus.PLANNED, "alone", exclusive=True)
         journal.append(journal.removal_entries(["tc"], "gone"))
-        with JournalReader(tmp_path / "journal.db") as reader:
+        with JournalReader(tmp_path / "journal") as reader:
             assert reader.trials(orphaned=True) == journal.trials(orphaned=True)
             assert reader.trials() == journal.trials()
             assert reader.metas("") == journal.metas("")
-        with Journal(tmp_path / "journal.db") as again:
+        with Journal(tmp_path / "journal") as again:
             assert again.rows == journal.rows
 
 
 @pytest.mark.parametrize("key", ["12345678901234567e89", "007", "inf"])
 def test_a_key_that_reads_as_a_number_is_a_text(tmp_path: Path, key: str) -> None:
-    with Journal(tmp_path / "journal.db", create=True) as journal:
+    with Journal(tmp_path / "journal", create=True) as journal:
         journal.add_trials([row(key)])
         journal.append([row(key, 3).plan_entry()])
         attempt = journal.begin_attempt(key)
         journal.record(key, attempt, report(9), TrialStatus.FINISHED)
         [trial] = journal.trials()
     assert (trial.key, trial.ordinal, trial.status) == (key, 3, "finished")
-    with JournalReader(tmp_path / "journal.db") as reader:
+    with JournalReader(tmp_path / "journal") as reader:
         assert reader.trials() == [trial]
 
 

@@ -23,8 +23,10 @@ from hypothesis import strategies as st
 
 from hsweep import UserError
 from hsweep.design.trial import Report, TrialStatus
+from hsweep.paths import index_file
+from hsweep.record.index import remove_index
 from hsweep.record.journal import Journal, JournalReader, LogRow, TrialRow
-from hsweep.record.log import Log, LogLine
+from hsweep.record.log import Log, LogLine, segment_file
 
 KEYS = ("trial-a", "trial-b", "trial-c")
 PAGE = 4096
@@ -79,7 +81,7 @@ def read(path: Path) -> Record:
 
 @pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("original") / "journal.jsonl"
+    path = tmp_path_factory.mktemp("original") / "journal"
     write_record(path)
     return path
 
@@ -92,23 +94,26 @@ def whole(original: Path) -> Record:
 @pytest.fixture
 def path(original: Path, tmp_path: Path) -> Path:
     """A journal that a test may damage."""
-    for file in original.parent.iterdir():
-        shutil.copy(file, tmp_path)
-    return tmp_path / original.name
+    path = Path(shutil.copytree(original, tmp_path / "journal"))
+    shutil.copy(index_file(original), index_file(path))
+    return path
 
 
 def index_of(path: Path) -> Path:
-    return path.with_suffix(".db")
+    return index_file(path)
+
+
+def segment_of(path: Path) -> Path:
+    return segment_file(path, 1)
 
 
 def lines_of(path: Path) -> list[LogLine]:
-    with closing(Log(path, read_only=True)) as log:
+    with closing(Log(path)) as log:
         return list(log.lines())
 
 
 def without_index(path: Path) -> None:
-    for file in path.parent.glob("journal.db*"):
-        file.unlink()
+    remove_index(index_of(path))
 
 
 def assert_goes_on(path: Path) -> None:
@@ -119,7 +124,7 @@ def assert_goes_on(path: Path) -> None:
 
 
 def test_every_line_is_json_with_a_checksum(path: Path) -> None:
-    for raw in path.read_text().splitlines():
+    for raw in segment_of(path).read_text().splitlines():
         content = json.loads(raw)
         assert set(content) == {"crc32", "entries"}
         body = raw.removeprefix(f'{{"crc32":"{content["crc32"]}","entries":').removesuffix("}")
@@ -132,8 +137,7 @@ def other_version(index: Path) -> None:
 
 
 def of_another_log(index: Path) -> None:
-    other = index.parent / "other" / "journal.jsonl"
-    other.parent.mkdir()
+    other = index.parent / "other"
     with Journal(other, create=True) as journal:
         journal.add_trials([row("elsewhere", 0)])
     read(other)
@@ -145,7 +149,7 @@ class TestTheIndex:
         ("harm", "message"),
         [
             (Path.unlink, ""),
-            (lambda index: index.write_bytes(b"garbage"), "journal.db is damaged ("),
+            (lambda index: index.write_bytes(b"garbage"), ".db is damaged ("),
             (lambda index: index.write_bytes(b"SQLite format 3\0" + b"x" * 5000), "is damaged ("),
             (other_version, "is of another version of hsweep"),
             (of_another_log, "is of another log"),
@@ -198,21 +202,21 @@ class TestTheIndex:
     def test_a_write_ahead_log_that_is_cut_costs_nothing(
         self, tmp_path: Path, share: float
     ) -> None:
-        path = tmp_path / "journal.jsonl"
+        path = tmp_path / "journal"
         write_record(path)
         there = tmp_path / "there"
-        there.mkdir()
         with Journal(path) as journal, JournalReader(path) as reader:
             for unit in (4, 5, 6):
                 journal.record("trial-b", 1, report(unit))
                 reader.trials()
             recorded = read(path)
             # As they lie while a study runs: a process that ends would tidy up.
-            for name in ("journal.jsonl", "journal.db", "journal.db-wal"):
-                shutil.copy(tmp_path / name, there / name)
-        wal = there / "journal.db-wal"
+            shutil.copytree(path, there)
+            index, wal = index_file(there), index_file(there).with_suffix(".db-wal")
+            shutil.copy(index_file(path), index)
+            shutil.copy(index_file(path).with_suffix(".db-wal"), wal)
         wal.write_bytes(wal.read_bytes()[: int(share * wal.stat().st_size)])
-        assert read(there / "journal.jsonl") == recorded
+        assert read(there) == recorded
 
 
 class TestAKill:
@@ -263,11 +267,11 @@ class TestDamagedLines:
     def test_cut_anywhere_all_whole_lines_before_the_cut_are_on_record(
         self, path: Path, whole: Record
     ) -> None:
-        content = path.read_bytes()
+        content = segment_of(path).read_bytes()
         rng = random.Random(3)
         first = lines_of(path)[0].end
         for cut in sorted(rng.sample(range(first, len(content)), 60)):
-            path.write_bytes(content[:cut])
+            segment_of(path).write_bytes(content[:cut])
             kept = lines_of(path)
             _, log, _ = read(path)
             entries = [entry for line in kept for entry in line.entries or ()]
@@ -277,29 +281,31 @@ class TestDamagedLines:
     def test_what_the_index_held_beyond_a_cut_is_kept_aside(
         self, path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        path.write_bytes(path.read_bytes()[:-200])
+        segment_of(path).write_bytes(segment_of(path).read_bytes()[:-200])
         held = index_of(path).read_bytes()
         read(path)
         assert "kept as" in capsys.readouterr().err
-        assert path.with_name("journal.old-1.db").read_bytes() == held
+        assert index_of(path).with_name(f"{index_of(path).stem}.old-1.db").read_bytes() == held
 
     def test_any_flipped_bit_is_noticed(self, path: Path) -> None:
         rng = random.Random(0)
         for line in lines_of(path):
             at = rng.randrange(len(line.content) - 1)
             flipped = line.content[at] ^ (1 << rng.randrange(8))
-            path.write_bytes(line.content[:at] + bytes([flipped]) + line.content[at + 1 :])
+            segment_of(path).write_bytes(
+                line.content[:at] + bytes([flipped]) + line.content[at + 1 :]
+            )
             assert [found for found in lines_of(path) if found.entries is not None] == []
 
     def test_a_line_costs_the_entries_it_held_and_they_are_named(
         self, path: Path, whole: Record, capsys: pytest.CaptureFixture[str]
     ) -> None:
         lines = lines_of(path)
-        content = path.read_bytes()
+        content = segment_of(path).read_bytes()
         for line in lines:
             without_index(path)
             at = line.end - 10
-            path.write_bytes(content[:at] + b"#" + content[at + 1 :])
+            segment_of(path).write_bytes(content[:at] + b"#" + content[at + 1 :])
             capsys.readouterr()
             trials, log, _ = read(path)
             said = capsys.readouterr().err
@@ -316,8 +322,8 @@ class TestDamagedLines:
     def test_a_trial_whose_plan_is_lost_goes_on_once_it_is_planned_again(
         self, path: Path, whole: Record
     ) -> None:
-        content = path.read_bytes()
-        path.write_bytes(content.replace(b'{"trial":"trial-a"', b'{"trial":"trial-?"'))
+        content = segment_of(path).read_bytes()
+        segment_of(path).write_bytes(content.replace(b'{"trial":"trial-a"', b'{"trial":"trial-?"'))
         without_index(path)
         assert "is damaged" in next(t.orphaned for t in read(path)[0] if t.key == "trial-a")
         with Journal(path) as journal:
@@ -327,8 +333,8 @@ class TestDamagedLines:
     def test_a_loss_is_said_until_a_writer_has_noted_it(
         self, path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        content = path.read_bytes()
-        path.write_bytes(content[:300] + b"#" + content[301:])
+        content = segment_of(path).read_bytes()
+        segment_of(path).write_bytes(content[:300] + b"#" + content[301:])
         for _ in range(2):
             without_index(path)
             read(path)
@@ -342,15 +348,12 @@ class TestDamagedLines:
 
     def test_a_log_that_is_lost_is_refused_and_the_index_stays(self, path: Path) -> None:
         held = index_of(path).read_bytes()
-        path.write_bytes(b"garbage" * 99)
-        for why in ("it holds no whole line", "it is empty", "it is missing"):
+        segment_of(path).write_bytes(b"garbage" * 99)
+        for why in ("it holds no whole line", "it is missing"):
             for read_only in (True, False):
                 with pytest.raises(UserError, match=f"cannot be read .{why}; restore it"):
                     (JournalReader if read_only else Journal)(path)
-            if why == "it is empty":
-                path.unlink()
-            else:
-                path.write_bytes(b"")
+            segment_of(path).unlink(missing_ok=True)
         assert index_of(path).read_bytes() == held
 
 
@@ -360,40 +363,39 @@ class TestWhereNothingCanBeWritten:
         """A folder with a record, and the same folder where nothing can be written."""
         inside = tmp_path / "inside"
         with small_disks.read_only(inside, tmp_path / "outside") as outside:
-            write_record(inside / "journal.jsonl")
+            write_record(inside / "journal")
             yield inside, outside
 
     def test_a_closed_record_is_read(self, read_only: tuple[Path, Path]) -> None:
         inside, outside = read_only
-        assert not (inside / "journal.db-wal").exists()
-        assert read(outside / "journal.jsonl") == read(inside / "journal.jsonl")
+        assert read(outside / "journal") == read(inside / "journal")
 
     @pytest.mark.parametrize("when", ["in the line", "after the line"])
     def test_a_record_that_a_killed_process_left_is_read_with_its_last_entries(
         self, read_only: tuple[Path, Path], when: str
     ) -> None:
         inside, outside = read_only
-        command = [sys.executable, "-c", TestAKill.KILLED, str(inside / "journal.jsonl"), when]
+        command = [sys.executable, "-c", TestAKill.KILLED, str(inside / "journal"), when]
         assert subprocess.run(command).returncode == -signal.SIGKILL
-        found = read(outside / "journal.jsonl")
+        found = read(outside / "journal")
         assert (found[0][1].status is TrialStatus.FINISHED) == (when == "after the line")
-        assert found == read(inside / "journal.jsonl")
+        assert found == read(inside / "journal")
 
     @pytest.mark.parametrize("content", [None, b"garbage" * 999])
     def test_without_an_index_one_is_built_elsewhere(
         self, read_only: tuple[Path, Path], content: bytes | None
     ) -> None:
         inside, outside = read_only
-        recorded = read(inside / "journal.jsonl")
-        without_index(inside / "journal.jsonl")
+        recorded = read(inside / "journal")
+        without_index(inside / "journal")
         if content is not None:
-            (inside / "journal.db").write_bytes(content)
-        assert read(outside / "journal.jsonl") == recorded
+            index_of(outside / "journal").write_bytes(content)
+        assert read(outside / "journal") == recorded
 
     def test_writing_is_refused_in_words(self, read_only: tuple[Path, Path]) -> None:
         _, outside = read_only
         with pytest.raises(UserError, match=r"cannot be written .Read-only file system"):
-            Journal(outside / "journal.jsonl")
+            Journal(outside / "journal")
 
 
 class TestAFullDisk:
@@ -405,7 +407,7 @@ class TestAFullDisk:
     def test_what_was_recorded_stays_and_more_is_recorded_when_there_is_space(
         self, small: Path
     ) -> None:
-        path = small / "journal.jsonl"
+        path = small / "journal"
         with Journal(path, create=True) as journal:
             journal.add_trials([row("trial-a", 0)])
             recorded = fill(journal, small)
@@ -448,13 +450,13 @@ def test_a_line_that_cannot_be_written_whole_is_taken_back(
         except StopIteration:
             raise OSError(28, "No space left on device") from None
 
-    before = path.read_bytes()
+    before = segment_of(path).read_bytes()
     with Journal(path) as journal:
         monkeypatch.setattr("hsweep.record.log.os.write", half_full)
         with pytest.raises(OSError, match="No space left"):
             journal.record("trial-b", 1, report(9), TrialStatus.FINISHED)
         monkeypatch.undo()
-        assert path.read_bytes() == before
+        assert segment_of(path).read_bytes() == before
         assert read(path) == whole
         journal.record("trial-b", 1, report(9))
     assert len(lines_of(path)) == before.count(b"\n") + 1
@@ -467,7 +469,7 @@ def test_what_is_built_from_the_log_is_what_was_recorded(
 ) -> None:
     zero = data.draw(st.sampled_from([0.0, -0.0, 1.0]))
     with TemporaryDirectory() as folder:
-        path = Path(folder) / "journal.jsonl"
+        path = Path(folder) / "journal"
         with Journal(path, create=True) as journal:
             journal.add_trials([row("trial-a", 0)])
             told = replace(report(3), metrics={"nmse": value}, wall_seconds=seconds * zero)

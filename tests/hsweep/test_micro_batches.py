@@ -579,7 +579,7 @@ def test_a_study_ends_with_each_shape_computed_as_it_fits_or_too_large(tmp_path:
     sweep = tiny_sweep(task=lambda point: TinyTask(fits=fits[point.width]))
     with coordinating(sweep, tmp_path) as coordinator:
         InlineRunner().run(coordinator)
-    with JournalReader(tmp_path / "journal.db") as journal:
+    with JournalReader(tmp_path / "journal") as journal:
         ended = {row.point["width"]: (row.status, row.attempt) for row in journal.trials()}
         reasons = {row.point["width"]: row.reason for row in journal.trials()}
         in_parts = {(entry.key, entry.payload.get("micro_batch")) for entry in journal.reports()}

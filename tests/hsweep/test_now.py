@@ -1,8 +1,6 @@
 """What a study is doing now, read from its record."""
 
-import fcntl
 import json
-from pathlib import Path
 
 import pytest
 from tiny import tiny_sweep
@@ -12,8 +10,8 @@ from hsweep import epochs, grid
 from hsweep.design.trial import Report, Trial, TrialStatus
 from hsweep.paths import Home
 from hsweep.record.journal import Journal
+from hsweep.record.lease import holding
 from hsweep.record.study import StudyFolder
-from hsweep.record.study_lock import note_time_left
 from hsweep.watching.now import Now, study_now
 
 SWEEP = tiny_sweep(space=grid(width=[1, 2, 4]), budget=epochs(4))
@@ -49,7 +47,7 @@ def test_a_study_that_waits_has_nothing_to_show_yet(study: StudyFolder) -> None:
 
 
 def test_trials_in_training_grow_their_curves(study: StudyFolder) -> None:
-    with study.locked(), recording(study, SWEEP) as (journal, (one, two, three)):
+    with holding(study.paths), recording(study, SWEEP) as (journal, (one, two, three)):
         finish(journal, one, 0.5)
         attempt = journal.begin_attempt(two.key)
         report(journal, two, attempt, 1, 0.25)
@@ -80,7 +78,7 @@ def test_trials_in_training_grow_their_curves(study: StudyFolder) -> None:
 def test_a_long_curve_keeps_its_ends_and_its_newest_point(home: Home) -> None:
     sweep = tiny_sweep(space=grid(width=[1]), budget=epochs(1000))
     study = new_study(home, sweep=sweep)
-    with study.locked(), recording(study, sweep) as (journal, (trial,)):
+    with holding(study.paths), recording(study, sweep) as (journal, (trial,)):
         attempt = journal.begin_attempt(trial.key)
         for unit in range(1, 778):
             report(journal, trial, attempt, unit, 1 / unit)
@@ -91,21 +89,20 @@ def test_a_long_curve_keeps_its_ends_and_its_newest_point(home: Home) -> None:
 
 
 def test_a_curve_with_a_zero_has_no_logarithm(study: StudyFolder) -> None:
-    with study.locked(), recording(study, SWEEP) as (journal, (one, *_)):
+    with holding(study.paths), recording(study, SWEEP) as (journal, (one, *_)):
         report(journal, one, journal.begin_attempt(one.key), 1, 0.0)
         assert not now_of(study).log
 
 
 def test_the_time_left_is_what_the_driver_noted(study: StudyFolder) -> None:
-    with study.locked(), recording(study, SWEEP) as (journal, (one, *_)):
+    with holding(study.paths) as lease, recording(study, SWEEP) as (journal, (one, *_)):
         report(journal, one, journal.begin_attempt(one.key), 1, 0.5)
-        note_time_left(study.paths, 125.0)
+        lease.seconds_left = 125.0
+        lease.beat()
         told = now_of(study).time
         assert "running for 0." in told
         assert "2.0 s of training, about 2 min 0" in told
         assert "last news at " in told
-        study.paths.holder.write_text("[]")
-        assert now_of(study).time.startswith("2.0 s of training")
     assert now_of(study).time == "2.0 s of training"
 
 
@@ -120,15 +117,7 @@ def test_a_trial_that_is_planned_again_has_not_ended(study: StudyFolder) -> None
 
 
 def test_what_is_shown_is_plain_json(study: StudyFolder) -> None:
-    with study.locked(), recording(study, SWEEP) as (journal, (one, *_)):
+    with holding(study.paths), recording(study, SWEEP) as (journal, (one, *_)):
         report(journal, one, journal.begin_attempt(one.key), 1, None)
         content = now_of(study).to_json()
     assert json.loads(json.dumps(content, allow_nan=False))["state"] == "running"
-
-
-def test_who_asks_whether_a_study_runs_is_not_taken_for_its_driver(study: StudyFolder) -> None:
-    with study.locked():
-        assert study.is_running()
-    with Path(study.paths.lock).open() as asking:
-        fcntl.flock(asking, fcntl.LOCK_SH)
-        assert not study.is_running()

@@ -317,7 +317,7 @@ def test_each_bad_function_is_told_in_the_record_and_leaves_nothing_running(
     with coordinating(sweep, tmp_path / "study") as coordinator:
         InlineRunner().run(coordinator)
         assert coordinator.stop_reason is None
-    with JournalReader(tmp_path / "study" / "journal.db") as journal:
+    with JournalReader(tmp_path / "study" / "journal") as journal:
         rows = {row.point["deed"]: row for row in journal.trials()}
         notes = {entry.key: entry.payload.get("note") for entry in journal.reports()}
     assert {deed for deed, row in rows.items() if row.status == "failed"} == set(SAYS)
@@ -353,7 +353,7 @@ def test_a_report_that_cannot_be_used_is_not_tried_again(tmp_path: Path) -> None
     sweep = own_sweep(space=grid(deed=deeds), train=Bad(str(tmp_path)), max_failures=2)
     with coordinating(sweep, tmp_path / "study") as coordinator:
         InlineRunner().run(coordinator)
-    with JournalReader(tmp_path / "study" / "journal.db") as journal:
+    with JournalReader(tmp_path / "study" / "journal") as journal:
         rows = {row.point["deed"]: (row.status, row.attempt) for row in journal.trials()}
     assert rows == {deed: ("failed", 3 if deed == "raises" else 1) for deed in deeds}
 

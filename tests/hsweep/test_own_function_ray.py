@@ -65,7 +65,7 @@ def test_a_worker_that_dies_or_hangs_is_told_and_leaves_nothing_and_the_rest_is_
     undisturbed = histories(tmp_path / "inline")
     found = histories(tmp_path / "study")
     assert {key: found[key] for key in undisturbed} == undisturbed
-    with JournalReader(tmp_path / "study" / "journal.db") as journal:
+    with JournalReader(tmp_path / "study" / "journal") as journal:
         rows = {row.point["deed"]: row for row in journal.trials()}
         reasons = {
             entry.payload["reason"]

@@ -364,7 +364,7 @@ def test_how_a_script_ends_is_on_record(tmp_path: Path) -> None:
 def notes(study: Path) -> dict[str, list[tuple[int | None, str]]]:
     from hsweep.record.journal import JournalReader
 
-    with JournalReader(study / "journal.db") as journal:
+    with JournalReader(study / "journal") as journal:
         found: dict[str, list[tuple[int | None, str]]] = {}
         for entry in journal.reports():
             if note := entry.payload.get("note"):

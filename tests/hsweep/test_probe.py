@@ -186,7 +186,7 @@ class TestStudies:
         sweep = attentive_sweep(space=grid(heads=[2], depth=[1, 3]), probe=PROBE)
         with coordinating(sweep, tmp_path) as coordinator:
             InlineRunner().run(coordinator)
-        with JournalReader(tmp_path / "journal.db") as journal:
+        with JournalReader(tmp_path / "journal") as journal:
             trials, reports = tables_of(journal, ["nmse", "fit", *METRICS])
         columns = ["nmse", "fit", *METRICS, *map(layer_metric, range(3))]
         assert [name for name in trials.column_names if name in columns] == columns
@@ -208,7 +208,7 @@ class TestStudies:
         )
         with coordinating(sweep, tmp_path) as coordinator:
             InlineRunner().run(coordinator)
-        with JournalReader(tmp_path / "journal.db") as journal:
+        with JournalReader(tmp_path / "journal") as journal:
             trials, _ = tables_of(journal, ["nmse", *METRICS])
         ends = {(row["reached"], row["condition_number"] is None) for row in trials.to_pylist()}
         assert ends == {(3, True), (5, False)}

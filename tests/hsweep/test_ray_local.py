@@ -14,6 +14,7 @@ from hsweep.errors import ROOT
 from hsweep.paths import Home
 from hsweep.python import load
 from hsweep.ray_tune.environment import prepare_ray
+from hsweep.record.lease import holding
 from hsweep.record.provenance import usable_cores
 
 prepare_ray()
@@ -164,7 +165,7 @@ def test_what_needs_no_ray_is_refused_before_one_starts(
 ) -> None:
     if source is not None:
         workplace.sweep.write_text(source)
-    with new_study(Home(workplace.home), "held").locked():
+    with holding(new_study(Home(workplace.home), "held").paths):
         driver = workplace.start("run", "outside.py", *options)
         assert driver.wait() == 2
     assert told in driver.stderr()

@@ -131,7 +131,7 @@ def test_tables_are_what_entry_by_entry_gives(
     told: list[Any], orphaned: bool, probed: bool
 ) -> None:
     metrics = [*METRICS, *(["condition_number"] if probed else [])]
-    with TemporaryDirectory() as folder, Journal(Path(folder) / "j.db", create=True) as journal:
+    with TemporaryDirectory() as folder, Journal(Path(folder) / "j", create=True) as journal:
         write(journal, told)
         journal.append(journal.removal_entries([row.key for row, *_ in told[:1]], "gone"))
         trials, reports = entry_by_entry(journal, metrics, orphaned=orphaned)
@@ -151,7 +151,7 @@ def test_tables_are_what_entry_by_entry_gives(
 @settings(deadline=None, max_examples=20)
 @given(recorded())
 def test_totals_are_the_sums_over_the_trials(told: list[Any]) -> None:
-    with TemporaryDirectory() as folder, Journal(Path(folder) / "j.db", create=True) as journal:
+    with TemporaryDirectory() as folder, Journal(Path(folder) / "j", create=True) as journal:
         write(journal, told)
         journal.append(journal.removal_entries([row.key for row, *_ in told[:1]], "gone"))
         everything = journal.trials(orphaned=True)

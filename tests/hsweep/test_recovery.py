@@ -8,7 +8,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from typing import Any
 import pytest
 import small_disks
 from click.testing import Result
-from filelock import FileLock
 from tiny import tiny_sweep
 from tiny_runs import coordinating, histories, statuses
 from tiny_studies import SWEEP_FILE, finish, new_study, recording
@@ -27,12 +25,13 @@ from hsweep.paths import Home, StudyPaths
 from hsweep.planning.calibration import Calibration
 from hsweep.planning.plan import make_plan
 from hsweep.record.journal import Journal
+from hsweep.record.lease import holding, is_held, read_holder
+from hsweep.record.log import segment_file, segment_files
 from hsweep.record.study import StudyFolder, list_studies
-from hsweep.record.study_lock import is_held
 
 Invoke = Callable[..., Result]
 
-FILES = ("study.json", "sweep.py", "plan.json", "journal.db", "journal.jsonl")
+FILES = ("study.json", "sweep.py", "plan.json", "journal/000001.jsonl")
 
 
 @pytest.fixture
@@ -62,21 +61,31 @@ def garble(path: Path) -> None:
     path.write_bytes(b"\xffgarbage" * 99)
 
 
+def damage_the_manifest(study: StudyFolder) -> int:
+    """Damage the line of the log that holds the manifest, and return where it begins."""
+    segment = segment_file(study.paths.journal, 1)
+    head, line, *rest = segment.read_bytes().splitlines(keepends=True)
+    segment.write_bytes(b"".join([head, line[:40] + b"#" + line[41:], *rest]))
+    study.paths.index.unlink()
+    return len(head)
+
+
 class TestFiles:
     @pytest.mark.parametrize("harm", [garble, Path.unlink, lambda path: path.write_bytes(b"")])
-    @pytest.mark.parametrize("name", ["study.json", "journal.db", "plan.json", "trials.parquet"])
+    @pytest.mark.parametrize("name", ["study.json", "index", "plan.json", "trials.parquet"])
     def test_any_but_the_log_can_be_damaged_or_lost(
         self, study: StudyFolder, home: Home, name: str, harm: Callable[[Path], None]
     ) -> None:
         before = shown(study)
-        harm(study.paths.root / name)
+        harm(study.paths.index if name == "index" else study.paths.root / name)
         assert shown(study) == before
 
     def test_the_log_alone_gives_the_study_back(self, study: StudyFolder, home: Home) -> None:
         before = shown(study)
         for path in study.paths.root.iterdir():
-            if path.name != "journal.jsonl":
+            if path != study.paths.journal:
                 path.unlink()
+        study.paths.index.unlink()
         assert shown(study) == before
         study.export()
         assert study.paths.sweep_source.read_text() == SWEEP_FILE
@@ -98,11 +107,12 @@ class TestFiles:
         self, study: StudyFolder, home: Home, capsys: pytest.CaptureFixture[str]
     ) -> None:
         before = shown(study)
-        content = study.paths.journal.read_bytes()
-        study.paths.journal.write_bytes(content[:40] + b"#" + content[41:])
-        study.paths.index.unlink()
-        assert StudyFolder.open_to_run(home, "mine").manifest == before[0]
-        assert "the line at byte 0 is damaged" in capsys.readouterr().err
+        at = damage_the_manifest(study)
+        again = StudyFolder.open_to_run(home, "mine")
+        assert again.manifest == before[0]
+        assert f"the line at byte {at} is damaged" in capsys.readouterr().err
+        with again.writer():
+            pass
         study.paths.manifest.unlink()
         study.paths.sweep_source.unlink()
         assert shown(study) == before
@@ -111,9 +121,7 @@ class TestFiles:
     def test_a_study_that_has_lost_both_says_what_is_to_be_done(
         self, study: StudyFolder, home: Home
     ) -> None:
-        content = study.paths.journal.read_bytes()
-        study.paths.journal.write_bytes(content[:40] + b"#" + content[41:])
-        study.paths.index.unlink()
+        damage_the_manifest(study)
         study.paths.manifest.unlink()
         with pytest.raises(UserError, match=r"study\.json: No such file .* from a backup"):
             StudyFolder.open(home, "mine")
@@ -148,7 +156,7 @@ class TestFromTheCommandLine:
         contents = {name: (study.paths.root / name).read_bytes() for name in FILES}
         for number in range(40):
             damaged = home.study(f"damaged-{number}").root
-            damaged.mkdir()
+            (damaged / "journal").mkdir(parents=True)
             for name, content in contents.items():
                 harm = rng.randrange(4)
                 if harm == 0:
@@ -158,7 +166,7 @@ class TestFromTheCommandLine:
                     content = content[:at] + bytes([content[at] ^ 255]) + content[at + 1 :]
                 if harm < 3:
                     (damaged / name).write_bytes(content)
-        (home.study("folders").root / "journal.db").mkdir(parents=True)
+        (home.study("folders").root / "journal" / "000001.jsonl").mkdir(parents=True)
         (home.study("folders").root / "study.json").write_bytes(contents["study.json"])
         (home.studies / "file").write_text("no folder")
         (home.studies / "loop").symlink_to("loop")
@@ -210,7 +218,9 @@ import os, sys
 from pathlib import Path
 from hsweep.paths import Home
 from hsweep.record.study import StudyFolder
-with StudyFolder.open(Home(Path(sys.argv[1])), "mine").locked():
+from hsweep.record.lease import holding, is_held, read_holder
+from hsweep.record.log import segment_file, segment_files
+with holding(StudyFolder.open(Home(Path(sys.argv[1])), "mine").paths):
     if len(sys.argv) > 2 and not (child := os.fork()):
         sys.stdin.read()
         os._exit(0)
@@ -270,20 +280,18 @@ class TestTwoAtOnce:
                 study.paths.holder.unlink()
             else:
                 study.paths.holder.write_bytes(note)
-            with pytest.raises(UserError, match=r"another process .*`fuser .*lock` finds it"):
-                study.locked().__enter__()
-        assert study.is_running()
+            with pytest.raises(UserError, match=f"is being run by process {held.pid} on"):
+                holding(study.paths).__enter__()
         held.kill()
         assert not study.is_running()
-        with study.locked():
-            noted = json.loads(study.paths.holder.read_text())
-            assert noted["pid"] == os.getpid()
+        with holding(study.paths):
+            assert str(read_holder(study.paths).owner).startswith(f"process {os.getpid()} on")
 
     def test_what_a_dead_process_left_is_taken_over(
         self, study: StudyFolder, home: Home, held: Holder
     ) -> None:
         held.kill()
-        assert json.loads(study.paths.holder.read_text())["pid"] == int(held.pid)
+        assert f"process {held.pid}" in str(read_holder(study.paths).owner)
         assert not study.is_running()
         assert StudyFolder.open_to_run(home, "mine").name == "mine"
 
@@ -292,33 +300,20 @@ class TestTwoAtOnce:
     ) -> None:
         holder = Holder(home, "with a child")
         holder.kill()
-        with study.locked():
+        with holding(study.paths):
             pass
         holder.close()
 
     def test_it_is_free_again_after_an_error(self, study: StudyFolder) -> None:
-        with pytest.raises(RuntimeError, match="boom"), study.locked():
+        with pytest.raises(RuntimeError, match="boom"), holding(study.paths):
             raise RuntimeError("boom")
         assert not study.is_running()
-        assert not study.paths.holder.exists()
-
-    def test_a_process_that_holds_it_for_an_instant_keeps_none_from_running_it(
-        self, study: StudyFolder, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        # As one that asks whether the study is running does.
-        monkeypatch.setattr("hsweep.record.study_lock.LOCK_SECONDS", 60)
-        asking = FileLock(study.paths.lock, thread_local=False)
-        asking.acquire()
-        letting_go = threading.Timer(0.1, asking.release)
-        letting_go.start()
-        with study.locked():
-            assert study.paths.holder.exists()
-        letting_go.join()
+        assert read_holder(study.paths).is_released
 
     def test_asking_leaves_nothing_behind(self, study: StudyFolder) -> None:
-        study.paths.lock.unlink(missing_ok=True)
+        before = sorted(study.paths.journal.iterdir())
         assert not study.is_running()
-        assert not study.paths.lock.exists()
+        assert sorted(study.paths.journal.iterdir()) == before == segment_files(study.paths.journal)
 
 
 @pytest.fixture
@@ -337,7 +332,8 @@ def full(tmp_path: Path) -> Iterator[Home]:
 
 class TestAFullDisk:
     def test_no_half_a_study_is_left_of_one_that_cannot_begin(self, full: Home) -> None:
-        with pytest.raises(UserError, match=r"cannot be made .*full.* free some space"):
+        (full.root / "ballast").write_bytes(b"x" * 40_000)
+        with pytest.raises(UserError, match=r"cannot be made .*No space.* free some space"):
             new_study(full)
         assert list_studies(full) == []
         assert list(full.studies.iterdir()) == []
@@ -347,8 +343,7 @@ class TestAFullDisk:
     ) -> None:
         (full.root / "ballast").write_bytes(b"x" * 16_000)
         there = full.study("mine").root
-        there.mkdir()
-        shutil.copy(study.paths.journal, there)
+        shutil.copytree(study.paths.journal, there / "journal")
         with pytest.raises(OSError, match="No space left"):
             (full.root / "more").write_bytes(b"x" * 200_000)
         refused = hsweep("resume", "mine", "--runner", "inline", "--home", full.root)
@@ -399,11 +394,11 @@ class TestReadOnlyStorage:
 
 
 def test_studies_are_found_by_any_of_their_files(study: StudyFolder, home: Home) -> None:
-    for name in ("study.json", "journal.jsonl"):
-        (study.paths.root / name).unlink()
-        assert [paths.name for paths in list_studies(home)] == ["mine"]
+    study.paths.manifest.unlink()
+    segment_file(study.paths.journal, 1).unlink()
+    assert [paths.name for paths in list_studies(home)] == ["mine"]
     with pytest.raises(UserError, match="restore it from a backup"):
         StudyFolder.open(home, "mine")
-    (study.paths.root / "journal.db").unlink()
+    shutil.rmtree(study.paths.journal)
     assert list_studies(home) == []
     assert isinstance(home.study("mine"), StudyPaths)

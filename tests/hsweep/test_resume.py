@@ -203,7 +203,7 @@ def test_a_driver_killed_in_a_decay_costs_a_ladder_the_way_back_to_its_trunk(
     assert sorted(held.histories(study).values(), key=len) == sorted(
         histories(tmp_path).values(), key=len
     )
-    with JournalReader(held.study(study) / "journal.db") as journal:
+    with JournalReader(held.study(study) / "journal") as journal:
         rows = journal.trials()
         attempts = [(each.unit, each.attempt) for each in journal.reports() if each.attempt > 1]
     assert [(row.status, row.budget, row.attempt) for row in rows] == [

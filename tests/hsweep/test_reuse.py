@@ -23,6 +23,7 @@ from hsweep.paths import Home
 from hsweep.planning.code_changes import code_metas
 from hsweep.planning.identity import describe, origin_text
 from hsweep.record.journal import LogRow, TrialRow
+from hsweep.record.log import segment_file
 from hsweep.record.study import StudyFolder
 from hsweep.record.tables import mixed_versions_lines
 from hsweep.running.reuse import Reuse
@@ -133,7 +134,7 @@ class TestWhatIsTaken:
         trial = planned(sweep)[1]
         before = new_study(home, "before", sweep)
         finish(before, trial)
-        with before.locked(), before.writer():
+        with before.writer():
             assert take(new_study(home, "mine", sweep), sweep)[0] == {trial.key}
 
     def test_of_a_restricted_run_only_the_trials_asked_for(self, home: Home) -> None:
@@ -183,8 +184,8 @@ class TestWhatIsNotTaken:
     @pytest.mark.parametrize(
         "spoil",
         [
-            lambda study: study.paths.journal.write_bytes(b"no journal"),
-            lambda study: study.paths.journal.unlink(),
+            lambda study: segment_file(study.paths.journal, 1).write_bytes(b"no journal"),
+            lambda study: segment_file(study.paths.journal, 1).unlink(),
         ],
         ids=["garbled journal", "no journal"],
     )

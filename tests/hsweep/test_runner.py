@@ -68,7 +68,7 @@ class TestInlineRunner(RunnerContract):
             InlineRunner().run(undisturbed)
 
         assert coordinator.stop_reason is None
-        with JournalReader(tmp_path / "study" / "journal.db") as journal:
+        with JournalReader(tmp_path / "study" / "journal") as journal:
             rows = {row.point["width"]: row for row in journal.trials()}
             entries = [each for each in journal.log_after(0, 10_000) if each.kind == "status"]
         expected = {

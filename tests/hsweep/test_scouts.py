@@ -84,7 +84,7 @@ def run(asked: Sweep, folder: Path, most_reports: int | None = None) -> None:
 
 
 def rows(folder: Path) -> list[TrialRow]:
-    with JournalReader(folder / "journal.db") as journal:
+    with JournalReader(folder / "journal") as journal:
         return list(journal.trials())
 
 

@@ -37,7 +37,7 @@ def told(coordinator: Coordinator) -> list[FrozenTrial]:
 
 
 def points(folder: Path) -> list[Any]:
-    with JournalReader(folder / "journal.db") as journal:
+    with JournalReader(folder / "journal") as journal:
         return [(dict(row.point), row.replicate) for row in journal.trials()]
 
 

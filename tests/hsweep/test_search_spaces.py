@@ -73,7 +73,7 @@ def test_a_resumed_search_takes_up_the_very_points_it_had_proposed(tmp_path: Pat
         recipe=lambda p: Recipe(lr=p.lr, betas=p.betas),
         search=optuna_search(4),
     )
-    with Journal(tmp_path / "journal.db", create=True) as journal:
+    with Journal(tmp_path / "journal", create=True) as journal:
         first = OptunaProposer(sweep, Planner(Plan(sweep, "base", 0)), journal, seed=0)
         proposed = [trial for _ in range(3) for trial in first.propose()]
         resumed = OptunaProposer(sweep, Planner(Plan(sweep, "base", 0)), journal, seed=0)

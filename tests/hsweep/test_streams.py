@@ -13,6 +13,7 @@ from typing import IO
 import pytest
 
 from hsweep.errors import ROOT
+from hsweep.record.log import segment_files
 
 LIBC = ctypes.util.find_library("c")
 
@@ -127,8 +128,9 @@ def test_no_file_of_a_study_gets_the_number_of_a_closed_stream(sweep: Path) -> N
     assert ran.returncode == 0
     shown = called(sweep.parent, "show", "loud-quick", "--json")
     assert json.loads(shown.stdout)["finished"] == 2
-    journal = sweep.parent / "home" / "studies" / "loud-quick" / "journal.jsonl"
-    assert all(line.startswith(b'{"crc32"') for line in journal.read_bytes().splitlines())
+    journal = sweep.parent / "home" / "studies" / "loud-quick" / "journal"
+    content = b"".join(segment.read_bytes() for segment in segment_files(journal))
+    assert all(line.startswith(b'{"crc32"') for line in content.splitlines())
 
 
 WAITING = """

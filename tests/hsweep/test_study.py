@@ -62,10 +62,12 @@ class TestHome:
     def test_every_file_of_a_study_lies_in_its_folder(self, home: Home) -> None:
         paths = home.study("mine")
         names = [name for name in vars(type(paths)) if not name.startswith("_")]
-        values = [getattr(paths, name) for name in names if name not in ("root", "home")]
+        elsewhere = ("root", "home", "index")
+        values = [getattr(paths, name) for name in names if name not in elsewhere]
         files = [value for value in values if isinstance(value, Path)]
         assert len(set(files)) == len(files) > 10
-        assert all(file.parent == paths.root for file in files)
+        assert all(file.is_relative_to(paths.root) for file in files)
+        assert not paths.index.is_relative_to(paths.root)
 
 
 class TestCreate:

@@ -1,6 +1,7 @@
 """``hsweep sync``, and the shutdown of a run whose store does not answer."""
 
 import json
+import shutil
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from rich.console import Console
 from tiny_studies import SWEEP_FILE, finish, manifest, new_study, recording
 
 from hsweep.paths import Home
+from hsweep.record.lease import holding
 from hsweep.record.study import StudyFolder
 from hsweep.tracking.target import Refusal, TrackingTarget, tracking_target
 from hsweep.tracking.tracker import Tracker, TrackingSummary, sync_line, tracking_lines
@@ -84,7 +86,7 @@ def test_without_names_every_study_is_served_and_what_is_wrong_with_one_is_said(
     ended_study(home, "one")
     broken = ended_study(home, "two")
     ended_study(home, "three")
-    broken.paths.journal.unlink()
+    shutil.rmtree(broken.paths.journal)
     result = hsweep("sync", "--tracking-uri", store, "--json")
     assert result.exit_code == 1, output(result)
     found = {each["study"]: each for each in json.loads(result.stdout)}
@@ -140,7 +142,7 @@ def test_a_study_that_runs_is_served_without_being_ended(
     home: Home, hsweep: Callable[..., Result], store: str
 ) -> None:
     study = ended_study(home, "mine")
-    with study.locked():
+    with holding(study.paths):
         result = hsweep("sync", "--tracking-uri", store, "--json")
     assert result.exit_code == 0, output(result)
     assert json.loads(result.stdout)[0]["running"]

@@ -29,7 +29,7 @@ def rows(*points: dict[str, Any]) -> list[TrialRow]:
 
 @pytest.fixture
 def journal(tmp_path: Path) -> Iterator[Journal]:
-    with Journal(tmp_path / "journal.db", create=True) as journal:
+    with Journal(tmp_path / "journal", create=True) as journal:
         journal.add_trials(
             rows({"width": 1, "lr": 0.1, "act": "gelu"}, {"width": 2, "lr": 1, "act": None})
         )

@@ -177,7 +177,7 @@ class TestWhatIsDelivered:
         self, tracked: Tracked, tmp_path: Path
     ) -> None:
         (tmp_path / "other").mkdir()
-        with Journal(tmp_path / "other" / "journal.db", create=True) as other:
+        with Journal(tmp_path / "other" / "journal", create=True) as other:
             plan(other, "a")
             report(other, "a", range(1, 4), FINISHED)
             reports = list(other.reports(["a"]))
@@ -536,7 +536,7 @@ class TestTheStore:
     def test_runs_have_addresses_without_secrets_on_a_server_and_on_the_local_ui(
         self, tmp_path: Path
     ) -> None:
-        path = tmp_path / "journal.db"
+        path = tmp_path / "journal"
         server = TrackingTarget("https://ann:secret@host:5000/", None, "heads")
         assert run_urls(path, server) == {}
         local = TrackingTarget("sqlite:////tmp/mlflow.db", None, "heads")

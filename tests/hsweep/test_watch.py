@@ -150,7 +150,7 @@ def test_a_study_that_cannot_be_read_is_listed_with_the_reason(watched: Watched)
     folder = watched.workplace.home / "studies" / "torn"
     folder.mkdir(parents=True)
     (folder / "study.json").write_text("{")
-    (folder / "journal.jsonl").write_text("")
+    (folder / "journal").mkdir()
     _, said = watched.get("/")
     assert "torn" in said
     assert "cannot be read: the record" in said

@@ -114,7 +114,16 @@ def test_a_preset_cannot_lead_out_either(hsweep: Verb, tmp_path: Path, home: Hom
 
 
 @pytest.mark.parametrize(
-    "part", ["", "journal.db", "report.html", "lock", "checkpoints", "sweep.py", "checkpoints/t0"]
+    "part",
+    [
+        "",
+        "journal",
+        "journal/000001.jsonl",
+        "report.html",
+        "checkpoints",
+        "sweep.py",
+        "checkpoints/t0",
+    ],
 )
 def test_a_study_with_a_link_out_of_the_home_is_refused_and_what_it_leads_to_is_kept(
     hsweep: Verb, demo: Path, tmp_path: Path, part: str
@@ -157,8 +166,8 @@ def test_links_in_a_circle_are_refused(demo: Path, home: Home) -> None:
     (demo / "ray").symlink_to(demo / "ray2")
     (demo / "ray2").symlink_to(demo / "ray")
     StudyFolder.open(home, "demo")
-    (demo / "lock").unlink(missing_ok=True)
-    (demo / "lock").symlink_to("/nowhere/lock")
+    (demo / "plan.json").unlink()
+    (demo / "plan.json").symlink_to("/nowhere/plan.json")
     with pytest.raises(UserError, match="leads out of the home"):
         StudyFolder.open(home, "demo")
 

@@ -12,6 +12,7 @@ from mlflow_stores import runs_by_key
 from hsweep.commands import doctor
 from hsweep.errors import UserError
 from hsweep.paths import Home
+from hsweep.record.log import segment_files
 from hsweep.secrets import HIDDEN, redact, refuse_secrets
 from hsweep.tracking.target import tracking_target
 
@@ -212,6 +213,7 @@ def test_rays_own_files_of_a_trial_that_failed_hold_no_secret(
     driver.wait()
     assert "failed" in driver.stdout(), driver.stderr()
     # The failure is on record, without what it quoted, and Ray's files beside it hold nothing else.
-    assert HIDDEN in (workplace.study("mine") / "journal.jsonl").read_text()
+    segments = segment_files(workplace.study("mine") / "journal")
+    assert HIDDEN in "".join(segment.read_text() for segment in segments)
     assert "canary-" not in driver.stdout() + driver.stderr()
     assert written_with_canary(workplace.home) == []
