@@ -13,6 +13,7 @@ from hsweep.commands.data import data
 from hsweep.commands.delete import delete
 from hsweep.commands.doctor import doctor
 from hsweep.commands.export import export
+from hsweep.commands.join import join
 from hsweep.commands.list import list_
 from hsweep.commands.model import model
 from hsweep.commands.new import new
@@ -22,6 +23,7 @@ from hsweep.commands.report import report
 from hsweep.commands.resume import resume
 from hsweep.commands.run import run
 from hsweep.commands.show import show
+from hsweep.commands.submit import submit
 from hsweep.commands.sync import sync
 from hsweep.commands.ui import ui
 from hsweep.commands.watch import watch
@@ -135,7 +137,7 @@ def main() -> None:
 
 for _command in (
     *(plan, run, resume, list_, show, analyze, report, export, ui, doctor, paper),
-    *(model, data, compare, sync, new, watch, delete),
+    *(model, data, compare, sync, new, watch, delete, submit, join),
 ):
     main.add_command(_command)
 

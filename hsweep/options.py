@@ -63,6 +63,23 @@ def _click_option(option: Field[Any]) -> Callable[[Decorated], Decorated]:
     return click.option(*flags, option.name, **settings)
 
 
+def option_words(options: Any) -> list[str]:
+    """Return an object of such a class as words of a command line, defaults left out."""
+    words: list[str] = []
+    for option in fields(options):
+        value, flags = getattr(options, option.name), option.metadata["flags"]
+        if value == option.default:
+            continue
+        flag = flags[0] if flags else f"--{option.name.replace('_', '-')}"
+        if isinstance(value, bool):
+            words.append(flag.split("/")[0 if value else 1])
+        elif option.metadata["settings"].get("multiple"):
+            words += [word for name, text in value for word in (flag, f"{name}={text}")]
+        else:
+            words += [flag, f"{value:g}" if isinstance(value, float) else str(value)]
+    return words
+
+
 def options_from(values: Mapping[str, Any], *kinds: type) -> list[Any]:
     """Return an object of each class, from values that Python names by their fields: what the
     command line takes, or the same in Python's own types.

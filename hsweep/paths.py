@@ -126,6 +126,10 @@ class Home:
         """Tracking URI of the default MLflow store."""
         return sqlite_uri(self.mlflow_database)
 
+    def submissions(self, name: str) -> Path:
+        """Return the folder of the jobs that were submitted for the study called ``name``."""
+        return self.root / "slurm" / check_study_name(name)
+
     def study(self, name: str) -> "StudyPaths":
         """Return the paths of the study called ``name``."""
         return StudyPaths(self.studies / check_study_name(name))
@@ -160,6 +164,8 @@ class StudyPaths:
     """Folder of the segments of the log: all that is on record, as lines of text."""
     holder = _Below("journal", "holder.json")
     """Note of the process that runs the study, which it renews every few seconds."""
+    cluster = _Below("cluster.json")
+    """What it takes to join the Ray of the process that runs the study; for its owner alone."""
     checkpoints = _Below("checkpoints")
     """Checkpoints, unless ``--storage`` puts them elsewhere."""
     weights = _Below("weights")

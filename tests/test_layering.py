@@ -72,7 +72,7 @@ TORCH_AT_THE_TOP = (
 )
 ROOMS = (
     *("design", "training", "integrations", "record", "planning", "coordination", "tracking"),
-    *("ray_tune", "running", "watching", "commands"),
+    *("ray_tune", "clusters", "running", "watching", "commands"),
 )
 """The folders of hsweep; each uses those before it and none after it."""
 

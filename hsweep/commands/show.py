@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from hsweep.clusters.slurm import Submissions
     from hsweep.record.journal_reader import JournalReader
     from hsweep.record.rows import TrialRow
     from hsweep.record.study import StudyFolder
@@ -55,14 +56,19 @@ def show(
     Of more than 200 trials the first 200 are listed, of more than 5,000 the best 20. TRIAL shows
     one, by its key or as tables name it: "heads=2 #0".
     """
-    from hsweep.record.study import StudyFolder
+    from hsweep.clusters.slurm import Submissions
+    from hsweep.record.study import StudyFolder, holds_a_study
 
     if best is not None and all_trials:
         raise UserError("--all lists every trial, --best some of them; leave one out")
     if (trial is not None or errors) and best is not None:
         raise UserError("--best lists trials; leave it out beside TRIAL and --errors")
-    study = StudyFolder.open(home, study_name)
     console = console_for(as_json=as_json)
+    submission = Submissions(home.submissions(study_name))
+    if submission.jobs() and not holds_a_study(home.study(study_name)):
+        _show_waiting(console, study_name, submission, as_json=as_json)
+        return
+    study = StudyFolder.open(home, study_name)
     if trial is not None:
         _show_trial(console, study, trial, as_json=as_json)
     elif errors:
@@ -71,6 +77,20 @@ def show(
         _print_study(study, best)
     else:
         _show_study(console, study, all_trials=all_trials, best=best)
+        for line in submission.lines():
+            console.print(line)
+
+
+def _show_waiting(
+    console: "Console", name: str, submission: "Submissions", *, as_json: bool
+) -> None:
+    """Print how the jobs stand of a study that has not begun."""
+    if as_json:
+        print_json({"study": name, "state": "submitted", "jobs": submission.jobs()})
+        return
+    console.print(f"{name}: submitted, not begun", style="bold")
+    for line in submission.lines():
+        console.print(line)
 
 
 # One trial, and failed attempts.

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import ray
 from ray import tune
@@ -50,6 +50,19 @@ _LEAVE_SECONDS: Final = 15.0
 _EXPLAINING_SECONDS: Final = 25.0
 
 
+class OwnCluster(Protocol):
+    """A Ray on several machines that runs for one study."""
+
+    def start(self) -> str:
+        """Start it; return the address of its head."""
+
+    def wait_for_nodes(self, names: Callable[[], Iterable[str]]) -> None:
+        """Wait for its nodes, given a function that returns the names of those that are there."""
+
+    def close(self) -> None:
+        """End it."""
+
+
 @dataclass(slots=True)
 class RayRunner:
     """Runs trials on Ray, local or on an existing cluster.
@@ -57,6 +70,7 @@ class RayRunner:
     Attributes:
         scratch: folder or URI for Tune's own files; on several nodes one they all see.
         address: an existing cluster; None starts one on this machine.
+        cluster: one to be started, which ends with the runner.
         has_dashboard: whether one that is started here gets a dashboard, as soon as a run
             has taken some time: it takes seconds to start.
         max_concurrent: trials at once; None for as many as the resources allow.
@@ -69,6 +83,7 @@ class RayRunner:
 
     scratch: str
     address: str | None = None
+    cluster: OwnCluster | None = None
     has_dashboard: bool = True
     max_concurrent: int | None = None
     own_modules: tuple[Any, ...] = ()
@@ -85,7 +100,11 @@ class RayRunner:
         Raises:
             UserError: the cluster cannot be reached.
         """
-        if self.address is None:
+        if self.cluster is not None and self.address is None:
+            self.address = self.cluster.start()
+            self._join(self.address)
+            self.cluster.wait_for_nodes(lambda: [node["NodeName"] for node in alive_nodes()])
+        elif self.address is None:
             self._start()
         elif not ray.is_initialized():
             self._join(self.address)
@@ -197,6 +216,8 @@ class RayRunner:
 
     def close(self) -> None:
         shut_down()
+        if self.cluster is not None:
+            self.cluster.close()
 
 
 def _without(source: str) -> str:
@@ -312,6 +333,8 @@ def _check_shared(scratch: str, nodes: list[dict[str, Any]]) -> None:
     """Write a marker and let every node read it."""
     from hsweep.training.storage import Store
 
+    # The folder of a study that is not on record yet has to stay free.
+    scratch = scratch if "://" in scratch else str(Path(scratch).parents[1])
     files, marker = Store(scratch), f".seen-by-all-{uuid.uuid4().hex[:8]}"
     files.write(marker, b"hsweep")
 

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import click
 
@@ -75,6 +75,10 @@ class StudyOptions:
             ) from error
         refuse_secrets(tags.values(), _TAGS_VARIABLE, "Leave it out.")
         return tags | dict(self.tags)
+
+
+if TYPE_CHECKING:
+    from hsweep.clusters.slurm import Job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,10 +168,25 @@ class RunOptions:
                 )
 
     @property
+    def job(self) -> "Job | None":
+        """The SLURM job on whose nodes Ray starts; None where it starts elsewhere, or here alone.
+
+        Raises:
+            UserError: Ray cannot be started on the nodes of this job.
+        """
+        if self.runner == "inline" or self._address is not None:
+            return None
+        from hsweep.clusters.slurm import this_job
+
+        return this_job()
+
+    @property
+    def _address(self) -> str | None:
+        return os.environ.get("RAY_ADDRESS") or None if self.address is None else self.address
+
+    @property
     def cluster(self) -> str | None:
         """Address of the Ray cluster to join: the one given, else that RAY_ADDRESS names; None
         where Ray starts here or is not used."""
-        if self.runner == "inline":
-            return None
-        address = os.environ.get("RAY_ADDRESS") or None if self.address is None else self.address
-        return None if address == "local" else address  # as Ray calls one that is started here
+        is_here = self.runner == "inline" or self._address == "local"  # as Ray calls it
+        return None if is_here else self._address

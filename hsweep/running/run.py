@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from rich.console import Console
 
+from hsweep.clusters.membership import offering
+from hsweep.clusters.slurm import JobRay
 from hsweep.coordination.coordinator import Coordinator
 from hsweep.coordination.recording import record_trials
 from hsweep.coordination.runner import InlineRunner, Runner
@@ -137,6 +139,7 @@ def run(
         with (
             change.recorded(home) as (study, journal),
             explain_interrupt(f"with all reports on record; go on by: {resume_line(study)}"),
+            offering(study.paths, None if isinstance(runner, InlineRunner) else runner.address),
         ):
             if study.manifest.storage is not None:
                 mark_storage(study.manifest, home)
@@ -159,15 +162,17 @@ def make_runner(
     """Return the runner that the options ask for."""
     if options.runner == "inline":
         return InlineRunner()
-    address = options.cluster
+    address, job = options.cluster, options.job
     if started is None:
-        print_step(f"joining the Ray at {address}" if address else "starting Ray")
-    prepare_ray(joins_cluster=address is not None)
+        where = f" on the nodes of SLURM job {job.number}" if job else ""
+        print_step(f"joining the Ray at {address}" if address else f"starting Ray{where}")
+    prepare_ray(joins_cluster=address is not None or job is not None)
     from hsweep.ray_tune.runner import RayRunner
 
     return RayRunner(
         scratch=paths.stored(storage, paths.ray),
         address=address,
+        cluster=JobRay(job) if job else None,
         has_dashboard=options.dashboard,
         max_concurrent=options.max_concurrent,
         own_modules=tuple(loaded.own_modules()),

@@ -234,7 +234,8 @@ def start_early(options: RunOptions, folder: Path) -> "StartingRay | None":
     Returns:
         None where no Ray will be started, or this is a program that only uses this package.
     """
-    if options.runner == "inline" or options.cluster is not None or not is_command():
+    is_here = options.runner == "ray" and options.cluster is None and options.job is None
+    if not is_here or not is_command():
         return None
     print_step("starting Ray")
     prepare_ray()

@@ -45,8 +45,8 @@ SMALLER = {
 
 WANDB = "class Run:\n    log = finish = lambda *_, **__: None\n\ndef init(**_): return Run()\n"
 """What stands for W&B's client, which the tests do not install."""
-WITHOUT_RESULTS = {"delete", "new", "ui", "watch"}
-"""Commands that print none: they remove or write what they were told, or serve."""
+WITHOUT_RESULTS = {"delete", "join", "new", "slurm", "ui", "watch"}
+"""Commands that print none: they remove or write what they were told, start or serve."""
 
 
 class Block(NamedTuple):

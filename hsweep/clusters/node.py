@@ -1,0 +1,152 @@
+"""A node of Ray on this machine, which ends with its object.
+
+``python -m hsweep.clusters.node HOST:PORT`` joins the head at that address until one of them ends.
+"""
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from hsweep.errors import UserError
+from hsweep.ray_tune.environment import prepare_ray
+from hsweep.record.provenance import usable_cores
+from hsweep.terminal import warn
+from hsweep.workspace import worker_environment
+
+HEAD_SECONDS: Final = 120.0
+"""How long a head may take until it listens."""
+_SECONDS_TO_END: Final = 15.0
+
+
+class RayNode:
+    """A ``ray start`` on this machine, with what its SLURM job has of it, if it is in one.
+
+    Args:
+        address: HOST:PORT of the head.
+        is_head: whether this node is the head.
+
+    Raises:
+        UserError: the folder for Ray's files belongs to somebody else.
+    """
+
+    def __init__(self, address: str, *, is_head: bool = False) -> None:
+        host, port = address.rsplit(":", 1)
+        self._folder = _own_folder()
+        cpus = min(usable_cores(), int(os.environ.get("SLURM_CPUS_ON_NODE") or usable_cores()))
+        words = [
+            *("--block", "--disable-usage-stats", f"--num-cpus={cpus}"),
+            # Ray opens its own folder to everybody.
+            f"--temp-dir={self._folder / 'r'}",
+            f"--node-ip-address={host if is_head else address_toward(host)}",
+            f"--node-name={os.environ.get('SLURMD_NODENAME') or socket.gethostname()}",
+            # Whichever are free: another Ray may run on this machine.
+            *("--min-worker-port=0", "--max-worker-port=0"),
+        ]
+        if gpus := os.environ.get("SLURM_GPUS_ON_NODE"):
+            words.append(f"--num-gpus={gpus}")
+        if is_head:
+            words += ["--head", f"--port={port}", f"--ray-client-server-port={int(port) + 1}"]
+            words.append("--include-dashboard=false")
+        else:
+            words.append(f"--address={address}")
+        environment = {**os.environ, **worker_environment(None)}
+        prepare_ray(environment, joins_cluster=True)
+        # As by default, and not as long as a driver waits: without its head a node is of no use.
+        environment["RAY_gcs_rpc_server_reconnect_timeout_s"] = "60"
+        self._log = self._folder / "log"
+        with self._log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "ray.scripts.scripts", "start", *words],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def last_line(self) -> str:
+        """Return the last line that Ray has printed."""
+        return last_line(self._log.read_text("utf-8", errors="replace"))
+
+    def end(self) -> None:
+        """End Ray's processes on this machine and remove their files."""
+        end(self.process)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def last_line(text: str) -> str:
+    """Return the last line of a text that is not empty."""
+    return ([line.strip() for line in text.splitlines() if line.strip()] or [""])[-1]
+
+
+def end(process: "subprocess.Popen[bytes]") -> None:
+    """Ask a process to end; kill one that does not."""
+    process.terminate()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(_SECONDS_TO_END)
+    process.kill()
+    process.wait()
+
+
+def join(address: str) -> None:
+    """Be a node of the Ray whose head is at an address until it has gone."""
+    node = RayNode(address)
+    try:
+        if node.process.wait():
+            warn(f"Ray has ended on this node: {node.last_line()}")
+    finally:
+        node.end()
+
+
+def listens(address: str) -> bool:
+    """Whether something listens at HOST:PORT."""
+    host, port = address.rsplit(":", 1)
+    with contextlib.suppress(OSError), socket.create_connection((host, int(port)), 5.0):
+        return True
+    return False
+
+
+def looks(seconds: float, every: float = 0.2) -> Iterator[None]:
+    """Yield every moment until the time is over."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        yield
+        time.sleep(every)
+
+
+def address_toward(host: str) -> str:
+    """Return the address of this machine on the network of another host."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((host, 9))  # which sends nothing
+        return str(probe.getsockname()[0])
+
+
+def _own_folder() -> Path:
+    """Return the folder for Ray's files; its path is short, since sockets lie in it."""
+    name = f"ray-{os.environ.get('SLURM_JOB_ID') or os.getpid()}"
+    folder = Path(os.environ.get("RAY_TMPDIR") or "/tmp") / name
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.stat().st_uid != os.getuid():
+        raise UserError(f"{folder} belongs to somebody else; name another folder in RAY_TMPDIR")
+    return folder
+
+
+def main(address: str) -> None:
+    """Join the head at an address as soon as it listens there."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    for _ in looks(HEAD_SECONDS):
+        if listens(address):
+            return join(address)
+    sys.exit(f"no head of Ray listens at {address}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

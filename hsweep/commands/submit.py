@@ -1,0 +1,97 @@
+"""``hsweep submit``: studies as jobs of a cluster."""
+
+from pathlib import Path
+
+import click
+
+from hsweep.clusters.sbatch import JobSize
+from hsweep.command_line import command
+from hsweep.commands.options import complete_study, home_option, sweep_argument, sweep_options
+from hsweep.errors import UserError
+from hsweep.options import option_words, options_of
+from hsweep.paths import Home
+from hsweep.planning.options import SweepOptions
+from hsweep.running.options import RunOptions, StudyOptions
+
+
+@click.group()
+def submit() -> None:
+    """Run a study as a job of a cluster."""
+
+
+@submit.command(context_settings={"ignore_unknown_options": True})
+@sweep_argument
+@click.argument("more", nargs=-1, type=click.UNPROCESSED, metavar="[SBATCH OPTIONS]")
+@options_of(JobSize, "size")
+@click.option("--dry-run", is_flag=True, help="Print the script, and submit nothing.")
+@click.option(
+    "--study", "study_name", shell_complete=complete_study, metavar="NAME", help="The study's name."
+)
+@sweep_options
+@options_of(RunOptions, "options")
+@options_of(StudyOptions, "beginning")
+@home_option
+def slurm(
+    sweep_file: Path,
+    more: tuple[str, ...],
+    size: JobSize,
+    dry_run: bool,
+    study_name: str | None,
+    chosen: SweepOptions,
+    options: RunOptions,
+    beginning: StudyOptions,
+    home: Home,
+) -> None:
+    """Submit `hsweep run SWEEP` to SLURM, as a job that comes back until the study is done.
+
+    The options are those of `hsweep run`; others go to sbatch: `--partition=gpu`, `--account=lab`.
+    The home has to be a folder that all nodes see.
+    """
+    from hsweep.clusters.sbatch import script_of
+    from hsweep.clusters.slurm import CommandError, Submissions
+    from hsweep.commands.output import console_for
+    from hsweep.files import write_text
+    from hsweep.running.start import request
+    from hsweep.terminal import print_step
+
+    if options.cluster is not None:
+        raise UserError(
+            "the job starts a Ray of its own on its nodes; leave out the address "
+            f"{options.cluster} (--address, RAY_ADDRESS)"
+        )
+    print_step(f"planning {sweep_file}")
+    order = request(sweep_file, chosen, options, home, study_name, beginning, to_run=False)
+    order.change(options, console_for(as_json=True))  # standard output is the script's
+    submissions = Submissions(home.submissions(order.name))
+    words = [*option_words(options), "--home", str(home.root)]
+    script = script_of(
+        *(home.study(order.name), size),
+        run=[
+            *(str(sweep_file.absolute()), "--study", order.name),
+            *(*chosen.words(), *option_words(beginning), *words),
+        ],
+        resume=[order.name, *words],
+        grace=options.grace,
+        output=submissions.folder / "%j.out",
+        more=more,
+    )
+    if dry_run:
+        click.echo(script, nl=False)
+        return
+    try:
+        queued = submissions.queued()
+    except CommandError as error:
+        raise UserError(
+            f"{error}; submit on a machine of a SLURM cluster, or print the script by --dry-run"
+        ) from error
+    for job, stand in queued.items():
+        raise UserError(
+            f"job {job} of the study {order.name!r} is {stand}, and goes on with it; "
+            f"`scancel {job}` ends it"
+        )
+    home.create()
+    submissions.folder.mkdir(parents=True, exist_ok=True)
+    write_text(submissions.folder / "new.sbatch", script)
+    job = submissions.submit(submissions.folder / "new.sbatch")
+    click.echo(f"job {job} is submitted: {submissions.folder / job}.sbatch")
+    click.echo(f"how it stands: {command('show', order.name, home=home.root)}")
