@@ -36,7 +36,7 @@ def node_folder() -> Path:
     folder = Path(named) if named else Path(tempfile.gettempdir()) / f"hsweep-{os.getuid()}"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if folder.lstat().st_uid != os.getuid() or folder.is_symlink():
+        if not named and (folder.lstat().st_uid != os.getuid() or folder.is_symlink()):
             raise PermissionError(errno.EACCES, "it is another user's, or a link")
     except OSError as error:
         raise UserError(

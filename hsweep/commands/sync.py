@@ -62,7 +62,7 @@ def _sync(
 ) -> dict[str, Any]:
     """Deliver the records of one study and return the result; a problem is part of the result, so
     that the other studies are delivered too."""
-    from hsweep.record.lease import is_held_elsewhere, read_holder
+    from hsweep.record.lease import read_holder
     from hsweep.record.study import StudyFolder
     from hsweep.tracking.target import target_of
     from hsweep.tracking.tracker import Tracker
@@ -81,10 +81,11 @@ def _sync(
     try:
         study = StudyFolder.open(home, name)
         row["running"] = study.is_running()
-        if is_held_elsewhere(study.paths):
+        holder = read_holder(study.paths)
+        if row["running"] and holder is not None and not holder.is_here:
             raise UserError(
-                f"{read_holder(study.paths).owner} runs the study and delivers its records; wait "
-                "for it, or give the command on that machine"
+                f"{holder} runs the study and delivers its records; wait for it, or give the "
+                "command on that machine"
             )
         target = target_of(study, home, uri)
         row["store"], paths, weights = target.shown_uri, study.paths, None

@@ -17,7 +17,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,19 +31,23 @@ BEAT_SECONDS: Final = 5.0
 LEASE_SECONDS: Final = 30.0
 """A process on another machine that has shown no sign of life for so long has lost the study."""
 _LOOK_SECONDS: Final = 1.0
-_PROBED_BYTES: Final = 4096
 _SILENT_SECONDS: Final = 60.0
 """After so long without a sign of life readers take a process on another machine for dead."""
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
-    """A process that holds a study, or held it.
+class Holder:
+    """A process that holds a study, or held it last, by its own note.
 
     Attributes:
-        id: of this one time that it holds it.
+        id: of this one time that it holds the study.
         machine: tells a boot of a machine and the processes that a container sees from others.
         started: when the process began, in clock ticks since the machine did.
+        since: when it took the study, in seconds since the epoch.
+        beat: number of its signs of life.
+        time: of the last one, in seconds since the epoch, as its machine has it.
+        seconds_left: until all is trained, as estimated then; None where that is not known.
+        is_released: whether it has let the study go.
     """
 
     id: str
@@ -51,17 +55,23 @@ class Owner:
     host: str
     machine: str
     started: int
+    since: float
+    beat: int
+    time: float
+    seconds_left: float | None = None
+    is_released: bool = False
 
     @classmethod
-    def this_process(cls) -> "Owner":
-        pid = os.getpid()
-        return cls(uuid.uuid4().hex, pid, platform.node(), _machine(), _started(pid))
+    def this_process(cls) -> "Holder":
+        pid, now = os.getpid(), time.time()
+        machine = platform.node(), _machine()
+        return cls(uuid.uuid4().hex, pid, *machine, _started(pid), since=now, beat=0, time=now)
 
     @classmethod
-    def of(cls, content: Mapping[str, Any]) -> "Owner | None":
-        """Return the owner that a segment or a note names; None if it names none."""
-        with contextlib.suppress(KeyError, TypeError):
-            return cls(**{column.name: content[column.name] for column in fields(cls)})
+    def of(cls, content: Mapping[str, Any]) -> "Holder | None":
+        """Return the process that a segment or a note names; None if it names none."""
+        with contextlib.suppress(TypeError):
+            return cls(**content)
         return None
 
     @property
@@ -78,49 +88,19 @@ class Owner:
         return f"process {self.pid} on {self.host}"
 
 
-@dataclass(frozen=True, slots=True)
-class Holder:
-    """The note of the process that holds a study, or held it last.
-
-    Attributes:
-        owner: the process; None if there is no note, or it cannot be read.
-        beat: number of its signs of life.
-        time: of the last one, in seconds since the epoch, as its machine has it.
-        since: when it began, in seconds since the epoch.
-        is_released: whether it no longer holds the study.
-        seconds_left: until all is trained, as estimated at ``time``; None where that is not known.
-    """
-
-    owner: Owner | None = None
-    beat: int = 0
-    time: float = 0.0
-    since: float | None = None
-    is_released: bool = False
-    seconds_left: float | None = None
-
-
-def read_holder(paths: StudyPaths) -> Holder:
-    """Return the note of the process that holds a study; an empty one if it cannot be read."""
-    with contextlib.suppress(OSError, ValueError, TypeError):
-        content = json.loads(paths.holder.read_text("utf-8"))
-        return Holder(**content | {"owner": Owner.of(content["owner"])})
-    return Holder()
+def read_holder(paths: StudyPaths) -> Holder | None:
+    """Return the last note of a process that holds a study; None if it cannot be read."""
+    with contextlib.suppress(OSError, ValueError):
+        return Holder.of(json.loads(paths.holder.read_text("utf-8")))
+    return None
 
 
 def is_held(paths: StudyPaths) -> bool:
     """Whether a living process holds a study, by all that can be told at once; never raises."""
     holder = read_holder(paths)
-    if holder.owner is None or holder.is_released:
+    if holder is None or holder.is_released:
         return False
-    if holder.owner.is_here:
-        return holder.owner.lives
-    return time.time() - holder.time < _SILENT_SECONDS
-
-
-def is_held_elsewhere(paths: StudyPaths) -> bool:
-    """Whether a process of another machine holds a study, as ``is_held``."""
-    owner = read_holder(paths).owner
-    return is_held(paths) and owner is not None and not owner.is_here
+    return holder.lives if holder.is_here else time.time() - holder.time < _SILENT_SECONDS
 
 
 class Lease:
@@ -129,48 +109,42 @@ class Lease:
     Attributes:
         number: of the segment of the log that this process writes.
         seconds_left: until all is trained, for those who ask; None where that is not known.
-        lost: called from a thread of its own when another process has taken the study.
+        lost: called from another thread when another process has taken the study.
     """
 
-    def __init__(self, paths: StudyPaths, owner: Owner, number: int) -> None:
+    def __init__(self, paths: StudyPaths, holder: Holder, number: int) -> None:
         self.number = number
         self.seconds_left: float | None = None
         self.lost: Callable[[FencedError], object] = lambda _error: None
-        self._paths, self._owner = paths, owner
-        self._since, self._beats, self._last_beat = time.time(), 0, _boot_time()
-        self._is_lost = False
-        self._file = os.open(segment_file(paths.journal, number), os.O_RDONLY | os.O_CLOEXEC)
-        self._flushed = 0
+        self._paths, self._holder = paths, holder
+        self._last_beat, self._is_lost = _boot_time(), False
         self._lock, self._released = threading.Lock(), threading.Event()
-        self._thread = threading.Thread(target=self._show_life, name="hsweep-lease", daemon=True)
 
-    def start(self) -> None:
-        """Show that this process lives, from now on.
-
-        Raises:
-            OSError: it cannot be written.
-        """
-        self.beat()
-        self._thread.start()
-
-    def beat(self) -> None:
-        """Flush the log to the disk, and show that this process lives.
+    def beat(self, *, is_last: bool = False) -> None:
+        """Flush the log to the disk, and show that this process lives, or lets the study go.
 
         Raises:
-            FencedError: another process has taken the study.
+            FencedError: another process has taken the study, or this one has let it go.
             OSError: it cannot be written.
         """
         with self._lock:
-            if self._released.is_set():
-                raise FencedError(f"this process no longer holds the study {self._paths.name!r}")
             self._look()
-            began, size = _boot_time(), os.fstat(self._file).st_size
-            if size > self._flushed:
-                os.fsync(self._file)
-            self._write_note()
+            began = _boot_time()
+            with segment_file(self._paths.journal, self.number).open("rb") as segment:
+                os.fsync(segment.fileno())
+            self._holder = replace(
+                self._holder,
+                beat=self._holder.beat + 1,
+                time=time.time(),
+                seconds_left=self.seconds_left,
+                is_released=is_last,
+            )
+            write_json(self._paths.holder, asdict(self._holder))
             # Again: a directory that this process has changed is not listed from a cache.
             self._look()
-            self._flushed, self._last_beat = size, began
+            self._last_beat = began
+            if is_last:
+                self._released.set()
 
     def check(self, *, at_once: bool = False) -> None:
         """Make sure that the study is still this process's: where another may have taken it since
@@ -182,46 +156,27 @@ class Lease:
         if at_once or self._is_lost or _boot_time() - self._last_beat > LEASE_SECONDS / 2:
             self._look()
 
-    def release(self) -> None:
-        """Let others have the study."""
-        with self._lock, contextlib.suppress(OSError, FencedError):
-            self._released.set()
-            self._look()
-            os.fsync(self._file)
-            self._write_note()
-        os.close(self._file)
-
     def _look(self) -> None:
+        if self._released.is_set():
+            raise FencedError(f"this process no longer holds the study {self._paths.name!r}")
         if segment_files(self._paths.journal)[self.number :]:
             self._is_lost = True
-            owner = Owner.of(owner_of(segment_file(self._paths.journal, self.number + 1)))
             raise FencedError(
                 f"another driver has taken the study {self._paths.name!r} over: "
-                f"{owner or 'another process'}; this one showed no sign of life for "
-                f"{LEASE_SECONDS:.0f} s, and ends. What it has recorded since does not count"
+                f"{_last_holder(self._paths) or 'another process'}; this one showed no sign of "
+                f"life for {LEASE_SECONDS:.0f} s, and ends. What it recorded since does not count"
             )
 
-    def _write_note(self) -> None:
-        self._beats += 1
-        note = Holder(
-            owner=self._owner,
-            beat=self._beats,
-            time=time.time(),
-            since=self._since,
-            is_released=self._released.is_set(),
-            seconds_left=self.seconds_left,
-        )
-        write_json(self._paths.holder, asdict(note))
-
-    def _show_life(self) -> None:
+    def show_life(self) -> None:
+        """Show every few seconds that this process lives, until the study is let go or lost."""
         while not self._released.wait(BEAT_SECONDS):
-            # Where it cannot be written, that is tried again.
-            with contextlib.suppress(OSError):
-                try:
-                    self.beat()
-                except FencedError as error:
-                    self.lost(error)
-                    return
+            try:
+                self.beat()
+            except FencedError as error:
+                self.lost(error)
+                return
+            except OSError:
+                continue  # it is tried again
 
 
 @contextlib.contextmanager
@@ -233,24 +188,26 @@ def holding(paths: StudyPaths) -> Iterator[Lease]:
     """
     lease = _take(paths)
     try:
-        lease.start()
+        lease.beat()
+        threading.Thread(target=lease.show_life, name="hsweep-lease", daemon=True).start()
         yield lease
     finally:
-        lease.release()
+        with contextlib.suppress(OSError, FencedError):
+            lease.beat(is_last=True)
 
 
 def _take(paths: StudyPaths) -> Lease:
-    last = segment_files(paths.journal)[-1:]
+    last, holder = segment_files(paths.journal)[-1:], Holder.this_process()
     refuse_held(paths)
-    number, owner = int(last[0].stem) + 1 if last else 1, Owner.this_process()
+    number = int(last[0].stem) + 1 if last else 1
     try:
         paths.journal.mkdir(exist_ok=True)
-        begin_segment(paths.journal, number, asdict(owner))
-        return Lease(paths, owner, number)
+        begin_segment(paths.journal, number, asdict(holder))
     except FileExistsError:
-        raise _held_by(paths, _last_owner(paths)) from None
+        raise _held_by(paths, _last_holder(paths)) from None
     except OSError as error:
         raise _not_writable(paths, error) from error
+    return Lease(paths, holder, number)
 
 
 def refuse_held(paths: StudyPaths) -> None:
@@ -264,34 +221,31 @@ def refuse_held(paths: StudyPaths) -> None:
     try:
         if not paths.root.is_dir():  # a study that was deleted
             raise FileNotFoundError(errno.ENOENT, "it is not there", str(paths.root))
-        with tempfile.TemporaryFile("wb", dir=paths.root) as file:
-            file.write(bytes(_PROBED_BYTES))
+        with tempfile.NamedTemporaryFile("wb", dir=paths.root) as file:
+            file.write(bytes(4096))
     except OSError as error:
         raise _not_writable(paths, error) from error
-    # It may have begun its segment, and not have made its note yet.
-    owner, holder = _last_owner(paths), read_holder(paths)
-    is_released = holder.owner == owner and holder.is_released
-    if owner is None or is_released or (owner, holder) in _dead:
+    holder = _last_holder(paths)
+    if holder is None or holder.is_released or holder in _dead:
         return
-    if owner.is_here:
-        if not owner.lives:
-            return
-    else:
-        print_step(
-            f"{paths.name} was last run by {owner}: waiting up to {LEASE_SECONDS:.0f} s for a sign "
-            "of life"
-        )
-        later = _changed(paths, holder)
-        if later is None:
-            _dead.add((owner, holder))
-            print_step(f"{owner} gives no sign of life: taking {paths.name} over")
-        if later is None or later.is_released:
-            return
-    raise _held_by(paths, owner)
+    if holder.is_here:
+        if holder.lives:
+            raise _held_by(paths, holder)
+        return
+    print_step(
+        f"{paths.name} was last run by {holder}: waiting up to {LEASE_SECONDS:.0f} s for a sign of "
+        "life"
+    )
+    later = _changed(paths, holder)
+    if later is not None and not later.is_released:
+        raise _held_by(paths, later)
+    if later is None:
+        _dead.add(holder)
+        print_step(f"{holder} gives no sign of life: taking {paths.name} over")
 
 
-_dead: Final[set[tuple[Owner, Holder]]] = set()
-"""Processes that gave no sign of life, and their last: it takes time to see that."""
+_dead: Final[set[Holder]] = set()
+"""The last notes of processes that gave no sign of life after them: it takes time to see that."""
 
 
 def _changed(paths: StudyPaths, holder: Holder) -> Holder | None:
@@ -300,11 +254,22 @@ def _changed(paths: StudyPaths, holder: Holder) -> Holder | None:
     while True:
         # Before the note is read: this process may be frozen as well.
         is_over = _boot_time() >= end
-        if (later := read_holder(paths)) != holder:
+        if (later := _last_holder(paths)) != holder:
             return later
         if is_over:
             return None
         time.sleep(_LOOK_SECONDS)
+
+
+def _last_holder(paths: StudyPaths) -> Holder | None:
+    """Return who began the last segment of a study's log, by its note if it has made one yet; where
+    the segment cannot be read, who made the last note."""
+    note = read_holder(paths)
+    with contextlib.suppress(OSError):
+        for segment in segment_files(paths.journal)[-1:]:
+            owner = Holder.of(owner_of(segment))
+            return note if owner is None or (note and note.id == owner.id) else owner
+    return note
 
 
 def _not_writable(paths: StudyPaths, error: OSError) -> UserError:
@@ -315,20 +280,12 @@ def _not_writable(paths: StudyPaths, error: OSError) -> UserError:
     )
 
 
-def _held_by(paths: StudyPaths, owner: Owner | None) -> UserError:
+def _held_by(paths: StudyPaths, holder: Holder | None) -> UserError:
+    last = f", whose last sign of life was at {time.ctime(holder.time)}" if holder else ""
     return UserError(
-        f"the study {paths.name!r} is being run by {owner or 'another process'}; wait for it, or "
-        "stop it there"
+        f"the study {paths.name!r} is being run by {holder or 'another process'}{last}; wait for "
+        "it, or stop it there"
     )
-
-
-def _last_owner(paths: StudyPaths) -> Owner | None:
-    """Return who began the last segment of a study's log; where that cannot be read, who made the
-    last note."""
-    with contextlib.suppress(OSError):
-        for segment in segment_files(paths.journal)[-1:]:
-            return Owner.of(owner_of(segment)) or read_holder(paths).owner
-    return None
 
 
 def _boot_time() -> float:
@@ -347,8 +304,7 @@ def _started(pid: int) -> int:
     Read from the kernel: by the clock it would change with the clock.
     """
     with contextlib.suppress(OSError):
-        state, *columns = (
-            Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
-        )
+        text = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
+        state, *columns = text.rpartition(")")[2].split()
         return -1 if state in "ZX" else int(columns[18])
     return -1

@@ -44,7 +44,6 @@ _HEAD: Final = b'{"crc32":"'
 _MIDDLE: Final = b'","entries":'
 _BODY_AT: Final = len(_HEAD) + 8 + len(_MIDDLE)
 _SEGMENT: Final = re.compile(r"\d{6,}\.jsonl")
-_TAIL_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,11 +137,9 @@ class Log:
                 raise unreadable(segment_file(self.folder, number), "it is missing")
             new = _Segment(number, path, 0)
             if self._segments:
-                head, last = next(new.lines(), None), self._segments[-1]
-                # Where it is damaged, all of the segment before counts.
-                after = _size(last.path)
-                if head is not None and head.is_head:
-                    after = (head.entries or ())[0]["after"]
+                last = self._segments[-1]
+                # Where that is not known, all of the segment before counts.
+                after = _head(path).get("after", last.path.stat().st_size)
                 last.end = new.start = last.start + after
             self._segments.append(new)
         return self._segments
@@ -155,7 +152,8 @@ class Log:
     def size(self) -> int:
         """The position behind its last byte."""
         last = self._refreshed()[-1]
-        return last.start + (_size(last.path) if self._file < 0 else os.fstat(self._file).st_size)
+        found = last.path.stat() if self._file < 0 else os.fstat(self._file)
+        return last.start + found.st_size
 
     def close(self) -> None:
         """Close the file; a second time is no error."""
@@ -243,7 +241,7 @@ def begin_segment(folder: Path, number: int, owner: Mapping[str, Any]) -> Path:
         with segment_file(folder, number - 1).open("rb") as file:
             # What counts from now on must not be lost with this machine.
             os.fsync(file.fileno())
-            after = _end_of_lines(file.fileno())
+            after = file.read().rfind(b"\n") + 1
     head = {"segment": number, "after": after, "owner": owner}
     draft = folder / f".{path.name}.{uuid.uuid4().hex}.tmp"
     try:
@@ -265,23 +263,14 @@ def begin_segment(folder: Path, number: int, owner: Mapping[str, Any]) -> Path:
 
 def owner_of(segment: Path) -> Mapping[str, Any]:
     """Return the owner of a segment; an empty one where its first line is damaged."""
-    head = next(_Segment(0, segment, 0).lines(), None)
-    return head.entries[0]["owner"] if head is not None and head.entries else {}
+    owner: Mapping[str, Any] = _head(segment).get("owner", {})
+    return owner
 
 
-def _end_of_lines(file: int) -> int:
-    """Return the end of the last whole line of a file."""
-    end = os.fstat(file).st_size
-    while end:
-        start = max(0, end - _TAIL_BYTES)
-        if found := os.pread(file, end - start, start).rfind(b"\n") + 1:
-            return start + found
-        end = start
-    return 0
-
-
-def _size(path: Path) -> int:
-    return path.stat().st_size
+def _head(segment: Path) -> Entry:
+    """Return the entry of a segment's first line; an empty one where that is damaged."""
+    line = next(_Segment(0, segment, 0).lines(), None)
+    return line.entries[0] if line is not None and line.entries else {}
 
 
 def _write(file: int, content: bytes) -> None:

@@ -86,7 +86,7 @@ def study_now(study: StudyFolder, journal: JournalReader) -> Now:
     is_open = not rows or any(not row.status.is_final for row in rows)
     counts, runs = journal.status_counts(), journal.num_runs()
     ended = num_ended(counts)
-    holder = read_holder(study.paths) if is_running else Holder()
+    holder = read_holder(study.paths) if is_running else None
     values = [value for curve in curves for value in curve.values if value is not None]
     return Now(
         state="running" if is_running else "interrupted" if is_open else "complete",
@@ -116,10 +116,10 @@ def _counts(counts: Mapping[TrialStatus, int], ended: int, runs: int, *, is_runn
     return f"{text}: {', '.join(parts)}" if parts else text
 
 
-def _time(holder: Holder, rows: Sequence[TrialRow], last: float | None) -> str:
+def _time(holder: Holder | None, rows: Sequence[TrialRow], last: float | None) -> str:
     trained = sum(row.wall_seconds for row in rows if not row.reused_from)
     parts = [f"{duration(trained)} of training"] if trained else []
-    if holder.since is not None:
+    if holder is not None:
         parts.insert(0, f"running for {duration(max(0.0, time.time() - holder.since))}")
         if holder.seconds_left is not None:
             left = holder.seconds_left - max(0.0, time.time() - holder.time)

@@ -59,14 +59,18 @@ class Process:
     """
 
     def __init__(
-        self, arguments: Sequence[object], folder: Path, environment: Mapping[str, str]
+        self,
+        arguments: Sequence[object],
+        folder: Path,
+        environment: Mapping[str, str],
+        within: Sequence[str] = (),
     ) -> None:
         number = len(list(folder.glob("*.stdout")))
         self._files = [folder / f"{number}.stdout", folder / f"{number}.stderr"]
         self.began = time.monotonic()
         with self._files[0].open("w") as stdout, self._files[1].open("w") as stderr:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "hsweep", *map(str, arguments)],
+                [*within, sys.executable, "-m", "hsweep", *map(str, arguments)],
                 cwd=folder,
                 env=dict(environment),
                 stdin=subprocess.DEVNULL,
@@ -229,7 +233,14 @@ class Workplace:
         """Return what the processes that train take from their environment."""
         return {"CHAOS_TRACES": str(self.traces), "CHAOS_PACE": str(pace)}
 
-    def start(self, *arguments: object, pace: float = PACE, **variables: str) -> Process:
+    def start(
+        self,
+        *arguments: object,
+        pace: float = PACE,
+        within: Sequence[str] = (),
+        **variables: str,
+    ) -> Process:
+        """Start a command, perhaps ``within`` another one that runs it."""
         environment = {
             name: value
             for name, value in os.environ.items()
@@ -246,6 +257,7 @@ class Workplace:
                 **self.variables(pace),
                 **variables,
             },
+            within,
         )
         self._processes.append(process)
         return process

@@ -81,8 +81,7 @@ class Writes:
     def _on_event(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event == "open":
             path, _, flags = arguments
-            # A file without a name, which is opened as its folder, is seen by nobody.
-            if flags & (os.O_WRONLY | os.O_RDWR) and not Path(path).is_dir():
+            if flags & (os.O_WRONLY | os.O_RDWR):
                 is_new = bool(flags & os.O_TRUNC) or not Path(path).exists()
                 self.before("open", path, (lambda: _leave_half(path)) if is_new else None)
         elif event in _FILE_EVENTS and not (event == "os.mkdir" and Path(arguments[0]).exists()):
