@@ -128,7 +128,7 @@ def write_study(home: Home, kind: Kind, trials: int, reports: int, name: str) ->
         name=name, sweep="made_up", preset="quick", settings=[], limits={}, seed=0, metric=metric,
         goal=goal, metrics=[metric, "loss"], budget={"amount": reports, "unit": "epochs"},
         question=describe(question), description=_SWEEP, axes=axes, sweep_folder=str(home.root),
-        storage=None, tracking_uri=target.uri, experiment="made_up", tags={},
+        storage=None, tracking_uri=target.uri, experiment="made_up",
         command="hsweep run made_up.py", created=BEGAN,
         provenance={},
     )  # fmt: skip

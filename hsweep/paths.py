@@ -174,6 +174,10 @@ class StudyPaths:
     """Ray Tune's own files, unless ``--storage`` puts them elsewhere; they are never read back."""
     trials_table = _Below("trials.parquet")
     reports_table = _Below("reports.parquet")
+    tensorboard = _Below("tensorboard")
+    """What `--track tensorboard` writes."""
+    wandb = _Below("wandb")
+    """What `--track wandb` sends, or keeps for later."""
     analysis = _Below("analysis.json")
     report = _Below("report.html")
     figures = _Below("figures")
@@ -200,7 +204,8 @@ class StudyPaths:
 
     def tracking_state(self, store: str) -> Path:
         """The position up to which the record is delivered to one MLflow store, which a short hash
-        names, and the ids of its runs there; with the ending ``.lock`` what is held meanwhile."""
+        names, or to W&B or TensorBoard, and the ids of its runs there; with the ending ``.lock``
+        what is held meanwhile."""
         return self.root / f"tracking-{store}.json"
 
     def stored(self, storage: str | None, folder: Path) -> str:

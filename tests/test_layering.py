@@ -49,6 +49,8 @@ MAY_CALL_ANYTHING = (
 OWNERS = {
     "ray": ("hsweep/ray_tune/*.py",),
     "mlflow": ("hsweep/tracking/store.py", "hsweep/tracking/ui.py"),
+    "wandb": ("hsweep/tracking/wandb_runs.py",),
+    "tensorboardX": ("hsweep/tracking/tensorboard_runs.py", "hsweep/training/own/events.py"),
     "optuna": (
         *("hsweep/design/space.py", "hsweep/design/search.py"),
         *("hsweep/coordination/search.py", "hsweep/optuna_study.py", "hsweep/python.py"),

@@ -47,7 +47,6 @@ def manifest(name: str = "mine", sweep: Sweep | None = None, **changes: Any) -> 
         "storage": None,
         "tracking_uri": "sqlite:////dev/null/mlflow.db",
         "experiment": sweep.name,
-        "tags": {},
         "command": "hsweep run tiny.py",
         "created": 1_700_000_000.0,
         "provenance": {},

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from hsweep.tracking.target import TrackingTarget
 
 _MODULES: Final = (
-    "hsweep.tracking.outbox",
+    "hsweep.tracking.mlflow_runs",
     "analysis.ask",
     "analysis.report.build",
     "analysis.charts.plotly_page",
@@ -97,7 +97,6 @@ class Conclusion:
     def print_places(self, study: "StudyFolder", outcome: "Outcome", home: Home) -> None:
         """Print where the study's files are, and which could not be written."""
         from hsweep.running.outcome import browse_line
-        from hsweep.tracking.tracker import tracking_lines
         from hsweep.tracking.ui import charts_page
 
         console, target = self._console, self._target
@@ -105,9 +104,8 @@ class Conclusion:
             console.print(self.problem, style="red")
         else:
             console.print(f"report   {study.paths.report}")
-        if outcome.tracking is not None:
-            for line in tracking_lines(outcome.tracking, study, target):
-                console.print(line)
+        for line in outcome.undelivered:
+            console.print(line)
         console.print(f"MLflow   {target.shown_uri}")
         charts = browse_line(target, home, study.name)
         if target.is_server:

@@ -1,7 +1,7 @@
 """``hsweep sync``: delivers the records of studies to a tracking store."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -25,14 +25,20 @@ _MAX_REFUSALS: Final = 5
 @click.option(
     "--tracking-uri", metavar="URI", help="Another MLflow store than the one a study reports to."
 )
+@option_of(RunOptions, "track")
 @option_of(RunOptions, "log_weights")
 @home_option
 @json_option
 def sync(
-    names: tuple[str, ...], home: Home, tracking_uri: str | None, log_weights: bool, as_json: bool
+    names: tuple[str, ...],
+    home: Home,
+    tracking_uri: str | None,
+    track: Sequence[str],
+    log_weights: bool,
+    as_json: bool,
 ) -> None:
-    """Deliver the records of each STUDY that MLflow does not have yet; without a STUDY, those of
-    all studies of the home.
+    """Deliver the records of each STUDY that MLflow, or another place that it shows its runs, does
+    not have yet; without a STUDY, those of all studies of the home.
 
     Records wait in the study while its store is down, slow or locked. Delivering them again changes
     nothing. Exit code 1 means that some records are left.
@@ -45,10 +51,10 @@ def sync(
         StudyFolder.open(home, name)
     rows: list[dict[str, Any]] = []
     for name in dict.fromkeys(names) or [paths.name for paths in list_studies(home)]:
-        row = _sync(home, name, tracking_uri, log_weights, console)
-        rows.append(row)
-        for line in () if as_json else _lines(row):
-            console.print(line, style=None if row["complete"] else "yellow")
+        for row in _sync(home, name, tracking_uri, track, log_weights, console):
+            rows.append(row)
+            for line in () if as_json else _lines(row):
+                console.print(line, style=None if row["complete"] else "yellow")
     if as_json:
         print_json(rows)
     elif not rows:
@@ -58,14 +64,19 @@ def sync(
 
 
 def _sync(
-    home: Home, name: str, uri: str | None, log_weights: bool, console: "Console"
-) -> dict[str, Any]:
-    """Deliver the records of one study and return the result; a problem is part of the result, so
-    that the other studies are delivered too."""
+    home: Home,
+    name: str,
+    uri: str | None,
+    track: Sequence[str],
+    log_weights: bool,
+    console: "Console",
+) -> Iterator[dict[str, Any]]:
+    """Deliver the records of one study to each of its places and yield the results; a problem is
+    part of a result, so that the others are delivered too."""
     from hsweep.record.lease import read_holder
     from hsweep.record.study import StudyFolder
     from hsweep.tracking.target import target_of
-    from hsweep.tracking.tracker import Tracker
+    from hsweep.tracking.tracker import refuse_unusable, trackers_of
 
     row: dict[str, Any] = {
         "study": name,
@@ -87,35 +98,39 @@ def _sync(
                 f"{holder} runs the study and delivers its records; wait for it, or give the "
                 "command on that machine"
             )
-        target = target_of(study, home, uri)
-        row["store"], paths, weights = target.shown_uri, study.paths, None
+        refuse_unusable(study.manifest, track)
+        trackers, paths = trackers_of(study, target_of(study, home, uri), track), study.paths
+    except (UserError, OSError) as error:
+        yield row | {"error": str(error)}
+        return
+    for tracker in trackers:
+        problem, weights, store = None, None, tracker.target.shown_uri
         with (
             contextlib.ExitStack() as copies,
-            console.status(f"{name}: delivering to {target.shown_uri}") as status,
+            console.status(f"{name}: delivering to {store}") as status,
         ):
             try:
                 weights = copies.enter_context(study.final_weights(with_files=log_weights))
             except OSError as error:
-                row["error"] = str(error)
-            summary = Tracker(paths.journal, target, study.manifest).sync(
+                problem = str(error)
+            summary = tracker.sync(
                 artifacts=(paths.plan, paths.analysis, paths.report, *study.figures()),
                 weights=weights,
                 is_running=row["running"],
                 progressed=lambda count: status.update(f"{name}: {count} records delivered"),
             )
-    except (UserError, OSError) as error:
-        return row | {"error": str(error)}
-    return row | {
-        "complete": summary.is_complete and row["error"] is None,
-        "delivered": summary.delivered,
-        "pending": summary.pending,
-        "files_left": [str(path) for path in summary.unattached],
-        "refused": [
-            {"trial": refusal.key, "run": refusal.run, "why": refusal.why}
-            for refusal in summary.refused
-        ],
-        "error": row["error"] or summary.error,
-    }
+        yield row | {
+            "store": store,
+            "complete": summary.is_complete and problem is None,
+            "delivered": summary.delivered,
+            "pending": summary.pending,
+            "files_left": [str(path) for path in summary.unattached],
+            "refused": [
+                {"trial": refusal.key, "run": refusal.run, "why": refusal.why}
+                for refusal in summary.refused
+            ],
+            "error": problem or summary.error,
+        }
 
 
 def _lines(row: dict[str, Any]) -> Iterator[str]:

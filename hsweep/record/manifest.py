@@ -23,6 +23,7 @@ class Manifest:
         storage: folder or URI of the checkpoints; None for the study's own folder.
         tracking_uri, experiment, tags: the MLflow store, without secrets, the experiment, and the
             user's tags of every run, ``mlflow.user`` among them.
+        track: further places that show the runs (see ``hsweep.tracking.target``).
         command: the first command, without secrets.
         created: seconds since the epoch.
         provenance: versions, hardware, commits and data fingerprints.
@@ -58,13 +59,14 @@ class Manifest:
     description: str
     axes: Sequence[str]
     sweep_folder: str
-    storage: str | None
     tracking_uri: str
     experiment: str
-    tags: Mapping[str, str]
     command: str
     created: float
     provenance: Mapping[str, Any]
+    storage: str | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
+    track: Sequence[str] = ()
     points: Sequence[Mapping[str, Any]] = field(default_factory=list)
     extensions: Sequence[Mapping[str, Any]] = field(default_factory=list)
     train_metrics: str = "last"

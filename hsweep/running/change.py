@@ -456,9 +456,7 @@ def _refuse_another_search(
 def _revised(study: StudyFolder, change: Change) -> Manifest:
     """Return the study's manifest after an edit, with the values that the edit replaced."""
     before, revision = study.manifest, change.revision
-    fresh = new_manifest(
-        study.name, change.prepared, storage=before.storage, target=change.target, tags=before.tags
-    )
+    fresh = new_manifest(study.name, change.prepared, change.target)
     entry = {
         "time": fresh.created,
         "command": fresh.command,

@@ -2,7 +2,7 @@
 
 import shlex
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +22,8 @@ from hsweep.user_packages import folders_in_use
 from models.conditioning import METRICS as PROBED_METRICS
 
 
-def new_manifest(
-    name: str,
-    prepared: Prepared,
-    *,
-    storage: str | None,
-    target: TrackingTarget,
-    tags: Mapping[str, str],
-) -> Manifest:
+def new_manifest(name: str, prepared: Prepared, target: TrackingTarget, **chosen: Any) -> Manifest:
+    """Return the manifest of a new study, with what is ``chosen`` when it begins by field."""
     plan, options = prepared.plan, prepared.options
     sweep = plan.sweep
     provenance = _provenance(prepared.loaded.path, plan.trials)
@@ -52,10 +46,8 @@ def new_manifest(
         axes=list(sweep.space.axes),
         sweep_folder=str(prepared.loaded.folder),
         own_folders=[str(folder) for folder in folders_in_use()],
-        storage=storage,
         tracking_uri=target.shown_uri,
         experiment=target.experiment,
-        tags=tags,
         command=shlex.join(provenance["command"]),
         created=time.time(),
         provenance=provenance,
@@ -66,6 +58,7 @@ def new_manifest(
         train_metrics=sweep.train_metrics,
         fixed_rate=fixed_rate(plan),
         scouts=sweep.num_scouts,
+        **chosen,
     )
 
 

@@ -13,6 +13,7 @@ import click
 from hsweep.errors import UserError, shown
 from hsweep.options import DURATION, TAG, option
 from hsweep.secrets import refuse_secrets
+from hsweep.tracking.target import FURTHER
 
 _EXPERIMENT_VARIABLE: Final = "MLFLOW_EXPERIMENT_NAME"
 _TAGS_VARIABLE: Final = "MLFLOW_RUN_CONTEXT"
@@ -146,6 +147,12 @@ class RunOptions:
         None,
         metavar="URI",
         help="An MLflow store.  [default: MLFLOW_TRACKING_URI; without it SQLite under the home]",
+    )
+    track: Sequence[str] = option(
+        (),
+        multiple=True,
+        type=click.Choice(list(FURTHER)),
+        help="Show the runs there, too; a new study stays with it. wandb needs hsweep[wandb].",
     )
     log_weights: bool = option(
         False,

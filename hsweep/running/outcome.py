@@ -1,5 +1,6 @@
 """How a run ended, and its last lines."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hsweep.command_line import command
@@ -19,7 +20,6 @@ from hsweep.record.summary import (
 )
 from hsweep.running.progress import duration
 from hsweep.tracking.target import TrackingTarget
-from hsweep.tracking.tracker import TrackingSummary
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Outcome:
         is_in_trouble: whether a failure ended the run, such as a full disk.
         problem: reason why results could not be written; empty if they were.
         wall_seconds: time from the set-up of the training to the written tables.
-        tracking: result of the delivery to MLflow; None before the delivery has ended.
+        undelivered: lines about what MLflow or another place has not got.
     """
 
     counts: dict[TrialStatus, int]
@@ -45,7 +45,7 @@ class Outcome:
     problem: str
     wall_seconds: float
     num_runs: int
-    tracking: TrackingSummary | None = None
+    undelivered: Sequence[str] = ()
 
     @property
     def has_results(self) -> bool:

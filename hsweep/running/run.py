@@ -56,7 +56,7 @@ from hsweep.signals import (
 )
 from hsweep.terminal import print_step
 from hsweep.tracking.target import STORE_VARIABLE, network_lines
-from hsweep.tracking.tracker import Tracker
+from hsweep.tracking.tracker import refuse_unusable, trackers_of, tracking_lines
 from hsweep.training.checkpoints import CheckpointStore
 from hsweep.training.compiled import cannot_be_compiled
 from hsweep.training.storage import Store
@@ -114,6 +114,7 @@ def run(
             "--log-weights uploads the final weights that the study keeps, and it keeps none; add "
             "--set keep=best, or leave it out"
         )
+    refuse_unusable(change.manifest, options.track)
     if options.check and change.new:
         for line in check_trials(change.new).lines():
             console.print(line, soft_wrap=True)
@@ -286,10 +287,11 @@ def _train(
     progress = Progress(console, outlook, functools.partial(setattr, lease, "seconds_left"))
     coordinator.observer = progress
     lease.lost = lambda error: coordinator.request_stop(str(error), is_trouble=True)
-    tracker = Tracker(study.paths.journal, change.target, study.manifest, lease.beat)
+    trackers = trackers_of(study, change.target, options.track, lease.beat)
     study.export(plan.to_json())
-    tracker.attach(study.paths.plan)
-    tracker.start()
+    trackers[0].attach(study.paths.plan)
+    for tracker in trackers:
+        tracker.start()
     ending = threading.Timer(
         options.time_budget or 0.0, coordinator.request_stop, ("the time budget is used up",)
     )
@@ -312,7 +314,8 @@ def _train(
         lease.check(at_once=True)
     except BaseException:
         # Where a program of the user's goes on, no thread of an ended run goes on with it.
-        tracker.close(wait_seconds=0.0)
+        for tracker in trackers:
+            tracker.close(wait_seconds=0.0)
         deadline.cancel()
         raise
     finally:
@@ -343,16 +346,22 @@ def _train(
         )
         conclude.answer(study, outcome)
         # The report links to the runs, so they should be there.
-        tracker.await_delivery(console, is_interrupted=was_interrupted)
+        for tracker in trackers:
+            tracker.await_delivery(console, is_interrupted=was_interrupted)
         for path in conclude.write(study):
-            tracker.attach(path)
+            trackers[0].attach(path)
         try:
             weights = study.final_weights(with_files=options.log_weights)
-            tracker.log_weights(copies.enter_context(weights))
+            trackers[0].log_weights(copies.enter_context(weights))
         except OSError as error:
             console.print(str(error), style="red", soft_wrap=True)
             outcome = replace(outcome, problem=problem or str(error))
-        outcome = replace(outcome, tracking=tracker.finish())
+        undelivered = [
+            line
+            for tracker in trackers
+            for line in tracking_lines(tracker.finish(), study, tracker.target)
+        ]
+        outcome = replace(outcome, undelivered=undelivered)
     return outcome
 
 

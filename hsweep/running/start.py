@@ -77,7 +77,7 @@ class Request:
             change = edit(self.study, self.loaded, self.chosen, self.target, options)
             change.announce(self.study, console)
         else:
-            change = self._new_study()
+            change = self._new_study(options)
         concerns = analysable(change.prepared.plan) if change.new else []
         if lines := [concern.line for concern in concerns if concern.kind == "impossible"]:
             raise UserError("; ".join(lines))
@@ -85,18 +85,16 @@ class Request:
             console.print(concern.line, style="yellow", soft_wrap=True)
         return change
 
-    def _new_study(self) -> Change:
+    def _new_study(self, options: RunOptions) -> Change:
         """Return the change that makes a new study; UserError if the sweep cannot be planned, or
         its data cannot be read."""
         prepared = planned(self.loaded, self.chosen)
         refuse_unread_data(prepared.plan)
-        beginning = self.beginning
         manifest = new_manifest(
-            self.name,
-            prepared,
-            storage=beginning.storage,
-            target=self.target,
-            tags=dict(beginning.tags),
+            *(self.name, prepared, self.target),
+            storage=self.beginning.storage,
+            tags=dict(self.beginning.tags),
+            track=list(options.track),
         )
         source, revision = sweep_source(self.loaded.path), compare(prepared.plan, ())
         return Change(prepared, self.target, manifest, source, revision, new=revision.new)

@@ -138,7 +138,7 @@ def trial_tags(trial: TrialRow, rows: Iterable[LogRow]) -> dict[str, str]:
     return {f"hsweep.{name}": tag_value(value) for name, value in values.items()}
 
 
-def trial_params(trial: TrialRow, recipe: Mapping[str, Any], unit: str) -> dict[str, str]:
+def trial_values(trial: TrialRow, recipe: Mapping[str, Any], unit: str) -> dict[str, Any]:
     """Return what runs are compared by: every axis, the replicate, the budget under the name of
     its ``unit``, what the model costs, and the fields of the recipe.
 
@@ -157,7 +157,7 @@ def trial_params(trial: TrialRow, recipe: Mapping[str, Any], unit: str) -> dict[
         elif value != values[name]:
             values[f"recipe.{name}"] = value
     names = safe_names(values)
-    return {names[name]: str(value) for name, value in values.items()}
+    return {names[name]: value for name, value in values.items()}
 
 
 def _flat(recipe: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,9 +4,10 @@ import contextlib
 import hashlib
 import json
 import os
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 from urllib.parse import unquote, urlsplit
 
 from hsweep.errors import UserError
@@ -15,6 +16,7 @@ from hsweep.paths import Home, StudyPaths, sqlite_uri
 from hsweep.secrets import HIDDEN, redact, redact_patterns
 
 if TYPE_CHECKING:
+    from hsweep.record.manifest import Manifest
     from hsweep.record.study import StudyFolder
 
 PARENT: Final = "parent"
@@ -43,6 +45,9 @@ class TrackingTarget:
     uri: str
     artifact_location: str | None
     experiment: str
+
+    title: ClassVar[str] = "MLflow"
+    module: ClassVar[str] = "hsweep.tracking.mlflow_runs"
 
     @property
     def sqlite_file(self) -> Path | None:
@@ -76,6 +81,38 @@ class TrackingTarget:
         URI or not, do not change it."""
         uri = redact_patterns(self.uri).replace(f"{HIDDEN}@", "")
         return hashlib.sha256(f"{uri}\n{self.experiment}".encode()).hexdigest()[:12]
+
+
+@dataclass(frozen=True, slots=True)
+class FurtherTarget:
+    """A further place that shows runs.
+
+    Attributes:
+        scope: the word for ``--track``, which tells its state in a study's folder from others.
+    """
+
+    scope: str
+    title: str
+
+    @property
+    def module(self) -> str:
+        return f"hsweep.tracking.{self.scope}_runs"
+
+    @property
+    def shown_uri(self) -> str:
+        return self.title
+
+
+FURTHER: Final = {
+    name: FurtherTarget(name, title)
+    for name, title in (("wandb", "W&B"), ("tensorboard", "TensorBoard"))
+}
+Target = TrackingTarget | FurtherTarget
+
+
+def further_targets(study: "Manifest", kinds: Iterable[str]) -> list[FurtherTarget]:
+    """Return the places that a study reports to beside MLflow: its own, and those in ``kinds``."""
+    return [FURTHER[kind] for kind in dict.fromkeys([*study.track, *kinds])]
 
 
 def tracking_target(uri: str | None, home: Home, experiment: str) -> TrackingTarget:
@@ -212,7 +249,7 @@ class StoreState:
     view: str = ""
 
     @classmethod
-    def of(cls, journal_path: Path, target: TrackingTarget) -> "StoreState":
+    def of(cls, journal_path: Path, target: Target) -> "StoreState":
         """Return the state in a study's file for a store; a new one without a file."""
         state = cls(StudyPaths(journal_path.parent).tracking_state(target.scope))
         state.refresh()

@@ -1,7 +1,7 @@
-"""Deliver a study's log to MLflow, beside the training and never on its path.
+"""Deliver a study's log to MLflow and other places, beside the training and never on its path.
 
-A store is served from one daemon thread while the study runs, or at once by ``sync``. Cursor and
-run ids belong to one store, so naming another store delivers the whole study to it.
+A place is served from one daemon thread while the study runs, or at once by ``sync``. Cursor and
+run ids belong to one place, so naming another one delivers the whole study to it.
 """
 
 import threading
@@ -19,7 +19,16 @@ from hsweep.record.manifest import Manifest
 from hsweep.record.provenance import usable_cores
 from hsweep.record.weights import FinalWeights
 from hsweep.secrets import HIDDEN
-from hsweep.tracking.target import Refusal, StoreState, TrackingTarget, describe
+from hsweep.tracking.target import (
+    FURTHER,
+    FurtherTarget,
+    Refusal,
+    StoreState,
+    Target,
+    TrackingTarget,
+    describe,
+    further_targets,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -82,14 +91,15 @@ class Tracker:
     def __init__(
         self,
         journal_path: Path,
-        target: TrackingTarget,
+        target: Target,
         study: Manifest,
         confirm: Callable[[], object] = lambda: None,
     ) -> None:
         self._confirm = confirm
-        self._journal_path, self._target, self._study = journal_path, target, study
+        self._journal_path, self.target, self._study = journal_path, target, study
         self._state = StoreState.of(journal_path, target)
-        self._thread = threading.Thread(target=self._serve, name="hsweep-mlflow", daemon=True)
+        name = f"hsweep-{target.title}"
+        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
         self._hurried = threading.Event()  # training is over
         self._closing = threading.Event()
         self._abandoned = threading.Event()
@@ -163,7 +173,8 @@ class Tracker:
             summary = self.flush(wait_seconds=silent)
             if summary.pending and summary.error is None:
                 console.print(
-                    f"delivering {summary.pending} records to MLflow, for at most {longest:g} s "
+                    f"delivering {summary.pending} records to {self.target.title}, for at most "
+                    f"{longest:g} s "
                     "(Ctrl-C leaves them in the study)",
                     soft_wrap=True,
                 )
@@ -237,12 +248,12 @@ class Tracker:
 
     def _deliver(self, *, reopen: bool, is_last: bool) -> None:
         """Deliver a batch, or all there is once training is over."""
-        from hsweep.tracking.outbox import Outbox  # imports MLflow, in this thread
+        from hsweep.tracking.outbox import Outbox
 
         self._confirm()
         outbox = self._outbox = self._outbox or Outbox(
             self._journal_path,
-            self._target,
+            self.target,
             self._state,
             self._study,
             reopen=reopen,
@@ -278,31 +289,52 @@ def rest_seconds(computed: float, cores: int) -> float:
     return min(max(_REST * computed / cores, _MIN_REST_SECONDS), _MAX_REST_SECONDS)
 
 
-def sync_line(study: "StudyFolder", target: TrackingTarget) -> str:
-    """Return the command that delivers what a store has not got of a study."""
-    uri = target.shown_uri
-    is_other = HIDDEN in uri or uri != study.manifest.tracking_uri
-    words = ["--tracking-uri", uri] if is_other else []
+def trackers_of(
+    study: "StudyFolder",
+    target: TrackingTarget,
+    further: Iterable[str],
+    confirm: Callable[[], object] = lambda: None,
+) -> list[Tracker]:
+    """Return a tracker for the MLflow store, which has files and weights, too, and one for each
+    further place."""
+    places: list[Target] = [target, *further_targets(study.manifest, further)]
+    return [Tracker(study.paths.journal, place, study.manifest, confirm) for place in places]
+
+
+def refuse_unusable(study: Manifest, further: Iterable[str]) -> None:
+    """Refuse further places that nothing could be delivered to; UserError says what is missing."""
+    if FURTHER["wandb"] in further_targets(study, further):
+        from hsweep.tracking.wandb_runs import refuse_without_login
+
+        refuse_without_login()
+
+
+def sync_line(study: "StudyFolder", target: Target) -> str:
+    """Return the command that delivers what a place has not got of a study."""
+    if isinstance(target, FurtherTarget):
+        words = ["--track", target.scope]
+    else:
+        uri = target.shown_uri
+        is_other = HIDDEN in uri or uri != study.manifest.tracking_uri
+        words = ["--tracking-uri", uri] if is_other else []
     return command("sync", study.name, *words, home=study.paths.home)
 
 
-def tracking_lines(
-    summary: TrackingSummary, study: "StudyFolder", target: TrackingTarget
-) -> list[str]:
-    """Return lines about records that did not reach the store; none if all did."""
+def tracking_lines(summary: TrackingSummary, study: "StudyFolder", target: Target) -> list[str]:
+    """Return lines about records that did not reach a place; none if all did."""
     lines: list[str] = []
     if summary.pending or summary.error or summary.unattached:
         files = f" and {len(summary.unattached)} files" if summary.unattached else ""
         why = f" ({summary.error})" if summary.error else ""
         lines.append(
-            f"MLflow has not got {summary.pending} records{files} yet{why}; they are kept in the "
-            f"study; deliver them by: {sync_line(study, target)}"
+            f"{target.title} has not got {summary.pending} records{files} yet{why}; they are kept "
+            f"in the study; deliver them by: {sync_line(study, target)}"
         )
     if refused := summary.refused:
         refusals = "; ".join(f"{refusal.run}: {refusal.why}" for refusal in refused[:_MAX_REFUSALS])
         num_more = len(refused) - _MAX_REFUSALS
         lines.append(
-            f"MLflow refuses part of {len(refused)} trials: {refusals}"
+            f"{target.title} refuses part of {len(refused)} trials: {refusals}"
             f"{f'; and {num_more} more' if num_more > 0 else ''}; it is kept in the study, and "
             f"sent again by: {sync_line(study, target)}"
         )

@@ -88,7 +88,7 @@ class Bench:
     def begin(self, source: str, name: str = "mine", **settings: Any) -> StudyFolder:
         chosen = SweepOptions(settings=[(n, [v]) for n, v in settings.items()])
         prepared = prepare(self.file(source), chosen)
-        manifest = new_manifest(name, prepared, storage=None, target=self.target, tags={})
+        manifest = new_manifest(name, prepared, self.target)
         self.home.create()
         return StudyFolder.create(
             self.home, manifest, sweep_source=source, plan=prepared.plan.to_json()

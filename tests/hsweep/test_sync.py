@@ -186,6 +186,7 @@ class StubTracker(Tracker):
 
     def __init__(self, summary: TrackingSummary, interrupt_at: str = "") -> None:
         self._summary = summary
+        self.target = TrackingTarget("http://host", None, "tiny")
         self._interrupt_at = interrupt_at
         self.waited: list[float] = []
 
@@ -267,5 +268,5 @@ def test_the_thread_of_a_tracker_that_hangs_keeps_no_process_alive(
     tracker.start()
     assert tracker.flush(wait_seconds=0.3).pending
     tracker.close(wait_seconds=0)
-    (thread,) = [each for each in threading.enumerate() if each.name == "hsweep-mlflow"][-1:]
+    (thread,) = [each for each in threading.enumerate() if each.name == "hsweep-MLflow"][-1:]
     assert thread.daemon

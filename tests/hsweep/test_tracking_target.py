@@ -10,7 +10,7 @@ from tiny_studies import new_study
 from hsweep.errors import UserError
 from hsweep.paths import Home
 from hsweep.record.journal import TrialRow
-from hsweep.tracking.contents import safe_names, trial_params
+from hsweep.tracking.contents import safe_names, trial_values
 from hsweep.tracking.target import TrackingTarget, target_of, tracking_target
 
 
@@ -117,19 +117,15 @@ def test_runs_are_compared_by_shape_cost_and_recipe() -> None:
     trial = TrialRow("k", 0, {"heads": 3, "lr": 0.01}, 1, "", 8, {"num_params": 10})
     recipe = {"lr": 0.01, "batch_size": 64, "optimizer_args": {"eps": 1e-6}}
     params = {
-        "heads": "3", "lr": "0.01", "replicate": "1", "epochs": "8", "num_params": "10",
-        "batch_size": "64", "optimizer_args.eps": "1e-06",
+        "heads": 3, "lr": 0.01, "replicate": 1, "epochs": 8, "num_params": 10,
+        "batch_size": 64, "optimizer_args.eps": 1e-6,
     }  # fmt: skip
-    assert trial_params(trial, recipe, "epochs") == params
+    assert trial_values(trial, recipe, "epochs") == params
     # An axis that is no recipe's field, though it is called like one, keeps its name.
-    scaled = trial_params(trial, recipe | {"lr": 0.02}, "epochs")
-    assert scaled == params | {"recipe.lr": "0.02"}
-    of_budgets = trial_params(TrialRow("k", 0, {"epochs": 3}, 1, "", 8, {}), {}, "epochs")
-    assert of_budgets == {
-        "epochs": "3",
-        "replicate": "1",
-        "budget": "8",
-    }
+    scaled = trial_values(trial, recipe | {"lr": 0.02}, "epochs")
+    assert scaled == params | {"recipe.lr": 0.02}
+    of_budgets = trial_values(TrialRow("k", 0, {"epochs": 3}, 1, "", 8, {}), {}, "epochs")
+    assert of_budgets == {"epochs": 3, "replicate": 1, "budget": 8}
 
 
 @pytest.mark.parametrize("name", ["run #3", "50%20 of it", "what?", "a;b=c&d", "[x]{y}", "größe"])
