@@ -204,8 +204,7 @@ class StudyPaths:
 
     def tracking_state(self, store: str) -> Path:
         """The position up to which the record is delivered to one MLflow store, which a short hash
-        names, or to W&B or TensorBoard, and the ids of its runs there; with the ending ``.lock``
-        what is held meanwhile."""
+        names, or to W&B or TensorBoard, and the ids of its runs there."""
         return self.root / f"tracking-{store}.json"
 
     def stored(self, storage: str | None, folder: Path) -> str:
