@@ -74,7 +74,8 @@ def option_words(options: Any) -> list[str]:
         if isinstance(value, bool):
             words.append(flag.split("/")[0 if value else 1])
         elif option.metadata["settings"].get("multiple"):
-            words += [word for name, text in value for word in (flag, f"{name}={text}")]
+            for item in value:
+                words += [flag, item if isinstance(item, str) else "=".join(item)]
         else:
             words += [flag, f"{value:g}" if isinstance(value, float) else str(value)]
     return words

@@ -152,7 +152,8 @@ class LoadedSweep:
         if name.split(".")[0] in PACKAGES:
             return is_of_user(name, file)
         is_beside = file.resolve().is_relative_to(self.folder) and not is_installed(file)
-        return is_beside and name not in ("__main__", "__mp_main__")
+        # torch.ops says that its file is _ops.py, wherever this process is.
+        return is_beside and file.is_file() and name not in ("__main__", "__mp_main__")
 
 
 def load_sweep(

@@ -4,14 +4,17 @@ from pathlib import Path
 
 import click
 
+from hsweep.clusters.kuberay import HOME, SWEEP_FOLDER, Pods, manifest
 from hsweep.clusters.sbatch import JobSize
 from hsweep.command_line import command
 from hsweep.commands.options import complete_study, home_option, sweep_argument, sweep_options
 from hsweep.errors import UserError
 from hsweep.options import option_words, options_of
-from hsweep.paths import Home
+from hsweep.paths import Home, check_study_name
 from hsweep.planning.options import SweepOptions
 from hsweep.running.options import RunOptions, StudyOptions
+from hsweep.secrets import refuse_secrets
+from hsweep.shipped import shipped_sweeps
 
 
 @click.group()
@@ -95,3 +98,51 @@ def slurm(
     job = submissions.submit(submissions.folder / "new.sbatch")
     click.echo(f"job {job} is submitted: {submissions.folder / job}.sbatch")
     click.echo(f"how it stands: {command('show', order.name, home=home.root)}")
+
+
+@submit.command()
+@sweep_argument
+@options_of(Pods, "pods")
+@click.option("--study", "study_name", metavar="NAME", help="The study's name.")
+@options_of(SweepOptions, "chosen")
+@options_of(RunOptions, "options")
+@options_of(StudyOptions, "beginning")
+def kuberay(
+    sweep_file: Path,
+    pods: Pods,
+    study_name: str | None,
+    chosen: SweepOptions,
+    options: RunOptions,
+    beginning: StudyOptions,
+) -> None:
+    """Print the manifest of a KubeRay job that does `hsweep run SWEEP`; hand it to `kubectl apply
+    -f -`.
+
+    The options are those of `hsweep run`. SWEEP and the modules beside it travel in the manifest.
+    """
+    from hsweep.planning.prepare import loaded_sweep, variant
+    from hsweep.running.start import default_name
+
+    if pods.claim is None and beginning.storage is None:
+        raise UserError(
+            "pods keep nothing: give --claim NAME for a volume with the home, or --storage URI"
+        )
+    loaded = loaded_sweep(sweep_file, None)
+    variant(loaded.sweep, chosen)
+    name = check_study_name(study_name or default_name(loaded.sweep, chosen))
+    files, place = {}, sweep_file.stem
+    if sweep_file not in shipped_sweeps().values():
+        place = f"{SWEEP_FOLDER}/{sweep_file.name}"
+        for file in (Path(str(module.__file__)) for module in loaded.own_modules()):
+            if file.resolve().parent != loaded.folder.resolve():
+                raise UserError(
+                    f"{file} is not beside the sweep, and a manifest holds files of one folder; "
+                    "install it in the image, or move it"
+                )
+            files[file.name] = file.read_text("utf-8")
+    words = [*chosen.words(), *option_words(options), *option_words(beginning)]
+    words += ["--home", HOME if pods.claim else "/tmp/hsweep-home"]
+    refuse_secrets(words, "a manifest", "Put it into a Secret (--storage-secret).")
+    click.echo(
+        manifest(name, pods, ["hsweep", "run", place, "--study", name, *words], files), nl=False
+    )

@@ -124,7 +124,7 @@ def request(
     """
     loaded = loaded_sweep(sweep_file, siblings)
     variant(loaded.sweep, chosen)
-    name = _default_name(loaded.sweep, chosen) if name is None else name
+    name = default_name(loaded.sweep, chosen) if name is None else name
     beginning = replace(beginning, storage=_absolute(beginning.storage))
     if not holds_a_study(home.study(name)):
         beginning = replace(beginning, tags=list(beginning.all_tags().items()))
@@ -204,7 +204,7 @@ def study_of(
         UserError: there is no such study, or one of these options is another.
     """
     sweep = loaded_sweep(sweep_file).sweep
-    study = StudyFolder.open_to_run(home, name or _default_name(sweep, options))
+    study = StudyFolder.open_to_run(home, name or default_name(sweep, options))
     refuse_another_sweep(study, sweep)
     _refuse_another_choice(study, options, named)
     if sweep_source(sweep_file) != study.sweep_text():
@@ -217,7 +217,7 @@ def study_of(
     return study
 
 
-def _default_name(sweep: Sweep, options: SweepOptions) -> str:
+def default_name(sweep: Sweep, options: SweepOptions) -> str:
     return f"{sweep.name}-{options.preset or DEFAULT_PRESET}"
 
 

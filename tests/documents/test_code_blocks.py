@@ -44,7 +44,7 @@ SMALLER = {
 """Settings of sweeps and presets that take seconds a trial: fewer or shorter ones of the kind."""
 
 WANDB = "class Run:\n    log = finish = lambda *_, **__: None\n\ndef init(**_): return Run()\n"
-"""What stands for W&B's client, which the tests do not install."""
+"""What stands for W&B's client, which asks for an account."""
 WITHOUT_RESULTS = {"delete", "join", "new", "slurm", "ui", "watch"}
 """Commands that print none: they remove or write what they were told, start or serve."""
 
