@@ -9,7 +9,6 @@ import signal
 import stat
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any, Final
@@ -100,30 +99,22 @@ class Deadline:
     """
 
     def __init__(self, end: Callable[[], object]) -> None:
-        self._end = end
-        self._orders = queue.SimpleQueue[float | None]()  # in which a handler may always put
+        self._end, self._is_over = end, threading.Event()
+        self._begun = queue.SimpleQueue[float]()  # in which a handler may always put
         threading.Thread(target=self._watch, name="deadline", daemon=True).start()
 
     def begin(self, seconds: float) -> None:
         """Let time run; a second call changes nothing."""
-        self._orders.put(seconds)
+        self._begun.put(seconds)
 
     def cancel(self) -> None:
         """Let this process go on."""
-        self._orders.put(None)
+        self._is_over.set()
+        self._begun.put(0.0)
 
     def _watch(self) -> None:
-        deadline: float | None = None
-        while True:
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            try:
-                seconds = self._orders.get(timeout=left)
-            except queue.Empty:
-                self._end()
-                return
-            if seconds is None:
-                return
-            deadline = deadline or time.monotonic() + seconds
+        if not self._is_over.wait(self._begun.get()):
+            self._end()
 
 
 @contextlib.contextmanager

@@ -13,6 +13,8 @@ from stepped_trial import to_the_end, train_stepwise
 from torch import distributed
 
 from hsweep.design.trial import Assignment, Event
+from hsweep.training.run import Channel
+from hsweep.training.train import train
 from hsweep.training.world import World
 
 CPU = torch.device("cpu")
@@ -37,6 +39,12 @@ class SecondProcess:
         """Yield what rank 0 reports of a trial; to close this ends it in both processes."""
         self._pipe.send(assignment)
         yield from train_stepwise(assignment, self.world)
+        self.answer()
+
+    def train_through(self, assignment: Assignment, channel: Channel) -> None:
+        """Train a trial whose rank 0 has this channel, in both processes."""
+        self._pipe.send(assignment)
+        train(assignment, channel, self.world)
         self.answer()
 
     def answer(self) -> None:

@@ -1,16 +1,13 @@
 """Lightning: a callback for its ``Trainer``."""
 
-import random
 import shutil
-from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-import torch
 from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import Checkpoint
 
 from hsweep.integrations import counts_epochs
+from hsweep.training.process_state import random_states, set_random_states
 from hsweep.training.run import Run, StopTrial
 
 _FILE = "lightning.ckpt"
@@ -39,18 +36,18 @@ class LightningCallback(Checkpoint):
         self.resume_from = None if run.checkpoint is None else str(run.checkpoint / _FILE)
 
     def state_dict(self) -> dict[str, Any]:
-        return _random_states()
+        return random_states(self._run.device)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._loaded = state_dict
         # Lightning makes the first epoch's iterator before it calls any other hook.
-        _set_random_states(state_dict)
+        set_random_states(state_dict, self._run.device)
 
     def on_train_epoch_start(self, trainer: Trainer, *_: Any) -> None:
         loop = trainer.fit_loop
         # Where Lightning counts steps it makes a second one now, and uses that.
         if self._loaded and not (loop.is_resuming or loop.epoch_loop.restarting):
-            _set_random_states(self._loaded)
+            set_random_states(self._loaded, self._run.device)
         self._loaded = None
 
     def on_validation_start(self, trainer: Trainer, *_: Any) -> None:
@@ -80,26 +77,3 @@ class LightningCallback(Checkpoint):
             trainer.should_stop = True
         if trainer.is_global_zero:
             shutil.rmtree(folder)
-
-
-def _random_states() -> dict[str, Any]:
-    """Return the states of the generators of torch, numpy and Python."""
-    numpy: Any = np.random.get_state()
-    is_in_use: Callable[[], bool] = torch.cuda.is_initialized
-    return {
-        "torch": torch.get_rng_state(),
-        # Asking a device that is not in use would take memory there.
-        "cuda": torch.cuda.get_rng_state_all() if is_in_use() else [],
-        # A checkpoint is loaded without code, and so without numpy's arrays.
-        "numpy": [value.tolist() if hasattr(value, "tolist") else value for value in numpy],
-        "python": random.getstate(),
-    }
-
-
-def _set_random_states(states: dict[str, Any]) -> None:
-    """Set the states of the generators; states of devices that this machine lacks are ignored."""
-    torch.set_rng_state(states["torch"])
-    for device, state in enumerate(states["cuda"][: torch.cuda.device_count()]):
-        torch.cuda.set_rng_state(state, device)
-    np.random.set_state(tuple(states["numpy"]))
-    random.setstate(states["python"])

@@ -1,7 +1,9 @@
 """The actor in Ray's worker processes; imports only modules that training needs."""
 
 import contextlib
+import signal
 from collections.abc import Sequence
+from types import FrameType
 from typing import Any, Final
 
 from ray import tune
@@ -11,6 +13,7 @@ from hsweep.design.trial import Assignment
 from hsweep.ray_tune.messages import MESSAGES, PLACE, START, WorkerStart
 from hsweep.ray_tune.peers import Peers, own_place
 from hsweep.ray_tune.pickling import name_definitions
+from hsweep.signals import not_in_forks
 from hsweep.training.hanging import HangWatch
 from hsweep.training.run import Channel
 from hsweep.training.train import train
@@ -50,7 +53,20 @@ class TrialActor(tune.Trainable):
         self._peers = Peers(first.resources) if is_several else None
         self._watch = HangWatch()
         self._queue = WorkerQueue(self._train, self._watch)
+        self._retire_at_sigterm()
         self._take(config)
+
+    def _retire_at_sigterm(self) -> None:
+        """Let the first SIGTERM, a notice that the machine goes away, end the trials with their
+        checkpoints, and the next one this process."""
+        before = signal.getsignal(signal.SIGTERM)
+
+        @not_in_forks
+        def handle(number: int, _frame: FrameType | None) -> None:
+            signal.signal(number, before)
+            self._queue.retire()
+
+        signal.signal(signal.SIGTERM, handle)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         # An error in ending the trials before is no failure of the new ones.
@@ -82,6 +98,10 @@ class TrialActor(tune.Trainable):
     def halt(self) -> None:
         """End all trials at their next reports; ``step`` still returns the reports until then."""
         self._queue.halt()
+
+    def retire(self) -> None:
+        """End all trials as ``halt`` does, and then this process, by an error in ``step``."""
+        self._queue.retire()
 
     def cleanup(self) -> None:
         """End all trials, writing a checkpoint where work is not yet on disk."""

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import ray
 
-from hsweep.ray_tune.private import dead_processes
+from hsweep.ray_tune.private import dead_processes, draining_nodes
 
 HEAD_SECONDS: Final = 60.0
 """How long the head of a cluster may be silent; it may come back, as a process of its own."""
@@ -20,13 +20,15 @@ class RayHealth:
     """Looks after the Ray that this process is connected to.
 
     ``is_ours`` says that this process started it, so its processes are its children. ``nodes`` is
-    Ray's description of its nodes, as of the last answer.
+    Ray's description of its nodes, and ``draining`` has the ids of those that are about to go
+    away, as of the last answer.
     """
 
     def __init__(self, *, is_ours: bool) -> None:
         self._is_ours = is_ours
         self._own_node = ray.get_runtime_context().get_node_id()
         self.nodes: list[dict[str, Any]] = ray.nodes()
+        self.draining: set[str] = set()
         self._asking: threading.Thread | None = None
         self._asked = self._looked = time.monotonic()
         self._silent = 0.0
@@ -63,6 +65,7 @@ class RayHealth:
     def _note_answer(self) -> None:
         try:
             self.nodes = ray.nodes()
+            self.draining = draining_nodes()
         except Exception:
             return
         self._silent = 0.0

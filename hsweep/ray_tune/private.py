@@ -63,6 +63,12 @@ def dead_processes() -> list[str]:
     return [name for name, _ in node.dead_processes()] if node is not None else []
 
 
+def draining_nodes() -> set[str]:
+    """Return the ids of the nodes that are to go away, with a notice: ``ray start --block`` drains
+    its node at SIGTERM, and so do autoscalers. Tune takes no notice of it."""
+    return {*ray._private.state.state.get_draining_nodes()}
+
+
 def problem_of_head(address: str) -> str:
     """Return why the head of a cluster does not answer within ``HEAD_SECONDS``; empty if it does.
 

@@ -264,6 +264,7 @@ def _wait(
         if until_dashboard == 0 and not tuning.done():
             show_dashboard()
         trouble = health.trouble()
+        scheduler.draining = health.draining
         workers = scheduler.workers.without_process()
         has_room = bool(scheduler.workers.with_process()) or _fits_somewhere(workers, health.nodes)
         without_room = 0.0 if has_room else without_room + _LOOK_SECONDS

@@ -38,12 +38,17 @@ class CoordinatedScheduler(FIFOScheduler, tune.Stopper):
     Args:
         coordinator: decides.
         max_workers: most workers at once.
+
+    Attributes:
+        workers: the workers and their trials.
+        draining: ids of nodes that go away: their workers save, and end.
     """
 
     def __init__(self, coordinator: Coordinator, max_workers: int = 1) -> None:
         super().__init__()
         self.coordinator = coordinator
         self.workers = Workers(coordinator, max_workers)
+        self.draining: set[str] = set()
         self._explaining: list[Future[object]] = []
         self._ticked = time.monotonic()
         self._halting_since: float | None = None
@@ -80,6 +85,10 @@ class CoordinatedScheduler(FIFOScheduler, tune.Stopper):
             if is_silent and not worker.was_silenced:
                 worker.was_silenced = True
                 ray.kill(worker.actor)
+            is_leaving = worker.place is not None and worker.place.node in self.draining
+            if is_leaving and not worker.is_broken:
+                worker.is_broken = True
+                worker.actor.retire.remote()
         self.workers.kill_stuck()
 
     def on_trial_result(

@@ -45,7 +45,7 @@ class Worker:
         silent_seconds: since its last message, as far as this process was awake to hear one.
         was_silenced: it was ended because of that.
         was_stuck: it was ended because a trial in it did not end.
-        is_broken: a trial failed in it, and it ends.
+        is_broken: a trial failed in it, or its node goes away, and it ends.
     """
 
     resources: Resources

@@ -1,7 +1,8 @@
 """Checkpoints: where they lie, how they are written and which one counts.
 
 A checkpoint is one file named ``<unit>-<attempt>-<digest>.pt`` under its trial's folder, on any
-file system that pyarrow reaches (a local or shared folder, an object store). It is written under a
+file system that pyarrow reaches (a local or shared folder, an object store); of one within a unit
+the name begins with ``<unit>.<step>``, the steps since that unit. It is written under a
 temporary name and renamed, and its name carries a digest of its content, so a half-written or
 damaged file is never mistaken for a whole one. The newest valid one wins. An attempt reads what
 earlier attempts left and removes only what is not newer than itself, so that a worker believed
@@ -27,8 +28,8 @@ from hsweep.training.batches import mapped, part_alone
 from hsweep.training.memory import is_out_of_memory
 from hsweep.training.storage import Store
 
-_NAME: Final = re.compile(r"(?P<unit>\d{9})-(?P<attempt>\d{5})-(?P<digest>[0-9a-f]{16})\.pt")
-_TEMPORARY: Final = re.compile(r"\.\d{9}-(\d{5})-[0-9a-f]{16}\.pt\.tmp")
+_NAME: Final = re.compile(r"\d{9}(?:\.\d{9})?-(?P<attempt>\d{5})-[0-9a-f]{16}\.pt")
+_TEMPORARY: Final = re.compile(r"\.\d{9}(?:\.\d{9})?-(\d{5})-[0-9a-f]{16}\.pt\.tmp")
 _KEPT: Final = 2
 
 THREAD_NAME: Final = "checkpoint"
@@ -73,7 +74,9 @@ class CheckpointStore:
         self._pending: Future[None] | None = None
         self.write_seconds = 0.0
 
-    def save(self, unit: int, state: Mapping[str, Any], *, beside: bool = False) -> None:
+    def save(
+        self, unit: int, state: Mapping[str, Any], *, step: int = 0, beside: bool = False
+    ) -> None:
         """Write a checkpoint once the write before it is done, then remove older ones but the last
         before it.
 
@@ -82,6 +85,7 @@ class CheckpointStore:
         Args:
             unit: budget units done.
             state: the contents.
+            step: how many steps of the next unit are done.
             beside: whether a thread writes the bytes, for which a process that exits normally
                 waits. Its error is raised by the next ``save``, ``check`` or ``wait``.
 
@@ -92,14 +96,14 @@ class CheckpointStore:
         content = packed(state)
         if beside:
             pool = ThreadPoolExecutor(1, THREAD_NAME)
-            self._pending = pool.submit(self._write, unit, content)
+            self._pending = pool.submit(self._write, unit, content, step)
             pool.shutdown(wait=False)
         else:
-            self._write(unit, content)
+            self._write(unit, content, step)
 
     def check(self) -> None:
         """Raise the error of a failed write, without waiting for a pending one."""
-        if self._pending is not None and self._pending.done():
+        if not self.is_writing:
             self.wait()
 
     @property
@@ -119,8 +123,9 @@ class CheckpointStore:
         if pending is not None:
             pending.result()
 
-    def _write(self, unit: int, content: bytes) -> None:
-        name = f"{unit:09d}-{self._attempt:05d}-{_digest(content)}.pt"
+    def _write(self, unit: int, content: bytes, step: int) -> None:
+        position = f"{unit:09d}.{step:09d}" if step else f"{unit:09d}"
+        name = f"{position}-{self._attempt:05d}-{_digest(content)}.pt"
         started = time.perf_counter()
         try:
             self._files.write(name, content)
@@ -135,7 +140,7 @@ class CheckpointStore:
         names = self._files.sizes()
         older = [name for name in _checkpoints(names, self._attempt) if name <= newest]
         for name in older[:-_KEPT]:
-            if _unit(name) != self._branch_point:
+            if _position(name) != (self._branch_point, 0):
                 self._files.remove(name)
         # What an earlier attempt was writing when it died.
         for name in names:
@@ -148,7 +153,8 @@ class CheckpointStore:
         is_usable: Callable[[dict[str, Any]], bool] | None = None,
         through: int | None = None,
     ) -> NewestCheckpoint:
-        """Return the newest valid checkpoint up to the unit ``through``, its tensors on the CPU.
+        """Return the newest valid checkpoint up to the end of the unit ``through``, its tensors on
+        the CPU.
 
         A checkpoint is invalid if its content does not match its name, if it holds anything but
         plain data (loading never runs code), or if ``is_usable`` is false of its state.
@@ -158,8 +164,8 @@ class CheckpointStore:
         """
         damaged: list[int] = []
         for name in reversed(_checkpoints(self._files.sizes(), self._attempt)):
-            unit = _unit(name)
-            if through is not None and unit > through:
+            unit = _position(name)[0]
+            if through is not None and _position(name) > (through, 0):
                 continue
             content = self._files.read(name)
             if content is None:
@@ -172,15 +178,17 @@ class CheckpointStore:
         return NewestCheckpoint(0, None, tuple(damaged))
 
     def units(self) -> list[int]:
-        """Return the budget units of the checkpoints that lie there, valid or not, ascending."""
-        return [_unit(name) for name in _checkpoints(self._files.sizes())]
+        """Return the units at whose end the checkpoints lie that are there, valid or not,
+        ascending."""
+        positions = map(_position, _checkpoints(self._files.sizes()))
+        return [unit for unit, step in positions if not step]
 
     def remove(self) -> None:
         self._files.remove_folder()
 
     def remove_but_branch_point(self) -> None:
         for name in _checkpoints(self._files.sizes()):
-            if _unit(name) != self._branch_point:
+            if _position(name) != (self._branch_point, 0):
                 self._files.remove(name)
 
 
@@ -240,8 +248,10 @@ def _checkpoints(names: Iterable[str], attempt: int = LAST_ATTEMPT) -> list[str]
     return [match[0] for match in matches if int(match["attempt"]) <= attempt]
 
 
-def _unit(name: str) -> int:
-    return int(name.partition("-")[0])
+def _position(name: str) -> tuple[int, int]:
+    """Return the unit and the steps after it of which a checkpoint is."""
+    unit, _, step = name.partition("-")[0].partition(".")
+    return int(unit), int(step or 0)
 
 
 def _loaded(content: bytes, name: str) -> dict[str, Any] | None:

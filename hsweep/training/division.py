@@ -102,31 +102,31 @@ def evaluation_share(world: World) -> Share | None:
     return Share(world.rank, world.size, add)
 
 
-def from_rank_0(world: World, make: Callable[[], Result]) -> Result:
-    """Call ``make`` in rank 0 alone, and return its result in every process.
+def from_rank(world: World, rank: int, make: Callable[[], Result]) -> Result:
+    """Call ``make`` in one rank alone, and return its result in every process.
 
     The result consists of tensors, numbers, texts and collections of them.
 
     Raises:
-        StorageError: rank 0 raised it.
+        StorageError: that rank raised it.
     """
     group = world.agreements
     if group is None:
         return make()
     content, result = io.BytesIO(), dict[str, Any]()
-    if world.rank == 0:
+    if world.rank == rank:
         try:
             result = {"made": make()}
         except StorageError as error:
             result = {"error": str(error)}
         torch.save(result, content)
     size = torch.tensor([content.tell()])
-    group.broadcast(size, 0).wait()
+    group.broadcast(size, rank).wait()
     message = torch.empty(int(size), dtype=torch.uint8)
-    if world.rank == 0:
+    if world.rank == rank:
         message.copy_(torch.frombuffer(content.getbuffer(), dtype=torch.uint8))
-    group.broadcast(message, 0).wait()
-    if world.rank:
+    group.broadcast(message, rank).wait()
+    if world.rank != rank:
         result = torch.load(io.BytesIO(message.numpy().tobytes()), weights_only=True)
     if "error" in result:
         raise StorageError(result["error"])

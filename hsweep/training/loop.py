@@ -14,16 +14,16 @@ from hsweep.design.recipe import Recipe
 from hsweep.design.trial import OutOfMemory, Report
 from hsweep.training.compiled import compiled, is_graphed
 from hsweep.training.devices import wait_for, within_share
-from hsweep.training.division import Division, from_rank_0, own_seed
+from hsweep.training.division import Division, from_rank, own_seed
 from hsweep.training.evaluation import evaluate, latency, mean_loss
 from hsweep.training.memory import DoesNotFitError, fitting, held_at_most, with_room
 from hsweep.training.micro_batches import Gradients
 from hsweep.training.opening import TrainingSetup, has_batch_statistics, open_trial
 from hsweep.training.optimizers import set_rate, step_at
 from hsweep.training.prefetch import prefetched, queue_limit
-from hsweep.training.process_state import seed_all
+from hsweep.training.process_state import random_states, seed_all, set_random_states
 from hsweep.training.run import CannotGoOnError
-from hsweep.training.trial_run import TrialRun, now
+from hsweep.training.trial_run import Pause, TrialRun, now
 from tasks.base import Batch
 
 
@@ -87,21 +87,24 @@ class _Loop:
         self._trial = run.assignment.trial
         self._recipe = recipe = self._trial.recipe
         last = run.history[-1] if run.history else None
+        updates = setup.updates or {"micro_batch": last and last.micro_batch, "note": ""}
         self._division = Division(setup.data, recipe.batch_size, self._world)
         self._gradients = Gradients(
             self._division,
             compiled(self._model, recipe, run.device),
             setup,
             self._trial,
-            fitting=last.micro_batch if last is not None else None,
+            fitting=updates["micro_batch"],
+            pause=self._pause,
         )
+        self._gradients.note = updates["note"]
         self._parameters = list(self._model.parameters())
         self._lr = 0.0
         self._norm: Tensor | None = None
         self._is_graphed = is_graphed(recipe, run.device)
         by_epochs = self._trial.budget.unit == "epochs"
         self._steps_per_unit = setup.data.steps_per_epoch if by_epochs else 1
-        self._step = last.step if last is not None else 0
+        self._step = (last.step if last is not None else 0) + run.steps_within
         self._batches = prefetched(self._division.batches(self._step), run.device)
         self._limit_queue = queue_limit(run.device)
         self._batch: Batch | None = None
@@ -117,25 +120,23 @@ class _Loop:
         """
         units = [unit for unit in self._trial.budget.report_units() if unit > self._run.unit]
         for unit in units:
-            started = now()
-            losses = self._update_until(unit)
-            report = self._report(unit, losses, started)
+            report = self._report(unit, self._update_until(unit))
             if unit in (units[0], units[-1]):
                 notes = filter(None, [report.note, self._run.changes_note("the task or model")])
                 report = replace(report, note="; ".join(notes))
             if self._world.size > 1:
                 # Times differ between processes; what follows from a report must not.
-                report = Report(**from_rank_0(self._world, functools.partial(asdict, report)))
+                report = Report(**from_rank(self._world, 0, functools.partial(asdict, report)))
             self._run.keep_weights(report, self._setup.weights)
             self._run.send(report, self._setup.contents)
 
-    def _report(self, unit: int, losses: list[Tensor], started: float) -> Report:
+    def _report(self, unit: int, losses: list[Tensor]) -> Report:
         """Evaluate the model and return its report, whose time excludes measuring the latency."""
         run, device, gradients = self._run, self._run.device, self._gradients
         figures: dict[str, Any] = {}
         if self._batch is not None and losses:
             norm = self._gradient_norm()  # waits for the device
-            seconds = now() - started
+            seconds = run.seconds() - (run.history[-1].wall_seconds if run.history else 0.0)
             examples = len(losses) * self._division.num_examples(self._batch)
             figures = {
                 "learning_rate": self._lr,
@@ -174,16 +175,20 @@ class _Loop:
         return float(nn.utils.get_total_norm(gradients))
 
     def _update_until(self, unit: int) -> list[Tensor]:
-        """Update the model until a unit of the budget is done; return the updates' losses."""
-        seed = own_seed(self._world, self._trial.seeds.sampling, self._step)
-        seed_all(seed, self._run.device)
+        """Update the model until a unit of the budget is done; return the updates' losses.
+
+        Raises:
+            StopTrial: the trial has to end before that, and a checkpoint is written.
+        """
         self._model.train()
-        losses: list[Tensor] = []
+        losses = self._begin_unit()
         self._is_unchanged = not has_batch_statistics(self._model)
         try:
             with fitting("an update"):
                 while not self._has_done(unit):
                     losses.append(self._update())
+                    if self._gradients.pause and not self._has_done(unit):
+                        self._save_within(losses)
                 started = now()
                 wait_for(self._run.device)
                 self._count_seconds(started)
@@ -192,6 +197,46 @@ class _Loop:
                 self._run.save_if_possible()
             raise
         return losses
+
+    def _begin_unit(self) -> list[Tensor]:
+        """Set the random generators for the updates up to the next report; return the losses of
+        those that an earlier attempt has done."""
+        world, device = self._world, self._run.device
+        updates, self._setup.updates = self._setup.updates, None
+        seed_all(own_seed(world, self._trial.seeds.sampling, self._step), device)
+        if updates is None:
+            return []
+        if len(updates["generators"]) == world.size:  # not trained by another number of processes
+            set_random_states(updates["generators"][world.rank], device)
+        return [*updates["losses"].to(device)]
+
+    def _pause(self) -> Pause:
+        """Return what has to be done after this update."""
+        pause = self._run.pause
+        is_by_time = pause is Pause.SAVE
+        # Where nothing may be lost each report has a checkpoint, but not each update.
+        return Pause.NONE if is_by_time and not self._run.assignment.checkpoint_seconds else pause
+
+    def _save_within(self, losses: list[Tensor]) -> None:
+        """Write a checkpoint between two reports, and end the trial if it has to.
+
+        Raises:
+            StopTrial: it ends here.
+            StorageError: the checkpoint before cannot be written.
+        """
+        run, world = self._run, self._world
+        states = functools.partial(random_states, run.device)
+        updates = {
+            "losses": torch.stack(losses),
+            "generators": [from_rank(world, rank, states) for rank in range(world.size)],
+            "micro_batch": self._gradients.reduced,
+            "note": self._gradients.note,
+        }
+        run.save_within(
+            Pause(self._gradients.pause),
+            len(losses),
+            lambda: {**self._setup.contents(), "updates": updates},
+        )
 
     def _count_seconds(self, started: float) -> None:
         self._run.train_seconds += now() - started

@@ -17,6 +17,7 @@ Of several processes that train one trial each computes its part of the batch in
 memory does not suffice in one, all cut theirs.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor, nn
@@ -43,10 +44,13 @@ class Gradients:
         trial: its sampling seed gives the random numbers of updates that are repeated in smaller
             parts.
         fitting: examples at once of a process that fitted before; None where the recipe's do.
+        pause: says at each batch what this process asks for after its update.
 
     Attributes:
         at_once: examples that a process computes at once; None for all that it has of a batch.
         reduced: the same where memory did not suffice for the recipe's; None where it does.
+        note: on parts of batches since the last report; empty without one.
+        pause: the largest answer of all processes to the last batch.
     """
 
     def __init__(
@@ -56,6 +60,7 @@ class Gradients:
         setup: TrainingSetup,
         trial: Trial,
         fitting: int | None,
+        pause: Callable[[], int],
     ) -> None:
         at_once = trial.recipe.at_once  # of all processes; None for whole batches
         self.at_once = fitting or (at_once and -(-at_once // division.world.size))
@@ -63,7 +68,8 @@ class Gradients:
         self._division, self._world = division, division.world
         self._model, self._parameters = model, list(model.parameters())
         self._autocast, self._scaler = setup.autocast, setup.scaler
-        self._seed, self._note = trial.seeds.sampling, ""
+        self._seed, self.note = trial.seeds.sampling, ""
+        self._ask_pause, self.pause = pause, 0
         self._has_statistics = has_batch_statistics(model)
 
     def compute(self, batch: Any, step: int) -> Tensor:
@@ -83,11 +89,13 @@ class Gradients:
         while True:
             self.clear()
             loss, reason = self._try(parts)
+            self.pause = 0 if loss is None else self._ask_pause()
             if loss is not None and self._world.size == 1:
                 return loss
             # A process that lacks memory, or has no gradient for a parameter, may be the only one.
             has_gradient = [p.grad is not None for p in self._parameters]
-            lacks, *is_used = self._world.largest([loss is None, *has_gradient])
+            answers = [loss is None, self.pause, *has_gradient]
+            lacks, self.pause, *is_used = self._world.largest(answers)
             if loss is not None and not lacks:
                 return sum_gradients(self._parameters, is_used, loss)
             # Here and not above, where the error's traceback still holds every activation.
@@ -99,20 +107,20 @@ class Gradients:
             device = self._parameters[0].device
             release(device)
             seed_torch(own_seed(self._world, self._seed, step, self.at_once), device)
-            self._note = (
+            self.note = (
                 f"out of memory at update {step + 1}: from there on {self.at_once} of "
                 f"{self._division.batch_size} examples at once, gradients accumulated"
             )
             if self._has_statistics:
-                self._note += f"; batch norm takes its statistics over those {self.at_once}"
+                self.note += f"; batch norm takes its statistics over those {self.at_once}"
 
     def clear(self) -> None:
         for parameter in self._parameters:
             parameter.grad = None
 
     def take_note(self) -> str:
-        """Return the note on parts of batches since the last call; empty without one."""
-        note, self._note = self._note, ""
+        """Return the note, and begin another."""
+        note, self.note = self.note, ""
         return note
 
     def _try(self, parts: Parts) -> tuple[Tensor | None, str]:

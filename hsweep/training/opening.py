@@ -27,13 +27,15 @@ _NARROW: Final = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 class TrainingSetup:
     """A trial ready to train.
 
-    It holds everything that training changes, except the reports. The schedule and the random
-    generators are left out: both are functions of the step.
+    It holds everything that training changes, except the reports. The schedule and, at a report,
+    the random generators are left out: both are functions of the step.
 
     Attributes:
         average: average of the weights; None if the recipe has none.
         scaler: scales the loss against vanishing gradients in float16; None for other precisions.
         autocast: context of losses and evaluations; it can be entered repeatedly.
+        updates: what else a checkpoint holds that was written between two reports, until it is
+            used.
     """
 
     def __init__(self, run: "TrialRun", data: TaskData, model: nn.Module) -> None:
@@ -44,6 +46,7 @@ class TrainingSetup:
         is_scaled = recipe.precision == "float16"
         self.scaler = torch.amp.GradScaler(run.device.type) if is_scaled else None
         self.autocast = autocast_of(recipe, run.device)
+        self.updates: Mapping[str, Any] | None = None
         names = ("model", "optimizer", "average", "scaler")
         self._parts: dict[str, Any] = {
             name: part for name in names if (part := getattr(self, name)) is not None
@@ -159,8 +162,10 @@ def open_trial(run: "TrialRun", data: TaskData | None = None) -> TrainingSetup:
         saved = run.restore(is_usable)
         if saved is not None:
             setup.load(saved)
-            # They are this attempt's only if it has written them.
-            run.keep_weights(run.history[-1], setup.weights)
+            setup.updates = saved.get("updates")
+            if run.is_over:
+                # They are this attempt's only if it has written them.
+                run.keep_weights(run.history[-1], setup.weights)
             run.keep_branch_point(setup.contents)
     return setup
 

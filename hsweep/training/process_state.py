@@ -23,7 +23,7 @@ import torch
 from torch import distributed
 
 from hsweep.errors import SpentProcessError
-from hsweep.training.devices import seed_torch
+from hsweep.training.devices import is_used, seed_torch
 from hsweep.training.world import launcher_variables, leave_launcher
 
 
@@ -152,12 +152,15 @@ def _set_num_interop_threads_again(nthreads: int) -> None:
 torch.set_num_interop_threads = _set_num_interop_threads_again
 
 
+_CPU: Final = torch.device("cpu")
+
+
 class ProcessState:
     """The settings and random generators of this process as they are now."""
 
     def __init__(self) -> None:
         self._values = {name: read() for name, (read, _) in _STATES.items()}
-        self._generators = torch.get_rng_state(), np.random.get_state(), random.getstate()
+        self._generators = random_states(_CPU)
 
     def changed(self) -> list[str]:
         return [name for name, (read, _) in _SETTINGS.items() if read() != self._values[name]]
@@ -167,9 +170,7 @@ class ProcessState:
         for name, (read, write) in _STATES.items():
             if read() != self._values[name]:
                 write(self._values[name])
-        torch.set_rng_state(self._generators[0])
-        np.random.set_state(self._generators[1])
-        random.setstate(self._generators[2])
+        set_random_states(self._generators, _CPU)
 
 
 def seed_all(seed: int, device: torch.device) -> None:
@@ -178,3 +179,26 @@ def seed_all(seed: int, device: torch.device) -> None:
     seed_torch(seed, device)
     random.seed(seed)
     np.random.seed(seed % 2**32)
+
+
+def random_states(device: torch.device) -> dict[str, Any]:
+    """Return the states of the generators of ``seed_all``, as a checkpoint can hold them."""
+    numpy: Any = np.random.get_state()
+    states = {
+        "cpu": torch.get_rng_state(),
+        # A checkpoint is loaded without code, and so without numpy's arrays.
+        "numpy": [value.tolist() if hasattr(value, "tolist") else value for value in numpy],
+        "python": random.getstate(),
+    }
+    if is_used(device):
+        states[device.type] = torch.get_device_module(device).get_rng_state()
+    return states
+
+
+def set_random_states(states: Mapping[str, Any], device: torch.device) -> None:
+    """Set the generators; a device of which there is no state keeps its own."""
+    torch.set_rng_state(states["cpu"])
+    np.random.set_state(tuple(states["numpy"]))
+    random.setstate(states["python"])
+    if is_used(device) and device.type in states:
+        torch.get_device_module(device).set_rng_state(states[device.type])

@@ -12,10 +12,11 @@ if TYPE_CHECKING:
 
 
 class StopTrial(BaseException):
-    """The trial ends here: early stopping, or Ctrl-C.
+    """The trial ends here: early stopping, Ctrl-C, or a notice that the machine goes away.
 
-    A report raises it. User code need not catch it; code that does may clean up and return. It is
-    no ``Exception``, so that ``except Exception`` around a step of training lets it through.
+    A report raises it, and a ``save``. User code need not catch it; code that does may clean up and
+    return. It is no ``Exception``, so that ``except Exception`` around a step of training lets it
+    through.
     """
 
 
@@ -107,5 +108,31 @@ class Run(Protocol):
             UserError: a unit that does not go forward or leaves out one at which early stopping
                 decides, a metric that is no number, or a checkpoint that is not there. The trial
                 has failed then, even if the error is caught.
+        """
+        ...
+
+    @property
+    def should_checkpoint(self) -> bool:
+        """Whether a checkpoint now would save much: ``checkpoint_seconds`` of the sweep have been
+        trained since the last one, or the trial has to end at its next report or ``save``.
+
+        Every process of the trial asks this at the same points, and has the same answer.
+        """
+        ...
+
+    def save(self, checkpoint: Path | str) -> None:
+        """Offer a checkpoint between two reports, from which training can go on within a unit.
+
+        It is copied before the call returns where ``should_checkpoint`` is true, else nothing is
+        done. What is in it is the function's own: ``run.checkpoint`` gives it back, and the next
+        report is of the unit after the last one.
+
+        Args:
+            checkpoint: as for ``report``; every process of the trial calls this, and that of rank 0
+                counts.
+
+        Raises:
+            StopTrial: the trial ends here.
+            UserError: a checkpoint that is not there.
         """
         ...

@@ -13,8 +13,9 @@ import operator
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from enum import IntEnum
 from pathlib import Path
 from typing import Any, Final, NoReturn, get_args
 
@@ -34,7 +35,7 @@ from hsweep.training.checkpoints import (
     write_files,
 )
 from hsweep.training.devices import device_of
-from hsweep.training.division import from_rank_0
+from hsweep.training.division import from_rank
 from hsweep.training.memory import held_at_most
 from hsweep.training.own.leftovers import end_leftovers
 from hsweep.training.process_state import ProcessState
@@ -47,7 +48,13 @@ NUM_PARAMS: Final = "num_params"
 """A metric by which a report may say how many parameters the model has."""
 
 RETURNED: Final = -1
-"""Stands for the unit of a training function that has returned."""
+"""Stands for the unit of a training function that has returned, ..."""
+SAVES: Final = -2
+"""... and for that of one that saves between two reports."""
+_OTHER_CALLS: Final = {RETURNED: "has returned", SAVES: "saves"}
+
+_SAVING_SHARE: Final = 0.05
+"""The part of training that checkpoints between reports may take at most."""
 
 _FORBIDDEN: Final = (RESERVED_AXES | {"time", "checkpoint"}) - {NUM_PARAMS, *get_args(BudgetUnit)}
 _LONGEST_NAME: Final = 200
@@ -58,6 +65,16 @@ Contents = Callable[[], Mapping[str, Any]]
 
 IsUsable = Callable[[Mapping[str, Any]], bool]
 """Whether a training can go on from the contents of a checkpoint."""
+
+
+class Pause(IntEnum):
+    """What a trial does between two reports; the largest of its processes' counts."""
+
+    NONE = 0
+    SAVE = 1
+    """It writes a checkpoint beside training."""
+    END = 2
+    """It writes a checkpoint, and ends there."""
 
 
 def now() -> float:
@@ -77,6 +94,8 @@ class TrialRun:
         history: every report so far, over all attempts.
         train_seconds: time spent on updates and their data, over all attempts.
         data_seconds: the part of it spent waiting for data.
+        steps_within: how many steps are done since the last report, if a checkpoint or the trial's
+            start is there.
         process: the settings of the process before the trial.
         world: this process among those of the trial.
         is_stopped: a report has raised ``StopTrial``.
@@ -98,7 +117,9 @@ class TrialRun:
             assignment.checkpoints, trial.key, assignment.attempt, trial.branch_point
         )
         self._contents: Contents | None = None
-        self._base = self._saved_unit = 0
+        self._base = self.steps_within = 0
+        self._saved = (0, 0)  # the unit and the steps after it
+        self._saving_seconds = 0.0
         self._is_own = True
         self._note = ""
         # Training time at the last report, at the last with contents, at the last checkpoint, and
@@ -144,6 +165,32 @@ class TrialRun:
         self, unit: int, checkpoint: Path | str | None = None, **metrics: float | None
     ) -> None:
         """Report the metrics after ``unit`` units of the budget; see ``Run.report``."""
+        with self._remembering_refusal():
+            self.check_ranks(unit)
+            report = self._checked(unit, metrics)
+            path = None if checkpoint is None else _path_of(checkpoint)
+            if path is not None:
+                self.keep_weights(report, functools.partial(files_of, path))
+            is_over = report.is_last or report.diverged_at is not None
+            self.send(report, None if path is None or is_over else _contents_of(path))
+
+    @property
+    def should_checkpoint(self) -> bool:
+        """Whether a checkpoint now would save much; see ``Run.should_checkpoint``."""
+        return self.world.agree(self.pause > Pause.NONE)
+
+    def save(self, checkpoint: Path | str) -> None:
+        """Offer a checkpoint between two reports; see ``Run.save``."""
+        with self._remembering_refusal():
+            self.check_ranks(SAVES)
+            path = _path_of(checkpoint)
+            pause = Pause(int(self.world.of_rank_0(self.pause)))
+            if pause:
+                self.save_within(pause, self.steps_within + 1, _contents_of(path))
+
+    @contextlib.contextmanager
+    def _remembering_refusal(self) -> Iterator[None]:
+        """Let the training function call this run, and fail its trial where that is refused."""
         if self.is_fork:
             raise UserError(
                 "report was called in a process that the training function has started; only the "
@@ -154,17 +201,7 @@ class TrialRun:
         if self.refusal is not None:
             raise self.refusal
         try:
-            self.check_ranks(unit)
-            report = self._checked(unit, metrics)
-            path = None if checkpoint is None else Path(checkpoint)
-            if path is not None and not path.exists():
-                raise RefusedReportError(
-                    f"a report's checkpoint is a folder or a file that is there; {path} is not"
-                )
-            if path is not None:
-                self.keep_weights(report, functools.partial(files_of, path))
-            is_over = report.is_last or report.diverged_at is not None
-            self.send(report, None if path is None or is_over else _contents_of(path))
+            yield
         except (UserError, OSError) as error:
             # Though the function may catch it: it is how the trial ends.
             self.refusal = error
@@ -212,6 +249,7 @@ class TrialRun:
         while a checkpoint is being written, also the work since the one before.
         """
         self.history.append(report)
+        self.steps_within = 0
         self._seconds_before = report.wall_seconds
         self.resume_clock()
         self._contents = contents
@@ -253,7 +291,7 @@ class TrialRun:
         units = self.world.gather(number)
         if len(set(units)) > 1:
             ranks = ", ".join(
-                f"rank {rank} {'has returned' if other == RETURNED else f'reports unit {other}'}"
+                f"rank {rank} {_OTHER_CALLS.get(other, f'reports unit {other}')}"
                 for rank, other in enumerate(units)
             )
             raise UserError(
@@ -283,6 +321,39 @@ class TrialRun:
         """Add a note to the next report that is new to the record."""
         self._note = "; ".join(filter(None, [self._note, text]))
 
+    @property
+    def pause(self) -> Pause:
+        """What this process asks for between two reports: a checkpoint where so much work is at
+        risk as the sweep allows, unless the last took too much time for that or is still being
+        written."""
+        if self.has_to_end:
+            return Pause.END
+        limit, at_risk = self.assignment.checkpoint_seconds, self.seconds() - self._seconds_saved
+        is_affordable = (
+            at_risk * _SAVING_SHARE >= self._saving_seconds and not self._store.is_writing
+        )
+        is_due = at_risk >= limit and (is_affordable or not limit)
+        return Pause.SAVE if is_due and not self.rank else Pause.NONE
+
+    def save_within(self, pause: Pause, step: int, contents: Contents) -> None:
+        """Write a checkpoint between two reports, and end the trial if it has to end there.
+
+        Args:
+            pause: the same in every process.
+            step: steps done since the last report.
+            contents: of the checkpoint.
+
+        Raises:
+            StopTrial: the trial ends here.
+            StorageError: the checkpoint before cannot be written.
+        """
+        self.steps_within, self._contents = step, contents
+        if pause is Pause.END:
+            self.save_if_possible()
+            self.stop()
+        self._save(beside=self.assignment.checkpoint_seconds > 0)
+        self._contents = None  # training goes on, away from them
+
     def save_if_possible(self) -> None:
         """Write a checkpoint; if that fails, the older one stays."""
         self._problem_of(self._save_now)
@@ -297,7 +368,7 @@ class TrialRun:
         try:
             action()
         except StorageError as error:
-            self._saved_unit, self._seconds_saved = 0, self._seconds_whole
+            self._saved, self._seconds_saved = (0, 0), self._seconds_whole
             return error
         return None
 
@@ -322,18 +393,26 @@ class TrialRun:
 
     def _save_now(self) -> None:
         self._problem_of(self._store.wait)
-        if self._saved_unit != self.unit:
+        if self._saved != (self.unit, self.steps_within):
             self._save(beside=False)
 
     def _save(self, *, beside: bool) -> None:
         if self._contents is None or self.world.rank:
             return
-        contents = self._contents()
+        started, step = now(), self.steps_within
+        if step:
+            self._seconds_before = self.seconds()
+        contents = {**self._contents(), "history": [each.remembered() for each in self.history]}
+        if step:
+            times = self._seconds_before, self.train_seconds, self.data_seconds
+            contents["within"] = {"step": step, "times": times}
         self._store.wait()
         self._seconds_whole = self._seconds_saved
-        history = [report.remembered() for report in self.history]
-        self._store.save(self.unit, {**contents, "history": history}, beside=beside)
-        self._saved_unit, self._seconds_saved = self.unit, self._seconds_before
+        self._store.save(self.unit, contents, step=step, beside=beside)
+        self._saved, self._seconds_saved = (self.unit, step), self._seconds_before
+        if step:
+            self.resume_clock()
+            self._saving_seconds = now() - started
 
     def restore(self, is_usable: IsUsable) -> dict[str, Any] | None:
         """Load the reports of the newest usable checkpoint; return all its contents, on the CPU in
@@ -342,13 +421,19 @@ class TrialRun:
         Raises:
             StorageError: the checkpoints cannot be read.
         """
-        saved, self._is_own, damaged = from_rank_0(self.world, lambda: self._search(is_usable))
+        saved, self._is_own, damaged = from_rank(self.world, 0, lambda: self._search(is_usable))
         if saved is not None:
             self.history = [self._report(row) for row in saved["history"]]
-            last = self.history[-1]
-            self._seconds_before = self._seconds_saved = self._seconds_offered = last.wall_seconds
-            self.train_seconds, self.data_seconds = last.train_seconds, last.data_seconds
-            self._saved_unit = self.unit
+            within = saved.get("within", {"step": 0})
+            self.steps_within, times = within["step"], (0.0, 0.0, 0.0)
+            if self.history:
+                last = self.history[-1]
+                times = last.wall_seconds, last.train_seconds, last.data_seconds
+            self._seconds_offered = times[0]
+            times = within.get("times", times)
+            self._seconds_before, self.train_seconds, self.data_seconds = times
+            self._seconds_saved = self._seconds_before
+            self._saved = self.unit, self.steps_within
         self._note = self._restart_note(damaged)
         self.resume_clock()
         return saved
@@ -356,7 +441,7 @@ class TrialRun:
     def keep_branch_point(self, contents: Contents) -> None:
         """Write a checkpoint from a shorter training into this trial's folder, for longer ones."""
         if not self._is_own and self.unit == self._trial.branch_point:
-            self._saved_unit, self._contents = 0, contents
+            self._saved, self._contents = (0, 0), contents
             self.save_if_possible()
 
     def go_on_from(self, unit: int, seconds: float) -> None:
@@ -371,7 +456,7 @@ class TrialRun:
         self._note = f"trained again from unit {unit}, with a checkpoint of unit {last.unit}"
         self.history = [report for report in self.history if report.unit < unit]
         seconds = self.history[-1].wall_seconds if self.history else 0.0
-        self._seconds_before += seconds - last.wall_seconds
+        self._seconds_before, self.steps_within = seconds, 0
         self._seconds_saved = self._seconds_offered = self._seconds_whole = seconds
 
     def _search(self, is_usable: IsUsable) -> tuple[dict[str, Any] | None, bool, tuple[int, ...]]:
@@ -380,7 +465,8 @@ class TrialRun:
 
         def is_whole(saved: Mapping[str, Any]) -> bool:
             try:
-                return bool([row["unit"] for row in saved["history"]]) and is_usable(saved)
+                has_position = [row["unit"] for row in saved["history"]] or saved["within"]["step"]
+                return bool(has_position) and is_usable(saved)
             except (KeyError, TypeError, AttributeError):
                 return False
 
@@ -416,6 +502,8 @@ class TrialRun:
         if not recorded:
             is_lost = self.assignment.continues is not None and not self.unit
             return f"no checkpoint of the shorter training is left: {again}" if is_lost else ""
+        if not self.unit and self.steps_within:
+            return ""
         if not self.unit:
             return f"no checkpoint is left, with unit {recorded} on record: {again}"
         pace = self.history[-1].wall_seconds / self.unit
@@ -543,6 +631,15 @@ class TrialRun:
             if problem := name_problem(name, trial.point):
                 raise RefusedReportError(problem)
         return numbers
+
+
+def _path_of(checkpoint: Path | str) -> Path:
+    path = Path(checkpoint)
+    if not path.exists():
+        raise RefusedReportError(
+            f"a report's checkpoint is a folder or a file that is there; {path} is not"
+        )
+    return path
 
 
 def _contents_of(checkpoint: Path) -> Contents:

@@ -22,7 +22,7 @@ MESSAGE_SECONDS: Final = 0.2
 """The least time between two deliveries of messages from a worker that has more to do."""
 
 TURN_SECONDS: Final = 5.0
-"""How long a worker waits for the reports of a script before its driver may speak to it."""
+"""How long a worker waits for reports before its driver may speak to it."""
 
 ENDING_SECONDS: Final = 30.0
 """How long a trial may take to end, before its process is ended. A script has its own time
@@ -107,7 +107,7 @@ class WorkerQueue(Channel):
         self._queue: deque[Assignment] = deque()
         self._messages: list[Message] = []
         self._training: Assignment | None = None
-        self._has_to_stop = self._waits_for_driver = self._is_broken = False
+        self._has_to_stop = self._waits_for_driver = self._is_broken = self._retires = False
         self._delivered = 0.0
         self._thread: threading.Thread | None = None
 
@@ -133,12 +133,11 @@ class WorkerQueue(Channel):
                 self._waits_for_driver = False
                 self._changed.notify_all()
             while not self._changed.wait_for(lambda: self._messages or self._is_idle, TURN_SECONDS):
-                # A driver that has to end a script must come to its turn; the thread that reads the
-                # script watches over it.
-                if self._training is not None and self._training.trial.is_command:
+                # A driver that has to end a trial must come to its turn.
+                if self._training is not None:
                     return [_message(self._training, None)]
-            if self._is_broken and not self._messages:
-                raise BrokenWorkerError("a trial failed in this process")
+            if (self._is_broken or self._retires) and not self._messages:
+                raise BrokenWorkerError("a trial failed in this process, or it was told to end")
             # Many quick reports travel at once; a worker that waits or is idle does not.
             pause = self._delivered + MESSAGE_SECONDS - time.monotonic()
             if pause > 0:
@@ -165,6 +164,11 @@ class WorkerQueue(Channel):
             self._queue.clear()
             self._has_to_stop = self._training is not None
             self._changed.notify_all()
+
+    def retire(self) -> None:
+        """End all trials as ``halt`` does, and then this worker: its machine goes away. A handler
+        of signals may call this, since nothing is locked."""
+        self._retires = True
 
     def stop(self) -> None:
         """End all trials; return when their checkpoints are on disk, or a trial does not end in
@@ -204,12 +208,14 @@ class WorkerQueue(Channel):
 
     @property
     def _is_idle(self) -> bool:
-        return self._is_broken or not (self._training or self._queue)
+        return self._is_broken or not (self._training or (self._queue and not self._retires))
 
     def _work(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._queue and not self._is_broken)
+                self._changed.wait_for(
+                    lambda: self._queue and not (self._is_broken or self._retires)
+                )
                 assignment = self._queue.popleft()
                 self._training, self._has_to_stop = assignment, False
                 self._messages.append(_message(assignment, None))
@@ -262,7 +268,7 @@ class WorkerQueue(Channel):
     @property
     def is_stopped(self) -> bool:
         """Whether the trial in training has to end."""
-        return self._has_to_stop or self._is_broken
+        return self._has_to_stop or self._is_broken or self._retires
 
     @property
     def _has_to_wait(self) -> bool:

@@ -353,7 +353,7 @@ def whole_checkpoints(folder: Path) -> list[int]:
         # A worker whose driver has just died may still be at work here.
         with contextlib.suppress(FileNotFoundError):
             if hashlib.sha256(file.read_bytes()).hexdigest().startswith(digest):
-                units.append(int(unit))
+                units.append(int(unit.partition(".")[0]))
     return units
 
 

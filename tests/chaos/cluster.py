@@ -1,10 +1,13 @@
 """A Ray cluster of several nodes on this machine, for ``chaos.test_nodes``.
 
 Starts a head without processors and nodes with one each, says its address, and loses or gets a node
-for each line of its input.
+for each line of its input, or loses one with a notice.
 """
 
+import subprocess
 import sys
+import time
+from typing import Any
 
 from hsweep.ray_tune.environment import prepare_ray
 
@@ -23,10 +26,29 @@ def main(number: int) -> None:
     for line in sys.stdin:
         if line.strip() == "lose":
             cluster.remove_node(nodes.pop(0), allow_graceful=False)
+        elif line.strip() == "drain":
+            _drain(cluster.address, nodes.pop(0))
         else:
             nodes.append(cluster.add_node(num_cpus=1))
         _say("done")
     cluster.shutdown()
+
+
+def _drain(address: str, node: Any) -> None:
+    """Give a node notice, as SIGTERM does where it runs by ``ray start --block``, and wait until
+    it has left: as soon as nothing is at work there."""
+    words = ["drain-node", "--reason", "DRAIN_NODE_REASON_PREEMPTION", "--reason-message", "test"]
+    words += [
+        "--deadline-remaining-seconds",
+        "100",
+        "--address",
+        address,
+        "--node-id",
+        node.node_id,
+    ]
+    subprocess.run([sys.executable, "-m", "ray.scripts.scripts", *words], check=True)
+    while not any(name == "raylet" for name, _ in node.dead_processes()):
+        time.sleep(0.1)
 
 
 def _say(word: str) -> None:

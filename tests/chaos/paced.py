@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PacedTask(TinyTask):  # type: ignore[misc]
-    """Sleeps before every update, leaves ``pid-PID`` where it trains, and has as much room as told.
+    """Sleeps before every update, leaves ``pid-PID`` where it trains and a byte in
+    ``updates-PID`` for each update, and has as much room as told.
 
     The seconds (CHAOS_PACE), the folder (CHAOS_TRACES) and the examples that fit at once
     (CHAOS_ROOM) come from the environment, so that the trials are the same however they are run.
@@ -38,4 +39,7 @@ class PacedData(TinyData):  # type: ignore[misc]
         if len(batch[1]) > int(os.environ.get("CHAOS_ROOM", "8")):
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
         loss: Tensor = super().loss(model, batch)
+        if torch.is_grad_enabled():
+            with Path(os.environ["CHAOS_TRACES"], f"updates-{os.getpid()}").open("a") as trace:
+                trace.write(".")
         return loss

@@ -7,7 +7,7 @@ import pytest
 from chaos.audit import Endings
 from chaos.fault_table import Fault
 from chaos.kill_loop import KillLoop
-from chaos.workplace import Workplace
+from chaos.workplace import PACE, UPDATES, Workplace
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -60,6 +60,30 @@ def test_one_interrupt_ends_a_driver_cleanly(
             assert code == 0 or "hsweep resume interrupted" in driver.stdout
             kills.weigh(0.0)
     tried.settle(kills.end(calm))
+
+
+@RUNNERS
+def test_a_notice_costs_no_update(
+    workplace: Workplace,
+    calm: Endings,
+    rng: random.Random,
+    fault: Callable[[str], Fault],
+    how: tuple[str, ...],
+    start: float,
+) -> None:
+    tried = fault(f"preemption notice (SIGTERM) at random moments, {by(how)}")
+    kills = KillLoop(workplace, "noticed", (*how, "--no-check"), rng, tried, start=start)
+    for driver in kills.drivers(4, at_the_end=1, in_their_start=0.25):
+        driver.terminate()
+        code = driver.wait()
+        assert driver.left_behind() == []
+        assert "Traceback" not in driver.output
+        if "ending cleanly" in driver.stderr:
+            assert code in (75, 0), driver.output
+            assert code == 0 or "hsweep resume noticed" in driver.stdout
+    tried.settle(kills.end(calm))
+    tried.cost([(workplace.updates() - UPDATES) * PACE])
+    assert workplace.updates() == UPDATES, "no update is done again"
 
 
 @RUNNERS

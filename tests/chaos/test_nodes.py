@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from chaos.audit import Endings, audit, audit_tracking
 from chaos.fault_table import Fault
-from chaos.workplace import TESTS, Workplace
+from chaos.workplace import PACE, TESTS, UPDATES, Workplace
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -76,3 +76,27 @@ def test_nodes_lost(
     found = audit(workplace.study("lost"), calm, workplace.seen)
     audit_tracking(found, workplace.study("lost"), workplace.store("lost"))
     tried.settle(found)
+
+
+def test_nodes_that_get_notice(
+    workplace: Workplace,
+    calm: Endings,
+    rng: random.Random,
+    fault: Callable[[str], Fault],
+    nodes: Nodes,
+    tmp_path: Path,
+) -> None:
+    tried = fault("node of a cluster drained (preemption notice) at random moments")
+    how = "--address", nodes.address, "--storage", tmp_path / "shared", "--no-check"
+    driver = workplace.go_on("drained", *how)
+    workplace.wait_for_report("drained", driver)
+    for _ in range(2):
+        if driver.runs_until(driver.seconds() + rng.uniform(0.0, 3.0)):
+            nodes.order("drain")
+            nodes.order("get")
+            tried.tries += 1
+    assert driver.wait() == 0, driver.output
+    found = audit(workplace.study("drained"), calm, workplace.seen)
+    tried.settle(found)
+    tried.cost([(workplace.updates() - UPDATES) * PACE])
+    assert workplace.updates() == UPDATES, "no update is done again"

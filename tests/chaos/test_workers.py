@@ -9,10 +9,15 @@ from pathlib import Path
 import pytest
 from chaos.audit import Endings, audit, audit_tracking, read_record
 from chaos.fault_table import Fault
-from chaos.workplace import Process, Workplace
+from chaos.workplace import PACE, UPDATES, Process, Workplace
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
+HOW = {
+    signal.SIGKILL: "killed (kill -9)",
+    signal.SIGSTOP: "stopped (hangs, report_timeout)",
+    signal.SIGTERM: "told to go (SIGTERM, preemption notice)",
+}
 RAY = ("--max-concurrent", "2")
 
 
@@ -42,7 +47,11 @@ def strike(
 
 @pytest.mark.parametrize(
     ("sign", "number"),
-    [pytest.param(signal.SIGKILL, 6, id="killed"), pytest.param(signal.SIGSTOP, 2, id="stopped")],
+    [
+        pytest.param(signal.SIGKILL, 6, id="killed"),
+        pytest.param(signal.SIGSTOP, 2, id="stopped"),
+        pytest.param(signal.SIGTERM, 4, id="noticed"),
+    ],
 )
 def test_workers(
     workplace: Workplace,
@@ -53,9 +62,8 @@ def test_workers(
     number: int,
 ) -> None:
     """They cost the trials that they train an attempt each, and the others nothing."""
-    how = "killed (kill -9)" if sign == signal.SIGKILL else "stopped (hangs, report_timeout)"
-    tried = fault(f"worker {how} at random moments")
-    driver = workplace.go_on("struck", *RAY)
+    tried = fault(f"worker {HOW[sign]} at random moments")
+    driver = workplace.go_on("struck", *RAY, "--no-check")
     # Where nothing trains at all yet, a study pauses after three processes that die alike.
     workplace.wait_for_report("struck", driver)
     strike(workplace, driver, rng, tried, number, sign)
@@ -69,3 +77,6 @@ def test_workers(
     assert tried.tries == number
     again = sum(row.attempt - 1 for row in read_record(study).rows.values())
     assert again <= number
+    if sign == signal.SIGTERM:
+        tried.cost([(workplace.updates() - UPDATES) * PACE])
+        assert workplace.updates() == UPDATES, "no update is done again"

@@ -21,6 +21,8 @@ from hsweep.cli import main
 TESTS: Final = Path(__file__).resolve().parents[1]
 PACE: Final = 0.02
 """Seconds an update takes, at least: a trial has 32 updates, and reports after every fourth."""
+UPDATES: Final = 24 * 32
+"""Of all trials of a study."""
 CHECKPOINT_SECONDS: Final = 0.4
 REPORT_SECONDS: Final = 4 * PACE
 PATIENCE: Final = 150.0
@@ -104,6 +106,10 @@ class Process:
         """Kill the driver, and it alone."""
         self._process.kill()
         self._process.wait(PATIENCE)
+
+    def terminate(self) -> None:
+        """Give the driver, and it alone, notice that its machine goes away."""
+        self._process.terminate()
 
     def interrupt(self) -> None:
         """Do what Ctrl-C on a terminal does: signal everything in the foreground."""
@@ -309,6 +315,10 @@ class Workplace:
         """The living processes that have trained."""
         pids = (int(trace.name.partition("-")[2]) for trace in self.traces.glob("pid-*"))
         return sorted(pid for pid in pids if psutil.pid_exists(pid))
+
+    def updates(self) -> int:
+        """Return how many updates all processes have done."""
+        return sum(trace.stat().st_size for trace in self.traces.glob("updates-*"))
 
     def endings(self, study: str) -> Endings:
         return read_record(self.study(study)).endings()

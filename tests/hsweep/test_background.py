@@ -74,13 +74,13 @@ class Gate:
         self.has_begun, self.is_open = threading.Event(), threading.Event()
         write = CheckpointStore._write
 
-        def gated(store: CheckpointStore, unit: int, content: bytes) -> None:
+        def gated(store: CheckpointStore, unit: int, content: bytes, step: int) -> None:
             self.begun.append((unit, threading.current_thread().name))
             self.at_once += 1
             self.most_at_once = max(self.most_at_once, self.at_once)
             self.has_begun.set()
             assert self.is_open.wait(60)
-            write(store, unit, content)
+            write(store, unit, content, step)
             self.at_once -= 1
 
         monkeypatch.setattr(CheckpointStore, "_write", gated)
@@ -203,11 +203,11 @@ def failing(monkeypatch: pytest.MonkeyPatch, units: set[int]) -> list[int]:
     tried: list[int] = []
     write = CheckpointStore._write
 
-    def maybe(store: CheckpointStore, unit: int, content: bytes) -> None:
+    def maybe(store: CheckpointStore, unit: int, content: bytes, step: int) -> None:
         tried.append(unit)
         if unit in units:
             raise StorageError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        write(store, unit, content)
+        write(store, unit, content, step)
 
     monkeypatch.setattr(CheckpointStore, "_write", maybe)
     return tried
@@ -250,7 +250,7 @@ def test_what_could_not_be_written_is_tried_again_when_the_trial_is_interrupted(
 def test_an_error_that_is_not_the_storages_fails_the_trial(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(store: CheckpointStore, unit: int, content: bytes) -> None:
+    def broken(store: CheckpointStore, unit: int, content: bytes, step: int) -> None:
         raise ValueError("not to be written")
 
     monkeypatch.setattr(CheckpointStore, "_write", broken)
@@ -282,7 +282,7 @@ def test_checkpoints_are_as_rare_as_the_work_at_risk_allows(
     written: list[int] = []
 
     class Timed(CheckpointStore):
-        def save(self, unit: int, state: Any, *, beside: bool = False) -> None:
+        def save(self, unit: int, state: Any, **_: Any) -> None:
             written.append(unit)
             self.write_seconds = writing
 

@@ -143,6 +143,7 @@ def health(monkeypatch: pytest.MonkeyPatch) -> Any:
         return list(cluster.nodes)
 
     monkeypatch.setattr(ray, "nodes", nodes)
+    monkeypatch.setattr(ray_health, "draining_nodes", set)
     context = SimpleNamespace(get_node_id=lambda: "mine")
     monkeypatch.setattr(ray, "get_runtime_context", lambda: context)
     cluster.health = RayHealth(is_ours=False)

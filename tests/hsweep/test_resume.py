@@ -104,12 +104,12 @@ def test_one_interrupt_ends_a_study_cleanly_and_says_how_to_go_on(
     held.let_go()
     assert driver.wait() == 130
     assert f"hsweep resume stopped --home '{held.home}'" in driver.stdout()
-    # The unit in work was ended and is on record and on disk.
-    assert_interrupted(held, "stopped", units_done=3)
+    # The update in work was ended and is on disk, between two reports.
+    assert_interrupted(held, "stopped", units_done=2)
     (checkpoint,) = [
         max(folder.glob("*.pt")) for folder in (held.study("stopped") / "checkpoints").iterdir()
     ]
-    assert checkpoint.name.startswith("000000003-00001-")
+    assert checkpoint.name.startswith("000000002.000000002-00001-")
     held.run("resume", "stopped", "--runner", "inline")
     assert_complete(held, "stopped", calm)
 
@@ -132,10 +132,10 @@ def test_on_ray_a_study_survives_an_interrupt_and_the_loss_of_rays_files(
     held.let_go()
     assert driver.wait() == 130
     assert "hsweep resume rayed" in driver.stdout()
-    # What trained went on to its next report, and may have been at its last before it knew.
+    # What trained ended between two reports; the process had the next trial ahead of it at most.
     shown = held.json("show", "rayed")
     assert shown["state"] == "interrupted"
-    assert 3 <= shown["units_done"] <= 4
+    assert 2 <= shown["units_done"] <= 4
 
     ray_files = held.study("rayed") / "ray"
     assert any(ray_files.iterdir())

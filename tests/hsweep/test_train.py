@@ -434,7 +434,7 @@ def test_checkpoints_are_written_once_enough_work_is_at_risk(
     monkeypatch.setattr(timed, "time", CLOCK)
     trial = one_trial(task=TimedTask(), budget=epochs(6))
     written: list[int] = []
-    monkeypatch.setattr(CheckpointStore, "_write", lambda self, unit, content: written.append(unit))
+    monkeypatch.setattr(CheckpointStore, "_write", lambda self, unit, *_: written.append(unit))
     to_the_end(assignment_of(trial, tmp_path, checkpoint_seconds=9.0))
     # Four seconds a report: after the second and the fourth, the next would make it twelve.
     assert written == [2, 4]
@@ -444,7 +444,7 @@ def test_an_interrupt_writes_nothing_that_is_already_on_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written: list[int] = []
-    monkeypatch.setattr(CheckpointStore, "_write", lambda self, unit, content: written.append(unit))
+    monkeypatch.setattr(CheckpointStore, "_write", lambda self, unit, *_: written.append(unit))
     interrupt_after(assignment_of(one_trial(), tmp_path, checkpoint_seconds=0.0), 2)
     assert written == [1, 2]
 
